@@ -1,0 +1,232 @@
+//! A batch: writes that become durable and visible together, across trees and spaces.
+//!
+//! Encoded once, where the writes enter, in the form that the WAL stores and that the memtable is
+//! filled from:
+//!
+//! ```text
+//!  operation := space u8 │ key length u16 │ record length u32 │ key │ record      (repeated)
+//! ```
+
+use crate::error::Error;
+use crate::record::{
+    self, Fields, Kind, MAX_KEY_LEN, MAX_RECORD_LEN, MIN_RECORD_LEN, Record, RecordRef, Version,
+};
+
+const OPERATION_HEAD: usize = 7;
+
+/// Longest batch in bytes: it must fit a WAL segment's worth of memory and one `write`.
+pub const MAX_BATCH_LEN: usize = 32 * 1024 * 1024;
+
+/// Which of the store's key spaces a key belongs to. One batch can touch several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Space {
+    /// The users' keys.
+    Data = 0,
+    /// Hints for replicas out of reach.
+    Hints = 1,
+    /// The node's own state.
+    Node = 2,
+    /// Reserved for conditional writes.
+    Conditions = 3,
+    /// Reserved for idempotency keys.
+    Idempotency = 4,
+}
+
+impl Space {
+    pub(crate) fn from_u8(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Self::Data,
+            1 => Self::Hints,
+            2 => Self::Node,
+            3 => Self::Conditions,
+            4 => Self::Idempotency,
+            _ => return None,
+        })
+    }
+}
+
+/// Writes that become durable and visible together.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of operations.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no operation.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes it takes in the WAL, its header left out.
+    pub fn byte_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Adds a value. Fails, and adds nothing, if a bound is passed.
+    pub fn put(
+        &mut self,
+        space: Space,
+        key: &[u8],
+        version: Version,
+        value: &[u8],
+    ) -> Result<(), Error> {
+        self.write(space, key, &Fields::new(Kind::Value, version), value)
+    }
+
+    /// Adds a tombstone.
+    pub fn delete(&mut self, space: Space, key: &[u8], version: Version) -> Result<(), Error> {
+        self.write(space, key, &Fields::new(Kind::Tombstone, version), &[])
+    }
+
+    /// Adds a new record, computing its check.
+    pub fn write(
+        &mut self,
+        space: Space,
+        key: &[u8],
+        fields: &Fields<'_>,
+        value: &[u8],
+    ) -> Result<(), Error> {
+        let record_len = record::encoded_len(fields, value.len());
+        self.head(space, key, record_len)?;
+        record::encode(&mut self.bytes, key, fields, value);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Adds a record that was made elsewhere, as it is.
+    pub fn record(&mut self, space: Space, key: &[u8], record: &Record) -> Result<(), Error> {
+        let raw = record.view().raw();
+        self.head(space, key, raw.len())?;
+        self.bytes.extend_from_slice(raw);
+        self.len += 1;
+        Ok(())
+    }
+
+    fn head(&mut self, space: Space, key: &[u8], record_len: usize) -> Result<(), Error> {
+        let total = self.bytes.len() + OPERATION_HEAD + key.len() + record_len;
+        for (what, len, bound) in [
+            ("key", key.len(), MAX_KEY_LEN),
+            ("record", record_len, MAX_RECORD_LEN),
+            ("batch", total, MAX_BATCH_LEN),
+        ] {
+            if len > bound {
+                return Err(Error::TooLarge { what, len, bound });
+            }
+        }
+        self.bytes.push(space as u8);
+        self.bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(&(record_len as u32).to_le_bytes());
+        self.bytes.extend_from_slice(key);
+        Ok(())
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// One write of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Operation<'a> {
+    pub(crate) space: Space,
+    pub(crate) key: &'a [u8],
+    pub(crate) record: RecordRef<'a>,
+}
+
+/// Walks the operations in encoded bytes; ends with an error at the first that is malformed.
+pub(crate) struct Operations<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Operations<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    fn take(&mut self) -> Result<Operation<'a>, &'static str> {
+        let rest = self.rest;
+        if rest.len() < OPERATION_HEAD {
+            return Err("an operation's head is cut short");
+        }
+        let space = Space::from_u8(rest[0]).ok_or("unknown space")?;
+        let key_len = usize::from(u16::from_le_bytes([rest[1], rest[2]]));
+        let record_len = u32::from_le_bytes([rest[3], rest[4], rest[5], rest[6]]) as usize;
+        if key_len > MAX_KEY_LEN || !(MIN_RECORD_LEN..=MAX_RECORD_LEN).contains(&record_len) {
+            return Err("key or record length out of range");
+        }
+        let end = OPERATION_HEAD + key_len + record_len;
+        if rest.len() < end {
+            return Err("an operation is cut short");
+        }
+        let key = &rest[OPERATION_HEAD..OPERATION_HEAD + key_len];
+        let record = RecordRef::parse(&rest[OPERATION_HEAD + key_len..end]).map_err(|bad| bad.0)?;
+        self.rest = &rest[end..];
+        Ok(Operation { space, key, record })
+    }
+}
+
+impl<'a> Iterator for Operations<'a> {
+    type Item = Result<Operation<'a>, &'static str>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let item = self.take();
+        if item.is_err() {
+            self.rest = &[];
+        }
+        Some(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERSION: Version = Version { time: 1, origin: 2 };
+
+    #[test]
+    fn operations_come_back_in_order() {
+        let mut batch = Batch::new();
+        batch.put(Space::Data, b"a", VERSION, b"1").unwrap();
+        batch.delete(Space::Hints, b"", VERSION).unwrap();
+        let operations: Vec<_> = Operations::new(batch.bytes()).map(Result::unwrap).collect();
+        assert_eq!(operations.len(), 2);
+        assert_eq!((operations[0].space, operations[0].key), (Space::Data, &b"a"[..]));
+        assert_eq!(operations[0].record.value(), b"1");
+        assert_eq!(operations[1].record.kind(), Kind::Tombstone);
+    }
+
+    #[test]
+    fn cut_anywhere_inside_an_operation_is_an_error() {
+        let mut batch = Batch::new();
+        batch.put(Space::Data, b"key", VERSION, b"value").unwrap();
+        for len in 1..batch.byte_len() {
+            assert!(Operations::new(&batch.bytes()[..len]).any(|op| op.is_err()), "cut at {len}");
+        }
+    }
+
+    #[test]
+    fn over_a_bound_adds_nothing() {
+        let mut batch = Batch::new();
+        let key = vec![0; MAX_KEY_LEN + 1];
+        assert!(matches!(
+            batch.put(Space::Data, &key, VERSION, b""),
+            Err(Error::TooLarge { what: "key", .. })
+        ));
+        assert!(batch.is_empty() && batch.byte_len() == 0);
+    }
+}

@@ -1,0 +1,106 @@
+//! What can go wrong, said so that a person can act on it. Errors are cheap to clone because one
+//! failed sync answers every writer of its batch.
+
+use std::io;
+use std::sync::Arc;
+
+/// Why the engine did not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The disk refused. Nothing was acknowledged because of it.
+    #[error("{operation} {file}: {source}")]
+    Io {
+        /// What was being done, as a verb: "write", "sync", "read" …
+        operation: &'static str,
+        /// The file's name within the data directory.
+        file: String,
+        /// What the operating system said.
+        source: Arc<io::Error>,
+    },
+    /// Bytes on disk are not what was written. The engine does not guess.
+    #[error("{file} is damaged at byte {offset}: {what}")]
+    Corrupt {
+        /// The file's name within the data directory.
+        file: String,
+        /// Where the damaged part begins.
+        offset: u64,
+        /// What does not match.
+        what: String,
+    },
+    /// The directory has files, but no store that this engine made.
+    #[error(
+        "not a kvorum data directory: it holds {found:?} but no valid STORE file; \
+         name an empty directory, or the one the store was created in"
+    )]
+    NotAStore {
+        /// A file that was found there.
+        found: String,
+    },
+    /// Written by a newer release.
+    #[error("{file} has format version {found}, this release reads up to {supported}: upgrade")]
+    NewerFormat {
+        /// The file's name within the data directory.
+        file: String,
+        /// The version in the file.
+        found: u32,
+        /// The newest this release knows.
+        supported: u32,
+    },
+    /// Another process has the directory open.
+    #[error("data directory {directory} is in use by another process: stop it, or name another")]
+    Locked {
+        /// The directory.
+        directory: String,
+    },
+    /// The disk is full: nothing was written, reads go on, writes resume when there is room.
+    #[error("no space left on the disk for {what}: free some, writes resume by themselves")]
+    NoSpace {
+        /// What there was no room for.
+        what: &'static str,
+    },
+    /// Flushes or compactions are too far behind, or too many writes wait: try later.
+    #[error("busy: {what}")]
+    Busy {
+        /// Which bound was reached.
+        what: &'static str,
+    },
+    /// A write or sync failed earlier, so what is on disk is unknown: no write is taken until the
+    /// store is opened anew. Reads go on.
+    #[error("the store takes no writes since: {cause}; restart it to recover from the log")]
+    Failed {
+        /// The first failure.
+        cause: Arc<str>,
+    },
+    /// A key, record or batch over its bound.
+    #[error("{what} is {len} bytes, the bound is {bound}")]
+    TooLarge {
+        /// Which thing.
+        what: &'static str,
+        /// How long it is.
+        len: usize,
+        /// How long it may be.
+        bound: usize,
+    },
+    /// The store is shutting down.
+    #[error("the store is closing")]
+    Closing,
+}
+
+impl Error {
+    pub(crate) fn io(operation: &'static str, file: &str, source: io::Error) -> Self {
+        Self::Io { operation, file: file.to_owned(), source: Arc::new(source) }
+    }
+
+    pub(crate) fn corrupt(file: &str, offset: u64, what: impl Into<String>) -> Self {
+        Self::Corrupt { file: file.to_owned(), offset, what: what.into() }
+    }
+
+    /// Whether the operating system refused for lack of room.
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Self::NoSpace { .. } => true,
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            _ => false,
+        }
+    }
+}

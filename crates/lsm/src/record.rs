@@ -1,0 +1,384 @@
+//! Records and versions: what the engine stores under a key, and what decides between two of them.
+//!
+//! ```text
+//!  0      1      2      3       4        12       16                              len-8
+//!  ├──────┼──────┼──────┼───────┼────────┼────────┼─────────┬──────────────┬──────┼───────┤
+//!  │flags │reach │shape │copies │time u64│orig u32│[expiry] │[ext len, ext]│value │ check │
+//!  └──────┴──────┴──────┴───────┴────────┴────────┴─────────┴──────────────┴──────┴───────┘
+//!   └ node-local ┘└──────────────────── covered by check, seeded by the key ──────┘
+//! ```
+//!
+//! All integers are little-endian. `check` is xxh3-64 of bytes `2..len-8` with xxh3-64 of the key
+//! as its seed, so a record that strayed under another key is as visible as a flipped bit. It is
+//! computed once, where the value enters the cluster, and verified wherever the record leaves the
+//! engine: the engine never recomputes it. `flags` and `reach` belong to the node that holds the
+//! record and are left out of it.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// Longest key the engine takes, in bytes. HTTP keys are at most 1 KiB; a hint's key is a node's
+/// name, an incarnation and such a key.
+pub const MAX_KEY_LEN: usize = 4 * 1024;
+
+/// Longest record the engine takes, in bytes: a WAL batch holds it whole.
+pub const MAX_RECORD_LEN: usize = 16 * 1024 * 1024;
+
+/// Longest extension of a record, in bytes.
+pub const MAX_EXTENSION_LEN: usize = u16::MAX as usize;
+
+/// The record's version is not greater than everything that was in older memtables or tables when
+/// it arrived: a reader that meets it must look further.
+pub(crate) const FLAG_LATE: u8 = 1;
+
+const FLAGS_AT: usize = 0;
+const SHAPE_AT: usize = 2;
+const COPIES_AT: usize = 3;
+const TIME_AT: usize = 4;
+const ORIGIN_AT: usize = 12;
+const HEAD_LEN: usize = 16;
+const CHECK_LEN: usize = 8;
+/// The shortest record: a head and a check, no value.
+pub(crate) const MIN_RECORD_LEN: usize = HEAD_LEN + CHECK_LEN;
+
+const SHAPE_KIND: u8 = 0b0011;
+const SHAPE_EXPIRY: u8 = 0b0100;
+const SHAPE_EXTENSION: u8 = 0b1000;
+
+/// When and where a record was written: a hybrid logical clock, then the node that issued it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Version {
+    /// 52 bits of microseconds since 1970, then a 12-bit counter.
+    pub time: u64,
+    /// Hash of the issuing node's name.
+    pub origin: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{:08x}", self.time, self.origin)
+    }
+}
+
+/// What a record says about its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// The key has a value.
+    Value = 0,
+    /// The key was deleted.
+    Tombstone = 1,
+    /// Reserved for keys written with different numbers of copies; stored, never produced yet.
+    Superseded = 2,
+}
+
+/// Everything a new record needs besides its key and value.
+#[derive(Debug, Clone)]
+pub struct Fields<'a> {
+    /// Value, tombstone or superseded.
+    pub kind: Kind,
+    /// The version that decides.
+    pub version: Version,
+    /// How many nodes were asked to hold the record; 0 = the cluster's default.
+    pub copies: u8,
+    /// Milliseconds since 1970 after which the record counts as deleted; 0 = never.
+    pub expiry_ms: u64,
+    /// Reserved for later formats; empty today, at most [`MAX_EXTENSION_LEN`] bytes.
+    pub extension: &'a [u8],
+}
+
+impl Fields<'_> {
+    /// A value or tombstone with the default number of copies and no expiry.
+    pub fn new(kind: Kind, version: Version) -> Self {
+        Self { kind, version, copies: 0, expiry_ms: 0, extension: &[] }
+    }
+}
+
+/// Bytes that are no record of this key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadRecord(
+    /// What is wrong with them.
+    pub &'static str,
+);
+
+/// A borrowed, well-formed record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RecordRef<'a>(&'a [u8]);
+
+impl<'a> RecordRef<'a> {
+    /// Looks at `raw` as a record: its shape is checked, its content is not (see [`Self::verify`]).
+    pub fn parse(raw: &'a [u8]) -> Result<Self, BadRecord> {
+        if raw.len() < MIN_RECORD_LEN || raw.len() > MAX_RECORD_LEN {
+            return Err(BadRecord("length out of range"));
+        }
+        let shape = raw[SHAPE_AT];
+        if shape & !(SHAPE_KIND | SHAPE_EXPIRY | SHAPE_EXTENSION) != 0 || shape & SHAPE_KIND == 3 {
+            return Err(BadRecord("unknown kind or shape"));
+        }
+        let record = Self(raw);
+        if record.value_at() > raw.len() - CHECK_LEN {
+            return Err(BadRecord("shorter than its own parts"));
+        }
+        Ok(record)
+    }
+
+    /// Whether the content is what was written under `key`.
+    pub fn verify(&self, key: &[u8]) -> Result<(), BadRecord> {
+        if self.check() == check_of(key, self.0) {
+            Ok(())
+        } else {
+            Err(BadRecord("checksum of key and content does not match"))
+        }
+    }
+
+    /// The record's bytes, as they lie on disk and travel.
+    pub fn raw(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Value, tombstone or superseded.
+    pub fn kind(&self) -> Kind {
+        match self.0[SHAPE_AT] & SHAPE_KIND {
+            0 => Kind::Value,
+            1 => Kind::Tombstone,
+            _ => Kind::Superseded,
+        }
+    }
+
+    /// The version that decides.
+    pub fn version(&self) -> Version {
+        Version { time: self.u64_at(TIME_AT), origin: self.u32_at(ORIGIN_AT) }
+    }
+
+    /// How many nodes were asked to hold it; 0 = the cluster's default.
+    pub fn copies(&self) -> u8 {
+        self.0[COPIES_AT]
+    }
+
+    /// Milliseconds since 1970 after which it counts as deleted; 0 = never.
+    pub fn expiry_ms(&self) -> u64 {
+        if self.0[SHAPE_AT] & SHAPE_EXPIRY != 0 { self.u64_at(HEAD_LEN) } else { 0 }
+    }
+
+    /// The value's bytes; empty for a tombstone.
+    pub fn value(&self) -> &'a [u8] {
+        &self.0[self.value_at()..self.0.len() - CHECK_LEN]
+    }
+
+    /// xxh3-64 over key and content, as computed where the value entered the cluster.
+    pub fn check(&self) -> u64 {
+        self.u64_at(self.0.len() - CHECK_LEN)
+    }
+
+    pub(crate) fn is_late(&self) -> bool {
+        self.0[FLAGS_AT] & FLAG_LATE != 0
+    }
+
+    /// Which of two records of one key holds: clock, origin, tombstone over value, checksum.
+    /// `Equal` means the same record, wherever it came from.
+    pub fn order(&self, other: &RecordRef<'_>) -> Ordering {
+        self.version()
+            .cmp(&other.version())
+            .then_with(|| (self.kind() as u8).cmp(&(other.kind() as u8)))
+            .then_with(|| self.check().cmp(&other.check()))
+    }
+
+    /// A copy that owns its bytes.
+    pub fn to_record(&self) -> Record {
+        Record { raw: Bytes::copy_from_slice(self.0) }
+    }
+
+    fn value_at(&self) -> usize {
+        let shape = self.0[SHAPE_AT];
+        let mut at = HEAD_LEN;
+        if shape & SHAPE_EXPIRY != 0 {
+            at += 8;
+        }
+        if shape & SHAPE_EXTENSION != 0 {
+            let Some(len) = self.0.get(at..at + 2) else { return usize::MAX };
+            at += 2 + usize::from(u16::from_le_bytes([len[0], len[1]]));
+        }
+        at
+    }
+
+    fn u64_at(&self, at: usize) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.0[at..at + 8]);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn u32_at(&self, at: usize) -> u32 {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&self.0[at..at + 4]);
+        u32::from_le_bytes(bytes)
+    }
+}
+
+impl fmt::Debug for RecordRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {} {} B", self.kind(), self.version(), self.value().len())
+    }
+}
+
+/// A record that owns its bytes; cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Record {
+    raw: Bytes,
+}
+
+impl Record {
+    /// Builds a record of `key` and computes its check.
+    pub fn new(key: &[u8], fields: &Fields<'_>, value: &[u8]) -> Self {
+        let mut raw = BytesMut::with_capacity(encoded_len(fields, value.len()));
+        encode(&mut raw, key, fields, value);
+        Self { raw: raw.freeze() }
+    }
+
+    /// Takes over bytes read from a disk or a peer; see [`RecordRef::parse`].
+    pub fn parse(raw: Bytes) -> Result<Self, BadRecord> {
+        RecordRef::parse(&raw)?;
+        Ok(Self { raw })
+    }
+
+    /// The borrowed form, with all accessors.
+    pub fn view(&self) -> RecordRef<'_> {
+        RecordRef(&self.raw)
+    }
+
+    /// The value, sharing the record's memory.
+    pub fn value(&self) -> Bytes {
+        self.raw.slice(self.view().value_at()..self.raw.len() - CHECK_LEN)
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view().fmt(f)
+    }
+}
+
+/// Length in bytes of the record that [`encode`] appends.
+pub(crate) fn encoded_len(fields: &Fields<'_>, value_len: usize) -> usize {
+    let expiry = if fields.expiry_ms != 0 { 8 } else { 0 };
+    let extension = if fields.extension.is_empty() { 0 } else { 2 + fields.extension.len() };
+    HEAD_LEN + expiry + extension + value_len + CHECK_LEN
+}
+
+/// Appends a record to `out`.
+pub(crate) fn encode(out: &mut impl BufMutSlice, key: &[u8], fields: &Fields<'_>, value: &[u8]) {
+    assert!(fields.extension.len() <= MAX_EXTENSION_LEN, "extension over its bound");
+    let start = out.written();
+    let mut shape = fields.kind as u8;
+    if fields.expiry_ms != 0 {
+        shape |= SHAPE_EXPIRY;
+    }
+    if !fields.extension.is_empty() {
+        shape |= SHAPE_EXTENSION;
+    }
+    out.put_slice(&[0, 0, shape, fields.copies]);
+    out.put_u64_le(fields.version.time);
+    out.put_u32_le(fields.version.origin);
+    if fields.expiry_ms != 0 {
+        out.put_u64_le(fields.expiry_ms);
+    }
+    if !fields.extension.is_empty() {
+        out.put_u16_le(fields.extension.len() as u16);
+        out.put_slice(fields.extension);
+    }
+    out.put_slice(value);
+    out.put_u64_le(0);
+    let raw = out.since(start);
+    let check = check_of(key, raw);
+    let at = raw.len() - CHECK_LEN;
+    raw[at..].copy_from_slice(&check.to_le_bytes());
+}
+
+/// A growing buffer whose written part can be revised.
+pub(crate) trait BufMutSlice: BufMut {
+    fn written(&self) -> usize;
+    fn since(&mut self, start: usize) -> &mut [u8];
+}
+
+impl BufMutSlice for BytesMut {
+    fn written(&self) -> usize {
+        self.len()
+    }
+    fn since(&mut self, start: usize) -> &mut [u8] {
+        &mut self[start..]
+    }
+}
+
+impl BufMutSlice for Vec<u8> {
+    fn written(&self) -> usize {
+        self.len()
+    }
+    fn since(&mut self, start: usize) -> &mut [u8] {
+        &mut self[start..]
+    }
+}
+
+/// Marks an encoded record as late (or not) in place. Flags are outside the check.
+pub(crate) fn set_late(raw: &mut [u8], late: bool) {
+    raw[FLAGS_AT] = (raw[FLAGS_AT] & !FLAG_LATE) | if late { FLAG_LATE } else { 0 };
+}
+
+fn check_of(key: &[u8], raw: &[u8]) -> u64 {
+    xxh3_64_with_seed(&raw[SHAPE_AT..raw.len() - CHECK_LEN], xxh3_64(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(time: u64, origin: u32) -> Version {
+        Version { time, origin }
+    }
+
+    #[test]
+    fn every_part_comes_back() {
+        let fields = Fields {
+            kind: Kind::Value,
+            version: version(7, 9),
+            copies: 3,
+            expiry_ms: 11,
+            extension: b"ext",
+        };
+        let record = Record::new(b"k", &fields, b"value");
+        let view = RecordRef::parse(record.view().raw()).unwrap();
+        assert_eq!(view.kind(), Kind::Value);
+        assert_eq!(view.version(), version(7, 9));
+        assert_eq!((view.copies(), view.expiry_ms()), (3, 11));
+        assert_eq!(view.value(), b"value");
+        assert_eq!(record.value(), b"value"[..]);
+        view.verify(b"k").unwrap();
+        assert!(view.verify(b"another key").is_err());
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_but_in_the_node_local_bytes_is_seen() {
+        let record = Record::new(b"k", &Fields::new(Kind::Value, version(7, 9)), b"value");
+        for bit in 16..record.view().raw().len() * 8 {
+            let mut raw = record.view().raw().to_vec();
+            raw[bit / 8] ^= 1 << (bit % 8);
+            let seen = RecordRef::parse(&raw).and_then(|r| r.verify(b"k"));
+            assert!(seen.is_err(), "bit {bit} went unnoticed");
+        }
+    }
+
+    #[test]
+    fn version_then_tombstone_then_check_decide() {
+        let value = |time, bytes: &[u8]| {
+            Record::new(b"k", &Fields::new(Kind::Value, version(time, 1)), bytes)
+        };
+        let tombstone = Record::new(b"k", &Fields::new(Kind::Tombstone, version(5, 1)), b"");
+        assert_eq!(value(6, b"a").view().order(&tombstone.view()), Ordering::Greater);
+        assert_eq!(tombstone.view().order(&value(5, b"a").view()), Ordering::Greater);
+        assert_eq!(value(5, b"a").view().order(&value(5, b"a").view()), Ordering::Equal);
+        let (a, b) = (value(5, b"a"), value(5, b"b"));
+        assert_eq!(a.view().order(&b.view()), b.view().order(&a.view()).reverse());
+        assert_ne!(a.view().order(&b.view()), Ordering::Equal);
+    }
+}

@@ -1,0 +1,67 @@
+//! Counters and gauges of a store, read in one go.
+
+/// One level of all trees together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LevelStats {
+    /// Number of tables.
+    pub tables: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+}
+
+/// What the store has done since it was opened, and how it stands. Counters only grow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Gauge: bytes in active memtables.
+    pub memtable_bytes: u64,
+    /// Gauge: bytes in rotated memtables that are not flushed yet.
+    pub immutable_bytes: u64,
+    /// Gauge: rotated memtables waiting for, or in, a flush.
+    pub immutable_memtables: u64,
+    /// Gauge: WAL segments on disk.
+    pub wal_segments: u64,
+    /// Gauge: batches waiting to be committed.
+    pub commit_queue_batches: u64,
+    /// Gauge: bytes waiting to be committed.
+    pub commit_queue_bytes: u64,
+    /// Counter: groups of batches written to the WAL in one `write`.
+    pub wal_writes: u64,
+    /// Counter: operations (puts, deletes) in them.
+    pub wal_operations: u64,
+    /// Counter: bytes written to the WAL.
+    pub wal_bytes: u64,
+    /// Counter: syncs of the WAL.
+    pub wal_syncs: u64,
+    /// Counter: nanoseconds spent in them.
+    pub wal_sync_nanos: u64,
+    /// Counter: flushed memtables.
+    pub flushes: u64,
+    /// Counter: bytes of tables written by flushes.
+    pub flush_bytes: u64,
+    /// Counter: compactions done.
+    pub compactions: u64,
+    /// Counter: bytes of tables read by compactions.
+    pub compaction_read_bytes: u64,
+    /// Counter: bytes of tables written by compactions.
+    pub compaction_write_bytes: u64,
+    /// Gauge: bytes that compactions still have to move to bring every level to its target.
+    pub compaction_debt_bytes: u64,
+    /// Gauge: one entry a level, from 0.
+    pub levels: Vec<LevelStats>,
+    /// Counter: block cache hits.
+    pub cache_hits: u64,
+    /// Counter: block cache misses.
+    pub cache_misses: u64,
+    /// Gauge: bytes in the block cache.
+    pub cache_bytes: u64,
+    /// Counter: tables that a bloom filter let a read skip.
+    pub bloom_skips: u64,
+    /// Counter: writes that were slowed down.
+    pub slowed_writes: u64,
+    /// Counter: writes that were refused for backlog.
+    pub refused_writes: u64,
+    /// Counter: two records of one key with one version and different content were seen.
+    pub version_conflicts: u64,
+    /// The failure after which no writes are taken; `None` = healthy.
+    pub failed: Option<String>,
+}

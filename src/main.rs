@@ -1,0 +1,3 @@
+//! The `kvorum` binary.
+
+fn main() {}
