@@ -5,6 +5,7 @@ mod batch;
 mod db;
 pub mod disk;
 mod error;
+mod memtable;
 mod options;
 mod record;
 mod stats;
