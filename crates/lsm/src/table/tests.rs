@@ -1,98 +1,15 @@
 //! Tables written and read back: every key, every position, every damage.
 
-use std::collections::{BTreeMap, HashMap};
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, RwLock};
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
-use crate::disk::Disk;
+use crate::disk::{Disk, MemDisk};
 use crate::record::{Fields, Kind, Record};
 
 const STORE: u64 = 0x5709_e1d5;
-
-/// Files in memory, that can refuse to be read without waiting.
-#[derive(Default)]
-struct Files(Mutex<HashMap<String, Arc<Contents>>>);
-
-#[derive(Default)]
-struct Contents {
-    bytes: RwLock<Vec<u8>>,
-    cold: AtomicBool,
-}
-
-impl Files {
-    fn bytes(&self, name: &str) -> Vec<u8> {
-        self.0.lock().unwrap()[name].bytes.read().unwrap().clone()
-    }
-}
-
-fn file_of(bytes: Vec<u8>) -> Arc<Contents> {
-    Arc::new(Contents { bytes: RwLock::new(bytes), cold: AtomicBool::new(false) })
-}
-
-impl Disk for Files {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let file = Arc::new(Contents::default());
-        let old = self.0.lock().unwrap().insert(name.to_owned(), file.clone());
-        if old.is_some() { Err(ErrorKind::AlreadyExists.into()) } else { Ok(file) }
-    }
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        match self.0.lock().unwrap().get(name) {
-            Some(file) => Ok(file.clone()),
-            None => Err(ErrorKind::NotFound.into()),
-        }
-    }
-    fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
-        Err(ErrorKind::Unsupported.into())
-    }
-    fn remove(&self, _name: &str) -> io::Result<()> {
-        Err(ErrorKind::Unsupported.into())
-    }
-    fn list(&self) -> io::Result<Vec<String>> {
-        Err(ErrorKind::Unsupported.into())
-    }
-    fn sync_dir(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl File for Contents {
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.bytes.read().unwrap().len() as u64)
-    }
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let bytes = self.bytes.read().unwrap();
-        let start = offset as usize;
-        let found = bytes.get(start..start + buf.len()).ok_or(ErrorKind::UnexpectedEof)?;
-        buf.copy_from_slice(found);
-        Ok(())
-    }
-    fn try_read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        if self.cold.load(Ordering::Relaxed) {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        self.read_exact_at(buf, offset)
-    }
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let mut bytes = self.bytes.write().unwrap();
-        let end = offset as usize + buf.len();
-        let len = bytes.len().max(end);
-        bytes.resize(len, 0);
-        bytes[offset as usize..end].copy_from_slice(buf);
-        Ok(())
-    }
-    fn allocate(&self, _len: u64, _zeroed: bool) -> io::Result<()> {
-        Ok(())
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        Ok(())
-    }
-    fn start_writeback(&self, _offset: u64, _len: u64) {}
-}
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -121,13 +38,19 @@ fn model(len: u64, max_value: usize) -> Model {
 }
 
 fn write(params: TableParams, model: &Model) -> (Vec<u8>, TableMeta) {
-    let disk = Files::default();
+    let disk = MemDisk::new();
     let mut writer = TableWriter::create(&disk, params).unwrap();
     for (key, raw) in model {
         writer.add(key, raw).unwrap();
     }
     let meta = writer.finish().unwrap();
-    (disk.bytes(&file_name(params.table_id)), meta)
+    (disk.file(&file_name(params.table_id)).unwrap(), meta)
+}
+
+fn file_of(bytes: Vec<u8>) -> Arc<dyn File> {
+    let disk = MemDisk::new();
+    disk.put_file("table", bytes);
+    disk.open("table").unwrap()
 }
 
 fn open(bytes: Vec<u8>, meta: &TableMeta, cache_bytes: usize) -> Result<Arc<Table>, Error> {
@@ -229,7 +152,7 @@ fn records_up_to_the_longest_lie_alone_and_come_back() {
 
 #[test]
 fn the_estimate_of_bytes_written_is_close() {
-    let disk = Files::default();
+    let disk = MemDisk::new();
     let mut writer = TableWriter::create(&disk, params(1)).unwrap();
     for (key, raw) in &model(3_000, 200) {
         writer.add(key, raw).unwrap();
@@ -260,19 +183,20 @@ fn a_read_that_must_not_wait_says_when_it_would() {
     let huge = b"\0user/huge".to_vec();
     model.insert(huge.clone(), record(&huge, 1, &vec![0; 1 << 20]));
     let (bytes, meta) = write(params(1), &model);
-    let file = file_of(bytes);
+    let disk = MemDisk::new();
+    disk.put_file("table", bytes);
     let cache = Arc::new(BlockCache::new(1 << 20));
-    let table = Table::open(file.clone(), &meta, STORE, cache).unwrap();
+    let table = Table::open(disk.open("table").unwrap(), &meta, STORE, cache).unwrap();
     let try_get = |key: &[u8]| table.get(key, xxh3_64(&key[1..]), Wait::No).unwrap();
     let key = b"\0user/000/00003";
-    file.cold.store(true, Ordering::Relaxed);
+    disk.set_cold(true);
     assert_eq!(try_get(key), TableGet::WouldBlock);
     assert_eq!(try_get(b"\0zzz"), TableGet::Absent);
-    file.cold.store(false, Ordering::Relaxed);
+    disk.set_cold(false);
     assert_eq!(try_get(key), TableGet::Found(model[&key[..]].clone().into()));
-    file.cold.store(true, Ordering::Relaxed);
+    disk.set_cold(true);
     assert_eq!(try_get(key), TableGet::Found(model[&key[..]].clone().into()), "it is cached");
-    file.cold.store(false, Ordering::Relaxed);
+    disk.set_cold(false);
     assert_eq!(try_get(&large), TableGet::WouldBlock);
     assert_eq!(try_get(&huge), TableGet::WouldBlock);
     assert_eq!(get(&table, &huge).unwrap().as_deref(), Some(&model[&huge][..]));
@@ -383,7 +307,7 @@ fn a_block_in_anothers_place_is_noticed() {
 #[test]
 #[should_panic(expected = "keys do not ascend")]
 fn keys_out_of_order_are_a_bug() {
-    let disk = Files::default();
+    let disk = MemDisk::new();
     let mut writer = TableWriter::create(&disk, params(1)).unwrap();
     let raw = record(b"\0k", 1, b"v");
     writer.add(b"\0k", &raw).unwrap();
