@@ -2,6 +2,7 @@
 //! a key holds, never the order of arrival.
 
 mod batch;
+mod cache;
 mod db;
 pub mod disk;
 mod error;
@@ -9,6 +10,7 @@ mod memtable;
 mod options;
 mod record;
 mod stats;
+mod table;
 
 pub use batch::{Batch, MAX_BATCH_LEN, Space};
 pub use db::{Db, Lookup, Pressure, Scan, Snapshot};
