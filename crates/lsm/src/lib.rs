@@ -3,17 +3,23 @@
 
 mod batch;
 mod cache;
+mod compaction;
+mod core;
 mod db;
 pub mod disk;
 mod error;
+mod manifest;
 mod memtable;
+mod merge;
 mod options;
 mod record;
 mod stats;
 mod table;
+mod wal;
 
 pub use batch::{Batch, MAX_BATCH_LEN, Space};
-pub use db::{Db, Lookup, Pressure, Scan, Snapshot};
+pub use core::{Lookup, Scan, Snapshot};
+pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use error::Error;
 pub use options::{MayPurge, Options, SyncMode};

@@ -128,11 +128,7 @@ impl Merge {
     /// Takes any sources in any order; [`Merge::seek`] comes first.
     pub(crate) fn new(sources: Vec<Source>) -> Self {
         let capacity = sources.len();
-        Self {
-            sources,
-            heap: Vec::with_capacity(capacity),
-            current: Vec::with_capacity(capacity),
-        }
+        Self { sources, heap: Vec::with_capacity(capacity), current: Vec::with_capacity(capacity) }
     }
 
     /// Goes to the first key at or after `key`.
@@ -192,14 +188,14 @@ impl Merge {
             self.settle();
             return Ok(());
         }
-        if let Some(&top) = self.heap.first() {
-            if self.sources[source].key() >= self.sources[top].key() {
-                self.current.clear();
-                let first = std::mem::replace(&mut self.heap[0], source);
-                self.sift_down(0);
-                self.current.push(first);
-                self.gather();
-            }
+        if let Some(&top) = self.heap.first()
+            && self.sources[source].key() >= self.sources[top].key()
+        {
+            self.current.clear();
+            let first = std::mem::replace(&mut self.heap[0], source);
+            self.sift_down(0);
+            self.current.push(first);
+            self.gather();
         }
         Ok(())
     }

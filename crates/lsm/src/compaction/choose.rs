@@ -144,9 +144,7 @@ fn overlapping<'l, 'a>(
     level: &'l [Shape<'a>],
     range: &'l RangeInclusive<&'a [u8]>,
 ) -> impl Iterator<Item = &'l Shape<'a>> {
-    level.iter().filter(|table| {
-        table.smallest <= *range.end() && table.largest >= *range.start()
-    })
+    level.iter().filter(|table| table.smallest <= *range.end() && table.largest >= *range.start())
 }
 
 #[cfg(test)]
@@ -175,7 +173,8 @@ mod tests {
     #[test]
     fn level_0_goes_as_a_whole_with_what_it_overlaps() {
         let level0 = (1..5).map(|id| table(id, 50, ("f", "k"))).collect();
-        let level1 = vec![table(10, 9, ("a", "e")), table(11, 9, ("h", "i")), table(12, 9, ("k", "z"))];
+        let level1 =
+            vec![table(10, 9, ("a", "e")), table(11, 9, ("h", "i")), table(12, 9, ("k", "z"))];
         assert_eq!(
             choose(&levels(vec![level0, level1]), &TARGETS),
             Choice::Merge { upper: vec![1, 2, 3, 4], lower: vec![11, 12], to: 1 }
@@ -208,6 +207,9 @@ mod tests {
             everything(&levels(filled)),
             Choice::Merge { upper: vec![1, 2], lower: vec![3], to: 2 }
         );
-        assert_eq!(everything(&levels(vec![vec![], vec![table(2, 1, ("a", "b"))]])), Choice::Nothing);
+        assert_eq!(
+            everything(&levels(vec![vec![], vec![table(2, 1, ("a", "b"))]])),
+            Choice::Nothing
+        );
     }
 }

@@ -63,9 +63,7 @@ impl<'a> Unfinished<'a> {
     /// Makes the names durable too and opens the tables.
     fn durable(mut self) -> Result<Vec<Arc<Table>>, Error> {
         let core = self.core;
-        core.disk
-            .sync_dir()
-            .map_err(|error| core.fail(&Error::io("sync", "directory", error)))?;
+        core.disk.sync_dir().map_err(|error| core.fail(&Error::io("sync", "directory", error)))?;
         let tables: Result<Vec<_>, _> =
             self.finished.iter().map(|meta| core.open_table(meta)).collect();
         if tables.is_ok() {
@@ -203,11 +201,7 @@ impl Core {
         Ok(())
     }
 
-    fn compact_tree(
-        &self,
-        tree: usize,
-        choose: impl Fn(&Levels) -> Choice,
-    ) -> Result<Work, Error> {
+    fn compact_tree(&self, tree: usize, choose: impl Fn(&Levels) -> Choice) -> Result<Work, Error> {
         let _one_at_a_time = lock(&self.background.compaction);
         self.healthy()?;
         let state = self.trees[tree].load_full();

@@ -35,7 +35,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use background::Background;
 pub(crate) use background::Work;
 pub use read::{Lookup, Scan, Snapshot};
-use tree::{Tree, lock};
+use tree::Tree;
 pub(crate) use write::Committed;
 use write::Writer;
 
@@ -51,7 +51,7 @@ use crate::wal::Prepared;
 
 /// How far the background work is behind.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Backlog {
+pub(crate) enum Backlog {
     /// Write on.
     Clear,
     /// Slow down: 0.0 = hardly, 1.0 = nearly at the limit.
@@ -166,6 +166,15 @@ impl Core {
         });
         let worst = worst.fold(0.0, f64::max).clamp(0.0, 1.0);
         self.backlog.store((worst * BACKLOG_FULL as f64) as u64, Ordering::Relaxed);
+    }
+
+    /// Whether flushes and compactions have nothing left to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.trees.iter().all(|tree| {
+            let state = tree.load();
+            let urgency = self.targets().urgency(&tree::shapes(&state.levels));
+            state.immutables.is_empty() && urgency < 1.0
+        })
     }
 
     fn targets(&self) -> Targets {

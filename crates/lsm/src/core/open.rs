@@ -7,7 +7,6 @@
 //!  *.wal      log segments; replayed from where the tables' cover ends
 //! ```
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -95,7 +94,7 @@ impl Core {
         let state = manifest.state().clone();
         let core = Self::assemble(disk, options, identity, manifest, &state)?;
         core.remove_leftovers(&names, &state);
-        core.recover_log(&state, has_log)?;
+        core.recover_log(&state)?;
         core.measure_backlog();
         Ok(core)
     }
@@ -174,22 +173,13 @@ impl Core {
         }
     }
 
-    fn recover_log(&self, state: &State, has_log: bool) -> Result<(), Error> {
-        let is_new = state.oldest_segment == 0;
-        let found = if is_new && !has_log {
-            Recovered {
-                next_sequence: 1,
-                segments: BTreeMap::new(),
-                next_segment: 1,
-                ends: Vec::new(),
-                discarded: Vec::new(),
-                torn: false,
-            }
-        } else {
-            self.replay(state)?
-        };
+    fn recover_log(&self, state: &State) -> Result<(), Error> {
+        let found = self.replay(state)?;
         if found.torn {
-            tracing::info!(next = found.next_sequence, "the log had a torn tail; nothing in it had been acknowledged as durable");
+            tracing::info!(
+                next = found.next_sequence,
+                "the log had a torn tail; nothing in it had been acknowledged as durable"
+            );
         }
         self.next_segment.store(found.next_segment, Ordering::Relaxed);
         let ends: Vec<_> = found.ends.iter().map(|end| Edit::End(*end)).collect();
@@ -203,7 +193,7 @@ impl Core {
         let oldest_segment = wal.oldest_needed(state.floor);
         lock(&self.writer).wal = Some(wal);
         self.visible.store(found.next_sequence - 1, Ordering::Release);
-        if is_new {
+        if state.oldest_segment == 0 {
             self.edit_manifest(&[Edit::Floor { sequence: state.floor, oldest_segment }])?;
         }
         for segment in found.discarded {

@@ -61,9 +61,8 @@ impl Core {
             let sequence = self.visible.load(Ordering::Acquire);
             // Tables carry no sequences. If no tree was replaced meanwhile, everything in these
             // tables and rotated memtables was visible at `sequence`.
-            let same = |(tree, state): (&super::Tree, &Arc<TreeState>)| {
-                Arc::ptr_eq(&tree.load(), state)
-            };
+            let same =
+                |(tree, state): (&super::Tree, &Arc<TreeState>)| Arc::ptr_eq(&tree.load(), state);
             if self.trees.iter().zip(&before).all(same) {
                 return Snapshot { trees: before, sequence };
             }

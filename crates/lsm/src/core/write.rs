@@ -144,16 +144,23 @@ impl Core {
         if !wal.needs_switch(payload_len) {
             return Ok(false);
         }
-        let bound = Wal::segment_bound(payload_len);
-        let ready = lock(&self.prepared).take().filter(|prepared| prepared.bytes() >= bound);
-        let next = match ready {
-            Some(prepared) => prepared,
-            None => self.new_segment(bound)?,
-        };
+        let next = self.take_segment(Wal::segment_bound(payload_len))?;
         let edits = self.manifest_edits.load(Ordering::Relaxed);
         wal.switch(next, edits).map_err(|error| self.fail(&error))?;
         self.counters.wal_segments.store(wal.segment_count() as u64, Ordering::Relaxed);
         Ok(true)
+    }
+
+    /// The prepared segment, or a fresh one if that is missing or too small. The lock is held
+    /// throughout: segments come into use in the order of their numbers.
+    fn take_segment(&self, at_least: u64) -> Result<Prepared, Error> {
+        let mut prepared = lock(&self.prepared);
+        match prepared.take() {
+            Some(ready) if ready.bytes() >= at_least => return Ok(ready),
+            Some(small) => self.remove_file(&small.name()),
+            None => {}
+        }
+        self.new_segment(at_least)
     }
 
     /// Creates and allocates the next log segment.
@@ -170,12 +177,10 @@ impl Core {
     /// Has the next segment ready before it is needed. To be called from the background.
     pub(crate) fn prepare_segment(&self) -> Result<(), Error> {
         self.healthy()?;
-        if lock(&self.prepared).is_some() {
-            return Ok(());
+        let mut prepared = lock(&self.prepared);
+        if prepared.is_none() {
+            *prepared = Some(self.new_segment(0)?);
         }
-        let made = self.new_segment(0)?;
-        let spare = lock(&self.prepared).replace(made);
-        assert!(spare.is_none(), "one thread prepares segments");
         Ok(())
     }
 

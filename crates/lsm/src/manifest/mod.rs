@@ -94,12 +94,7 @@ impl Manifest {
         Self::begin(disk, store_id, edits, state)
     }
 
-    fn begin(
-        disk: Arc<dyn Disk>,
-        store_id: u64,
-        edits: u64,
-        state: State,
-    ) -> Result<Self, Error> {
+    fn begin(disk: Arc<dyn Disk>, store_id: u64, edits: u64, state: State) -> Result<Self, Error> {
         let (file, len) = write_anew(&*disk, store_id, edits, &state)?;
         Ok(Self {
             disk,
@@ -155,11 +150,6 @@ pub(crate) fn exists(names: &[String]) -> bool {
     names.iter().any(|name| name == NAME)
 }
 
-/// Whether a file is one of the manifest's own.
-pub(crate) fn is_own_file(name: &str) -> bool {
-    name == NAME || name == TEMPORARY
-}
-
 fn write_anew(
     disk: &dyn Disk,
     store_id: u64,
@@ -175,7 +165,11 @@ fn write_anew(
     let check = xxh3_64_with_seed(&bytes, 0);
     bytes.extend_from_slice(&check.to_le_bytes());
     assert_eq!(bytes.len(), HEAD);
-    bytes.extend_from_slice(&seal(&edit::encode(&[Edit::Reset(state.clone())]), store_id, edits + 1));
+    bytes.extend_from_slice(&seal(
+        &edit::encode(&[Edit::Reset(state.clone())]),
+        store_id,
+        edits + 1,
+    ));
 
     let failed = |operation| move |error| Error::io(operation, TEMPORARY, error);
     let names = disk.list().map_err(|error| Error::io("list", "directory", error))?;

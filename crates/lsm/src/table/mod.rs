@@ -19,7 +19,7 @@
 //! The file's bytes: `docs/file-format.md`.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 
@@ -103,6 +103,16 @@ pub(crate) struct Table {
     seed: u64,
     top: Top,
     cache: Arc<BlockCache>,
+    /// Where to report that no one reads the table any more, once it has been replaced.
+    graveyard: OnceLock<Arc<Mutex<Vec<u64>>>>,
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if let Some(graveyard) = self.graveyard.get() {
+            graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(self.meta.id);
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -197,7 +207,13 @@ impl Table {
         }
         let top = Top::decode(top, tail.top.offset)
             .map_err(|Malformed| Error::corrupt(&name, tail.top.offset, "malformed top block"))?;
-        Ok(Self { file, name, meta: meta.clone(), seed, top, cache })
+        Ok(Self { file, name, meta: meta.clone(), seed, top, cache, graveyard: OnceLock::new() })
+    }
+
+    /// Marks a table that was replaced: when its last reader lets go, its id goes to `graveyard`.
+    pub(crate) fn doom(&self, graveyard: Arc<Mutex<Vec<u64>>>) {
+        let doomed = self.graveyard.set(graveyard);
+        assert!(doomed.is_ok(), "a table is replaced once");
     }
 
     /// What the manifest knows about it.

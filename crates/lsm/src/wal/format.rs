@@ -50,13 +50,8 @@ impl SegmentHead {
         let mut head = [0; SEGMENT_HEAD];
         head[..8].copy_from_slice(MAGIC);
         head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-        let fields = [
-            self.store_id,
-            self.segment,
-            self.first_sequence,
-            self.durable,
-            self.manifest_edits,
-        ];
+        let fields =
+            [self.store_id, self.segment, self.first_sequence, self.durable, self.manifest_edits];
         for (at, field) in (16..).step_by(8).zip(fields) {
             head[at..at + 8].copy_from_slice(&field.to_le_bytes());
         }

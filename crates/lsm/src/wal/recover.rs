@@ -28,7 +28,7 @@ pub(crate) struct LogEnd {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub(crate) store_id: u64,
-    /// Segments before this one are leftovers.
+    /// Segments before this one are leftovers; 0 = no log was ever begun.
     pub(crate) oldest_segment: u64,
     /// All groups before this sequence are in tables.
     pub(crate) floor: u64,
@@ -203,12 +203,11 @@ impl Replay<'_> {
             )),
             None => Ok(true),
             Some(next) if head.first_sequence == next && !self.found.torn => Ok(true),
-            Some(next) if head.durable >= next || head.first_sequence < next => {
-                Err(segment.corrupt(
+            Some(next) if head.durable >= next || head.first_sequence < next => Err(segment
+                .corrupt(
                     0,
                     format!("the log before it ends at sequence {next}, which had been synced"),
-                ))
-            }
+                )),
             Some(_) => {
                 self.found.torn = true;
                 self.found.discarded.push(segment.id);
@@ -246,7 +245,16 @@ impl Replay<'_> {
 
     fn finish(mut self) -> Result<Recovered, Error> {
         let (Some(next), Some((segment, end))) = (self.next, self.last) else {
-            return Err(Error::corrupt("*.wal", 0, "no log segment is there, but the store exists"));
+            if self.expected.oldest_segment == 0 {
+                // A crash while the store was being created: its first segment never began.
+                self.found.next_sequence = self.expected.floor;
+                return Ok(self.found);
+            }
+            return Err(Error::corrupt(
+                "*.wal",
+                0,
+                "no log segment is there, but the store exists",
+            ));
         };
         if next <= self.expected.flushed {
             return Err(Error::corrupt(

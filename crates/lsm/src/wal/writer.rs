@@ -17,6 +17,11 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// Its file.
+    pub(crate) fn name(&self) -> String {
+        segment_name(self.segment)
+    }
+
     /// Bytes that were allocated.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes

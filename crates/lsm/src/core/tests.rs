@@ -1,0 +1,294 @@
+//! The core step by step on a disk in memory: equal to a sorted map whatever the order of flushes,
+//! compactions, restarts and arrivals.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::*;
+use crate::batch::Batch;
+use crate::disk::MemDisk;
+use crate::record::{Fields, Kind, Record, Version};
+use crate::table::Wait;
+
+type Model = BTreeMap<Vec<u8>, Record>;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % bound
+    }
+}
+
+fn small_options() -> Options {
+    Options {
+        new_store_id: 77,
+        new_tree_bits: 1,
+        memtable_bytes: 64 << 10,
+        cache_bytes: 256 << 10,
+        segment_bytes: 64 << 10,
+        block_bytes: 512,
+        table_bytes: 32 << 10,
+        level0_tables: 2,
+        level1_bytes: 64 << 10,
+        level_ratio: 4,
+        ..Options::default()
+    }
+}
+
+fn open(disk: &MemDisk, options: &Options) -> Core {
+    Core::open(Arc::new(disk.clone()), options.clone()).unwrap()
+}
+
+fn version(time: u64) -> Version {
+    Version { time, origin: 1 }
+}
+
+fn write(core: &Core, model: &mut Model, key: &[u8], kind: Kind, time: u64, value: &[u8]) {
+    let fields = Fields::new(kind, version(time));
+    let mut batch = Batch::new();
+    batch.write(Space::Data, key, &fields, value).unwrap();
+    core.commit(std::iter::once(&batch)).unwrap();
+    let record = Record::new(key, &fields, value);
+    let held = model.entry(key.to_vec()).or_insert_with(|| record.clone());
+    if record.view().order(&held.view()).is_gt() {
+        *held = record;
+    }
+}
+
+fn same(found: &RecordOf, expected: &Record) -> bool {
+    found.version == expected.view().version()
+        && found.kind == expected.view().kind()
+        && found.value == expected.view().value()
+}
+
+#[derive(Debug)]
+struct RecordOf {
+    version: Version,
+    kind: Kind,
+    value: Vec<u8>,
+}
+
+fn get(core: &Core, key: &[u8]) -> Option<RecordOf> {
+    match core.get(Space::Data, key, Wait::Yes).unwrap() {
+        Lookup::Found(record) => Some(RecordOf {
+            version: record.view().version(),
+            kind: record.view().kind(),
+            value: record.value().to_vec(),
+        }),
+        Lookup::Absent => None,
+        Lookup::WouldBlock => panic!("may wait"),
+    }
+}
+
+fn check(core: &Core, model: &Model) {
+    for (key, expected) in model {
+        let found = get(core, key).unwrap_or_else(|| panic!("{key:?} is gone"));
+        assert!(same(&found, expected), "{key:?}: {found:?}, expected {expected:?}");
+    }
+    let mut scan = core.snapshot().scan(Space::Data, b"", None);
+    let mut expected = model.iter();
+    while let Some((key, record)) = scan.next().unwrap() {
+        let (expected_key, expected_record) = expected.next().expect("nothing invented");
+        assert_eq!(key, expected_key);
+        assert_eq!(record.order(&expected_record.view()), std::cmp::Ordering::Equal);
+    }
+    assert!(expected.next().is_none(), "the scan ended early");
+}
+
+fn background(core: &Core, random: &mut Random) {
+    match random.below(4) {
+        0 => core.rotate_all(),
+        1 => while core.flush_one().unwrap() == Work::Done {},
+        2 => drop(core.compact_one().unwrap()),
+        _ => core.prepare_segment().unwrap(),
+    }
+}
+
+/// Writes with versions in any order, flushes, compactions and restarts in between.
+#[test]
+fn equals_a_sorted_map_whatever_the_order_of_arrival() {
+    for seed in 1..=12 {
+        let mut random = Random(seed * 7919);
+        let (disk, options) = (MemDisk::new(), small_options());
+        let (mut core, mut model) = (open(&disk, &options), Model::new());
+        for round in 0..1500 {
+            let key = format!("key{:03}", random.below(300)).into_bytes();
+            let kind = if random.below(5) == 0 { Kind::Tombstone } else { Kind::Value };
+            // Half of the writes come late: with a version that may be older than what is there.
+            let time = if random.below(2) == 0 { 10_000 + round } else { 1 + random.below(20_000) };
+            let value = vec![round as u8; random.below(200) as usize];
+            let value = if kind == Kind::Value { &value[..] } else { &[] };
+            write(&core, &mut model, &key, kind, time, value);
+            if random.below(20) == 0 {
+                background(&core, &mut random);
+            }
+            if random.below(300) == 0 {
+                drop(core);
+                core = open(&disk, &options);
+            }
+        }
+        check(&core, &model);
+        core.rotate_all();
+        while core.flush_one().unwrap() == Work::Done {}
+        while core.compact_one().unwrap() == Work::Done {}
+        check(&core, &model);
+        core.compact_all().unwrap();
+        check(&core, &model);
+        drop(core);
+        check(&open(&disk, &options), &model);
+    }
+}
+
+/// A power cut anywhere loses nothing that was acknowledged and invents nothing.
+#[test]
+fn a_crash_at_every_operation_keeps_what_was_acknowledged() {
+    let options = small_options();
+    let mut at = 1;
+    loop {
+        let disk = MemDisk::new();
+        disk.crash_after(at);
+        let (acknowledged, attempted) = run_until_crash(&disk, &options);
+        let finished = disk.cut_site().is_none();
+        for crashed in [disk.crash(at), disk.process_crash()] {
+            let core = open(&crashed, &options);
+            check_bounds(&core, &acknowledged, &attempted);
+            // What is written after the recovery survives the next crash.
+            let mut model = Model::new();
+            write(&core, &mut model, b"after", Kind::Value, 1 << 40, b"recovery");
+            let again = open(&crashed.crash(at + 1), &options);
+            check_bounds(&again, &acknowledged, &attempted);
+            assert!(get(&again, b"after").is_some());
+        }
+        if finished {
+            return;
+        }
+        at += 1 + at / 64;
+    }
+}
+
+type Times = BTreeMap<Vec<u8>, u64>;
+
+/// Some hundred writes with flushes and compactions; returns the greatest version acknowledged, and
+/// attempted, for each key.
+fn run_until_crash(disk: &MemDisk, options: &Options) -> (Times, Times) {
+    let (mut acknowledged, mut attempted) = (Times::new(), Times::new());
+    let Ok(core) = Core::open(Arc::new(disk.clone()), options.clone()) else {
+        return (acknowledged, attempted);
+    };
+    let mut random = Random(42);
+    for round in 1..400_u64 {
+        let key = format!("key{:02}", random.below(40)).into_bytes();
+        let mut batch = Batch::new();
+        batch.put(Space::Data, &key, version(round), &[7; 300]).unwrap();
+        attempted.insert(key.clone(), round);
+        if core.commit(std::iter::once(&batch)).is_err() {
+            break;
+        }
+        acknowledged.insert(key, round);
+        if round % 40 == 0 {
+            core.rotate_all();
+            let flushed = core.flush_one();
+            if flushed.is_err() || core.compact_one().is_err() {
+                break;
+            }
+        }
+    }
+    (acknowledged, attempted)
+}
+
+fn check_bounds(core: &Core, acknowledged: &Times, attempted: &Times) {
+    for (key, last) in attempted {
+        let least = acknowledged.get(key).copied().unwrap_or(0);
+        let found = get(core, key).map_or(0, |found| found.version.time);
+        assert!(found >= least, "{key:?}: version {least} was acknowledged, {found} is there");
+        assert!(found <= *last, "{key:?}: version {found} was never written");
+    }
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was() {
+    let (disk, options) = (MemDisk::new(), small_options());
+    let (core, mut model) = (open(&disk, &options), Model::new());
+    for i in 0..200_u64 {
+        write(&core, &mut model, &i.to_be_bytes(), Kind::Value, 1 + i, b"old");
+    }
+    let snapshot = core.snapshot();
+    for i in 100..300_u64 {
+        write(&core, &mut model, &i.to_be_bytes(), Kind::Value, 1000 + i, b"new");
+    }
+    core.rotate_all();
+    while core.flush_one().unwrap() == Work::Done {}
+    core.compact_all().unwrap();
+    let mut scan = snapshot.scan(Space::Data, b"", None);
+    let mut seen = 0;
+    while let Some((_, record)) = scan.next().unwrap() {
+        assert_eq!(record.value(), b"old");
+        seen += 1;
+    }
+    assert_eq!(seen, 200);
+    check(&core, &model);
+}
+
+#[test]
+fn tombstones_go_only_when_allowed_and_nothing_older_is_left() {
+    for allowed in [false, true] {
+        let disk = MemDisk::new();
+        let options = Options {
+            may_purge: Arc::new(move |_, _| allowed),
+            new_tree_bits: 0,
+            ..small_options()
+        };
+        let (core, mut model) = (open(&disk, &options), Model::new());
+        write(&core, &mut model, b"k", Kind::Value, 1, b"v");
+        core.rotate_all();
+        core.flush_one().unwrap();
+        write(&core, &mut model, b"k", Kind::Tombstone, 2, b"");
+        core.rotate_all();
+        core.flush_one().unwrap();
+        core.compact_all().unwrap();
+        assert_eq!(get(&core, b"k").is_none(), allowed);
+    }
+}
+
+#[test]
+fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
+    let disk = MemDisk::new();
+    let options = Options { may_purge: Arc::new(|_, _| true), new_tree_bits: 0, ..small_options() };
+    let (core, mut model) = (open(&disk, &options), Model::new());
+    for (kind, time) in [(Kind::Value, 1), (Kind::Tombstone, 9)] {
+        write(&core, &mut model, b"k", kind, time, b"");
+        core.rotate_all();
+        core.flush_one().unwrap();
+    }
+    // Late: older than the tombstone, still in the memtable when that reaches the bottom.
+    write(&core, &mut model, b"k", Kind::Value, 5, b"");
+    while core.compact_one().unwrap() == Work::Done {}
+    assert_eq!(get(&core, b"k").unwrap().kind, Kind::Tombstone);
+}
+
+#[test]
+fn batches_are_atomic_across_trees_and_spaces() {
+    let (disk, options) = (MemDisk::new(), small_options());
+    let core = open(&disk, &options);
+    let mut batch = Batch::new();
+    for i in 0..50_u64 {
+        batch.put(Space::Data, &i.to_be_bytes(), version(1), b"data").unwrap();
+        batch.put(Space::Hints, &i.to_be_bytes(), version(1), b"hint").unwrap();
+    }
+    core.commit(std::iter::once(&batch)).unwrap();
+    drop(core);
+    let core = open(&disk, &options);
+    for (space, value) in [(Space::Data, b"data"), (Space::Hints, b"hint")] {
+        let mut scan = core.snapshot().scan(space, b"", None);
+        let mut seen = 0;
+        while let Some((_, record)) = scan.next().unwrap() {
+            assert_eq!(record.value(), value);
+            seen += 1;
+        }
+        assert_eq!(seen, 50);
+    }
+}

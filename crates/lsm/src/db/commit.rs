@@ -1,0 +1,260 @@
+//! Group commit. Batches queue up while one thread, the leader, commits; the next leader takes all
+//! that has queued, so one write and one sync serve many callers.
+//!
+//! Whoever finds no leader leads. A caller of [`super::Db::commit`] that finds one waits, and is
+//! then either told its outcome or handed the lead; a batch without a waiting caller
+//! ([`super::Db::submit`]) hands the lead to the commit thread. There is always exactly one leader
+//! while anything is queued.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::Shared;
+use crate::batch::Batch;
+use crate::error::Error;
+use crate::stats::Stats;
+
+/// Bytes that one group takes before the rest waits for the next: a sync's worth of data, small
+/// enough that one large group does not hold up the ones behind it.
+const MAX_GROUP_BYTES: usize = 4 << 20;
+/// Bytes that may wait; beyond them a batch is refused.
+const MAX_QUEUED_BYTES: usize = 64 << 20;
+
+type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+enum Asker {
+    /// A thread that waits.
+    Waiter(Arc<Waiter>),
+    /// To be called.
+    Callback(Done),
+}
+
+struct Pending {
+    batch: Batch,
+    asker: Asker,
+}
+
+enum Turn {
+    Waiting,
+    /// Lead, beginning with your own batch.
+    Lead(Batch),
+    Done(Result<(), Error>),
+}
+
+struct Waiter {
+    turn: Mutex<Turn>,
+    changed: Condvar,
+}
+
+impl Waiter {
+    fn tell(&self, turn: Turn) {
+        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = turn;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) -> Turn {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match std::mem::replace(&mut *turn, Turn::Waiting) {
+                Turn::Waiting => {
+                    turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+                }
+                told => return told,
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    pending: VecDeque<Pending>,
+    bytes: usize,
+    /// Someone commits, or has been handed the lead.
+    led: bool,
+    /// The lead was handed to the commit thread.
+    handed_to_thread: bool,
+    closing: bool,
+}
+
+/// The queue before the log.
+pub(super) struct CommitQueue {
+    queue: Mutex<Queue>,
+    thread_wanted: Condvar,
+    slowed: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl CommitQueue {
+    pub(super) fn new() -> Self {
+        Self {
+            queue: Mutex::default(),
+            thread_wanted: Condvar::new(),
+            slowed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn count_slowed(&self) {
+        self.slowed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn fill(&self, stats: &mut Stats) {
+        let queue = self.lock();
+        stats.commit_queue_batches = queue.pending.len() as u64;
+        stats.commit_queue_bytes = queue.bytes as u64;
+        stats.slowed_writes = self.slowed.load(Ordering::Relaxed);
+        stats.refused_writes = self.refused.load(Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the lead is handed to the commit thread; `false` = the store closes.
+    pub(super) fn wait_for_lead(&self) -> bool {
+        let mut queue = self.lock();
+        loop {
+            if queue.handed_to_thread {
+                queue.handed_to_thread = false;
+                return true;
+            }
+            if queue.closing {
+                return false;
+            }
+            queue = self.thread_wanted.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes no more batches; the commit thread ends once the queue is empty.
+    pub(super) fn close(&self) {
+        self.lock().closing = true;
+        self.thread_wanted.notify_all();
+    }
+
+    /// Gives the lead to whoever waits first, or lays it down.
+    fn pass_on(&self, mut queue: MutexGuard<'_, Queue>) {
+        match queue.pending.front() {
+            None => queue.led = false,
+            Some(Pending { asker: Asker::Callback(_), .. }) => {
+                queue.handed_to_thread = true;
+                self.thread_wanted.notify_all();
+            }
+            Some(Pending { asker: Asker::Waiter(_), .. }) => {
+                let Some(Pending { batch, asker: Asker::Waiter(waiter) }) =
+                    queue.pending.pop_front()
+                else {
+                    unreachable!("just looked at");
+                };
+                queue.bytes -= batch.byte_len();
+                drop(queue);
+                waiter.tell(Turn::Lead(batch));
+            }
+        }
+    }
+
+    /// Takes what waits, up to a group's size.
+    fn take_group(&self, own: usize) -> Vec<Pending> {
+        let mut queue = self.lock();
+        let mut bytes = own;
+        let mut group = Vec::new();
+        while let Some(next) = queue.pending.front() {
+            bytes += next.batch.byte_len();
+            if bytes > MAX_GROUP_BYTES && (own > 0 || !group.is_empty()) {
+                break;
+            }
+            let next = queue.pending.pop_front().expect("just looked at");
+            queue.bytes -= next.batch.byte_len();
+            group.push(next);
+        }
+        group
+    }
+}
+
+impl Queue {
+    fn admit(&self, batch: &Batch) -> Result<(), Error> {
+        if self.closing {
+            return Err(Error::Closing);
+        }
+        if self.bytes + batch.byte_len() > MAX_QUEUED_BYTES {
+            return Err(Error::Busy { what: "too many bytes wait to be committed" });
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    pub(super) fn commit(&self, batch: Batch) -> Result<(), Error> {
+        let mut queue = self.queue.lock();
+        queue.admit(&batch)?;
+        if !queue.led {
+            queue.led = true;
+            drop(queue);
+            return self.lead(batch);
+        }
+        let waiter = Arc::new(Waiter { turn: Mutex::new(Turn::Waiting), changed: Condvar::new() });
+        queue.bytes += batch.byte_len();
+        queue.pending.push_back(Pending { batch, asker: Asker::Waiter(Arc::clone(&waiter)) });
+        drop(queue);
+        match waiter.wait() {
+            Turn::Done(outcome) => outcome,
+            Turn::Lead(batch) => self.lead(batch),
+            Turn::Waiting => unreachable!("waited for a turn"),
+        }
+    }
+
+    pub(super) fn submit(&self, batch: Batch, done: Done) {
+        let mut queue = self.queue.lock();
+        if let Err(refused) = queue.admit(&batch) {
+            drop(queue);
+            return done(Err(refused));
+        }
+        queue.bytes += batch.byte_len();
+        queue.pending.push_back(Pending { batch, asker: Asker::Callback(done) });
+        if !queue.led {
+            queue.led = true;
+            queue.handed_to_thread = true;
+            drop(queue);
+            self.queue.thread_wanted.notify_all();
+        }
+    }
+
+    /// Commits the caller's batch with all that waits, and passes the lead on.
+    fn lead(&self, own: Batch) -> Result<(), Error> {
+        let group = self.queue.take_group(own.byte_len());
+        let batches = std::iter::once(&own).chain(group.iter().map(|pending| &pending.batch));
+        let outcome = self.core.commit(batches);
+        self.conclude(group, outcome)
+    }
+
+    /// The same on the commit thread, which has no batch of its own.
+    pub(super) fn lead_from_thread(&self) {
+        let group = self.queue.take_group(0);
+        let outcome = self.core.commit(group.iter().map(|pending| &pending.batch));
+        // Each asker was told.
+        let _ = self.conclude(group, outcome);
+    }
+
+    fn conclude(
+        &self,
+        group: Vec<Pending>,
+        outcome: Result<crate::core::Committed, Error>,
+    ) -> Result<(), Error> {
+        self.queue.pass_on(self.queue.lock());
+        if let Ok(committed) = &outcome {
+            self.signals.after(committed);
+        }
+        let outcome = outcome.map(|_| ());
+        for pending in group {
+            match pending.asker {
+                Asker::Waiter(waiter) => waiter.tell(Turn::Done(outcome.clone())),
+                Asker::Callback(done) => done(outcome.clone()),
+            }
+        }
+        outcome
+    }
+}

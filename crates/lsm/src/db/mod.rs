@@ -1,0 +1,215 @@
+//! The store as callers see it: the core, the queue that groups commits, and the threads that
+//! flush, compact and look after the log.
+//!
+//! ```text
+//!  put, write_batch, commit ──▶ ┌ commit queue ┐ ──▶ core.commit, by whoever leads:
+//!  submit (never waits) ──────▶ └──────────────┘     a waiting caller, or the commit thread
+//!                     flush thread · compaction thread · log thread (next segment, interval sync)
+//! ```
+
+mod commit;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use commit::CommitQueue;
+use threads::{Signals, Threads};
+
+use crate::batch::{Batch, Space};
+use crate::core::{Backlog, Core, Lookup, Scan, Snapshot};
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::options::{Options, SyncMode};
+use crate::record::{Record, Version};
+use crate::stats::Stats;
+use crate::table::Wait;
+
+/// How far the background work is behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pressure {
+    /// Write on.
+    Clear,
+    /// Wait this long before the next write.
+    Slow(Duration),
+    /// Refuse writes for now.
+    Full,
+}
+
+/// The longest that one write is slowed down; reached as the backlog nears its limit. The delay
+/// grows with the square of the backlog, so that it sets in smoothly.
+const MAX_SLOWDOWN: Duration = Duration::from_millis(20);
+/// How long [`Db::write_batch`] waits for room before it gives up as busy.
+const MAX_WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
+
+/// A store. Cheap to share by reference or `Arc`; dropped, it stops its threads.
+pub struct Db {
+    shared: Arc<Shared>,
+    threads: Option<Threads>,
+}
+
+/// What the threads share with callers.
+struct Shared {
+    core: Core,
+    queue: CommitQueue,
+    signals: Signals,
+}
+
+impl Db {
+    /// Opens the store on `disk`, creating it if the disk is empty, recovering it otherwise.
+    pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
+        let core = Core::open(disk, options)?;
+        let shared =
+            Arc::new(Shared { core, queue: CommitQueue::new(), signals: Signals::default() });
+        let threads = Threads::start(&shared)?;
+        Ok(Self { shared, threads: Some(threads) })
+    }
+
+    /// The newest record of `key`, tombstones included. May wait for the disk.
+    pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
+        match self.shared.core.get(space, key, Wait::Yes)? {
+            Lookup::Found(record) => Ok(Some(record)),
+            Lookup::Absent => Ok(None),
+            Lookup::WouldBlock => unreachable!("a read that may wait does not block"),
+        }
+    }
+
+    /// The same, without ever waiting for the disk.
+    pub fn try_get(&self, space: Space, key: &[u8]) -> Result<Lookup, Error> {
+        self.shared.core.get(space, key, Wait::No)
+    }
+
+    /// Writes one value; returns once it is as durable as [`SyncMode`] says.
+    pub fn put(
+        &self,
+        space: Space,
+        key: &[u8],
+        version: Version,
+        value: &[u8],
+    ) -> Result<(), Error> {
+        let mut batch = Batch::new();
+        batch.put(space, key, version, value)?;
+        self.write_batch(batch)
+    }
+
+    /// Writes one tombstone.
+    pub fn delete(&self, space: Space, key: &[u8], version: Version) -> Result<(), Error> {
+        let mut batch = Batch::new();
+        batch.delete(space, key, version)?;
+        self.write_batch(batch)
+    }
+
+    /// Writes a batch on this thread, slowing down (and at the limit waiting) with the backlog.
+    pub fn write_batch(&self, batch: Batch) -> Result<(), Error> {
+        match self.pressure() {
+            Pressure::Clear => {}
+            Pressure::Slow(delay) => std::thread::sleep(delay),
+            Pressure::Full => self.wait_for_room()?,
+        }
+        self.commit(batch)
+    }
+
+    fn wait_for_room(&self) -> Result<(), Error> {
+        let clear = || self.shared.core.backlog() != Backlog::Full;
+        if self.shared.signals.room.wait_until(MAX_WAIT_FOR_ROOM, clear) {
+            Ok(())
+        } else {
+            self.shared.core.healthy()?;
+            Err(Error::Busy { what: "flushes or compactions are too far behind" })
+        }
+    }
+
+    /// Writes a batch on this thread without regard to the backlog: for event loops, which ask
+    /// [`Db::pressure`] first. Waits for the log only.
+    pub fn commit(&self, batch: Batch) -> Result<(), Error> {
+        self.shared.commit(batch)
+    }
+
+    /// Queues a batch and returns at once; `done` is called from the committing thread when the
+    /// batch is as durable as [`SyncMode`] says and visible, or refused. It must not block.
+    pub fn submit(&self, batch: Batch, done: impl FnOnce(Result<(), Error>) + Send + 'static) {
+        self.shared.submit(batch, Box::new(done));
+    }
+
+    /// How far flushes and compactions are behind.
+    pub fn pressure(&self) -> Pressure {
+        match self.shared.core.backlog() {
+            Backlog::Clear => Pressure::Clear,
+            Backlog::Behind(part) => {
+                self.shared.queue.count_slowed();
+                Pressure::Slow(MAX_SLOWDOWN.mul_f64(part * part))
+            }
+            Backlog::Full => {
+                self.shared.queue.count_refused();
+                Pressure::Full
+            }
+        }
+    }
+
+    /// A point-in-time view. Pins memory: keep it short.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.core.snapshot()
+    }
+
+    /// A scan over a snapshot taken now; see [`Snapshot::scan`].
+    pub fn scan(&self, space: Space, start: &[u8], end: Option<&[u8]>) -> Scan {
+        self.snapshot().scan(space, start, end)
+    }
+
+    /// Moves all memtables into tables and waits for it.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.shared.core.rotate_all();
+        self.shared.flush_all()
+    }
+
+    /// Flushes, then compacts every tree into its deepest level, and waits for it.
+    pub fn compact(&self) -> Result<(), Error> {
+        self.flush()?;
+        self.shared.core.compact_all()?;
+        self.shared.signals.room.notify();
+        Ok(())
+    }
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.shared.core.stats();
+        self.shared.queue.fill(&mut stats);
+        stats
+    }
+
+    /// Whether flushes and compactions have nothing left to do.
+    pub fn is_idle(&self) -> bool {
+        self.shared.core.is_idle()
+    }
+
+    /// Stops background work, syncs the log and says whether that worked. Dropping does the same
+    /// and can't say.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> Result<(), Error> {
+        let Some(threads) = self.threads.take() else { return Ok(()) };
+        self.shared.core.begin_closing();
+        threads.stop(&self.shared);
+        self.shared.core.close_log()
+    }
+}
+
+impl Drop for Db {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::error!(%error, "could not close the log; recovery will read it as it is");
+        }
+    }
+}
+
+/// How often an interval sync is due, if at all.
+fn sync_interval(options: &Options) -> Option<Duration> {
+    match options.sync {
+        SyncMode::Interval(interval) => Some(interval),
+        SyncMode::Always | SyncMode::Never => None,
+    }
+}

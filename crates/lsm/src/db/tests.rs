@@ -1,0 +1,98 @@
+//! The store with its threads.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+
+use super::*;
+use crate::disk::MemDisk;
+
+fn options() -> Options {
+    Options {
+        new_store_id: 5,
+        memtable_bytes: 128 << 10,
+        cache_bytes: 256 << 10,
+        segment_bytes: 128 << 10,
+        table_bytes: 64 << 10,
+        level1_bytes: 128 << 10,
+        ..Options::default()
+    }
+}
+
+fn open(disk: &MemDisk, sync: SyncMode) -> Db {
+    Db::open(Arc::new(disk.clone()), Options { sync, ..options() }).unwrap()
+}
+
+fn key(thread: u64, i: u64) -> Vec<u8> {
+    format!("key-{thread}-{i:05}").into_bytes()
+}
+
+/// Many threads, blocking and not, through flushes and compactions, in every mode.
+#[test]
+fn what_many_threads_wrote_is_there_afterwards() {
+    for sync in [SyncMode::Always, SyncMode::Interval(Duration::from_millis(1)), SyncMode::Never] {
+        let disk = MemDisk::new();
+        let db = open(&disk, sync);
+        let (told, outcomes) = mpsc::channel();
+        thread::scope(|scope| {
+            for writer in 0..4 {
+                let (db, told) = (&db, told.clone());
+                scope.spawn(move || {
+                    for i in 0..1500 {
+                        let version = Version { time: i + 1, origin: writer as u32 };
+                        if i % 2 == 0 {
+                            db.put(Space::Data, &key(writer, i), version, &[3; 100]).unwrap();
+                        } else {
+                            let mut batch = Batch::new();
+                            batch.put(Space::Data, &key(writer, i), version, &[3; 100]).unwrap();
+                            let told = told.clone();
+                            db.submit(batch, move |outcome| told.send(outcome).unwrap());
+                        }
+                    }
+                });
+            }
+        });
+        drop(told);
+        assert_eq!(outcomes.iter().map(Result::unwrap).count(), 3000);
+        let all_there = |db: &Db| {
+            for writer in 0..4 {
+                for i in 0..1500 {
+                    assert!(db.get(Space::Data, &key(writer, i)).unwrap().is_some());
+                }
+            }
+        };
+        all_there(&db);
+        assert!(db.stats().flushes > 0);
+        db.compact().unwrap();
+        all_there(&db);
+        db.close().unwrap();
+        all_there(&open(&disk, sync));
+    }
+}
+
+#[test]
+fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
+    let disk = MemDisk::new();
+    let db = open(&disk, SyncMode::Never);
+    db.put(Space::Data, b"k", Version::default(), b"v").unwrap();
+    assert!(matches!(db.try_get(Space::Data, b"k").unwrap(), Lookup::Found(_)));
+    db.flush().unwrap();
+    disk.set_cold(true);
+    assert!(matches!(db.try_get(Space::Data, b"k").unwrap(), Lookup::WouldBlock));
+    assert!(db.get(Space::Data, b"k").unwrap().is_some());
+    assert!(matches!(db.try_get(Space::Data, b"k").unwrap(), Lookup::Found(_)), "cached now");
+}
+
+#[test]
+fn a_closing_store_refuses_and_keeps_what_it_took() {
+    let disk = MemDisk::new();
+    let db = open(&disk, SyncMode::Always);
+    db.put(Space::Data, b"k", Version::default(), b"v").unwrap();
+    db.shared.queue.close();
+    let refused = db.put(Space::Data, b"l", Version::default(), b"v");
+    assert!(matches!(refused, Err(Error::Closing)));
+    drop(db);
+    let db = open(&disk, SyncMode::Always);
+    assert!(db.get(Space::Data, b"k").unwrap().is_some());
+    assert!(db.get(Space::Data, b"l").unwrap().is_none());
+}

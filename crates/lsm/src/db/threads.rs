@@ -1,0 +1,216 @@
+//! The store's own threads. Each waits for its signal, does steps of the core until there is
+//! nothing left, and waits again. They run at the lowest priority, except the one that commits:
+//! whoever serves requests goes first.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::{Shared, sync_interval};
+use crate::core::{Committed, Work};
+use crate::error::Error;
+
+/// How long a step that failed for lack of space or descriptors waits before it is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+/// Lowest priority of the scheduler.
+const BACKGROUND_NICE: i32 = 19;
+
+/// Something happened; whoever waits looks again.
+#[derive(Default)]
+pub(super) struct Signal {
+    raised: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    pub(super) fn notify(&self) {
+        *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for the signal, at most so long, and clears it.
+    fn wait(&self, at_most: Duration) {
+        let raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(raised, at_most, |raised| !*raised);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+
+    /// Waits until `condition` holds; says whether it did in time.
+    pub(super) fn wait_until(&self, at_most: Duration, condition: impl Fn() -> bool) -> bool {
+        let deadline = Instant::now() + at_most;
+        let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if condition() {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            // The condition may change between the check and the wait: look again soon.
+            let waited = self.changed.wait_timeout(raised, left.min(RETRY_AFTER));
+            raised = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Who waits for what.
+#[derive(Default)]
+pub(super) struct Signals {
+    flush: Signal,
+    compaction: Signal,
+    log: Signal,
+    /// A flush or compaction was done.
+    pub(super) room: Signal,
+    stopping: std::sync::atomic::AtomicBool,
+}
+
+impl Signals {
+    pub(super) fn after(&self, committed: &Committed) {
+        if committed.rotated {
+            self.flush.notify();
+        }
+        if committed.switched {
+            self.log.notify();
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(std::sync::atomic::Ordering::Acquire)
+    }
+}
+
+/// Handles of the running threads.
+pub(super) struct Threads {
+    handles: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    pub(super) fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
+        let mut threads = Self { handles: Vec::new() };
+        let bodies: [(&str, fn(&Shared)); 4] = [
+            ("kv-commit", commit_thread),
+            ("kv-flush", flush_thread),
+            ("kv-compact", compaction_thread),
+            ("kv-log", log_thread),
+        ];
+        for (name, body) in bodies {
+            let shared_too = Arc::clone(shared);
+            let spawned = thread::Builder::new().name(name.into()).spawn(move || body(&shared_too));
+            match spawned {
+                Ok(handle) => threads.handles.push(handle),
+                Err(error) => {
+                    threads.stop(shared);
+                    return Err(Error::io("start thread", name, error));
+                }
+            }
+        }
+        Ok(threads)
+    }
+
+    pub(super) fn stop(self, shared: &Shared) {
+        shared.signals.stopping.store(true, std::sync::atomic::Ordering::Release);
+        shared.queue.close();
+        for signal in [&shared.signals.flush, &shared.signals.compaction, &shared.signals.log] {
+            signal.notify();
+        }
+        for handle in self.handles {
+            if handle.join().is_err() {
+                tracing::error!("a background thread of the store had panicked");
+            }
+        }
+    }
+}
+
+fn commit_thread(shared: &Shared) {
+    while shared.queue.wait_for_lead() {
+        shared.lead_from_thread();
+    }
+}
+
+fn flush_thread(shared: &Shared) {
+    yield_to_requests();
+    while !shared.signals.stopping() {
+        if shared.flush_all().is_err() {
+            thread_pause(shared, &shared.signals.flush);
+        } else {
+            shared.signals.flush.wait(Duration::from_secs(1));
+        }
+    }
+}
+
+fn compaction_thread(shared: &Shared) {
+    yield_to_requests();
+    while !shared.signals.stopping() {
+        match shared.core.compact_one() {
+            Ok(Work::Done) => shared.signals.room.notify(),
+            Ok(Work::Nothing) => {
+                shared.core.bury();
+                shared.signals.compaction.wait(Duration::from_secs(1));
+            }
+            Err(error) => {
+                warn(&error, "compaction");
+                thread_pause(shared, &shared.signals.compaction);
+            }
+        }
+    }
+}
+
+fn log_thread(shared: &Shared) {
+    yield_to_requests();
+    let interval = sync_interval(shared.core.options());
+    while !shared.signals.stopping() {
+        let outcome = shared.core.prepare_segment().and_then(|()| match interval {
+            Some(_) => shared.core.sync_log(),
+            None => Ok(()),
+        });
+        if let Err(error) = outcome {
+            warn(&error, "preparing or syncing the log");
+            thread_pause(shared, &shared.signals.log);
+        } else {
+            shared.signals.log.wait(interval.unwrap_or(Duration::from_secs(1)));
+        }
+    }
+}
+
+impl Shared {
+    /// Flushes everything that has been rotated.
+    pub(super) fn flush_all(&self) -> Result<(), Error> {
+        loop {
+            match self.core.flush_one() {
+                Ok(Work::Nothing) => return Ok(()),
+                Ok(Work::Done) => {
+                    self.signals.room.notify();
+                    self.signals.compaction.notify();
+                }
+                Err(error) => {
+                    warn(&error, "flush");
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+fn warn(error: &Error, what: &str) {
+    // A failed store has said so once.
+    if !matches!(error, Error::Failed { .. } | Error::Closing) {
+        tracing::warn!(%error, "{what} failed and is tried again");
+    }
+}
+
+fn thread_pause(shared: &Shared, signal: &Signal) {
+    signal.wait(RETRY_AFTER);
+    if !shared.signals.stopping() {
+        // Signals of new work must not shorten the pause to nothing.
+        thread::sleep(RETRY_AFTER / 10);
+    }
+}
+
+/// Lowers this thread's priority. Where that is not allowed it runs as the others do.
+fn yield_to_requests() {
+    let me = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(me), BACKGROUND_NICE) {
+        tracing::debug!(%error, "could not lower a background thread's priority");
+    }
+}
