@@ -1,16 +1,19 @@
 //! The inside of a data, index or top block: ascending keys, each with a value.
 //!
 //! ```text
-//!  entry   := shared varint │ suffix length varint │ value length varint │ suffix │ value
-//!  entries := entry … │ restart u32 … │ number of restarts u32
+//!  entries := value … │ key … │ restart … │ number of restarts u32
+//!  key     := shared varint │ suffix length varint │ value length varint │ suffix
+//!  restart := offset of key u32 │ offset of value u32
 //! ```
 //!
-//! An entry's key is the first `shared` bytes of the key before it, then its suffix. Every
-//! [`RESTART_INTERVAL`] entries `shared` is 0 whatever the keys have in common: a *restart point*,
-//! whose offset is listed at the end, so that a search can bisect. Varints are LEB128 of a `u32`,
-//! integers are little-endian.
+//! Values lie one after the other in the order of their keys. A key is the first `shared` bytes of
+//! the key before it, then its suffix. Every [`RESTART_INTERVAL`] entries `shared` is 0 whatever
+//! the keys have in common: a *restart point*, listed at the end so that a search can bisect.
+//! Varints are LEB128 of a `u32`, integers are little-endian, offsets count from the block's start.
+//!
+//! Keys lie apart from values so that a search of one group stays within two or three cache lines;
+//! strung together with their values, each entry on the way would be a line from memory.
 
-use std::cmp::Ordering;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -19,8 +22,11 @@ use bytes::Bytes;
 /// and keep nearly all of the prefix compression.
 const RESTART_INTERVAL: u32 = 16;
 
-/// Bytes of one restart point, and of their number.
-const RESTART_LEN: usize = 4;
+/// Bytes of one restart point.
+const RESTART_LEN: usize = 8;
+
+/// Bytes of their number.
+const COUNT_LEN: usize = 4;
 
 /// Longest encoding of a `u32` as a varint.
 const MAX_VARINT_LEN: usize = 5;
@@ -32,30 +38,37 @@ pub(super) struct Malformed;
 /// Builds one block after another.
 #[derive(Default)]
 pub(super) struct EntriesBuilder {
-    buf: Vec<u8>,
-    restarts: Vec<u32>,
+    values: Vec<u8>,
+    keys: Vec<u8>,
+    restarts: Vec<Restart>,
     since_restart: u32,
     last: Vec<u8>,
+}
+
+/// Offsets into `keys` and `values`.
+struct Restart {
+    key_at: usize,
+    value_at: usize,
 }
 
 impl EntriesBuilder {
     /// Appends an entry; `key` must be greater than the last of this block.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8]) {
-        let shared = if self.buf.is_empty() || self.since_restart == RESTART_INTERVAL {
-            self.restarts.push(self.buf.len() as u32);
+        let shared = if self.keys.is_empty() || self.since_restart == RESTART_INTERVAL {
+            self.restarts.push(Restart { key_at: self.keys.len(), value_at: self.values.len() });
             self.since_restart = 0;
             0
         } else {
             shared_prefix(&self.last, key)
         };
         self.since_restart += 1;
-        put_varint(&mut self.buf, shared as u32);
-        put_varint(&mut self.buf, (key.len() - shared) as u32);
-        put_varint(&mut self.buf, value.len() as u32);
-        self.buf.extend_from_slice(&key[shared..]);
-        self.buf.extend_from_slice(value);
-        self.last.clear();
-        self.last.extend_from_slice(key);
+        put_varint(&mut self.keys, shared as u32);
+        put_varint(&mut self.keys, (key.len() - shared) as u32);
+        put_varint(&mut self.keys, value.len() as u32);
+        self.keys.extend_from_slice(&key[shared..]);
+        self.values.extend_from_slice(value);
+        self.last.truncate(shared);
+        self.last.extend_from_slice(&key[shared..]);
     }
 
     /// The key added last, also when that was to the block before this.
@@ -64,12 +77,12 @@ impl EntriesBuilder {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.buf.is_empty()
+        self.keys.is_empty()
     }
 
     /// Length of the block if it ended here.
     pub(super) fn len(&self) -> usize {
-        self.buf.len() + (self.restarts.len() + 1) * RESTART_LEN
+        self.values.len() + self.keys.len() + self.restarts.len() * RESTART_LEN + COUNT_LEN
     }
 
     /// At most what [`Self::len`] would be after this entry.
@@ -79,17 +92,22 @@ impl EntriesBuilder {
 
     /// The finished block; [`Self::clear`] begins the next.
     pub(super) fn finish(&mut self) -> &[u8] {
+        let keys_at = self.values.len();
+        self.values.extend_from_slice(&self.keys);
         for restart in &self.restarts {
-            self.buf.extend_from_slice(&restart.to_le_bytes());
+            let key_at = (keys_at + restart.key_at) as u32;
+            self.values.extend_from_slice(&key_at.to_le_bytes());
+            self.values.extend_from_slice(&(restart.value_at as u32).to_le_bytes());
         }
-        self.buf.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
-        &self.buf
+        self.values.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        &self.values
     }
 
     /// Begins the next block, giving back memory over `keep` bytes.
     pub(super) fn clear(&mut self, keep: usize) {
-        self.buf.clear();
-        self.buf.shrink_to(keep);
+        self.values.clear();
+        self.values.shrink_to(keep);
+        self.keys.clear();
         self.restarts.clear();
         self.since_restart = 0;
     }
@@ -118,90 +136,117 @@ pub(super) fn varint(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
 }
 
 /// How many bytes two keys begin with in common.
+#[inline]
 pub(super) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let (a, b) = (&a[..len], &b[..len]);
     let mut at = 0;
-    for (x, y) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
-        let differ = word(x) ^ word(y);
-        if differ != 0 {
-            return at + differ.trailing_zeros() as usize / 8;
+    while let (Some(x), Some(y)) = (word_at(a, at), word_at(b, at)) {
+        if x != y {
+            return at + (x ^ y).trailing_zeros() as usize / 8;
         }
         at += 8;
     }
-    at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
+    // The last word again, overlapping what is known to be equal, spares a loop over bytes.
+    if let Some(last) = len.checked_sub(8)
+        && let (Some(x), Some(y)) = (word_at(a, last), word_at(b, last))
+    {
+        return if x == y { len } else { last + (x ^ y).trailing_zeros() as usize / 8 };
+    }
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
-fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(bytes);
-    u64::from_le_bytes(word)
+#[inline]
+fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// One entry of a block, as offsets into it.
-struct Entry {
+/// `a < b`, inline: keys are short, and the C library's comparison costs more to call than to run.
+#[inline]
+pub(super) fn is_less(a: &[u8], b: &[u8]) -> bool {
+    let same = shared_prefix(a, b);
+    a.get(same) < b.get(same)
+}
+
+/// One key of a block, as offsets into it.
+struct Key {
     shared: usize,
     suffix_at: usize,
-    value_at: usize,
     end: usize,
+    value_len: usize,
 }
 
-impl Entry {
-    #[inline]
-    fn parse(entries: &[u8], at: usize) -> Option<Self> {
-        let (shared, suffix_len, value_len, suffix_at) = match entries.get(at..at + 3)? {
+impl Key {
+    /// Parses the key at `at` of `keys`, a block up to its restarts.
+    #[inline(always)]
+    fn parse(keys: &[u8], at: usize) -> Option<Self> {
+        let (shared, suffix_len, value_len, suffix_at) = match keys.get(at..at + 3)? {
             [a, b, c] if (a | b | c) & 0x80 == 0 => (*a as u32, *b as u32, *c as u32, at + 3),
-            _ => {
-                let (shared, at) = varint(entries, at)?;
-                let (suffix_len, at) = varint(entries, at)?;
-                let (value_len, at) = varint(entries, at)?;
-                (shared, suffix_len, value_len, at)
-            }
+            _ => Self::parse_long(keys, at)?,
         };
-        let value_at = suffix_at + suffix_len as usize;
-        let end = value_at + value_len as usize;
-        (end <= entries.len()).then_some(Self { shared: shared as usize, suffix_at, value_at, end })
+        let end = suffix_at + suffix_len as usize;
+        let (shared, value_len) = (shared as usize, value_len as usize);
+        (end <= keys.len()).then_some(Self { shared, suffix_at, end, value_len })
     }
 
-    fn suffix<'a>(&self, entries: &'a [u8]) -> &'a [u8] {
-        &entries[self.suffix_at..self.value_at]
+    #[cold]
+    fn parse_long(keys: &[u8], at: usize) -> Option<(u32, u32, u32, usize)> {
+        let (shared, at) = varint(keys, at)?;
+        let (suffix_len, at) = varint(keys, at)?;
+        let (value_len, at) = varint(keys, at)?;
+        Some((shared, suffix_len, value_len, at))
+    }
+
+    #[inline]
+    fn suffix<'a>(&self, keys: &'a [u8]) -> &'a [u8] {
+        &keys[self.suffix_at..self.end]
     }
 }
 
 /// A block with its parts told apart.
-struct Entries<'a> {
-    entries: &'a [u8],
+struct Parts<'a> {
+    /// The block up to its restarts.
+    keys: &'a [u8],
+    /// Where values end and keys begin.
+    keys_at: usize,
     restarts: &'a [u8],
 }
 
 /// The first entry at or after what was searched.
 struct Hit {
-    entry: Entry,
+    key: Key,
+    value: Range<usize>,
     exact: bool,
 }
 
-impl<'a> Entries<'a> {
+impl<'a> Parts<'a> {
     #[inline]
-    fn parse(block: &'a [u8]) -> Option<Self> {
-        let (rest, count) = block.split_last_chunk::<RESTART_LEN>()?;
+    fn of(block: &'a [u8]) -> Option<Self> {
+        let (rest, count) = block.split_last_chunk::<COUNT_LEN>()?;
         let restarts_len = (u32::from_le_bytes(*count) as usize).checked_mul(RESTART_LEN)?;
-        let (entries, restarts) = rest.split_at_checked(rest.len().checked_sub(restarts_len)?)?;
-        Some(Self { entries, restarts })
+        let (keys, restarts) = rest.split_at_checked(rest.len().checked_sub(restarts_len)?)?;
+        let mut parts = Self { keys, keys_at: 0, restarts };
+        parts.keys_at = parts.restart(0)?.key_at;
+        (parts.keys_at < keys.len()).then_some(parts)
     }
 
-    fn restart(&self, i: usize) -> Option<usize> {
-        let at = i * RESTART_LEN;
-        let bytes = self.restarts.get(at..at + RESTART_LEN)?;
-        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+    #[inline]
+    fn restart(&self, i: usize) -> Option<Restart> {
+        let (key_at, rest) = self.restarts.get(i * RESTART_LEN..)?.split_first_chunk()?;
+        let value_at = rest.first_chunk()?;
+        Some(Restart {
+            key_at: u32::from_le_bytes(*key_at) as usize,
+            value_at: u32::from_le_bytes(*value_at) as usize,
+        })
     }
 
     /// The last restart point whose key is less than `key`, or the first of all.
-    fn bisect(&self, key: &[u8]) -> Option<usize> {
+    fn bisect(&self, key: &[u8]) -> Option<Restart> {
         let (mut low, mut high) = (0, self.restarts.len() / RESTART_LEN);
         while low + 1 < high {
             let middle = (low + high) / 2;
-            let entry = Entry::parse(self.entries, self.restart(middle)?)?;
-            if entry.suffix(self.entries) < key {
+            let head = Key::parse(self.keys, self.restart(middle)?.key_at)?;
+            if is_less(head.suffix(self.keys), key) {
                 low = middle;
             } else {
                 high = middle;
@@ -210,57 +255,62 @@ impl<'a> Entries<'a> {
         self.restart(low)
     }
 
-    /// Finds the first entry at or after `key` without rebuilding any key on the way: of the entry
-    /// before, which is less than `key`, it is enough to know how many bytes it shares with `key`.
-    fn search(&self, key: &[u8]) -> Result<Option<Hit>, Malformed> {
-        if self.restarts.is_empty() {
-            return if self.entries.is_empty() { Ok(None) } else { Err(Malformed) };
-        }
-        let mut at = self.bisect(key).ok_or(Malformed)?;
+    /// Finds the first entry at or after `target` without rebuilding any key on the way: of the key
+    /// before, which is less than `target`, it is enough to know how many bytes it shares with it.
+    fn search(&self, target: &[u8]) -> Option<Option<Hit>> {
+        let Restart { key_at: mut at, mut value_at } = self.bisect(target)?;
         let mut matched = 0;
-        while at < self.entries.len() {
-            let entry = Entry::parse(self.entries, at).ok_or(Malformed)?;
-            if entry.shared == 0 {
+        while at < self.keys.len() {
+            let key = Key::parse(self.keys, at)?;
+            if key.shared == 0 {
                 // Perhaps a restart point, which says nothing about what the keys share.
                 matched = 0;
             }
-            if entry.shared < matched {
-                // It leaves the key before at a byte where that one still equalled `key`.
-                return Ok(Some(Hit { entry, exact: false }));
+            let value = value_at..value_at + key.value_len;
+            if key.shared < matched {
+                // It leaves the key before at a byte where that one still equalled `target`.
+                return self.hit(key, value, false);
             }
-            if entry.shared == matched {
-                let suffix = entry.suffix(self.entries);
-                let rest = &key[matched..];
-                match suffix.cmp(rest) {
-                    Ordering::Less => matched += shared_prefix(suffix, rest),
-                    Ordering::Equal => return Ok(Some(Hit { entry, exact: true })),
-                    Ordering::Greater => return Ok(Some(Hit { entry, exact: false })),
+            if key.shared == matched {
+                let (suffix, rest) = (key.suffix(self.keys), &target[matched..]);
+                let same = shared_prefix(suffix, rest);
+                if same == suffix.len() && same == rest.len() {
+                    return self.hit(key, value, true);
                 }
+                if suffix.get(same) > rest.get(same) {
+                    return self.hit(key, value, false);
+                }
+                matched += same;
             }
-            at = entry.end;
+            (at, value_at) = (key.end, value.end);
         }
-        Ok(None)
+        Some(None)
+    }
+
+    fn hit(&self, key: Key, value: Range<usize>, exact: bool) -> Option<Option<Hit>> {
+        (value.end <= self.keys_at).then_some(Some(Hit { key, value, exact }))
     }
 }
 
 /// Where in `block` the value of exactly `key` is.
 pub(super) fn find(block: &[u8], key: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
-    let hit = Entries::parse(block).ok_or(Malformed)?.search(key)?;
-    Ok(hit.filter(|hit| hit.exact).map(|hit| hit.entry.value_at..hit.entry.end))
+    let hit = Parts::of(block).and_then(|parts| parts.search(key)).ok_or(Malformed)?;
+    Ok(hit.filter(|hit| hit.exact).map(|hit| hit.value))
 }
 
 /// Where in `block` the value of the first key at or after `key` is.
 pub(super) fn find_from(block: &[u8], key: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
-    let hit = Entries::parse(block).ok_or(Malformed)?.search(key)?;
-    Ok(hit.map(|hit| hit.entry.value_at..hit.entry.end))
+    let hit = Parts::of(block).and_then(|parts| parts.search(key)).ok_or(Malformed)?;
+    Ok(hit.map(|hit| hit.value))
 }
 
 /// A position in a block. Without a block it is at the end.
 #[derive(Default)]
 pub(super) struct Cursor {
     block: Bytes,
-    entries_len: usize,
-    /// Where the entry after the current one begins.
+    keys_at: usize,
+    keys_end: usize,
+    /// Where the key after the current one begins.
     next_at: usize,
     key: Vec<u8>,
     value: Range<usize>,
@@ -271,14 +321,16 @@ impl Cursor {
     /// Takes another block, keeping the key's memory. The position is undefined until a seek.
     pub(super) fn set_block(&mut self, block: Bytes) -> Result<(), Malformed> {
         self.valid = false;
-        self.entries_len = Entries::parse(&block).ok_or(Malformed)?.entries.len();
+        let parts = Parts::of(&block).ok_or(Malformed)?;
+        (self.keys_at, self.keys_end) = (parts.keys_at, parts.keys.len());
         self.block = block;
         Ok(())
     }
 
-    /// Leaves the position, keeping block and memory.
-    pub(super) fn clear(&mut self) {
+    /// Leaves the position and the block, keeping the key's memory.
+    pub(super) fn drop_block(&mut self) {
         self.valid = false;
+        self.block = Bytes::new();
     }
 
     pub(super) fn valid(&self) -> bool {
@@ -296,23 +348,24 @@ impl Cursor {
     }
 
     pub(super) fn seek_to_first(&mut self) -> Result<(), Malformed> {
-        self.next_at = 0;
+        self.next_at = self.keys_at;
         self.key.clear();
+        self.value = 0..0;
         self.next()
     }
 
-    /// Goes to the first entry at or after `key`.
-    pub(super) fn seek(&mut self, key: &[u8]) -> Result<(), Malformed> {
+    /// Goes to the first entry at or after `target`.
+    pub(super) fn seek(&mut self, target: &[u8]) -> Result<(), Malformed> {
         self.valid = false;
-        let parts = Entries::parse(&self.block).ok_or(Malformed)?;
-        let Some(Hit { entry, .. }) = parts.search(key)? else { return Ok(()) };
-        // The search stopped at an entry that shares no more with its predecessor than that
-        // one shares with `key`.
+        let parts = Parts::of(&self.block).ok_or(Malformed)?;
+        let Some(hit) = parts.search(target).ok_or(Malformed)? else { return Ok(()) };
+        // The search stops at a key that shares no more with the one before than that one shares
+        // with `target`.
         self.key.clear();
-        self.key.extend_from_slice(&key[..entry.shared]);
-        self.key.extend_from_slice(entry.suffix(parts.entries));
-        self.value = entry.value_at..entry.end;
-        self.next_at = entry.end;
+        self.key.extend_from_slice(&target[..hit.key.shared]);
+        self.key.extend_from_slice(hit.key.suffix(parts.keys));
+        self.value = hit.value;
+        self.next_at = hit.key.end;
         self.valid = true;
         Ok(())
     }
@@ -321,18 +374,19 @@ impl Cursor {
     #[inline]
     pub(super) fn next(&mut self) -> Result<(), Malformed> {
         self.valid = false;
-        if self.next_at == self.entries_len {
+        if self.next_at == self.keys_end {
             return Ok(());
         }
-        let entries = &self.block[..self.entries_len];
-        let entry = Entry::parse(entries, self.next_at).ok_or(Malformed)?;
-        if entry.shared > self.key.len() {
+        let keys = &self.block[..self.keys_end];
+        let key = Key::parse(keys, self.next_at).ok_or(Malformed)?;
+        let value = self.value.end..self.value.end + key.value_len;
+        if key.shared > self.key.len() || value.end > self.keys_at {
             return Err(Malformed);
         }
-        self.key.truncate(entry.shared);
-        self.key.extend_from_slice(entry.suffix(entries));
-        self.value = entry.value_at..entry.end;
-        self.next_at = entry.end;
+        self.key.truncate(key.shared);
+        self.key.extend_from_slice(key.suffix(keys));
+        self.value = value;
+        self.next_at = key.end;
         self.valid = true;
         Ok(())
     }

@@ -64,7 +64,7 @@ impl TableIter {
 
     /// Goes to the first key of the table.
     pub(crate) fn seek_to_first(&mut self) -> Result<(), Error> {
-        self.data.clear();
+        self.data.drop_block();
         if self.load_index(0)? {
             self.index.seek_to_first().map_err(|bad| self.bad_index(bad))?;
             self.first_of_block()?;
@@ -74,7 +74,7 @@ impl TableIter {
 
     /// Goes to the first key at or after `ikey`.
     pub(crate) fn seek(&mut self, ikey: &[u8]) -> Result<(), Error> {
-        self.data.clear();
+        self.data.drop_block();
         if !self.load_index(self.table.top.find(ikey))? {
             return Ok(());
         }
@@ -152,9 +152,12 @@ impl TableIter {
         let block_end = handle.offset + u64::from(handle.len);
         if handle.offset < self.chunk_at || block_end > chunk_end {
             let len = (end - handle.offset).min(CHUNK_LEN).max(u64::from(handle.len));
-            let mut chunk = vec![0; len as usize];
+            // The memory of the chunk before is free unless the current block lies in it raw.
+            self.data.drop_block();
+            let mut chunk = std::mem::take(&mut self.chunk).try_into_mut().unwrap_or_default();
+            chunk.resize(len as usize, 0);
             self.table.read(&mut chunk, handle.offset)?;
-            self.chunk = Bytes::from(chunk);
+            self.chunk = chunk.freeze();
             self.chunk_at = handle.offset;
         }
         let start = (handle.offset - self.chunk_at) as usize;

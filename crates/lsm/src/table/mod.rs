@@ -160,7 +160,7 @@ impl Top {
         let (mut low, mut high) = (0, self.partitions.len());
         while low < high {
             let middle = (low + high) / 2;
-            if self.key(middle) < ikey {
+            if entries::is_less(self.key(middle), ikey) {
                 low = middle + 1;
             } else {
                 high = middle;

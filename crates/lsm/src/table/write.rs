@@ -17,11 +17,12 @@ use crate::record::{Kind, MAX_KEY_LEN, RecordRef};
 /// large enough to be sequential on any disk, small enough not to own its queue.
 const WRITE_LEN: usize = 512 * 1024;
 
-/// A partition ends when its index block has this many bytes …
-const INDEX_LEN: usize = 4 * 1024;
+/// A partition ends when its index block has this many bytes: with its check and its last key it
+/// shall fit 4 KiB of an allocator …
+const INDEX_LEN: usize = 4 * 1024 - 96;
 
-/// … or its filter would: several thousand keys at 10 bits each.
-const FILTER_LEN: usize = 8 * 1024;
+/// … or when its filter has these: some 6,000 keys at 10 bits each.
+const FILTER_LEN: usize = 7 * 1024;
 
 /// Memory of a builder that is kept from block to block, in bytes.
 const KEPT_LEN: usize = 256 * 1024;
