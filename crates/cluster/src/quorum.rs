@@ -80,9 +80,14 @@ mod tests {
 
     #[test]
     fn defaults_are_a_majority_of_the_replicas() {
-        for (nodes, replicas, ack, from) in
-            [(1, 3, 1, 1), (2, 3, 2, 2), (3, 3, 2, 3), (5, 3, 2, 3), (5, 5, 3, 5), (300, 300, 128, 255)]
-        {
+        for (nodes, replicas, ack, from) in [
+            (1, 3, 1, 1),
+            (2, 3, 2, 2),
+            (3, 3, 2, 3),
+            (5, 3, 2, 3),
+            (5, 5, 3, 5),
+            (300, 300, 128, 255),
+        ] {
             assert_eq!(quorum(None, None, nodes, replicas), Ok(Quorum { ack, from }));
         }
         assert_eq!(quorum(None, Some(4), 5, 3), Ok(Quorum { ack: 3, from: 4 }));
