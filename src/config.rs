@@ -78,7 +78,7 @@ fn read_file(path: &Path) -> Result<Settings, String> {
     let shown = path.display();
     let text = fs::read_to_string(path).map_err(|error| format!("config file {shown}: {error}"))?;
     let settings: Settings = toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         let said = error.message().replace('\n', " ");
         format!("config file {shown}, line {line}: {said}")
     })?;

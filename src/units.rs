@@ -40,7 +40,7 @@ impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, scale) = SIZE_UNITS
             .iter()
-            .find(|(_, scale)| self.0 >= *scale && self.0 % scale == 0)
+            .find(|(_, scale)| self.0 >= *scale && self.0.is_multiple_of(*scale))
             .unwrap_or(&("B", 1));
         write!(f, "{}{unit}", self.0 / scale)
     }
