@@ -1,0 +1,198 @@
+//! The hybrid logical clock that stamps every write of a node.
+//!
+//! ```text
+//!  63                                                  12 11          0
+//!  ├─────────────── microseconds since 1970 ────────────┼── counter ──┤
+//!
+//!      wall clock        last issued             persisted bound
+//!  ────────┼──────────────────┼────────────────────────┼──────────▶ time
+//!          └ may step back    └ only grows             └ never passed
+//! ```
+//!
+//! No stamp is issued twice, not even over a restart with a clock that stepped back: stamps stay at
+//! or below a bound that was made durable before, and a start begins at that bound. Reading the
+//! wall clock and persisting are the caller's: there is no clock and no file in here.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+const COUNTER_BITS: u32 = 12;
+
+/// How far ahead of the clock the bound is persisted, in microseconds. Twice the time after which
+/// it is renewed at the latest, so that one slow sync does not stop the writes.
+const AHEAD_MICROS: u64 = 2_000_000;
+
+/// A stamp: when by the hybrid logical clock, and by which node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stamp {
+    /// 52 bits of microseconds since 1970, then a 12-bit counter.
+    pub time: u64,
+    /// See [`origin_of`].
+    pub origin: u32,
+}
+
+/// The persisted bound does not allow another stamp yet: persisting it lags or fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the clock reached its persisted bound; stamps resume when a new bound is durable")]
+pub struct BoundReached;
+
+/// The part of a stamp that tells nodes apart: a hash of the node's name.
+pub fn origin_of(name: &str) -> u32 {
+    xxh3_64(name.as_bytes()) as u32
+}
+
+/// The one clock of a node, shared by its event loops.
+#[derive(Debug)]
+pub struct Clock {
+    last: AtomicU64,
+    bound: AtomicU64,
+    origin: u32,
+}
+
+impl Clock {
+    /// A clock that begins after everything that one bounded by `persisted` (0: there was none) may
+    /// have issued. It issues nothing before [`Clock::persisted`] is told a further bound.
+    pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
+        let last = persisted.max(wall_micros << COUNTER_BITS);
+        Self { last: AtomicU64::new(last), bound: AtomicU64::new(persisted), origin }
+    }
+
+    /// A stamp greater than all before it.
+    pub fn issue(&self, wall_micros: u64) -> Result<Stamp, BoundReached> {
+        let wall = wall_micros << COUNTER_BITS;
+        // Publishing the bound orders nothing else: a stale read only refuses.
+        let bound = self.bound.load(Ordering::Relaxed);
+        let next = |last: u64| Some(wall.max(last + 1)).filter(|next| *next <= bound);
+        match self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            Ok(last) => Ok(Stamp { time: wall.max(last + 1), origin: self.origin }),
+            Err(_) => Err(BoundReached),
+        }
+    }
+
+    /// The bound to persist next, if the present one is less than half of [`AHEAD_MICROS`] away.
+    pub fn bound_wanted(&self, wall_micros: u64) -> Option<u64> {
+        let now = self.last.load(Ordering::Relaxed).max(wall_micros << COUNTER_BITS);
+        let bound = self.bound.load(Ordering::Relaxed);
+        let near = bound < now + ((AHEAD_MICROS / 2) << COUNTER_BITS);
+        near.then_some(now + (AHEAD_MICROS << COUNTER_BITS))
+    }
+
+    /// `bound` is durable: stamps up to it may be issued.
+    pub fn persisted(&self, bound: u64) {
+        self.bound.fetch_max(bound, Ordering::Relaxed);
+    }
+
+    /// Issues nothing from now on; returns the bound that suffices for what was issued, to be
+    /// persisted so that the next start need not begin ahead of its wall clock.
+    pub fn stop(&self) -> u64 {
+        self.bound.store(0, Ordering::Relaxed);
+        self.last.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WALL: u64 = 1_700_000_000_000_000;
+
+    fn running(wall: u64, persisted: u64) -> Clock {
+        let clock = Clock::start(7, wall, persisted);
+        let bound = clock.bound_wanted(wall).expect("a new clock wants a bound");
+        clock.persisted(bound);
+        clock
+    }
+
+    #[test]
+    fn issues_nothing_without_a_durable_bound() {
+        let clock = Clock::start(7, WALL, 0);
+        assert_eq!(clock.issue(WALL), Err(BoundReached));
+        assert_eq!(clock.issue(WALL + 1), Err(BoundReached));
+    }
+
+    #[test]
+    fn follows_the_wall_clock_and_counts_within_a_microsecond() {
+        let clock = running(WALL, 0);
+        let first = clock.issue(WALL + 5).unwrap();
+        assert_eq!(first, Stamp { time: (WALL + 5) << 12, origin: 7 });
+        assert_eq!(clock.issue(WALL + 5).unwrap().time, first.time + 1);
+        assert_eq!(clock.issue(WALL + 6).unwrap().time, (WALL + 6) << 12);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_does_not_take_stamps_along() {
+        let clock = running(WALL, 0);
+        let mut last = clock.issue(WALL + 100).unwrap();
+        for step in 0..10_000 {
+            let next = clock.issue(WALL - step).unwrap();
+            assert!(next > last);
+            last = next;
+        }
+    }
+
+    #[test]
+    fn never_passes_the_bound_and_goes_on_after_the_next() {
+        let clock = running(WALL, 0);
+        let late = WALL + 2_000_001;
+        assert!(clock.issue(WALL + 2_000_000).is_ok());
+        assert_eq!(clock.issue(late), Err(BoundReached));
+        let bound = clock.bound_wanted(late).unwrap();
+        clock.persisted(bound);
+        assert_eq!(clock.issue(late).unwrap().time, late << 12);
+        assert_eq!(clock.bound_wanted(late), None, "a fresh bound is far enough");
+        assert!(clock.bound_wanted(late + 1_000_001).is_some());
+    }
+
+    #[test]
+    fn a_restart_begins_above_whatever_was_issued_before() {
+        let before = running(WALL, 0);
+        let bound = before.bound_wanted(WALL).unwrap_or((WALL + 2_000_000) << 12);
+        let mut last = before.issue(WALL).unwrap();
+        while let Ok(stamp) = before.issue(last.time >> 12) {
+            last = stamp;
+            if last.time & 0xfff == 0xfff && last.time >> 12 > WALL + 10 {
+                break;
+            }
+        }
+        let stepped_back = WALL - 3_600_000_000;
+        let after = running(stepped_back, bound);
+        assert!(after.issue(stepped_back).unwrap() > last);
+    }
+
+    #[test]
+    fn a_clean_stop_leaves_a_bound_just_above_the_last_stamp() {
+        let clock = running(WALL, 0);
+        let last = clock.issue(WALL).unwrap();
+        assert_eq!(clock.stop(), last.time);
+        assert_eq!(clock.issue(WALL + 1), Err(BoundReached));
+    }
+
+    #[test]
+    fn threads_never_share_a_stamp() {
+        let clock = running(WALL, 0);
+        let each = 20_000;
+        let mut all: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| -> Vec<u64> {
+                        let mine: Vec<u64> =
+                            (0..each).map(|i| clock.issue(WALL + i / 100).unwrap().time).collect();
+                        assert!(mine.is_sorted(), "one thread's stamps only grow");
+                        mine
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+        });
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 4 * each as usize);
+    }
+
+    #[test]
+    fn origins_are_stable() {
+        assert_eq!(origin_of("http://127.0.0.1:8080"), origin_of("http://127.0.0.1:8080"));
+        assert_ne!(origin_of("a"), origin_of("b"));
+    }
+}

@@ -1,0 +1,88 @@
+//! The acceptor: takes connections and hands each to the loop that has the fewest.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::counters::Accepting;
+use crate::event_loop::{Handle, Told};
+
+/// Connections the kernel keeps for us between two looks. (It cuts this to net.core.somaxconn.)
+const BACKLOG: i32 = 4096;
+
+/// How long to wait when no connection can be taken: out of file descriptors, or at the bound.
+/// Accepting again at once would spin, for the listener stays readable.
+const BACK_OFF: Duration = Duration::from_millis(20);
+
+/// Takes the address without serving on it yet: clients are refused until [`listen`].
+pub(crate) fn bind(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Opens the port.
+pub(crate) fn listen(socket: Socket) -> io::Result<TcpListener> {
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepts for ever, at most `bound` connections at once.
+pub(crate) async fn run(
+    listener: TcpListener,
+    loops: &[Handle],
+    bound: usize,
+    counts: &Accepting,
+) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut failing = false;
+    loop {
+        let open = |handle: &Handle| handle.counters.connections.load(Ordering::Relaxed);
+        if loops.iter().map(open).sum::<usize>() >= bound {
+            tokio::time::sleep(BACK_OFF).await;
+            continue;
+        }
+        let accepted = listener.accept().await;
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                counts.failed.fetch_add(1, Ordering::Relaxed);
+                if is_of_one_connection(&error) {
+                    continue;
+                }
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, "can't accept connections; those open are served");
+                }
+                tokio::time::sleep(BACK_OFF).await;
+                continue;
+            }
+        };
+        if std::mem::take(&mut failing) {
+            tracing::info!("accepting connections again");
+        }
+        counts.accepted.fetch_add(1, Ordering::Relaxed);
+        // A socket that can't be set up is one the client has closed again.
+        let Ok(stream) = stream.into_std() else { continue };
+        if stream.set_nodelay(true).is_err() {
+            continue;
+        }
+        let Some(handle) = loops.iter().min_by_key(|handle| open(handle)) else { return Ok(()) };
+        handle.counters.connections.fetch_add(1, Ordering::Relaxed);
+        if handle.tell.send(Told::Serve(stream)).await.is_err() {
+            handle.counters.connections.fetch_sub(1, Ordering::Relaxed);
+            return Err(io::Error::other("an event loop ended"));
+        }
+    }
+}
+
+/// Whether only the connection that would have been accepted is lost.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    [Errno::CONNABORTED, Errno::INTR, Errno::PROTO, Errno::PERM].map(Some).contains(&errno)
+}

@@ -1,0 +1,145 @@
+//! The node's clock in this process: reads the wall clock, and keeps the bound of [`cluster::Clock`]
+//! durable ahead of it, on a thread of its own.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use cluster::Clock;
+use lsm::{Batch, Db, Space, Version};
+
+/// Where the bound is stored, in [`Space::Node`]: 8 bytes, little-endian.
+const BOUND_KEY: &[u8] = b"clock-bound";
+
+/// How often the bound is looked at; a fraction of how far it is ahead.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// Why a write got no version.
+#[derive(Debug, Clone)]
+pub(crate) enum NoVersion {
+    /// Persisting the bound lags behind the clock.
+    Lags,
+    /// Persisting the bound failed.
+    Failed(lsm::Error),
+}
+
+/// The clock all loops stamp writes with.
+pub(crate) struct NodeClock {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    clock: Clock,
+    db: Arc<Db>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// Version of the bound's record; each one written is newer.
+    record: Version,
+    failed: Option<lsm::Error>,
+    stopping: bool,
+}
+
+/// Microseconds since 1970 by the wall clock.
+pub(crate) fn wall_micros() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
+
+impl NodeClock {
+    /// Begins above everything this store's node ever issued, once a first bound is durable.
+    pub(crate) fn start(db: &Arc<Db>, origin: u32) -> Result<Self, String> {
+        let stored = db.get(Space::Node, BOUND_KEY).map_err(|error| error.to_string())?;
+        let (persisted, record) = match stored {
+            Some(record) => {
+                let value = record.value();
+                let bytes = value.as_ref().try_into().map_err(|_| {
+                    format!("the clock's bound has {} bytes instead of 8: damaged", value.len())
+                })?;
+                (u64::from_le_bytes(bytes), record.view().version())
+            }
+            None => (0, Version { time: 0, origin }),
+        };
+        let shared = Arc::new(Shared {
+            clock: Clock::start(origin, wall_micros(), persisted),
+            db: Arc::clone(db),
+            state: Mutex::new(State { record, failed: None, stopping: false }),
+            changed: Condvar::new(),
+        });
+        if let Some(bound) = shared.clock.bound_wanted(wall_micros()) {
+            shared.persist(bound).map_err(|error| error.to_string())?;
+        }
+        let kept = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("clock".to_owned())
+            .spawn(move || kept.keep_ahead())
+            .map_err(|error| format!("can't start a thread: {error}"))?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// A version greater than all this node issued before.
+    #[inline]
+    pub(crate) fn issue(&self) -> Result<Version, NoVersion> {
+        match self.shared.clock.issue(wall_micros()) {
+            Ok(stamp) => Ok(Version { time: stamp.time, origin: stamp.origin }),
+            Err(cluster::BoundReached) => Err(match &self.shared.lock().failed {
+                Some(error) => NoVersion::Failed(error.clone()),
+                None => NoVersion::Lags,
+            }),
+        }
+    }
+
+    /// Stops for good, when nobody issues any more, and lowers the bound to what was issued.
+    pub(crate) fn stop(&self) {
+        self.shared.lock().stopping = true;
+        self.shared.changed.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic in there was printed; the old bound stands and is as safe.
+            let _ = thread.join();
+            if let Err(error) = self.shared.persist(self.shared.clock.stop()) {
+                tracing::warn!(%error, "the clock's bound was not lowered; the next start waits");
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_ahead(&self) {
+        let mut state = self.lock();
+        while !state.stopping {
+            drop(state);
+            if let Some(bound) = self.clock.bound_wanted(wall_micros()) {
+                let result = self.persist(bound);
+                let mut state = self.lock();
+                if let (Err(error), None) = (&result, &state.failed) {
+                    tracing::warn!(%error, "the clock's bound can't be persisted: writes will stop");
+                }
+                state.failed = result.err();
+            }
+            state = self.lock();
+            if !state.stopping {
+                let waited = self.changed.wait_timeout(state, PERIOD);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+
+    /// Writes past the store's backlog: one small record must not wait for compactions.
+    fn persist(&self, bound: u64) -> Result<(), lsm::Error> {
+        let mut record = self.lock().record;
+        record.time += 1;
+        let mut batch = Batch::new();
+        batch.put(Space::Node, BOUND_KEY, record, &bound.to_le_bytes())?;
+        self.db.commit(batch)?;
+        self.lock().record = record;
+        self.clock.persisted(bound);
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! What one event loop counts. Only that loop writes, so that counting is a plain load and store;
+//! `/metrics` reads them all from wherever it runs.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper::StatusCode;
+
+/// A number that one thread changes and others read.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Adds. One thread only: there is no atomic read-modify-write.
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.set(self.get() + more);
+    }
+
+    /// Replaces.
+    #[inline]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// The value now.
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Kinds of requests that are counted apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Kind {
+    /// `GET` (and `HEAD`) of one value.
+    Get,
+    /// `PUT`.
+    Put,
+    /// `DELETE`.
+    Delete,
+    /// `GET` of a range.
+    Range,
+    /// `/healthz`, `/readyz`, `/metrics`.
+    Admin,
+    /// Whatever is no such request.
+    Other,
+}
+
+impl Kind {
+    /// All kinds, each with its labels: route and method.
+    pub(crate) const ALL: [(Self, &'static str, &'static str); 6] = [
+        (Self::Get, "/v0/entity", "GET"),
+        (Self::Put, "/v0/entity", "PUT"),
+        (Self::Delete, "/v0/entity", "DELETE"),
+        (Self::Range, "/v0/entities", "GET"),
+        (Self::Admin, "admin", "GET"),
+        (Self::Other, "other", "other"),
+    ];
+}
+
+/// The statuses that are answered; the last stands for any other.
+pub(crate) const STATUSES: [u16; 13] =
+    [200, 201, 202, 400, 404, 405, 413, 431, 500, 503, 504, 507, 0];
+
+/// Latency buckets double from this many nanoseconds on (16.384 µs) …
+pub(crate) const FIRST_BUCKET_NANOS: u64 = 1 << 14;
+
+/// … this many times, up to 8.6 s; one more holds the rest.
+pub(crate) const BUCKETS: usize = 20;
+
+/// How long requests took, in buckets that double.
+#[derive(Debug, Default)]
+pub(crate) struct Latency {
+    /// How many fell into each bucket.
+    pub(crate) buckets: [Count; BUCKETS + 1],
+    /// Their sum.
+    pub(crate) nanos: Count,
+}
+
+impl Latency {
+    #[inline]
+    fn record(&self, took: Duration) {
+        let nanos = took.as_nanos() as u64;
+        let bits = u64::BITS - (nanos.saturating_sub(1) / FIRST_BUCKET_NANOS).leading_zeros();
+        self.buckets[(bits as usize).min(BUCKETS)].add(1);
+        self.nanos.add(nanos);
+    }
+}
+
+/// The counters of one loop.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Requests by kind and status.
+    pub(crate) requests: [[Count; STATUSES.len()]; Kind::ALL.len()],
+    /// Time from a request's head to its answer, by kind.
+    pub(crate) latency: [Latency; Kind::ALL.len()],
+    /// Connections that were closed because what came was no HTTP.
+    pub(crate) malformed: Count,
+    /// Connections that were given up as too slow.
+    pub(crate) reaped: Count,
+    /// Batches handed to the store.
+    pub(crate) batches: Count,
+    /// Writes in them.
+    pub(crate) batched_writes: Count,
+    /// Bytes of writes that wait for the store.
+    pub(crate) waiting_bytes: Count,
+    /// Range reads that were begun.
+    pub(crate) ranges: Count,
+    /// Connections that are open, or handed over: the acceptor adds, the loop subtracts.
+    pub(crate) connections: AtomicUsize,
+}
+
+impl Counters {
+    /// Counts an answered request.
+    #[inline]
+    pub(crate) fn answered(&self, kind: Kind, status: StatusCode, took: Duration) {
+        let status = status.as_u16();
+        let place = STATUSES.iter().position(|known| *known == status);
+        self.requests[kind as usize][place.unwrap_or(STATUSES.len() - 1)].add(1);
+        self.latency[kind as usize].record(took);
+    }
+}
+
+/// Counters of events of the whole process that are too rare to be kept by loop.
+#[derive(Debug, Default)]
+pub(crate) struct Accepting {
+    /// Connections that were accepted.
+    pub(crate) accepted: AtomicU64,
+    /// Times that accepting failed: out of file descriptors, mostly.
+    pub(crate) failed: AtomicU64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_index_their_own_row() {
+        for (place, (kind, _, _)) in Kind::ALL.iter().enumerate() {
+            assert_eq!(*kind as usize, place);
+        }
+    }
+
+    #[test]
+    fn a_latency_falls_into_the_first_bucket_that_holds_it() {
+        for (nanos, bucket) in [
+            (0, 0),
+            (FIRST_BUCKET_NANOS, 0),
+            (FIRST_BUCKET_NANOS + 1, 1),
+            (FIRST_BUCKET_NANOS * 2, 1),
+            (FIRST_BUCKET_NANOS * 2 + 1, 2),
+            (FIRST_BUCKET_NANOS << (BUCKETS - 1), BUCKETS - 1),
+            (u64::MAX / 2, BUCKETS),
+        ] {
+            let latency = Latency::default();
+            latency.record(Duration::from_nanos(nanos));
+            assert_eq!(latency.buckets[bucket].get(), 1, "{nanos} ns");
+        }
+    }
+
+    #[test]
+    fn an_unlisted_status_is_counted_too() {
+        let counters = Counters::default();
+        counters.answered(Kind::Put, StatusCode::IM_A_TEAPOT, Duration::ZERO);
+        assert_eq!(counters.requests[Kind::Put as usize][STATUSES.len() - 1].get(), 1);
+    }
+}

@@ -1,0 +1,228 @@
+//! An event loop: one thread with a tokio `current_thread` runtime, its share of the connections,
+//! and its own writes and counters. Nothing in here is shared with another loop but [`Node`].
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::TcpStream;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc;
+
+use crate::connection::{Socket, TICK, Watch};
+use crate::counters::Counters;
+use crate::etags::Etags;
+use crate::http;
+use crate::node::Node;
+use crate::writes::{Limits, Writes};
+
+/// The most that hyper buffers of a connection in either direction, in bytes: a large body is read
+/// in few pieces, and a request's head (at most [`http::MAX_HEAD_LEN`]) fits.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Sockets on their way from the acceptor to a loop.
+const HANDOVER: usize = 256;
+
+/// How long requests in flight may take when the node stops.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// What a loop is told.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// Serve this client.
+    Serve(TcpStream),
+    /// Finish what is in flight and end.
+    Stop,
+}
+
+/// Another thread's hold on a loop.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    /// Tells the loop something.
+    pub(crate) tell: mpsc::Sender<Told>,
+    /// What the loop counts.
+    pub(crate) counters: Arc<Counters>,
+    thread: JoinHandle<()>,
+}
+
+impl Handle {
+    /// Waits for the loop's end.
+    pub(crate) fn join(self) {
+        // A panic in there was printed.
+        let _ = self.thread.join();
+    }
+}
+
+/// One loop's state, shared by its tasks.
+pub(crate) struct EventLoop {
+    /// What all loops share.
+    pub(crate) node: Arc<Node>,
+    /// This loop's writes.
+    pub(crate) writes: Writes,
+    /// This loop's counters.
+    pub(crate) counters: Arc<Counters>,
+    /// Makes version tags.
+    pub(crate) etags: Etags,
+    now: Rc<Cell<u32>>,
+    stopping: Cell<bool>,
+    watches: RefCell<Vec<Rc<Watch>>>,
+}
+
+/// Starts loop `number` of `node`.
+pub(crate) fn start(node: &Arc<Node>, number: usize) -> io::Result<Handle> {
+    let (tell, told) = mpsc::channel(HANDOVER);
+    let counters = Arc::clone(&node.counters[number]);
+    let (node, own) = (Arc::clone(node), Arc::clone(&counters));
+    let (report, started) = std::sync::mpsc::sync_channel(1);
+    let thread = thread::Builder::new().name(format!("loop-{number}")).spawn(move || {
+        let mut builder = Builder::new_current_thread();
+        let runtime = builder.enable_io().enable_time().build_local(LocalOptions::default());
+        // The one who starts us waits for this.
+        let _ = report.send(runtime.as_ref().map(drop).map_err(io::Error::kind));
+        if let Ok(runtime) = runtime {
+            runtime.block_on(EventLoop::new(node, own).run(told));
+        }
+    })?;
+    started.recv().map_err(|_| io::Error::other("its thread ended"))??;
+    Ok(Handle { tell, counters, thread })
+}
+
+impl EventLoop {
+    fn new(node: Arc<Node>, counters: Arc<Counters>) -> Rc<Self> {
+        let now = Rc::new(Cell::new(0));
+        let config = &node.config;
+        let share = config.memory.waiting_bytes as usize / config.loops;
+        let limits = Limits {
+            waiting_bytes: share,
+            deadline_ticks: config.deadline.as_millis().div_ceil(TICK.as_millis()) as u32,
+        };
+        let db = Arc::clone(&node.db);
+        let writes = Writes::new(db, Arc::clone(&counters), config.sync, limits, Rc::clone(&now));
+        Rc::new(Self {
+            writes,
+            counters,
+            etags: Etags::default(),
+            now,
+            stopping: Cell::new(false),
+            watches: RefCell::default(),
+            node,
+        })
+    }
+
+    async fn run(self: Rc<Self>, mut told: mpsc::Receiver<Told>) {
+        let this = Rc::clone(&self);
+        tokio::task::spawn_local(async move { this.writes.commit_turns().await });
+        let this = Rc::clone(&self);
+        tokio::task::spawn_local(async move { this.writes.take_outcomes().await });
+        let this = Rc::clone(&self);
+        tokio::task::spawn_local(async move { this.sweep().await });
+        while let Some(Told::Serve(stream)) = told.recv().await {
+            self.serve(stream);
+        }
+        self.stopping.set(true);
+        for watch in self.watches.borrow().iter() {
+            watch.wake();
+        }
+        let begun = Instant::now();
+        while !self.watches.borrow().is_empty() && begun.elapsed() < DRAIN {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let left = self.watches.borrow().len();
+        if left > 0 {
+            tracing::warn!(connections = left, "cut off: still busy after {DRAIN:?}");
+        }
+    }
+
+    /// Looks at all connections and writes once a tick. Never ends.
+    async fn sweep(&self) {
+        let mut interval = tokio::time::interval(TICK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            self.now.set(self.now.get().wrapping_add(1));
+            self.writes.sweep();
+            for watch in self.watches.borrow().iter() {
+                if watch.sweep() {
+                    self.counters.reaped.add(1);
+                }
+            }
+        }
+    }
+
+    fn serve(self: &Rc<Self>, stream: TcpStream) {
+        let stream = match tokio::net::TcpStream::from_std(stream) {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection was dropped: epoll refused it");
+                self.counters.connections.fetch_sub(1, Ordering::Relaxed);
+                return;
+            }
+        };
+        let watch = Watch::new(Rc::clone(&self.now));
+        {
+            let mut watches = self.watches.borrow_mut();
+            watch.place.set(watches.len());
+            watches.push(Rc::clone(&watch));
+        }
+        let this = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            this.converse(stream, &watch).await;
+            this.forget(&watch);
+        });
+    }
+
+    fn forget(&self, watch: &Watch) {
+        let mut watches = self.watches.borrow_mut();
+        let place = watch.place.get();
+        watches.swap_remove(place);
+        if let Some(moved) = watches.get(place) {
+            moved.place.set(place);
+        }
+        self.counters.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Serves one connection to its end.
+    async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<Watch>) {
+        let service =
+            service_fn(|request| http::answer(Rc::clone(self), Rc::clone(watch), request));
+        let socket = TokioIo::new(Socket::new(stream, Rc::clone(watch)));
+        let connection = http1::Builder::new()
+            .half_close(true)
+            .max_buf_size(BUFFER_BYTES)
+            .max_header_size(http::MAX_HEAD_LEN)
+            .serve_connection(socket, service);
+        let mut connection = pin!(connection);
+        let mut told = false;
+        let result = poll_fn(|cx| {
+            if watch.reaped() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.stopping.get() && !told {
+                told = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            watch.attend(cx.waker());
+            connection.as_mut().poll(cx)
+        })
+        .await;
+        if result.is_err_and(|error| error.is_parse()) {
+            self.counters.malformed.add(1);
+        }
+    }
+
+    /// The cluster as quorums see it.
+    pub(crate) fn replication(&self) -> http::Replication {
+        let config = &self.node.config;
+        http::Replication { nodes: config.topology.nodes, replicas: config.replicas }
+    }
+}

@@ -1,0 +1,31 @@
+//! `/healthz`, `/readyz`, `/metrics`: for those who run the node.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+
+use super::{Answer, Route};
+use crate::metrics;
+use crate::node::Node;
+
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+pub(super) fn get(node: &Arc<Node>, route: Route) -> Answer {
+    match route {
+        Route::Ready if node.is_stopping() => {
+            Answer::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
+        }
+        Route::Ready => match node.db.stats().failed {
+            Some(cause) => {
+                let text = format!("takes no writes: {cause}\n");
+                Answer::text(StatusCode::SERVICE_UNAVAILABLE, text)
+            }
+            None => Answer::text(StatusCode::OK, "ready\n"),
+        },
+        Route::Metrics => Answer {
+            content_type: Some(METRICS_TYPE),
+            ..Answer::text(StatusCode::OK, metrics::encode(node))
+        },
+        Route::Health | Route::Entity | Route::Entities => Answer::text(StatusCode::OK, "ok\n"),
+    }
+}

@@ -1,0 +1,178 @@
+//! The HTTP contract: what a request asks, and how the answer looks.
+//!
+//! ```text
+//!  request ─▶ route ─▶ params ─▶ (body) ─▶ entity · entities · admin ─▶ Answer ─▶ response
+//!                └────────┴─────────┴─────────────┴─ Problem ─────────────┘
+//! ```
+//!
+//! `params` says what is asked, `entity` and `entities` ask the store: the cluster's coordinator
+//! will take the place of the store between them.
+
+mod admin;
+mod body;
+mod entities;
+mod entity;
+mod params;
+mod problem;
+mod upload;
+
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, ETAG, EXPECT, HeaderValue, RETRY_AFTER};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use lsm::{RecordRef, Version};
+
+pub(crate) use body::Body;
+pub(crate) use params::Replication;
+use problem::Problem;
+use upload::Upload;
+
+use crate::connection::Watch;
+use crate::counters::Kind;
+use crate::event_loop::EventLoop;
+
+/// Longest key in bytes.
+const MAX_KEY_LEN: usize = 1024;
+
+/// Longest request head in bytes; hyper answers 431 over it.
+pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
+
+/// What the store or the node made of a request.
+#[derive(Debug)]
+struct Answer {
+    status: StatusCode,
+    version: Option<Version>,
+    content_type: Option<&'static str>,
+    body: Body,
+}
+
+impl Answer {
+    fn empty(status: StatusCode) -> Self {
+        Self { status, version: None, content_type: None, body: Body::Empty }
+    }
+
+    fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
+        let content_type = Some("text/plain; charset=utf-8");
+        Self { status, version: None, content_type, body: Body::Whole(text.into()) }
+    }
+}
+
+/// A resource, by its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    Entity,
+    Entities,
+    Health,
+    Ready,
+    Metrics,
+}
+
+impl Route {
+    fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/v0/entity" => Self::Entity,
+            "/v0/entities" => Self::Entities,
+            "/healthz" => Self::Health,
+            "/readyz" => Self::Ready,
+            "/metrics" => Self::Metrics,
+            _ => return None,
+        })
+    }
+
+    fn allowed(self) -> &'static str {
+        match self {
+            Self::Entity => "GET, HEAD, PUT, DELETE",
+            Self::Entities => "GET",
+            Self::Health | Self::Ready | Self::Metrics => "GET, HEAD",
+        }
+    }
+
+    fn kind(self, method: &Method) -> Kind {
+        match (self, method) {
+            (Self::Entity, &Method::GET | &Method::HEAD) => Kind::Get,
+            (Self::Entity, &Method::PUT) => Kind::Put,
+            (Self::Entity, &Method::DELETE) => Kind::Delete,
+            (Self::Entities, &Method::GET) => Kind::Range,
+            (Self::Health | Self::Ready | Self::Metrics, &Method::GET | &Method::HEAD) => {
+                Kind::Admin
+            }
+            _ => Kind::Other,
+        }
+    }
+}
+
+/// Whether `record` is a value that has not expired.
+pub(crate) fn is_live(record: &RecordRef<'_>, now_ms: u64) -> bool {
+    record.kind() == lsm::Kind::Value && (record.expiry_ms() == 0 || record.expiry_ms() > now_ms)
+}
+
+/// Answers one request.
+pub(crate) async fn answer(
+    event_loop: Rc<EventLoop>,
+    watch: Rc<Watch>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let begun = Instant::now();
+    watch.request_begins();
+    let (mut head, body) = request.into_parts();
+    let expects = head.headers.contains_key(EXPECT);
+    let mut upload = Upload::new(body, &watch, expects);
+    let route = Route::of(head.uri.path());
+    let kind = route.map_or(Kind::Other, |route| route.kind(&head.method));
+    let query = head.uri.query().unwrap_or("");
+    let result = match (route, kind) {
+        (Some(_), Kind::Get) => entity::get(&event_loop, query).await,
+        (Some(_), Kind::Put) => entity::put(&event_loop, query, &mut upload).await,
+        (Some(_), Kind::Delete) => entity::delete(&event_loop, query).await,
+        (Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
+        (Some(route), Kind::Admin) => Ok(admin::get(&event_loop.node, route)),
+        (Some(route), Kind::Other) => Err(Problem::method(&head.method, route.allowed())),
+        (None, _) => Err(Problem::unknown_path(head.uri.path())),
+    };
+    let clean = upload.skip().await;
+    // The request's header map, emptied, serves the response: hyper takes it back for the next
+    // request, so that a connection allocates it once.
+    let mut headers = std::mem::take(&mut head.headers);
+    headers.clear();
+    let response = respond(&event_loop, headers, result, clean);
+    event_loop.counters.answered(kind, response.status(), begun.elapsed());
+    watch.request_ends(clean);
+    Ok(response)
+}
+
+fn respond(
+    event_loop: &EventLoop,
+    mut headers: HeaderMap,
+    result: Result<Answer, Problem>,
+    clean: bool,
+) -> Response<Body> {
+    let answer = match result {
+        Ok(answer) => answer,
+        Err(problem) => {
+            if problem.retry() {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            if let Some(allow) = problem.allow() {
+                headers.insert(ALLOW, HeaderValue::from_static(allow));
+            }
+            problem.into_answer()
+        }
+    };
+    if let Some(version) = answer.version {
+        headers.insert(ETAG, event_loop.etags.of(version));
+    }
+    if let Some(content_type) = answer.content_type {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
+    if !clean {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    let mut response = Response::new(answer.body);
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = headers;
+    response
+}

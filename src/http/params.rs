@@ -1,0 +1,248 @@
+//! What a query string asks for. Strict: a parameter that is unknown, doubled or malformed is an
+//! error that names it, for a typing error must not quietly become another request.
+
+use std::borrow::Cow;
+
+use cluster::{Quorum, quorum};
+
+use super::MAX_KEY_LEN;
+use super::problem::Problem;
+use crate::pages::Range;
+
+/// The cluster as quorums see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Replication {
+    /// Nodes of the cluster.
+    pub(crate) nodes: u32,
+    /// Copies of a key if the request does not say.
+    pub(crate) replicas: u32,
+}
+
+/// One key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct EntityParams<'a> {
+    pub(super) key: Cow<'a, [u8]>,
+    pub(super) quorum: Quorum,
+}
+
+/// A range of keys. `local` changes nothing while there is one node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct EntitiesParams {
+    pub(super) range: Range,
+    pub(super) quorum: Quorum,
+}
+
+/// What was found for one parameter so far.
+type Slot<'a> = Option<&'a str>;
+
+fn fill<'a, const N: usize>(
+    query: &'a str,
+    names: [&str; N],
+    slots: &mut [Slot<'a>; N],
+) -> Result<(), Problem> {
+    if query.is_empty() {
+        return Ok(());
+    }
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let Some(place) = names.iter().position(|known| *known == name) else {
+            let shown: String = name.chars().take(100).collect();
+            let known = names.join(", ");
+            return Err(bad(format!("parameter {shown:?} is unknown; there are {known}")));
+        };
+        if slots[place].replace(value).is_some() {
+            return Err(bad(format!("parameter {name:?} is given twice")));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn entity(query: &str, replication: Replication) -> Result<EntityParams<'_>, Problem> {
+    let mut slots = [None; 3];
+    fill(query, ["id", "ack", "from"], &mut slots)?;
+    let [id, ack, from] = slots;
+    let key = key("id", required("id", id)?)?;
+    Ok(EntityParams { key, quorum: agree(ack, from, replication)? })
+}
+
+pub(super) fn entities(query: &str, replication: Replication) -> Result<EntitiesParams, Problem> {
+    let mut slots = [None; 5];
+    fill(query, ["start", "end", "ack", "from", "local"], &mut slots)?;
+    let [start, end, ack, from, local] = slots;
+    let start = key("start", required("start", start)?)?.into_owned();
+    let end = match end {
+        Some("") => {
+            return Err(bad("end is empty; leave it out to read to the last key".to_owned()));
+        }
+        Some(end) => Some(key("end", end)?.into_owned()),
+        None => None,
+    };
+    if let Some(other) = local.filter(|local| !matches!(*local, "true" | "false")) {
+        let shown: String = other.chars().take(100).collect();
+        return Err(bad(format!("local is {shown:?}; it is true or false")));
+    }
+    let quorum = agree(ack, from, replication)?;
+    Ok(EntitiesParams { range: Range { start, end }, quorum })
+}
+
+fn bad(detail: String) -> Problem {
+    Problem::bad_request(detail)
+}
+
+fn required<'a>(name: &str, value: Slot<'a>) -> Result<&'a str, Problem> {
+    match value {
+        None => Err(bad(format!("parameter {name:?} is missing"))),
+        Some("") => Err(bad(format!("parameter {name:?} is empty"))),
+        Some(value) => Ok(value),
+    }
+}
+
+fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Problem> {
+    let key = percent_decode(value.as_bytes()).ok_or_else(|| {
+        bad(format!("parameter {name:?} has a % without two hex digits after it"))
+    })?;
+    if key.len() > MAX_KEY_LEN {
+        let len = key.len();
+        return Err(bad(format!("parameter {name:?} has {len} bytes; keys have {MAX_KEY_LEN}")));
+    }
+    Ok(key)
+}
+
+/// Decodes `%XX`. Everything else stands for itself, `+` too.
+fn percent_decode(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let Some(first) = text.iter().position(|byte| *byte == b'%') else {
+        return Some(Cow::Borrowed(text));
+    };
+    let mut decoded = Vec::with_capacity(text.len());
+    decoded.extend_from_slice(&text[..first]);
+    let mut rest = &text[first..];
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = if byte == b'%' {
+            let (&[high, low], after) = after.split_first_chunk()?;
+            let hex = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+            decoded.push(hex(high)? << 4 | hex(low)?);
+            after
+        } else {
+            decoded.push(byte);
+            after
+        };
+    }
+    Some(Cow::Owned(decoded))
+}
+
+fn agree(ack: Slot<'_>, from: Slot<'_>, on: Replication) -> Result<Quorum, Problem> {
+    let ack = digits("ack", ack)?;
+    let from = digits("from", from)?;
+    quorum(ack, from, on.nodes, on.replicas).map_err(Problem::quorum)
+}
+
+/// A number of plain digits; one that is too large for any cluster is as large as can be.
+fn digits(name: &str, value: Slot<'_>) -> Result<Option<u32>, Problem> {
+    let Some(value) = value else { return Ok(None) };
+    if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        let shown: String = value.chars().take(100).collect();
+        return Err(bad(format!("{name} is {shown:?}; it is a number of plain digits")));
+    }
+    Ok(Some(value.parse().unwrap_or(u32::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Replication = Replication { nodes: 1, replicas: 3 };
+    const FIVE: Replication = Replication { nodes: 5, replicas: 3 };
+
+    fn decoded(query: &str) -> Vec<u8> {
+        entity(query, ONE).unwrap().key.into_owned()
+    }
+
+    #[test]
+    fn any_bytes_but_none_are_a_key() {
+        assert_eq!(decoded("id=a"), b"a");
+        assert_eq!(decoded("id=%00"), b"\0");
+        assert_eq!(decoded("id=%2e%2E/%ff"), b"../\xff");
+        assert_eq!(decoded("id=a+b%2B"), b"a+b+");
+        assert_eq!(decoded("id=a=b"), b"a=b");
+        assert_eq!(decoded("id=%25%32%35"), b"%25");
+        assert_eq!(decoded("id=%C3%28"), b"\xc3(");
+        assert_eq!(decoded(&format!("id={}", "%61".repeat(1024))), vec![b'a'; 1024]);
+    }
+
+    #[test]
+    fn a_key_without_escapes_is_not_copied() {
+        assert!(matches!(entity("id=plain", ONE).unwrap().key, Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn quorums_are_read() {
+        let quorum = |query| entity(query, FIVE).unwrap().quorum;
+        assert_eq!(quorum("id=a"), Quorum { ack: 2, from: 3 });
+        assert_eq!(quorum("ack=1&id=a&from=5"), Quorum { ack: 1, from: 5 });
+        assert_eq!(quorum("ack=0002&id=a"), Quorum { ack: 2, from: 3 });
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_entity_is_refused() {
+        let long = format!("id={}", "a".repeat(1025));
+        for query in [
+            "",
+            "id",
+            "id=",
+            "ack=1",
+            "id=a&id=a",
+            "id=a&id=b",
+            "id=a&ack=1&ack=3",
+            "id=a&b=1",
+            "id=a&",
+            "&id=a",
+            "id=a&&ack=1",
+            "ID=a",
+            "id=%",
+            "id=%4",
+            "id=%4g",
+            "id=%+1",
+            "id=a%",
+            "id=a&ack=",
+            "id=a&ack=x",
+            "id=a&ack=-1",
+            "id=a&ack=%31",
+            "id=a&ack=+1",
+            "id=a&ack=0",
+            "id=a&ack=4",
+            "id=a&from=6",
+            "id=a&from=256",
+            "id=a&from=0",
+            "id=a&ack=2&from=1",
+            "id=a&from=99999999999999999999",
+            "id=a&local=true",
+            "id=a&start=b",
+            &long,
+        ] {
+            assert!(entity(query, FIVE).is_err(), "{query:?} was taken");
+        }
+    }
+
+    #[test]
+    fn ranges_are_read() {
+        let range = |query| entities(query, FIVE).unwrap().range;
+        assert_eq!(range("start=a"), Range { start: b"a".to_vec(), end: None });
+        let both = Range { start: b"\0".to_vec(), end: Some(b"\xff".to_vec()) };
+        assert_eq!(range("end=%ff&start=%00&local=true&ack=1&from=2"), both);
+        for query in [
+            "",
+            "start=",
+            "end=b",
+            "start=a&end=",
+            "start=a&end",
+            "start=a&local=",
+            "start=a&id=b",
+            "start=a&local=1",
+            "start=a&start=b",
+            "start=a&end=%",
+            "start=a&ack=9",
+        ] {
+            assert!(entities(query, FIVE).is_err(), "{query:?} was taken");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Request bodies: received within bounds, or skipped so that the connection can go on.
+
+use std::future::poll_fn;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::body::{Body as _, Incoming};
+
+use super::problem::Problem;
+use crate::budget::{Budget, Held};
+use crate::connection::Watch;
+
+/// How much of a body that nobody wants is read to keep the connection. A client that sends more
+/// gets its answer and a closed connection.
+const SKIP_BYTES: u64 = 64 * 1024;
+
+/// Memory for a body is set aside in steps of this many bytes, as it arrives: a client that only
+/// announces much takes none.
+const STEP_BYTES: usize = 64 * 1024;
+
+/// The body of one request.
+pub(super) struct Upload<'a> {
+    body: Incoming,
+    watch: &'a Watch,
+    /// The client waits for "100 Continue", which hyper sends when the body is first polled.
+    expects: bool,
+    ended: bool,
+    failed: bool,
+}
+
+/// A value that was received.
+pub(super) enum Value {
+    /// In one piece, in the connection's buffer.
+    Whole(Bytes),
+    /// In pieces, gathered in memory that was set aside.
+    Gathered(Vec<u8>, #[allow(dead_code, reason = "held, not read")] Held),
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Whole(bytes) => bytes,
+            Self::Gathered(bytes, _) => bytes,
+        }
+    }
+}
+
+impl<'a> Upload<'a> {
+    pub(super) fn new(body: Incoming, watch: &'a Watch, expects: bool) -> Self {
+        let ended = body.is_end_stream();
+        Self { body, watch, expects, ended, failed: false }
+    }
+
+    /// Receives a value of at most `max` bytes.
+    pub(super) async fn receive(
+        &mut self,
+        max: usize,
+        budget: &Arc<Budget>,
+    ) -> Result<Value, Problem> {
+        if self.body.size_hint().lower() > max as u64 {
+            return Err(Problem::too_large(max));
+        }
+        let first = self.piece().await?.unwrap_or_default();
+        if first.len() > max {
+            return Err(Problem::too_large(max));
+        }
+        if self.ended {
+            return Ok(Value::Whole(first));
+        }
+        let no_room = || Problem::overload("too many bytes are being received").undone();
+        let mut held = budget.take(0).ok_or_else(no_room)?;
+        let mut room = 0;
+        let mut gathered = Vec::new();
+        let mut piece = first;
+        loop {
+            while room < gathered.len() + piece.len() {
+                if !held.grow(STEP_BYTES) {
+                    return Err(no_room());
+                }
+                room += STEP_BYTES;
+                gathered.reserve_exact(room - gathered.len());
+            }
+            gathered.extend_from_slice(&piece);
+            let Some(next) = self.piece().await? else {
+                return Ok(Value::Gathered(gathered, held));
+            };
+            if gathered.len() + next.len() > max {
+                return Err(Problem::too_large(max));
+            }
+            piece = next;
+        }
+    }
+
+    /// Reads to the end if that is near; `false` if the rest must be cut off with the connection.
+    pub(super) async fn skip(&mut self) -> bool {
+        if !self.ended
+            && (self.failed || self.expects || self.body.size_hint().lower() > SKIP_BYTES)
+        {
+            return false;
+        }
+        let mut skipped = 0;
+        while !self.ended {
+            match self.piece().await {
+                Ok(Some(piece)) => skipped += piece.len() as u64,
+                Ok(None) => {}
+                Err(_) => return false,
+            }
+            if skipped > SKIP_BYTES {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The next piece; `None` at the end. Trailers are ignored.
+    async fn piece(&mut self) -> Result<Option<Bytes>, Problem> {
+        if self.ended {
+            return Ok(None);
+        }
+        loop {
+            let mut waiting = false;
+            let frame = poll_fn(|cx| {
+                let polled = Pin::new(&mut self.body).poll_frame(cx);
+                if polled.is_pending() && !waiting {
+                    waiting = true;
+                    self.watch.body_begins();
+                }
+                polled
+            })
+            .await;
+            if waiting {
+                self.watch.body_ends();
+            }
+            match frame {
+                Some(Ok(frame)) => {
+                    self.ended = self.body.is_end_stream();
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+                Some(Err(error)) => {
+                    self.failed = true;
+                    return Err(Problem::bad_request(format!("the body can't be read: {error}")));
+                }
+                None => {
+                    self.ended = true;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! `/metrics`: what the loops and the engine count, in the Prometheus (OpenMetrics) text format.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::counters::{BUCKETS, Count, Counters, FIRST_BUCKET_NANOS, Kind, STATUSES};
+use crate::node::Node;
+
+const NANOS: f64 = 1e9;
+
+type NoLabels = [(&'static str, &'static str); 0];
+
+/// All metrics of `node` as text.
+pub(crate) fn encode(node: &Arc<Node>) -> String {
+    let mut registry = Registry::with_prefix("kvorum");
+    registry.register_collector(Box::new(Metrics(Arc::clone(node))));
+    let mut text = String::new();
+    text::encode(&mut text, &registry).expect("a string takes any text");
+    text
+}
+
+struct Metrics(Arc<Node>);
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut out = Out(&mut encoder);
+        requests(&mut out, &self.0)?;
+        server(&mut out, &self.0)?;
+        store(&mut out, &self.0.db.stats())
+    }
+}
+
+/// Writes one metric after the other.
+struct Out<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+
+impl Out<'_, '_> {
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(value).encode(metric)
+    }
+
+    fn seconds(&mut self, name: &str, help: &str, nanos: u64) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(nanos as f64 / NANOS).encode(metric)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(value as f64).encode(metric)
+    }
+
+    fn gauges<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = (L, u64)>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            ConstGauge::new(value as f64).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn sum(node: &Node, count: impl Fn(&Counters) -> &Count) -> u64 {
+    node.counters.iter().map(|counters| count(counters).get()).sum()
+}
+
+fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    let help = "Requests answered, by route, method and status";
+    let mut metric = out.0.encode_descriptor("requests", help, None, MetricType::Counter)?;
+    for (kind, route, method) in Kind::ALL {
+        for (place, status) in STATUSES.iter().enumerate() {
+            let count = sum(node, |counters| &counters.requests[kind as usize][place]);
+            if count > 0 {
+                let status = if *status == 0 { "other".to_owned() } else { status.to_string() };
+                let labels = [("route", route), ("method", method), ("status", status.as_str())];
+                ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+    }
+    let help = "Time from a request's head to its answer, by route and method";
+    let name = "request_duration_seconds";
+    let mut metric = out.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    for (kind, route, method) in Kind::ALL {
+        let buckets: Vec<(f64, u64)> = (0..=BUCKETS)
+            .map(|bucket| {
+                let bound = match bucket {
+                    BUCKETS => f64::INFINITY,
+                    _ => (FIRST_BUCKET_NANOS << bucket) as f64 / NANOS,
+                };
+                (bound, sum(node, |counters| &counters.latency[kind as usize].buckets[bucket]))
+            })
+            .collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let nanos = sum(node, |counters| &counters.latency[kind as usize].nanos);
+        let labels = [("route", route), ("method", method)];
+        metric.encode_family(&labels)?.encode_histogram::<NoLabels>(
+            nanos as f64 / NANOS,
+            count,
+            &buckets,
+            None,
+        )?;
+    }
+    Ok(())
+}
+
+fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    let connections = node.counters.iter().enumerate().map(|(number, counters)| {
+        let open = counters.connections.load(Ordering::Relaxed) as u64;
+        ([("loop", number.to_string())], open)
+    });
+    out.gauges("connections", "Connections open, by event loop", connections)?;
+    let accepted = node.accepting.accepted.load(Ordering::Relaxed);
+    out.counter("connections_accepted", "Connections accepted", accepted)?;
+    let failed = node.accepting.failed.load(Ordering::Relaxed);
+    out.counter("accept_failures", "Failures to accept a connection", failed)?;
+    let reaped = sum(node, |counters| &counters.reaped);
+    out.counter("connections_reaped", "Connections given up as too slow", reaped)?;
+    let malformed = sum(node, |counters| &counters.malformed);
+    out.counter(
+        "connections_malformed",
+        "Connections closed because of malformed HTTP",
+        malformed,
+    )?;
+    let (gets, pages) = node.reads.waiting();
+    let queues = [([("queue", "reads")], gets as u64), ([("queue", "pages")], pages as u64)];
+    out.gauges("queue_depth", "Jobs waiting for a read thread", queues.into_iter())?;
+    let waiting = sum(node, |counters| &counters.waiting_bytes);
+    out.gauge("write_waiting_bytes", "Bytes of writes waiting for the log", waiting)?;
+    let batches = sum(node, |counters| &counters.batches);
+    out.counter("write_batches", "Batches of writes handed to the log", batches)?;
+    let writes = sum(node, |counters| &counters.batched_writes);
+    out.counter("writes_batched", "Writes in those batches", writes)?;
+    let ranges = sum(node, |counters| &counters.ranges);
+    out.counter("ranges", "Range reads begun", ranges)?;
+    let bodies = node.bodies.held() as u64;
+    out.gauge("body_bytes", "Bytes held for large values received or sent", bodies)?;
+    let pages = node.pages.held() as u64;
+    out.gauge("page_bytes", "Bytes held for pages of range reads", pages)
+}
+
+fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
+    for (name, help, value) in [
+        ("memtable_bytes", "Bytes in active memtables", stats.memtable_bytes),
+        ("immutable_bytes", "Bytes in memtables waiting for a flush", stats.immutable_bytes),
+        ("immutable_memtables", "Memtables waiting for a flush", stats.immutable_memtables),
+        ("wal_segments", "WAL segments on disk", stats.wal_segments),
+        ("commit_queue_batches", "Batches waiting for the log", stats.commit_queue_batches),
+        ("commit_queue_bytes", "Bytes waiting for the log", stats.commit_queue_bytes),
+        ("compaction_debt_bytes", "Bytes compactions have to move", stats.compaction_debt_bytes),
+        ("cache_bytes", "Bytes in the block cache", stats.cache_bytes),
+        ("store_failed", "1 = no writes are taken any more", u64::from(stats.failed.is_some())),
+    ] {
+        out.gauge(name, help, value)?;
+    }
+    for (name, help, value) in [
+        ("wal_writes", "Groups of batches written to the WAL", stats.wal_writes),
+        ("wal_operations", "Puts and deletes written to the WAL", stats.wal_operations),
+        ("wal_bytes", "Bytes written to the WAL", stats.wal_bytes),
+        ("wal_syncs", "Syncs of the WAL", stats.wal_syncs),
+        ("flushes", "Memtables flushed", stats.flushes),
+        ("flush_bytes", "Bytes of tables written by flushes", stats.flush_bytes),
+        ("compactions", "Compactions done", stats.compactions),
+        ("compaction_read_bytes", "Bytes read by compactions", stats.compaction_read_bytes),
+        ("compaction_write_bytes", "Bytes written by compactions", stats.compaction_write_bytes),
+        ("cache_hits", "Block cache hits", stats.cache_hits),
+        ("cache_misses", "Block cache misses", stats.cache_misses),
+        ("bloom_skips", "Tables a bloom filter let a read skip", stats.bloom_skips),
+        ("slowed_writes", "Writes slowed down for backlog", stats.slowed_writes),
+        ("refused_writes", "Writes refused for backlog", stats.refused_writes),
+        ("version_conflicts", "Equal versions with other content", stats.version_conflicts),
+    ] {
+        out.counter(name, help, value)?;
+    }
+    out.seconds("wal_sync_seconds", "Time spent in WAL syncs", stats.wal_sync_nanos)?;
+    let level = |number: usize| [("level", number.to_string())];
+    let tables = stats.levels.iter().enumerate().map(|(n, at)| (level(n), at.tables));
+    out.gauges("level_tables", "Tables, by level", tables)?;
+    let bytes = stats.levels.iter().enumerate().map(|(n, at)| (level(n), at.bytes));
+    out.gauges("level_bytes", "Bytes of tables, by level", bytes)
+}

@@ -1,0 +1,188 @@
+//! The read pool: threads for what an event loop must not wait for.
+//!
+//! ```text
+//!  loops ──▶ gets  (at most `--queue`; full = refused) ──┐
+//!        ──▶ pages (one a range read, so bounded too)  ──┴▶ threads ──▶ answers, each to its loop
+//! ```
+//!
+//! Gets go first, but every fourth job is a page if one waits: neither kind starves the other.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use lsm::{Db, Record, Space};
+use tokio::sync::oneshot;
+
+use crate::budget::Budget;
+use crate::pages::{self, Page, PageError, Range};
+
+/// Every so many jobs, a page goes before a get.
+const PAGE_TURN: u32 = 4;
+
+/// Why a read was not done.
+#[derive(Debug, Clone)]
+pub(crate) enum ReadError {
+    /// Too many wait already.
+    QueueFull,
+    /// Its time was up before a thread came to it, or while it was read.
+    Deadline,
+    /// The store could not.
+    Store(lsm::Error),
+}
+
+struct Get {
+    key: Box<[u8]>,
+    deadline: Instant,
+    reply: oneshot::Sender<Result<Option<Record>, ReadError>>,
+}
+
+struct NextPage {
+    range: Range,
+    reply: oneshot::Sender<Result<Page, PageError>>,
+}
+
+enum Job {
+    Get(Get),
+    NextPage(NextPage),
+}
+
+/// The threads and their queues.
+pub(crate) struct ReadPool {
+    shared: Arc<Shared>,
+    bound: usize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    queues: Mutex<Queues>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Queues {
+    gets: VecDeque<Get>,
+    pages: VecDeque<NextPage>,
+    turn: u32,
+    closed: bool,
+}
+
+impl Queues {
+    fn next(&mut self) -> Option<Job> {
+        self.turn = self.turn.wrapping_add(1);
+        let page_first = self.turn.is_multiple_of(PAGE_TURN);
+        let page = |queues: &mut Self| queues.pages.pop_front().map(Job::NextPage);
+        let get = |queues: &mut Self| queues.gets.pop_front().map(Job::Get);
+        if page_first { page(self).or_else(|| get(self)) } else { get(self).or_else(|| page(self)) }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self, db: &Db, pages: &Arc<Budget>) {
+        let mut queues = self.lock();
+        loop {
+            let Some(job) = queues.next() else {
+                if queues.closed {
+                    return;
+                }
+                queues = self.arrived.wait(queues).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            drop(queues);
+            // A reply that nobody waits for any more is dropped.
+            match job {
+                Job::Get(get) if get.reply.is_closed() || get.deadline <= Instant::now() => {
+                    let _ = get.reply.send(Err(ReadError::Deadline));
+                }
+                Job::Get(get) => {
+                    let result = db.get(Space::Data, &get.key).map_err(ReadError::Store);
+                    let _ = get.reply.send(result);
+                }
+                Job::NextPage(next) if next.reply.is_closed() => {}
+                Job::NextPage(next) => {
+                    let _ = next.reply.send(pages::read(db, pages, next.range));
+                }
+            }
+            queues = self.lock();
+        }
+    }
+}
+
+impl ReadPool {
+    /// Starts `threads` threads with room for `bound` waiting gets.
+    pub(crate) fn start(
+        db: &Arc<Db>,
+        pages: &Arc<Budget>,
+        threads: usize,
+        bound: usize,
+    ) -> Result<Self, String> {
+        let shared =
+            Arc::new(Shared { queues: Mutex::new(Queues::default()), arrived: Condvar::new() });
+        let pool = Self { shared, bound, threads: Mutex::new(Vec::new()) };
+        for number in 0..threads {
+            let (shared, db, pages) = (Arc::clone(&pool.shared), Arc::clone(db), Arc::clone(pages));
+            let thread = thread::Builder::new()
+                .name(format!("read-{number}"))
+                .spawn(move || shared.work(&db, &pages))
+                .map_err(|error| format!("can't start a read thread: {error}"))?;
+            pool.threads().push(thread);
+        }
+        Ok(pool)
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest record of `key`, waiting for a thread and the disk, but not longer than `wait`.
+    pub(crate) async fn get(
+        &self,
+        key: &[u8],
+        wait: Duration,
+    ) -> Result<Option<Record>, ReadError> {
+        let (reply, answer) = oneshot::channel();
+        let deadline = Instant::now() + wait;
+        {
+            let mut queues = self.shared.lock();
+            if queues.gets.len() >= self.bound {
+                return Err(ReadError::QueueFull);
+            }
+            queues.gets.push_back(Get { key: key.into(), deadline, reply });
+        }
+        self.shared.arrived.notify_one();
+        match tokio::time::timeout_at(deadline.into(), answer).await {
+            Ok(Ok(result)) => result,
+            // The sender is dropped unanswered only when the pool stops.
+            Ok(Err(_)) | Err(_) => Err(ReadError::Deadline),
+        }
+    }
+
+    /// Asks for the first page of `range`.
+    pub(crate) fn page(&self, range: Range) -> oneshot::Receiver<Result<Page, PageError>> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.lock().pages.push_back(NextPage { range, reply });
+        self.shared.arrived.notify_one();
+        answer
+    }
+
+    /// Gets and pages that wait for a thread.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let queues = self.shared.lock();
+        (queues.gets.len(), queues.pages.len())
+    }
+
+    /// Finishes what waits and ends the threads.
+    pub(crate) fn stop(&self) {
+        self.shared.lock().closed = true;
+        self.shared.arrived.notify_all();
+        for thread in self.threads().drain(..) {
+            // A panic in there was printed; there is nothing to recover.
+            let _ = thread.join();
+        }
+    }
+}

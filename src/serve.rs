@@ -1,0 +1,140 @@
+//! `kvorum serve`: starts the node, and stops it in the reverse order.
+//!
+//! ```text
+//!  address taken ─▶ store recovered ─▶ clock ahead ─▶ pool, loops ─▶ port open
+//!     closed     ◀─  store closed   ◀─ clock kept  ◀─ loops drained ◀─ SIGTERM, ctrl-C
+//! ```
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::accept;
+use crate::budget::Budget;
+use crate::cli::LogFormat;
+use crate::clock::NodeClock;
+use crate::config::{Config, Logging};
+use crate::counters::Accepting;
+use crate::event_loop::{self, Handle, Told};
+use crate::node::Node;
+use crate::reads::ReadPool;
+use crate::store;
+
+/// Serves until told to stop. An error is one line.
+pub(crate) fn run(config: Config, logging: &Logging) -> Result<(), String> {
+    init_logging(logging)?;
+    raise_file_limit();
+    let (listen, data) = (config.listen, config.data.display().to_string());
+    let bind_error = |error: io::Error| format!("can't listen on {listen}: {error}");
+    let socket = accept::bind(listen).map_err(bind_error)?;
+    let address = socket.local_addr().map_err(bind_error)?.as_socket().unwrap_or(listen);
+    let node = start_node(config, address)?;
+    let loops = start_loops(&node)?;
+    let listener = accept::listen(socket).map_err(bind_error)?;
+    tracing::info!(%address, data, "serving");
+    greet(address, &data);
+    let outcome = accept_until_signal(listener, &loops, &node);
+    tracing::info!("stopping");
+    stop(node, loops)?;
+    tracing::info!("stopped");
+    outcome
+}
+
+fn init_logging(logging: &Logging) -> Result<(), String> {
+    let filter = EnvFilter::try_new(&logging.filter)
+        .map_err(|error| format!("--log {}: {error}", logging.filter))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match logging.format {
+        LogFormat::Text => builder.with_ansi(false).init(),
+        LogFormat::Json => builder.json().init(),
+    }
+    Ok(())
+}
+
+/// Connections and tables are files: as many as the system allows without asking.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it was");
+    }
+}
+
+fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
+    let db = Arc::new(store::open(&config)?);
+    let name = config.topology.name.clone().unwrap_or_else(|| format!("http://{address}"));
+    let clock = NodeClock::start(&db, cluster::origin_of(&name))?;
+    let pages = Budget::new(config.memory.page_bytes as usize);
+    let reads = ReadPool::start(&db, &pages, config.read_threads, config.queue)?;
+    Ok(Arc::new(Node {
+        db,
+        clock,
+        reads,
+        bodies: Budget::new(config.memory.body_bytes as usize),
+        pages,
+        counters: (0..config.loops).map(|_| Arc::default()).collect(),
+        accepting: Accepting::default(),
+        stopping: AtomicBool::new(false),
+        config,
+    }))
+}
+
+fn start_loops(node: &Arc<Node>) -> Result<Vec<Handle>, String> {
+    (0..node.config.loops)
+        .map(|number| event_loop::start(node, number))
+        .collect::<io::Result<_>>()
+        .map_err(|error| format!("can't start an event loop: {error}"))
+}
+
+fn greet(address: SocketAddr, data: &str) {
+    let url = format!("http://{address}");
+    // Nobody reading it is no reason not to serve.
+    let _ = writeln!(
+        io::stdout(),
+        "kvorum {} listens on {url}, data in {data}. Try:\n\
+         \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
+         \n  curl -i '{url}/v0/entity?id=greeting'\
+         \n  curl -i '{url}/v0/entities?start=a'\n",
+        env!("CARGO_PKG_VERSION"),
+    );
+}
+
+/// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
+fn accept_until_signal(
+    listener: std::net::TcpListener,
+    loops: &[Handle],
+    node: &Node,
+) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("can't start the acceptor: {error}"))?;
+    let served: io::Result<()> = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+            ended = accept::run(listener, loops, node.config.connections, &node.accepting) => ended,
+        }
+    });
+    node.stopping.store(true, Ordering::Relaxed);
+    served.map_err(|error| format!("can't accept connections: {error}"))
+}
+
+fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {
+    for handle in &loops {
+        // One that ended by itself needs no telling.
+        let _ = handle.tell.blocking_send(Told::Stop);
+    }
+    loops.into_iter().for_each(Handle::join);
+    node.reads.stop();
+    node.clock.stop();
+    let db = Arc::into_inner(node).map(|node| node.db);
+    // Whoever still held the store has just been joined.
+    let db = db.and_then(Arc::into_inner).ok_or("the store is still in use")?;
+    db.close().map_err(|error| format!("the store was not closed cleanly: {error}"))
+}

@@ -1,0 +1,119 @@
+//! Sizes and durations as people write them: `512MiB`, `64KiB`, `250ms`, `1s`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Size(pub(crate) u64);
+
+/// A length of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Time(pub(crate) Duration);
+
+const SIZE_UNITS: [(&str, u64); 4] =
+    [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let scale = SIZE_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
+        let bytes =
+            number.parse::<u64>().ok().zip(scale).and_then(|(n, scale)| n.checked_mul(scale));
+        bytes.map(Self).ok_or_else(|| {
+            format!(
+                "{text:?} is no size: write a whole number and B, KiB, MiB or GiB, as in 512MiB"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, scale) = SIZE_UNITS
+            .iter()
+            .find(|(_, scale)| self.0 >= *scale && self.0.is_multiple_of(*scale))
+            .unwrap_or(&("B", 1));
+        write!(f, "{}{unit}", self.0 / scale)
+    }
+}
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let duration = match unit {
+            "ms" => number.parse().ok().map(Duration::from_millis),
+            "s" => number.parse().ok().map(Duration::from_secs),
+            _ => None,
+        };
+        duration.map(Self).ok_or_else(|| {
+            format!("{text:?} is no duration: write a whole number and ms or s, as in 250ms")
+        })
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        if millis.is_multiple_of(1000) {
+            write!(f, "{}s", millis / 1000)
+        } else {
+            write!(f, "{millis}ms")
+        }
+    }
+}
+
+impl TryFrom<String> for Size {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for Time {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_come_back_as_written() {
+        for (text, bytes) in [("0B", 0), ("1B", 1), ("64KiB", 65536), ("512MiB", 512 << 20)] {
+            assert_eq!(text.parse(), Ok(Size(bytes)));
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+        assert_eq!("1536KiB".parse::<Size>().unwrap().to_string(), "1536KiB");
+        for bad in ["", "5", "MiB", "5MB", "5 MiB", "-5MiB", "1.5MiB", "5mib", "99999999999GiB"] {
+            assert!(bad.parse::<Size>().is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn times_come_back_as_written() {
+        for (text, millis) in [("0s", 0), ("250ms", 250), ("1s", 1000), ("1500ms", 1500)] {
+            assert_eq!(text.parse(), Ok(Time(Duration::from_millis(millis))));
+            assert_eq!(Time(Duration::from_millis(millis)).to_string(), text);
+        }
+        for bad in ["", "5", "ms", "5m", "5 s", "-5s", "1.5s", "99999999999999999999s"] {
+            assert!(bad.parse::<Time>().is_err(), "{bad:?} was taken");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Flags, variables and file: who wins, and what each error says.
+
+use std::fs;
+
+use crate::process::{Node, kvorum, run};
+
+/// What a node with this configuration takes for a value.
+fn max_value(node: &Node) -> usize {
+    let fits = |len: usize| node.client().put("/v0/entity?id=k", &vec![0; len]).status == 201;
+    [1, 2, 3, 4, 5].into_iter().take_while(|len| fits(*len)).last().unwrap()
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_and_that_over_the_file() {
+    let start = |file: &str, variable: Option<&str>, args: &[&str]| {
+        let data = tempfile::tempdir().unwrap();
+        let path = data.path().join("kvorum.toml");
+        fs::write(&path, file).unwrap();
+        let mut command = kvorum();
+        command.env("KVORUM_CONFIG", &path);
+        if let Some(value) = variable {
+            command.env("KVORUM_MAX_VALUE", value);
+        }
+        Node::start_with(command, data, args)
+    };
+    let file = "max-value = \"1B\"\nqueue = 7\nsync = \"interval:5\"\n";
+    assert_eq!(max_value(&start(file, None, &[])), 1);
+    assert_eq!(max_value(&start(file, Some("2B"), &[])), 2);
+    assert_eq!(max_value(&start(file, Some("2B"), &["--max-value", "3B"])), 3);
+}
+
+#[test]
+fn errors_are_one_line_that_names_what_is_wrong() {
+    let data = tempfile::tempdir().unwrap();
+    let file = data.path().join("kvorum.toml");
+    let path = file.to_str().unwrap();
+    for (text, named) in [
+        ("queu = 7\n", "queu"),
+        ("queue = \"many\"\n", "line 1"),
+        ("queue = 0\n", "queue = 0"),
+        ("listen = \n", "line 1"),
+        ("sync = \"sometimes\"\n", "\"sometimes\" is no sync mode"),
+        ("memory = \"5\"\n", "\"5\" is no size"),
+        ("replicas = 256\n", "replicas = 256"),
+        ("log-format = \"xml\"\n", "xml"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let output = run(&["serve", "--config", path]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text:?}");
+        assert!(said.contains(named) && said.contains("kvorum.toml"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    for (args, named) in [
+        (&["--memory", "1MiB"][..], "--memory 1MiB"),
+        (&["--max-value", "1GiB"], "--max-value 1GiB"),
+        (&["--memtable", "1GiB"], "--memtable 1GiB"),
+        (&["--config", "/nowhere/kvorum.toml"], "/nowhere/kvorum.toml"),
+        (&["--cluster", "http://127.0.0.1:1,http://127.0.0.1:2"], "does not contain this node"),
+        (&["--cluster", "http://127.0.0.1:8080,http://h:2"], "this release serves one node"),
+        (&["--advertise", "nonsense"], "nonsense"),
+    ] {
+        let output = run(&[&["serve"], args].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(named) && said.lines().count() == 1, "{said}");
+    }
+    for args in [&["--queue", "0"][..], &["--nonsense"], &["--sync", "x"], &["--listen", "x"]] {
+        let output = run(&[&["serve"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(String::from_utf8(output.stderr).unwrap().contains(args[0]));
+    }
+}
+
+#[test]
+fn help_tells_units_ranges_and_defaults() {
+    let output = run(&["serve", "--help"]);
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    for name in [
+        "listen",
+        "data",
+        "cluster",
+        "advertise",
+        "config",
+        "sync",
+        "memory",
+        "replicas",
+        "deadline",
+        "max-value",
+        "loops",
+        "read-threads",
+        "queue",
+        "memtable",
+        "connections",
+        "log",
+        "log-format",
+    ] {
+        assert!(help.contains(&format!("--{name} ")), "{name}");
+        let variable = format!("KVORUM_{}", name.to_uppercase().replace('-', "_"));
+        assert!(help.contains(&variable), "{variable}");
+    }
+    assert!(help.matches("[default: ").count() >= 16, "each has its default");
+    assert_eq!(run(&["--version"]).status.code(), Some(0));
+    assert_eq!(run(&[]).status.code(), Some(2));
+}

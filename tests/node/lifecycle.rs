@@ -1,0 +1,115 @@
+//! Start and stop.
+
+use std::fs;
+use std::net::TcpListener;
+
+use rustix::process::Signal;
+
+use crate::process::{Node, run, wait_until};
+
+#[test]
+fn the_greeting_says_where_and_what_to_try() {
+    let node = Node::start(&[]);
+    let first = node.greeting.lines().next().unwrap();
+    assert!(first.contains(&format!("http://{}", node.address)), "{first}");
+    assert!(first.contains(node.data.path().to_str().unwrap()), "{first}");
+    let curls: Vec<_> = node.greeting.lines().filter(|line| line.contains("curl ")).collect();
+    assert_eq!(curls.len(), 3, "{}", node.greeting);
+    assert!(curls.iter().all(|line| line.contains(&node.address.to_string())));
+}
+
+#[test]
+fn sigterm_and_ctrl_c_finish_what_is_in_flight() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let node = Node::start(&[]);
+        let mut idle = node.client();
+        assert_eq!(idle.put("/v0/entity?id=a", b"v").status, 201);
+        let mut busy = node.client();
+        busy.send("PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nab");
+        let mut reader = node.client();
+        assert_eq!(reader.put("/v0/entity?id=large", &vec![b'v'; 1 << 20]).status, 201);
+        let get = "GET /v0/entity?id=large HTTP/1.1\r\nHost: t\r\n\r\n";
+        reader.send(get);
+        assert_eq!(reader.read_head().unwrap().status, 200);
+        let address = node.address;
+        node.signal(signal);
+        assert!(idle.is_closed(), "an idle connection is closed");
+        wait_until("closing the port", || std::net::TcpStream::connect(address).is_err());
+        busy.send("cde");
+        let answer = busy.response();
+        assert_eq!((answer.status, answer.closes()), (201, true));
+        assert_eq!(reader.rest().unwrap().len(), 1 << 20);
+        let (status, log) = node.wait();
+        assert_eq!(status.code(), Some(0), "{log}");
+        assert!(log.contains("stopped"), "{log}");
+    }
+}
+
+#[test]
+fn a_busy_port_is_one_clear_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let data = tempfile::tempdir().unwrap();
+    let output = run(&["serve", "--listen", &address, "--data", data.path().to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains(&address), "{said}");
+}
+
+#[test]
+fn an_unusable_directory_is_one_clear_line() {
+    let parent = tempfile::tempdir().unwrap();
+    let file = parent.path().join("file");
+    fs::write(&file, "not a directory").unwrap();
+    for path in [file.clone(), file.join("below"), "/proc/nowhere".into()] {
+        let path = path.to_str().unwrap();
+        let output = run(&["serve", "--listen", "127.0.0.1:0", "--data", path]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.lines().count() == 1 && said.contains(path), "{said}");
+    }
+}
+
+#[test]
+fn logs_can_be_json() {
+    let node = Node::start(&["--log-format", "json", "--log", "debug"]);
+    node.signal(Signal::TERM);
+    let (status, log) = node.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!(log.lines().count() >= 3, "{log}");
+    for line in log.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["level"].is_string() && line["timestamp"].is_string());
+    }
+}
+
+/// Row 12 of the reliability table, the half that is the acceptor's.
+#[test]
+fn too_few_file_descriptors_refuse_nobody_who_is_served() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_kvorum")]);
+    let node = Node::start_with(command, data, &["--read-threads", "1"]);
+    let mut served = node.client();
+    assert_eq!(served.put("/v0/entity?id=k", b"v").status, 201);
+    let crowd: Vec<_> = (0..200).map(|_| node.client()).collect();
+    let failures = |client: &mut crate::client::Client| {
+        let text = String::from_utf8(client.get("/metrics").body()).unwrap();
+        let line = text.lines().find(|line| line.starts_with("kvorum_accept_failures")).unwrap();
+        line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()
+    };
+    wait_until("running out", || failures(&mut served) > 0);
+    assert_eq!(served.put("/v0/entity?id=k", b"w").status, 201);
+    let (before, begun) = (failures(&mut served), std::time::Instant::now());
+    wait_until("some more failures", || failures(&mut served) > before + 5);
+    let each = begun.elapsed() / 6;
+    assert!(each >= std::time::Duration::from_millis(5), "accept spins: one each {each:?}");
+    drop(crowd);
+    wait_until("recovery", || {
+        let mut client = node.client();
+        client.stream.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+        client.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: t\r\n\r\n");
+        client.try_response().is_ok_and(|response| response.body() == b"w")
+    });
+}

@@ -1,0 +1,12 @@
+//! The `kvorum` binary, run as users run it and talked to over raw sockets, so that what no client
+//! library would send can be sent.
+
+mod client;
+mod config;
+mod contract;
+mod lifecycle;
+mod malformed;
+mod process;
+mod protocol;
+mod ranges;
+mod slow;

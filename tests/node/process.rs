@@ -1,0 +1,119 @@
+//! A node as a child process, on a free port, with a data directory of its own.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::client::Client;
+
+/// How long anything may take before a test gives it up. Far longer than it ever takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The binary with a clean environment.
+pub(crate) fn kvorum() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("KVORUM_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs to the end; what it said.
+pub(crate) fn run(args: &[&str]) -> Output {
+    kvorum().args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// A running node, killed when dropped.
+pub(crate) struct Node {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    pub(crate) greeting: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) data: TempDir,
+}
+
+impl Node {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        Self::start_with(kvorum(), data, args)
+    }
+
+    /// Starts `command serve` on `data` and reads where it listens.
+    pub(crate) fn start_with(mut command: Command, data: TempDir, args: &[&str]) -> Self {
+        let mut child = command
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data.path().join("data"))
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut greeting = String::new();
+        while !greeting.contains("/v0/entities?start=") {
+            if stdout.read_line(&mut greeting).unwrap() == 0 {
+                let mut stderr = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+                panic!("the node did not start: {stderr}");
+            }
+        }
+        let url = greeting.split("http://").nth(1).unwrap();
+        let address = url.split([',', ' ', '/']).next().unwrap().parse().unwrap();
+        Self { child, stdout, greeting, address, data }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for the process to end by itself; how it ended, and what it logged.
+    pub(crate) fn wait(mut self) -> (ExitStatus, String) {
+        let begun = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "the node does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        let mut stderr = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        (status, stderr)
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until `done` says so.
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "{what} does not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

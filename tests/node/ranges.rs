@@ -1,0 +1,106 @@
+//! Range reads: order, framing, and a client that does not read.
+
+use std::net::TcpStream;
+
+use crate::client::Client;
+use crate::process::{Node, wait_until};
+
+fn fill(client: &mut Client, count: usize, value: &[u8]) -> Vec<Vec<u8>> {
+    let mut items = Vec::new();
+    for number in 0..count {
+        let key = format!("key{number:06}");
+        assert_eq!(client.put(&format!("/v0/entity?id={key}"), value).status, 201);
+        items.push([key.as_bytes(), b"\n", value].concat());
+    }
+    items
+}
+
+#[test]
+fn items_come_in_order_each_a_chunk() {
+    let node = Node::start(&["--sync", "never"]);
+    let mut client = node.client();
+    for key in ["b", "a", "c%0a", "%00", "%ff", "ab"] {
+        client.put(&format!("/v0/entity?id={key}"), key.as_bytes());
+    }
+    client.put("/v0/entity?id=empty", b"");
+    client.put("/v0/entity?id=gone", b"x");
+    client.delete("/v0/entity?id=gone");
+    let all: [&[u8]; 7] =
+        [b"\0\n%00", b"a\na", b"ab\nab", b"b\nb", b"c\n\nc%0a", b"empty\n", b"\xff\n%ff"];
+    let range = client.get("/v0/entities?start=%00");
+    assert_eq!((range.status, range.header("transfer-encoding")), (200, Some("chunked")));
+    assert_eq!(range.chunks, all);
+    assert_eq!(client.get("/v0/entities?start=ab&end=c").chunks, all[2..4]);
+    assert_eq!(client.get("/v0/entities?start=ab&end=ab").chunks, all[..0]);
+    assert_eq!(client.get("/v0/entities?start=b&end=a").chunks, all[..0]);
+    assert_eq!(client.get("/v0/entities?start=a%00&end=ab%00&local=true").chunks, all[2..3]);
+    assert_eq!(client.get("/v0/entities?start=%ff%ff").chunks, all[..0]);
+}
+
+#[test]
+fn ranges_go_over_many_pages() {
+    let node = Node::start(&["--sync", "never"]);
+    let mut client = node.client();
+    let mut items = fill(&mut client, 3_000, &[b'v'; 100]);
+    let large = vec![b'L'; 300_000];
+    client.put("/v0/entity?id=key001500", &large);
+    items[1500] = [b"key001500\n", &large[..]].concat();
+    assert_eq!(client.get("/v0/entities?start=a").chunks, items);
+    let part = client.get("/v0/entities?start=key000999&end=key002001");
+    assert_eq!(part.chunks, items[999..2001]);
+    for number in (0..3_000).filter(|number| number % 100 != 0) {
+        assert_eq!(client.delete(&format!("/v0/entity?id=key{number:06}")).status, 202);
+    }
+    let left: Vec<_> = items.into_iter().step_by(100).collect();
+    assert_eq!(client.get("/v0/entities?start=a").chunks, left);
+}
+
+/// The node reads no further than the client takes, however large the range.
+#[test]
+fn a_range_waits_for_its_reader() {
+    let node = Node::start(&["--sync", "never", "--memory", "128MiB"]);
+    let mut client = node.client();
+    let items = fill(&mut client, 600, &vec![b'v'; 100_000]);
+    let held = |client: &mut Client| {
+        let text = String::from_utf8(client.get("/metrics").body()).unwrap();
+        let line = text.lines().find(|line| line.starts_with("kvorum_page_bytes ")).unwrap();
+        line.split_once(' ').unwrap().1.parse::<f64>().unwrap()
+    };
+    let mut readers: Vec<Client> = (0..4).map(|_| node.client()).collect();
+    for reader in &mut readers {
+        reader.send("GET /v0/entities?start=a HTTP/1.1\r\nHost: t\r\n\r\n");
+        assert_eq!(reader.read_head().unwrap().status, 200);
+        assert_eq!(reader.read_chunk().unwrap().unwrap(), items[0]);
+    }
+    let before = held(&mut client);
+    assert!(before > 0.0 && before < 4.0 * 1024.0 * 1024.0, "{before} bytes are held");
+    assert_eq!(client.put("/v0/entity?id=other", b"v").status, 201, "others are served meanwhile");
+    for reader in &mut readers {
+        for item in &items[1..] {
+            assert!(reader.read_chunk().unwrap().unwrap() == *item, "an item came back changed");
+        }
+        assert_eq!(reader.read_chunk().unwrap().unwrap(), b"other\nv", "no snapshot is held");
+        assert_eq!(reader.read_chunk().unwrap(), None);
+    }
+    wait_until("giving back what ranges held", || held(&mut client) == 0.0);
+}
+
+#[test]
+fn a_reader_that_goes_away_leaves_nothing_behind() {
+    let node = Node::start(&["--sync", "never", "--loops", "1"]);
+    let mut client = node.client();
+    fill(&mut client, 300, &vec![b'v'; 100_000]);
+    for _ in 0..20 {
+        let mut reader = node.client();
+        reader.send("GET /v0/entities?start=a HTTP/1.1\r\nHost: t\r\n\r\n");
+        assert_eq!(reader.read_head().unwrap().status, 200);
+    }
+    let metric = |client: &mut Client, name: &str| {
+        let text = String::from_utf8(client.get("/metrics").body()).unwrap();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
+    };
+    wait_until("closing", || metric(&mut client, "kvorum_connections{") == 1.0);
+    wait_until("giving memory back", || metric(&mut client, "kvorum_page_bytes ") == 0.0);
+    drop(TcpStream::connect(node.address).unwrap());
+}

@@ -1,0 +1,75 @@
+//! Row 33 of the reliability table, in its short form: clients that are slow on purpose.
+
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::process::Node;
+
+/// Each kind of slowness, this many times.
+const EACH: usize = 60;
+
+/// The promise is 15 s; what a loaded test machine adds is not the node's.
+const REAPED_WITHIN: Duration = Duration::from_secs(20);
+
+/// Sends a byte now and then until that fails; whether it did in time.
+fn trickle(mut clients: Vec<Client>, byte: &'static [u8]) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < REAPED_WITHIN {
+        clients.retain_mut(|client| client.stream.write_all(byte).is_ok());
+        if clients.is_empty() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    false
+}
+
+fn slow_clients(node: &Node, start: &str) -> Vec<Client> {
+    (0..EACH)
+        .map(|_| {
+            let mut client = node.client();
+            client.send(start);
+            client
+        })
+        .collect()
+}
+
+#[test]
+fn slow_clients_are_reaped_and_do_not_hold_up_others() {
+    let node = Node::start(&["--sync", "never"]);
+    let mut good = node.client();
+    assert_eq!(good.put("/v0/entity?id=large", &vec![b'v'; 1 << 20]).status, 201);
+    let silent = slow_clients(&node, "");
+    let heads = slow_clients(&node, "GET /v0/entity?id=large HTTP/1.1\r\nX: ");
+    let put = "PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\nx";
+    let bodies = slow_clients(&node, put);
+    let get = "GET /v0/entity?id=large HTTP/1.1\r\nHost: t\r\n\r\n";
+    let readers = slow_clients(&node, &get.repeat(20));
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let heads = scope.spawn(|| trickle(heads, b"x"));
+        let bodies = scope.spawn(|| trickle(bodies, b"x"));
+        let silent = scope.spawn(|| silent.into_iter().all(|mut client| client.is_closed()));
+        let serve = scope.spawn(|| {
+            while begun.elapsed() < Duration::from_secs(3) {
+                assert_eq!(good.put("/v0/entity?id=other", b"v").status, 201);
+                assert_eq!(good.get("/v0/entity?id=other").body(), b"v");
+            }
+        });
+        serve.join().unwrap();
+        assert!(heads.join().unwrap(), "slow heads were left");
+        assert!(bodies.join().unwrap(), "slow bodies were left");
+        assert!(silent.join().unwrap(), "silent connections were left");
+    });
+    assert!(begun.elapsed() < REAPED_WITHIN + Duration::from_secs(5));
+    let mut good = node.client();
+    crate::process::wait_until("reaping those who do not read", || {
+        let text = String::from_utf8(good.get("/metrics").body()).unwrap();
+        let reaped =
+            text.lines().find(|line| line.starts_with("kvorum_connections_reaped")).unwrap();
+        reaped.ends_with(&format!(" {}", 4 * EACH))
+    });
+    drop(readers);
+}
