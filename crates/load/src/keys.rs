@@ -10,6 +10,8 @@ const MAX_KEY_LEN: usize = 1024;
 pub enum KeyOrder {
     /// 0, 1, 2 … over all connections together, from 0 again after the last.
     Sequential,
+    /// Each once, far from the one before it, then all again: fills a store without sorting it.
+    Scattered,
     /// Each as likely as any other.
     Uniform,
 }
@@ -61,28 +63,57 @@ pub(crate) struct Numbers {
     order: KeyOrder,
     count: u64,
     next: u64,
+    step: u64,
 }
 
 impl Numbers {
     pub(crate) fn new(keys: &Keys) -> Self {
-        Self { order: keys.order, count: keys.count, next: 0 }
+        let step = match keys.order {
+            KeyOrder::Scattered => scattering_step(keys.count),
+            KeyOrder::Sequential | KeyOrder::Uniform => 1 % keys.count,
+        };
+        Self { order: keys.order, count: keys.count, next: 0, step }
     }
 
     pub(crate) fn next(&mut self, random: &mut fastrand::Rng) -> u64 {
         match self.order {
             KeyOrder::Uniform => random.u64(..self.count),
-            KeyOrder::Sequential => {
+            KeyOrder::Sequential | KeyOrder::Scattered => {
                 let number = self.next;
-                self.next = (number + 1) % self.count;
+                self.next = (number + self.step) % self.count;
                 number
             }
         }
     }
 }
 
+/// A step that visits all of `count` numbers: near the golden section, which spreads any run of
+/// visits evenly, and without a common divisor.
+fn scattering_step(count: u64) -> u64 {
+    let golden = (count as f64 * 0.618_034) as u64;
+    (golden..count).find(|&step| gcd(step, count) == 1).unwrap_or(1 % count)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{KeyOrder, Keys};
+    use super::{KeyOrder, Keys, Numbers};
+
+    #[test]
+    fn in_order_or_scattered_each_key_comes_once() {
+        for order in [KeyOrder::Sequential, KeyOrder::Scattered] {
+            for count in [1, 2, 3, 10, 360, 1009] {
+                let mut numbers = Numbers::new(&Keys { order, count, len: 16 });
+                let mut random = fastrand::Rng::with_seed(1);
+                let mut seen: Vec<u64> = (0..count).map(|_| numbers.next(&mut random)).collect();
+                seen.sort_unstable();
+                assert_eq!(seen, (0..count).collect::<Vec<_>>(), "{order:?}");
+            }
+        }
+    }
 
     #[test]
     fn keys_have_one_length() {

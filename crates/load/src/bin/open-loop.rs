@@ -28,9 +28,9 @@ struct Args {
     /// Number of different keys.
     #[arg(long, default_value_t = 200_000)]
     keys: u64,
-    /// Keys in order instead of at random.
+    /// Each key once, scattered, instead of at random: for filling a store.
     #[arg(long)]
-    sequential: bool,
+    scattered: bool,
     /// Stop after this many requests.
     #[arg(long)]
     limit: Option<u64>,
@@ -44,7 +44,7 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let order = if args.sequential { KeyOrder::Sequential } else { KeyOrder::Uniform };
+    let order = if args.scattered { KeyOrder::Scattered } else { KeyOrder::Uniform };
     let plan = Plan {
         connections: args.connections,
         pace: args.rate.map_or(Pace::Closed, Pace::Open),

@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How one request is answered.
-pub struct Answer {
-    pub status: &'static str,
-    pub body: &'static [u8],
-    pub delay: Duration,
+pub(crate) struct Answer {
+    pub(crate) status: &'static str,
+    pub(crate) body: &'static [u8],
+    pub(crate) delay: Duration,
     /// Never.
-    pub silent: bool,
+    pub(crate) silent: bool,
     /// The connection ends after it, as announced.
-    pub close: bool,
+    pub(crate) close: bool,
     /// The connection ends in the middle of it.
-    pub cut: bool,
+    pub(crate) cut: bool,
 }
 
 impl Answer {
-    pub fn value(body: &'static [u8]) -> Self {
+    pub(crate) fn value(body: &'static [u8]) -> Self {
         Self {
             status: "200 OK",
             body,
@@ -42,14 +42,14 @@ struct Shared {
     requests: Mutex<Vec<(String, usize)>>,
 }
 
-pub struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl Server {
     /// `script` says how the n-th request is answered.
-    pub fn start(script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -73,16 +73,16 @@ impl Server {
         Self { address, shared }
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Request lines and lengths of bodies.
-    pub fn requests(&self) -> Vec<(String, usize)> {
+    pub(crate) fn requests(&self) -> Vec<(String, usize)> {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 }
