@@ -33,11 +33,11 @@ pub(crate) fn run(bench: &mut Bench, keys: u64, memory: &str) -> Result<(), Stri
     let (mut hello, mut ours): (Vec<Run>, Vec<Run>) = (Vec::new(), Vec::new());
     for repeat in 0..bench.scale.repeats {
         kvorum.pause();
-        let run = client::wrk(&hyper, Method::Get, keys, bench.scale.seconds)?;
+        let run = bench.client.run(&hyper, Method::Get, keys, bench.scale.seconds)?;
         bench.report.figure(SECTION, "hyper", repeat, "requests_per_second", run.rate);
         hello.push(run);
         kvorum.resume();
-        let run = client::wrk(&kvorum, Method::Get, keys, bench.scale.seconds)?;
+        let run = bench.client.run(&kvorum, Method::Get, keys, bench.scale.seconds)?;
         bench.report.figure(SECTION, "kvorum", repeat, "requests_per_second", run.rate);
         ours.push(run);
     }

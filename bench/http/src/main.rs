@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use bench_table::Report;
 use clap::{Parser, ValueEnum};
+use client::Client;
 use rivals::Place;
 
 /// kvorum over HTTP beside hyper, nginx and Redis. Needs two CPUs.
@@ -47,6 +48,9 @@ struct Args {
     /// Markdown file to write; raw figures go beside it, as .csv.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// What drives the closed loops over HTTP.
+    #[arg(long, value_enum, default_value = "wrk")]
+    client: Client,
     /// Keys of `big`.
     #[arg(long, default_value_t = 10_000_000)]
     big_keys: u64,
@@ -80,6 +84,7 @@ struct Scale {
 /// Everything a section needs.
 struct Bench {
     scale: Scale,
+    client: Client,
     place: Place,
     report: Report,
 }
@@ -107,7 +112,7 @@ fn run(args: &Args) -> Result<(), String> {
         quick: args.quick,
     };
     let place = Place::new(dir.path()).map_err(|error| error.to_string())?;
-    let mut bench = Bench { scale, place, report: Report::new() };
+    let mut bench = Bench { scale, client: args.client, place, report: Report::new() };
     bench.report.say("# kvorum over HTTP");
     bench.report.say(&bench_table::describe(dir.path()));
     bench.report.say(&format!(

@@ -3,7 +3,7 @@
 use bench_table::{Spread, Table, ratio};
 
 use crate::Bench;
-use crate::client::{self, CONNECTIONS, KEY_LEN, Method, Run, VALUE_LEN};
+use crate::client::{self, CONNECTIONS, Client, KEY_LEN, Method, Run, VALUE_LEN};
 use crate::process::{Server, argv};
 use crate::rivals::{Rival, Sync};
 
@@ -15,6 +15,9 @@ const HOT_KEYS: u64 = 200_000;
 /// Row that others are divided by.
 const HELLO: &str = "hyper hello, GET";
 const HELLO_PUT: &str = "hyper hello, PUT";
+
+/// A server that used less of its CPU than this was not the limit of its row.
+const LIMITED_SHARE: f64 = 0.95;
 
 struct Row {
     name: String,
@@ -31,11 +34,20 @@ impl Row {
         self.runs.iter().map(|run| run.rate).collect()
     }
 
-    fn measure(&self, seconds: u64) -> Result<Run, String> {
+    fn micros(&self) -> Vec<f64> {
+        self.runs.iter().map(|run| run.server_micros).collect()
+    }
+
+    fn server_share(&self) -> f64 {
+        let shares: Vec<f64> = self.runs.iter().map(|run| run.server_share).collect();
+        Spread::of(&shares).map_or(0.0, |spread| spread.median)
+    }
+
+    fn measure(&self, client: Client, seconds: u64) -> Result<Run, String> {
         self.server.resume();
         let run = match self.rival {
             Rival::Redis(_) => client::redis(&self.server, self.method, HOT_KEYS, seconds),
-            _ => client::wrk(&self.server, self.method, HOT_KEYS, seconds),
+            _ => client.run(&self.server, self.method, HOT_KEYS, seconds),
         };
         self.server.pause();
         run
@@ -83,7 +95,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         }
         for index in order {
             let row = &mut rows[index];
-            let run = row.measure(bench.scale.seconds)?;
+            let run = row.measure(bench.client, bench.scale.seconds)?;
             bench.report.figure(SECTION, &row.name, repeat, "requests_per_second", run.rate);
             bench.report.figure(SECTION, &row.name, repeat, "server_us", run.server_micros);
             bench.report.figure(SECTION, &row.name, repeat, "server_share", run.server_share);
@@ -93,7 +105,15 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     }
     let table = table(&rows);
     bench.report.say(&table.to_string());
-    let commands = commands(&rows, bench.scale.seconds)?;
+    for row in rows.iter().filter(|row| row.server_share() < LIMITED_SHARE) {
+        bench.report.say(&format!(
+            "WARNING {}: the server used {:.0} % of its CPU: the client, the disk or other load on \
+             the machine was the limit. Compare by CPU.",
+            row.name,
+            row.server_share() * 100.0
+        ));
+    }
+    let commands = commands(&rows, bench.client, bench.scale.seconds)?;
     bench.report.say(&commands);
     Ok(())
 }
@@ -126,9 +146,11 @@ fn table(rows: &[Row]) -> Table {
     let over = |row: &Row, name: &str| {
         rates(name).and_then(|to| ratio(&row.rates(), &to)).map(|ratio| ratio.to_string())
     };
+    let hello = rows.iter().find(|row| row.name == HELLO).map(Row::micros);
     let mut table = Table::new(&[
         "",
         "× hyper GET",
+        "× hyper GET, by CPU",
         "× hyper, same method",
         "× Redis, like mode",
         "requests/s",
@@ -138,18 +160,18 @@ fn table(rows: &[Row]) -> Table {
     ]);
     for row in rows {
         let same = if row.method == Method::Get { HELLO } else { HELLO_PUT };
-        let spread = |figure: fn(&Run) -> f64| {
-            Spread::of(&row.runs.iter().map(figure).collect::<Vec<_>>()).map(|s| s.to_string())
-        };
-        let share = Spread::of(&row.runs.iter().map(|run| run.server_share).collect::<Vec<_>>());
+        let spread = |figures: &[f64]| Spread::of(figures).map(|spread| spread.to_string());
+        // Less CPU is better: the other way round.
+        let by_cpu = hello.as_ref().and_then(|hello| ratio(hello, &row.micros()));
         table.row(vec![
             Some(row.name.clone()),
             over(row, HELLO),
+            by_cpu.map(|ratio| ratio.to_string()),
             over(row, same),
             row.like.as_deref().and_then(|like| over(row, like)),
-            spread(|run| run.rate),
-            spread(|run| run.server_micros),
-            share.map(|share| format!("{:.0} %", share.median * 100.0)),
+            spread(&row.rates()),
+            spread(&row.micros()),
+            Some(format!("{:.0} %", row.server_share() * 100.0)),
             Some(row.runs.iter().map(|run| run.failed).sum::<u64>().to_string()),
         ]);
     }
@@ -157,10 +179,14 @@ fn table(rows: &[Row]) -> Table {
 }
 
 /// The command lines, as run.
-fn commands(rows: &[Row], seconds: u64) -> Result<String, String> {
+fn commands(rows: &[Row], driver: Client, seconds: u64) -> Result<String, String> {
     let mut text = "Commands:\n\n".to_owned();
     for row in rows {
         let client = match row.rival {
+            _ if driver == Client::Own && !matches!(row.rival, Rival::Redis(_)) => {
+                text += &format!("* {}: `{}` with crates/load\n", row.name, row.server.argv);
+                continue;
+            }
             Rival::Redis(_) => {
                 let requests = row.runs.last().map_or(0.0, |run| run.requests) as u64;
                 client::redis_command(row.server.address, row.method, HOT_KEYS, requests)?
