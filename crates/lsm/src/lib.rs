@@ -2,12 +2,15 @@
 //! a key holds, never the order of arrival.
 
 mod batch;
+mod cache;
 mod db;
 pub mod disk;
 mod error;
+mod memtable;
 mod options;
 mod record;
 mod stats;
+mod table;
 
 pub use batch::{Batch, MAX_BATCH_LEN, Space};
 pub use db::{Db, Lookup, Pressure, Scan, Snapshot};

@@ -15,8 +15,10 @@ use std::sync::Arc;
 
 mod mem;
 mod real;
+#[cfg(test)]
+mod tests;
 
-pub use mem::MemDisk;
+pub use mem::{Fault, MemDisk, Op};
 pub use real::RealDisk;
 
 /// One flat directory.
@@ -28,7 +30,8 @@ pub trait Disk: Send + Sync {
     /// Renames, replacing `to` if it exists.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file. A large one is given back in steps, so that the file system's journal is not
-    /// held up by one big transaction.
+    /// held up by one big transaction. Its content goes with its name: no handle to it may be used
+    /// again.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// The names of all files, in no particular order.
     fn list(&self) -> io::Result<Vec<String>>;
@@ -49,7 +52,8 @@ pub trait File: Send + Sync {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
     /// Allocates bytes `0..len`, so that later writes in there can't run out of space; they read as
     /// zeros. `zeroed`: by writing zeros, so that a later sync of a write in there need not wait
-    /// for the file system's journal; otherwise by reserving.
+    /// for the file system's journal; otherwise by reserving. Never shortens; if it fails, the
+    /// length is as before.
     fn allocate(&self, len: u64, zeroed: bool) -> io::Result<()>;
     /// Makes the content (and the length) durable.
     fn sync_data(&self) -> io::Result<()>;

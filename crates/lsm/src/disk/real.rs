@@ -1,3 +1,263 @@
 //! A directory of the real file system.
-/// A directory of the real file system, locked against other processes.
-pub struct RealDisk;
+//!
+//! The directory belongs to one process at a time: an exclusive `flock` on its `LOCK` file, which
+//! the kernel releases however the process ends. `LOCK` and subdirectories (`lost+found`, say) are
+//! not part of the store and are never listed.
+
+use std::fs;
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+
+use super::{Disk, File};
+use crate::error::Error;
+
+/// The file that the directory's owner holds locked.
+const LOCK: &str = "LOCK";
+
+/// Bytes given back per step of a removal: what ext4 frees in about a millisecond, so that a sync
+/// of the log never waits for one big transaction.
+const REMOVE_STEP: u64 = 8 << 20;
+
+/// Bytes of zeros per write when allocating: large enough to cost few calls, small enough to begin
+/// writing back early.
+const ZERO_STEP: usize = 1 << 20;
+
+static ZEROS: [u8; ZERO_STEP] = [0; ZERO_STEP];
+
+/// A directory of the real file system, locked against other processes until dropped.
+#[derive(Debug)]
+pub struct RealDisk {
+    path: PathBuf,
+    directory: fs::File,
+    _lock: fs::File,
+    /// Whether `RWF_NOWAIT` works here (tmpfs, for one, may refuse it); shared with every file.
+    nowait: Arc<AtomicBool>,
+}
+
+impl RealDisk {
+    /// Opens a directory, creating it (durably) if it is missing, and locks it.
+    ///
+    /// [`Error::Locked`] if another process has it; [`Error::Io`] naming the path if it is no
+    /// directory, or may not be read and written.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let failed =
+            |operation| move |source| Error::io(operation, &path.display().to_string(), source);
+        // Absolute, so that a later change of the working directory changes nothing.
+        let path = std::path::absolute(path).map_err(failed("find directory"))?;
+        create_directory(&path).map_err(failed("create directory"))?;
+        let directory = fs::File::open(&path).map_err(failed("open directory"))?;
+        let lock = fs::File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join(LOCK))
+            .map_err(failed("create a LOCK file in directory"))?;
+        match retry_on_intr(|| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(Error::Locked { directory: path.display().to_string() });
+            }
+            Err(errno) => return Err(failed("lock directory")(errno.into())),
+        }
+        Ok(Self { path, directory, _lock: lock, nowait: Arc::new(AtomicBool::new(true)) })
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
+        assert!(!name.is_empty() && !name.contains('/') && name != LOCK, "not a file name: {name}");
+        self.path.join(name)
+    }
+
+    fn file(&self, file: fs::File) -> Arc<dyn File> {
+        Arc::new(RealFile { file, nowait: Arc::clone(&self.nowait) })
+    }
+}
+
+impl Disk for RealDisk {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let mut options = fs::File::options();
+        let file = options.read(true).write(true).create_new(true).open(self.path_of(name));
+        Ok(self.file(file.map_err(quota_as_full)?))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let file = fs::File::options().read(true).write(true).open(self.path_of(name))?;
+        Ok(self.file(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path_of(from), self.path_of(to)).map_err(quota_as_full)
+    }
+
+    /// The name goes first, then the content from its end: a crash in between leaves either the
+    /// whole file or none (the file system frees nameless files when it is mounted), never a
+    /// shortened one. A file with another hard link, a backup's for instance, keeps its content.
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let path = self.path_of(name);
+        let large = fs::symlink_metadata(&path)?.len() > REMOVE_STEP;
+        let file = if large { Some(fs::File::options().write(true).open(&path)?) } else { None };
+        fs::remove_file(&path)?;
+        let Some(file) = file else { return Ok(()) };
+        let metadata = file.metadata()?;
+        if metadata.nlink() > 0 {
+            return Ok(());
+        }
+        let mut len = metadata.len();
+        while len > REMOVE_STEP {
+            len -= REMOVE_STEP;
+            file.set_len(len)?;
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name != LOCK && !entry.file_type()?.is_dir() {
+                // A name that is no UTF-8 is not ours; whoever looks for foreign files sees it.
+                names.push(name.to_string_lossy().into_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+}
+
+/// Creates a directory and those above it, each durable in its parent before the next is made.
+fn create_directory(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => return Err(ErrorKind::NotADirectory.into()),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let parent = path.parent().ok_or(ErrorKind::NotFound)?;
+    create_directory(parent)?;
+    match fs::create_dir(path) {
+        // Another process made it in between: the lock decides whose it is.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    fs::File::open(parent)?.sync_all()
+}
+
+/// A quota that is used up is a full disk to everybody above.
+fn quota_as_full(error: io::Error) -> io::Error {
+    if error.kind() == ErrorKind::QuotaExceeded {
+        return io::Error::new(ErrorKind::StorageFull, error);
+    }
+    error
+}
+
+#[derive(Debug)]
+struct RealFile {
+    file: fs::File,
+    nowait: Arc<AtomicBool>,
+}
+
+impl RealFile {
+    fn write_zeros(&self, from: u64, to: u64) -> io::Result<()> {
+        let mut offset = from;
+        while offset < to {
+            let step = (to - offset).min(ZERO_STEP as u64);
+            self.file.write_all_at(&ZEROS[..step as usize], offset)?;
+            self.start_writeback(offset, step);
+            offset += step;
+        }
+        Ok(())
+    }
+
+    /// What a read without waiting that brought less than all of it means.
+    fn missing(&self, end: Option<u64>) -> io::Error {
+        match self.file.metadata() {
+            Ok(metadata) if end.is_none_or(|end| end > metadata.len()) => {
+                ErrorKind::UnexpectedEof.into()
+            }
+            Ok(_) => ErrorKind::WouldBlock.into(),
+            Err(error) => error,
+        }
+    }
+}
+
+impl File for RealFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buf, offset)
+    }
+
+    fn try_read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if !self.nowait.load(Ordering::Relaxed) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let end = offset.checked_add(buf.len() as u64);
+        let wanted = buf.len();
+        let mut slices = [IoSliceMut::new(buf)];
+        let read = retry_on_intr(|| {
+            rustix::io::preadv2(&self.file, &mut slices, offset, ReadWriteFlags::NOWAIT)
+        });
+        match read {
+            Ok(read) if read == wanted => Ok(()),
+            Ok(_) | Err(Errno::AGAIN) => Err(self.missing(end)),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.nowait.store(false, Ordering::Relaxed);
+                Err(ErrorKind::WouldBlock.into())
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(buf, offset).map_err(quota_as_full)
+    }
+
+    fn allocate(&self, len: u64, zeroed: bool) -> io::Result<()> {
+        let before = self.len()?;
+        let allocated = if len <= before {
+            Ok(())
+        } else if zeroed {
+            self.write_zeros(before, len)
+        } else {
+            let reserve = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len);
+            match retry_on_intr(reserve) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(before, len),
+                reserved => reserved.map_err(io::Error::from),
+            }
+        };
+        allocated.map_err(|error| {
+            // What was got of it goes back, so that a full disk is not kept full by the attempt.
+            // If that fails too, the first error is still the one to tell.
+            let _ = self.file.set_len(before);
+            quota_as_full(error)
+        })
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data().map_err(quota_as_full)
+    }
+
+    fn start_writeback(&self, offset: u64, len: u64) {
+        let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
+        // A hint: an error (a file system without it) changes nothing that is promised, and one
+        // that matters is told by the sync that follows.
+        // SAFETY: the descriptor is open as long as `self.file` lives and the call touches no
+        // memory of ours. No safe wrapper exists; without the call a flush of 64 MiB makes a sync
+        // of the log beside it wait for all of it at once.
+        unsafe {
+            libc::sync_file_range(self.file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE);
+        }
+    }
+}

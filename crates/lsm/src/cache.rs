@@ -1,0 +1,207 @@
+//! The block cache: uncompressed blocks of all tables, shared by all readers, bounded in bytes.
+//!
+//! A block is named by its table and its offset there. Table ids are never reused, so a block of a
+//! removed table is never found again and simply ages out.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
+
+/// Longest block kept, in bytes: a longer one holds a single large record, of which a handful would
+/// push out thousands of blocks that hold dozens.
+const MAX_CACHED_LEN: usize = 64 * 1024;
+
+/// A block may take no more than this part of the cache, or a tiny cache would hold nothing else.
+const MAX_CACHED_PART: u64 = 16;
+
+/// What an entry costs beside its block, in bytes: key, list links and hash slot, the block's
+/// handle with its counter, and the allocator's rounding.
+const ENTRY_OVERHEAD: u64 = 160;
+
+/// Mean length of a block in bytes, from which the number of entries is estimated.
+const MEAN_BLOCK_LEN: u64 = 4 * 1024;
+
+/// Least bytes of a shard, so that one can hold several blocks of the longest kind.
+const MIN_SHARD_BYTES: u64 = 1 << 20;
+
+/// Most shards: enough that two readers seldom meet on one lock.
+const MAX_SHARDS: u64 = 64;
+
+/// Counters are spread over this many cache lines, by block, so that readers do not fight over one.
+const STRIPES: usize = 16;
+
+type Blocks = Cache<BlockKey, Bytes, BlockWeight, BlockHash, DefaultLifecycle<BlockKey, Bytes>>;
+
+/// See the module.
+pub(crate) struct BlockCache {
+    /// `None` = off.
+    blocks: Option<Blocks>,
+    max_len: usize,
+    stripes: [Stripe; STRIPES],
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Stripe {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    bloom_skips: AtomicU64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct BlockKey {
+    table: u64,
+    offset: u64,
+}
+
+impl std::hash::Hash for BlockKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.table);
+        state.write_u64(self.offset);
+    }
+}
+
+#[derive(Clone)]
+struct BlockWeight;
+
+impl Weighter<BlockKey, Bytes> for BlockWeight {
+    fn weight(&self, _key: &BlockKey, block: &Bytes) -> u64 {
+        block.len() as u64 + ENTRY_OVERHEAD
+    }
+}
+
+/// Table ids and offsets come from this process, so nobody can choose colliding ones: one folded
+/// multiplication a word is enough.
+#[derive(Clone, Default)]
+struct BlockHash;
+
+struct FoldedMultiply(u64);
+
+impl BuildHasher for BlockHash {
+    type Hasher = FoldedMultiply;
+    fn build_hasher(&self) -> FoldedMultiply {
+        FoldedMultiply(0x243f_6a88_85a3_08d3)
+    }
+}
+
+impl Hasher for FoldedMultiply {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15_u128;
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl BlockCache {
+    /// A cache of at most `capacity` bytes; 0 = off.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let capacity = capacity as u64;
+        let shards = (capacity / MIN_SHARD_BYTES).clamp(1, MAX_SHARDS);
+        let blocks = (capacity > 0).then(|| {
+            let options = OptionsBuilder::new()
+                .weight_capacity(capacity)
+                .estimated_items_capacity((capacity / MEAN_BLOCK_LEN).max(1) as usize)
+                .shards(shards as usize)
+                .build()
+                .expect("both capacities are set");
+            Cache::with_options(options, BlockWeight, BlockHash, DefaultLifecycle::default())
+        });
+        let max_len = MAX_CACHED_LEN.min((capacity / MAX_CACHED_PART) as usize);
+        Self { blocks, max_len, stripes: Default::default() }
+    }
+
+    /// The block of `table` at `offset`, if it is here.
+    pub(crate) fn get(&self, table: u64, offset: u64) -> Option<Bytes> {
+        let found = self.blocks.as_ref().and_then(|b| b.get(&BlockKey { table, offset }));
+        let stripe = &self.stripes[(offset >> 12) as usize % STRIPES];
+        let counter = if found.is_some() { &stripe.hits } else { &stripe.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Takes a block in, unless it is too long to be worth its room.
+    pub(crate) fn insert(&self, table: u64, offset: u64, block: &Bytes) {
+        if let Some(blocks) = &self.blocks
+            && block.len() <= self.max_len
+        {
+            blocks.insert(BlockKey { table, offset }, block.clone());
+        }
+    }
+
+    /// Notes that a bloom filter at `offset` let a read skip its table.
+    pub(crate) fn count_bloom_skip(&self, offset: u64) {
+        self.stripes[(offset >> 12) as usize % STRIPES].bloom_skips.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Bytes held now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.blocks.as_ref().map_or(0, |blocks| blocks.weight())
+    }
+
+    /// Reads answered from here, since the start.
+    pub(crate) fn hits(&self) -> u64 {
+        self.sum(|stripe| &stripe.hits)
+    }
+
+    /// Reads not answered from here, since the start.
+    pub(crate) fn misses(&self) -> u64 {
+        self.sum(|stripe| &stripe.misses)
+    }
+
+    /// Reads of a table that its bloom filter answered, since the start.
+    pub(crate) fn bloom_skips(&self) -> u64 {
+        self.sum(|stripe| &stripe.bloom_skips)
+    }
+
+    fn sum(&self, counter: impl Fn(&Stripe) -> &AtomicU64) -> u64 {
+        self.stripes.iter().map(|stripe| counter(stripe).load(Ordering::Relaxed)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stays_within_its_bytes_and_counts() {
+        let cache = BlockCache::new(100_000);
+        for offset in 0..1000 {
+            cache.insert(1, offset, &Bytes::from(vec![0; 4000]));
+            assert!(cache.bytes() <= 100_000, "{} bytes", cache.bytes());
+        }
+        assert!(cache.bytes() > 50_000, "only {} bytes are used", cache.bytes());
+        let found = (0..1000).filter(|offset| cache.get(1, *offset).is_some()).count() as u64;
+        assert!(found > 10);
+        assert_eq!((cache.hits(), cache.misses()), (found, 1000 - found));
+    }
+
+    #[test]
+    fn tables_do_not_share_blocks() {
+        let cache = BlockCache::new(1 << 20);
+        cache.insert(1, 8, &Bytes::from_static(b"one"));
+        cache.insert(2, 8, &Bytes::from_static(b"two"));
+        assert_eq!(cache.get(1, 8).unwrap(), b"one"[..]);
+        assert_eq!(cache.get(2, 8).unwrap(), b"two"[..]);
+        assert_eq!(cache.get(8, 1), None);
+    }
+
+    #[test]
+    fn long_blocks_and_a_capacity_of_zero_keep_nothing() {
+        let cache = BlockCache::new(64 << 20);
+        cache.insert(1, 0, &Bytes::from(vec![0; MAX_CACHED_LEN + 1]));
+        assert_eq!(cache.get(1, 0), None);
+        let off = BlockCache::new(0);
+        off.insert(1, 0, &Bytes::from_static(b"block"));
+        assert_eq!((off.get(1, 0), off.bytes()), (None, 0));
+    }
+}

@@ -1,0 +1,270 @@
+//! Creating and recovering a store.
+//!
+//! ```text
+//!  STORE      who it is: written first, never changed
+//!  MANIFEST   which tables, how much of the log they cover
+//!  *.sst      tables; those the manifest does not name are leftovers
+//!  *.wal      log segments; replayed from where the tables' cover ends
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::background::no_tables;
+use super::tree::{Tree, lock};
+use super::write::{TreeWriter, Writer, new_memtable};
+use super::{Background, Core, Counters, Work};
+use crate::cache::BlockCache;
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::manifest::{self, Edit, Manifest, State};
+use crate::options::Options;
+use crate::record::Version;
+use crate::table::{Table, file_name};
+use crate::wal::{Expected, Recovered, Wal, parse_segment_name, recover, segment_name};
+
+const STORE: &str = "STORE";
+const STORE_TEMPORARY: &str = "STORE.tmp";
+const STORE_MAGIC: &[u8; 8] = b"KVORUMDB";
+/// Version of the store's layout as a whole.
+const STORE_FORMAT: u32 = 1;
+const STORE_LEN: usize = 32;
+/// Most trees of a store, as a power of two: their number is part of a byte in every edit.
+const MAX_TREE_BITS: u8 = 7;
+
+/// Who a store is. Written once, before anything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    store_id: u64,
+    tree_bits: u8,
+}
+
+impl Identity {
+    fn encode(&self) -> [u8; STORE_LEN] {
+        let mut bytes = [0; STORE_LEN];
+        bytes[..8].copy_from_slice(STORE_MAGIC);
+        bytes[8..12].copy_from_slice(&STORE_FORMAT.to_le_bytes());
+        bytes[12] = self.tree_bits;
+        bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
+        let check = xxh3_64(&bytes[..24]);
+        bytes[24..].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let corrupt = |what: &str| Error::corrupt(STORE, 0, what);
+        if bytes.len() != STORE_LEN || &bytes[..8] != STORE_MAGIC {
+            return Err(corrupt("it is no kvorum store's"));
+        }
+        let field = |at: usize| {
+            let mut field = [0; 8];
+            field.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(field)
+        };
+        if field(24) != xxh3_64(&bytes[..24]) {
+            return Err(corrupt("its checksum does not match"));
+        }
+        let format = field(8) as u32;
+        if format > STORE_FORMAT {
+            let file = STORE.to_owned();
+            return Err(Error::NewerFormat { file, found: format, supported: STORE_FORMAT });
+        }
+        if bytes[12] > MAX_TREE_BITS {
+            return Err(corrupt("its number of trees is out of range"));
+        }
+        Ok(Self { store_id: field(16), tree_bits: bytes[12] })
+    }
+}
+
+impl Core {
+    /// Opens the store on `disk`, creating it if the disk is empty.
+    pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
+        let names = disk.list().map_err(|error| Error::io("list", "directory", error))?;
+        let identity = identify(&*disk, &names, &options)?;
+        let has_log = names.iter().any(|name| parse_segment_name(name).is_some());
+        let manifest = if manifest::exists(&names) {
+            Manifest::open(Arc::clone(&disk), identity.store_id)?
+        } else if has_log || names.iter().any(|name| name.ends_with(".sst")) {
+            return Err(Error::corrupt("MANIFEST", 0, "it is missing, but there is data"));
+        } else {
+            Manifest::create(Arc::clone(&disk), identity.store_id)?
+        };
+        let state = manifest.state().clone();
+        let core = Self::assemble(disk, options, identity, manifest, &state)?;
+        core.remove_leftovers(&names, &state);
+        core.recover_log(&state, has_log)?;
+        core.measure_backlog();
+        Ok(core)
+    }
+
+    fn assemble(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        identity: Identity,
+        manifest: Manifest,
+        state: &State,
+    ) -> Result<Self, Error> {
+        let mut core = Self {
+            cache: Arc::new(BlockCache::new(options.cache_bytes)),
+            disk,
+            store_id: identity.store_id,
+            trees: Vec::new(),
+            writer: Mutex::new(Writer::new(Vec::new())),
+            prepared: Mutex::new(None),
+            next_segment: AtomicU64::new(1),
+            manifest_edits: AtomicU64::new(manifest.edits()),
+            manifest: Mutex::new(manifest),
+            next_table: AtomicU64::new(state.next_table),
+            visible: AtomicU64::new(0),
+            failed: OnceLock::new(),
+            background: Background::default(),
+            graveyard: Arc::default(),
+            backlog: AtomicU64::new(0),
+            counters: Counters::default(),
+            options,
+        };
+        let mut writers = Vec::new();
+        for tree in 0..1_usize << identity.tree_bits {
+            let (levels, max_version) = core.open_levels(state, tree as u8)?;
+            let (memtable, writer) = new_memtable(core.options.memtable_bytes);
+            core.trees.push(Tree::new(memtable, levels));
+            writers.push(TreeWriter::new(writer, max_version));
+        }
+        lock(&core.writer).trees = writers;
+        Ok(core)
+    }
+
+    fn open_levels(
+        &self,
+        state: &State,
+        tree: u8,
+    ) -> Result<(Vec<Vec<Arc<Table>>>, Version), Error> {
+        let (mut levels, mut max_version) = (no_tables(), Version::default());
+        for placed in state.tables.values().filter(|placed| placed.tree == tree) {
+            let name = file_name(placed.meta.id);
+            let table = self.open_table(&placed.meta).map_err(|error| match &error {
+                Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                    Error::corrupt(&name, 0, "it is missing, but the manifest names it")
+                }
+                _ => error,
+            })?;
+            max_version = max_version.max(placed.meta.max_version);
+            let level = levels.get_mut(usize::from(placed.level));
+            level
+                .ok_or_else(|| Error::corrupt("MANIFEST", 0, format!("{name} has no such level")))?
+                .push(table);
+        }
+        let (level0, below) = levels.split_first_mut().expect("level 0 is always there");
+        level0.sort_by_key(|table| std::cmp::Reverse(table.meta().id));
+        for level in below {
+            level.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+        }
+        Ok((levels, max_version))
+    }
+
+    fn remove_leftovers(&self, names: &[String], state: &State) {
+        for name in names {
+            let id = name.strip_suffix(".sst").and_then(|digits| digits.parse::<u64>().ok());
+            if id.is_some_and(|id| !state.tables.contains_key(&id)) {
+                self.remove_file(name);
+            }
+        }
+    }
+
+    fn recover_log(&self, state: &State, has_log: bool) -> Result<(), Error> {
+        let is_new = state.oldest_segment == 0;
+        let found = if is_new && !has_log {
+            Recovered {
+                next_sequence: 1,
+                segments: BTreeMap::new(),
+                next_segment: 1,
+                ends: Vec::new(),
+                discarded: Vec::new(),
+                torn: false,
+            }
+        } else {
+            self.replay(state)?
+        };
+        if found.torn {
+            tracing::info!(next = found.next_sequence, "the log had a torn tail; nothing in it had been acknowledged as durable");
+        }
+        self.next_segment.store(found.next_segment, Ordering::Relaxed);
+        let ends: Vec<_> = found.ends.iter().map(|end| Edit::End(*end)).collect();
+        if !ends.is_empty() {
+            self.edit_manifest(&ends)?;
+        }
+        let edits = self.manifest_edits.load(Ordering::Relaxed);
+        let first = self.new_segment(0)?;
+        let wal = Wal::start(self.store_id, first, found.next_sequence, edits, found.segments)?;
+        self.counters.wal_segments.store(wal.segment_count() as u64, Ordering::Relaxed);
+        let oldest_segment = wal.oldest_needed(state.floor);
+        lock(&self.writer).wal = Some(wal);
+        self.visible.store(found.next_sequence - 1, Ordering::Release);
+        if is_new {
+            self.edit_manifest(&[Edit::Floor { sequence: state.floor, oldest_segment }])?;
+        }
+        for segment in found.discarded {
+            self.remove_file(&segment_name(segment));
+        }
+        Ok(())
+    }
+
+    fn replay(&self, state: &State) -> Result<Recovered, Error> {
+        let flushed = |tree: usize| state.flushed.get(&(tree as u8)).copied().unwrap_or(0);
+        let expected = Expected {
+            store_id: self.store_id,
+            oldest_segment: state.oldest_segment,
+            floor: state.floor,
+            flushed: state.flushed.values().copied().max().unwrap_or(0),
+            manifest_edits: self.manifest_edits.load(Ordering::Relaxed),
+            ends: &state.ends,
+        };
+        recover(&*self.disk, &expected, &mut |sequence, payload| {
+            let mut writer = lock(&self.writer);
+            let bound = Writer::bound_of(payload);
+            let rotated = self.make_room(&mut writer, bound);
+            let applied = writer.apply(
+                sequence,
+                payload,
+                |hash| self.tree_of(hash),
+                |tree| sequence > flushed(tree),
+            );
+            drop(writer);
+            let conflicts = applied.map_err(|what| {
+                Error::corrupt("*.wal", 0, format!("group {sequence} is malformed: {what}"))
+            })?;
+            self.note_conflicts(conflicts);
+            // Memory stays bounded: a memtable is flushed before the next one is full.
+            while rotated && self.flush_one()? == Work::Done {}
+            Ok(())
+        })
+    }
+}
+
+fn identify(disk: &dyn Disk, names: &[String], options: &Options) -> Result<Identity, Error> {
+    if names.iter().any(|name| name == STORE) {
+        let failed = |error| Error::io("read", STORE, error);
+        let file = disk.open(STORE).map_err(failed)?;
+        let mut bytes = vec![0; file.len().map_err(failed)?.min(4096) as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        return Identity::decode(&bytes);
+    }
+    if let Some(found) = names.iter().find(|name| *name != STORE_TEMPORARY) {
+        return Err(Error::NotAStore { found: found.clone() });
+    }
+    let identity = Identity { store_id: options.new_store_id, tree_bits: options.new_tree_bits };
+    assert!(identity.tree_bits <= MAX_TREE_BITS, "tree bits over their bound");
+    let failed = |operation| move |error| Error::io(operation, STORE_TEMPORARY, error);
+    if names.iter().any(|name| name == STORE_TEMPORARY) {
+        disk.remove(STORE_TEMPORARY).map_err(failed("remove"))?;
+    }
+    let file = disk.create(STORE_TEMPORARY).map_err(failed("create"))?;
+    file.write_all_at(&identity.encode(), 0).map_err(failed("write"))?;
+    file.sync_data().map_err(failed("sync"))?;
+    disk.rename(STORE_TEMPORARY, STORE).map_err(failed("rename"))?;
+    disk.sync_dir().map_err(|error| Error::io("sync", "directory", error))?;
+    Ok(identity)
+}

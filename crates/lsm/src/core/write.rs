@@ -1,0 +1,272 @@
+//! The write path: log, sync, memtable, visible.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::tree::{Tree, lock};
+use super::{Core, InternalKey, add, hash_of};
+use crate::batch::{Batch, Operations};
+use crate::error::Error;
+use crate::memtable::{Inserted, Memtable, MemtableWriter};
+use crate::record::Version;
+use crate::wal::{Prepared, Wal, prepare};
+
+/// Bytes that a record can take in a memtable beyond its key and record (head, tower, padding).
+/// Checked against the memtable in `Writer::bound`.
+const NODE_OVERHEAD: usize = 80;
+/// A memtable has this much more than its target, so that a group seldom has to rotate it early.
+const MEMTABLE_SLACK: usize = 256 * 1024;
+
+/// Everything that only the commit leader touches.
+pub(super) struct Writer {
+    /// `None` while the store is being opened.
+    pub(super) wal: Option<Wal>,
+    pub(super) trees: Vec<TreeWriter>,
+    key: Vec<u8>,
+}
+
+/// One tree's part of it.
+pub(super) struct TreeWriter {
+    memtable: MemtableWriter,
+    /// Greatest version in any rotated memtable or table: what arrives at or below it is late.
+    rotated_max: Version,
+}
+
+/// What a commit left to do in the background.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Committed {
+    /// A memtable waits for its flush.
+    pub(crate) rotated: bool,
+    /// The prepared segment was put to use.
+    pub(crate) switched: bool,
+}
+
+impl Writer {
+    pub(super) fn new(trees: Vec<TreeWriter>) -> Self {
+        Self { wal: None, trees, key: Vec::new() }
+    }
+
+    /// Bytes that so many operations in a payload of such a length can take in one memtable.
+    fn bound(payload_len: usize, operations: usize) -> usize {
+        debug_assert!(MemtableWriter::bound(0, 0) <= NODE_OVERHEAD);
+        payload_len + operations * NODE_OVERHEAD
+    }
+
+    /// The same for a payload that was read back. Every operation has at least a head and the
+    /// shortest record, so their number is bounded by the length.
+    pub(super) fn bound_of(payload: &[u8]) -> usize {
+        Self::bound(payload.len(), Operations::new(payload).count())
+    }
+
+    /// Puts a payload into the memtables. Returns how many records contradicted one of the same
+    /// version.
+    pub(super) fn apply(
+        &mut self,
+        sequence: u64,
+        payload: &[u8],
+        tree_of: impl Fn(u64) -> usize,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Result<u64, &'static str> {
+        let mut conflicts = 0;
+        for operation in Operations::new(payload) {
+            let operation = operation?;
+            let index = tree_of(hash_of(operation.key));
+            if !wanted(index) {
+                continue;
+            }
+            let tree = &mut self.trees[index];
+            self.key.clear();
+            self.key.push(operation.space as u8);
+            self.key.extend_from_slice(operation.key);
+            let late = operation.record.version() <= tree.rotated_max;
+            let inserted = tree.memtable.insert(&self.key, operation.record, late, sequence);
+            conflicts += u64::from(inserted == Inserted::Conflict);
+        }
+        Ok(conflicts)
+    }
+}
+
+impl TreeWriter {
+    pub(super) fn new(memtable: MemtableWriter, tables_max: Version) -> Self {
+        Self { memtable, rotated_max: tables_max }
+    }
+}
+
+impl Core {
+    /// Commits batches together: durable as the sync mode says, visible, in this order. One caller
+    /// at a time makes progress; the others wait for it.
+    pub(crate) fn commit<'a>(
+        &self,
+        batches: impl Iterator<Item = &'a Batch> + Clone,
+    ) -> Result<Committed, Error> {
+        let mut writer = lock(&self.writer);
+        self.healthy()?;
+        let payload_len = batches.clone().map(Batch::byte_len).sum();
+        let operations: usize = batches.clone().map(Batch::len).sum();
+        let mut committed = Committed {
+            switched: self.make_room_in_log(&mut writer, payload_len)?,
+            rotated: self.make_room(&mut writer, Writer::bound(payload_len, operations)),
+        };
+        let wal = writer.wal.as_mut().expect("set when the store is open");
+        let before = wal.written();
+        let payloads = batches.clone().map(Batch::bytes);
+        let sequence =
+            wal.append(payloads, operations as u32).map_err(|error| self.fail(&error))?;
+        add(&self.counters.wal_bytes, wal.written() - before);
+        add(&self.counters.wal_writes, 1);
+        add(&self.counters.wal_operations, operations as u64);
+        if self.synced_per_group() {
+            wal.sync().map_err(|error| self.fail(&error))?;
+            add(&self.counters.wal_syncs, 1);
+        }
+        for batch in batches {
+            let applied =
+                writer.apply(sequence, batch.bytes(), |hash| self.tree_of(hash), |_| true);
+            let conflicts = applied.expect("a batch encodes what it was given");
+            self.note_conflicts(conflicts);
+        }
+        self.visible.store(sequence, Ordering::Release);
+        committed.rotated |= self.rotate_full(&mut writer);
+        Ok(committed)
+    }
+
+    pub(super) fn note_conflicts(&self, conflicts: u64) {
+        if conflicts > 0 {
+            add(&self.counters.version_conflicts, conflicts);
+            tracing::warn!(conflicts, "records of one version with different content were met");
+        }
+    }
+
+    /// Makes sure that the current segment takes a payload of this length. Nothing has been written
+    /// if this fails, so the store stays usable: a full disk refuses writes and recovers alone.
+    fn make_room_in_log(&self, writer: &mut Writer, payload_len: usize) -> Result<bool, Error> {
+        let wal = writer.wal.as_mut().expect("set when the store is open");
+        if !wal.needs_switch(payload_len) {
+            return Ok(false);
+        }
+        let bound = Wal::segment_bound(payload_len);
+        let ready = lock(&self.prepared).take().filter(|prepared| prepared.bytes() >= bound);
+        let next = match ready {
+            Some(prepared) => prepared,
+            None => self.new_segment(bound)?,
+        };
+        let edits = self.manifest_edits.load(Ordering::Relaxed);
+        wal.switch(next, edits).map_err(|error| self.fail(&error))?;
+        self.counters.wal_segments.store(wal.segment_count() as u64, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Creates and allocates the next log segment.
+    pub(super) fn new_segment(&self, at_least: u64) -> Result<Prepared, Error> {
+        let bytes = at_least.max(self.options.segment_bytes as u64);
+        let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
+        let made = prepare(&*self.disk, number, bytes, self.synced_per_group());
+        made.map_err(|error| match error {
+            Error::Io { operation: "sync", .. } => self.fail(&error),
+            error => error,
+        })
+    }
+
+    /// Has the next segment ready before it is needed. To be called from the background.
+    pub(crate) fn prepare_segment(&self) -> Result<(), Error> {
+        self.healthy()?;
+        if lock(&self.prepared).is_some() {
+            return Ok(());
+        }
+        let made = self.new_segment(0)?;
+        let spare = lock(&self.prepared).replace(made);
+        assert!(spare.is_none(), "one thread prepares segments");
+        Ok(())
+    }
+
+    /// Rotates every memtable that could not take `bound` bytes.
+    pub(super) fn make_room(&self, writer: &mut Writer, bound: usize) -> bool {
+        let mut rotated = false;
+        for (tree, tree_writer) in self.trees.iter().zip(&mut writer.trees) {
+            if !tree_writer.memtable.fits(bound) {
+                rotated = true;
+                self.rotate(tree, tree_writer, bound);
+            }
+        }
+        rotated
+    }
+
+    fn rotate_full(&self, writer: &mut Writer) -> bool {
+        let mut rotated = false;
+        for (tree, tree_writer) in self.trees.iter().zip(&mut writer.trees) {
+            if tree_writer.memtable.memtable().used() >= self.options.memtable_bytes {
+                rotated = true;
+                self.rotate(tree, tree_writer, 0);
+            }
+        }
+        rotated
+    }
+
+    /// Rotates every memtable that holds anything.
+    pub(crate) fn rotate_all(&self) {
+        let mut writer = lock(&self.writer);
+        for (tree, tree_writer) in self.trees.iter().zip(&mut writer.trees) {
+            if tree_writer.memtable.memtable().sequences().is_some() {
+                self.rotate(tree, tree_writer, 0);
+            }
+        }
+    }
+
+    fn rotate(&self, tree: &Tree, writer: &mut TreeWriter, bound: usize) {
+        writer.rotated_max = writer.rotated_max.max(writer.memtable.max_version());
+        let (memtable, memtable_writer) = new_memtable(self.options.memtable_bytes.max(bound));
+        writer.memtable = memtable_writer;
+        tree.replace(|state| {
+            let full = std::mem::replace(&mut state.active, memtable);
+            if full.sequences().is_some() {
+                state.immutables.insert(0, full);
+            }
+        });
+        self.measure_backlog();
+    }
+
+    /// Syncs what `interval` and `never` have left unsynced. Runs beside commits.
+    pub(crate) fn sync_log(&self) -> Result<(), Error> {
+        self.healthy()?;
+        let target = {
+            let writer = lock(&self.writer);
+            let wal = writer.wal.as_ref().expect("set when the store is open");
+            if wal.durable() == wal.last_sequence() {
+                return Ok(());
+            }
+            wal.sync_target()
+        };
+        target.run().map_err(|error| self.fail(&error))?;
+        add(&self.counters.wal_syncs, 1);
+        let mut writer = lock(&self.writer);
+        writer.wal.as_mut().expect("set when the store is open").synced(&target);
+        Ok(())
+    }
+
+    /// Ends the log cleanly: everything synced, then an empty group that says so, by which a later
+    /// recovery tells a damaged last group from a torn one.
+    pub(crate) fn close_log(&self) -> Result<(), Error> {
+        self.sync_log()?;
+        let mut writer = lock(&self.writer);
+        self.make_room_in_log(&mut writer, 0)?;
+        let wal = writer.wal.as_mut().expect("set when the store is open");
+        wal.append(std::iter::empty(), 0).map_err(|error| self.fail(&error))?;
+        wal.sync().map_err(|error| self.fail(&error))
+    }
+
+    /// The value of an internal key in any memtable, whatever its version.
+    pub(super) fn in_memtables(state: &super::tree::TreeState, key: &[u8]) -> bool {
+        state.memtables().any(|memtable| memtable.get(key, u64::MAX).is_some())
+    }
+}
+
+/// A memtable with room for its target, a little more, and the node's bounds.
+pub(super) fn new_memtable(bytes: usize) -> (Arc<Memtable>, MemtableWriter) {
+    Memtable::new(bytes + MEMTABLE_SLACK.min(bytes / 4))
+}
+
+impl InternalKey {
+    pub(super) fn start_of(space: crate::batch::Space, start: &[u8]) -> Vec<u8> {
+        Self::new(space, start).bytes().to_vec()
+    }
+}

@@ -1,0 +1,210 @@
+//! The bytes of one file, and what a power cut would leave of them.
+//!
+//! ```text
+//!   cache   what reads see            = medium, unless a sync has failed
+//!   medium  what may become durable   ┐ undo, applied from its end, leads back
+//!   undo    one entry per unsynced    ┘ to what is durable for certain
+//!           change: the bytes before
+//! ```
+//!
+//! Only what was overwritten is kept aside, so a sync costs nothing and allocating a segment of
+//! zeros costs its zeros once. A crash puts each sector back to some moment since the last sync,
+//! which is what a page cache that writes back when it likes can leave behind.
+
+use super::random::Random;
+
+/// Disks write a sector whole or not at all (but for the last one, see [`Content::crash`]).
+const SECTOR: usize = 512;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Content {
+    cache: Option<Vec<u8>>,
+    medium: Vec<u8>,
+    undo: Vec<Change>,
+}
+
+/// One unsynced change: bytes `start..end` were written over `old` (shorter at the end of file).
+#[derive(Debug, Clone)]
+struct Change {
+    start: usize,
+    end: usize,
+    old: Vec<u8>,
+    old_len: usize,
+}
+
+impl Change {
+    /// Puts bytes `from..to` of the change back; those past the old end read as zeros.
+    fn undo(&self, bytes: &mut [u8], from: usize, to: usize) {
+        let (from, to) = (from.max(self.start), to.min(self.end));
+        let old = &self.old[(from - self.start).min(self.old.len())..];
+        let old = &old[..old.len().min(to - from)];
+        let (overwritten, appended) = bytes[from..to].split_at_mut(old.len());
+        overwritten.copy_from_slice(old);
+        appended.fill(0);
+    }
+}
+
+impl Content {
+    /// Content that is durable already.
+    pub(super) fn durable(bytes: Vec<u8>) -> Self {
+        Self { medium: bytes, ..Self::default() }
+    }
+
+    /// What reads see.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.cache.as_deref().unwrap_or(&self.medium)
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8], offset: usize) {
+        if bytes.is_empty() {
+            return;
+        }
+        let end = offset + bytes.len();
+        let len = self.medium.len();
+        let old = self.medium[offset.min(len)..end.min(len)].to_vec();
+        self.undo.push(Change { start: offset, end, old, old_len: len });
+        overwrite(&mut self.medium, bytes, offset);
+        if let Some(cache) = &mut self.cache {
+            overwrite(cache, bytes, offset);
+        }
+    }
+
+    /// Grows to `len` with zeros.
+    pub(super) fn allocate(&mut self, len: usize) {
+        let old_len = self.medium.len();
+        if len > old_len {
+            self.undo.push(Change { start: old_len, end: len, old: Vec::new(), old_len });
+            self.medium.resize(len, 0);
+        }
+        if let Some(cache) = &mut self.cache
+            && len > cache.len()
+        {
+            cache.resize(len, 0);
+        }
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.undo.clear();
+    }
+
+    /// A failed sync: the kernel has marked the pages clean. They read back as long as the power
+    /// is on, no later sync writes them.
+    pub(super) fn fail_sync(&mut self) {
+        let cache = self.cache.take().unwrap_or_else(|| self.medium.clone());
+        let durable_len = self.durable_len();
+        while let Some(change) = self.undo.pop() {
+            change.undo(&mut self.medium, change.start, change.end);
+        }
+        self.medium.truncate(durable_len);
+        self.cache = Some(cache);
+    }
+
+    /// Cuts the file, on the medium too.
+    pub(super) fn truncate(&mut self, len: usize) {
+        self.medium.truncate(len);
+        if let Some(cache) = &mut self.cache {
+            cache.truncate(len);
+        }
+        self.undo.retain_mut(|change| {
+            change.end = change.end.min(len);
+            change.old_len = change.old_len.min(len);
+            change.start < change.end
+        });
+    }
+
+    /// Flips a bit, on the medium too.
+    pub(super) fn flip(&mut self, bit: usize) {
+        let (byte, mask) = (bit / 8, 1 << (bit % 8));
+        if let Some(cache) = &mut self.cache {
+            cache[byte] ^= mask;
+        }
+        if let Some(byte) = self.medium.get_mut(byte) {
+            *byte ^= mask;
+        }
+        for change in &mut self.undo {
+            if let Some(old) = byte.checked_sub(change.start).and_then(|at| change.old.get_mut(at))
+            {
+                *old ^= mask;
+            }
+        }
+    }
+
+    fn durable_len(&self) -> usize {
+        self.undo.first().map_or(self.medium.len(), |change| change.old_len)
+    }
+
+    /// What a power cut leaves: every sector as it was at some moment since the last sync, the last
+    /// change perhaps torn within a sector, the length anything between the durable and the
+    /// newest.
+    pub(super) fn crash(&self, random: &mut Random) -> Self {
+        let mut medium = self.medium.clone();
+        let survival = Survival::choose(random, self.undo.len());
+        for (index, change) in self.undo.iter().enumerate().rev() {
+            let mut from = change.start;
+            while from < change.end {
+                let to = (from / SECTOR + 1) * SECTOR;
+                if index >= survival.changes_in(from / SECTOR) {
+                    change.undo(&mut medium, from, to);
+                }
+                from = to;
+            }
+        }
+        if let Some(last) = self.undo.last()
+            && random.chance(2)
+        {
+            let torn = random.between(last.start, last.end - 1);
+            last.undo(&mut medium, torn, (torn / SECTOR + 1) * SECTOR);
+        }
+        let (shortest, longest) = (self.durable_len(), medium.len());
+        medium.truncate(match random.below(4) {
+            0 => shortest,
+            1 | 2 => longest,
+            _ => random.between(shortest, longest),
+        });
+        Self::durable(medium)
+    }
+}
+
+/// How many of a file's unsynced changes (a prefix: its oldest) have reached a sector.
+enum Survival {
+    All(usize),
+    /// Each sector all or none.
+    Some {
+        salt: u64,
+        changes: usize,
+    },
+    /// Each sector those up to some moment.
+    Prefix {
+        salt: u64,
+        changes: usize,
+    },
+}
+
+impl Survival {
+    fn choose(random: &mut Random, changes: usize) -> Self {
+        match random.below(6) {
+            0 => Self::All(0),
+            1 => Self::All(changes),
+            2 | 3 => Self::Some { salt: random.next(), changes },
+            _ => Self::Prefix { salt: random.next(), changes },
+        }
+    }
+
+    fn changes_in(&self, sector: usize) -> usize {
+        match *self {
+            Self::All(changes) => changes,
+            Self::Some { salt, changes } => {
+                Random::new(salt ^ sector as u64).below(2) as usize * changes
+            }
+            Self::Prefix { salt, changes } => Random::new(salt ^ sector as u64).between(0, changes),
+        }
+    }
+}
+
+fn overwrite(to: &mut Vec<u8>, bytes: &[u8], offset: usize) {
+    let end = offset + bytes.len();
+    if to.len() < end {
+        to.resize(end, 0);
+    }
+    to[offset..end].copy_from_slice(bytes);
+}

@@ -1,0 +1,104 @@
+//! Names: those now, those that are durable, and the journal of what lies between.
+
+use std::collections::BTreeMap;
+
+use super::random::Random;
+
+/// A name map and its unsynced history.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Directory {
+    names: BTreeMap<String, u64>,
+    durable: BTreeMap<String, u64>,
+    journal: Vec<Entry>,
+}
+
+#[derive(Debug, Clone)]
+enum Entry {
+    Link { name: String, inode: u64 },
+    Rename { from: String, to: String },
+    Unlink { name: String },
+}
+
+impl Entry {
+    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            Self::Link { name, inode } => {
+                names.insert(name.clone(), *inode);
+            }
+            // The name may be gone: tampering leaves no trace in the journal.
+            Self::Rename { from, to } => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+            Self::Unlink { name } => {
+                names.remove(name);
+            }
+        }
+    }
+}
+
+impl Directory {
+    pub(super) fn get(&self, name: &str) -> Option<u64> {
+        self.names.get(name).copied()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, u64)> {
+        self.names.iter().map(|(name, inode)| (name, *inode))
+    }
+
+    pub(super) fn link(&mut self, name: &str, inode: u64) {
+        self.change(Entry::Link { name: name.to_owned(), inode });
+    }
+
+    pub(super) fn rename(&mut self, from: &str, to: &str) {
+        self.change(Entry::Rename { from: from.to_owned(), to: to.to_owned() });
+    }
+
+    pub(super) fn unlink(&mut self, name: &str) {
+        self.change(Entry::Unlink { name: name.to_owned() });
+    }
+
+    fn change(&mut self, entry: Entry) {
+        entry.apply(&mut self.names);
+        self.journal.push(entry);
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.journal.clear();
+        self.durable.clone_from(&self.names);
+    }
+
+    /// Links durably, outside the journal.
+    pub(super) fn put(&mut self, name: &str, inode: u64) {
+        self.names.insert(name.to_owned(), inode);
+        self.durable.insert(name.to_owned(), inode);
+    }
+
+    /// Unlinks durably, outside the journal.
+    pub(super) fn delete(&mut self, name: &str) -> bool {
+        self.durable.remove(name);
+        self.names.remove(name).is_some()
+    }
+
+    /// Whether a crash could still bring this file back.
+    pub(super) fn reaches(&self, inode: u64) -> bool {
+        let linked = |entry: &Entry| matches!(entry, Entry::Link { inode: of, .. } if *of == inode);
+        self.names.values().chain(self.durable.values()).any(|of| *of == inode)
+            || self.journal.iter().any(linked)
+    }
+
+    /// What a power cut leaves: the durable names and some prefix of the journal.
+    pub(super) fn crash(&self, random: &mut Random) -> Self {
+        let kept = match random.below(4) {
+            0 => 0,
+            1 => self.journal.len(),
+            _ => random.between(0, self.journal.len()),
+        };
+        let mut names = self.durable.clone();
+        for entry in &self.journal[..kept] {
+            entry.apply(&mut names);
+        }
+        Self { durable: names.clone(), names, journal: Vec::new() }
+    }
+}

@@ -1,0 +1,34 @@
+//! SplitMix64: enough chance for a crash, the same on every run. (Steele, Lea, Flood: "Fast
+//! splittable pseudorandom number generators", 2014.)
+
+#[derive(Debug, Clone)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// `0..bound`.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    /// `from..=to`.
+    pub(super) fn between(&mut self, from: usize, to: usize) -> usize {
+        from + self.below((to - from) as u64 + 1) as usize
+    }
+
+    /// True once in `of` times.
+    pub(super) fn chance(&mut self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+}

@@ -1,0 +1,158 @@
+//! The memtable: what the WAL holds and no table does yet, in key order.
+//!
+//! The commit leader fills it through [`MemtableWriter`], one batch after the other; any thread
+//! reads it at the same time. When it is full it is *rotated*: a new one takes over and a flush
+//! turns this one into a table. Every record carries the sequence of its WAL batch, so a snapshot
+//! is a sequence number and the memtables and tables of its moment: tables need no sequences.
+
+use std::sync::Arc;
+
+use crate::record::{RecordRef, Version};
+
+mod skiplist;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use skiplist::Inserted;
+use skiplist::{Inserter, Node, SequenceRange, Skiplist};
+
+/// A memtable as readers see it.
+pub(crate) struct Memtable {
+    list: Arc<Skiplist>,
+    sequences: SequenceRange,
+}
+
+/// The one writer of a memtable.
+pub(crate) struct MemtableWriter {
+    inserter: Inserter,
+    memtable: Arc<Memtable>,
+    max_version: Version,
+}
+
+impl Memtable {
+    /// An empty memtable for `capacity` bytes, and its writer.
+    pub(crate) fn new(capacity: usize) -> (Arc<Self>, MemtableWriter) {
+        let (list, inserter) = Skiplist::new(capacity);
+        let memtable = Arc::new(Self { list, sequences: SequenceRange::new() });
+        let writer = MemtableWriter {
+            inserter,
+            memtable: Arc::clone(&memtable),
+            max_version: Version::default(),
+        };
+        (memtable, writer)
+    }
+
+    /// The newest record of `key` among the batches up to `sequence`.
+    pub(crate) fn get(&self, key: &[u8], sequence: u64) -> Option<RecordRef<'_>> {
+        let mut node = self.list.seek(key)?;
+        loop {
+            if node.key() != key {
+                return None;
+            }
+            if node.sequence() <= sequence {
+                return Some(node.record());
+            }
+            node = node.next()?;
+        }
+    }
+
+    /// Bytes taken.
+    pub(crate) fn used(&self) -> usize {
+        self.list.used()
+    }
+
+    /// First and last batch in it, `None` if it is empty.
+    pub(crate) fn sequences(&self) -> Option<(u64, u64)> {
+        self.sequences.get()
+    }
+}
+
+impl MemtableWriter {
+    pub(crate) fn memtable(&self) -> &Arc<Memtable> {
+        &self.memtable
+    }
+
+    /// Greatest version inserted so far.
+    pub(crate) fn max_version(&self) -> Version {
+        self.max_version
+    }
+
+    /// Whether records that take `bound` bytes ([`MemtableWriter::bound`] summed up) fit.
+    pub(crate) fn fits(&self, bound: usize) -> bool {
+        bound <= self.memtable.list.room()
+    }
+
+    /// The most bytes that one record can take.
+    pub(crate) fn bound(key_len: usize, record_len: usize) -> usize {
+        Skiplist::node_bound(key_len, record_len)
+    }
+
+    /// Adds a record that `sequence` brought.
+    pub(crate) fn insert(
+        &mut self,
+        key: &[u8],
+        record: RecordRef<'_>,
+        late: bool,
+        sequence: u64,
+    ) -> Inserted {
+        // Before the record can be seen, so that who sees it also sees that it must be flushed.
+        self.memtable.sequences.extend(sequence);
+        self.max_version = self.max_version.max(record.version());
+        self.inserter.insert(key, record, late, sequence)
+    }
+}
+
+/// Walks a memtable: each key once, with its newest record up to a sequence.
+pub(crate) struct MemtableIter {
+    memtable: Arc<Memtable>,
+    sequence: u64,
+    at: Option<u32>,
+}
+
+impl MemtableIter {
+    pub(crate) fn new(memtable: Arc<Memtable>, sequence: u64) -> Self {
+        Self { memtable, sequence, at: None }
+    }
+
+    pub(crate) fn seek_to_first(&mut self) {
+        self.at = Self::visible(self.memtable.list.first(), self.sequence);
+    }
+
+    /// Goes to the first key at or after `key`.
+    pub(crate) fn seek(&mut self, key: &[u8]) {
+        self.at = Self::visible(self.memtable.list.seek(key), self.sequence);
+    }
+
+    pub(crate) fn valid(&self) -> bool {
+        self.at.is_some()
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        self.node().key()
+    }
+
+    pub(crate) fn record(&self) -> RecordRef<'_> {
+        self.node().record()
+    }
+
+    /// Goes to the next key, past older records of this one.
+    pub(crate) fn next(&mut self) {
+        let node = self.node();
+        let mut next = node.next();
+        while let Some(older) = next.filter(|next| next.key() == node.key()) {
+            next = older.next();
+        }
+        self.at = Self::visible(next, self.sequence);
+    }
+
+    fn node(&self) -> Node<'_> {
+        self.memtable.list.node(self.at.expect("only asked while valid"))
+    }
+
+    fn visible(mut node: Option<Node<'_>>, sequence: u64) -> Option<u32> {
+        while let Some(hidden) = node.filter(|node| node.sequence() > sequence) {
+            node = hidden.next();
+        }
+        node.map(|node| node.offset())
+    }
+}

@@ -1,0 +1,97 @@
+use std::collections::BTreeMap;
+use std::thread;
+
+use super::*;
+use crate::record::{Fields, Kind, Record};
+
+fn record(key: &[u8], time: u64, value: &[u8]) -> Record {
+    Record::new(key, &Fields::new(Kind::Value, Version { time, origin: 1 }), value)
+}
+
+fn insert(writer: &mut MemtableWriter, key: &[u8], time: u64, sequence: u64) -> Inserted {
+    let made = record(key, time, &time.to_le_bytes());
+    writer.insert(key, made.view(), false, sequence)
+}
+
+#[test]
+fn the_newest_version_answers_whatever_the_order_of_arrival() {
+    let (memtable, mut writer) = Memtable::new(1 << 16);
+    for (sequence, time) in [5, 9, 2, 7].into_iter().enumerate() {
+        insert(&mut writer, b"k", time, sequence as u64 + 1);
+    }
+    assert_eq!(memtable.get(b"k", u64::MAX).unwrap().version().time, 9);
+    assert_eq!(memtable.get(b"k", 1).unwrap().version().time, 5, "a snapshot sees its moment");
+    assert!(memtable.get(b"k", 0).is_none());
+    assert!(memtable.get(b"j", u64::MAX).is_none());
+    assert!(memtable.get(b"kk", u64::MAX).is_none());
+    assert_eq!(memtable.sequences(), Some((1, 4)));
+    assert_eq!(writer.max_version().time, 9);
+}
+
+#[test]
+fn the_same_record_twice_is_one_and_a_conflict_is_told() {
+    let (memtable, mut writer) = Memtable::new(1 << 16);
+    assert_eq!(insert(&mut writer, b"k", 1, 1), Inserted::New);
+    let used = memtable.used();
+    assert_eq!(insert(&mut writer, b"k", 1, 2), Inserted::Duplicate);
+    assert_eq!(memtable.used(), used);
+    let other = record(b"k", 1, b"something else");
+    assert_eq!(writer.insert(b"k", other.view(), false, 3), Inserted::Conflict);
+}
+
+#[test]
+fn walks_like_a_sorted_map() {
+    let (memtable, mut writer) = Memtable::new(1 << 20);
+    let mut model = BTreeMap::new();
+    let mut random = 12345u64;
+    let rounds = if cfg!(miri) { 60 } else { 3000 };
+    for sequence in 1..=rounds {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let key = (random >> 40) as u16 % 500;
+        let time = random >> 50;
+        insert(&mut writer, &key.to_be_bytes(), time, sequence);
+        let newest = model.entry(key).or_insert(time);
+        *newest = (*newest).max(time);
+    }
+    let mut iter = MemtableIter::new(Arc::clone(&memtable), u64::MAX);
+    iter.seek_to_first();
+    let mut seen = Vec::new();
+    while iter.valid() {
+        let key = u16::from_be_bytes(iter.key().try_into().unwrap());
+        seen.push((key, iter.record().version().time));
+        iter.next();
+    }
+    assert_eq!(seen, model.clone().into_iter().collect::<Vec<_>>());
+    for probe in 0..510u16 {
+        iter.seek(&probe.to_be_bytes());
+        let expected = model.range(probe..).next().map(|(key, _)| key.to_be_bytes().to_vec());
+        assert_eq!(iter.valid().then(|| iter.key().to_vec()), expected);
+    }
+}
+
+#[test]
+fn readers_see_whole_records_while_one_writes() {
+    let (memtable, mut writer) = Memtable::new(1 << 20);
+    let rounds: u32 = if cfg!(miri) { 40 } else { 5000 };
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            let memtable = Arc::clone(&memtable);
+            scope.spawn(move || {
+                let mut found = 0;
+                while found < rounds {
+                    let key = found.to_be_bytes();
+                    if let Some(record) = memtable.get(&key, u64::MAX) {
+                        record.verify(&key).unwrap();
+                        found += 1;
+                    }
+                    if cfg!(miri) {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        for i in 0..rounds {
+            insert(&mut writer, &i.to_be_bytes(), u64::from(i), u64::from(i) + 1);
+        }
+    });
+}

@@ -1,0 +1,272 @@
+//! Merging memtables and tables into one sorted walk in which each key occurs once, with the
+//! record whose version is the greatest, wherever it lay.
+//!
+//! A binary heap of sources ordered by their current key. The sources that stand on the key last
+//! given are advanced only when the next one is asked for, so what is given out is borrowed, not
+//! copied.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::memtable::MemtableIter;
+use crate::record::RecordRef;
+use crate::table::{Access, Table, TableIter};
+
+/// One sorted walk, each key once.
+pub(crate) enum Source {
+    /// A memtable's.
+    Memtable(MemtableIter),
+    /// A table's.
+    Table(TableIter),
+    /// Of all tables of a level below 0, one after the other.
+    Level(LevelIter),
+}
+
+impl Source {
+    fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
+        match self {
+            Self::Memtable(iter) => {
+                iter.seek(key);
+                Ok(())
+            }
+            Self::Table(iter) => iter.seek(key),
+            Self::Level(iter) => iter.seek(key),
+        }
+    }
+
+    fn valid(&self) -> bool {
+        match self {
+            Self::Memtable(iter) => iter.valid(),
+            Self::Table(iter) => iter.valid(),
+            Self::Level(iter) => iter.current.as_ref().is_some_and(TableIter::valid),
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::Memtable(iter) => iter.key(),
+            Self::Table(iter) => iter.key(),
+            Self::Level(iter) => iter.table().key(),
+        }
+    }
+
+    fn record(&self) -> RecordRef<'_> {
+        match self {
+            Self::Memtable(iter) => iter.record(),
+            Self::Table(iter) => RecordRef::trusted(iter.record()),
+            Self::Level(iter) => RecordRef::trusted(iter.table().record()),
+        }
+    }
+
+    fn next(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Memtable(iter) => {
+                iter.next();
+                Ok(())
+            }
+            Self::Table(iter) => iter.next(),
+            Self::Level(iter) => iter.next(),
+        }
+    }
+}
+
+/// Walks the tables of one level, which are sorted and apart from each other.
+pub(crate) struct LevelIter {
+    tables: Vec<Arc<Table>>,
+    access: Access,
+    at: usize,
+    current: Option<TableIter>,
+}
+
+impl LevelIter {
+    pub(crate) fn new(tables: Vec<Arc<Table>>, access: Access) -> Self {
+        Self { tables, access, at: 0, current: None }
+    }
+
+    fn table(&self) -> &TableIter {
+        self.current.as_ref().expect("only asked while valid")
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
+        self.at = self.tables.partition_point(|table| &table.meta().largest[..] < key);
+        self.current = None;
+        if let Some(table) = self.tables.get(self.at) {
+            let mut iter = TableIter::new(Arc::clone(table), self.access);
+            iter.seek(key)?;
+            self.current = Some(iter);
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(), Error> {
+        let Some(iter) = &mut self.current else { return Ok(()) };
+        iter.next()?;
+        if !iter.valid() {
+            self.at += 1;
+            self.current = None;
+            if let Some(table) = self.tables.get(self.at) {
+                let mut iter = TableIter::new(Arc::clone(table), self.access);
+                iter.seek_to_first()?;
+                self.current = Some(iter);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The merged walk.
+pub(crate) struct Merge {
+    sources: Vec<Source>,
+    /// Indices of the sources that are valid and do not stand on the current key.
+    heap: Vec<usize>,
+    /// Those that do; the winner is the first.
+    current: Vec<usize>,
+}
+
+impl Merge {
+    /// Takes any sources in any order; [`Merge::seek`] comes first.
+    pub(crate) fn new(sources: Vec<Source>) -> Self {
+        let capacity = sources.len();
+        Self {
+            sources,
+            heap: Vec::with_capacity(capacity),
+            current: Vec::with_capacity(capacity),
+        }
+    }
+
+    /// Goes to the first key at or after `key`.
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<(), Error> {
+        self.heap.clear();
+        self.current.clear();
+        for (i, source) in self.sources.iter_mut().enumerate() {
+            source.seek(key)?;
+            if source.valid() {
+                self.heap.push(i);
+            }
+        }
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sift_down(at);
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Whether there is a current key.
+    pub(crate) fn valid(&self) -> bool {
+        !self.current.is_empty()
+    }
+
+    /// The current key.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.sources[self.current[0]].key()
+    }
+
+    /// Its newest record.
+    pub(crate) fn record(&self) -> RecordRef<'_> {
+        self.sources[self.current[0]].record()
+    }
+
+    /// Goes to the next key.
+    pub(crate) fn next(&mut self) -> Result<(), Error> {
+        if let [only] = self.current[..] {
+            return self.next_of(only);
+        }
+        while let Some(source) = self.current.pop() {
+            self.sources[source].next()?;
+            if self.sources[source].valid() {
+                self.heap.push(source);
+                self.sift_up(self.heap.len() - 1);
+            }
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// The common case: one source had the key. If its next key still comes first, it stays out of
+    /// the heap.
+    fn next_of(&mut self, source: usize) -> Result<(), Error> {
+        self.sources[source].next()?;
+        if !self.sources[source].valid() {
+            self.current.clear();
+            self.settle();
+            return Ok(());
+        }
+        if let Some(&top) = self.heap.first() {
+            if self.sources[source].key() >= self.sources[top].key() {
+                self.current.clear();
+                let first = std::mem::replace(&mut self.heap[0], source);
+                self.sift_down(0);
+                self.current.push(first);
+                self.gather();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the first key of the heap.
+    fn settle(&mut self) {
+        if let Some(first) = self.pop() {
+            self.current.push(first);
+            self.gather();
+        }
+    }
+
+    /// Takes every other source that stands on the same key; the winner moves to the front.
+    fn gather(&mut self) {
+        while let Some(&top) = self.heap.first() {
+            if self.sources[top].key() != self.sources[self.current[0]].key() {
+                break;
+            }
+            self.pop();
+            self.current.push(top);
+            let newest = self.sources[self.current[0]].record();
+            if self.sources[top].record().order(&newest) == Ordering::Greater {
+                let last = self.current.len() - 1;
+                self.current.swap(0, last);
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<usize> {
+        if self.heap.is_empty() {
+            return None;
+        }
+        let first = self.heap.swap_remove(0);
+        self.sift_down(0);
+        Some(first)
+    }
+
+    fn less(&self, a: usize, b: usize) -> bool {
+        self.sources[self.heap[a]].key() < self.sources[self.heap[b]].key()
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let (left, right) = (2 * at + 1, 2 * at + 2);
+            let mut least = at;
+            if left < self.heap.len() && self.less(left, least) {
+                least = left;
+            }
+            if right < self.heap.len() && self.less(right, least) {
+                least = right;
+            }
+            if least == at {
+                return;
+            }
+            self.heap.swap(at, least);
+            at = least;
+        }
+    }
+
+    fn sift_up(&mut self, mut at: usize) {
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if !self.less(at, parent) {
+                return;
+            }
+            self.heap.swap(at, parent);
+            at = parent;
+        }
+    }
+}

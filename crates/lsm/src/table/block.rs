@@ -1,0 +1,162 @@
+//! A block as it lies in the file, and where.
+//!
+//! ```text
+//!  raw := content │ 0u8 │ check u64
+//!  lz4 := compressed content │ content length u32 │ 1u8 │ check u64
+//! ```
+//!
+//! `check` is xxh3-64 of everything before it. Its seed is the table's own number (from the ids of
+//! store and table) plus the block's offset, so that a block that strayed from another place or
+//! table is as visible as a flipped bit. It is verified before anything else looks at the bytes.
+
+use bytes::Bytes;
+use lz4_flex::block::{
+    CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
+};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::entries::{put_varint, varint};
+use crate::record::{MAX_KEY_LEN, MAX_RECORD_LEN};
+
+const KIND_RAW: u8 = 0;
+const KIND_LZ4: u8 = 1;
+
+const CHECK_LEN: usize = 8;
+const KIND_LEN: usize = 1;
+const CONTENT_LEN_LEN: usize = 4;
+
+/// Longest content in bytes: one record of the longest kind under the longest key, or the top block
+/// of a table of terabytes. Bounds what is allocated because a file says so.
+pub(super) const MAX_CONTENT_LEN: usize = MAX_RECORD_LEN + 2 * MAX_KEY_LEN;
+
+/// Longest block in a file: content is stored raw unless compression makes it shorter.
+pub(super) const MAX_STORED_LEN: usize = MAX_CONTENT_LEN + KIND_LEN + CHECK_LEN;
+
+/// Compression must save at least this part of a block: less is not worth the time of every read.
+const MIN_SAVED_PART: usize = 8;
+
+/// Where a block lies in its file, check included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Handle {
+    pub(super) offset: u64,
+    pub(super) len: u32,
+}
+
+impl Handle {
+    /// Appends offset (low and high 32 bits) and length as varints.
+    pub(super) fn put(self, buf: &mut Vec<u8>) {
+        put_varint(buf, self.offset as u32);
+        put_varint(buf, (self.offset >> 32) as u32);
+        put_varint(buf, self.len);
+    }
+
+    /// Reads a handle that ends no later than `limit` from the front of `bytes`.
+    pub(super) fn take(bytes: &mut &[u8], limit: u64) -> Option<Self> {
+        let (low, at) = varint(bytes, 0)?;
+        let (high, at) = varint(bytes, at)?;
+        let (len, at) = varint(bytes, at)?;
+        *bytes = &bytes[at..];
+        let handle = Self { offset: u64::from(high) << 32 | u64::from(low), len };
+        (handle.end()? <= limit && len as usize <= MAX_STORED_LEN).then_some(handle)
+    }
+
+    /// Where the block after it begins.
+    pub(super) fn end(self) -> Option<u64> {
+        self.offset.checked_add(u64::from(self.len))
+    }
+}
+
+/// The number that seeds all checks of a table.
+pub(super) fn table_seed(store_id: u64, table_id: u64) -> u64 {
+    let mut ids = [0; 16];
+    ids[..8].copy_from_slice(&store_id.to_le_bytes());
+    ids[8..].copy_from_slice(&table_id.to_le_bytes());
+    xxh3_64(&ids)
+}
+
+fn check_of(stored: &[u8], seed: u64, offset: u64) -> u64 {
+    xxh3_64_with_seed(stored, seed.wrapping_add(offset))
+}
+
+/// Appends `content` to `out` as the block that will lie at `offset`; compressed if there is a
+/// `compressor` and it helps.
+pub(super) fn seal(
+    out: &mut Vec<u8>,
+    content: &[u8],
+    seed: u64,
+    offset: u64,
+    compressor: Option<&mut CompressTable>,
+) -> Handle {
+    assert!(content.len() <= MAX_CONTENT_LEN, "a block over its bound");
+    let start = out.len();
+    if compressor.is_some_and(|table| compress(out, content, table)) {
+        out.extend_from_slice(&(content.len() as u32).to_le_bytes());
+        out.push(KIND_LZ4);
+    } else {
+        out.extend_from_slice(content);
+        out.push(KIND_RAW);
+    }
+    let check = check_of(&out[start..], seed, offset);
+    out.extend_from_slice(&check.to_le_bytes());
+    Handle { offset, len: (out.len() - start) as u32 }
+}
+
+/// Appends `content` compressed, or nothing if that saves too little.
+fn compress(out: &mut Vec<u8>, content: &[u8], table: &mut CompressTable) -> bool {
+    let start = out.len();
+    out.resize(start + get_maximum_output_size(content.len()), 0);
+    let len = compress_into_with_table(content, &mut out[start..], table)
+        .expect("the output has room for the worst case");
+    let worth = len + CONTENT_LEN_LEN <= content.len() - content.len() / MIN_SAVED_PART;
+    out.truncate(if worth { start + len } else { start });
+    worth
+}
+
+/// What is found in the bytes of a block once they are known to be what was written.
+pub(super) enum Opened {
+    /// Its content.
+    Content(Bytes),
+    /// Its content would be longer than asked for.
+    TooLong,
+}
+
+/// Opens the block stored at `offset`; content over `max_len` bytes is not decompressed.
+pub(super) fn open(
+    stored: Bytes,
+    seed: u64,
+    offset: u64,
+    max_len: usize,
+) -> Result<Opened, &'static str> {
+    let Some((rest, check)) = stored.split_last_chunk::<CHECK_LEN>() else {
+        return Err("a block is shorter than its check");
+    };
+    if u64::from_le_bytes(*check) != check_of(rest, seed, offset) {
+        return Err("a block's checksum does not match");
+    }
+    match rest.split_last() {
+        Some((&KIND_RAW, content)) => {
+            let len = content.len();
+            Ok(if len > max_len { Opened::TooLong } else { Opened::Content(stored.slice(..len)) })
+        }
+        Some((&KIND_LZ4, rest)) => decompress(rest, max_len),
+        _ => Err("a block is of no known kind"),
+    }
+}
+
+fn decompress(rest: &[u8], max_len: usize) -> Result<Opened, &'static str> {
+    let Some((compressed, len)) = rest.split_last_chunk::<CONTENT_LEN_LEN>() else {
+        return Err("a compressed block has no length");
+    };
+    let len = u32::from_le_bytes(*len) as usize;
+    if len > MAX_CONTENT_LEN {
+        return Err("a compressed block says that it is longer than any");
+    }
+    if len > max_len {
+        return Ok(Opened::TooLong);
+    }
+    let mut content = vec![0; len];
+    match decompress_into(compressed, &mut content) {
+        Ok(written) if written == len => Ok(Opened::Content(Bytes::from(content))),
+        _ => Err("a block does not decompress to its length"),
+    }
+}

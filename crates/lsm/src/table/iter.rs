@@ -1,0 +1,179 @@
+//! Walks a table in the order of its keys.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::block::{self, Handle, MAX_CONTENT_LEN, Opened};
+use super::entries::{Cursor, Malformed};
+use super::{NoBlock, Table, Wait};
+use crate::error::Error;
+
+/// Bytes read at once for a compaction: enough that a disk streams, for a dozen inputs at a time.
+const CHUNK_LEN: u64 = 256 * 1024;
+
+/// How an iterator gets at data blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// One by one through the block cache: for scans of users.
+    Cached,
+    /// Many at once past the cache: for compactions, which read each block once.
+    Sequential,
+}
+
+/// A position in a table; at first, and past the last key, it is not valid. After an error it must
+/// be sought anew.
+pub(crate) struct TableIter {
+    table: Arc<Table>,
+    access: Access,
+    partition: usize,
+    index: Cursor,
+    data: Cursor,
+    /// Bytes of the file from `chunk_at`, for sequential access.
+    chunk: Bytes,
+    chunk_at: u64,
+}
+
+impl TableIter {
+    pub(crate) fn new(table: Arc<Table>, access: Access) -> Self {
+        Self {
+            table,
+            access,
+            partition: 0,
+            index: Cursor::default(),
+            data: Cursor::default(),
+            chunk: Bytes::new(),
+            chunk_at: 0,
+        }
+    }
+
+    /// Whether there is a current key.
+    pub(crate) fn valid(&self) -> bool {
+        self.data.valid()
+    }
+
+    /// The current internal key.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.data.key()
+    }
+
+    /// Its encoded record.
+    pub(crate) fn record(&self) -> &[u8] {
+        self.data.value()
+    }
+
+    /// Goes to the first key of the table.
+    pub(crate) fn seek_to_first(&mut self) -> Result<(), Error> {
+        self.data.clear();
+        if self.load_index(0)? {
+            self.index.seek_to_first().map_err(|bad| self.bad_index(bad))?;
+            self.first_of_block()?;
+        }
+        Ok(())
+    }
+
+    /// Goes to the first key at or after `ikey`.
+    pub(crate) fn seek(&mut self, ikey: &[u8]) -> Result<(), Error> {
+        self.data.clear();
+        if !self.load_index(self.table.top.find(ikey))? {
+            return Ok(());
+        }
+        self.index.seek(ikey).map_err(|bad| self.bad_index(bad))?;
+        if !self.index.valid() {
+            return Err(self.bad_index(Malformed));
+        }
+        let handle = self.load_data()?;
+        self.data.seek(ikey).map_err(|Malformed| self.table.malformed(handle))?;
+        if !self.data.valid() {
+            // `ikey` lies between the block's last key and the key that parts it from the next.
+            self.next_block()?;
+        }
+        Ok(())
+    }
+
+    /// Goes to the next key, or past the last.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<(), Error> {
+        match self.data.next() {
+            Ok(()) if self.data.valid() => Ok(()),
+            Ok(()) => self.next_block(),
+            Err(bad) => Err(self.bad_index(bad)),
+        }
+    }
+
+    #[cold]
+    fn next_block(&mut self) -> Result<(), Error> {
+        self.index.next().map_err(|bad| self.bad_index(bad))?;
+        if !self.index.valid() {
+            if !self.load_index(self.partition + 1)? {
+                return Ok(());
+            }
+            self.index.seek_to_first().map_err(|bad| self.bad_index(bad))?;
+        }
+        self.first_of_block()
+    }
+
+    /// Loads the index block of a partition; false if there is no such partition.
+    fn load_index(&mut self, partition: usize) -> Result<bool, Error> {
+        self.partition = partition;
+        let Some(found) = self.table.top.partitions.get(partition) else { return Ok(false) };
+        let block = self.table.block(found.index, Wait::Yes).map_err(waited)?;
+        self.index.set_block(block).map_err(|bad| self.bad_index(bad))?;
+        Ok(true)
+    }
+
+    fn first_of_block(&mut self) -> Result<(), Error> {
+        if !self.index.valid() {
+            return Err(self.bad_index(Malformed));
+        }
+        let handle = self.load_data()?;
+        let bad = |Malformed| self.table.malformed(handle);
+        self.data.seek_to_first().map_err(bad)?;
+        if self.data.valid() { Ok(()) } else { Err(bad(Malformed)) }
+    }
+
+    /// Loads the data block that the index points at.
+    fn load_data(&mut self) -> Result<Handle, Error> {
+        let end = self.table.top.partitions[self.partition].index.offset;
+        let handle =
+            Handle::take(&mut self.index.value(), end).ok_or_else(|| self.bad_index(Malformed))?;
+        let block = match self.access {
+            Access::Cached => self.table.block(handle, Wait::Yes).map_err(waited)?,
+            Access::Sequential => self.block_of_chunk(handle, end)?,
+        };
+        self.data.set_block(block).map_err(|Malformed| self.table.malformed(handle))?;
+        Ok(handle)
+    }
+
+    /// Takes a block from the chunk, first reading one that begins with it if need be; `end` is
+    /// where the partition's data ends at the latest.
+    fn block_of_chunk(&mut self, handle: Handle, end: u64) -> Result<Bytes, Error> {
+        let chunk_end = self.chunk_at + self.chunk.len() as u64;
+        let block_end = handle.offset + u64::from(handle.len);
+        if handle.offset < self.chunk_at || block_end > chunk_end {
+            let len = (end - handle.offset).min(CHUNK_LEN).max(u64::from(handle.len));
+            let mut chunk = vec![0; len as usize];
+            self.table.read(&mut chunk, handle.offset)?;
+            self.chunk = Bytes::from(chunk);
+            self.chunk_at = handle.offset;
+        }
+        let start = (handle.offset - self.chunk_at) as usize;
+        let stored = self.chunk.slice(start..start + handle.len as usize);
+        match block::open(stored, self.table.seed, handle.offset, MAX_CONTENT_LEN) {
+            Ok(Opened::Content(content)) => Ok(content),
+            Ok(Opened::TooLong) => unreachable!("no content is longer than the longest"),
+            Err(what) => Err(Error::corrupt(&self.table.name, handle.offset, what)),
+        }
+    }
+
+    fn bad_index(&self, Malformed: Malformed) -> Error {
+        self.table.malformed(self.table.top.partitions[self.partition].index)
+    }
+}
+
+fn waited(no_block: NoBlock) -> Error {
+    match no_block {
+        NoBlock::Failed(error) => error,
+        NoBlock::WouldBlock => unreachable!("the read was allowed to wait"),
+    }
+}

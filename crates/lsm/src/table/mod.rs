@@ -1,0 +1,289 @@
+//! SSTables: immutable files of ascending keys, each with one record.
+//!
+//! ```text
+//!  ┌ partition ────────────────────────────────┐
+//!  │ data block … │ [filter block] │ index block │ partition … │ top │ properties │ footer
+//!  └───────▲──────────────▲────────────┬──▲─────┘               └─┬─┘
+//!          └──────────────┼────────────┘  │                       │
+//!                         └───────────────┴───────────────────────┘
+//! ```
+//!
+//! Keys are *internal keys*: the byte of a [`crate::Space`], then the user's key. A data block holds
+//! about [`crate::Options::block_bytes`] of them, or one large record alone. An index block leads to
+//! the data blocks of its partition, a filter answers most reads of absent keys, and both come
+//! through the block cache like data. Only the top block, which lists the partitions, is resident:
+//! some 50 bytes for half a megabyte of data.
+//!
+//! A damaged block is an error whatever kind it is of, and never reads as "absent".
+//!
+//! The file's bytes: `docs/file-format.md`.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::cache::BlockCache;
+use crate::disk::File;
+use crate::error::Error;
+use crate::record::Version;
+
+mod block;
+mod entries;
+mod filter;
+mod footer;
+mod iter;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use block::{Handle, MAX_CONTENT_LEN, Opened};
+use entries::{Cursor, Malformed};
+pub(crate) use iter::{Access, TableIter};
+pub(crate) use write::{TableParams, TableWriter};
+
+/// Longest record in bytes that is read without waiting: copying and checking more would hold up
+/// the other requests of an event loop.
+pub(crate) const INLINE_MAX: usize = 16 * 1024;
+
+/// Longest block in bytes that is read without waiting: blocks of many records end here.
+const INLINE_MAX_BLOCK: usize = 64 * 1024;
+
+/// The file that holds table `id`.
+pub(crate) fn file_name(id: u64) -> String {
+    format!("{id:010}.sst")
+}
+
+/// What the manifest knows about a table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct TableMeta {
+    /// Never used before in its store.
+    pub(crate) id: u64,
+    /// Length of the file.
+    pub(crate) bytes: u64,
+    /// Keys, tombstones included.
+    pub(crate) entries: u64,
+    /// Tombstones among them.
+    pub(crate) tombstones: u64,
+    /// The first internal key.
+    pub(crate) smallest: Bytes,
+    /// The last internal key.
+    pub(crate) largest: Bytes,
+    /// The greatest version of any record.
+    pub(crate) max_version: Version,
+    /// The check in the footer, which no other table has.
+    pub(crate) check: u64,
+}
+
+/// Whether a read may wait for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It may.
+    Yes,
+    /// It must not: the thread has others to serve.
+    No,
+}
+
+/// What a table says about a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TableGet {
+    /// Its encoded record, sharing memory with the block it lies in.
+    Found(Bytes),
+    /// It is not in this table.
+    Absent,
+    /// The answer needs the disk, or is over [`INLINE_MAX`].
+    WouldBlock,
+}
+
+/// An open table.
+pub(crate) struct Table {
+    file: Arc<dyn File>,
+    name: String,
+    meta: TableMeta,
+    seed: u64,
+    top: Top,
+    cache: Arc<BlockCache>,
+}
+
+#[derive(Clone, Copy)]
+struct Partition {
+    index: Handle,
+    /// Of length 0 if the table was written without filters.
+    filter: Handle,
+}
+
+/// The partitions, with all their keys in one piece of memory.
+#[derive(Default)]
+struct Top {
+    keys: Vec<u8>,
+    /// Where each partition's key ends in `keys`.
+    key_ends: Vec<usize>,
+    partitions: Vec<Partition>,
+}
+
+impl Top {
+    /// Decodes the top block of a table whose blocks end by `limit`.
+    fn decode(block: Bytes, limit: u64) -> Result<Self, Malformed> {
+        let mut top = Self::default();
+        let mut cursor = Cursor::default();
+        cursor.set_block(block)?;
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            let mut value = cursor.value();
+            let index = Handle::take(&mut value, limit).ok_or(Malformed)?;
+            let filter = Handle::take(&mut value, limit).ok_or(Malformed)?;
+            top.keys.extend_from_slice(cursor.key());
+            top.key_ends.push(top.keys.len());
+            top.partitions.push(Partition { index, filter });
+            cursor.next()?;
+        }
+        Ok(top)
+    }
+
+    fn key(&self, i: usize) -> &[u8] {
+        let start = if i == 0 { 0 } else { self.key_ends[i - 1] };
+        &self.keys[start..self.key_ends[i]]
+    }
+
+    /// The partition that holds the first key at or after `ikey`; their number if there is none.
+    fn find(&self, ikey: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.partitions.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.key(middle) < ikey {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+/// Why a block was not read.
+enum NoBlock {
+    WouldBlock,
+    Failed(Error),
+}
+
+impl From<Error> for NoBlock {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Table {
+    /// Opens the table that the manifest describes as `meta`, verifying everything that is read
+    /// before the first block.
+    pub(crate) fn open(
+        file: Arc<dyn File>,
+        meta: &TableMeta,
+        store_id: u64,
+        cache: Arc<BlockCache>,
+    ) -> Result<Self, Error> {
+        let name = file_name(meta.id);
+        let len = file.len().map_err(|e| Error::io("read the length of", &name, e))?;
+        if len != meta.bytes {
+            let what = format!("the table is {len} bytes long, {} were written", meta.bytes);
+            return Err(Error::corrupt(&name, len.min(meta.bytes), what));
+        }
+        let seed = block::table_seed(store_id, meta.id);
+        let tail = footer::read_tail(&*file, &name, meta, store_id)?;
+        let top = tail.block(tail.top, seed, &name)?;
+        let properties = tail.block(tail.properties, seed, &name)?;
+        if !footer::are_properties_of(&properties, meta) {
+            let what = "the table's properties are not what the manifest says";
+            return Err(Error::corrupt(&name, tail.properties.offset, what));
+        }
+        let top = Top::decode(top, tail.top.offset)
+            .map_err(|Malformed| Error::corrupt(&name, tail.top.offset, "malformed top block"))?;
+        Ok(Self { file, name, meta: meta.clone(), seed, top, cache })
+    }
+
+    /// What the manifest knows about it.
+    pub(crate) fn meta(&self) -> &TableMeta {
+        &self.meta
+    }
+
+    /// The record of `ikey`, whose user key has the hash `hash` (xxh3-64, seed 0).
+    pub(crate) fn get(&self, ikey: &[u8], hash: u64, wait: Wait) -> Result<TableGet, Error> {
+        match self.find(ikey, hash, wait) {
+            Ok(Some(raw)) if wait == Wait::No && raw.len() > INLINE_MAX => Ok(TableGet::WouldBlock),
+            Ok(Some(raw)) => Ok(TableGet::Found(raw)),
+            Ok(None) => Ok(TableGet::Absent),
+            Err(NoBlock::WouldBlock) => Ok(TableGet::WouldBlock),
+            Err(NoBlock::Failed(error)) => Err(error),
+        }
+    }
+
+    fn find(&self, ikey: &[u8], hash: u64, wait: Wait) -> Result<Option<Bytes>, NoBlock> {
+        let Some(partition) = self.top.partitions.get(self.top.find(ikey)) else {
+            return Ok(None);
+        };
+        if partition.filter.len > 0 {
+            let filter = self.block(partition.filter, wait)?;
+            let may = filter::may_contain(&filter, hash);
+            if !may.ok_or_else(|| self.malformed(partition.filter))? {
+                self.cache.count_bloom_skip(partition.filter.offset);
+                return Ok(None);
+            }
+        }
+        let index = self.block(partition.index, wait)?;
+        let bad_index = || self.malformed(partition.index);
+        let found = entries::find_from(&index, ikey).map_err(|Malformed| bad_index())?;
+        let Some(value) = found else { return Ok(None) };
+        let handle = Handle::take(&mut &index[value], partition.index.offset);
+        let handle = handle.ok_or_else(bad_index)?;
+        let block = self.block(handle, wait)?;
+        let value = entries::find(&block, ikey).map_err(|Malformed| self.malformed(handle))?;
+        Ok(value.map(|value| block.slice(value)))
+    }
+
+    /// The content of a block, through the cache.
+    fn block(&self, handle: Handle, wait: Wait) -> Result<Bytes, NoBlock> {
+        if let Some(block) = self.cache.get(self.meta.id, handle.offset) {
+            return Ok(block);
+        }
+        let block = self.read_block(handle, wait)?;
+        self.cache.insert(self.meta.id, handle.offset, &block);
+        Ok(block)
+    }
+
+    fn read_block(&self, handle: Handle, wait: Wait) -> Result<Bytes, NoBlock> {
+        let mut stored = vec![0; handle.len as usize];
+        let max_len = match wait {
+            Wait::Yes => {
+                self.read(&mut stored, handle.offset)?;
+                MAX_CONTENT_LEN
+            }
+            Wait::No if stored.len() > INLINE_MAX_BLOCK => return Err(NoBlock::WouldBlock),
+            Wait::No => match self.file.try_read_exact_at(&mut stored, handle.offset) {
+                Ok(()) => INLINE_MAX_BLOCK,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(NoBlock::WouldBlock),
+                Err(e) => return Err(NoBlock::Failed(self.read_error(handle.offset, e))),
+            },
+        };
+        match block::open(Bytes::from(stored), self.seed, handle.offset, max_len) {
+            Ok(Opened::Content(block)) => Ok(block),
+            Ok(Opened::TooLong) => Err(NoBlock::WouldBlock),
+            Err(what) => Err(Error::corrupt(&self.name, handle.offset, what).into()),
+        }
+    }
+
+    /// Fills `buf` from the file.
+    fn read(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        self.file.read_exact_at(buf, offset).map_err(|e| self.read_error(offset, e))
+    }
+
+    fn read_error(&self, offset: u64, error: std::io::Error) -> Error {
+        if error.kind() == ErrorKind::UnexpectedEof {
+            Error::corrupt(&self.name, offset, "the file was cut short while it was open")
+        } else {
+            Error::io("read", &self.name, error)
+        }
+    }
+
+    fn malformed(&self, handle: Handle) -> Error {
+        Error::corrupt(&self.name, handle.offset, "a block is not what a release writes")
+    }
+}

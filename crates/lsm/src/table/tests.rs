@@ -1,0 +1,378 @@
+//! Tables written and read back: every key, every position, every damage.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::*;
+use crate::disk::{Disk, MemDisk};
+use crate::record::{Fields, Kind, Record};
+
+const STORE: u64 = 0x5709_e1d5;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn params(table_id: u64) -> TableParams {
+    TableParams { table_id, store_id: STORE, block_bytes: 512, bloom_bits: 10, compress: true }
+}
+
+fn record(key: &[u8], time: u64, value: &[u8]) -> Vec<u8> {
+    let kind = if value.is_empty() { Kind::Tombstone } else { Kind::Value };
+    let version = Version { time, origin: 7 };
+    Record::new(&key[1..], &Fields::new(kind, version), value).view().raw().to_vec()
+}
+
+/// `len` keys that share prefixes, with values from nothing to `max_value` bytes.
+fn model(len: u64, max_value: usize) -> Model {
+    let mut state = 1u64;
+    (0..len)
+        .map(|i| {
+            state = xxh3_64(&state.to_le_bytes());
+            let key = format!("\0user/{:03}/{:05}", i / 40, i * 3).into_bytes();
+            let value = vec![state as u8; (state >> 8) as usize % (max_value + 1)];
+            let raw = record(&key, i + 1, &value);
+            (key, raw)
+        })
+        .collect()
+}
+
+fn write(params: TableParams, model: &Model) -> (Vec<u8>, TableMeta) {
+    let disk = MemDisk::new();
+    let mut writer = TableWriter::create(&disk, params).unwrap();
+    for (key, raw) in model {
+        writer.add(key, raw).unwrap();
+    }
+    let meta = writer.finish().unwrap();
+    (disk.file(&file_name(params.table_id)).unwrap(), meta)
+}
+
+fn file_of(bytes: Vec<u8>) -> Arc<dyn File> {
+    let disk = MemDisk::new();
+    disk.put_file("table", bytes);
+    disk.open("table").unwrap()
+}
+
+fn open(bytes: Vec<u8>, meta: &TableMeta, cache_bytes: usize) -> Result<Arc<Table>, Error> {
+    let cache = Arc::new(BlockCache::new(cache_bytes));
+    Table::open(file_of(bytes), meta, STORE, cache).map(Arc::new)
+}
+
+fn get(table: &Table, key: &[u8]) -> Result<Option<Bytes>, Error> {
+    match table.get(key, xxh3_64(&key[1..]), Wait::Yes)? {
+        TableGet::Found(raw) => Ok(Some(raw)),
+        TableGet::Absent => Ok(None),
+        TableGet::WouldBlock => panic!("a read that may wait said that it would block"),
+    }
+}
+
+fn rest(iter: &mut TableIter) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    let mut items = Vec::new();
+    while iter.valid() {
+        items.push((iter.key().to_vec(), iter.record().to_vec()));
+        iter.next()?;
+    }
+    Ok(items)
+}
+
+fn all(table: &Arc<Table>, access: Access) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Error> {
+    let mut iter = TableIter::new(table.clone(), access);
+    iter.seek_to_first()?;
+    rest(&mut iter)
+}
+
+/// Every key, every gap between two keys and every position, by each way of reading.
+fn check_against(table: &Arc<Table>, model: &Model) {
+    let items: Vec<_> = model.clone().into_iter().collect();
+    for access in [Access::Cached, Access::Sequential] {
+        assert_eq!(all(table, access).unwrap(), items);
+    }
+    let mut iter = TableIter::new(table.clone(), Access::Cached);
+    for key in model.keys() {
+        assert_eq!(get(table, key).unwrap().as_deref(), model.get(key).map(Vec::as_slice));
+        let mut after = key.clone();
+        after.push(0);
+        let mut before = key.clone();
+        before.pop();
+        for probe in [key, &after, &before] {
+            if !probe.is_empty() {
+                let expected = model.get(probe).map(Vec::as_slice);
+                assert_eq!(get(table, probe).unwrap().as_deref(), expected);
+            }
+            iter.seek(probe).unwrap();
+            let found = iter.valid().then(|| (iter.key(), iter.record()));
+            let expected = model.range(probe.clone()..).next();
+            assert_eq!(found, expected.map(|(k, r)| (k.as_slice(), r.as_slice())));
+        }
+    }
+}
+
+#[test]
+fn what_was_written_is_read_whatever_the_parameters() {
+    let model = model(2_000, 300);
+    for block_bytes in [64, 512, 4096, 65536] {
+        for (bloom_bits, compress, cache) in [(0, true, 1 << 20), (10, false, 0), (20, true, 4000)]
+        {
+            let params = TableParams { block_bytes, bloom_bits, compress, ..params(3) };
+            let (bytes, meta) = write(params, &model);
+            check_against(&open(bytes, &meta, cache).unwrap(), &model);
+        }
+    }
+}
+
+#[test]
+fn the_meta_describes_the_table() {
+    let model = model(1_000, 3);
+    let (bytes, meta) = write(params(5), &model);
+    let tombstones = model.values().filter(|raw| raw[2] & 3 == Kind::Tombstone as u8).count();
+    assert!(tombstones > 0);
+    assert_eq!((meta.id, meta.bytes), (5, bytes.len() as u64));
+    assert_eq!((meta.entries, meta.tombstones), (1_000, tombstones as u64));
+    assert_eq!(meta.smallest, model.keys().next().unwrap()[..]);
+    assert_eq!(meta.largest, model.keys().next_back().unwrap()[..]);
+    assert_eq!(meta.max_version, Version { time: 1_000, origin: 7 });
+}
+
+#[test]
+fn records_up_to_the_longest_lie_alone_and_come_back() {
+    let mut model = model(100, 50);
+    for (i, len) in [300, 3_000, 70_000, 1 << 20, 16 * 1024 * 1024 - 24].into_iter().enumerate() {
+        let key = format!("\0user/001/{:05}x", i * 30).into_bytes();
+        let noise: Vec<u8> =
+            (0..len as u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+        let raw = record(&key, 1, &noise);
+        model.insert(key, raw);
+    }
+    for compress in [false, true] {
+        let params = TableParams { compress, ..params(1) };
+        let (bytes, meta) = write(params, &model);
+        check_against(&open(bytes, &meta, 1 << 20).unwrap(), &model);
+    }
+}
+
+#[test]
+fn the_estimate_of_bytes_written_is_close() {
+    let disk = MemDisk::new();
+    let mut writer = TableWriter::create(&disk, params(1)).unwrap();
+    for (key, raw) in &model(3_000, 200) {
+        writer.add(key, raw).unwrap();
+    }
+    let estimate = writer.bytes_written();
+    let bytes = writer.finish().unwrap().bytes;
+    assert!(estimate <= bytes + 512 && bytes <= estimate + estimate / 20 + 16_384);
+}
+
+#[test]
+fn a_filter_skips_most_absent_keys_and_counts_them() {
+    let model = model(3_000, 100);
+    let (bytes, meta) = write(params(1), &model);
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let table = Table::open(file_of(bytes), &meta, STORE, cache.clone()).unwrap();
+    for i in 0..3_000 {
+        let key = format!("\0user/{:03}/{:05}", i / 40, i * 3 + 1).into_bytes();
+        assert_eq!(get(&table, &key).unwrap(), None);
+    }
+    assert!(cache.bloom_skips() > 2_900, "{} skips", cache.bloom_skips());
+}
+
+#[test]
+fn a_read_that_must_not_wait_says_when_it_would() {
+    let mut model = model(200, 100);
+    let large = b"\0large".to_vec();
+    model.insert(large.clone(), record(&large, 1, &vec![0; INLINE_MAX]));
+    let huge = b"\0user/huge".to_vec();
+    model.insert(huge.clone(), record(&huge, 1, &vec![0; 1 << 20]));
+    let (bytes, meta) = write(params(1), &model);
+    let disk = MemDisk::new();
+    disk.put_file("table", bytes);
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let table = Table::open(disk.open("table").unwrap(), &meta, STORE, cache).unwrap();
+    let try_get = |key: &[u8]| table.get(key, xxh3_64(&key[1..]), Wait::No).unwrap();
+    let key = b"\0user/000/00003";
+    disk.set_cold(true);
+    assert_eq!(try_get(key), TableGet::WouldBlock);
+    assert_eq!(try_get(b"\0zzz"), TableGet::Absent);
+    disk.set_cold(false);
+    assert_eq!(try_get(key), TableGet::Found(model[&key[..]].clone().into()));
+    disk.set_cold(true);
+    assert_eq!(try_get(key), TableGet::Found(model[&key[..]].clone().into()), "it is cached");
+    disk.set_cold(false);
+    assert_eq!(try_get(&large), TableGet::WouldBlock);
+    assert_eq!(try_get(&huge), TableGet::WouldBlock);
+    assert_eq!(get(&table, &huge).unwrap().as_deref(), Some(&model[&huge][..]));
+}
+
+#[test]
+fn a_flipped_bit_is_an_error_or_without_effect() {
+    let model = model(700, 60);
+    let (bytes, meta) = write(params(1), &model);
+    let mut rejected = [0, 0];
+    for bit in (0..bytes.len() * 8).step_by(101) {
+        let mut damaged = bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        let table = match open(damaged, &meta, 1 << 20) {
+            Err(Error::Corrupt { .. }) => {
+                rejected[0] += 1;
+                continue;
+            }
+            Err(other) => panic!("bit {bit}: {other}"),
+            Ok(table) => table,
+        };
+        let mut errors = 0;
+        for (key, raw) in &model {
+            match get(&table, key) {
+                Ok(found) => assert_eq!(found.as_deref(), Some(&raw[..]), "bit {bit}"),
+                Err(Error::Corrupt { .. }) => errors += 1,
+                Err(other) => panic!("bit {bit}: {other}"),
+            }
+        }
+        assert!(errors > 0, "bit {bit} went unnoticed by every get");
+        rejected[1] += 1;
+        for access in [Access::Cached, Access::Sequential] {
+            // A filter is not read by iterators: what they find must be everything.
+            match all(&table, access) {
+                Ok(items) => assert!(items.iter().map(|(k, r)| (k, r)).eq(&model), "bit {bit}"),
+                Err(error) => assert!(matches!(error, Error::Corrupt { .. })),
+            }
+        }
+    }
+    assert!(rejected.iter().all(|n| *n > 10), "{rejected:?}");
+}
+
+#[test]
+fn a_truncated_or_foreign_table_is_not_opened() {
+    let model = model(500, 60);
+    let (bytes, meta) = write(params(1), &model);
+    for len in (0..bytes.len()).step_by(37).chain(bytes.len() - 100..bytes.len()) {
+        let cut = bytes[..len].to_vec();
+        let told = TableMeta { bytes: len as u64, ..meta.clone() };
+        for meta in [&meta, &told] {
+            let error = open(cut.clone(), meta, 0).err();
+            assert!(matches!(error, Some(Error::Corrupt { .. })), "{len} bytes: {error:?}");
+        }
+    }
+    let error = |bytes: &[u8], meta: &TableMeta| match open(bytes.to_vec(), meta, 0) {
+        Ok(_) => panic!("a foreign table was opened"),
+        Err(error) => error.to_string(),
+    };
+    let (other, _) = write(params(2), &model);
+    assert!(error(&other, &meta).contains("table 2"), "{}", error(&other, &meta));
+    let (other, _) = write(TableParams { store_id: 9, ..params(1) }, &model);
+    assert!(error(&other, &meta).contains("store 0000000000000009"));
+    let told = TableMeta { check: meta.check ^ 1, ..meta.clone() };
+    assert!(error(&bytes, &told).contains("the manifest names"));
+    let told = TableMeta { entries: meta.entries + 1, ..meta.clone() };
+    assert!(error(&bytes, &told).contains("properties"));
+}
+
+#[test]
+fn a_newer_format_is_named_as_such() {
+    let (mut bytes, meta) = write(params(1), &model(10, 10));
+    let (version_at, check_at) = (bytes.len() - 24, bytes.len() - 8);
+    bytes[version_at] = 2;
+    assert!(matches!(open(bytes.clone(), &meta, 0), Err(Error::Corrupt { .. })));
+    let footer = &bytes[bytes.len() - 72..];
+    let top_at = u64::from_le_bytes(footer[..8].try_into().unwrap()) as usize;
+    let check = xxh3_64(&bytes[top_at..check_at]);
+    bytes[check_at..].copy_from_slice(&check.to_le_bytes());
+    let error = open(bytes, &meta, 0).err().unwrap();
+    assert!(matches!(error, Error::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_block_in_anothers_place_is_noticed() {
+    let model = model(400, 60);
+    let (mut bytes, meta) = write(TableParams { compress: false, ..params(1) }, &model);
+    let table = open(bytes.clone(), &meta, 0).unwrap();
+    let mut index = Cursor::default();
+    let Ok(block) = table.block(table.top.partitions[0].index, Wait::Yes) else { panic!() };
+    index.set_block(block).unwrap();
+    index.seek_to_first().unwrap();
+    let mut handles = Vec::new();
+    while index.valid() {
+        handles.push(Handle::take(&mut index.value(), u64::MAX).unwrap());
+        index.next().unwrap();
+    }
+    let twins = handles.iter().flat_map(|a| handles.iter().map(move |b| (*a, *b)));
+    let (a, b) = twins.clone().find(|(a, b)| a.offset < b.offset && a.len == b.len).unwrap();
+    let (low, high) = bytes.split_at_mut(b.offset as usize);
+    let a_at = a.offset as usize;
+    low[a_at..a_at + a.len as usize].swap_with_slice(&mut high[..b.len as usize]);
+    let table = open(bytes, &meta, 0).unwrap();
+    let errors = model.keys().filter(|key| get(&table, key).is_err()).count();
+    assert!(errors > 0);
+    assert!(all(&table, Access::Sequential).is_err());
+}
+
+#[test]
+#[should_panic(expected = "keys do not ascend")]
+fn keys_out_of_order_are_a_bug() {
+    let disk = MemDisk::new();
+    let mut writer = TableWriter::create(&disk, params(1)).unwrap();
+    let raw = record(b"\0k", 1, b"v");
+    writer.add(b"\0k", &raw).unwrap();
+    let _ = writer.add(b"\0k", &raw);
+}
+
+/// Pins the format: tables written by the first release must be read for ever, and what is written
+/// must not change by accident. (LZ4 may come to find other matches: that changes no format.)
+#[test]
+fn the_format_is_what_the_fixtures_say() {
+    let raw_fixture = include_bytes!("../../tests/fixtures/table-v1-raw.sst");
+    let lz4_fixture = include_bytes!("../../tests/fixtures/table-v1-lz4.sst");
+    let mut model = model(60, 40);
+    let large = b"\x02large".to_vec();
+    model.insert(large.clone(), record(&large, 1 << 40, &[b'x'; 600]));
+    let params = TableParams { block_bytes: 256, compress: false, ..params(77) };
+    let (bytes, meta) = write(params, &model);
+    assert!(bytes == raw_fixture, "the bytes of a table changed; is it a new format version?");
+    check_against(&open(raw_fixture.to_vec(), &meta, 0).unwrap(), &model);
+    let check = 0x57dc_3d6d_2625_b91a;
+    let meta = TableMeta { bytes: lz4_fixture.len() as u64, check, ..meta };
+    check_against(&open(lz4_fixture.to_vec(), &meta, 0).unwrap(), &model);
+}
+
+fn keys() -> impl Strategy<Value = Vec<u8>> {
+    let part = prop_oneof![
+        Just(b"".to_vec()),
+        Just(b"a".to_vec()),
+        Just(b"shared-prefix-of-some-length".to_vec()),
+        Just(vec![0]),
+        Just(vec![255; 3]),
+        proptest::collection::vec(any::<u8>(), 0..4),
+    ];
+    (0u8..3, proptest::collection::vec(part, 0..4)).prop_map(|(space, parts)| {
+        let mut key = vec![space];
+        key.extend(parts.concat());
+        key
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn any_keys_and_values_come_back(
+        items in proptest::collection::btree_map(keys(), (any::<u8>(), 0usize..700), 1..150),
+        block_bytes in 32usize..2048,
+        bloom_bits in 0u8..=20,
+        compress: bool,
+        probes in proptest::collection::vec(keys(), 20),
+    ) {
+        let model: Model = items
+            .into_iter()
+            .map(|(key, (byte, len))| {
+                let raw = record(&key, u64::from(byte), &vec![byte; len]);
+                (key, raw)
+            })
+            .collect();
+        let params = TableParams { block_bytes, bloom_bits, compress, ..params(1) };
+        let (bytes, meta) = write(params, &model);
+        let table = open(bytes, &meta, 16 << 10).unwrap();
+        check_against(&table, &model);
+        for probe in &probes {
+            let found = get(&table, probe).unwrap();
+            prop_assert_eq!(found.as_deref(), model.get(probe).map(|raw| &raw[..]));
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Writes a table from front to back, holding no more than one partition of it in memory.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lz4_flex::block::CompressTable;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::block::{self, Handle};
+use super::entries::{EntriesBuilder, shared_prefix};
+use super::{TableMeta, file_name, filter, footer};
+use crate::disk::{Disk, File};
+use crate::error::Error;
+use crate::record::{Kind, MAX_KEY_LEN, RecordRef};
+
+/// Bytes gathered for one `write`, after which the kernel is asked to begin writing them back:
+/// large enough to be sequential on any disk, small enough not to own its queue.
+const WRITE_LEN: usize = 512 * 1024;
+
+/// A partition ends when its index block has this many bytes …
+const INDEX_LEN: usize = 4 * 1024;
+
+/// … or its filter would: several thousand keys at 10 bits each.
+const FILTER_LEN: usize = 8 * 1024;
+
+/// Memory of a builder that is kept from block to block, in bytes.
+const KEPT_LEN: usize = 256 * 1024;
+
+/// What a table is written with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableParams {
+    /// Never used before in this store.
+    pub(crate) table_id: u64,
+    /// The store's identity.
+    pub(crate) store_id: u64,
+    /// Target bytes of an uncompressed data block.
+    pub(crate) block_bytes: usize,
+    /// Bits of bloom filter for each key; 0 = no filter.
+    pub(crate) bloom_bits: u8,
+    /// Whether data blocks are compressed.
+    pub(crate) compress: bool,
+}
+
+/// A table being written. Dropped before [`TableWriter::finish`] it leaves a useless file behind.
+pub(crate) struct TableWriter {
+    params: TableParams,
+    out: Output,
+    compressors: Option<Compressors>,
+    data: EntriesBuilder,
+    index: EntriesBuilder,
+    top: EntriesBuilder,
+    /// The data block before the open one: its key in the index is chosen when the next is known.
+    sealed: Option<Handle>,
+    /// Hashes of the partition's keys.
+    hashes: Vec<u64>,
+    scratch: Vec<u8>,
+    index_key: Vec<u8>,
+    meta: TableMeta,
+    raw_bytes: u64,
+}
+
+/// LZ4's tables, kept from block to block: small is faster to clear, large is for content that the
+/// offsets of the small one do not reach (64 KiB).
+struct Compressors {
+    small: CompressTable,
+    large: CompressTable,
+}
+
+impl Compressors {
+    fn for_len(&mut self, len: usize) -> &mut CompressTable {
+        if len < usize::from(u16::MAX) { &mut self.small } else { &mut self.large }
+    }
+}
+
+/// The file's end, gathered.
+struct Output {
+    file: Arc<dyn File>,
+    name: String,
+    seed: u64,
+    written: u64,
+    buf: Vec<u8>,
+}
+
+impl Output {
+    fn position(&self) -> u64 {
+        self.written + self.buf.len() as u64
+    }
+
+    fn seal(&mut self, content: &[u8], lz4: Option<&mut CompressTable>) -> Result<Handle, Error> {
+        let at = self.position();
+        let handle = block::seal(&mut self.buf, content, self.seed, at, lz4);
+        if self.buf.len() >= WRITE_LEN {
+            self.write()?;
+        }
+        Ok(handle)
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        self.file
+            .write_all_at(&self.buf, self.written)
+            .map_err(|e| Error::io("write", &self.name, e))?;
+        self.file.start_writeback(self.written, self.buf.len() as u64);
+        self.written += self.buf.len() as u64;
+        self.buf.clear();
+        self.buf.shrink_to(WRITE_LEN + KEPT_LEN);
+        Ok(())
+    }
+}
+
+impl TableWriter {
+    /// Creates the table's file; fails if it exists.
+    pub(crate) fn create(disk: &dyn Disk, params: TableParams) -> Result<Self, Error> {
+        let name = file_name(params.table_id);
+        let file = disk.create(&name).map_err(|e| Error::io("create", &name, e))?;
+        let seed = block::table_seed(params.store_id, params.table_id);
+        let compressors = params
+            .compress
+            .then(|| Compressors { small: CompressTable::small(), large: CompressTable::large() });
+        Ok(Self {
+            params,
+            out: Output { file, name, seed, written: 0, buf: Vec::with_capacity(WRITE_LEN) },
+            compressors,
+            data: EntriesBuilder::default(),
+            index: EntriesBuilder::default(),
+            top: EntriesBuilder::default(),
+            sealed: None,
+            hashes: Vec::new(),
+            scratch: Vec::new(),
+            index_key: Vec::new(),
+            meta: TableMeta { id: params.table_id, ..TableMeta::default() },
+            raw_bytes: 0,
+        })
+    }
+
+    /// Appends a key of a space with its encoded record; keys must ascend strictly.
+    pub(crate) fn add(&mut self, ikey: &[u8], raw: &[u8]) -> Result<(), Error> {
+        assert!((1..=MAX_KEY_LEN + 1).contains(&ikey.len()), "a key without space, or too long");
+        assert!(self.meta.entries == 0 || ikey > self.data.last(), "keys do not ascend");
+        let record = RecordRef::parse(raw).map_err(|bad| {
+            let what = format!("a record to be written here: {}", bad.0);
+            Error::corrupt(&self.out.name, self.out.position(), what)
+        })?;
+        let large = raw.len() > self.params.block_bytes / 2;
+        let full = self.data.len_with(ikey, raw) > self.params.block_bytes;
+        if !self.data.is_empty() && (large || full) {
+            self.seal_data()?;
+        }
+        if let Some(handle) = self.sealed.take() {
+            let last = self.data.last();
+            let key = separator_len(last, ikey).map_or(last, |len| &ikey[..len]);
+            self.index_key.clear();
+            self.index_key.extend_from_slice(key);
+            self.index_block(handle)?;
+        }
+        self.note(ikey, record);
+        self.data.add(ikey, raw);
+        if large {
+            self.seal_data()?;
+        }
+        Ok(())
+    }
+
+    /// Length in bytes of the file so far, were it finished now; a little less than it will be.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        let open = self.data.len() + self.index.len() + self.top.len();
+        self.out.position() + open as u64
+    }
+
+    /// Writes the rest and syncs the file. Its name is durable once the directory is synced too.
+    pub(crate) fn finish(mut self) -> Result<TableMeta, Error> {
+        assert!(self.meta.entries > 0, "a table without entries");
+        if !self.data.is_empty() {
+            self.seal_data()?;
+        }
+        self.meta.largest = Bytes::copy_from_slice(self.data.last());
+        if let Some(handle) = self.sealed.take() {
+            self.index_key.clear();
+            self.index_key.extend_from_slice(self.data.last());
+            self.index_block(handle)?;
+        }
+        if !self.index.is_empty() {
+            self.cut_partition()?;
+        }
+        self.write_tail()?;
+        let Output { file, name, written, .. } = self.out;
+        self.meta.bytes = written;
+        file.sync_data().map_err(|e| Error::io("sync", &name, e))?;
+        Ok(self.meta)
+    }
+
+    fn note(&mut self, ikey: &[u8], record: RecordRef<'_>) {
+        if self.meta.entries == 0 {
+            self.meta.smallest = Bytes::copy_from_slice(ikey);
+        }
+        self.meta.entries += 1;
+        self.meta.tombstones += u64::from(record.kind() == Kind::Tombstone);
+        self.meta.max_version = self.meta.max_version.max(record.version());
+        self.raw_bytes += (ikey.len() + record.raw().len()) as u64;
+        if self.params.bloom_bits > 0 {
+            self.hashes.push(xxh3_64(&ikey[1..]));
+        }
+    }
+
+    fn seal_data(&mut self) -> Result<(), Error> {
+        let content = self.data.finish();
+        let compressor = self.compressors.as_mut().map(|c| c.for_len(content.len()));
+        self.sealed = Some(self.out.seal(content, compressor)?);
+        self.data.clear(KEPT_LEN);
+        Ok(())
+    }
+
+    /// Adds a data block to the index under `index_key`, ending the partition if it is full.
+    fn index_block(&mut self, handle: Handle) -> Result<(), Error> {
+        self.scratch.clear();
+        handle.put(&mut self.scratch);
+        self.index.add(&self.index_key, &self.scratch);
+        let filter_len = filter::len_for(self.hashes.len(), self.params.bloom_bits);
+        if self.index.len() >= INDEX_LEN || filter_len >= FILTER_LEN {
+            self.cut_partition()?;
+        }
+        Ok(())
+    }
+
+    /// Writes filter and index of the partition and adds it to the top block. Neither is
+    /// compressed: a filter can't be, an index hardly, and both are read more often than data.
+    fn cut_partition(&mut self) -> Result<(), Error> {
+        let mut filter = Handle::default();
+        if self.params.bloom_bits > 0 {
+            filter::build(&self.hashes, self.params.bloom_bits, &mut self.scratch);
+            filter = self.out.seal(&self.scratch, None)?;
+        }
+        let index = self.out.seal(self.index.finish(), None)?;
+        self.scratch.clear();
+        index.put(&mut self.scratch);
+        filter.put(&mut self.scratch);
+        self.top.add(self.index.last(), &self.scratch);
+        self.index.clear(KEPT_LEN);
+        self.hashes.clear();
+        Ok(())
+    }
+
+    fn write_tail(&mut self) -> Result<(), Error> {
+        self.out.write()?;
+        let Output { buf: tail, seed, written: at, .. } = &mut self.out;
+        let top = block::seal(tail, self.top.finish(), *seed, *at, None);
+        self.scratch.clear();
+        footer::put_properties(&mut self.scratch, &self.meta, self.raw_bytes);
+        let properties_at = *at + tail.len() as u64;
+        let properties = block::seal(tail, &self.scratch, *seed, properties_at, None);
+        let (store_id, table_id) = (self.params.store_id, self.params.table_id);
+        self.meta.check = footer::put_footer(tail, top, properties, store_id, table_id);
+        self.out.write()
+    }
+}
+
+/// A short key that parts two neighbours: `last` ≤ key < `next`. `Some(len)`: the first `len` bytes
+/// of `next`; `None`: `last` itself.
+fn separator_len(last: &[u8], next: &[u8]) -> Option<usize> {
+    let len = shared_prefix(last, next) + 1;
+    (len < next.len() && len < last.len()).then_some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_part_their_neighbours() {
+        let keys = [&b"a"[..], b"ab", b"abcdef", b"abd", b"abdxyz", b"b", b"baaaa", b"caaaa"];
+        for pair in keys.windows(2) {
+            let (last, next) = (pair[0], pair[1]);
+            let key = separator_len(last, next).map_or(last, |len| &next[..len]);
+            assert!(last <= key && key < next, "{last:?} {key:?} {next:?}");
+            assert!(key.len() <= last.len());
+        }
+        assert_eq!(separator_len(b"baaaa", b"caaaa"), Some(1));
+    }
+}

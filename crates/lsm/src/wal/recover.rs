@@ -1,0 +1,274 @@
+//! Reading the log back after a stop, clean or not.
+//!
+//! Segments are read in the order of their numbers, groups in the order of their sequences. Where
+//! the chain breaks there are two explanations, and the log itself tells which: a *torn tail*, never
+//! acknowledged as durable, or *damage* to something that was. See [`super`] for the rule.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::format::{
+    BadHead, FORMAT, GROUP_ALIGN, GROUP_HEAD, SEGMENT_HEAD, SegmentHead, parse_segment_name,
+    read_group, segment_name,
+};
+use crate::disk::{Disk, File};
+use crate::error::Error;
+
+/// Where a segment ended when it was recovered; kept in the manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogEnd {
+    pub(crate) segment: u64,
+    /// Bytes of it that count; 0 = nothing in it does.
+    pub(crate) end: u64,
+    /// Sequence that follows its last group.
+    pub(crate) next_sequence: u64,
+}
+
+/// What the manifest knows about the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected<'a> {
+    pub(crate) store_id: u64,
+    /// Segments before this one are leftovers.
+    pub(crate) oldest_segment: u64,
+    /// All groups before this sequence are in tables.
+    pub(crate) floor: u64,
+    /// No group up to this sequence may be missing: tables hold it.
+    pub(crate) flushed: u64,
+    pub(crate) manifest_edits: u64,
+    pub(crate) ends: &'a [LogEnd],
+}
+
+/// What recovery found.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) next_sequence: u64,
+    /// First sequence of each surviving segment.
+    pub(crate) segments: BTreeMap<u64, u64>,
+    /// A number that no segment has had.
+    pub(crate) next_segment: u64,
+    /// Ends to record before the next segment is used.
+    pub(crate) ends: Vec<LogEnd>,
+    /// Segments to remove once the ends are recorded.
+    pub(crate) discarded: Vec<u64>,
+    /// Bytes after the log's end that were a torn group or were never acknowledged as durable.
+    pub(crate) torn: bool,
+}
+
+/// Syncs the log and replays it through `apply` (sequence, payload).
+pub(crate) fn recover(
+    disk: &dyn Disk,
+    expected: &Expected<'_>,
+    apply: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
+) -> Result<Recovered, Error> {
+    let names = disk.list().map_err(|error| Error::io("list", "directory", error))?;
+    let mut ids: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
+    ids.sort_unstable();
+    let mut replay = Replay {
+        expected,
+        next: None,
+        last: None,
+        found: Recovered {
+            next_sequence: 0,
+            segments: BTreeMap::new(),
+            next_segment: ids.last().map_or(1, |last| last + 1),
+            ends: Vec::new(),
+            discarded: Vec::new(),
+            torn: false,
+        },
+    };
+    for id in ids {
+        let recorded = expected.ends.iter().find(|end| end.segment == id);
+        if id < expected.oldest_segment || recorded.is_some_and(|end| end.end == 0) {
+            replay.found.discarded.push(id);
+            continue;
+        }
+        let segment = Segment::read(disk, id)?;
+        // First, so that no flush during the replay puts into a table what the log may still lose.
+        segment.sync()?;
+        replay.segment(&segment, recorded, apply)?;
+    }
+    replay.finish()
+}
+
+struct Segment {
+    id: u64,
+    name: String,
+    file: Arc<dyn File>,
+    bytes: Vec<u8>,
+}
+
+impl Segment {
+    fn read(disk: &dyn Disk, id: u64) -> Result<Self, Error> {
+        let name = segment_name(id);
+        let failed = |error| Error::io("read", &name, error);
+        let file = disk.open(&name).map_err(failed)?;
+        let mut bytes = vec![0; file.len().map_err(failed)? as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        Ok(Self { id, name, file, bytes })
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.file.sync_data().map_err(|error| Error::io("sync", &self.name, error))
+    }
+
+    fn corrupt(&self, offset: usize, what: impl Into<String>) -> Error {
+        Error::corrupt(&self.name, offset as u64, what)
+    }
+}
+
+struct Replay<'a> {
+    expected: &'a Expected<'a>,
+    /// Sequence of the next group; `None` before the first segment.
+    next: Option<u64>,
+    /// The last segment that holds part of the log, and where that part ends.
+    last: Option<(u64, usize)>,
+    found: Recovered,
+}
+
+impl Replay<'_> {
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        recorded: Option<&LogEnd>,
+        apply: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Some(head) = self.head(segment, recorded)? else { return Ok(()) };
+        if !self.continues(segment, &head)? {
+            return self.discard(segment, 0);
+        }
+        let start = self.next.unwrap_or(head.first_sequence);
+        let (mut next, mut at) = (start, SEGMENT_HEAD);
+        let limit = recorded.map_or(segment.bytes.len(), |end| end.end as usize);
+        let Some(counted) = segment.bytes.get(..limit) else {
+            return Err(segment.corrupt(segment.bytes.len(), "cut short of its recorded end"));
+        };
+        while let Some(group) = read_group(&counted[at.min(limit)..], self.store(), segment.id) {
+            if group.sequence != next {
+                break;
+            }
+            apply(group.sequence, group.payload)?;
+            at += group.len;
+            next += 1;
+        }
+        self.next = Some(next);
+        self.last = Some((segment.id, at));
+        self.found.segments.insert(segment.id, head.first_sequence);
+        match recorded {
+            Some(end) if at == limit && next == end.next_sequence => Ok(()),
+            Some(_) => Err(segment.corrupt(at, "a group before the recorded end does not match")),
+            None => self.discard(segment, at),
+        }
+    }
+
+    /// The segment's header; `None` if it has none and holds nothing.
+    fn head(
+        &mut self,
+        segment: &Segment,
+        recorded: Option<&LogEnd>,
+    ) -> Result<Option<SegmentHead>, Error> {
+        match SegmentHead::decode(&segment.bytes, self.store(), segment.id) {
+            Ok(head) if head.manifest_edits > self.expected.manifest_edits => Err(Error::corrupt(
+                "MANIFEST",
+                0,
+                format!(
+                    "it has {} edits, but {} was begun after edit {}: an older copy was put back",
+                    self.expected.manifest_edits, segment.name, head.manifest_edits
+                ),
+            )),
+            Ok(head) => Ok(Some(head)),
+            Err(BadHead::Newer(found)) => {
+                Err(Error::NewerFormat { file: segment.name.clone(), found, supported: FORMAT })
+            }
+            Err(BadHead::Invalid) if recorded.is_some() => {
+                Err(segment.corrupt(0, "its header does not match"))
+            }
+            Err(BadHead::Invalid) => {
+                self.discard(segment, 0)?;
+                self.found.discarded.push(segment.id);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether the segment goes on where the log stands. If not, the log ended before.
+    fn continues(&mut self, segment: &Segment, head: &SegmentHead) -> Result<bool, Error> {
+        match self.next {
+            None if head.first_sequence > self.expected.floor => Err(segment.corrupt(
+                0,
+                format!(
+                    "it begins with sequence {}, but tables hold only those before {}: \
+                     an older segment is missing",
+                    head.first_sequence, self.expected.floor
+                ),
+            )),
+            None => Ok(true),
+            Some(next) if head.first_sequence == next && !self.found.torn => Ok(true),
+            Some(next) if head.durable >= next || head.first_sequence < next => {
+                Err(segment.corrupt(
+                    0,
+                    format!("the log before it ends at sequence {next}, which had been synced"),
+                ))
+            }
+            Some(_) => {
+                self.found.torn = true;
+                self.found.discarded.push(segment.id);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Looks at what lies after the log's end in a segment. Refuses if any of it proves that the
+    /// group missing at the end had been synced.
+    fn discard(&mut self, segment: &Segment, from: usize) -> Result<(), Error> {
+        let mut at = from.next_multiple_of(GROUP_ALIGN);
+        while at + GROUP_HEAD <= segment.bytes.len() {
+            match read_group(&segment.bytes[at..], self.store(), segment.id) {
+                Some(group) => {
+                    if group.durable >= self.next.unwrap_or(self.expected.floor) {
+                        return Err(segment.corrupt(
+                            from,
+                            format!(
+                                "a group there is damaged although the one at byte {at} shows \
+                                 that it had been synced"
+                            ),
+                        ));
+                    }
+                    self.found.torn = true;
+                    at += group.len;
+                }
+                None => at += GROUP_ALIGN,
+            }
+        }
+        let unclean = segment.bytes.get(from..).is_some_and(|rest| rest.iter().any(|b| *b != 0));
+        self.found.torn |= unclean && from > 0;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Recovered, Error> {
+        let (Some(next), Some((segment, end))) = (self.next, self.last) else {
+            return Err(Error::corrupt("*.wal", 0, "no log segment is there, but the store exists"));
+        };
+        if next <= self.expected.flushed {
+            return Err(Error::corrupt(
+                &segment_name(segment),
+                end as u64,
+                format!(
+                    "the log ends before sequence {next}, but tables hold sequence {}: \
+                     an older log was put back",
+                    self.expected.flushed
+                ),
+            ));
+        }
+        let known = |id| self.expected.ends.iter().any(|end| end.segment == id);
+        let tail = LogEnd { segment, end: end as u64, next_sequence: next };
+        let gone = self.found.discarded.iter();
+        let gone = gone.map(|&segment| LogEnd { segment, end: 0, next_sequence: next });
+        self.found.ends = gone.chain([tail]).filter(|end| !known(end.segment)).collect();
+        self.found.next_sequence = next;
+        Ok(self.found)
+    }
+
+    fn store(&self) -> u64 {
+        self.expected.store_id
+    }
+}

@@ -1,0 +1,253 @@
+//! The writing end of the log. One thread at a time (the commit leader) appends; a second one
+//! prepares segments ahead and, unless every group is synced, syncs in intervals.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::format::{GROUP_HEAD, SEGMENT_HEAD, SegmentHead, seal_group, segment_name};
+use crate::disk::{Disk, File};
+use crate::error::Error;
+
+/// A segment that is allocated and has no header yet.
+pub(crate) struct Prepared {
+    segment: u64,
+    file: Arc<dyn File>,
+    bytes: u64,
+}
+
+impl Prepared {
+    /// Bytes that were allocated.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Makes a segment ready for use: created, allocated, its name and length durable.
+pub(crate) fn prepare(
+    disk: &dyn Disk,
+    segment: u64,
+    bytes: u64,
+    zeroed: bool,
+) -> Result<Prepared, Error> {
+    let name = segment_name(segment);
+    let made = disk.create(&name).map_err(|error| Error::io("create", &name, error));
+    let file = made?;
+    let ready = file
+        .allocate(bytes, zeroed)
+        .map_err(|error| Error::io("allocate", &name, error))
+        .and_then(|()| file.sync_data().map_err(|error| Error::io("sync", &name, error)))
+        .and_then(|()| disk.sync_dir().map_err(|error| Error::io("sync", "directory", error)));
+    match ready {
+        Ok(()) => Ok(Prepared { segment, file, bytes }),
+        Err(error) => {
+            // Nothing refers to it; if the removal fails too, recovery finds it without a header.
+            let _ = disk.remove(&name);
+            Err(if error.is_no_space() { Error::NoSpace { what: "the log" } } else { error })
+        }
+    }
+}
+
+/// A file to sync and what is durable once all earlier ones and it are.
+pub(crate) struct SyncTarget {
+    pub(crate) files: Vec<(String, Arc<dyn File>)>,
+    pub(crate) sequence: u64,
+}
+
+/// The log's writing end.
+pub(crate) struct Wal {
+    store_id: u64,
+    segment: u64,
+    file: Arc<dyn File>,
+    offset: u64,
+    capacity: u64,
+    next_sequence: u64,
+    /// All groups up to this one are known durable. Also moved by the interval sync.
+    durable: Arc<AtomicU64>,
+    /// Segments written since the last sync, oldest first; the current one is the last.
+    unsynced: VecDeque<(u64, Arc<dyn File>)>,
+    /// First sequence of every segment still on disk.
+    segments: BTreeMap<u64, u64>,
+    buffer: Vec<u8>,
+    written: u64,
+}
+
+/// A buffer that grew beyond this for one big group is given back.
+const KEEP_BUFFER: usize = 1 << 20;
+
+impl Wal {
+    /// Begins the log of this process life in a prepared segment.
+    pub(crate) fn start(
+        store_id: u64,
+        prepared: Prepared,
+        next_sequence: u64,
+        manifest_edits: u64,
+        older: BTreeMap<u64, u64>,
+    ) -> Result<Self, Error> {
+        let mut wal = Self {
+            store_id,
+            segment: 0,
+            file: Arc::clone(&prepared.file),
+            offset: 0,
+            capacity: 0,
+            next_sequence,
+            durable: Arc::new(AtomicU64::new(next_sequence - 1)),
+            unsynced: VecDeque::new(),
+            segments: older,
+            buffer: Vec::new(),
+            written: 0,
+        };
+        wal.switch(prepared, manifest_edits)?;
+        wal.sync()?;
+        Ok(wal)
+    }
+
+    /// Whether a payload of this length needs the next segment.
+    pub(crate) fn needs_switch(&self, payload_len: usize) -> bool {
+        self.offset + group_bound(payload_len) > self.capacity
+    }
+
+    /// Bytes a fresh segment must have to take such a payload.
+    pub(crate) fn segment_bound(payload_len: usize) -> u64 {
+        SEGMENT_HEAD as u64 + group_bound(payload_len)
+    }
+
+    /// Puts a prepared segment to use.
+    pub(crate) fn switch(&mut self, next: Prepared, manifest_edits: u64) -> Result<(), Error> {
+        assert!(next.segment > self.segment, "segments only go forward");
+        let head = SegmentHead {
+            store_id: self.store_id,
+            segment: next.segment,
+            first_sequence: self.next_sequence,
+            durable: self.durable.load(Ordering::Acquire),
+            manifest_edits,
+        };
+        let name = segment_name(next.segment);
+        next.file
+            .write_all_at(&head.encode(), 0)
+            .map_err(|error| Error::io("write", &name, error))?;
+        self.segments.insert(next.segment, self.next_sequence);
+        self.unsynced.push_back((next.segment, Arc::clone(&next.file)));
+        self.segment = next.segment;
+        self.file = next.file;
+        self.offset = SEGMENT_HEAD as u64;
+        self.capacity = next.bytes;
+        self.written += SEGMENT_HEAD as u64;
+        Ok(())
+    }
+
+    /// Writes one group and returns its sequence. After an error what the file holds is unknown:
+    /// the caller appends no more.
+    pub(crate) fn append<'a>(
+        &mut self,
+        payloads: impl Iterator<Item = &'a [u8]>,
+        operations: u32,
+    ) -> Result<u64, Error> {
+        self.buffer.clear();
+        self.buffer.resize(GROUP_HEAD, 0);
+        for payload in payloads {
+            self.buffer.extend_from_slice(payload);
+        }
+        assert!(!self.needs_switch(self.buffer.len() - GROUP_HEAD), "the caller makes room");
+        let sequence = self.next_sequence;
+        let durable = self.durable.load(Ordering::Acquire);
+        assert!(durable < sequence, "what is not written is not durable");
+        seal_group(&mut self.buffer, self.store_id, self.segment, sequence, durable, operations);
+        self.file
+            .write_all_at(&self.buffer, self.offset)
+            .map_err(|error| Error::io("write", &segment_name(self.segment), error))?;
+        self.offset += self.buffer.len() as u64;
+        self.written += self.buffer.len() as u64;
+        self.next_sequence += 1;
+        if self.buffer.capacity() > KEEP_BUFFER {
+            self.buffer = Vec::new();
+        }
+        if self.unsynced.is_empty() {
+            self.unsynced.push_back((self.segment, Arc::clone(&self.file)));
+        }
+        Ok(sequence)
+    }
+
+    /// Syncs everything appended so far.
+    pub(crate) fn sync(&mut self) -> Result<(), Error> {
+        let target = self.sync_target();
+        target.run()?;
+        self.synced(&target);
+        Ok(())
+    }
+
+    /// What a sync outside the log's lock has to do.
+    pub(crate) fn sync_target(&self) -> SyncTarget {
+        let files = self.unsynced.iter();
+        SyncTarget {
+            files: files.map(|(id, file)| (segment_name(*id), Arc::clone(file))).collect(),
+            sequence: self.next_sequence - 1,
+        }
+    }
+
+    /// Takes note that `target` has been synced.
+    pub(crate) fn synced(&mut self, target: &SyncTarget) {
+        self.durable.fetch_max(target.sequence, Ordering::AcqRel);
+        if target.sequence == self.next_sequence - 1 {
+            self.unsynced.clear();
+        } else {
+            while self.unsynced.len() > 1 && self.unsynced[1].0 <= self.segment_of(target.sequence)
+            {
+                self.unsynced.pop_front();
+            }
+        }
+    }
+
+    fn segment_of(&self, sequence: u64) -> u64 {
+        let holds = self.segments.iter().rev().find(|(_, first)| **first <= sequence);
+        holds.map_or(0, |(segment, _)| *segment)
+    }
+
+    /// Sequence of the last group appended.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.next_sequence - 1
+    }
+
+    /// All groups up to this one are durable.
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Bytes written since the log was started.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Segments on disk, the prepared one left out.
+    pub(crate) fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// The oldest segment that holds a sequence at or after `floor`.
+    pub(crate) fn oldest_needed(&self, floor: u64) -> u64 {
+        self.segment_of(floor).max(self.segments.keys().next().copied().unwrap_or(0))
+    }
+
+    /// Forgets the segments before `oldest` and returns them for removal.
+    pub(crate) fn retire(&mut self, oldest: u64) -> Vec<u64> {
+        assert!(oldest <= self.segment, "the current segment stays");
+        let kept = self.segments.split_off(&oldest);
+        let gone = std::mem::replace(&mut self.segments, kept);
+        self.unsynced.retain(|(segment, _)| *segment >= oldest);
+        gone.into_keys().collect()
+    }
+}
+
+impl SyncTarget {
+    /// Syncs the files, oldest first.
+    pub(crate) fn run(&self) -> Result<(), Error> {
+        for (name, file) in &self.files {
+            file.sync_data().map_err(|error| Error::io("sync", name, error))?;
+        }
+        Ok(())
+    }
+}
+
+fn group_bound(payload_len: usize) -> u64 {
+    (GROUP_HEAD + payload_len + super::format::GROUP_ALIGN) as u64
+}
