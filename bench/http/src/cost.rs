@@ -1,0 +1,124 @@
+//! System calls of a request, in runs of their own: counting them costs.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use bench_table::Table;
+
+use crate::Bench;
+use crate::client::{self, Method, VALUE_LEN, wrk_command, wrk_requests};
+use crate::process::Server;
+use crate::rivals::{Rival, Sync, find};
+
+const SECTION: &str = "cost";
+
+/// Keys asked for.
+const KEYS: u64 = 200_000;
+
+/// Calls named in the table: the ones most often made.
+const NAMED_CALLS: usize = 6;
+
+/// Measures and reports.
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    bench.report.say(
+        "## System calls of a request\n\nCounted by `perf stat -e raw_syscalls:sys_enter` over one \
+         run of wrk; which ones, by `strace -c -f` over another (which slows the server down, so \
+         that more requests share a wake-up).",
+    );
+    let mut table = Table::new(&["", "calls/request", "most frequent, per request (strace)"]);
+    for (name, rival, method) in [
+        ("hyper hello, GET", Rival::Hyper, Method::Get),
+        ("kvorum GET", Rival::kvorum(Sync::Interval), Method::Get),
+        ("hyper hello, PUT", Rival::Hyper, Method::Put),
+        ("kvorum PUT, never", Rival::kvorum(Sync::Never), Method::Put),
+        ("kvorum PUT, interval", Rival::kvorum(Sync::Interval), Method::Put),
+        ("kvorum PUT, always", Rival::kvorum(Sync::Always), Method::Put),
+    ] {
+        let server = bench.place.start(&rival).and_then(|server| {
+            if let Rival::Kvorum(..) = rival {
+                client::fill(&server, KEYS, VALUE_LEN)?;
+            }
+            client::settle(&server);
+            Ok(server)
+        });
+        let server = match server {
+            Ok(server) => server,
+            Err(why) => {
+                bench.report.say(&format!("Skipped {name}: {why}"));
+                continue;
+            }
+        };
+        let log = bench.place.root.join("calls");
+        let counted = counted(&server, method, bench.scale.seconds, &log);
+        let listed = listed(&server, method, bench.scale.seconds, &log);
+        if let Ok(calls) = counted {
+            bench.report.figure(SECTION, name, 0, "calls_per_request", calls);
+        }
+        table.row(vec![
+            Some(name.to_owned()),
+            Some(counted.map_or_else(|why| why, |calls| format!("{calls:.2}"))),
+            Some(listed.unwrap_or_else(|why| why)),
+        ]);
+    }
+    bench.report.say(&table.to_string());
+    Ok(())
+}
+
+/// System calls a request, by perf.
+fn counted(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<f64, String> {
+    let wrk = wrk_command(server.address, method, KEYS, seconds)?;
+    let mut perf = Command::new(find("perf", "linux-perf")?);
+    perf.args(["stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", &server.pid().to_string()]);
+    perf.arg("-o").arg(log).arg("--").arg(wrk.get_program()).args(wrk.get_args());
+    let text = client::output(perf)?;
+    let (requests, _) = wrk_requests(&text).ok_or("wrk printed no figures")?;
+    let counts = fs::read_to_string(log).map_err(|error| error.to_string())?;
+    let calls: f64 = counts
+        .lines()
+        .find(|line| line.contains("raw_syscalls"))
+        .and_then(|line| line.split(',').next()?.parse().ok())
+        .ok_or("perf counted nothing")?;
+    Ok(calls / requests)
+}
+
+/// The most frequent calls, by strace.
+fn listed(server: &Server, method: Method, seconds: u64, log: &Path) -> Result<String, String> {
+    let wrk = wrk_command(server.address, method, KEYS, seconds)?;
+    let strace = strace(server, log)?;
+    let text = client::output(wrk);
+    stop(strace)?;
+    let (requests, _) = wrk_requests(&text?).ok_or("wrk printed no figures")?;
+    let counts = fs::read_to_string(log).map_err(|error| error.to_string())?;
+    // % time, seconds, usecs/call, calls, [errors,] name
+    let mut calls: Vec<(f64, &str)> = counts
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (name, calls) = (*words.last()?, words.get(3)?.parse().ok()?);
+            (name != "total").then_some((calls, name))
+        })
+        .collect();
+    calls.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let named = calls.iter().take(NAMED_CALLS);
+    let named: Vec<String> =
+        named.map(|(calls, name)| format!("{name} {:.3}", calls / requests)).collect();
+    Ok(named.join(", "))
+}
+
+fn strace(server: &Server, log: &Path) -> Result<Child, String> {
+    Command::new(find("strace", "strace")?)
+        .args(["-c", "-f", "-p", &server.pid().to_string(), "-o"])
+        .arg(log)
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("strace: {error}"))
+}
+
+/// strace writes its table when interrupted.
+fn stop(mut strace: Child) -> Result<(), String> {
+    if let Some(pid) = rustix::process::Pid::from_raw(strace.id().cast_signed()) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    }
+    strace.wait().map(|_| ()).map_err(|error| format!("strace: {error}"))
+}

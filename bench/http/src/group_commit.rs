@@ -1,0 +1,140 @@
+//! The least that `sync = always` can cost: one loop that writes what is due into a file made of
+//! zeros and calls `fdatasync`, beside a thread that writes tables at a given rate.
+//!
+//! ```text
+//!  requests, by plan ─▶ at most 64 wait ─▶ one write ─▶ one fdatasync ─▶ all 64 done
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::process::SERVER_CPU;
+
+/// Requests that can wait at once: the connections of the row that it is compared with.
+const WAITERS: u64 = 64;
+
+/// Bytes of one record in the log: a key of 16, a value of 64 and what belongs to them.
+const RECORD_LEN: u64 = 112;
+
+/// Bytes a group has besides its records.
+const GROUP_LEN: u64 = 32;
+
+/// Bytes of one table of the background writer, after which it syncs and begins another.
+const TABLE_LEN: u64 = 8 << 20;
+
+/// Bytes that the background writer writes at a time.
+const CHUNK_LEN: u64 = 64 << 10;
+
+/// What the loop gave.
+pub(crate) struct Bare {
+    /// From the moment that the plan said until the sync was done, in nanoseconds.
+    pub(crate) latency: Histogram<u64>,
+    /// Bytes that this process sent to the disk, a second.
+    pub(crate) bytes_per_second: f64,
+}
+
+/// Runs the loop for `duration` at `rate` records a second, on the server's CPU, beside
+/// `background` bytes of tables a second.
+pub(crate) fn run(dir: &Path, rate: u64, duration: Duration, background: f64) -> io::Result<Bare> {
+    let slots = rate * duration.as_secs();
+    let path = dir.join("bare-log");
+    let log = zeroed(&path, slots * (RECORD_LEN + GROUP_LEN))?;
+    let done = AtomicBool::new(false);
+    let before = own_bytes_written();
+    let latency = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write_tables(dir, background, &done));
+        let latency = scope.spawn(|| commit_groups(&log, rate, slots)).join();
+        done.store(true, Ordering::Relaxed);
+        writer.join().map_err(|_| io::Error::other("the background writer panicked"))??;
+        latency.map_err(|_| io::Error::other("the commit loop panicked"))?
+    })?;
+    let bytes_per_second = (own_bytes_written() - before) as f64 / duration.as_secs_f64();
+    fs::remove_file(path)?;
+    Ok(Bare { latency, bytes_per_second })
+}
+
+fn zeroed(path: &Path, len: u64) -> io::Result<File> {
+    let file = File::create(path)?;
+    let zeros = vec![0; 1 << 20];
+    for at in (0..len).step_by(zeros.len()) {
+        file.write_all_at(&zeros, at)?;
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+fn pin() -> io::Result<()> {
+    let mut cpus = rustix::thread::CpuSet::new();
+    cpus.set(SERVER_CPU);
+    Ok(rustix::thread::sched_setaffinity(None, &cpus)?)
+}
+
+fn commit_groups(log: &File, rate: u64, slots: u64) -> io::Result<Histogram<u64>> {
+    pin()?;
+    let mut latency = Histogram::new_with_bounds(1, 3_600_000_000_000, 3)
+        .map_err(|error| io::Error::other(format!("{error:?}")))?;
+    let group = vec![0xA5; (GROUP_LEN + WAITERS * RECORD_LEN) as usize];
+    let at = |slot: u64| Duration::from_nanos(slot * 1_000_000_000 / rate);
+    let start = Instant::now();
+    let (mut next, mut offset) = (0, 0);
+    while next < slots {
+        let now = start.elapsed();
+        if at(next) > now {
+            std::thread::sleep(at(next) - now);
+            continue;
+        }
+        let due = (now.as_nanos() as u64 * rate / 1_000_000_000 + 1).min(slots);
+        let count = (due - next).min(WAITERS);
+        let len = GROUP_LEN + count * RECORD_LEN;
+        log.write_all_at(&group[..len as usize], offset)?;
+        log.sync_data()?;
+        offset += len;
+        let now = start.elapsed();
+        for slot in next..next + count {
+            latency.saturating_record((now - at(slot)).as_nanos() as u64);
+        }
+        next += count;
+    }
+    Ok(latency)
+}
+
+/// Writes one table after the other, removing the one before, until `done`.
+fn write_tables(dir: &Path, rate: f64, done: &AtomicBool) -> io::Result<()> {
+    if rate < 1.0 {
+        return Ok(());
+    }
+    pin()?;
+    let chunk = vec![0x5A; CHUNK_LEN as usize];
+    let start = Instant::now();
+    let mut written = 0;
+    let mut table = 0;
+    while !done.load(Ordering::Relaxed) {
+        let path = dir.join(format!("bare-table-{table}"));
+        let file = File::create(&path)?;
+        for at in (0..TABLE_LEN).step_by(CHUNK_LEN as usize) {
+            if done.load(Ordering::Relaxed) {
+                break;
+            }
+            file.write_all_at(&chunk, at)?;
+            written += CHUNK_LEN;
+            let due = Duration::from_secs_f64(written as f64 / rate);
+            // Never longer than the time of a chunk: a slow rate would outlast the run.
+            std::thread::sleep(due.saturating_sub(start.elapsed()).min(Duration::from_secs(1)));
+        }
+        file.sync_data()?;
+        fs::remove_file(path)?;
+        table += 1;
+    }
+    Ok(())
+}
+
+fn own_bytes_written() -> u64 {
+    let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,157 @@
+//! The servers that are measured, and how each is started.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{SERVER_CPU, Server, free_address, pinned};
+
+/// When a store makes writes durable. kvorum's names and Redis's `appendfsync` in one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sync {
+    /// kvorum `never`; Redis without its append-only file.
+    Never,
+    /// kvorum `interval:100`; Redis `everysec`.
+    Interval,
+    /// Both: before the answer.
+    Always,
+}
+
+impl fmt::Display for Sync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Never => "never",
+            Self::Interval => "interval",
+            Self::Always => "always",
+        })
+    }
+}
+
+/// A server to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Rival {
+    /// hyper, one runtime, no routing, no store.
+    Hyper,
+    /// `return 200`.
+    Nginx,
+    /// Redis with this `appendfsync`.
+    Redis(Sync),
+    /// kvorum, with further flags.
+    Kvorum(Sync, Vec<String>),
+}
+
+impl Rival {
+    /// kvorum with its defaults.
+    pub(crate) fn kvorum(sync: Sync) -> Self {
+        Self::Kvorum(sync, Vec::new())
+    }
+}
+
+/// Where servers keep what they keep.
+pub(crate) struct Place {
+    /// On a real disk; each server has a directory in it.
+    pub(crate) root: PathBuf,
+    /// Where `kvorum` and `hyper-hello` are.
+    pub(crate) binaries: PathBuf,
+    /// How many servers there were, to name directories.
+    pub(crate) started: u32,
+}
+
+impl Place {
+    /// A place under `root`, with the binaries beside this program's own.
+    pub(crate) fn new(root: &Path) -> io::Result<Self> {
+        let own = std::env::current_exe()?;
+        let binaries = own.parent().unwrap_or(Path::new("")).to_owned();
+        Ok(Self { root: root.to_owned(), binaries, started: 0 })
+    }
+
+    /// Starts a server in a directory of its own, or says why it can't be.
+    pub(crate) fn start(&mut self, rival: &Rival) -> Result<Server, String> {
+        self.started += 1;
+        let dir = self.root.join(self.started.to_string());
+        fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let address = free_address().map_err(|error| format!("no free port: {error}"))?;
+        let port = address.port();
+        let command = match rival {
+            Rival::Hyper => {
+                let mut command = self.own("hyper-hello")?;
+                command.arg(address.to_string());
+                command
+            }
+            Rival::Kvorum(sync, flags) => {
+                let mut command = self.own("kvorum")?;
+                command.args(["serve", "--listen", &address.to_string(), "--data"]);
+                command.arg(dir.join("data"));
+                let sync = if *sync == Sync::Interval { "interval:100" } else { &sync.to_string() };
+                command.args(["--sync", sync, "--loops", "1"]).args(flags);
+                command
+            }
+            Rival::Nginx => {
+                let config = dir.join("nginx.conf");
+                fs::write(&config, nginx_config(port))
+                    .map_err(|error| format!("{}: {error}", config.display()))?;
+                let mut command = installed("nginx", "nginx")?;
+                command.arg("-p").arg(&dir).arg("-c").arg(&config);
+                command
+            }
+            Rival::Redis(sync) => {
+                let mut command = installed("redis-server", "redis-server")?;
+                command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
+                command.arg("--dir").arg(&dir);
+                match sync {
+                    Sync::Never => command.args(["--appendonly", "no"]),
+                    Sync::Interval => {
+                        command.args(["--appendonly", "yes", "--appendfsync", "everysec"])
+                    }
+                    Sync::Always => {
+                        command.args(["--appendonly", "yes", "--appendfsync", "always"])
+                    }
+                };
+                command
+            }
+        };
+        Server::start(command, address, &dir.join("log"))
+    }
+
+    fn own(&self, name: &str) -> Result<Command, String> {
+        let path = self.binaries.join(name);
+        if path.exists() {
+            Ok(pinned(SERVER_CPU, path))
+        } else {
+            Err(format!("{} is missing: run bench/http.sh, which builds it", path.display()))
+        }
+    }
+}
+
+/// A program of the system, pinned like our own, or the line that installs it.
+pub(crate) fn installed(program: &str, package: &str) -> Result<Command, String> {
+    find(program, package).map(|path| pinned(SERVER_CPU, path))
+}
+
+/// Where a program of the system is, or the line that installs it.
+pub(crate) fn find(program: &str, package: &str) -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|dir| dir.join(program))
+        .find(|path| path.is_file())
+        .ok_or_else(|| format!("{program} is not installed: apt-get install {package}"))
+}
+
+/// One process, no log, and nothing between the parser and the answer, which is as long as the
+/// values that are read.
+fn nginx_config(port: u16) -> String {
+    let value = "v".repeat(64);
+    format!(
+        "daemon off;\nmaster_process off;\nworker_processes 1;\npid nginx.pid;\n\
+         error_log stderr crit;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{\n  access_log off;\n  keepalive_requests 1000000000;\n  keepalive_timeout 1h;\n\
+         \x20 client_body_temp_path body;\n  proxy_temp_path proxy;\n  fastcgi_temp_path fastcgi;\n\
+         \x20 uwsgi_temp_path uwsgi;\n  scgi_temp_path scgi;\n\
+         \x20 server {{\n    listen 127.0.0.1:{port} reuseport;\n\
+         \x20   location / {{ default_type text/plain; return 200 '{value}'; }}\n  }}\n}}\n"
+    )
+}

@@ -1,0 +1,69 @@
+//! What is printed, and kept in files: Markdown and raw figures.
+
+use std::fmt::{self, Write};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// A Markdown table.
+#[derive(Debug, Clone)]
+pub struct Table {
+    columns: usize,
+    lines: Vec<String>,
+}
+
+impl Table {
+    /// A table with these columns: the first to the left, the others, numbers, to the right.
+    pub fn new(columns: &[&str]) -> Self {
+        let rule = format!("|---|{}", "---:|".repeat(columns.len() - 1));
+        Self { columns: columns.len(), lines: vec![format!("| {} |", columns.join(" | ")), rule] }
+    }
+
+    /// Adds a row; an absent cell is a dash.
+    pub fn row(&mut self, cells: Vec<Option<String>>) {
+        assert_eq!(cells.len(), self.columns, "a row has a cell for each column");
+        let cells: Vec<String> =
+            cells.into_iter().map(|cell| cell.unwrap_or_else(|| "–".to_owned())).collect();
+        self.lines.push(format!("| {} |", cells.join(" | ")));
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// Everything a run says, in the order in which it is said.
+#[derive(Debug, Default)]
+pub struct Report {
+    markdown: String,
+    raw: String,
+}
+
+impl Report {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self { markdown: String::new(), raw: "section,row,repeat,figure,value\n".to_owned() }
+    }
+
+    /// Prints a paragraph, list or table, and keeps it.
+    pub fn say(&mut self, text: &str) {
+        println!("{}\n", text.trim_end());
+        self.markdown.push_str(text.trim_end());
+        self.markdown.push_str("\n\n");
+    }
+
+    /// Keeps one raw figure.
+    pub fn figure(&mut self, section: &str, row: &str, repeat: usize, figure: &str, value: f64) {
+        let row = row.replace(',', ";");
+        writeln!(self.raw, "{section},{row},{repeat},{figure},{value}")
+            .expect("writing to a String cannot fail");
+    }
+
+    /// Writes the Markdown to `out`, and the raw figures beside it, its extension being `csv`.
+    pub fn save(&self, out: &Path) -> io::Result<()> {
+        fs::write(out, &self.markdown)?;
+        fs::write(out.with_extension("csv"), &self.raw)
+    }
+}

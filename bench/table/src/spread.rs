@@ -1,0 +1,69 @@
+//! Repeats of one measurement.
+
+use std::fmt;
+
+/// Median, least and greatest of some repeats.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// The middle one; of an even number, the mean of the two in the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of nothing there is none.
+    pub fn of(repeats: &[f64]) -> Option<Self> {
+        let mut sorted = repeats.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            f64::midpoint(sorted[middle - 1], sorted[middle])
+        };
+        Some(Self { median, min, max })
+    }
+}
+
+/// `of` over `to`, repeat by repeat: what drifts on the machine drifts in both.
+pub fn ratio(of: &[f64], to: &[f64]) -> Option<Spread> {
+    let ratios: Vec<f64> =
+        of.iter().zip(to).filter(|(_, to)| **to > 0.0).map(|(of, to)| of / to).collect();
+    Spread::of(&ratios)
+}
+
+/// `median (min–max)`, digits by size.
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = match self.median.abs() {
+            100.0.. => 0,
+            10.0.. => 1,
+            _ => 2,
+        };
+        write!(f, "{:.digits$} ({:.digits$}–{:.digits$})", self.median, self.min, self.max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Spread, ratio};
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        let spread = Spread::of(&[5.0, 1.0, 3.0]).unwrap();
+        assert_eq!((spread.median, spread.min, spread.max), (3.0, 1.0, 5.0));
+        assert_eq!(Spread::of(&[4.0, 1.0]).unwrap().median, 2.5);
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn ratios_are_taken_repeat_by_repeat() {
+        let halves = ratio(&[50.0, 100.0, 25.0], &[100.0, 200.0, 50.0]).unwrap();
+        assert_eq!((halves.median, halves.min, halves.max), (0.5, 0.5, 0.5));
+        assert_eq!(ratio(&[1.0], &[0.0]), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! Finds the end of an HTTP/1.1 response in a stream of bytes, keeping only its status.
+//!
+//! ```text
+//!  Head ─┬▶ Sized(left) ─────────────────────────┬▶ done
+//!        ├▶ ChunkSize ─▶ Chunk(left) ─▶ ChunkEnd ─┤
+//!        │      └──▶ Trailers ────────────────────┤
+//!        └▶ UntilClose ───────────── end of stream┘
+//! ```
+
+use memchr::{memchr, memmem};
+
+/// Longest response head or chunk line in bytes; a longer one is no server worth measuring.
+const MAX_HEAD_LEN: usize = 16 << 10;
+
+/// A response that is not HTTP/1.1; the connection can't be used further.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BadReply;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Head,
+    Sized(u64),
+    ChunkSize,
+    Chunk(u64),
+    ChunkEnd,
+    Trailers,
+    UntilClose,
+    Done,
+}
+
+/// One response, as far as it has come.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    state: State,
+    /// A head or line that came in pieces.
+    pieces: Vec<u8>,
+    status: u16,
+    close: bool,
+}
+
+impl Reply {
+    pub(crate) fn new() -> Self {
+        Self { state: State::Head, pieces: Vec::new(), status: 0, close: false }
+    }
+
+    /// Makes ready for the next response on the connection.
+    pub(crate) fn reset(&mut self) {
+        self.state = State::Head;
+        self.pieces.clear();
+        self.close = false;
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Valid once the response is done.
+    pub(crate) fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Whether the server closes the connection after the response.
+    pub(crate) fn closes(&self) -> bool {
+        self.close
+    }
+
+    /// The stream ended. Whether that completes the response.
+    pub(crate) fn end_of_stream(&mut self) -> bool {
+        if self.state == State::UntilClose {
+            self.state = State::Done;
+        }
+        self.is_done()
+    }
+
+    /// Takes what came; returns how much of it belongs to this response.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<usize, BadReply> {
+        let mut at = 0;
+        while at < bytes.len() && self.state != State::Done {
+            at += self.step(&bytes[at..])?;
+        }
+        Ok(at)
+    }
+
+    fn step(&mut self, bytes: &[u8]) -> Result<usize, BadReply> {
+        match self.state {
+            State::Head => self.until(bytes, b"\r\n\r\n", Self::head),
+            State::ChunkSize => self.until(bytes, b"\r\n", Self::chunk_size),
+            State::ChunkEnd => self.until(bytes, b"\r\n", Self::chunk_end),
+            State::Trailers => self.until(bytes, b"\r\n", Self::trailer),
+            State::Sized(left) => Ok(self.skip(bytes, left, State::Sized, State::Done)),
+            State::Chunk(left) => Ok(self.skip(bytes, left, State::Chunk, State::ChunkEnd)),
+            State::UntilClose => Ok(bytes.len()),
+            State::Done => Ok(0),
+        }
+    }
+
+    fn skip(&mut self, bytes: &[u8], left: u64, more: fn(u64) -> State, end: State) -> usize {
+        let taken = left.min(bytes.len() as u64);
+        self.state = if taken == left { end } else { more(left - taken) };
+        taken as usize
+    }
+
+    /// Calls `whole` with everything up to and including `end`, once it is there.
+    fn until(
+        &mut self,
+        bytes: &[u8],
+        end: &[u8],
+        whole: fn(&mut Self, &[u8]) -> Result<(), BadReply>,
+    ) -> Result<usize, BadReply> {
+        if self.pieces.is_empty()
+            && let Some(at) = memmem::find(bytes, end)
+        {
+            whole(self, &bytes[..at + end.len()])?;
+            return Ok(at + end.len());
+        }
+        let had = self.pieces.len();
+        let room = MAX_HEAD_LEN.checked_sub(had).filter(|&room| room > 0).ok_or(BadReply)?;
+        let mut pieces = std::mem::take(&mut self.pieces);
+        pieces.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let from = had.saturating_sub(end.len() - 1);
+        match memmem::find(&pieces[from..], end) {
+            Some(at) => {
+                let len = from + at + end.len();
+                whole(self, &pieces[..len])?;
+                pieces.clear();
+                self.pieces = pieces;
+                Ok(len - had)
+            }
+            None => {
+                let taken = pieces.len() - had;
+                self.pieces = pieces;
+                Ok(taken)
+            }
+        }
+    }
+
+    fn head(&mut self, head: &[u8]) -> Result<(), BadReply> {
+        let status = head.get(9..12).ok_or(BadReply)?;
+        if !head.starts_with(b"HTTP/1.") || !status.iter().all(u8::is_ascii_digit) {
+            return Err(BadReply);
+        }
+        self.status = status.iter().fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+        let mut length = None;
+        let mut chunked = false;
+        self.close = head.starts_with(b"HTTP/1.0");
+        let mut rest = head;
+        while let Some(end) = memchr(b'\n', rest) {
+            let line = &rest[..end];
+            rest = &rest[end + 1..];
+            // Two headers matter, and few lines begin with their letters.
+            if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
+                continue;
+            }
+            let Some(colon) = memchr(b':', line) else { continue };
+            let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+            if name.eq_ignore_ascii_case(b"content-length") {
+                length = Some(number(value, 10).ok_or(BadReply)?);
+            } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+                chunked = value.eq_ignore_ascii_case(b"chunked");
+            } else if name.eq_ignore_ascii_case(b"connection") {
+                self.close = value.eq_ignore_ascii_case(b"close");
+            }
+        }
+        self.state = match self.status {
+            100..=199 => State::Head,
+            204 | 304 => State::Done,
+            _ if chunked => State::ChunkSize,
+            _ => match length {
+                Some(0) => State::Done,
+                Some(length) => State::Sized(length),
+                None => State::UntilClose,
+            },
+        };
+        self.close |= self.state == State::UntilClose;
+        Ok(())
+    }
+
+    fn chunk_size(&mut self, line: &[u8]) -> Result<(), BadReply> {
+        let line = &line[..line.len() - 2];
+        let digits = memchr(b';', line).map_or(line, |at| &line[..at]).trim_ascii();
+        self.state = match number(digits, 16).ok_or(BadReply)? {
+            0 => State::Trailers,
+            size => State::Chunk(size),
+        };
+        Ok(())
+    }
+
+    fn chunk_end(&mut self, line: &[u8]) -> Result<(), BadReply> {
+        self.state = State::ChunkSize;
+        if line == b"\r\n" { Ok(()) } else { Err(BadReply) }
+    }
+
+    fn trailer(&mut self, line: &[u8]) -> Result<(), BadReply> {
+        if line == b"\r\n" {
+            self.state = State::Done;
+        }
+        Ok(())
+    }
+}
+
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    if digits.first() == Some(&b'+') {
+        return None;
+    }
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BadReply, MAX_HEAD_LEN, Reply};
+
+    const WHOLE: [&str; 7] = [
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+        "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nETag: \"x\"\r\n\r\n",
+        "HTTP/1.1 204 No Content\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nx",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5;a=b\r\nhello\r\nA\r\n0123456789\r\n\
+         0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx-sum: 1\r\n\r\n",
+        "HTTP/1.1 503 Busy\r\nretry-after: 1\r\ncontent-length: 2\r\n\r\nno",
+    ];
+
+    #[test]
+    fn ends_where_the_response_ends_however_it_is_cut() {
+        for text in WHOLE {
+            let stream = [text.as_bytes(), b"HTTP/1.1 next"].concat();
+            for cut in 0..text.len() {
+                let mut reply = Reply::new();
+                assert_eq!(reply.feed(&stream[..cut]), Ok(cut), "{text:?} cut at {cut}");
+                assert!(!reply.is_done(), "{text:?} cut at {cut}");
+                assert_eq!(reply.feed(&stream[cut..]), Ok(text.len() - cut), "{text:?} at {cut}");
+                assert!(reply.is_done());
+            }
+        }
+    }
+
+    #[test]
+    fn one_byte_at_a_time() {
+        let mut reply = Reply::new();
+        for text in WHOLE {
+            reply.reset();
+            for byte in text.as_bytes() {
+                assert!(!reply.is_done());
+                assert_eq!(reply.feed(&[*byte]), Ok(1));
+            }
+            assert!(reply.is_done(), "{text:?}");
+        }
+        assert_eq!(reply.status(), 503);
+    }
+
+    #[test]
+    fn without_a_length_the_end_of_the_stream_ends_it() {
+        let mut reply = Reply::new();
+        let text = b"HTTP/1.1 200 OK\r\n\r\nany";
+        assert_eq!(reply.feed(text), Ok(text.len()));
+        assert!(!reply.is_done() && reply.closes());
+        assert!(reply.end_of_stream());
+        assert!(!Reply::new().end_of_stream());
+    }
+
+    #[test]
+    fn connection_close_is_seen() {
+        let mut reply = Reply::new();
+        reply.feed(b"HTTP/1.1 400 Bad\r\nConnection: close\r\ncontent-length: 0\r\n\r\n").unwrap();
+        assert!(reply.is_done() && reply.closes());
+    }
+
+    #[test]
+    fn what_is_no_response_is_refused() {
+        let long = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(MAX_HEAD_LEN + 1));
+        for text in [
+            "SSH-2.0-OpenSSH\r\n\r\n",
+            "HTTP/1.1 2x0 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: +3\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nab\r\n",
+            long.as_str(),
+        ] {
+            assert_eq!(Reply::new().feed(text.as_bytes()), Err(BadReply), "{text:.60}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The generator against a small server whose delays are known. Delays of a loaded machine only
+//! add to them, so every bound on time here is a lower one.
+
+mod server;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use load::{Error, KeyOrder, Keys, Pace, Plan, Warning};
+use server::{Answer, Server};
+
+fn plan(server: &Server) -> Plan {
+    Plan {
+        connections: 1,
+        pace: Pace::Open(100),
+        duration: Duration::from_secs(1),
+        drain: Duration::from_secs(20),
+        ..Plan::new(server.address())
+    }
+}
+
+fn at_least(histogram: &hdrhistogram::Histogram<u64>, limit: Duration) -> u64 {
+    histogram.count_between(limit.as_nanos() as u64, u64::MAX)
+}
+
+#[test]
+fn every_slot_of_the_plan_is_sent_and_answered() {
+    let server = Server::start(|_| Answer::value(b"hello"));
+    let plan = Plan { connections: 7, pace: Pace::Open(1000), ..plan(&server) };
+    let outcome = load::run(&plan).unwrap();
+    assert_eq!(outcome.planned, 1000);
+    assert_eq!(outcome.statuses.success, 1000);
+    assert_eq!(outcome.unfinished, 0);
+    assert_eq!(outcome.both().intended.len(), 1000);
+    assert_eq!(server.requests().len(), 1000);
+}
+
+#[test]
+fn a_stall_is_felt_by_all_that_were_due_in_it() {
+    let stall = Duration::from_millis(400);
+    let server = Server::start(move |n| Answer {
+        delay: if n == 20 { stall } else { Duration::ZERO },
+        ..Answer::value(b"hello")
+    });
+    let outcome = load::run(&plan(&server)).unwrap();
+    // 100 a second: those due in the first 300 ms of the stall waited at least 100 ms of it.
+    assert!(at_least(&outcome.get.intended, Duration::from_millis(99)) >= 30);
+    assert!(outcome.get.intended.max() >= stall.as_nanos() as u64);
+    // From writing, it is the one request that met it (and what the machine adds).
+    let written = at_least(&outcome.get.written, Duration::from_millis(99));
+    assert!(written >= 1 && written < at_least(&outcome.get.intended, Duration::from_millis(99)));
+}
+
+#[test]
+fn what_is_never_answered_counts_as_at_least_the_wait() {
+    let server = Server::start(|n| Answer { silent: n >= 10, ..Answer::value(b"") });
+    let plan = Plan { drain: Duration::from_millis(200), ..plan(&server) };
+    let outcome = load::run(&plan).unwrap();
+    assert_eq!(outcome.planned, 100);
+    assert_eq!(outcome.statuses.success, 10);
+    assert_eq!(outcome.unfinished, 90);
+    assert_eq!(outcome.get.intended.len(), 100);
+    // Every one of the 90 had waited through the drain, the first also through the plan.
+    assert!(at_least(&outcome.get.intended, Duration::from_millis(199)) >= 90);
+    assert!(at_least(&outcome.get.intended, Duration::from_millis(1000)) >= 1);
+    assert!(
+        outcome.warnings().iter().any(|w| matches!(w, Warning::BacklogGrowing { .. })),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn a_closed_loop_sends_each_key_once_and_stops_at_the_limit() {
+    let server = Server::start(|_| Answer { status: "201 Created", ..Answer::value(b"") });
+    let plan = Plan {
+        connections: 5,
+        pace: Pace::Closed,
+        duration: Duration::from_secs(60),
+        limit: 500,
+        put_percent: 100,
+        keys: Keys { order: KeyOrder::Sequential, count: 500, len: 9 },
+        value_len: 33,
+        ..plan(&server)
+    };
+    let outcome = load::run(&plan).unwrap();
+    assert_eq!(outcome.statuses.success, 500);
+    assert_eq!(outcome.put.written.len(), 500);
+    assert_eq!(outcome.get.written.len(), 0);
+    let mut requests = server.requests();
+    requests.sort();
+    let expected: Vec<_> =
+        (0..500).map(|i| (format!("PUT /v0/entity?id=k{i:08} HTTP/1.1"), 33)).collect();
+    assert_eq!(requests, expected);
+}
+
+#[test]
+fn a_mix_keeps_the_methods_apart() {
+    let server = Server::start(|_| Answer::value(b"x"));
+    let plan = Plan { pace: Pace::Closed, limit: 400, put_percent: 50, ..plan(&server) };
+    let outcome = load::run(&plan).unwrap();
+    let puts = server.requests().iter().filter(|(line, _)| line.starts_with("PUT")).count() as u64;
+    assert!(puts > 100 && puts < 300, "{puts} of 400");
+    assert_eq!(outcome.put.intended.len(), puts);
+    assert_eq!(outcome.get.intended.len(), 400 - puts);
+}
+
+#[test]
+fn answers_other_than_2xx_are_counted_and_warned_about() {
+    let server = Server::start(|n| Answer {
+        status: ["200 OK", "404 Not Found", "503 Busy", "500 Bad"][n % 4],
+        ..Answer::value(b"text")
+    });
+    let outcome = load::run(&Plan { limit: 40, ..plan(&server) }).unwrap();
+    let statuses = &outcome.statuses;
+    let counts = [statuses.success, statuses.not_found, statuses.unavailable, statuses.other];
+    assert_eq!(counts, [10; 4]);
+    assert!(outcome.warnings().contains(&Warning::NotSuccess { share: 0.75 }));
+}
+
+#[test]
+fn a_connection_that_closes_is_opened_again() {
+    let server = Server::start(|n| Answer { close: n % 10 == 9, ..Answer::value(b"bye") });
+    let outcome = load::run(&plan(&server)).unwrap();
+    assert_eq!(outcome.statuses.success, 100);
+    assert_eq!(outcome.errors.read + outcome.errors.write + outcome.errors.connect, 0);
+    assert!(server.connections() >= 10);
+}
+
+#[test]
+fn a_request_cut_off_is_an_error_not_an_answer() {
+    let server = Server::start(|n| Answer { cut: n == 5, ..Answer::value(b"whole") });
+    let outcome = load::run(&plan(&server)).unwrap();
+    assert_eq!(outcome.errors.read, 1);
+    assert_eq!(outcome.statuses.success, 99);
+}
+
+#[test]
+fn nobody_listening_is_said_at_once() {
+    // Bound and dropped: nobody listens there now.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address: SocketAddr = listener.local_addr().unwrap();
+    drop(listener);
+    let error = load::run(&Plan::new(address)).unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+}
+
+#[test]
+fn a_plan_that_cannot_be_carried_out_is_refused() {
+    let server = Server::start(|_| Answer::value(b""));
+    for wrong in [
+        Plan { connections: 0, ..plan(&server) },
+        Plan { pace: Pace::Open(0), ..plan(&server) },
+        Plan { put_percent: 101, ..plan(&server) },
+        Plan { duration: Duration::ZERO, ..plan(&server) },
+        Plan { path: "/a b".to_owned(), ..plan(&server) },
+        Plan { keys: Keys { len: 3, ..Keys::default() }, ..plan(&server) },
+    ] {
+        assert!(matches!(load::run(&wrong), Err(Error::Plan(_))), "{wrong:?}");
+    }
+    assert!(server.requests().is_empty());
+}
