@@ -1,23 +1,30 @@
 //! Opens the engine as the node wants it.
 
-use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use lsm::{Db, Disk, File, Options};
+use lsm::{Db, Disk, Options, RealDisk};
 
 use crate::config::Config;
 
-/// log2 of the number of trees of a new store: flushes and compactions of one run beside those of
-/// the others. Fixed when a data directory is made, so not derived from this machine.
-const TREE_BITS: u8 = 2;
+/// log2 of the number of trees of a new store. One tree: a scan merges the fewest sources, and one
+/// compaction thread keeps up with what one WAL takes. Fixed when a data directory is made.
+const TREE_BITS: u8 = 0;
+
+/// Age at which a tombstone may go from the bottom of the only replica. A write that is older than
+/// its key's tombstone can still be on its way into the log for as long as a request may take;
+/// this is far beyond that.
+const PURGE_AFTER: Duration = Duration::from_secs(600);
+
+/// Bits of a version's time below its microseconds.
+const COUNTER_BITS: u32 = 12;
 
 /// Opens, or makes, the store in the data directory and recovers it.
 pub(crate) fn open(config: &Config) -> Result<Db, String> {
     let shown = config.data.display();
-    fs::create_dir_all(&config.data).map_err(|error| format!("data directory {shown}: {error}"))?;
-    let disk: Arc<dyn Disk> = Arc::new(NoDisk);
+    let failed = |error| format!("data directory {shown}: {error}");
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&config.data).map_err(failed)?);
     let options = Options {
         new_store_id: RandomState::new().hash_one("store"),
         new_tree_bits: TREE_BITS,
@@ -25,30 +32,14 @@ pub(crate) fn open(config: &Config) -> Result<Db, String> {
         memtable_bytes: config.memory.memtable_bytes as usize,
         cache_bytes: config.memory.cache_bytes as usize,
         segment_bytes: config.memory.segment_bytes as usize,
+        may_purge: Arc::new(|_key, version| may_purge(version.time >> COUNTER_BITS)),
         ..Options::default()
     };
-    Db::open(disk, options).map_err(|error| format!("data directory {shown}: {error}"))
+    Db::open(disk, options).map_err(failed)
 }
 
-struct NoDisk;
-
-impl Disk for NoDisk {
-    fn create(&self, _: &str) -> io::Result<Arc<dyn File>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    fn open(&self, _: &str) -> io::Result<Arc<dyn File>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
-        Ok(())
-    }
-    fn remove(&self, _: &str) -> io::Result<()> {
-        Ok(())
-    }
-    fn list(&self) -> io::Result<Vec<String>> {
-        Ok(Vec::new())
-    }
-    fn sync_dir(&self) -> io::Result<()> {
-        Ok(())
-    }
+/// This node is the only replica: it alone decides, by age.
+fn may_purge(written_micros: u64) -> bool {
+    let written = SystemTime::UNIX_EPOCH + Duration::from_micros(written_micros);
+    written.elapsed().is_ok_and(|age| age > PURGE_AFTER)
 }
