@@ -90,7 +90,7 @@ fn write_beside_readers(sync: SyncMode) {
     let db = open(&disk, &options).unwrap();
     let acknowledged: Vec<_> = (0..GROUPS).map(|_| AtomicU64::new(0)).collect();
     let done = AtomicBool::new(false);
-    let rounds = 120 * effort();
+    let rounds = 600 * effort();
     std::thread::scope(|scope| {
         let (db, acknowledged, done) = (&db, &acknowledged, &done);
         let readers = [

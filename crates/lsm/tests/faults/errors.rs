@@ -46,7 +46,11 @@ fn run(options: &Options, fault: &Fault) -> Outcome {
         let put = db.write_batch(batch(&[Write::put(b"once more", 1 << 30, vec![])]));
         assert_eq!(put.is_ok(), !outcome.failed, "{put:?}");
     }
-    for restarted in [disk.process_crash(), disk.crash(7)] {
+    let mut restarts = vec![disk.process_crash()];
+    if options.sync == SyncMode::Always {
+        restarts.push(disk.crash(7));
+    }
+    for restarted in restarts {
         let db = open(&restarted, options).unwrap();
         check(&db, &acknowledged, &attempted);
         db.compact().unwrap();
@@ -194,14 +198,17 @@ fn too_few_descriptors_is_no_failure() {
             disk.fail(Fault::forever(op, EMFILE));
         }
         // As far as the segments that are there reach; then refused, but not for good.
-        let mut refused = 0;
+        let (mut refused, mut taken) = (0, 0);
         for _ in 0..400 {
             let writes = history.next(&mut random).to_vec();
             if refused > 5 {
                 break;
             }
             match db.commit(batch(&writes)) {
-                Ok(()) => model.apply(&writes),
+                Ok(()) => {
+                    model.apply(&writes);
+                    taken += 1;
+                }
                 Err(error) => {
                     assert!(!matches!(error, Error::Failed { .. }), "{error}");
                     refused += 1;
@@ -209,7 +216,7 @@ fn too_few_descriptors_is_no_failure() {
             }
         }
         assert!(refused > 0, "turn {turn}: the log needed no new segment");
-        assert!(db.flush().is_err());
+        assert!(db.flush().is_err() || taken == 0);
         model.check_gets(&db);
         disk.clear_faults();
         let writes = history.next(&mut random).to_vec();

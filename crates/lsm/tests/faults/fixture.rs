@@ -3,11 +3,12 @@
 
 use std::path::PathBuf;
 
-use lsm::{Db, Disk, Fields, Kind, MemDisk, Options, Record, Space, SyncMode};
+use lsm::{Db, Fields, Kind, MemDisk, Options, Record, Space, SyncMode};
 
 use super::model::{Model, Write, batch, open, version};
 
-const FILES: [&str; 5] = ["STORE", "MANIFEST", "0000000001.wal", "0000000002.wal", "0000000001.sst"];
+const FILES: [&str; 5] =
+    ["STORE", "MANIFEST", "0000000001.wal", "0000000001.sst", "0000000002.sst"];
 
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v1")
@@ -19,7 +20,7 @@ fn options() -> Options {
         new_tree_bits: 1,
         sync: SyncMode::Always,
         memtable_bytes: 64 << 10,
-        segment_bytes: 1024,
+        segment_bytes: 4096,
         // LZ4 may come to find other matches without a change of format.
         compress: false,
         ..Options::default()
@@ -61,8 +62,8 @@ fn all_fields() -> Fields<'static> {
     }
 }
 
-/// The store that the fixture is a copy of, made step by step so that no thread has a choice: one
-/// flush of one tree, everything else in the log.
+/// The store that the fixture is a copy of, made step by step so that no thread has a choice: a
+/// flush of both trees, everything after it in the log, a clean end.
 fn make() -> MemDisk {
     let disk = MemDisk::new();
     let db = open(&disk, &options()).unwrap();
@@ -88,6 +89,24 @@ fn fixture() -> MemDisk {
         disk.put_file(name, bytes);
     }
     disk
+}
+
+/// Set `KVORUM_WRITE_FIXTURES` to write them anew, after a change of format with a new version.
+#[test]
+fn the_bytes_written_are_those_of_the_fixture() {
+    let disk = make();
+    for name in FILES {
+        let bytes = disk.file(name).unwrap_or_else(|| panic!("there is no {name}"));
+        let path = directory().join(name);
+        if std::env::var_os("KVORUM_WRITE_FIXTURES").is_some() {
+            std::fs::create_dir_all(directory()).unwrap();
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        let expected = std::fs::read(&path).unwrap();
+        let at = bytes.iter().zip(&expected).position(|(a, b)| a != b);
+        assert_eq!(at, None, "{name} differs at this byte");
+        assert_eq!(bytes.len(), expected.len(), "{name} has another length");
+    }
 }
 
 #[test]

@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use lsm::{Db, MemDisk, Options, SyncMode};
+use lsm::{Db, MemDisk, SyncMode};
 
 use super::model::{History, Model, Random, batch, effort, open, small, wait_for};
 
 /// Bytes of the disk at first, and how many it gains each time it was full.
-const CAPACITY: u64 = 600 << 10;
-const GAIN: u64 = 300 << 10;
+const CAPACITY: u64 = 400 << 10;
+const GAIN: u64 = 200 << 10;
 /// A refusal that takes longer holds up the event loop or the caller.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
@@ -67,13 +67,13 @@ fn fill_and_make_room(sync: SyncMode, seed: u64) {
     filler.model.check(&db);
     db.compact().unwrap();
     filler.model.check(&db);
-    no_orphans(&restarted, &db, &options);
+    no_orphans(&restarted, &db);
     drop(db);
     filler.model.check(&open(&restarted.crash(seed), &options).unwrap());
 }
 
 /// Every table on the disk is part of the store, and no more segments than it says.
-fn no_orphans(disk: &MemDisk, db: &Db, _options: &Options) {
+fn no_orphans(disk: &MemDisk, db: &Db) {
     let files = |ending: &str| {
         let names = lsm::Disk::list(disk).unwrap();
         names.iter().filter(|name| name.ends_with(ending)).count() as u64
@@ -85,7 +85,7 @@ fn no_orphans(disk: &MemDisk, db: &Db, _options: &Options) {
 
 #[test]
 fn a_full_disk_refuses_writes_keeps_everything_and_recovers_alone() {
-    for seed in 1..=2 * effort() {
+    for seed in 1..=effort() {
         fill_and_make_room(SyncMode::Always, seed);
         fill_and_make_room(SyncMode::Never, seed);
     }
@@ -109,7 +109,7 @@ fn filling_up_repeatedly_leaves_no_orphans() {
         filler.model.apply(&writes);
         assert!(begun.elapsed() < AT_ONCE, "took {:?} to resume", begun.elapsed());
         db.compact().unwrap();
-        no_orphans(&disk, &db, &options);
+        no_orphans(&disk, &db);
         filler.model.check(&db);
     }
 }
