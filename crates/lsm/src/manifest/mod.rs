@@ -126,8 +126,12 @@ impl Manifest {
     }
 
     /// Makes edits durable, all or none. On an error the state is as before, whatever the file
-    /// holds: the next call writes it anew. Until that worked, files that the edits name stay.
+    /// holds: the next call, be it without edits, writes it anew. Until that worked, files that the
+    /// edits name stay.
     pub(crate) fn apply(&mut self, edits: &[Edit]) -> Result<(), Error> {
+        if edits.is_empty() && !self.broken {
+            return Ok(());
+        }
         let mut state = self.state.clone();
         for edit in edits {
             edit.apply(&mut state);
