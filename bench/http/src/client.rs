@@ -47,7 +47,7 @@ pub(crate) struct Run {
 /// Which program drives a closed loop over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Client {
-    /// What everybody knows; with a script it takes about as much CPU as a hello-world answers with.
+    /// What everybody knows; with a script it takes about as much CPU as a hello-world.
     Wrk,
     /// `crates/load`, some 30 % cheaper: keeps even hello-world the limit.
     Own,
@@ -278,6 +278,15 @@ pub(crate) fn fill_redis(server: &Server, keys: u64) -> io::Result<()> {
         stream.read_exact(&mut answers)?;
     }
     Ok(())
+}
+
+/// The body of a page, and its head before it.
+pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    Ok(page)
 }
 
 /// Waits until the server has gone `quiet` without using its CPU, or two minutes.

@@ -13,6 +13,7 @@ mod big;
 mod client;
 mod cost;
 mod group_commit;
+mod layers;
 mod one;
 mod process;
 mod rivals;
@@ -36,7 +37,7 @@ struct Args {
     /// Two to three minutes: fewer and shorter repeats. For a look, not for publishing.
     #[arg(long)]
     quick: bool,
-    /// Repeats of each row [default: 7, quick: 3].
+    /// Repeats of each row [default: 7, quick: 2].
     #[arg(long)]
     repeats: Option<usize>,
     /// Seconds of one repeat [default: 5, quick: 2].
@@ -63,7 +64,7 @@ struct Args {
 enum Section {
     /// Closed loop, 64 connections, 200,000 hot keys, all rivals.
     Throughput,
-    /// CPU time and system calls of a request.
+    /// System calls of a request, and nanoseconds by layer.
     Cost,
     /// Open loop at 60,000/s while flush and compaction run; `always` against bare `fdatasync`.
     Tail,
@@ -107,7 +108,7 @@ fn run(args: &Args) -> Result<(), String> {
         .tempdir_in(&args.dir)
         .map_err(|error| format!("can't make a directory in {}: {error}", args.dir.display()))?;
     let scale = Scale {
-        repeats: args.repeats.unwrap_or(if args.quick { 3 } else { 7 }).max(1),
+        repeats: args.repeats.unwrap_or(if args.quick { 2 } else { 7 }).max(1),
         seconds: args.seconds.unwrap_or(if args.quick { 2 } else { 5 }).max(1),
         quick: args.quick,
     };
