@@ -149,7 +149,12 @@ impl Ledger {
     /// Whether `found` may be what a read of `key` returns, while nothing else writes it.
     pub fn judge(&self, key: &str, found: Option<&[u8]>) -> Result<(), Failure> {
         let keys = self.lock();
-        let attempts = keys.get(key).map_or(&[][..], Vec::as_slice);
+        let Some(attempts) = keys.get(key) else {
+            return match found {
+                Some(_) => Err(Failure::Broken(format!("{key} is there, but nobody wrote it"))),
+                None => Ok(()),
+            };
+        };
         let tag = found.map(|value| tag_of(key, value)).transpose()?;
         match candidates(key, attempts, tag)?.into_iter().any(|c| !superseded(c, attempts, None)) {
             true => Ok(()),
