@@ -1,4 +1,4 @@
-//! System calls of a request, in runs of their own: counting them costs.
+//! System calls of a request, and where its CPU time goes, in runs of their own: counting costs.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +8,7 @@ use bench_table::Table;
 
 use crate::Bench;
 use crate::client::{self, Method, VALUE_LEN, wrk_command, wrk_requests};
+use crate::layers;
 use crate::process::Server;
 use crate::rivals::{Rival, Sync, find};
 
@@ -22,11 +23,16 @@ const NAMED_CALLS: usize = 6;
 /// Measures and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(
-        "## System calls of a request\n\nCounted by `perf stat -e raw_syscalls:sys_enter` over one \
+        "## Cost of a request\n\nSystem calls, counted by `perf stat -e raw_syscalls:sys_enter` over one \
          run of wrk; which ones, by `strace -c -f` over another (which slows the server down, so \
-         that more requests share a wake-up).",
+         that more requests share a wake-up). Nanoseconds by layer: CPU time of the server, by the \
+         crate of the function that `perf record` found it in.",
     );
     let mut table = Table::new(&["", "calls/request", "most frequent, per request (strace)"]);
+    let mut columns = vec!["ns/request"];
+    columns.extend(layers::NAMES);
+    columns.push("all");
+    let mut by_layer = Table::new(&columns);
     for (name, rival, method) in [
         ("hyper hello, GET", Rival::Hyper, Method::Get),
         ("kvorum GET", Rival::kvorum(Sync::Interval), Method::Get),
@@ -52,6 +58,23 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         let log = bench.place.root.join("calls");
         let counted = counted(&server, method, bench.scale.seconds, &log);
         let listed = listed(&server, method, bench.scale.seconds, &log);
+        let spent = layers::measure(&server, method, KEYS, bench.scale.seconds, &bench.place.root);
+        by_layer.row(match spent {
+            Ok(nanos) => {
+                let mut line = vec![Some(name.to_owned())];
+                line.extend(nanos.iter().map(|nanos| Some(format!("{nanos:.0}"))));
+                line.push(Some(format!("{:.0}", nanos.iter().sum::<f64>())));
+                for (layer, nanos) in layers::NAMES.iter().zip(nanos) {
+                    let figure = format!("ns in {}", layer.replace(", ", " "));
+                    bench.report.figure(SECTION, name, 0, &figure, nanos);
+                }
+                line
+            }
+            Err(why) => {
+                bench.report.say(&format!("No samples of {name}: {why}"));
+                vec![None; columns.len()]
+            }
+        });
         if let Ok(calls) = counted {
             bench.report.figure(SECTION, name, 0, "calls_per_request", calls);
         }
@@ -62,6 +85,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         ]);
     }
     bench.report.say(&table.to_string());
+    bench.report.say(&by_layer.to_string());
     Ok(())
 }
 

@@ -13,6 +13,7 @@ mod big;
 mod client;
 mod cost;
 mod group_commit;
+mod layers;
 mod one;
 mod process;
 mod rivals;
@@ -63,7 +64,7 @@ struct Args {
 enum Section {
     /// Closed loop, 64 connections, 200,000 hot keys, all rivals.
     Throughput,
-    /// CPU time and system calls of a request.
+    /// System calls of a request, and nanoseconds by layer.
     Cost,
     /// Open loop at 60,000/s while flush and compaction run; `always` against bare `fdatasync`.
     Tail,

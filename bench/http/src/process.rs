@@ -48,15 +48,16 @@ pub(crate) fn argv(command: &Command) -> String {
 
 impl Server {
     /// Starts a server and waits until it listens. Its output goes to `log`.
-    pub(crate) fn start(
-        mut command: Command,
-        address: SocketAddr,
-        log: &Path,
-    ) -> Result<Self, String> {
+    ///
+    /// It dies with this program, even while it is stopped: a ctrl-C leaves nothing behind.
+    pub(crate) fn start(command: Command, address: SocketAddr, log: &Path) -> Result<Self, String> {
         let line = argv(&command);
         let output = fs::File::create(log).map_err(|error| format!("{log:?}: {error}"))?;
         let errors = output.try_clone().map_err(|error| format!("{log:?}: {error}"))?;
-        let child = command
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(command.get_program())
+            .args(command.get_args())
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors)

@@ -41,6 +41,8 @@ struct Row {
     outcomes: Vec<Outcome>,
     /// Bytes a second that the server sent to the disk.
     written: Vec<f64>,
+    /// Flushes and compactions that ran meanwhile, in all repeats.
+    background: [f64; 2],
 }
 
 fn rows() -> Vec<Row> {
@@ -53,6 +55,7 @@ fn rows() -> Vec<Row> {
         server: None,
         outcomes: Vec::new(),
         written: Vec::new(),
+        background: [0.0; 2],
     };
     let mixed = RATE * 100 / (100 - u64::from(PUTS_BESIDE));
     vec![
@@ -147,9 +150,14 @@ fn measure(bench: &mut Bench, row: &mut Row, keys: u64, repeat: usize) -> Result
     };
     server.resume();
     let before = server.bytes_written();
+    let work_before = background_work(server);
     let outcome = load::run(&plan).map_err(|error| error.to_string())?;
     let written = (server.bytes_written() - before) as f64 / outcome.elapsed.as_secs_f64();
+    let work = background_work(server);
     server.pause();
+    for i in 0..2 {
+        row.background[i] += work[i] - work_before[i];
+    }
     for (figure, value) in percentiles(&row.latency(&outcome)) {
         bench.report.figure(SECTION, row.name, repeat, &format!("{figure}_ms"), value);
     }
@@ -158,6 +166,19 @@ fn measure(bench: &mut Bench, row: &mut Row, keys: u64, repeat: usize) -> Result
     row.outcomes.push(outcome);
     row.written.push(written);
     Ok(())
+}
+
+/// Flushes and compactions so far, as the server's own metrics count them.
+fn background_work(server: &Server) -> [f64; 2] {
+    let text = client::get(server.address, "/metrics").unwrap_or_default();
+    ["flushes", "compactions"].map(|name| {
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.rsplit_once(' '))
+            .filter(|(metric, _)| metric.contains(name))
+            .filter_map(|(_, value)| value.parse::<f64>().ok())
+            .sum()
+    })
 }
 
 /// The bare loop beside what the server's flushes and compactions wrote: all its bytes less those
@@ -185,6 +206,7 @@ fn report(bench: &mut Bench, rows: &[Row], bare: &[[(&'static str, f64); 4]]) {
         "max",
         "answers/s",
         "disk MB/s",
+        "flushes, compactions",
     ]);
     let column = |all: &[[(&str, f64); 4]], i: usize| -> Vec<f64> {
         all.iter().map(|repeat| repeat[i].1).collect()
@@ -201,6 +223,7 @@ fn report(bench: &mut Bench, rows: &[Row], bare: &[[(&'static str, f64); 4]]) {
         line.push(Spread::of(&rates).map(|s| s.to_string()));
         let written: Vec<f64> = row.written.iter().map(|bytes| bytes / 1e6).collect();
         line.push(Spread::of(&written).map(|s| s.to_string()));
+        line.push(Some(format!("{}, {}", row.background[0], row.background[1])));
         table.row(line);
         if row.rival_syncs_always() {
             always = Some(all);
@@ -209,7 +232,7 @@ fn report(bench: &mut Bench, rows: &[Row], bare: &[[(&'static str, f64); 4]]) {
     if !bare.is_empty() {
         let mut line = vec![Some("bare group commit, fdatasync".to_owned())];
         line.extend(cells(bare));
-        line.extend([None, None]);
+        line.extend([None, None, None]);
         table.row(line);
     }
     bench.report.say(&table.to_string());

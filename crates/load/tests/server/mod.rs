@@ -50,8 +50,8 @@ pub(crate) struct Server {
 impl Server {
     /// `script` says how the n-th request is answered.
     pub(crate) fn start(script: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
             script: Box::new(script),
             answered: AtomicUsize::new(0),
@@ -67,7 +67,7 @@ impl Server {
                 }
                 accepted.connections.fetch_add(1, Ordering::SeqCst);
                 let shared = Arc::clone(&accepted);
-                std::thread::spawn(move || serve(stream.unwrap(), &shared));
+                std::thread::spawn(move || serve(stream.expect("accepts"), &shared));
             }
         });
         Self { address, shared }
@@ -79,7 +79,7 @@ impl Server {
 
     /// Request lines and lengths of bodies.
     pub(crate) fn requests(&self) -> Vec<(String, usize)> {
-        self.shared.requests.lock().unwrap().clone()
+        self.shared.requests.lock().expect("no panic holding it").clone()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -113,7 +113,11 @@ fn serve(stream: TcpStream, shared: &Shared) -> Option<()> {
             header.clear();
         }
         reader.read_exact(&mut vec![0; length]).ok()?;
-        shared.requests.lock().unwrap().push((line.trim_end().to_owned(), length));
+        shared
+            .requests
+            .lock()
+            .expect("no panic holding it")
+            .push((line.trim_end().to_owned(), length));
         let n = shared.answered.fetch_add(1, Ordering::SeqCst);
         let answer = (shared.script)(n);
         std::thread::sleep(answer.delay);

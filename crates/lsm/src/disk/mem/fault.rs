@@ -55,7 +55,7 @@ impl Op {
 }
 
 /// Calls to fail: those of one kind, on files whose name begins and ends so, after letting some
-/// pass. A rename has the name it gives.
+/// pass. A rename goes by its new name, `List` and `SyncDir` have the empty one.
 #[derive(Debug, Clone)]
 pub struct Fault {
     op: Op,

@@ -1,0 +1,149 @@
+//! What every engine is given, and what is asked of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+/// What every engine is given. Passed on to the processes that do the work.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Config {
+    /// Keys.
+    #[arg(long)]
+    pub(crate) keys: u64,
+    /// Bytes of the block cache.
+    #[arg(long)]
+    pub(crate) cache: u64,
+    /// Bytes of a memtable.
+    #[arg(long)]
+    pub(crate) memtable: u64,
+    /// Seconds of each row that reads.
+    #[arg(long)]
+    pub(crate) seconds: u64,
+    /// Writes of each of the 8 threads that sync.
+    #[arg(long)]
+    pub(crate) synced: u64,
+    /// Seed of this repeat.
+    #[arg(long)]
+    pub(crate) seed: u64,
+    /// Where the data is.
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+}
+
+/// Bits of bloom filter for each key.
+pub(crate) const BLOOM_BITS: u8 = 10;
+
+/// Bytes of a block.
+pub(crate) const BLOCK_LEN: u64 = 4096;
+
+/// Entries read after each seek.
+pub(crate) const SEEK_NEXTS: usize = 50;
+
+/// Threads of the row that syncs.
+pub(crate) const SYNC_THREADS: u64 = 8;
+
+/// Bytes of keys and values that the writer beside a reader writes a second: as much beside every
+/// engine, or a slow writer would make a fast reader.
+pub(crate) const BESIDE_RATE: u64 = 10 << 20;
+
+impl Config {
+    /// Bytes of a table: as a memtable.
+    pub(crate) fn table(&self) -> u64 {
+        self.memtable
+    }
+
+    /// Bytes of level 1.
+    pub(crate) fn level1(&self) -> u64 {
+        4 * self.memtable
+    }
+
+    pub(crate) fn reading(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+
+    /// The flags that say the same to another process of this program.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let numbers = [
+            ("keys", self.keys),
+            ("cache", self.cache),
+            ("memtable", self.memtable),
+            ("seconds", self.seconds),
+            ("synced", self.synced),
+            ("seed", self.seed),
+        ];
+        let mut flags: Vec<String> =
+            numbers.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        flags.push(format!("--dir={}", self.dir.display()));
+        flags
+    }
+}
+
+/// A process' worth of work. Each begins with opening the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Phase {
+    /// Fill in order.
+    Sequential,
+    /// Fill at random, overwrite, wait for compaction.
+    Write,
+    /// Everything that reads, on what `Write` left; in many levels, then compacted.
+    Read,
+    /// Eight threads that wait for the disk.
+    Sync,
+}
+
+impl Phase {
+    pub(crate) const ALL: [Self; 4] = [Self::Sequential, Self::Write, Self::Read, Self::Sync];
+
+    /// The rows of the phase, in order.
+    pub(crate) fn rows(self) -> &'static [&'static str] {
+        match self {
+            Self::Sequential => &["fill sequential"],
+            Self::Write => &["fill random", "overwrite"],
+            Self::Read => &[
+                "read random, many levels",
+                "read missing",
+                "seek + 50 next, many levels",
+                "read while writing 10 MiB/s",
+                "read random, compacted",
+                "seek + 50 next, compacted",
+            ],
+            Self::Sync => &["fill sync, 8 threads"],
+        }
+    }
+
+    /// Whether it works on what the phase before left.
+    pub(crate) fn keeps_data(self) -> bool {
+        self == Self::Read
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Sync => "sync",
+        }
+    }
+}
+
+/// A rival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Engine {
+    /// `crates/lsm`.
+    Kvorum,
+    /// The crate of that name.
+    Fjall,
+    /// Debian's `db_bench`.
+    Rocksdb,
+}
+
+impl Engine {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kvorum => "kvorum",
+            Self::Fjall => "fjall",
+            Self::Rocksdb => "RocksDB",
+        }
+    }
+}
