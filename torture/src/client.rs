@@ -20,6 +20,8 @@ pub struct Answer {
     pub status: u16,
     /// Its body.
     pub body: Vec<u8>,
+    /// The node takes no more requests on this connection.
+    pub closes: bool,
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +29,7 @@ struct Head {
     status: u16,
     length: usize,
     chunked: bool,
+    closes: bool,
 }
 
 fn malformed(what: &str) -> io::Error {
@@ -70,7 +73,7 @@ impl Client {
             body.resize(head.length, 0);
             self.stream.read_exact(&mut body)?;
         }
-        Ok(Answer { status: head.status, body })
+        Ok(Answer { status: head.status, body, closes: head.closes })
     }
 
     /// Asks and waits. An error means that nobody knows what became of it.
@@ -115,6 +118,7 @@ impl Client {
                 head.length = length.parse().map_err(|_| malformed(&line))?;
             }
             head.chunked |= line == "transfer-encoding: chunked";
+            head.closes |= line == "connection: close";
         }
     }
 

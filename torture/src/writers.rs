@@ -152,7 +152,7 @@ impl Shared {
             let dice = random.below(100);
             let answer = if dice < work.reads {
                 let answer = client.get(&own);
-                if let Ok(Answer { status: status @ (200 | 404), body }) = &answer {
+                if let Ok(Answer { status: status @ (200 | 404), body, .. }) = &answer {
                     self.ledger.judge(&own, (*status == 200).then_some(body))?;
                 }
                 answer
@@ -169,7 +169,7 @@ impl Shared {
             let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
             *statuses.entry(status).or_default() += 1;
             drop(statuses);
-            if status == 0 {
+            if answer.is_err() || answer.is_ok_and(|answer| answer.closes) {
                 return Ok(());
             }
         }
