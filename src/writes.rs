@@ -168,8 +168,15 @@ impl Writes {
         write: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
     ) -> Result<Written, WriteError> {
         let waiting = self.waiting_bytes.get();
-        if waiting > 0 && waiting + bytes > self.bound || self.db.pressure() == Pressure::Full {
+        if waiting > 0 && waiting + bytes > self.bound {
             return Err(WriteError::Busy);
+        }
+        match self.db.pressure() {
+            Pressure::Full => return Err(WriteError::Busy),
+            Pressure::NoSpace => {
+                return Err(WriteError::Store(lsm::Error::NoSpace { what: "tables" }));
+            }
+            Pressure::Clear | Pressure::Slow(_) => {}
         }
         let mut collecting = self.collecting.borrow_mut();
         write(&mut collecting.batch).map_err(WriteError::Store)?;

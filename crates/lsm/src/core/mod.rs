@@ -27,7 +27,7 @@ mod tests;
 mod tree;
 mod write;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -58,6 +58,8 @@ pub(crate) enum Backlog {
     Behind(f64),
     /// Take no writes for now.
     Full,
+    /// The same, because flushes or compactions find no space on the disk.
+    NoSpace,
 }
 
 /// Rotated memtables of a tree that may wait for their flush; with the active one this bounds the
@@ -95,6 +97,8 @@ pub(crate) struct Core {
     graveyard: Arc<Mutex<Vec<u64>>>,
     /// Backlog in thousandths, kept up to date by whoever changes it; [`BACKLOG_FULL`] = full.
     backlog: AtomicU64,
+    /// The last step in the background found no space.
+    no_space: AtomicBool,
     counters: Counters,
 }
 
@@ -153,8 +157,19 @@ impl Core {
     pub(crate) fn backlog(&self) -> Backlog {
         match self.backlog.load(Ordering::Relaxed) {
             0 => Backlog::Clear,
+            BACKLOG_FULL.. if self.no_space.load(Ordering::Relaxed) => Backlog::NoSpace,
             BACKLOG_FULL.. => Backlog::Full,
             thousandths => Backlog::Behind(thousandths as f64 / BACKLOG_FULL as f64),
+        }
+    }
+
+    /// Takes note of how a step in the background ended: whoever is refused because of the backlog
+    /// is told if the disk is full, for then trying again soon does not help.
+    pub(crate) fn note_space(&self, step: &Result<Work, Error>) {
+        match step {
+            Ok(Work::Done) => self.no_space.store(false, Ordering::Relaxed),
+            Err(error) if error.is_no_space() => self.no_space.store(true, Ordering::Relaxed),
+            Ok(Work::Nothing) | Err(_) => {}
         }
     }
 

@@ -7,7 +7,7 @@
 //!  *.wal      log segments; replayed from where the tables' cover ends
 //! ```
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -122,6 +122,7 @@ impl Core {
             background: Background::default(),
             graveyard: Arc::default(),
             backlog: AtomicU64::new(0),
+            no_space: AtomicBool::new(false),
             counters: Counters::default(),
             options,
         };

@@ -36,6 +36,8 @@ pub enum Pressure {
     Slow(Duration),
     /// Refuse writes for now.
     Full,
+    /// Refuse writes until there is room on the disk.
+    NoSpace,
 }
 
 /// The longest that one write is slowed down; reached as the backlog nears its limit. The delay
@@ -43,6 +45,9 @@ pub enum Pressure {
 const MAX_SLOWDOWN: Duration = Duration::from_millis(20);
 /// How long [`Db::write_batch`] waits for room before it gives up as busy.
 const MAX_WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
+
+/// What a write is told while flushes or compactions find no room.
+const NO_SPACE: Error = Error::NoSpace { what: "tables" };
 
 /// A store. Cheap to share by reference or `Arc`; dropped, it stops its threads.
 pub struct Db {
@@ -107,17 +112,21 @@ impl Db {
             Pressure::Clear => {}
             Pressure::Slow(delay) => std::thread::sleep(delay),
             Pressure::Full => self.wait_for_room()?,
+            Pressure::NoSpace => return Err(NO_SPACE),
         }
         self.commit(batch)
     }
 
     fn wait_for_room(&self) -> Result<(), Error> {
-        let clear = || self.shared.core.backlog() != Backlog::Full;
-        if self.shared.signals.room.wait_until(MAX_WAIT_FOR_ROOM, clear) {
-            Ok(())
-        } else {
-            self.shared.core.healthy()?;
-            Err(Error::Busy { what: "flushes or compactions are too far behind" })
+        let backlog = || self.shared.core.backlog();
+        self.shared.signals.room.wait_until(MAX_WAIT_FOR_ROOM, || backlog() != Backlog::Full);
+        match backlog() {
+            Backlog::Full => {
+                self.shared.core.healthy()?;
+                Err(Error::Busy { what: "flushes or compactions are too far behind" })
+            }
+            Backlog::NoSpace => Err(NO_SPACE),
+            Backlog::Clear | Backlog::Behind(_) => Ok(()),
         }
     }
 
@@ -144,6 +153,10 @@ impl Db {
             Backlog::Full => {
                 self.shared.queue.count_refused();
                 Pressure::Full
+            }
+            Backlog::NoSpace => {
+                self.shared.queue.count_refused();
+                Pressure::NoSpace
             }
         }
     }

@@ -142,7 +142,9 @@ fn flush_thread(shared: &Shared) {
 fn compaction_thread(shared: &Shared) {
     yield_to_requests();
     while !shared.signals.stopping() {
-        match shared.core.compact_one() {
+        let step = shared.core.compact_one();
+        shared.core.note_space(&step);
+        match step {
             Ok(Work::Done) => shared.signals.room.notify(),
             Ok(Work::Nothing) => {
                 shared.core.bury();
@@ -177,7 +179,9 @@ impl Shared {
     /// Flushes everything that has been rotated.
     pub(super) fn flush_all(&self) -> Result<(), Error> {
         loop {
-            match self.core.flush_one() {
+            let step = self.core.flush_one();
+            self.core.note_space(&step);
+            match step {
                 Ok(Work::Nothing) => return Ok(()),
                 Ok(Work::Done) => {
                     self.signals.room.notify();
