@@ -57,7 +57,7 @@ fn values_up_to_the_limit_and_not_over_it() {
     let mut client = node.client();
     let limit = 100 * 1024;
     for len in [1, 15_000, 17_000, 70_000, limit] {
-        let value: Vec<u8> = (0..len).map(|i| (i * 31 >> 3) as u8).collect();
+        let value: Vec<u8> = (0..len).map(|i| ((i * 31) >> 3) as u8).collect();
         assert_eq!(client.put("/v0/entity?id=k", &value).status, 201, "{len} bytes");
         assert!(client.get("/v0/entity?id=k").body() == value, "{len} bytes came back changed");
     }
