@@ -1,57 +1,55 @@
 //! A bounded number of bytes that many threads draw from.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-/// Bytes that may be held at once.
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Bytes that may be held at once. Who has to wait for some is served in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    free: Arc<Semaphore>,
     total: usize,
-    held: AtomicUsize,
 }
+
+/// Bytes taken from a [`Budget`], given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Held(OwnedSemaphorePermit);
 
 impl Budget {
     /// A budget of `total` bytes.
-    pub(crate) fn new(total: usize) -> Arc<Self> {
-        Arc::new(Self { total, held: AtomicUsize::new(0) })
+    pub(crate) fn new(total: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(total)), total }
     }
 
-    /// Takes `bytes`, to be given back when the result is dropped; `None` if they are not there.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Held> {
-        let mut held = Held { budget: Arc::clone(self), bytes: 0 };
-        held.grow(bytes).then_some(held)
+    /// Takes `bytes` if they are there.
+    pub(crate) fn take(&self, bytes: usize) -> Option<Held> {
+        let bytes = u32::try_from(bytes).ok()?;
+        Arc::clone(&self.free).try_acquire_many_owned(bytes).ok().map(Held)
+    }
+
+    /// Takes `bytes`, waiting for them if need be, but not longer than `patience`.
+    pub(crate) async fn wait(&self, bytes: usize, patience: Duration) -> Option<Held> {
+        if let Some(held) = self.take(bytes) {
+            return Some(held);
+        }
+        if bytes > self.total {
+            return None;
+        }
+        let free = Arc::clone(&self.free).acquire_many_owned(u32::try_from(bytes).ok()?);
+        tokio::time::timeout(patience, free).await.ok()?.ok().map(Held)
     }
 
     /// Bytes held now.
     pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.total - self.free.available_permits()
     }
-}
-
-/// Bytes taken from a [`Budget`].
-#[derive(Debug)]
-pub(crate) struct Held {
-    budget: Arc<Budget>,
-    bytes: usize,
 }
 
 impl Held {
-    /// Takes `more` bytes; `false`, and none taken, if they are not there.
-    pub(crate) fn grow(&mut self, more: usize) -> bool {
-        // The count orders nothing: it only has to be right.
-        let taken = self.budget.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
-            held.checked_add(more).filter(|sum| *sum <= self.budget.total)
-        });
-        if taken.is_ok() {
-            self.bytes += more;
-        }
-        taken.is_ok()
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    /// Puts `more` with these, to be given back together.
+    pub(crate) fn merge(&mut self, more: Self) {
+        self.0.merge(more.0);
     }
 }
 
@@ -65,12 +63,26 @@ mod tests {
         let mut first = budget.take(6).unwrap();
         assert!(budget.take(5).is_none());
         let second = budget.take(4).unwrap();
-        assert!(!first.grow(1));
+        assert!(budget.take(1).is_none());
         drop(second);
-        assert!(first.grow(4));
+        first.merge(budget.take(4).unwrap());
         assert_eq!(budget.held(), 10);
         drop(first);
         assert_eq!(budget.held(), 0);
         assert!(budget.take(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn waits_for_what_others_give_back() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let budget = Budget::new(10);
+            let first = budget.take(6).unwrap();
+            assert!(budget.wait(5, Duration::from_millis(1)).await.is_none());
+            assert!(budget.wait(11, Duration::MAX).await.is_none(), "there will never be so many");
+            let waiting = budget.wait(5, Duration::MAX);
+            let giving = async { drop(first) };
+            assert!(tokio::join!(waiting, giving).0.is_some());
+        });
     }
 }

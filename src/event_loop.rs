@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
-use crate::connection::{Socket, TICK, Watch};
+use crate::connection::{Scratch, Socket, TICK, Watch};
 use crate::counters::Counters;
 use crate::etags::Etags;
 use crate::http;
@@ -76,6 +76,7 @@ pub(crate) struct EventLoop {
     now: Rc<Cell<u32>>,
     stopping: Cell<bool>,
     watches: RefCell<Vec<Rc<Watch>>>,
+    scratch: Scratch,
 }
 
 /// Starts loop `number` of `node`.
@@ -115,6 +116,7 @@ impl EventLoop {
             now,
             stopping: Cell::new(false),
             watches: RefCell::default(),
+            scratch: Scratch::default(),
             node,
         })
     }
@@ -195,7 +197,7 @@ impl EventLoop {
     async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<Watch>) {
         let service =
             service_fn(|request| http::answer(Rc::clone(self), Rc::clone(watch), request));
-        let socket = TokioIo::new(Socket::new(stream, Rc::clone(watch)));
+        let socket = TokioIo::new(Socket::new(stream, Rc::clone(watch), Rc::clone(&self.scratch)));
         let connection = http1::Builder::new()
             .half_close(true)
             .max_buf_size(BUFFER_BYTES)

@@ -60,7 +60,7 @@ impl Out<'_, '_> {
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        ConstGauge::new(value as f64).encode(metric)
+        ConstGauge::new(value as i64).encode(metric)
     }
 
     fn gauges<L: EncodeLabelSet>(
@@ -71,7 +71,7 @@ impl Out<'_, '_> {
     ) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, value) in values {
-            ConstGauge::new(value as f64).encode(metric.encode_family(&labels)?)?;
+            ConstGauge::new(value as i64).encode(metric.encode_family(&labels)?)?;
         }
         Ok(())
     }

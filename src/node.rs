@@ -20,7 +20,7 @@ pub(crate) struct Node {
     /// How the node was configured.
     pub(crate) config: Config,
     /// Bytes of values on their way in and out that do not fit their connection's buffers.
-    pub(crate) bodies: Arc<Budget>,
+    pub(crate) bodies: Budget,
     /// Bytes of pages that range reads hold.
     pub(crate) pages: Arc<Budget>,
     /// One set of counters a loop.

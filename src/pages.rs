@@ -1,8 +1,6 @@
 //! A range, read page by page: each page is a fresh short scan after the last key of the one
 //! before, so that no snapshot is held while a client is slow.
 
-use std::sync::Arc;
-
 use bytes::{BufMut, Bytes, BytesMut};
 use lsm::{Db, Space};
 
@@ -68,7 +66,7 @@ impl Page {
 }
 
 /// Reads the first page of `range`.
-pub(crate) fn read(db: &Db, budget: &Arc<Budget>, range: Range) -> Result<Page, PageError> {
+pub(crate) fn read(db: &Db, budget: &Budget, range: Range) -> Result<Page, PageError> {
     let Some(mut held) = budget.take(PAGE_BYTES) else { return Err(PageError::NoRoom(range)) };
     let mut bytes = BytesMut::new();
     let mut lens = Vec::new();
@@ -83,8 +81,9 @@ pub(crate) fn read(db: &Db, budget: &Arc<Budget>, range: Range) -> Result<Page, 
             rest = Some(Range { start: key.to_vec(), end: range.end });
             break;
         }
-        if over && !held.grow(item) {
-            return Err(PageError::NoRoom(range));
+        if over {
+            let Some(more) = budget.take(item) else { return Err(PageError::NoRoom(range)) };
+            held.merge(more);
         }
         if item > 0 {
             bytes.reserve(item);

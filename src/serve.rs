@@ -69,7 +69,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     let db = Arc::new(store::open(&config)?);
     let name = config.topology.name.clone().unwrap_or_else(|| format!("http://{address}"));
     let clock = NodeClock::start(&db, cluster::origin_of(&name))?;
-    let pages = Budget::new(config.memory.page_bytes as usize);
+    let pages = Arc::new(Budget::new(config.memory.page_bytes as usize));
     let reads = ReadPool::start(&db, &pages, config.read_threads, config.queue)?;
     Ok(Arc::new(Node {
         db,

@@ -38,7 +38,7 @@ pub(super) async fn get(event_loop: &EventLoop, query: &str) -> Result<Answer, P
     let body = if value.len() <= LARGE_VALUE {
         Body::Whole(value)
     } else {
-        let held = node.bodies.take(value.len());
+        let held = node.bodies.wait(value.len(), node.config.deadline).await;
         let held = held.ok_or_else(|| Problem::overload("too many bytes are being sent"))?;
         Body::large(value, held)
     };
@@ -57,7 +57,7 @@ pub(super) async fn put(
 ) -> Result<Answer, Problem> {
     let EntityParams { key, quorum } = params::entity(query, event_loop.replication())?;
     let node = &event_loop.node;
-    let value = upload.receive(node.config.max_value, &node.bodies).await?;
+    let value = upload.receive(node).await?;
     let version = node.clock.issue().map_err(|error| Problem::version(&error, quorum))?;
     let bytes = key.len() + value.len() + WRITE_OVERHEAD;
     let added = event_loop.writes.add(bytes, |batch| batch.put(Space::Data, &key, version, &value));

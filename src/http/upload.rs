@@ -3,21 +3,20 @@
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
 
 use super::problem::Problem;
-use crate::budget::{Budget, Held};
+use crate::budget::Held;
 use crate::connection::Watch;
+use crate::node::Node;
 
 /// How much of a body that nobody wants is read to keep the connection. A client that sends more
 /// gets its answer and a closed connection.
 const SKIP_BYTES: u64 = 64 * 1024;
 
-/// Memory for a body is set aside in steps of this many bytes, as it arrives: a client that only
-/// announces much takes none.
+/// What is set aside for a body of unknown length; doubled as it arrives.
 const STEP_BYTES: usize = 64 * 1024;
 
 /// The body of one request.
@@ -28,6 +27,8 @@ pub(super) struct Upload<'a> {
     expects: bool,
     ended: bool,
     failed: bool,
+    /// Not all of it was here at once: the pace of the rest is watched.
+    waited: bool,
 }
 
 /// A value that was received.
@@ -52,15 +53,18 @@ impl Deref for Value {
 impl<'a> Upload<'a> {
     pub(super) fn new(body: Incoming, watch: &'a Watch, expects: bool) -> Self {
         let ended = body.is_end_stream();
-        Self { body, watch, expects, ended, failed: false }
+        Self { body, watch, expects, ended, failed: false, waited: false }
     }
 
-    /// Receives a value of at most `max` bytes.
-    pub(super) async fn receive(
-        &mut self,
-        max: usize,
-        budget: &Arc<Budget>,
-    ) -> Result<Value, Problem> {
+    /// Receives a value of at most `--max-value` bytes.
+    pub(super) async fn receive(&mut self, node: &Node) -> Result<Value, Problem> {
+        let received = self.gather(node).await;
+        self.watch.body_ends();
+        received
+    }
+
+    async fn gather(&mut self, node: &Node) -> Result<Value, Problem> {
+        let max = node.config.max_value;
         if self.body.size_hint().lower() > max as u64 {
             return Err(Problem::too_large(max));
         }
@@ -72,16 +76,18 @@ impl<'a> Upload<'a> {
             return Ok(Value::Whole(first));
         }
         let no_room = || Problem::overload("too many bytes are being received").undone();
-        let mut held = budget.take(0).ok_or_else(no_room)?;
-        let mut room = 0;
-        let mut gathered = Vec::new();
+        // While it waits for memory nothing more is read, and the client waits too. What length is
+        // known is taken at once: uploads that each hold a part and wait for the rest end never.
+        let more = async |bytes| node.bodies.wait(bytes, node.config.deadline).await;
+        let mut room = self.body.size_hint().exact().map_or(STEP_BYTES, |left| left as usize);
+        room += first.len();
+        let mut held = more(room).await.ok_or_else(no_room)?;
+        let mut gathered = Vec::with_capacity(room);
         let mut piece = first;
         loop {
             while room < gathered.len() + piece.len() {
-                if !held.grow(STEP_BYTES) {
-                    return Err(no_room());
-                }
-                room += STEP_BYTES;
+                held.merge(more(room).await.ok_or_else(no_room)?);
+                room *= 2;
                 gathered.reserve_exact(room - gathered.len());
             }
             gathered.extend_from_slice(&piece);
@@ -122,19 +128,14 @@ impl<'a> Upload<'a> {
             return Ok(None);
         }
         loop {
-            let mut waiting = false;
             let frame = poll_fn(|cx| {
                 let polled = Pin::new(&mut self.body).poll_frame(cx);
-                if polled.is_pending() && !waiting {
-                    waiting = true;
+                if polled.is_pending() && !std::mem::replace(&mut self.waited, true) {
                     self.watch.body_begins();
                 }
                 polled
             })
             .await;
-            if waiting {
-                self.watch.body_ends();
-            }
             match frame {
                 Some(Ok(frame)) => {
                     self.ended = self.body.is_end_stream();

@@ -40,13 +40,13 @@ fn slow_clients(node: &Node, start: &str) -> Vec<Client> {
 fn slow_clients_are_reaped_and_do_not_hold_up_others() {
     let node = Node::start(&["--sync", "never"]);
     let mut good = node.client();
-    assert_eq!(good.put("/v0/entity?id=large", &vec![b'v'; 1 << 20]).status, 201);
+    assert_eq!(good.put("/v0/entity?id=large", &vec![b'v'; 100_000]).status, 201);
     let silent = slow_clients(&node, "");
     let heads = slow_clients(&node, "GET /v0/entity?id=large HTTP/1.1\r\nX: ");
     let put = "PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\nx";
     let bodies = slow_clients(&node, put);
     let get = "GET /v0/entity?id=large HTTP/1.1\r\nHost: t\r\n\r\n";
-    let readers = slow_clients(&node, &get.repeat(20));
+    let readers = slow_clients(&node, &get.repeat(200));
     let begun = Instant::now();
     thread::scope(|scope| {
         let heads = scope.spawn(|| trickle(heads, b"x"));
