@@ -63,7 +63,8 @@ pub(crate) struct Settings {
 
     /// When a write is acknowledged: "always" after it was synced to the disk; "interval" or
     /// "interval:MS" after it was handed to the operating system, which is told to sync every MS
-    /// milliseconds, 1..60000, or 100; "never" leaves that to the operating system [default: always]
+    /// milliseconds, 1..60000, or 100; "never" leaves that to the operating system [default:
+    /// always]
     #[arg(long, env = "KVORUM_SYNC", value_name = "MODE")]
     pub(crate) sync: Option<Sync>,
 
