@@ -168,8 +168,15 @@ impl Writes {
         write: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
     ) -> Result<Written, WriteError> {
         let waiting = self.waiting_bytes.get();
-        if waiting > 0 && waiting + bytes > self.bound || self.db.pressure() == Pressure::Full {
+        if waiting > 0 && waiting + bytes > self.bound {
             return Err(WriteError::Busy);
+        }
+        if self.db.pressure() == Pressure::Full {
+            return Err(match self.db.refusal() {
+                lsm::Error::Busy { .. } => WriteError::Busy,
+                // A full disk or a failed one, which the client is to be told apart.
+                refusal => WriteError::Store(refusal),
+            });
         }
         let mut collecting = self.collecting.borrow_mut();
         write(&mut collecting.batch).map_err(WriteError::Store)?;

@@ -23,7 +23,9 @@ use crate::manifest::{self, Edit, Manifest, State};
 use crate::options::Options;
 use crate::record::Version;
 use crate::table::{Table, file_name};
-use crate::wal::{Expected, Recovered, Wal, parse_segment_name, recover, segment_name};
+use crate::wal::{
+    Expected, Recovered, Wal, parse_segment_name, recover, refuse_stale, segment_name,
+};
 
 const STORE: &str = "STORE";
 const STORE_TEMPORARY: &str = "STORE.tmp";
@@ -85,7 +87,10 @@ impl Core {
         let identity = identify(&*disk, &names, &options)?;
         let has_log = names.iter().any(|name| parse_segment_name(name).is_some());
         let manifest = if manifest::exists(&names) {
-            Manifest::open(Arc::clone(&disk), identity.store_id)?
+            Manifest::open(Arc::clone(&disk), identity.store_id, |state, edits| {
+                // Before anything is written or removed: a refusal must destroy no evidence.
+                refuse_stale(&*disk, &expected(state, identity.store_id), edits)
+            })?
         } else if has_log || names.iter().any(|name| name.ends_with(".sst")) {
             return Err(Error::corrupt("MANIFEST", 0, "it is missing, but there is data"));
         } else {
@@ -204,15 +209,7 @@ impl Core {
 
     fn replay(&self, state: &State) -> Result<Recovered, Error> {
         let flushed = |tree: usize| state.flushed.get(&(tree as u8)).copied().unwrap_or(0);
-        let expected = Expected {
-            store_id: self.store_id,
-            oldest_segment: state.oldest_segment,
-            floor: state.floor,
-            flushed: state.flushed.values().copied().max().unwrap_or(0),
-            manifest_edits: self.manifest_edits.load(Ordering::Relaxed),
-            ends: &state.ends,
-        };
-        recover(&*self.disk, &expected, &mut |sequence, payload| {
+        recover(&*self.disk, &expected(state, self.store_id), &mut |sequence, payload| {
             let mut writer = lock(&self.writer);
             let bound = Writer::bound_of(payload);
             let rotated = self.make_room(&mut writer, bound);
@@ -231,6 +228,17 @@ impl Core {
             while rotated && self.flush_one()? == Work::Done {}
             Ok(())
         })
+    }
+}
+
+/// What a manifest's state says about the log.
+fn expected(state: &State, store_id: u64) -> Expected<'_> {
+    Expected {
+        store_id,
+        oldest_segment: state.oldest_segment,
+        floor: state.floor,
+        flushed: state.flushed.values().copied().max().unwrap_or(0),
+        ends: &state.ends,
     }
 }
 

@@ -7,6 +7,7 @@ use super::tree::{Tree, lock};
 use super::{Core, InternalKey, add, hash_of};
 use crate::batch::{Batch, Operations};
 use crate::error::Error;
+use crate::manifest::Edit;
 use crate::memtable::{Inserted, Memtable, MemtableWriter};
 use crate::record::Version;
 use crate::wal::{Prepared, Wal, prepare};
@@ -249,15 +250,12 @@ impl Core {
         Ok(())
     }
 
-    /// Ends the log cleanly: everything synced, then an empty group that says so, by which a later
-    /// recovery tells a damaged last group from a torn one.
+    /// Ends the log cleanly: everything synced, and its end recorded, by which a later recovery
+    /// tells a damaged last group, or a last segment that is missing, from a torn tail.
     pub(crate) fn close_log(&self) -> Result<(), Error> {
         self.sync_log()?;
-        let mut writer = lock(&self.writer);
-        self.make_room_in_log(&mut writer, 0)?;
-        let wal = writer.wal.as_mut().expect("set when the store is open");
-        wal.append(std::iter::empty(), 0).map_err(|error| self.fail(&error))?;
-        wal.sync().map_err(|error| self.fail(&error))
+        let end = lock(&self.writer).wal.as_ref().expect("set when the store is open").end();
+        self.edit_manifest(&[Edit::End(end)])
     }
 
     /// Whether an internal key has a record in any memtable, whatever its version.

@@ -112,12 +112,21 @@ impl Db {
     }
 
     fn wait_for_room(&self) -> Result<(), Error> {
-        let clear = || self.shared.core.backlog() != Backlog::Full;
-        if self.shared.signals.room.wait_until(MAX_WAIT_FOR_ROOM, clear) {
-            Ok(())
+        let full = || self.shared.core.backlog() == Backlog::Full;
+        let settled = || !full() || !matches!(self.refusal(), Error::Busy { .. });
+        self.shared.signals.room.wait_until(MAX_WAIT_FOR_ROOM, settled);
+        if full() { Err(self.refusal()) } else { Ok(()) }
+    }
+
+    /// Why writes are refused while the pressure is [`Pressure::Full`]: the store has failed, the
+    /// disk has no room for the tables that would make some, or it is just busy.
+    pub fn refusal(&self) -> Error {
+        if let Err(failed) = self.shared.core.healthy() {
+            failed
+        } else if self.shared.signals.starved() {
+            Error::NoSpace { what: "tables" }
         } else {
-            self.shared.core.healthy()?;
-            Err(Error::Busy { what: "flushes or compactions are too far behind" })
+            Error::Busy { what: "flushes or compactions are too far behind" }
         }
     }
 

@@ -2,6 +2,7 @@
 //! nothing left, and waits again. They run at the lowest priority, except the one that commits:
 //! whoever serves requests goes first.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -62,7 +63,10 @@ pub(super) struct Signals {
     log: Signal,
     /// A flush or compaction was done.
     pub(super) room: Signal,
-    stopping: std::sync::atomic::AtomicBool,
+    /// The last flush, and the last compaction, found no space on the disk.
+    flush_starved: AtomicBool,
+    compaction_starved: AtomicBool,
+    stopping: AtomicBool,
 }
 
 impl Signals {
@@ -75,8 +79,22 @@ impl Signals {
         }
     }
 
+    /// Whether background work waits for space on the disk.
+    pub(super) fn starved(&self) -> bool {
+        self.flush_starved.load(Ordering::Relaxed)
+            || self.compaction_starved.load(Ordering::Relaxed)
+    }
+
+    /// Notes how a step ended. Whoever waits for room looks again, whatever that was.
+    fn after_step(&self, starved: &AtomicBool, outcome: &Result<Work, Error>) {
+        starved.store(outcome.as_ref().is_err_and(Error::is_no_space), Ordering::Relaxed);
+        if !matches!(outcome, Ok(Work::Nothing)) {
+            self.room.notify();
+        }
+    }
+
     fn stopping(&self) -> bool {
-        self.stopping.load(std::sync::atomic::Ordering::Acquire)
+        self.stopping.load(Ordering::Acquire)
     }
 }
 
@@ -109,7 +127,7 @@ impl Threads {
     }
 
     pub(super) fn stop(self, shared: &Shared) {
-        shared.signals.stopping.store(true, std::sync::atomic::Ordering::Release);
+        shared.signals.stopping.store(true, Ordering::Release);
         shared.queue.close();
         for signal in [&shared.signals.flush, &shared.signals.compaction, &shared.signals.log] {
             signal.notify();
@@ -142,8 +160,10 @@ fn flush_thread(shared: &Shared) {
 fn compaction_thread(shared: &Shared) {
     yield_to_requests();
     while !shared.signals.stopping() {
-        match shared.core.compact_one() {
-            Ok(Work::Done) => shared.signals.room.notify(),
+        let outcome = shared.core.compact_one();
+        shared.signals.after_step(&shared.signals.compaction_starved, &outcome);
+        match outcome {
+            Ok(Work::Done) => {}
             Ok(Work::Nothing) => {
                 shared.core.bury();
                 shared.signals.compaction.wait(Duration::from_secs(1));
@@ -177,12 +197,11 @@ impl Shared {
     /// Flushes everything that has been rotated.
     pub(super) fn flush_all(&self) -> Result<(), Error> {
         loop {
-            match self.core.flush_one() {
+            let outcome = self.core.flush_one();
+            self.signals.after_step(&self.signals.flush_starved, &outcome);
+            match outcome {
                 Ok(Work::Nothing) => return Ok(()),
-                Ok(Work::Done) => {
-                    self.signals.room.notify();
-                    self.signals.compaction.notify();
-                }
+                Ok(Work::Done) => self.signals.compaction.notify(),
                 Err(error) => {
                     warn(&error, "flush");
                     return Err(error);

@@ -84,13 +84,20 @@ impl Manifest {
         Self::begin(disk, store_id, 0, state)
     }
 
-    /// Reads the manifest and begins it anew.
-    pub(crate) fn open(disk: Arc<dyn Disk>, store_id: u64) -> Result<Self, Error> {
+    /// Reads the manifest and, if `accept` takes its state and number of edits for current, begins
+    /// it anew. One that is refused stays as it is: with an edit more at each attempt, an older copy
+    /// that was put back would count as current in the end.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        store_id: u64,
+        accept: impl FnOnce(&State, u64) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
         let failed = |error| Error::io("read", NAME, error);
         let file = disk.open(NAME).map_err(failed)?;
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
         let (state, edits) = replay(&bytes, store_id)?;
+        accept(&state, edits)?;
         Self::begin(disk, store_id, edits, state)
     }
 
@@ -119,8 +126,12 @@ impl Manifest {
     }
 
     /// Makes edits durable, all or none. On an error the state is as before, whatever the file
-    /// holds: the next call writes it anew. Until that worked, files that the edits name stay.
+    /// holds: the next call, be it without edits, writes it anew. Until that worked, files that the
+    /// edits name stay.
     pub(crate) fn apply(&mut self, edits: &[Edit]) -> Result<(), Error> {
+        if edits.is_empty() && !self.broken {
+            return Ok(());
+        }
         let mut state = self.state.clone();
         for edit in edits {
             edit.apply(&mut state);

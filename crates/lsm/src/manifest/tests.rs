@@ -1,1 +1,239 @@
+//! The manifest cut, flipped, full and failing: what is read is what some edit left, and never less
+//! than what was applied.
 
+use super::*;
+use crate::disk::{Fault, MemDisk, Op};
+use crate::record::Version;
+
+const STORE: u64 = 5;
+
+fn placed(id: u64, key: &'static [u8]) -> Placed {
+    let meta = TableMeta {
+        id,
+        bytes: 1000 + id,
+        entries: 10,
+        tombstones: 1,
+        smallest: key.into(),
+        largest: [key, b"z"].concat().into(),
+        max_version: Version { time: id, origin: 3 },
+        check: id * 31,
+    };
+    Placed { tree: (id % 2) as u8, level: 0, meta }
+}
+
+/// One of every kind of edit, in an order that makes sense.
+fn edits() -> Vec<Vec<Edit>> {
+    let end = |segment, end| Edit::End(LogEnd { segment, end, next_sequence: 9 });
+    vec![
+        vec![Edit::Floor { sequence: 1, oldest_segment: 1 }],
+        vec![Edit::Add(placed(1, b"a")), Edit::Flushed { tree: 1, sequence: 4 }],
+        vec![Edit::Add(placed(2, b"")), Edit::Flushed { tree: 0, sequence: 6 }],
+        vec![Edit::Move(1, 1)],
+        vec![end(1, 100), end(2, 0)],
+        vec![Edit::Remove(1), Edit::Remove(2), Edit::Add(placed(7, b"a"))],
+        vec![Edit::Floor { sequence: 7, oldest_segment: 2 }],
+        vec![end(3, 4096)],
+    ]
+}
+
+fn open(disk: &MemDisk) -> Result<Manifest, Error> {
+    Manifest::open(Arc::new(disk.clone()), STORE, |_, _| Ok(()))
+}
+
+/// A manifest with all edits appended, and the state after each.
+fn filled() -> (MemDisk, Vec<State>) {
+    let disk = MemDisk::new();
+    let mut manifest = Manifest::create(Arc::new(disk.clone()), STORE).unwrap();
+    let mut states = vec![manifest.state().clone()];
+    for edit in edits() {
+        manifest.apply(&edit).unwrap();
+        states.push(manifest.state().clone());
+    }
+    (disk, states)
+}
+
+#[test]
+fn every_edit_comes_back_appended_or_as_part_of_the_state() {
+    let (disk, states) = filled();
+    let first = open(&disk).unwrap();
+    assert_eq!(first.state(), states.last().unwrap());
+    // Written anew by the open before: now as one state.
+    let second = open(&disk).unwrap();
+    assert_eq!(second.state(), first.state());
+    assert_eq!(second.edits(), first.edits() + 1, "edits are counted for life");
+    assert_eq!(second.state().next_table, 8, "ids of removed tables do not come back");
+}
+
+#[test]
+fn a_manifest_that_grows_is_written_anew() {
+    let disk = MemDisk::new();
+    let mut manifest = Manifest::create(Arc::new(disk.clone()), STORE).unwrap();
+    let mut largest = 0;
+    for id in 1..12_000 {
+        let mut edits = vec![Edit::Add(placed(id, b"key"))];
+        if id > 10 {
+            edits.push(Edit::Remove(id - 10));
+        }
+        manifest.apply(&edits).unwrap();
+        largest = largest.max(disk.file(NAME).unwrap().len() as u64);
+    }
+    assert!(largest < REWRITE_BYTES + 4096, "{largest} bytes");
+    assert!(disk.sites()["rename MANIFEST"] > 1);
+    assert_eq!(open(&disk.crash(1)).unwrap().state(), manifest.state());
+}
+
+/// Row 7: cut at every byte. What a crash can leave is an edit less; the rest is refused.
+#[test]
+fn cut_at_every_byte_it_is_as_after_some_edit_or_refused() {
+    let (disk, states) = filled();
+    let whole = disk.file(NAME).unwrap();
+    for zeros in [0, 64] {
+        let mut seen = 0;
+        for len in 0..whole.len() {
+            let cut = MemDisk::new();
+            cut.put_file(NAME, [&whole[..len], &vec![0; zeros]].concat());
+            match open(&cut) {
+                Ok(manifest) => {
+                    let at = states.iter().position(|state| state == manifest.state());
+                    let at = at.unwrap_or_else(|| panic!("cut at {len}: a state that never was"));
+                    assert!(at >= seen, "cut at {len}: goes back");
+                    seen = at;
+                }
+                Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{len}: {error}"),
+            }
+        }
+        assert!(seen >= states.len() - 2, "only the last edit is missing from the longest cut");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_refused_or_takes_the_last_edit_only() {
+    let (disk, states) = filled();
+    let bits = disk.file(NAME).unwrap().len() as u64 * 8;
+    let mut refused = 0;
+    for bit in 0..bits {
+        let flipped = disk.deep_clone();
+        flipped.flip_bit(NAME, bit);
+        match open(&flipped) {
+            Ok(manifest) => {
+                let last_but_one = &states[states.len() - 2];
+                assert_eq!(manifest.state(), last_but_one, "bit {bit} of {bits}");
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(matches!(error, Error::Corrupt { .. } | Error::NewerFormat { .. }));
+            }
+        }
+    }
+    println!("row 7: {refused} of {bits} flips in a manifest refused, the others in its last edit");
+}
+
+#[test]
+fn a_failed_edit_leaves_the_state_and_the_next_one_writes_it_anew() {
+    for (op, errno) in [(Op::Write, 28), (Op::Write, 5), (Op::Sync, 5)] {
+        for at in 0..edits().len() {
+            let disk = MemDisk::new();
+            let mut manifest = Manifest::create(Arc::new(disk.clone()), STORE).unwrap();
+            let renames = disk.sites()["rename MANIFEST"];
+            for (i, edit) in edits().iter().enumerate() {
+                if i == at {
+                    let before = manifest.state().clone();
+                    disk.fail(Fault::once(op, errno));
+                    assert!(manifest.apply(edit).is_err());
+                    assert_eq!(manifest.state(), &before);
+                    // The edit may be there or not. It is not in between.
+                    let found = open(&disk.deep_clone().crash(i as u64)).unwrap();
+                    let mut after = before.clone();
+                    edit.iter().for_each(|edit| edit.apply(&mut after));
+                    assert!(*found.state() == before || *found.state() == after);
+                }
+                manifest.apply(edit).unwrap();
+            }
+            assert!(disk.sites()["rename MANIFEST"] > renames, "appended to a failed file");
+            assert_eq!(open(&disk.crash(1)).unwrap().state(), manifest.state());
+        }
+    }
+}
+
+/// Whoever settles a failed edit may find that somebody else has: then there is nothing to write,
+/// and an empty record would end the file for every reader.
+#[test]
+fn no_edits_write_nothing_unless_the_file_is_in_doubt() {
+    let disk = MemDisk::new();
+    let mut manifest = Manifest::create(Arc::new(disk.clone()), STORE).unwrap();
+    manifest.apply(&[]).unwrap();
+    manifest.apply(&edits()[0]).unwrap();
+    assert_eq!(open(&disk.deep_clone()).unwrap().state(), manifest.state());
+    disk.fail(Fault::once(Op::Write, 28));
+    assert!(manifest.apply(&edits()[1]).is_err());
+    manifest.apply(&[]).unwrap();
+    assert_eq!(open(&disk.crash(1)).unwrap().state(), manifest.state());
+}
+
+#[test]
+fn a_rewrite_that_fails_anywhere_leaves_the_old_or_the_new_one() {
+    for op in [Op::List, Op::Create, Op::Write, Op::Sync, Op::Rename, Op::SyncDir] {
+        let (disk, states) = filled();
+        disk.fail(Fault::once(op, 5));
+        assert!(open(&disk).is_err(), "{op:?}");
+        for seed in 0..8 {
+            let crashed = disk.deep_clone().crash(seed);
+            assert_eq!(open(&crashed).unwrap().state(), states.last().unwrap(), "{op:?}");
+        }
+        assert_eq!(open(&disk).unwrap().state(), states.last().unwrap(), "{op:?}");
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_operation_leaves_what_was_applied() {
+    for at in 0.. {
+        let disk = MemDisk::new();
+        disk.crash_after(at);
+        let mut applied = None;
+        if let Ok(mut manifest) = Manifest::create(Arc::new(disk.clone()), STORE) {
+            applied = Some(0);
+            for edit in edits() {
+                if manifest.apply(&edit).is_err() {
+                    break;
+                }
+                applied = applied.map(|n| n + 1);
+            }
+        }
+        let finished = disk.cut_site().is_none();
+        let (_, states) = filled();
+        for seed in 0..8 {
+            let found = open(&disk.crash(seed));
+            let Some(applied) = applied else { continue };
+            let found = found.unwrap().state().clone();
+            let next = states.get(applied + 1);
+            assert!(found == states[applied] || Some(&found) == next, "cut after {at}");
+        }
+        if finished {
+            return;
+        }
+    }
+}
+
+#[test]
+fn one_that_is_not_accepted_stays_as_it_is() {
+    let (disk, _) = filled();
+    let before = disk.file(NAME).unwrap();
+    let stale = || Error::corrupt(NAME, 0, "stale");
+    let refused = Manifest::open(Arc::new(disk.clone()), STORE, |_, _| Err(stale()));
+    assert!(refused.is_err());
+    assert_eq!(disk.file(NAME).unwrap(), before);
+}
+
+#[test]
+fn another_store_s_and_a_newer_one_are_told_apart() {
+    let (disk, _) = filled();
+    let other = Manifest::open(Arc::new(disk.clone()), STORE + 1, |_, _| Ok(()));
+    assert!(other.is_err_and(|error| error.to_string().contains("another store")));
+    let mut bytes = disk.file(NAME).unwrap();
+    bytes[8] = FORMAT as u8 + 1;
+    let check = xxh3_64_with_seed(&bytes[..32], 0);
+    bytes[32..40].copy_from_slice(&check.to_le_bytes());
+    disk.put_file(NAME, bytes);
+    let newer = open(&disk).err().unwrap();
+    assert!(matches!(newer, Error::NewerFormat { found: 2, supported: 1, .. }), "{newer}");
+}

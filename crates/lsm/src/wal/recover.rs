@@ -34,7 +34,6 @@ pub(crate) struct Expected<'a> {
     pub(crate) floor: u64,
     /// No group up to this sequence may be missing: tables hold it.
     pub(crate) flushed: u64,
-    pub(crate) manifest_edits: u64,
     pub(crate) ends: &'a [LogEnd],
 }
 
@@ -54,15 +53,79 @@ pub(crate) struct Recovered {
     pub(crate) torn: bool,
 }
 
+/// Refuses a manifest that is older than the log beside it, or a log whose beginning is missing.
+/// Looks at the headers of the segments only and changes nothing.
+pub(crate) fn refuse_stale(
+    disk: &dyn Disk,
+    expected: &Expected<'_>,
+    manifest_edits: u64,
+) -> Result<(), Error> {
+    let ids = segments(disk)?;
+    for end in expected.ends.iter().filter(|end| end.end > 0) {
+        if end.segment >= expected.oldest_segment && !ids.contains(&end.segment) {
+            let name = segment_name(end.segment);
+            return Err(Error::corrupt(&name, 0, "it is missing, but the manifest names it"));
+        }
+    }
+    let mut begun = false;
+    for id in ids.into_iter().filter(|id| expected.counts(*id)) {
+        let name = segment_name(id);
+        let failed = |error| Error::io("read", &name, error);
+        let file = disk.open(&name).map_err(failed)?;
+        let mut head = [0; SEGMENT_HEAD];
+        if file.len().map_err(failed)? < SEGMENT_HEAD as u64 {
+            continue;
+        }
+        file.read_exact_at(&mut head, 0).map_err(failed)?;
+        // One without a header holds nothing, or the replay says what is wrong with it.
+        let Ok(head) = SegmentHead::decode(&head, expected.store_id, id) else { continue };
+        if head.manifest_edits > manifest_edits {
+            let what = format!(
+                "it has {manifest_edits} edits, but {name} was begun after edit {}: \
+                 an older copy was put back",
+                head.manifest_edits
+            );
+            return Err(Error::corrupt("MANIFEST", 0, what));
+        }
+        if !begun && head.first_sequence > expected.floor {
+            let what = format!(
+                "it begins with sequence {}, but tables hold only those before {}: \
+                 an older segment is missing, or an older manifest was put back",
+                head.first_sequence, expected.floor
+            );
+            return Err(Error::corrupt(&name, 0, what));
+        }
+        begun = true;
+    }
+    Ok(())
+}
+
+/// The numbers of all segments on the disk, ascending.
+fn segments(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
+    let names = disk.list().map_err(|error| Error::io("list", "directory", error))?;
+    let mut ids: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+impl Expected<'_> {
+    fn recorded(&self, segment: u64) -> Option<&LogEnd> {
+        self.ends.iter().find(|end| end.segment == segment)
+    }
+
+    /// Whether a segment is part of the log, not a leftover.
+    fn counts(&self, segment: u64) -> bool {
+        segment >= self.oldest_segment && self.recorded(segment).is_none_or(|end| end.end > 0)
+    }
+}
+
 /// Syncs the log and replays it through `apply` (sequence, payload).
 pub(crate) fn recover(
     disk: &dyn Disk,
     expected: &Expected<'_>,
     apply: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
 ) -> Result<Recovered, Error> {
-    let names = disk.list().map_err(|error| Error::io("list", "directory", error))?;
-    let mut ids: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
-    ids.sort_unstable();
+    let ids = segments(disk)?;
     let mut replay = Replay {
         expected,
         next: None,
@@ -77,13 +140,16 @@ pub(crate) fn recover(
         },
     };
     for id in ids {
-        let recorded = expected.ends.iter().find(|end| end.segment == id);
-        if id < expected.oldest_segment || recorded.is_some_and(|end| end.end == 0) {
+        let recorded = expected.recorded(id);
+        if !expected.counts(id) {
             replay.found.discarded.push(id);
             continue;
         }
         let segment = Segment::read(disk, id)?;
         // First, so that no flush during the replay puts into a table what the log may still lose.
+        if recorded.is_none() {
+            segment.write_again()?;
+        }
         segment.sync()?;
         replay.segment(&segment, recorded, apply)?;
     }
@@ -105,6 +171,14 @@ impl Segment {
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
         Ok(Self { id, name, file, bytes })
+    }
+
+    /// After a sync that failed, the page cache shows what the disk does not have, and counts it as
+    /// clean: only what is written anew is sure to be on the disk after the next sync.
+    fn write_again(&self) -> Result<(), Error> {
+        let written = self.bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let again = self.file.write_all_at(&self.bytes[..written], 0);
+        again.map_err(|error| Error::io("write", &self.name, error))
     }
 
     fn sync(&self) -> Result<(), Error> {
@@ -134,6 +208,9 @@ impl Replay<'_> {
     ) -> Result<(), Error> {
         let Some(head) = self.head(segment, recorded)? else { return Ok(()) };
         if !self.continues(segment, &head)? {
+            if recorded.is_some() {
+                return Err(segment.corrupt(0, "its end is recorded, but the log ends before it"));
+            }
             return self.discard(segment, 0);
         }
         let start = self.next.unwrap_or(head.first_sequence);
@@ -147,7 +224,8 @@ impl Replay<'_> {
                 break;
             }
             apply(group.sequence, group.payload)?;
-            at += group.len;
+            // A file that was cut may lack the padding of its last group.
+            at = (at + group.len).min(segment.bytes.len());
             next += 1;
         }
         self.next = Some(next);
@@ -156,7 +234,11 @@ impl Replay<'_> {
         match recorded {
             Some(end) if at == limit && next == end.next_sequence => Ok(()),
             Some(_) => Err(segment.corrupt(at, "a group before the recorded end does not match")),
-            None => self.discard(segment, at),
+            None => {
+                let end = LogEnd { segment: segment.id, end: at as u64, next_sequence: next };
+                self.found.ends.push(end);
+                self.discard(segment, at)
+            }
         }
     }
 
@@ -167,14 +249,6 @@ impl Replay<'_> {
         recorded: Option<&LogEnd>,
     ) -> Result<Option<SegmentHead>, Error> {
         match SegmentHead::decode(&segment.bytes, self.store(), segment.id) {
-            Ok(head) if head.manifest_edits > self.expected.manifest_edits => Err(Error::corrupt(
-                "MANIFEST",
-                0,
-                format!(
-                    "it has {} edits, but {} was begun after edit {}: an older copy was put back",
-                    self.expected.manifest_edits, segment.name, head.manifest_edits
-                ),
-            )),
             Ok(head) => Ok(Some(head)),
             Err(BadHead::Newer(found)) => {
                 Err(Error::NewerFormat { file: segment.name.clone(), found, supported: FORMAT })
@@ -193,14 +267,6 @@ impl Replay<'_> {
     /// Whether the segment goes on where the log stands. If not, the log ended before.
     fn continues(&mut self, segment: &Segment, head: &SegmentHead) -> Result<bool, Error> {
         match self.next {
-            None if head.first_sequence > self.expected.floor => Err(segment.corrupt(
-                0,
-                format!(
-                    "it begins with sequence {}, but tables hold only those before {}: \
-                     an older segment is missing",
-                    head.first_sequence, self.expected.floor
-                ),
-            )),
             None => Ok(true),
             Some(next) if head.first_sequence == next && !self.found.torn => Ok(true),
             Some(next) if head.durable >= next || head.first_sequence < next => Err(segment
@@ -267,11 +333,9 @@ impl Replay<'_> {
                 ),
             ));
         }
-        let known = |id| self.expected.ends.iter().any(|end| end.segment == id);
-        let tail = LogEnd { segment, end: end as u64, next_sequence: next };
-        let gone = self.found.discarded.iter();
+        let gone = self.found.discarded.iter().filter(|id| self.expected.recorded(**id).is_none());
         let gone = gone.map(|&segment| LogEnd { segment, end: 0, next_sequence: next });
-        self.found.ends = gone.chain([tail]).filter(|end| !known(end.segment)).collect();
+        self.found.ends.extend(gone);
         self.found.next_sequence = next;
         Ok(self.found)
     }

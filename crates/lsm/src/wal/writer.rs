@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::LogEnd;
 use super::format::{GROUP_HEAD, SEGMENT_HEAD, SegmentHead, seal_group, segment_name};
 use crate::disk::{Disk, File};
 use crate::error::Error;
@@ -211,6 +212,11 @@ impl Wal {
     /// Sequence of the last group appended.
     pub(crate) fn last_sequence(&self) -> u64 {
         self.next_sequence - 1
+    }
+
+    /// Where the log ends now.
+    pub(crate) fn end(&self) -> LogEnd {
+        LogEnd { segment: self.segment, end: self.offset, next_sequence: self.next_sequence }
     }
 
     /// All groups up to this one are durable.

@@ -103,6 +103,10 @@ impl Faults {
         self.0.push(fault);
     }
 
+    pub(super) fn pending(&self) -> usize {
+        self.0.len()
+    }
+
     /// The error that this call is to end with, if any. Counts it.
     pub(super) fn strike(&mut self, op: Op, name: &str) -> io::Result<()> {
         let mut struck = None;

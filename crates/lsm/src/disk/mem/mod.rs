@@ -88,6 +88,11 @@ impl MemDisk {
         self.lock().faults.add(fault);
     }
 
+    /// How many of the faults are still to come; one that lasts for ever always is.
+    pub fn pending_faults(&self) -> usize {
+        self.lock().faults.pending()
+    }
+
     /// Forgets the faults that were to come.
     pub fn clear_faults(&self) {
         self.lock().faults = fault::Faults::default();

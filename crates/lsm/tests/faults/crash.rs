@@ -1,0 +1,187 @@
+//! Rows 1–3: a crash at every operation on the disk, in each sync mode. The oracle is the same for
+//! all: what is found is the state after some prefix of the batches, whole and without holes.
+//! How long a prefix it must at least be is what the modes differ in.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lsm::disk::{Fault, Op};
+use lsm::{Db, MemDisk, Options, Space, SyncMode};
+
+use super::model::{History, Model, Random, Write, batch, effort, open, small, wait_for};
+
+/// What a run had done when its power went.
+struct Run {
+    history: History,
+    acknowledged: usize,
+    /// Batches that a flush, which syncs, came after.
+    synced: usize,
+}
+
+/// Batches with flushes and compactions in between, until something fails.
+fn run(disk: &MemDisk, options: &Options, seed: u64) -> Run {
+    let mut run = Run { history: History::default(), acknowledged: 0, synced: 0 };
+    let Ok(db) = open(disk, options) else { return run };
+    let mut random = Random::new(seed);
+    for round in 1..=110 {
+        let writes = batch(run.history.next(&mut random));
+        if db.write_batch(writes).is_err() {
+            break;
+        }
+        run.acknowledged += 1;
+        if round % 23 == 0 {
+            let done = if round % 46 == 0 { db.compact() } else { db.flush() };
+            if done.is_err() {
+                break;
+            }
+            run.synced = run.acknowledged;
+        }
+    }
+    if db.close().is_ok() {
+        run.synced = run.acknowledged;
+    }
+    run
+}
+
+/// Opens after a crash, checks, goes on writing, crashes again and checks again.
+fn check(crashed: &MemDisk, options: &Options, run: &Run, least: usize, seed: u64) {
+    let db = reopen(crashed, options);
+    let moment = run.history.moment_of(&db);
+    assert!(moment >= least, "{moment} batches are there, {least} must be");
+    // What is acknowledged after the recovery survives the next crash, and so does all before.
+    let mut after = History { batches: run.history.batches[..moment].to_vec() };
+    let mut random = Random::new(seed);
+    for _ in 0..3 {
+        db.write_batch(batch(after.next(&mut random))).unwrap();
+    }
+    db.flush().unwrap();
+    let last = [Write::put(b"last", 1 << 40, vec![9; 9])];
+    db.write_batch(batch(&last)).unwrap();
+    let again = crashed.process_crash();
+    drop(db);
+    let db = reopen(&again, options);
+    assert!(db.get(Space::Data, b"last").unwrap().is_some());
+    drop(db);
+    let power_cut = again.crash(seed);
+    let db = reopen(&power_cut, options);
+    let found = Model::of(&db).unwrap();
+    let own = found.0.keys().filter(|(_, key)| key.starts_with(b"only")).count();
+    assert_eq!(own, moment + 3, "what was flushed after the recovery is lost");
+}
+
+fn reopen(disk: &MemDisk, options: &Options) -> Db {
+    open(disk, options).unwrap_or_else(|error| panic!("recovery failed: {error}"))
+}
+
+fn crash_everywhere(sync: SyncMode, tree_bits: u8) {
+    let options = small(sync, tree_bits);
+    let whole = MemDisk::new();
+    let complete = run(&whole, &options, 1);
+    assert_eq!(complete.acknowledged, 110);
+    let all: BTreeSet<_> = whole.sites().into_keys().collect();
+    let (mut hit, mut crashes) = (BTreeSet::new(), 0);
+    for seed in 1..=effort() {
+        // The threads interleave differently each time: a little past the end, to meet it.
+        let mut at = 0;
+        loop {
+            let disk = MemDisk::new();
+            disk.crash_after(at);
+            let run = run(&disk, &options, seed);
+            let Some(site) = disk.cut_site() else { break };
+            hit.insert(site);
+            let acknowledged = run.acknowledged;
+            let power_cut = if sync == SyncMode::Always { acknowledged } else { run.synced };
+            check(&disk.process_crash(), &options, &run, acknowledged, at);
+            check(&disk.crash(at + seed), &options, &run, power_cut, at);
+            crashes += 2;
+            at += 1 + at / 100;
+        }
+    }
+    println!(
+        "row 3 {sync:?}, {} trees: {crashes} crashes, sites hit {} of {}, not hit: {:?}",
+        1 << tree_bits,
+        hit.intersection(&all).count(),
+        all.len(),
+        all.difference(&hit).collect::<Vec<_>>()
+    );
+    for site in ["write wal", "create sst", "write sst", "sync sst", "write MANIFEST"] {
+        assert!(hit.contains(site), "no crash at {site}");
+    }
+}
+
+#[test]
+fn always_loses_nothing_acknowledged_whatever_the_crash() {
+    crash_everywhere(SyncMode::Always, 0);
+}
+
+#[test]
+fn always_with_several_trees_loses_nothing_either() {
+    crash_everywhere(SyncMode::Always, 2);
+}
+
+#[test]
+fn interval_loses_nothing_with_the_process_and_keeps_a_prefix_without_power() {
+    crash_everywhere(SyncMode::Interval(Duration::from_millis(2)), 1);
+}
+
+#[test]
+fn never_loses_nothing_with_the_process_and_keeps_a_prefix_without_power() {
+    crash_everywhere(SyncMode::Never, 1);
+}
+
+/// What a sync of an interval covered survives a power cut, without any flush or close.
+#[test]
+fn an_interval_sync_bounds_the_loss() {
+    let options = small(SyncMode::Interval(Duration::from_millis(1)), 1);
+    for seed in 1..=20 * effort() {
+        let disk = MemDisk::new();
+        let db = open(&disk, &options).unwrap();
+        let (mut history, mut random) = (History::default(), Random::new(seed));
+        let mut write = |n| {
+            for _ in 0..n {
+                db.write_batch(batch(history.next(&mut random))).unwrap();
+            }
+            history.batches.len()
+        };
+        let synced = write(10);
+        // One sync may have begun before the last batch; the next one that ends has it.
+        for _ in 0..2 {
+            let before = db.stats().wal_syncs;
+            write(1);
+            wait_for("an interval sync", || db.stats().wal_syncs > before);
+        }
+        write(10);
+        let crashed = disk.crash(seed);
+        drop(db);
+        let moment = history.moment_of(&reopen(&crashed, &options));
+        assert!(moment >= synced, "{moment} batches are there, {synced} had been synced");
+    }
+}
+
+/// Mistake 8 of `docs/reliability.md`: after a failed sync the page cache still shows what the disk
+/// does not have. A recovery that trusts it builds on sand.
+#[test]
+fn what_a_recovery_found_in_the_page_cache_only_is_durable_afterwards() {
+    for sync in [SyncMode::Always, SyncMode::Interval(Duration::from_millis(1))] {
+        for fail_after in 0..6 {
+            let options = small(sync, 0);
+            let disk = MemDisk::new();
+            let db = open(&disk, &options).unwrap();
+            let (mut history, mut random) = (History::default(), Random::new(fail_after));
+            disk.fail(Fault::once(Op::Sync, 5).suffix(".wal").after(fail_after));
+            let mut acknowledged = 0;
+            while db.write_batch(batch(history.next(&mut random))).is_ok() {
+                acknowledged += 1;
+            }
+            let restarted = disk.process_crash();
+            drop(db);
+            let db = reopen(&restarted, &options);
+            let found = history.moment_of(&db);
+            assert!(found >= acknowledged);
+            let cut = restarted.crash(1);
+            drop(db);
+            let again = history.moment_of(&reopen(&cut, &options));
+            assert!(again >= found, "{found} batches were recovered, {again} are there now");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The bytes of a whole store, as files checked in: every release reads them, and this one writes
+//! the same for the same input. A change of format shows here before it reaches anyone's data.
+
+use std::path::PathBuf;
+
+use lsm::{Db, Fields, Kind, MemDisk, Options, Record, Space, SyncMode};
+
+use super::model::{Model, Write, batch, open, version};
+
+const FILES: [&str; 5] =
+    ["STORE", "MANIFEST", "0000000001.wal", "0000000001.sst", "0000000002.sst"];
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v1")
+}
+
+fn options() -> Options {
+    Options {
+        new_store_id: 0x0123_4567_89ab_cdef,
+        new_tree_bits: 1,
+        sync: SyncMode::Always,
+        memtable_bytes: 64 << 10,
+        segment_bytes: 4096,
+        // LZ4 may come to find other matches without a change of format.
+        compress: false,
+        ..Options::default()
+    }
+}
+
+fn first_life() -> Vec<Vec<Write>> {
+    let mut hint = Write::put(b"hint", 3, b"for another".to_vec());
+    hint.space = Space::Hints;
+    vec![
+        vec![Write::put(b"alpha", 1, b"one".to_vec()), Write::put(b"beta", 2, vec![])],
+        vec![hint, Write::delete(b"beta", 4)],
+        vec![Write::put(b"\0\xff", 5, vec![0xa5; 100])],
+    ]
+}
+
+fn second_life() -> Vec<Vec<Write>> {
+    vec![vec![Write::put(b"alpha", 6, b"two".to_vec())], vec![Write::delete(b"gone", 7)]]
+}
+
+fn expected() -> Model {
+    let mut model = Model::default();
+    for writes in first_life().iter().chain(&second_life()) {
+        model.apply(writes);
+    }
+    let fields = all_fields();
+    let record = Record::new(b"full", &fields, b"with every field");
+    model.0.insert((Space::Data, b"full".to_vec()), record);
+    model
+}
+
+fn all_fields() -> Fields<'static> {
+    Fields {
+        kind: Kind::Value,
+        version: version(8),
+        copies: 3,
+        expiry_ms: 4_102_444_800_000,
+        extension: b"later",
+    }
+}
+
+/// The store that the fixture is a copy of, made step by step so that no thread has a choice: a
+/// flush of both trees, everything after it in the log, a clean end.
+fn make() -> MemDisk {
+    let disk = MemDisk::new();
+    let db = open(&disk, &options()).unwrap();
+    first_life().iter().for_each(|writes| db.write_batch(batch(writes)).unwrap());
+    write_full(&db);
+    db.flush().unwrap();
+    second_life().iter().for_each(|writes| db.write_batch(batch(writes)).unwrap());
+    db.close().unwrap();
+    disk
+}
+
+fn write_full(db: &Db) {
+    let mut batch = lsm::Batch::new();
+    batch.write(Space::Data, b"full", &all_fields(), b"with every field").unwrap();
+    db.write_batch(batch).unwrap();
+}
+
+fn fixture() -> MemDisk {
+    let disk = MemDisk::new();
+    for name in FILES {
+        let path = directory().join(name);
+        let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        disk.put_file(name, bytes);
+    }
+    disk
+}
+
+/// Set `KVORUM_WRITE_FIXTURES` to write them anew, after a change of format with a new version.
+#[test]
+fn the_bytes_written_are_those_of_the_fixture() {
+    let disk = make();
+    for name in FILES {
+        let bytes = disk.file(name).unwrap_or_else(|| panic!("there is no {name}"));
+        let path = directory().join(name);
+        if std::env::var_os("KVORUM_WRITE_FIXTURES").is_some() {
+            std::fs::create_dir_all(directory()).unwrap();
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        let expected = std::fs::read(&path).unwrap();
+        let at = bytes.iter().zip(&expected).position(|(a, b)| a != b);
+        assert_eq!(at, None, "{name} differs at this byte");
+        assert_eq!(bytes.len(), expected.len(), "{name} has another length");
+    }
+}
+
+#[test]
+fn the_first_release_s_store_is_read() {
+    let disk = fixture();
+    let db = open(&disk, &options()).unwrap();
+    expected().check(&db);
+    let full = db.get(Space::Data, b"full").unwrap().unwrap();
+    let (view, fields) = (full.view(), all_fields());
+    assert_eq!((view.copies(), view.expiry_ms()), (fields.copies, fields.expiry_ms));
+    db.compact().unwrap();
+    expected().check(&db);
+}

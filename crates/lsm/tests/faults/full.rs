@@ -1,0 +1,115 @@
+//! Row 9: the disk fills up. Reads serve, writes are refused for lack of room, everything that was
+//! acknowledged is there, and writes resume by themselves when there is room again.
+
+use std::time::{Duration, Instant};
+
+use lsm::{Db, MemDisk, SyncMode};
+
+use super::model::{History, Model, Random, batch, effort, open, small, wait_for};
+
+/// Bytes of the disk at first, and how many it gains each time it was full.
+const CAPACITY: u64 = 400 << 10;
+const GAIN: u64 = 200 << 10;
+/// A refusal that takes longer holds up the event loop or the caller.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+struct Filler {
+    model: Model,
+    history: History,
+    random: Random,
+}
+
+impl Filler {
+    fn new(seed: u64) -> Self {
+        let (model, history) = (Model::default(), History::default());
+        Self { model, history, random: Random::new(seed) }
+    }
+
+    /// Writes until the disk is full; how many were taken.
+    fn fill(&mut self, db: &Db) -> u64 {
+        let mut taken = 0;
+        loop {
+            let writes = self.history.next(&mut self.random).to_vec();
+            let begun = Instant::now();
+            match db.write_batch(batch(&writes)) {
+                Ok(()) => {
+                    self.model.apply(&writes);
+                    taken += 1;
+                    assert!(taken < 100_000, "the disk never fills up");
+                }
+                Err(error) => {
+                    assert!(error.is_no_space(), "{error}");
+                    assert!(begun.elapsed() < AT_ONCE, "refused after {:?}", begun.elapsed());
+                    return taken;
+                }
+            }
+        }
+    }
+}
+
+fn fill_and_make_room(sync: SyncMode, seed: u64) {
+    let disk = MemDisk::new();
+    let options = small(sync, 1);
+    let db = open(&disk, &options).unwrap();
+    let mut filler = Filler::new(seed);
+    for turn in 0..5 {
+        disk.set_capacity(Some(CAPACITY + turn * GAIN));
+        let taken = filler.fill(&db);
+        assert!(taken > 0, "turn {turn}: nothing was taken although there was room");
+        filler.model.check(&db);
+        assert_eq!(db.stats().failed, None, "a full disk is no failure");
+    }
+    // A kill on the full disk, then room: the same is there.
+    let restarted = disk.process_crash();
+    drop(db);
+    restarted.set_capacity(None);
+    let db = open(&restarted, &options).unwrap();
+    filler.model.check(&db);
+    db.compact().unwrap();
+    filler.model.check(&db);
+    no_orphans(&restarted, &db);
+    drop(db);
+    filler.model.check(&open(&restarted.crash(seed), &options).unwrap());
+}
+
+/// Every table on the disk is part of the store, and no more segments than it says.
+fn no_orphans(disk: &MemDisk, db: &Db) {
+    let files = |ending: &str| {
+        let names = lsm::Disk::list(disk).unwrap();
+        names.iter().filter(|name| name.ends_with(ending)).count() as u64
+    };
+    let tables = || db.stats().levels.iter().map(|level| level.tables).sum::<u64>();
+    wait_for("no orphaned table", || db.is_idle() && files(".sst") == tables());
+    wait_for("no orphaned segment", || files(".wal") <= db.stats().wal_segments + 1);
+}
+
+#[test]
+fn a_full_disk_refuses_writes_keeps_everything_and_recovers_alone() {
+    for seed in 1..=effort() {
+        fill_and_make_room(SyncMode::Always, seed);
+        fill_and_make_room(SyncMode::Never, seed);
+    }
+}
+
+/// The same store, full and freed again and again: nothing piles up.
+#[test]
+fn filling_up_repeatedly_leaves_no_orphans() {
+    let disk = MemDisk::new();
+    let options = small(SyncMode::Always, 1);
+    let db = open(&disk, &options).unwrap();
+    let mut filler = Filler::new(9);
+    for _ in 0..6 {
+        disk.set_capacity(Some(400 << 10));
+        filler.fill(&db);
+        filler.model.check_gets(&db);
+        disk.set_capacity(None);
+        let begun = Instant::now();
+        let writes = filler.history.next(&mut filler.random).to_vec();
+        db.write_batch(batch(&writes)).unwrap();
+        filler.model.apply(&writes);
+        assert!(begun.elapsed() < AT_ONCE, "took {:?} to resume", begun.elapsed());
+        db.compact().unwrap();
+        no_orphans(&disk, &db);
+        filler.model.check(&db);
+    }
+}

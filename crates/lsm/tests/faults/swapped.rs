@@ -1,0 +1,203 @@
+//! Row 8: whole files missing, cut, exchanged, or put back from an older copy. It is noticed when
+//! the store is opened, or the answers are right.
+
+use lsm::{Disk, Error, MemDisk, Options, SyncMode};
+
+use super::model::{History, Model, Random, batch, effort, open, small, wait_for};
+
+/// A store's life with a copy of the disk, and what it must hold, at many moments.
+fn moments(options: &Options) -> Vec<(MemDisk, Model)> {
+    let disk = MemDisk::new();
+    let mut moments = Vec::new();
+    let mut model = Model::default();
+    let (mut history, mut random) = (History::default(), Random::new(21));
+    for life in 0..3 {
+        let db = open(&disk, options).unwrap();
+        for round in 0..90 {
+            let writes = history.next(&mut random).to_vec();
+            db.write_batch(batch(&writes)).unwrap();
+            model.apply(&writes);
+            if round % 30 == 20 {
+                db.flush().unwrap();
+            }
+            if round == 70 && life < 2 {
+                db.compact().unwrap();
+            }
+            if round % 10 == 5 {
+                moments.push((disk.deep_clone(), model.clone()));
+            }
+        }
+        wait_for("idle", || db.is_idle());
+        db.close().unwrap();
+        moments.push((disk.deep_clone(), model.clone()));
+    }
+    moments
+}
+
+fn names(disk: &MemDisk, ending: &str) -> Vec<String> {
+    let mut names = disk.list().unwrap();
+    names.retain(|name| name.ends_with(ending));
+    names.sort();
+    names
+}
+
+fn refused(disk: &MemDisk, options: &Options, what: &str) -> Error {
+    match open(disk, options) {
+        Ok(_) => panic!("{what} was not noticed"),
+        Err(error) => error,
+    }
+}
+
+/// Opened again and again, as a supervisor does: refused each time, or right each time.
+fn refused_for_good_or_right(disk: &MemDisk, options: &Options, model: &Model, what: &str) -> bool {
+    if open(disk, options).is_ok_and(|db| Model::of(&db).is_ok_and(|found| model.same(&found))) {
+        return false;
+    }
+    for attempt in 0..60 {
+        let opened = open(disk, options);
+        assert!(opened.is_err(), "{what}: refused at first, opened at attempt {attempt}");
+    }
+    true
+}
+
+#[test]
+fn a_table_that_is_missing_cut_or_another_one_is_noticed_at_open() {
+    let options = small(SyncMode::Always, 1);
+    let moments = moments(&options);
+    let (disk, _) = moments.last().unwrap();
+    let tables = names(disk, ".sst");
+    assert!(tables.len() >= 2, "{tables:?}");
+    let mut tried = 0;
+    for table in &tables {
+        let gone = disk.deep_clone();
+        gone.delete(table);
+        let error = refused(&gone, &options, "a missing table");
+        assert!(error.to_string().contains(table.as_str()), "{error}");
+        let whole = disk.file(table).unwrap();
+        for kept in [0, 1, whole.len() / 2, whole.len() - 1] {
+            let cut = disk.deep_clone();
+            cut.truncate(table, kept as u64);
+            refused(&cut, &options, "a table that was cut");
+        }
+        let longer = disk.deep_clone();
+        longer.put_file(table, [&whole[..], &[0]].concat());
+        refused(&longer, &options, "a table with a byte more");
+        for other in tables.iter().filter(|other| *other != table) {
+            let swapped = disk.deep_clone();
+            swapped.put_file(table, disk.file(other).unwrap());
+            refused(&swapped, &options, "a table with another's content");
+            tried += 1;
+        }
+        // The table of the same name in a store that had a different life.
+        let other = MemDisk::new();
+        let db = open(&other, &options).unwrap();
+        for _ in 0..60 {
+            let writes = History::default().next(&mut Random::new(3)).to_vec();
+            db.write_batch(batch(&writes)).unwrap();
+            db.flush().unwrap();
+        }
+        drop(db);
+        for foreign in names(&other, ".sst") {
+            let swapped = disk.deep_clone();
+            swapped.put_file(table, other.file(&foreign).unwrap());
+            refused(&swapped, &options, "a table of another life");
+            tried += 1;
+        }
+        tried += 6;
+    }
+    println!("row 8, tables: {tried} tried, all noticed at open");
+}
+
+/// An older manifest either still leads to everything, by the log, or is refused; and a refusal
+/// stays one and destroys nothing, so that the right file can be put back.
+#[test]
+fn an_older_manifest_is_refused_for_good_or_leads_to_everything() {
+    let options = small(SyncMode::Always, 1);
+    let moments = moments(&options);
+    let (disk, model) = moments.last().unwrap();
+    let (mut noticed, mut harmless) = (0, 0);
+    for (at, (older, _)) in moments.iter().enumerate() {
+        let manifest = older.file("MANIFEST").unwrap();
+        if Some(&manifest) == disk.file("MANIFEST").as_ref() {
+            continue;
+        }
+        let stale = disk.deep_clone();
+        stale.put_file("MANIFEST", manifest);
+        if refused_for_good_or_right(&stale, &options, model, &format!("manifest {at}")) {
+            noticed += 1;
+            stale.put_file("MANIFEST", disk.file("MANIFEST").unwrap());
+            let db = open(&stale, &options).unwrap_or_else(|error| {
+                panic!("manifest {at}: the refused open destroyed something: {error}")
+            });
+            model.check(&db);
+        } else {
+            harmless += 1;
+        }
+    }
+    assert!(noticed > 0);
+    println!("row 8, manifests: {noticed} refused, {harmless} led to everything, 0 wrong");
+}
+
+#[test]
+fn a_missing_manifest_or_store_file_is_refused() {
+    let options = small(SyncMode::Always, 0);
+    let moments = moments(&options);
+    let (disk, _) = moments.last().unwrap();
+    for name in ["MANIFEST", "STORE"] {
+        let gone = disk.deep_clone();
+        gone.delete(name);
+        refused(&gone, &options, name);
+        for len in [0, 1, 20] {
+            let cut = disk.deep_clone();
+            cut.truncate(name, len);
+            refused(&cut, &options, name);
+        }
+    }
+    let other = MemDisk::new();
+    drop(open(&other, &Options { new_store_id: 78, ..options.clone() }).unwrap());
+    let foreign = disk.deep_clone();
+    foreign.put_file("MANIFEST", other.file("MANIFEST").unwrap());
+    refused(&foreign, &options, "another store's manifest");
+}
+
+/// Segments of the log, at moments when only they hold what was written.
+#[test]
+fn a_segment_that_is_missing_or_another_one_is_noticed() {
+    let options = Options { memtable_bytes: 1 << 20, ..small(SyncMode::Always, 0) };
+    let disk = MemDisk::new();
+    let (mut history, mut random) = (History::default(), Random::new(22));
+    for _ in 0..2 {
+        let db = open(&disk, &options).unwrap();
+        for _ in 0..180 * effort().min(2) {
+            db.write_batch(batch(history.next(&mut random))).unwrap();
+        }
+        db.close().unwrap();
+    }
+    // Those with a header: the one prepared ahead holds nothing.
+    let mut segments = names(&disk, ".wal");
+    segments.retain(|name| disk.file(name).is_some_and(|bytes| bytes.iter().any(|b| *b != 0)));
+    assert!(segments.len() >= 4, "{segments:?}");
+    let (last, others) = segments.split_last().unwrap();
+    for segment in others {
+        let gone = disk.deep_clone();
+        gone.delete(segment);
+        refused(&gone, &options, "a missing segment");
+        let cut = disk.deep_clone();
+        cut.truncate(segment, 1000);
+        refused(&cut, &options, "a segment that was cut");
+    }
+    for (a, b) in [(0, 1), (1, 2), (0, segments.len() - 1)] {
+        let swapped = disk.deep_clone();
+        swapped.put_file(&segments[a], disk.file(&segments[b]).unwrap());
+        swapped.put_file(&segments[b], disk.file(&segments[a]).unwrap());
+        refused(&swapped, &options, "two segments that were exchanged");
+    }
+    let gone = disk.deep_clone();
+    for segment in &segments {
+        gone.delete(segment);
+    }
+    refused(&gone, &options, "a missing log");
+    let gone = disk.deep_clone();
+    gone.delete(last);
+    refused(&gone, &options, "a missing last segment");
+}
