@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  node (8-aligned offset in the arena)
-//!  ├ sequence u64 │ record length u32 │ key length u16 │ height u8 │ - ┤ next[height] u32 ┤ key ┤ record ┤
+//!  ├ sequence u64 │ record length u32 │ key length u16 │ height u8 │ - ┤
+//!  ├ next[height] u32 │ key │ record ┤
 //! ```
 //!
 //! Order: key ascending, then newest record first, so that the first node of a key answers a read
