@@ -124,7 +124,7 @@ struct Done {
 }
 
 fn run_phase(engine: Engine, phase: Phase, config: &Config) -> Result<Done, String> {
-    let mut command = match engine {
+    let command = match engine {
         Engine::Rocksdb => rocksdb::command(&rocksdb::find()?, phase, config),
         Engine::Kvorum | Engine::Fjall => {
             let own = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -140,7 +140,11 @@ fn run_phase(engine: Engine, phase: Phase, config: &Config) -> Result<Done, Stri
     let log = config.dir.with_extension("log");
     let open = |path: &Path| fs::File::create(path).map_err(|error| format!("{path:?}: {error}"));
     let errors = config.dir.with_extension("err");
-    let child = command
+    // It dies with this program: a ctrl-C leaves nothing behind that writes on.
+    let child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL"])
+        .arg(command.get_program())
+        .args(command.get_args())
         .stdin(Stdio::null())
         .stdout(open(&log)?)
         .stderr(open(&errors)?)

@@ -47,7 +47,7 @@ pub(crate) struct Run {
 /// Which program drives a closed loop over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Client {
-    /// What everybody knows; with a script it takes about as much CPU as a hello-world answers with.
+    /// What everybody knows; with a script it takes about as much CPU as a hello-world.
     Wrk,
     /// `crates/load`, some 30 % cheaper: keeps even hello-world the limit.
     Own,

@@ -23,7 +23,8 @@ const NAMED_CALLS: usize = 6;
 /// Measures and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(
-        "## Cost of a request\n\nSystem calls, counted by `perf stat -e raw_syscalls:sys_enter` over one \
+        "## Cost of a request\n\nSystem calls, \
+         counted by `perf stat -e raw_syscalls:sys_enter` over one \
          run of wrk; which ones, by `strace -c -f` over another (which slows the server down, so \
          that more requests share a wake-up). Nanoseconds by layer: CPU time of the server, by the \
          crate of the function that `perf record` found it in.",

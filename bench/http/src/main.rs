@@ -37,7 +37,7 @@ struct Args {
     /// Two to three minutes: fewer and shorter repeats. For a look, not for publishing.
     #[arg(long)]
     quick: bool,
-    /// Repeats of each row [default: 7, quick: 3].
+    /// Repeats of each row [default: 7, quick: 2].
     #[arg(long)]
     repeats: Option<usize>,
     /// Seconds of one repeat [default: 5, quick: 2].
@@ -108,7 +108,7 @@ fn run(args: &Args) -> Result<(), String> {
         .tempdir_in(&args.dir)
         .map_err(|error| format!("can't make a directory in {}: {error}", args.dir.display()))?;
     let scale = Scale {
-        repeats: args.repeats.unwrap_or(if args.quick { 3 } else { 7 }).max(1),
+        repeats: args.repeats.unwrap_or(if args.quick { 2 } else { 7 }).max(1),
         seconds: args.seconds.unwrap_or(if args.quick { 2 } else { 5 }).max(1),
         quick: args.quick,
     };

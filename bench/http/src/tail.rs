@@ -131,9 +131,9 @@ fn start(bench: &mut Bench, row: &Row, keys: u64) -> Result<Server, String> {
     Ok(server)
 }
 
-/// Several times a closed-loop repeat: a p99.9 with some hundred samples beyond it.
+/// Longer than a closed-loop repeat: several flushes, and a p99.9 with hundreds of samples beyond.
 fn duration(bench: &Bench) -> Duration {
-    Duration::from_secs(bench.scale.seconds * 3)
+    Duration::from_secs(bench.scale.seconds * if bench.scale.quick { 2 } else { 4 })
 }
 
 fn measure(bench: &mut Bench, row: &mut Row, keys: u64, repeat: usize) -> Result<(), String> {

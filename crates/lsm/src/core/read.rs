@@ -85,7 +85,7 @@ fn look(
     newest: &mut Newest,
 ) -> Result<Looked, Error> {
     for memtable in state.memtables() {
-        if let Some(found) = memtable.get(key, u64::MAX) {
+        if let Some(found) = memtable.get(key, hash) {
             if wait == Wait::No && found.raw().len() > INLINE_MAX {
                 return Ok(Looked::WouldBlock);
             }

@@ -70,7 +70,8 @@ impl Writer {
         let mut conflicts = 0;
         for operation in Operations::new(payload) {
             let operation = operation?;
-            let index = tree_of(hash_of(operation.key));
+            let hash = hash_of(operation.key);
+            let index = tree_of(hash);
             if !wanted(index) {
                 continue;
             }
@@ -79,7 +80,7 @@ impl Writer {
             self.key.push(operation.space as u8);
             self.key.extend_from_slice(operation.key);
             let late = operation.record.version() <= tree.rotated_max;
-            let inserted = tree.memtable.insert(&self.key, operation.record, late, sequence);
+            let inserted = tree.memtable.insert(&self.key, hash, operation.record, late, sequence);
             conflicts += u64::from(inserted == Inserted::Conflict);
         }
         Ok(conflicts)
@@ -259,9 +260,10 @@ impl Core {
         wal.sync().map_err(|error| self.fail(&error))
     }
 
-    /// The value of an internal key in any memtable, whatever its version.
+    /// Whether an internal key has a record in any memtable, whatever its version.
     pub(super) fn in_memtables(state: &super::tree::TreeState, key: &[u8]) -> bool {
-        state.memtables().any(|memtable| memtable.get(key, u64::MAX).is_some())
+        let hash = hash_of(&key[1..]);
+        state.memtables().any(|memtable| memtable.get(key, hash).is_some())
     }
 }
 

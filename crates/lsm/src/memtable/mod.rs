@@ -42,18 +42,9 @@ impl Memtable {
         (memtable, writer)
     }
 
-    /// The newest record of `key` among the batches up to `sequence`.
-    pub(crate) fn get(&self, key: &[u8], sequence: u64) -> Option<RecordRef<'_>> {
-        let mut node = self.list.seek(key)?;
-        loop {
-            if node.key() != key {
-                return None;
-            }
-            if node.sequence() <= sequence {
-                return Some(node.record());
-            }
-            node = node.next()?;
-        }
+    /// The newest record of `key`, whose hash is `hash`.
+    pub(crate) fn get(&self, key: &[u8], hash: u64) -> Option<RecordRef<'_>> {
+        self.list.newest(key, hash).map(|node| node.record())
     }
 
     /// Bytes taken.
@@ -87,10 +78,11 @@ impl MemtableWriter {
         Skiplist::node_bound(key_len, record_len)
     }
 
-    /// Adds a record that `sequence` brought.
+    /// Adds a record that `sequence` brought. `hash` must be the same for the same key always.
     pub(crate) fn insert(
         &mut self,
         key: &[u8],
+        hash: u64,
         record: RecordRef<'_>,
         late: bool,
         sequence: u64,
@@ -98,7 +90,7 @@ impl MemtableWriter {
         // Before the record can be seen, so that who sees it also sees that it must be flushed.
         self.memtable.sequences.extend(sequence);
         self.max_version = self.max_version.max(record.version());
-        self.inserter.insert(key, record, late, sequence)
+        self.inserter.insert(key, hash, record, late, sequence)
     }
 }
 

@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 use std::thread;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::*;
 use crate::record::{Fields, Kind, Record};
 
@@ -10,7 +12,18 @@ fn record(key: &[u8], time: u64, value: &[u8]) -> Record {
 
 fn insert(writer: &mut MemtableWriter, key: &[u8], time: u64, sequence: u64) -> Inserted {
     let made = record(key, time, &time.to_le_bytes());
-    writer.insert(key, made.view(), false, sequence)
+    writer.insert(key, xxh3_64(key), made.view(), false, sequence)
+}
+
+fn get<'a>(memtable: &'a Memtable, key: &[u8]) -> Option<RecordRef<'a>> {
+    memtable.get(key, xxh3_64(key))
+}
+
+/// Time of the newest record of `key` that a walk up to `sequence` shows.
+fn walked(memtable: &Arc<Memtable>, key: &[u8], sequence: u64) -> Option<u64> {
+    let mut iter = MemtableIter::new(Arc::clone(memtable), sequence);
+    iter.seek(key);
+    (iter.valid() && iter.key() == key).then(|| iter.record().version().time)
 }
 
 #[test]
@@ -19,11 +32,12 @@ fn the_newest_version_answers_whatever_the_order_of_arrival() {
     for (sequence, time) in [5, 9, 2, 7].into_iter().enumerate() {
         insert(&mut writer, b"k", time, sequence as u64 + 1);
     }
-    assert_eq!(memtable.get(b"k", u64::MAX).unwrap().version().time, 9);
-    assert_eq!(memtable.get(b"k", 1).unwrap().version().time, 5, "a snapshot sees its moment");
-    assert!(memtable.get(b"k", 0).is_none());
-    assert!(memtable.get(b"j", u64::MAX).is_none());
-    assert!(memtable.get(b"kk", u64::MAX).is_none());
+    assert_eq!(get(&memtable, b"k").unwrap().version().time, 9);
+    assert_eq!(walked(&memtable, b"k", u64::MAX), Some(9));
+    assert_eq!(walked(&memtable, b"k", 1), Some(5), "a snapshot sees its moment");
+    assert_eq!(walked(&memtable, b"k", 0), None);
+    assert!(get(&memtable, b"j").is_none());
+    assert!(get(&memtable, b"kk").is_none());
     assert_eq!(memtable.sequences(), Some((1, 4)));
     assert_eq!(writer.max_version().time, 9);
 }
@@ -36,7 +50,23 @@ fn the_same_record_twice_is_one_and_a_conflict_is_told() {
     assert_eq!(insert(&mut writer, b"k", 1, 2), Inserted::Duplicate);
     assert_eq!(memtable.used(), used);
     let other = record(b"k", 1, b"something else");
-    assert_eq!(writer.insert(b"k", other.view(), false, 3), Inserted::Conflict);
+    assert_eq!(writer.insert(b"k", xxh3_64(b"k"), other.view(), false, 3), Inserted::Conflict);
+}
+
+#[test]
+fn reads_are_right_when_all_keys_collide_and_when_the_index_is_full() {
+    let (memtable, mut writer) = Memtable::new(64 << 10);
+    let mut keys: u32 = 0;
+    while writer.fits(MemtableWriter::bound(4, 64)) {
+        let key = keys.to_be_bytes();
+        let made = record(&key, 1, b"");
+        writer.insert(&key, u64::from(keys / 100), made.view(), false, 1);
+        keys += 1;
+    }
+    for i in 0..keys + 10 {
+        let found = memtable.get(&i.to_be_bytes(), u64::from(i / 100));
+        assert_eq!(found.is_some(), i < keys, "key {i} of {keys}");
+    }
 }
 
 #[test]
@@ -80,7 +110,7 @@ fn readers_see_whole_records_while_one_writes() {
                 let mut found = 0;
                 while found < rounds {
                     let key = found.to_be_bytes();
-                    if let Some(record) = memtable.get(&key, u64::MAX) {
+                    if let Some(record) = get(&memtable, &key) {
                         record.verify(&key).unwrap();
                         found += 1;
                     }
