@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_failed_write_says_whether_it_may_have_been_done() {
-        let failed = lsm::Error::Failed { cause: "sync".into() };
+        let failed = lsm::Error::Failed { cause: "sync".into(), begun: false };
         for (error, status, kind, outcome) in [
             (WriteError::Busy, 503, "overload", Outcome::None),
             (WriteError::Deadline, 504, "too-few-replicas", Outcome::Unknown),
