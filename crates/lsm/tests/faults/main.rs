@@ -15,5 +15,6 @@ mod errors;
 mod fixture;
 mod full;
 mod model;
+mod planted;
 mod random;
 mod swapped;
