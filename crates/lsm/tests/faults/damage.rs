@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use lsm::{Disk, MemDisk, Options, SyncMode};
+use lsm::{Batch, Disk, Error, MemDisk, Options, Record, Space, SyncMode};
 
-use super::model::{History, Model, Random, batch, effort, open, small};
+use super::model::{History, Model, Random, Write, batch, effort, open, small, wait_for};
 
 /// A store with tables in several levels, rows in the log, and a clean end.
 fn store(options: &Options) -> (MemDisk, Model) {
@@ -24,7 +24,7 @@ fn store(options: &Options) -> (MemDisk, Model) {
                 _ => {}
             }
         }
-        super::model::wait_for("idle", || db.is_idle());
+        wait_for("idle", || db.is_idle());
         db.close().unwrap();
     }
     (disk, model)
@@ -108,6 +108,25 @@ fn a_flipped_bit_anywhere_is_never_a_wrong_answer() {
         }
     }
     println!("rows 6, 7: {flips} flips, 0 silent: {counts:#?}");
+}
+
+/// A record carries its check from where it entered the cluster: one that came damaged is stored as
+/// it came, and is seen wherever it leaves again.
+#[test]
+fn a_record_that_came_damaged_is_never_given_out() {
+    let disk = MemDisk::new();
+    let db = open(&disk, &small(SyncMode::Always, 0)).unwrap();
+    let write = Write::put(b"k", 1, vec![7; 50]);
+    let mut raw = Record::new(&write.key, &write.fields(), &write.value).view().raw().to_vec();
+    raw[20] ^= 1;
+    let mut batch = Batch::new();
+    batch.record(Space::Data, b"k", &Record::parse(raw.into()).unwrap()).unwrap();
+    db.write_batch(batch).unwrap();
+    for step in 0..3 {
+        assert!(matches!(db.get(Space::Data, b"k"), Err(Error::Corrupt { .. })), "step {step}");
+        assert!(matches!(Model::of(&db), Err(Error::Corrupt { .. })), "step {step}");
+        db.flush().unwrap();
+    }
 }
 
 /// Blocks of zeros and blocks that hold other blocks' bytes: what a disk that loses or misplaces a

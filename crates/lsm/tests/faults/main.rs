@@ -6,6 +6,8 @@
 //! KVORUM_SEEDS=100 cargo test --release -p lsm --test faults -- --nocapture
 //! ```
 
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
 mod concurrent;
 mod crash;
 mod damage;
@@ -13,5 +15,6 @@ mod errors;
 mod fixture;
 mod full;
 mod model;
+mod planted;
 mod random;
 mod swapped;

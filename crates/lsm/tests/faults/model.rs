@@ -86,7 +86,7 @@ impl Write {
         Self { space: Space::Data, key, kind: Kind::Tombstone, time, value }
     }
 
-    fn fields(&self) -> Fields<'static> {
+    pub(crate) fn fields(&self) -> Fields<'static> {
         Fields::new(self.kind, version(self.time))
     }
 }
