@@ -27,9 +27,9 @@ use crate::reads::ReadPool;
 use crate::store;
 
 /// Serves until told to stop. An error is one line.
-pub(crate) fn run(config: Config, logging: &Logging) -> Result<(), String> {
+pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     init_logging(logging)?;
-    raise_file_limit();
+    leave_files_to_the_store(&mut config, raise_file_limit());
     let (listen, data) = (config.listen, config.data.display().to_string());
     let bind_error = |error: io::Error| format!("can't listen on {listen}: {error}");
     let socket = accept::bind(listen).map_err(bind_error)?;
@@ -60,11 +60,24 @@ fn init_logging(logging: &Logging) -> Result<(), String> {
 }
 
 /// Connections and tables are files: as many as the system allows without asking.
-fn raise_file_limit() {
+fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the limit of open files stays as it was");
+        return limit.current;
+    }
+    raised.current
+}
+
+/// Connections may take half of the descriptors. The store needs the others for its tables and its
+/// log: without them it could serve none of the connections.
+fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
+    let most = limit.map_or(usize::MAX, |limit| (limit / 2).max(1) as usize);
+    if most < config.connections {
+        let (wanted, limit) = (config.connections, limit.unwrap_or(u64::MAX));
+        tracing::warn!(wanted, most, limit, "fewer connections: the limit of open files is low");
+        config.connections = most;
     }
 }
 

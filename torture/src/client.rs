@@ -2,10 +2,14 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How long an answer may take. Beyond it the outcome counts as unknown.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long to wait before an overloaded node is asked again.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// One connection.
 #[derive(Debug)]
@@ -39,10 +43,15 @@ fn malformed(what: &str) -> io::Error {
 impl Client {
     /// Connects.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        Self::connect_within(address, PATIENCE)
+    }
+
+    /// Connects, and gives this and everything later up after `patience`.
+    pub fn connect_within(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
@@ -87,14 +96,35 @@ impl Client {
         self.request("GET", &target(key), b"")
     }
 
-    /// Reads everything from `start` on, item by item: key, value.
+    /// The same; asks again for as long as the node is overloaded.
+    pub fn get_patiently(&mut self, key: &str) -> io::Result<Answer> {
+        let begun = Instant::now();
+        loop {
+            let answer = self.get(key)?;
+            if answer.status != 503 || begun.elapsed() > PATIENCE {
+                return Ok(answer);
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+
+    /// Reads everything from `start` on, item by item: key, value. Asks again if the node is
+    /// overloaded.
     pub fn scan(
         &mut self,
         start: &str,
         mut item: impl FnMut(&[u8], &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.send("GET", &format!("/v0/entities?start={start}"), b"")?;
-        let head = self.head()?;
+        let begun = Instant::now();
+        let head = loop {
+            self.send("GET", &format!("/v0/entities?start={start}"), b"")?;
+            let head = self.head()?;
+            if head.status != 503 || begun.elapsed() > PATIENCE {
+                break head;
+            }
+            self.stream.read_exact(&mut vec![0; head.length])?;
+            thread::sleep(AGAIN);
+        };
         if head.status != 200 || !head.chunked {
             return Err(malformed(&format!("a range with status {}", head.status)));
         }

@@ -58,13 +58,16 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
         return Err(Failure::Broken(format!("no writes: {:?}", writers.statuses())));
     }
     let crowd = connect(&node.address)?;
-    // The writers hold their connections: they go on, through rotations and flushes, or are told
-    // that it can't be done.
+    // The writers hold their connections: they go on, through rotations and flushes.
     let before = writers.statuses();
     thread::sleep(WATCHED);
     let during = writers.stop()?;
     if during.get(&201) == before.get(&201) {
         return Err(Failure::Broken(format!("no write was taken meanwhile: {during:?}")));
+    }
+    let bad = |statuses: &Statuses| statuses.keys().any(|s| ![200, 201, 202, 404].contains(s));
+    if bad(&during) {
+        return Err(Failure::Broken(format!("for lack of descriptors: {during:?}")));
     }
     let cpu = idle_cpu(&node)?;
     drop(crowd);
@@ -74,7 +77,6 @@ fn crowd(setup: &Setup, seed: u64) -> Result<(u128, Duration, Statuses), Failure
     let recovery = begun.elapsed();
     thread::sleep(Duration::from_millis(300));
     let after = writers.stop()?;
-    let bad = |statuses: &Statuses| statuses.keys().any(|s| ![200, 201, 202, 404].contains(s));
     if !served || bad(&after) {
         return Err(Failure::Broken(format!("after the crowd left: {after:?}")));
     }

@@ -20,7 +20,7 @@ const DISK_MIB: u64 = 64;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long the full disk is written to.
-const FULL: Duration = Duration::from_secs(2);
+const FULL: Duration = Duration::from_secs(1);
 
 /// `rounds` times on a tmpfs, which is enlarged, and once on an ext4, on which a file is deleted.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
@@ -64,7 +64,7 @@ fn fill_up(
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
     // Many keys and few deletes: the data must grow until there is no room.
-    let work = Work { keys: 20_000, value_len: 8_000, deletes: 2, clients: 8, ..Work::default() };
+    let work = Work { keys: 1500, value_len: 60_000, deletes: 2, clients: 8, ..Work::default() };
     let writers = Writers::start(node.address, &ledger, work, 1)?;
     let full = |statuses: &Statuses| statuses.contains_key(&507);
     if !writers.wait(PATIENCE, full) {

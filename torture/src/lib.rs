@@ -115,7 +115,7 @@ pub fn check_gets(
 ) -> Result<(), Failure> {
     let mut client = node.client()?;
     for key in ledger.keys() {
-        let answer = client.get(&key)?;
+        let answer = client.get_patiently(&key)?;
         let same = match (answer.status, found.get(&key)) {
             (200, Some(value)) => *value == answer.body,
             (404, None) => true,

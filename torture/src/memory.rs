@@ -26,6 +26,9 @@ const MAX_VALUE: usize = 1 << 20;
 /// Clients of each bad kind.
 const EACH: usize = 100;
 
+/// How long a bad client waits until it can send.
+const IMPATIENCE: Duration = Duration::from_millis(100);
+
 /// One siege a round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut peak = 0;
@@ -103,7 +106,7 @@ fn besiege(address: SocketAddr, stop: &AtomicBool, kind: Kind) -> Result<(), Fai
     while !stop.load(Ordering::Relaxed) {
         let mut held = Vec::new();
         for _ in 0..EACH {
-            let Ok(mut client) = Client::connect(address) else { break };
+            let Ok(mut client) = Client::connect_within(address, IMPATIENCE) else { break };
             // A connection that the node ends is what the client asked for.
             let _ = kind(&mut client);
             held.push(client);

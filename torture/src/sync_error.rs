@@ -176,7 +176,7 @@ fn real(setup: &Setup) -> Result<String, Failure> {
     let launch = setup.launch(disk.path(), dir.path(), &args);
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
-    let work = Work { keys: 20_000, value_len: 8_000, deletes: 2, ..Work::default() };
+    let work = Work { keys: 1500, value_len: 60_000, deletes: 2, ..Work::default() };
     let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
     if !writers.wait(PATIENCE, struck) {
