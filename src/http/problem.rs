@@ -144,8 +144,8 @@ impl Problem {
             WriteError::Deadline => Self::deadline().unknown(),
             WriteError::Store(error) => {
                 let problem = Self::store(error);
-                // What the disk did with a batch that it refused half-way is not known.
-                let unknown = matches!(error, lsm::Error::Io { .. }) && !error.is_no_space();
+                // Everything else fails before the log is touched.
+                let unknown = matches!(error, lsm::Error::Failed { begun: true, .. });
                 if unknown { problem.unknown() } else { problem.undone() }
             }
         }

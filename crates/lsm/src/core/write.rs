@@ -113,12 +113,12 @@ impl Core {
         let before = wal.written();
         let payloads = batches.clone().map(Batch::bytes);
         let sequence =
-            wal.append(payloads, operations as u32).map_err(|error| self.fail(&error))?;
+            wal.append(payloads, operations as u32).map_err(|error| self.fail_begun(&error))?;
         add(&self.counters.wal_bytes, wal.written() - before);
         add(&self.counters.wal_writes, 1);
         add(&self.counters.wal_operations, operations as u64);
         if self.synced_per_group() {
-            wal.sync().map_err(|error| self.fail(&error))?;
+            wal.sync().map_err(|error| self.fail_begun(&error))?;
             add(&self.counters.wal_syncs, 1);
         }
         for batch in batches {
