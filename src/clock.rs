@@ -119,7 +119,7 @@ impl Shared {
                 let result = self.persist(bound);
                 let mut state = self.lock();
                 if let (Err(error), None) = (&result, &state.failed) {
-                    tracing::warn!(%error, "the clock's bound can't be kept: writes will stop");
+                    tracing::warn!(%error, "the clock's bound is not durable: writes will stop");
                 }
                 state.failed = result.err();
             }

@@ -6,7 +6,7 @@ use lsm::{Db, Space};
 
 use crate::budget::{Budget, Held};
 use crate::clock::wall_micros;
-use crate::http::is_live;
+use crate::store::is_live;
 
 /// Bytes of one page. A single item that is larger makes a page of its own.
 const PAGE_BYTES: usize = 64 * 1024;
@@ -96,3 +96,6 @@ pub(crate) fn read(db: &Db, budget: &Budget, range: Range) -> Result<Page, PageE
     lens.reverse();
     Ok(Page { bytes: bytes.freeze(), lens, rest, _held: held })
 }
+
+#[cfg(test)]
+mod tests;

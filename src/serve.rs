@@ -6,12 +6,13 @@
 //! ```
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::accept;
@@ -35,10 +36,12 @@ pub(crate) fn run(config: Config, logging: &Logging) -> Result<(), String> {
     let address = socket.local_addr().map_err(bind_error)?.as_socket().unwrap_or(listen);
     let node = start_node(config, address)?;
     let loops = start_loops(&node)?;
+    // Before anybody can know that the node runs and tell it to stop.
+    let acceptor = Acceptor::new().map_err(|error| format!("can't await signals: {error}"))?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, data, "serving");
     greet(address, &data);
-    let outcome = accept_until_signal(listener, &loops, &node);
+    let outcome = acceptor.run(listener, &loops, &node);
     tracing::info!("stopping");
     stop(node, loops)?;
     tracing::info!("stopped");
@@ -104,25 +107,36 @@ fn greet(address: SocketAddr, data: &str) {
     );
 }
 
-/// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
-fn accept_until_signal(
-    listener: std::net::TcpListener,
-    loops: &[Handle],
-    node: &Node,
-) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("can't start the acceptor: {error}"))?;
-    let served: io::Result<()> = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            _ = terminate.recv() => Ok(()),
-            _ = interrupt.recv() => Ok(()),
-            ended = accept::run(listener, loops, node.config.connections, &node.accepting) => ended,
-        }
-    });
-    node.stopping.store(true, Ordering::Relaxed);
-    served.map_err(|error| format!("can't accept connections: {error}"))
+/// The main thread while the node serves: accepts, and waits for the signal to stop.
+struct Acceptor {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Acceptor {
+    fn new() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        drop(entered);
+        Ok(Self { runtime, terminate, interrupt })
+    }
+
+    /// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
+    fn run(mut self, listener: TcpListener, loops: &[Handle], node: &Node) -> Result<(), String> {
+        let bound = node.config.connections;
+        let served = self.runtime.block_on(async {
+            tokio::select! {
+                _ = self.terminate.recv() => Ok(()),
+                _ = self.interrupt.recv() => Ok(()),
+                ended = accept::run(listener, loops, bound, &node.accepting) => ended,
+            }
+        });
+        node.stopping.store(true, Ordering::Relaxed);
+        served.map_err(|error| format!("can't accept connections: {error}"))
+    }
 }
 
 fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {

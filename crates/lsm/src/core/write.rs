@@ -14,7 +14,7 @@ use crate::wal::{Prepared, Wal, prepare};
 
 /// Bytes that a record can take in a memtable beyond its key and record (head, tower, padding).
 /// Checked against the memtable in `Writer::bound`.
-const NODE_OVERHEAD: usize = 80;
+const NODE_OVERHEAD: usize = 96;
 /// A memtable has this much more than its target, so that a group seldom has to rotate it early.
 const MEMTABLE_SLACK: usize = 256 * 1024;
 
