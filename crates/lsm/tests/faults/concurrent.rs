@@ -17,7 +17,7 @@ fn key(group: u64, i: u64) -> Vec<u8> {
 }
 
 fn space(i: u64) -> Space {
-    if i % 2 == 0 { Space::Data } else { Space::Hints }
+    if i.is_multiple_of(2) { Space::Data } else { Space::Hints }
 }
 
 fn write(db: &Db, group: u64, time: u64) {

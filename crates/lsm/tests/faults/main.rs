@@ -6,6 +6,8 @@
 //! KVORUM_SEEDS=100 cargo test --release -p lsm --test faults -- --nocapture
 //! ```
 
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
 mod concurrent;
 mod crash;
 mod damage;
