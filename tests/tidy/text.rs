@@ -97,8 +97,8 @@ pub(crate) fn print_long_files(files: &[(String, String)]) {
     for (path, text) in files {
         let lines = text.lines().count();
         if path.ends_with(".rs") && lines > LONG_LINES {
-            let _ =
-                writeln!(io::stderr(), "tidy: {path} has {lines} lines, more than {LONG_LINES}");
+            let line = format!("tidy: {path} has {lines} lines, more than {LONG_LINES}\n");
+            let _ = io::stderr().write_all(line.as_bytes());
         }
     }
 }
