@@ -292,3 +292,23 @@ fn batches_are_atomic_across_trees_and_spaces() {
         assert_eq!(seen, 50);
     }
 }
+
+/// One tree gets a single write, the other all the rest: the log must not grow for ever.
+#[test]
+fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
+    let (disk, options) = (MemDisk::new(), small_options());
+    let core = open(&disk, &options);
+    let of_tree = |tree| (0_u64..).find(|i| core.tree_of(hash_of(&i.to_be_bytes())) == tree);
+    let (lonely, busy) = (of_tree(0).unwrap(), of_tree(1).unwrap());
+    let mut model = Model::new();
+    write(&core, &mut model, &lonely.to_be_bytes(), Kind::Value, 1, b"once");
+    let mut most = 0;
+    for time in 2..8000 {
+        write(&core, &mut model, &busy.to_be_bytes(), Kind::Value, time, &[1; 400]);
+        while core.flush_one().unwrap() == Work::Done {}
+        most = most.max(core.stats().wal_segments);
+    }
+    assert!(most <= core.log_bound() as u64 + 2, "{most} segments");
+    assert!(core.stats().wal_bytes > (most + 10) * options.segment_bytes as u64);
+    check(&core, &model);
+}

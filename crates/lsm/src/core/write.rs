@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::tree::{Tree, lock};
-use super::{Core, InternalKey, add, hash_of};
+use super::{Core, InternalKey, MAX_IMMUTABLES, add, hash_of};
 use crate::batch::{Batch, Operations};
 use crate::error::Error;
 use crate::manifest::Edit;
@@ -198,15 +198,30 @@ impl Core {
         rotated
     }
 
+    /// Rotates the memtables that are full, and, when the log has grown long, those that hold on to
+    /// its older segments: a tree that is seldom written would keep them for ever.
     fn rotate_full(&self, writer: &mut Writer) -> bool {
+        let wal = writer.wal.as_ref().expect("set when the store is open");
+        let too_long = wal.segment_count() > self.log_bound();
+        let current = wal.first_sequence();
         let mut rotated = false;
         for (tree, tree_writer) in self.trees.iter().zip(&mut writer.trees) {
-            if tree_writer.memtable.memtable().used() >= self.options.memtable_bytes {
+            let memtable = tree_writer.memtable.memtable();
+            let full = memtable.used() >= self.options.memtable_bytes;
+            let holds_old = memtable.sequences().is_some_and(|(first, _)| first < current);
+            if full || too_long && holds_old {
                 rotated = true;
                 self.rotate(tree, tree_writer, 0);
             }
         }
         rotated
+    }
+
+    /// Segments of the log at which memtables are rotated early: twice what all memtables together
+    /// take of it, so that it happens only where some tree lags far behind the others.
+    pub(super) fn log_bound(&self) -> usize {
+        let memtables = self.trees.len() * (MAX_IMMUTABLES + 1) * self.options.memtable_bytes;
+        2 * memtables.div_ceil(self.options.segment_bytes) + 2
     }
 
     /// Rotates every memtable that holds anything.
