@@ -158,7 +158,7 @@ impl Node {
     /// CPU time so far.
     pub fn cpu(&self) -> Result<Duration, Failure> {
         let stat = self.proc("stat")?;
-        // After the name, which may hold anything: state, then 10 fields, then user and system time.
+        // After the name, which may hold anything: state, 10 fields, then user and system time.
         let after = stat.rsplit(')').next().unwrap_or_default();
         let ticks = after.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
         let second = rustix::param::clock_ticks_per_second();

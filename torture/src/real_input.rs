@@ -2,9 +2,9 @@
 //! the middle, another run, some keys overwritten and deleted, everything read with `curl`; then a
 //! data set many times the memory.
 //!
-//! `put.lua` counts in each thread of wrk: one thread writes `key1`, `key2`, … (`key0` is spent on a
-//! trial call), 64 connections take them in order. So when wrk says that it got N good answers, at
-//! least N of the first N + 64 keys must be there. That is a ledger, though one of numbers only;
+//! `put.lua` counts in each thread of wrk: one thread writes `key1`, `key2`, … (`key0` is spent on
+//! a trial call), 64 connections take them in order. So when wrk says that it got N good answers,
+//! at least N of the first N + 64 keys must be there. That is a ledger, though one of numbers only;
 //! beside it run clients that keep the real one.
 
 use std::collections::BTreeMap;
