@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_failed_write_says_whether_it_may_have_been_done() {
-        let failed = lsm::Error::Failed { cause: "sync".into(), begun: false };
+        let failed = |begun| lsm::Error::Failed { cause: "sync".into(), begun };
         for (error, status, kind, outcome) in [
             (WriteError::Busy, 503, "overload", Outcome::None),
             (WriteError::Deadline, 504, "too-few-replicas", Outcome::Unknown),
@@ -242,9 +242,10 @@ mod tests {
                 WriteError::Store(io_error(io::ErrorKind::Other)),
                 500,
                 "storage-failed",
-                Outcome::Unknown,
+                Outcome::None,
             ),
-            (WriteError::Store(failed), 500, "storage-failed", Outcome::None),
+            (WriteError::Store(failed(false)), 500, "storage-failed", Outcome::None),
+            (WriteError::Store(failed(true)), 500, "storage-failed", Outcome::Unknown),
         ] {
             let problem = Problem::write(&error, QUORUM);
             assert_eq!((problem.status, problem.kind), (status, kind), "{error:?}");

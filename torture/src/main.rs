@@ -1,5 +1,4 @@
-//! `cargo run --release -p torture -- [ROW…]`: the long form of the faults, one line of figures
-//! each.
+//! `cargo run --release -p torture -- [ROW…]`: the long form of the faults, a line of figures each.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

@@ -1,6 +1,6 @@
 //! Pseudo-random numbers that a seed repeats.
 
-/// splitmix64, after Steele, Lea and Flood: "Fast splittable pseudorandom number generators", 2014.
+/// splitmix64, after Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 

@@ -172,6 +172,7 @@ fn what_a_recovery_found_in_the_page_cache_only_is_durable_afterwards() {
             let mut acknowledged = 0;
             while db.write_batch(batch(history.next(&mut random))).is_ok() {
                 acknowledged += 1;
+                assert!(acknowledged < 100_000, "a failed sync never shows");
             }
             let restarted = disk.process_crash();
             drop(db);

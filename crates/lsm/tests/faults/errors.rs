@@ -161,6 +161,7 @@ fn after_a_failed_write_or_sync_of_the_log_nothing_is_acknowledged_and_reads_go_
                     Ok(()) => acknowledged += 1,
                     Err(error) => break error,
                 }
+                assert!(acknowledged <= after, "acknowledged after a failed {op:?}");
             };
             assert!(matches!(failed, Error::Failed { .. }), "{failed:?}");
             assert_eq!(acknowledged, after);
