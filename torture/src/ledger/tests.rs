@@ -10,9 +10,7 @@ fn found(items: &[(&str, &[u8])]) -> BTreeMap<String, Vec<u8>> {
 
 fn put(ledger: &Ledger, key: &str, said: Said) -> Vec<u8> {
     let (ticket, value) = ledger.put(key, LEN);
-    std::thread::sleep(Duration::from_micros(10));
     ledger.end(ticket, said);
-    std::thread::sleep(Duration::from_micros(10));
     value
 }
 
