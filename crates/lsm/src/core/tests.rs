@@ -271,6 +271,32 @@ fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
 }
 
 #[test]
+fn a_tombstone_stays_while_an_older_record_lies_below_it() {
+    let disk = MemDisk::new();
+    let options = Options {
+        may_purge: Arc::new(|_, _| true),
+        new_tree_bits: 0,
+        level1_bytes: 1,
+        ..small_options()
+    };
+    let (core, mut model) = (open(&disk, &options), Model::new());
+    let write_two_tables = |model: &mut Model, kind, time| {
+        for key in [b"k", b"l"] {
+            write(&core, model, key, kind, time, b"");
+            core.rotate_all();
+            core.flush_one().unwrap();
+        }
+    };
+    write_two_tables(&mut model, Kind::Value, 1);
+    while core.compact_one().unwrap() == Work::Done {}
+    write_two_tables(&mut model, Kind::Tombstone, 2);
+    assert_eq!(core.compact_one().unwrap(), Work::Done);
+    let levels = core.stats().levels;
+    assert_eq!((levels[0].tables, levels[1].tables), (0, 1), "merged above the values");
+    assert_eq!(get(&core, b"k").unwrap().kind, Kind::Tombstone);
+}
+
+#[test]
 fn batches_are_atomic_across_trees_and_spaces() {
     let (disk, options) = (MemDisk::new(), small_options());
     let core = open(&disk, &options);
