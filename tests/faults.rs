@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use torture::{
-    Failure, Setup, descriptors, disk_full, kill, memory, power_cut, real_input, slow, sync_error,
+    Failure, Setup, descriptors, disk_full, fuzz, kill, memory, power_cut, real_input, slow,
+    sync_error,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -64,4 +65,9 @@ fn real_input() {
 #[test]
 fn row_33_slow_clients() {
     row("33", slow::run(&setup(1)));
+}
+
+#[test]
+fn row_32_malformed_requests() {
+    row("32", fuzz::run(&setup(1)));
 }

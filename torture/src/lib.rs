@@ -12,6 +12,7 @@
 pub mod client;
 pub mod descriptors;
 pub mod disk_full;
+pub mod fuzz;
 pub mod ground;
 pub mod kill;
 pub mod ledger;

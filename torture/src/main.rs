@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use torture::{
-    Failure, Setup, descriptors, disk_full, kill, memory, power_cut, real_input, slow, sync_error,
+    Failure, Setup, descriptors, disk_full, fuzz, kill, memory, power_cut, real_input, slow,
+    sync_error,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -46,6 +47,8 @@ enum Row {
     Fds,
     /// Row 13: too little memory
     Memory,
+    /// Row 32: requests with changed bytes
+    Fuzz,
     /// Row 33: 2,000 slow clients
     Slow,
     /// 3 M keys by wrk, and 2 GiB of data in 128 MiB of memory
@@ -53,7 +56,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 9] = [
+    const EACH: [Self; 10] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -61,6 +64,7 @@ impl Row {
         Self::Fsync,
         Self::Fds,
         Self::Memory,
+        Self::Fuzz,
         Self::Slow,
         Self::Load,
     ];
@@ -73,7 +77,7 @@ impl Row {
             Self::Diskfull => 4,
             Self::Fds => 3,
             Self::Memory => 2,
-            Self::Slow | Self::Load | Self::All => 1,
+            Self::Fuzz | Self::Slow | Self::Load | Self::All => 1,
         }
     }
 
@@ -89,6 +93,7 @@ impl Row {
             Self::Fsync => sync_error::run(setup),
             Self::Fds => descriptors::run(setup),
             Self::Memory => memory::run(setup),
+            Self::Fuzz => fuzz::run(setup),
             Self::Slow => slow::run(setup),
             Self::Load => real_input::run(setup),
             Self::All => Ok(String::new()),
