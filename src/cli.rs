@@ -106,8 +106,8 @@ pub(crate) struct Settings {
     #[arg(long, env = "KVORUM_MEMTABLE", value_name = "SIZE")]
     pub(crate) memtable: Option<Size>,
 
-    /// Connections at once, 1..1000000; more wait to be accepted [default: 1/8 of --memory in
-    /// pieces of 24KiB]
+    /// Connections at once, 1..1000000, but never more than half of the open files that the system
+    /// allows; more wait to be accepted [default: 1/8 of --memory in pieces of 24KiB]
     #[arg(long, env = "KVORUM_CONNECTIONS", value_name = "N", value_parser = up_to(1_000_000))]
     pub(crate) connections: Option<u32>,
 
