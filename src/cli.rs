@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
@@ -60,9 +61,10 @@ pub(crate) struct Settings {
     #[arg(long, env = "KVORUM_ADVERTISE", value_name = "URL")]
     pub(crate) advertise: Option<String>,
 
-    /// When a write is acknowledged: "always" after it was synced to the disk; "interval[:MS]"
-    /// after it was handed to the operating system, synced every MS milliseconds, 1..60000, bare:
-    /// 100; "never" leaves syncing to the operating system [default: always]
+    /// When a write is acknowledged: "always" after it was synced to the disk; "interval" or
+    /// "interval:MS" after it was handed to the operating system, which is told to sync every MS
+    /// milliseconds, 1..60000, or 100; "never" leaves that to the operating system [default:
+    /// always]
     #[arg(long, env = "KVORUM_SYNC", value_name = "MODE")]
     pub(crate) sync: Option<Sync>,
 
@@ -73,7 +75,7 @@ pub(crate) struct Settings {
 
     /// Nodes that hold a key if a request does not say `from`, 1..255; never more than there are
     /// [default: 3]
-    #[arg(long, env = "KVORUM_REPLICAS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=255))]
+    #[arg(long, env = "KVORUM_REPLICAS", value_name = "N", value_parser = up_to(255))]
     pub(crate) replicas: Option<u32>,
 
     /// Time after which a request that waits for the store is answered 504, in ms or s, 250ms..60s
@@ -88,15 +90,15 @@ pub(crate) struct Settings {
 
     /// Event loops (threads that serve connections), 1..256 [default: one per CPU this process may
     /// use]
-    #[arg(long, env = "KVORUM_LOOPS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, env = "KVORUM_LOOPS", value_name = "N", value_parser = up_to(256))]
     pub(crate) loops: Option<u32>,
 
     /// Threads for reads that must wait for the disk, 1..256 [default: 8]
-    #[arg(long, env = "KVORUM_READ_THREADS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, env = "KVORUM_READ_THREADS", value_name = "N", value_parser = up_to(256))]
     pub(crate) read_threads: Option<u32>,
 
     /// Reads that may wait for such a thread, 1..1000000; one more is answered 503 [default: 1024]
-    #[arg(long, env = "KVORUM_QUEUE", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, env = "KVORUM_QUEUE", value_name = "N", value_parser = up_to(1_000_000))]
     pub(crate) queue: Option<u32>,
 
     /// Bytes of one memtable, 1MiB or more; four of them come out of --memory [default: 1/16 of
@@ -106,7 +108,7 @@ pub(crate) struct Settings {
 
     /// Connections at once, 1..1000000; more wait to be accepted [default: 1/8 of --memory in
     /// pieces of 24KiB]
-    #[arg(long, env = "KVORUM_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, env = "KVORUM_CONNECTIONS", value_name = "N", value_parser = up_to(1_000_000))]
     pub(crate) connections: Option<u32>,
 
     /// What is logged to stderr: error, warn, info, debug or trace, also per module as in
@@ -117,6 +119,11 @@ pub(crate) struct Settings {
     /// How it is logged [default: text]
     #[arg(long, env = "KVORUM_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
+}
+
+/// A whole number from 1 to `most`.
+fn up_to(most: i64) -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=most)
 }
 
 /// How log lines look.

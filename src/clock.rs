@@ -1,5 +1,5 @@
-//! The node's clock in this process: reads the wall clock, and keeps the bound of [`cluster::Clock`]
-//! durable ahead of it, on a thread of its own.
+//! The node's clock in this process: reads the wall clock, and keeps the bound of
+//! [`cluster::Clock`] durable ahead of it, on a thread of its own.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -119,7 +119,7 @@ impl Shared {
                 let result = self.persist(bound);
                 let mut state = self.lock();
                 if let (Err(error), None) = (&result, &state.failed) {
-                    tracing::warn!(%error, "the clock's bound can't be persisted: writes will stop");
+                    tracing::warn!(%error, "the clock's bound is not durable: writes will stop");
                 }
                 state.failed = result.err();
             }

@@ -25,19 +25,20 @@ impl Etags {
         if block.capacity() < TAG_LEN {
             *block = BytesMut::with_capacity(TAG_LEN * TAGS_PER_BLOCK);
         }
-        block.put_u8(b'"');
-        put_hex(&mut block, version.time, 16);
-        block.put_u8(b'-');
-        put_hex(&mut block, u64::from(version.origin), 8);
-        block.put_u8(b'"');
+        let mut text = [b'"'; TAG_LEN];
+        put_hex(&mut text[1..17], version.time);
+        text[17] = b'-';
+        put_hex(&mut text[18..26], u64::from(version.origin));
+        block.put_slice(&text);
         let tag = block.split().freeze();
         HeaderValue::from_maybe_shared(tag).expect("hex digits and quotes are a header value")
     }
 }
 
-fn put_hex(out: &mut BytesMut, value: u64, digits: u32) {
-    for place in (0..digits).rev() {
-        out.put_u8(b"0123456789abcdef"[(value >> (4 * place) & 0xf) as usize]);
+fn put_hex(out: &mut [u8], mut value: u64) {
+    for digit in out.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(value & 0xf) as usize];
+        value >>= 4;
     }
 }
 

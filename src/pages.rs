@@ -6,7 +6,7 @@ use lsm::{Db, Space};
 
 use crate::budget::{Budget, Held};
 use crate::clock::wall_micros;
-use crate::http::is_live;
+use crate::store::is_live;
 
 /// Bytes of one page. A single item that is larger makes a page of its own.
 const PAGE_BYTES: usize = 64 * 1024;
@@ -39,7 +39,19 @@ pub(crate) struct Page {
     lens: Vec<u32>,
     /// What is left of the range.
     pub(crate) rest: Option<Range>,
+}
+
+/// A page's items with the memory that is set aside for them, until the last one is sent. A stream
+/// that waits for memory must hold none, or enough of them would wait for each other.
+struct Items {
+    bytes: BytesMut,
     _held: Held,
+}
+
+impl AsRef<[u8]> for Items {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// Why there is no page.
@@ -94,5 +106,10 @@ pub(crate) fn read(db: &Db, budget: &Budget, range: Range) -> Result<Page, PageE
         }
     }
     lens.reverse();
-    Ok(Page { bytes: bytes.freeze(), lens, rest, _held: held })
+    let items = Items { bytes, _held: held };
+    let bytes = if lens.is_empty() { Bytes::new() } else { Bytes::from_owner(items) };
+    Ok(Page { bytes, lens, rest })
 }
+
+#[cfg(test)]
+mod tests;

@@ -186,3 +186,6 @@ impl ReadPool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

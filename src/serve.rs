@@ -6,12 +6,13 @@
 //! ```
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::accept;
@@ -26,19 +27,21 @@ use crate::reads::ReadPool;
 use crate::store;
 
 /// Serves until told to stop. An error is one line.
-pub(crate) fn run(config: Config, logging: &Logging) -> Result<(), String> {
+pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     init_logging(logging)?;
-    raise_file_limit();
+    leave_files_to_the_store(&mut config, raise_file_limit());
     let (listen, data) = (config.listen, config.data.display().to_string());
     let bind_error = |error: io::Error| format!("can't listen on {listen}: {error}");
     let socket = accept::bind(listen).map_err(bind_error)?;
     let address = socket.local_addr().map_err(bind_error)?.as_socket().unwrap_or(listen);
     let node = start_node(config, address)?;
     let loops = start_loops(&node)?;
+    // Before anybody can know that the node runs and tell it to stop.
+    let acceptor = Acceptor::new().map_err(|error| format!("can't await signals: {error}"))?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, data, "serving");
     greet(address, &data);
-    let outcome = accept_until_signal(listener, &loops, &node);
+    let outcome = acceptor.run(listener, &loops, &node);
     tracing::info!("stopping");
     stop(node, loops)?;
     tracing::info!("stopped");
@@ -57,11 +60,24 @@ fn init_logging(logging: &Logging) -> Result<(), String> {
 }
 
 /// Connections and tables are files: as many as the system allows without asking.
-fn raise_file_limit() {
+fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the limit of open files stays as it was");
+        return limit.current;
+    }
+    raised.current
+}
+
+/// Connections may take half of the descriptors. The store needs the others for its tables and its
+/// log: without them it could serve none of the connections.
+fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
+    let most = limit.map_or(usize::MAX, |limit| (limit / 2).max(1) as usize);
+    if most < config.connections {
+        let (wanted, limit) = (config.connections, limit.unwrap_or(u64::MAX));
+        tracing::warn!(wanted, most, limit, "fewer connections: the limit of open files is low");
+        config.connections = most;
     }
 }
 
@@ -104,25 +120,36 @@ fn greet(address: SocketAddr, data: &str) {
     );
 }
 
-/// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
-fn accept_until_signal(
-    listener: std::net::TcpListener,
-    loops: &[Handle],
-    node: &Node,
-) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| format!("can't start the acceptor: {error}"))?;
-    let served: io::Result<()> = runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        tokio::select! {
-            _ = terminate.recv() => Ok(()),
-            _ = interrupt.recv() => Ok(()),
-            ended = accept::run(listener, loops, node.config.connections, &node.accepting) => ended,
-        }
-    });
-    node.stopping.store(true, Ordering::Relaxed);
-    served.map_err(|error| format!("can't accept connections: {error}"))
+/// The main thread while the node serves: accepts, and waits for the signal to stop.
+struct Acceptor {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Acceptor {
+    fn new() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        drop(entered);
+        Ok(Self { runtime, terminate, interrupt })
+    }
+
+    /// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
+    fn run(mut self, listener: TcpListener, loops: &[Handle], node: &Node) -> Result<(), String> {
+        let bound = node.config.connections;
+        let served = self.runtime.block_on(async {
+            tokio::select! {
+                _ = self.terminate.recv() => Ok(()),
+                _ = self.interrupt.recv() => Ok(()),
+                ended = accept::run(listener, loops, bound, &node.accepting) => ended,
+            }
+        });
+        node.stopping.store(true, Ordering::Relaxed);
+        served.map_err(|error| format!("can't accept connections: {error}"))
+    }
 }
 
 fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {

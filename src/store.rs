@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use lsm::{Db, Disk, Options, RealDisk};
+use lsm::{Db, Disk, Kind, Options, RealDisk, RecordRef};
 
 use crate::config::Config;
 
@@ -36,6 +36,11 @@ pub(crate) fn open(config: &Config) -> Result<Db, String> {
         ..Options::default()
     };
     Db::open(disk, options).map_err(failed)
+}
+
+/// Whether `record` is a value that has not expired.
+pub(crate) fn is_live(record: &RecordRef<'_>, now_ms: u64) -> bool {
+    record.kind() == Kind::Value && (record.expiry_ms() == 0 || record.expiry_ms() > now_ms)
 }
 
 /// This node is the only replica: it alone decides, by age.

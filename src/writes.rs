@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use lsm::{Batch, Db, Pressure, SyncMode};
 
@@ -119,6 +120,8 @@ pub(crate) struct Writes {
 struct Collecting {
     batch: Batch,
     turn: Option<Rc<Turn>>,
+    /// How long the store wants the batch held back.
+    delay: Duration,
     committer: Option<Waker>,
 }
 
@@ -171,14 +174,19 @@ impl Writes {
         if waiting > 0 && waiting + bytes > self.bound {
             return Err(WriteError::Busy);
         }
-        if self.db.pressure() == Pressure::Full {
-            return Err(match self.db.refusal() {
-                lsm::Error::Busy { .. } => WriteError::Busy,
-                // A full disk or a failed one, which the client is to be told apart.
-                refusal => WriteError::Store(refusal),
-            });
-        }
+        let delay = match self.db.pressure() {
+            Pressure::Clear => Duration::ZERO,
+            Pressure::Slow(delay) => delay,
+            Pressure::Full => {
+                return Err(match self.db.refusal() {
+                    lsm::Error::Busy { .. } => WriteError::Busy,
+                    // A full disk or a failed one, which the client is to be told apart.
+                    refusal => WriteError::Store(refusal),
+                });
+            }
+        };
         let mut collecting = self.collecting.borrow_mut();
+        collecting.delay = delay;
         write(&mut collecting.batch).map_err(WriteError::Store)?;
         let turn = collecting.turn.get_or_insert_with(|| {
             Rc::new(Turn {
@@ -208,17 +216,17 @@ impl Writes {
     /// Commits each turn's batch after the requests that were ready in that turn. Never ends.
     pub(crate) async fn commit_turns(&self) {
         loop {
-            poll_fn(|cx| {
+            let delay = poll_fn(|cx| {
                 let mut collecting = self.collecting.borrow_mut();
                 if collecting.turn.is_some() {
-                    return Poll::Ready(());
+                    return Poll::Ready(collecting.delay);
                 }
                 collecting.committer = Some(cx.waker().clone());
                 Poll::Pending
             })
             .await;
-            if let Pressure::Slow(wait) = self.db.pressure() {
-                tokio::time::sleep(wait).await;
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
             }
             self.commit();
         }
@@ -297,3 +305,6 @@ impl Writes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

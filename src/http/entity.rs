@@ -6,10 +6,11 @@ use lsm::{Lookup, Space};
 use super::params::{self, EntityParams};
 use super::problem::{self, Problem};
 use super::upload::Upload;
-use super::{Answer, Body, is_live};
+use super::{Answer, Body};
 use crate::clock::wall_micros;
 use crate::event_loop::EventLoop;
 use crate::reads::ReadError;
+use crate::store::is_live;
 
 /// Larger values are sent out of memory that was set aside for them, smaller ones are part of what
 /// a connection takes. The engine answers no larger ones on the loop.

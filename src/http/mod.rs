@@ -24,7 +24,7 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, ETAG, EXPECT, HeaderValue, RETRY_AFTER};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use lsm::{RecordRef, Version};
+use lsm::Version;
 
 pub(crate) use body::Body;
 pub(crate) use params::Replication;
@@ -103,11 +103,6 @@ impl Route {
             _ => Kind::Other,
         }
     }
-}
-
-/// Whether `record` is a value that has not expired.
-pub(crate) fn is_live(record: &RecordRef<'_>, now_ms: u64) -> bool {
-    record.kind() == lsm::Kind::Value && (record.expiry_ms() == 0 || record.expiry_ms() > now_ms)
 }
 
 /// Answers one request.

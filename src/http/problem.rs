@@ -144,8 +144,8 @@ impl Problem {
             WriteError::Deadline => Self::deadline().unknown(),
             WriteError::Store(error) => {
                 let problem = Self::store(error);
-                // What the disk did with a batch that it refused half-way is not known.
-                let unknown = matches!(error, lsm::Error::Io { .. }) && !error.is_no_space();
+                // Everything else fails before the log is touched.
+                let unknown = matches!(error, lsm::Error::Failed { begun: true, .. });
                 if unknown { problem.unknown() } else { problem.undone() }
             }
         }
@@ -203,5 +203,75 @@ pub(super) fn not_found() -> Answer {
         version: None,
         content_type: Some(CONTENT_TYPE),
         body: Body::Whole(Bytes::from_static(NOT_FOUND)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use super::*;
+
+    const QUORUM: Quorum = Quorum { ack: 1, from: 1 };
+
+    fn io_error(kind: io::ErrorKind) -> lsm::Error {
+        let source = Arc::new(io::Error::from(kind));
+        lsm::Error::Io { operation: "write", file: "f".to_owned(), source }
+    }
+
+    fn corrupt() -> lsm::Error {
+        lsm::Error::Corrupt { file: "f".to_owned(), offset: 7, what: "check".to_owned() }
+    }
+
+    #[test]
+    fn a_failed_write_says_whether_it_may_have_been_done() {
+        let failed = |begun| lsm::Error::Failed { cause: "sync".into(), begun };
+        for (error, status, kind, outcome) in [
+            (WriteError::Busy, 503, "overload", Outcome::None),
+            (WriteError::Deadline, 504, "too-few-replicas", Outcome::Unknown),
+            (WriteError::Store(lsm::Error::Busy { what: "x" }), 503, "overload", Outcome::None),
+            (WriteError::Store(lsm::Error::NoSpace { what: "x" }), 507, "no-space", Outcome::None),
+            (
+                WriteError::Store(io_error(io::ErrorKind::StorageFull)),
+                507,
+                "no-space",
+                Outcome::None,
+            ),
+            (
+                WriteError::Store(io_error(io::ErrorKind::Other)),
+                500,
+                "storage-failed",
+                Outcome::None,
+            ),
+            (WriteError::Store(failed(false)), 500, "storage-failed", Outcome::None),
+            (WriteError::Store(failed(true)), 500, "storage-failed", Outcome::Unknown),
+        ] {
+            let problem = Problem::write(&error, QUORUM);
+            assert_eq!((problem.status, problem.kind), (status, kind), "{error:?}");
+            assert_eq!(problem.outcome, Some(outcome), "{error:?}");
+            assert_eq!(problem.retry(), status == 503);
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_is_never_a_404() {
+        let problem = Problem::read(&ReadError::Store(corrupt()), QUORUM);
+        assert_eq!((problem.status, problem.kind), (500, "storage-failed"));
+        assert_eq!(problem.outcome, None, "reads have no outcome");
+        let problem = Problem::page(&PageError::Store(corrupt()), QUORUM);
+        assert_eq!((problem.status, problem.kind), (500, "storage-failed"));
+    }
+
+    #[test]
+    fn bodies_are_problem_json() {
+        let answer = Problem::write(&WriteError::Deadline, QUORUM).into_answer();
+        let Body::Whole(body) = answer.body else { panic!("no body") };
+        let json: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&json["acked"], &json["required"]), (&0.into(), &1.into()));
+        assert_eq!((&json["from"], &json["outcome"]), (&1.into(), &"unknown".into()));
+        assert_eq!(json["status"], 504);
+        let absent: serde_json::Value = serde_json::from_slice(NOT_FOUND).unwrap();
+        assert_eq!(absent["status"], 404);
     }
 }

@@ -36,7 +36,12 @@ pub(super) enum Value {
     /// In one piece, in the connection's buffer.
     Whole(Bytes),
     /// In pieces, gathered in memory that was set aside.
-    Gathered(Vec<u8>, #[allow(dead_code, reason = "held, not read")] Held),
+    Gathered {
+        /// The pieces put together.
+        bytes: Vec<u8>,
+        /// Their memory.
+        _held: Held,
+    },
 }
 
 impl Deref for Value {
@@ -45,7 +50,7 @@ impl Deref for Value {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Whole(bytes) => bytes,
-            Self::Gathered(bytes, _) => bytes,
+            Self::Gathered { bytes, .. } => bytes,
         }
     }
 }
@@ -92,7 +97,7 @@ impl<'a> Upload<'a> {
             }
             gathered.extend_from_slice(&piece);
             let Some(next) = self.piece().await? else {
-                return Ok(Value::Gathered(gathered, held));
+                return Ok(Value::Gathered { bytes: gathered, _held: held });
             };
             if gathered.len() + next.len() > max {
                 return Err(Problem::too_large(max));

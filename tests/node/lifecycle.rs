@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use rustix::process::Signal;
 
-use crate::process::{Node, run, wait_until};
+use crate::process::{Node, kvorum, run, wait_until};
 
 #[test]
 fn the_greeting_says_where_and_what_to_try() {
@@ -68,6 +68,56 @@ fn an_unusable_directory_is_one_clear_line() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.lines().count() == 1 && said.contains(path), "{said}");
+    }
+}
+
+#[test]
+fn a_directory_that_is_no_store_or_in_use_or_newer_is_one_clear_line() {
+    let refused = |path: &std::path::Path, named: &str| {
+        let path = path.to_str().unwrap();
+        let output = run(&["serve", "--listen", "127.0.0.1:0", "--data", path]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.lines().count() == 1 && said.contains(named), "{said}");
+    };
+    let foreign = tempfile::tempdir().unwrap();
+    fs::write(foreign.path().join("holiday.jpg"), "x").unwrap();
+    refused(foreign.path(), "holiday.jpg");
+    let node = Node::start(&[]);
+    let data = node.data.path().join("data");
+    refused(&data, "in use by another process");
+    let data = node.stop();
+    let store = data.path().join("data/STORE");
+    let mut bytes = fs::read(&store).unwrap();
+    bytes[8] += 1;
+    fs::write(&store, &bytes).unwrap();
+    refused(&data.path().join("data"), "checksum");
+    let check = xxhash_rust::xxh3::xxh3_64(&bytes[..24]);
+    bytes[24..].copy_from_slice(&check.to_le_bytes());
+    fs::write(&store, bytes).unwrap();
+    refused(&data.path().join("data"), "upgrade");
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_restart_and_versions_go_on() {
+    for sync in ["always", "interval", "never"] {
+        let mut data = tempfile::tempdir().unwrap();
+        let mut last = String::new();
+        for round in 0..4 {
+            let node = Node::start_with(kvorum(), data, &["--sync", sync]);
+            let mut client = node.client();
+            for before in 0..round {
+                let got = client.get(&format!("/v0/entity?id=k{before}"));
+                assert_eq!(got.body(), format!("v{before}").into_bytes(), "{sync}");
+            }
+            assert_eq!(client.get("/v0/entities?start=k").chunks.len(), round);
+            let put =
+                client.put(&format!("/v0/entity?id=k{round}"), format!("v{round}").as_bytes());
+            let etag = put.header("etag").unwrap();
+            assert!(*etag > *last, "{etag} after {last}");
+            etag.clone_into(&mut last);
+            data = if round % 2 == 0 { node.kill() } else { node.stop() };
+        }
     }
 }
 

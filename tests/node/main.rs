@@ -1,6 +1,5 @@
 //! The `kvorum` binary, run as users run it and talked to over raw sockets, so that what no client
 //! library would send can be sent.
-
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod client;

@@ -77,6 +77,20 @@ impl Node {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Stops it as an operator does; its data.
+    pub(crate) fn stop(mut self) -> TempDir {
+        self.signal(rustix::process::Signal::TERM);
+        let data = std::mem::replace(&mut self.data, tempfile::tempdir().unwrap());
+        let (status, log) = self.wait();
+        assert_eq!(status.code(), Some(0), "{log}");
+        data
+    }
+
+    /// Kills it; its data.
+    pub(crate) fn kill(mut self) -> TempDir {
+        std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
+    }
+
     /// Waits for the process to end by itself; how it ended, and what it logged.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let begun = Instant::now();

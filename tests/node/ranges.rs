@@ -1,6 +1,7 @@
 //! Range reads: order, framing, and a client that does not read.
 
 use std::net::TcpStream;
+use std::thread;
 
 use crate::client::Client;
 use crate::process::{Node, wait_until};
@@ -83,6 +84,25 @@ fn a_range_waits_for_its_reader() {
         assert_eq!(reader.read_chunk().unwrap(), None);
     }
     wait_until("giving back what ranges held", || held(&mut client) == 0.0);
+}
+
+/// Readers that wait for memory must not hold what the others wait for: they would all be broken
+/// off in the end.
+#[test]
+fn more_readers_than_memory_for_pages_all_get_on() {
+    let node = Node::start(&["--sync", "never", "--memory", "64MiB"]);
+    let items = fill(&mut node.client(), 12, &vec![b'v'; 400_000]);
+    let served = thread::scope(|scope| {
+        let read = || {
+            let range = node.client().get("/v0/entities?start=a");
+            assert!(matches!(range.status, 200 | 503), "{}", range.status);
+            assert!(range.status == 503 || range.chunks == items);
+            range.status == 200
+        };
+        let readers: Vec<_> = (0..40).map(|_| scope.spawn(read)).collect();
+        readers.into_iter().map(|r| r.join().unwrap()).filter(|ok| *ok).count()
+    });
+    assert!(served > 1, "only {served} were served");
 }
 
 #[test]

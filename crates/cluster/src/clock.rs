@@ -70,7 +70,7 @@ impl Clock {
         }
     }
 
-    /// The bound to persist next, if the present one is less than half of [`AHEAD_MICROS`] away.
+    /// The bound to persist next, if the present one is less than half as far away as it is set.
     pub fn bound_wanted(&self, wall_micros: u64) -> Option<u64> {
         let now = self.last.load(Ordering::Relaxed).max(wall_micros << COUNTER_BITS);
         let bound = self.bound.load(Ordering::Relaxed);

@@ -70,6 +70,8 @@ pub enum Error {
     Failed {
         /// The first failure.
         cause: Arc<str>,
+        /// It was this very write that failed half-way: whether it is done, a restart will show.
+        begun: bool,
     },
     /// A key, record or batch over its bound.
     #[error("{what} is {len} bytes, the bound is {bound}")]

@@ -127,7 +127,7 @@ impl Core {
     /// Fails if the store takes no writes any more.
     pub(crate) fn healthy(&self) -> Result<(), Error> {
         match self.failed.get() {
-            Some(cause) => Err(Error::Failed { cause: Arc::clone(cause) }),
+            Some(cause) => Err(Error::Failed { cause: Arc::clone(cause), begun: false }),
             None => Ok(()),
         }
     }
@@ -138,7 +138,15 @@ impl Core {
             tracing::error!(%error, "the store takes no writes from now on; reads go on");
             error.to_string().into()
         });
-        Error::Failed { cause: Arc::clone(cause) }
+        Error::Failed { cause: Arc::clone(cause), begun: false }
+    }
+
+    /// The same, for a write of which some may be in the log.
+    fn fail_begun(&self, error: &Error) -> Error {
+        match self.fail(error) {
+            Error::Failed { cause, .. } => Error::Failed { cause, begun: true },
+            other => other,
+        }
     }
 
     /// How far flushes and compactions are behind.

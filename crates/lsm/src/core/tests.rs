@@ -271,6 +271,32 @@ fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
 }
 
 #[test]
+fn a_tombstone_stays_while_an_older_record_lies_below_it() {
+    let disk = MemDisk::new();
+    let options = Options {
+        may_purge: Arc::new(|_, _| true),
+        new_tree_bits: 0,
+        level1_bytes: 1,
+        ..small_options()
+    };
+    let (core, mut model) = (open(&disk, &options), Model::new());
+    let write_two_tables = |model: &mut Model, kind, time| {
+        for key in [b"k", b"l"] {
+            write(&core, model, key, kind, time, b"");
+            core.rotate_all();
+            core.flush_one().unwrap();
+        }
+    };
+    write_two_tables(&mut model, Kind::Value, 1);
+    while core.compact_one().unwrap() == Work::Done {}
+    write_two_tables(&mut model, Kind::Tombstone, 2);
+    assert_eq!(core.compact_one().unwrap(), Work::Done);
+    let levels = core.stats().levels;
+    assert_eq!((levels[0].tables, levels[1].tables), (0, 1), "merged above the values");
+    assert_eq!(get(&core, b"k").unwrap().kind, Kind::Tombstone);
+}
+
+#[test]
 fn batches_are_atomic_across_trees_and_spaces() {
     let (disk, options) = (MemDisk::new(), small_options());
     let core = open(&disk, &options);
@@ -317,4 +343,24 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
         syncing.into_iter().for_each(|thread| thread.join().unwrap());
         core.healthy().unwrap();
     });
+}
+
+/// One tree gets a single write, the other all the rest: the log must not grow for ever.
+#[test]
+fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
+    let (disk, options) = (MemDisk::new(), small_options());
+    let core = open(&disk, &options);
+    let of_tree = |tree| (0_u64..).find(|i| core.tree_of(hash_of(&i.to_be_bytes())) == tree);
+    let (lonely, busy) = (of_tree(0).unwrap(), of_tree(1).unwrap());
+    let mut model = Model::new();
+    write(&core, &mut model, &lonely.to_be_bytes(), Kind::Value, 1, b"once");
+    let mut most = 0;
+    for time in 2..8000 {
+        write(&core, &mut model, &busy.to_be_bytes(), Kind::Value, time, &[1; 400]);
+        while core.flush_one().unwrap() == Work::Done {}
+        most = most.max(core.stats().wal_segments);
+    }
+    assert!(most <= core.log_bound() as u64 + 2, "{most} segments");
+    assert!(core.stats().wal_bytes > (most + 10) * options.segment_bytes as u64);
+    check(&core, &model);
 }

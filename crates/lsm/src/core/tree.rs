@@ -1,6 +1,6 @@
 //! One tree: a memtable that is written, rotated ones that wait for their flush, and levels of
-//! tables. All of it is one immutable value, replaced as a whole, so that a reader loads it once and
-//! sees a consistent tree for as long as it likes.
+//! tables. All of it is one immutable value, replaced as a whole, so that a reader loads it once
+//! and sees a consistent tree for as long as it likes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

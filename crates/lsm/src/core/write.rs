@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::tree::{Tree, lock};
-use super::{Core, InternalKey, add, hash_of};
+use super::{Core, InternalKey, MAX_IMMUTABLES, add, hash_of};
 use crate::batch::{Batch, Operations};
 use crate::error::Error;
 use crate::manifest::Edit;
@@ -14,7 +14,7 @@ use crate::wal::{Prepared, Wal, prepare};
 
 /// Bytes that a record can take in a memtable beyond its key and record (head, tower, padding).
 /// Checked against the memtable in `Writer::bound`.
-const NODE_OVERHEAD: usize = 80;
+const NODE_OVERHEAD: usize = 96;
 /// A memtable has this much more than its target, so that a group seldom has to rotate it early.
 const MEMTABLE_SLACK: usize = 256 * 1024;
 
@@ -113,12 +113,12 @@ impl Core {
         let before = wal.written();
         let payloads = batches.clone().map(Batch::bytes);
         let sequence =
-            wal.append(payloads, operations as u32).map_err(|error| self.fail(&error))?;
+            wal.append(payloads, operations as u32).map_err(|error| self.fail_begun(&error))?;
         add(&self.counters.wal_bytes, wal.written() - before);
         add(&self.counters.wal_writes, 1);
         add(&self.counters.wal_operations, operations as u64);
         if self.synced_per_group() {
-            wal.sync().map_err(|error| self.fail(&error))?;
+            wal.sync().map_err(|error| self.fail_begun(&error))?;
             add(&self.counters.wal_syncs, 1);
         }
         for batch in batches {
@@ -198,15 +198,30 @@ impl Core {
         rotated
     }
 
+    /// Rotates the memtables that are full, and, when the log has grown long, those that hold on to
+    /// its older segments: a tree that is seldom written would keep them for ever.
     fn rotate_full(&self, writer: &mut Writer) -> bool {
+        let wal = writer.wal.as_ref().expect("set when the store is open");
+        let too_long = wal.segment_count() > self.log_bound();
+        let current = wal.first_sequence();
         let mut rotated = false;
         for (tree, tree_writer) in self.trees.iter().zip(&mut writer.trees) {
-            if tree_writer.memtable.memtable().used() >= self.options.memtable_bytes {
+            let memtable = tree_writer.memtable.memtable();
+            let full = memtable.used() >= self.options.memtable_bytes;
+            let holds_old = memtable.sequences().is_some_and(|(first, _)| first < current);
+            if full || too_long && holds_old {
                 rotated = true;
                 self.rotate(tree, tree_writer, 0);
             }
         }
         rotated
+    }
+
+    /// Segments of the log at which memtables are rotated early: twice what all memtables together
+    /// take of it, so that it happens only where some tree lags far behind the others.
+    pub(super) fn log_bound(&self) -> usize {
+        let memtables = self.trees.len() * (MAX_IMMUTABLES + 1) * self.options.memtable_bytes;
+        2 * memtables.div_ceil(self.options.segment_bytes) + 2
     }
 
     /// Rotates every memtable that holds anything.

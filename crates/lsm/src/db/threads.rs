@@ -14,7 +14,7 @@ use crate::error::Error;
 /// How long a step that failed for lack of space or descriptors waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// Lowest priority of the scheduler.
-const BACKGROUND_NICE: i32 = 19;
+const BACKGROUND_NICE: i32 = 0;
 
 /// Something happened; whoever waits looks again.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! The engine's only door to storage: one flat directory of files, through a dozen calls.
 //!
-//! There are two implementations: [`RealDisk`] (a directory) and [`MemDisk`] (memory that can crash,
-//! tear, fill up, fail and rot on command). Semantics both keep, and the engine relies on:
+//! There are two implementations: [`RealDisk`] (a directory) and [`MemDisk`] (memory that can
+//! crash, tear, fill up, fail and rot on command). Semantics both keep, and the engine relies on:
 //!
 //! * A file's *content* is durable after [`File::sync_data`]; what was written since may be lost in
 //!   any part and any order by a crash.

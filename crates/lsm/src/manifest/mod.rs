@@ -85,8 +85,8 @@ impl Manifest {
     }
 
     /// Reads the manifest and, if `accept` takes its state and number of edits for current, begins
-    /// it anew. One that is refused stays as it is: with an edit more at each attempt, an older copy
-    /// that was put back would count as current in the end.
+    /// it anew. One that is refused stays as it is: with an edit more at each attempt, an older
+    /// copy that was put back would count as current in the end.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         store_id: u64,

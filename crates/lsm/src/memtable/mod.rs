@@ -44,7 +44,7 @@ impl Memtable {
 
     /// The newest record of `key`, whose hash is `hash`.
     pub(crate) fn get(&self, key: &[u8], hash: u64) -> Option<RecordRef<'_>> {
-        self.list.newest(key, hash).map(|node| node.record())
+        self.list.find(key, hash).map(|node| node.newest().record())
     }
 
     /// Bytes taken.
@@ -98,7 +98,8 @@ impl MemtableWriter {
 pub(crate) struct MemtableIter {
     memtable: Arc<Memtable>,
     sequence: u64,
-    at: Option<u32>,
+    /// Node and entry.
+    at: Option<(u32, u32)>,
 }
 
 impl MemtableIter {
@@ -107,12 +108,12 @@ impl MemtableIter {
     }
 
     pub(crate) fn seek_to_first(&mut self) {
-        self.at = Self::visible(self.memtable.list.first(), self.sequence);
+        self.at = self.visible(self.memtable.list.first());
     }
 
     /// Goes to the first key at or after `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) {
-        self.at = Self::visible(self.memtable.list.seek(key), self.sequence);
+        self.at = self.visible(self.memtable.list.seek(key));
     }
 
     pub(crate) fn valid(&self) -> bool {
@@ -124,27 +125,32 @@ impl MemtableIter {
     }
 
     pub(crate) fn record(&self) -> RecordRef<'_> {
-        self.node().record()
+        let (_, entry) = self.at.expect("only asked while valid");
+        self.memtable.list.entry(entry).expect("offsets of entries are not 0").record()
     }
 
-    /// Goes to the next key, past older records of this one.
+    /// Goes to the next key.
     pub(crate) fn next(&mut self) {
-        let node = self.node();
-        let mut next = node.next();
-        while let Some(older) = next.filter(|next| next.key() == node.key()) {
-            next = older.next();
-        }
-        self.at = Self::visible(next, self.sequence);
+        self.at = self.visible(self.node().next());
     }
 
     fn node(&self) -> Node<'_> {
-        self.memtable.list.node(self.at.expect("only asked while valid"))
+        let (node, _) = self.at.expect("only asked while valid");
+        self.memtable.list.node(node)
     }
 
-    fn visible(mut node: Option<Node<'_>>, sequence: u64) -> Option<u32> {
-        while let Some(hidden) = node.filter(|node| node.sequence() > sequence) {
-            node = hidden.next();
+    /// The first key at or after `node` that has a record up to the sequence, with the newest such.
+    fn visible(&self, mut node: Option<Node<'_>>) -> Option<(u32, u32)> {
+        while let Some(there) = node {
+            let mut entry = Some(there.newest());
+            while let Some(hidden) = entry.filter(|entry| entry.sequence() > self.sequence) {
+                entry = hidden.older();
+            }
+            if let Some(entry) = entry {
+                return Some((there.offset(), entry.offset()));
+            }
+            node = there.next();
         }
-        node.map(|node| node.offset())
+        None
     }
 }

@@ -1,17 +1,18 @@
 //! An arena skiplist with one writer and any number of readers that never wait.
 //!
 //! ```text
-//!  node (8-aligned offset in the arena)
-//!  ├ sequence u64 │ record length u32 │ key length u16 │ height u8 │ - ┤ next[height] u32 ┤ key ┤ record ┤
+//!  node   ├ newest u32 │ key length u16 │ height u8 │ - ┤ next[height] u32 ┤ key ┤
+//!  entry  ├ sequence u64 │ record length u32 │ older u32 ┤ record ┤
 //! ```
 //!
-//! Order: key ascending, then newest record first, so that the first node of a key answers a read
-//! and a snapshot skips at most the nodes written after it. Nothing is ever removed or moved; the
-//! arena goes as a whole.
+//! One node for each key, in the order of keys; from it hang the key's records, newest first, so
+//! that the first answers a read and a snapshot skips at most those written after it. Offsets are
+//! 8-aligned; 0 stands for "none". Nothing is ever removed or moved; the arena goes as a whole.
 //!
-//! Beside the list lies a hash index from keys to their newest node: a point read costs two cache
-//! misses instead of one for each of some twenty hops, and most keys that are absent cost one. The
-//! list stays what walks and seeks use, and what answers once the index is full.
+//! Beside the list lies a hash index from keys to their nodes: a point read, or a write to a key
+//! that is there, costs two or three cache misses instead of one for each of some twenty hops, and
+//! most keys that are absent cost one. The list stays what walks, seeks and new keys use, and what
+//! answers once the index is full.
 //!
 //! Algorithm: W. Pugh, "Skip Lists: A Probabilistic Alternative to Balanced Trees", CACM 33(6),
 //! 1990, with branching 4. Why our own and `unsafe`: one allocation a memtable instead of one a
@@ -29,7 +30,9 @@ use crate::record::{RecordRef, set_late};
 /// Levels of the list: 4^12 = 16 M nodes before searches grow longer.
 const MAX_HEIGHT: usize = 12;
 /// Bytes of a node before its tower.
-const NODE_HEAD: usize = 16;
+const NODE_HEAD: usize = 8;
+/// Bytes of an entry before its record.
+const ENTRY_HEAD: usize = 16;
 const ALIGN: usize = 8;
 /// Offset of the head node, which has no key. Offset 0 stands for "no node".
 const HEAD: u32 = ALIGN as u32;
@@ -40,11 +43,11 @@ const INDEX: usize = HEAD as usize + HEAD_NODE_LEN;
 /// What an insertion met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inserted {
-    /// A new node.
+    /// A record of its own.
     New,
     /// The very same record was there already; nothing was added.
     Duplicate,
-    /// A new node, beside one with the same version and different content.
+    /// A record beside one with the same version and different content.
     Conflict,
 }
 
@@ -55,7 +58,7 @@ pub(super) struct Skiplist {
     used: AtomicUsize,
     height: AtomicUsize,
     /// Slots of the index, a power of two. They lie in the arena after the head node, each the
-    /// offset of the newest node of a key, by open addressing; 0 = free.
+    /// offset of a key's node, by open addressing; 0 = free.
     slots: usize,
     /// Keys are missing from the index: it had no more room.
     index_overflowed: AtomicBool,
@@ -84,8 +87,8 @@ fn layout(capacity: usize) -> Layout {
 
 /// A place in the index.
 enum Slot<'a> {
-    /// The key's own, with its newest node.
-    Taken(&'a AtomicU32, Node<'a>),
+    /// The key's own, with its node.
+    Taken(Node<'a>),
     /// The key is not in the index.
     Free(&'a AtomicU32),
 }
@@ -135,15 +138,15 @@ impl Skiplist {
         self.capacity - self.used()
     }
 
-    /// The most that one node with such a key and record can take.
+    /// The most that a new key with such a record can take.
     pub(super) fn node_bound(key_len: usize, record_len: usize) -> usize {
-        NODE_HEAD + MAX_HEIGHT * 4 + key_len + record_len + ALIGN
+        NODE_HEAD + MAX_HEIGHT * 4 + key_len + ALIGN + ENTRY_HEAD + record_len + ALIGN
     }
 
-    /// The newest node of `key`, whose hash is `hash`.
-    pub(super) fn newest(&self, key: &[u8], hash: u64) -> Option<Node<'_>> {
+    /// The node of `key`, whose hash is `hash`.
+    pub(super) fn find(&self, key: &[u8], hash: u64) -> Option<Node<'_>> {
         match self.slot(key, hash) {
-            Slot::Taken(_, node) => Some(node),
+            Slot::Taken(node) => Some(node),
             Slot::Free(_) if !self.index_overflowed.load(Atomic::Acquire) => None,
             Slot::Free(_) => self.seek(key).filter(|node| node.key() == key),
         }
@@ -158,14 +161,14 @@ impl Skiplist {
             match slot.load(Atomic::Acquire) {
                 0 => return Slot::Free(slot),
                 offset if self.node(offset).key() == key => {
-                    return Slot::Taken(slot, self.node(offset));
+                    return Slot::Taken(self.node(offset));
                 }
                 _ => at = (at + 1) & mask,
             }
         }
     }
 
-    /// The first node at or after `key` (of several with that key, the newest).
+    /// The first node at or after `key`.
     pub(super) fn seek(&self, key: &[u8]) -> Option<Node<'_>> {
         let mut node = HEAD;
         let mut level = self.height.load(Atomic::Acquire) - 1;
@@ -191,6 +194,37 @@ impl Skiplist {
     pub(super) fn node(&self, offset: u32) -> Node<'_> {
         debug_assert!((offset as usize) < self.used());
         Node { list: self, offset }
+    }
+
+    /// A record by the offset that [`Entry::offset`] gave for this very list; 0 = none.
+    pub(super) fn entry(&self, offset: u32) -> Option<Entry<'_>> {
+        debug_assert!((offset as usize) < self.used());
+        (offset != 0).then_some(Entry { list: self, offset })
+    }
+
+    /// For the writer: the node of `key`, or else the last node before it on every level.
+    fn search(&self, key: &[u8], before: &mut [u32; MAX_HEIGHT]) -> Option<Node<'_>> {
+        let mut node = HEAD;
+        let mut last_seen = 0;
+        for level in (0..self.height.load(Atomic::Relaxed)).rev() {
+            loop {
+                let next = self.link(node, level).load(Atomic::Relaxed);
+                // A node already found to come after need not be compared again lower down.
+                if next == 0 || next == last_seen {
+                    break;
+                }
+                match self.node(next).key().cmp(key) {
+                    Ordering::Less => node = next,
+                    Ordering::Equal => return Some(self.node(next)),
+                    Ordering::Greater => {
+                        last_seen = next;
+                        break;
+                    }
+                }
+            }
+            before[level] = node;
+        }
+        None
     }
 
     fn at(&self, offset: u32) -> *mut u8 {
@@ -226,14 +260,72 @@ impl Inserter {
         late: bool,
         sequence: u64,
     ) -> Inserted {
-        let mut before = [HEAD; MAX_HEIGHT];
-        let outcome = self.find(key, record, &mut before);
-        if outcome == Inserted::Duplicate {
-            return outcome;
+        let list = Arc::clone(&self.list);
+        match list.slot(key, hash) {
+            Slot::Taken(node) => self.insert_beside(node, record, late, sequence),
+            Slot::Free(slot) => {
+                let mut before = [HEAD; MAX_HEIGHT];
+                if let Some(node) = list.search(key, &mut before) {
+                    return self.insert_beside(node, record, late, sequence);
+                }
+                let node = self.insert_key(key, &before, record, late, sequence);
+                if self.indexed < self.indexed_bound {
+                    self.indexed += 1;
+                    slot.store(node, Atomic::Release);
+                } else {
+                    list.index_overflowed.store(true, Atomic::Release);
+                }
+                Inserted::New
+            }
         }
+    }
+
+    /// Adds a record to a key that has some, in its place among them.
+    fn insert_beside(
+        &mut self,
+        node: Node<'_>,
+        record: RecordRef<'_>,
+        late: bool,
+        sequence: u64,
+    ) -> Inserted {
+        let mut outcome = Inserted::New;
+        let mut link = node.newest_link();
+        loop {
+            let next = link.load(Atomic::Relaxed);
+            let Some(entry) = node.list.entry(next) else { break };
+            let there = entry.record();
+            match there.order(&record) {
+                Ordering::Equal => return Inserted::Duplicate,
+                order if there.version() == record.version() => {
+                    outcome = Inserted::Conflict;
+                    if order == Ordering::Less {
+                        break;
+                    }
+                }
+                Ordering::Less => break,
+                Ordering::Greater => {}
+            }
+            link = entry.older_link();
+        }
+        let entry = self.write_entry(record, late, sequence, link.load(Atomic::Relaxed));
+        link.store(entry, Atomic::Release);
+        outcome
+    }
+
+    /// Adds a key with its first record after the nodes in `before`.
+    fn insert_key(
+        &mut self,
+        key: &[u8],
+        before: &[u32; MAX_HEIGHT],
+        record: RecordRef<'_>,
+        late: bool,
+        sequence: u64,
+    ) -> u32 {
         let height = self.random_height();
-        let node = self.write_node(key, record, late, sequence, height);
+        let node = self.write_node(key, height);
+        let entry = self.write_entry(record, late, sequence, 0);
         let list = &*self.list;
+        list.node(node).newest_link().store(entry, Atomic::Release);
         if height > list.height.load(Atomic::Relaxed) {
             list.height.store(height, Atomic::Release);
         }
@@ -242,85 +334,47 @@ impl Inserter {
             list.link(node, level).store(next, Atomic::Relaxed);
             list.link(previous, level).store(node, Atomic::Release);
         }
-        match list.slot(key, hash) {
-            Slot::Taken(slot, newest) if newest.record().order(&record).is_lt() => {
-                slot.store(node, Atomic::Release);
-            }
-            Slot::Taken(..) => {}
-            Slot::Free(slot) if self.indexed < self.indexed_bound => {
-                self.indexed += 1;
-                slot.store(node, Atomic::Release);
-            }
-            Slot::Free(_) => list.index_overflowed.store(true, Atomic::Release),
-        }
-        outcome
+        node
     }
 
-    /// Fills in the last node before the new one on every level.
-    fn find(&self, key: &[u8], record: RecordRef<'_>, before: &mut [u32; MAX_HEIGHT]) -> Inserted {
-        let list = &*self.list;
-        let mut outcome = Inserted::New;
-        let mut node = HEAD;
-        let mut last_seen = 0;
-        for level in (0..list.height.load(Atomic::Relaxed)).rev() {
-            loop {
-                let next = list.link(node, level).load(Atomic::Relaxed);
-                // A node already found to come after need not be compared again lower down.
-                if next == 0 || next == last_seen {
-                    break;
-                }
-                let there = list.node(next);
-                let order = there.key().cmp(key).then_with(|| {
-                    let there = there.record();
-                    if there.version() == record.version() && there.order(&record).is_ne() {
-                        outcome = Inserted::Conflict;
-                    }
-                    there.order(&record).reverse()
-                });
-                match order {
-                    Ordering::Less => node = next,
-                    Ordering::Equal => return Inserted::Duplicate,
-                    Ordering::Greater => {
-                        last_seen = next;
-                        break;
-                    }
-                }
-            }
-            before[level] = node;
-        }
-        outcome
-    }
-
-    fn write_node(
-        &mut self,
-        key: &[u8],
-        record: RecordRef<'_>,
-        late: bool,
-        sequence: u64,
-        height: usize,
-    ) -> u32 {
-        let list = &*self.list;
-        let raw = record.raw();
-        let start = list.used.load(Atomic::Relaxed);
+    fn write_node(&mut self, key: &[u8], height: usize) -> u32 {
         let key_at = NODE_HEAD + height * 4;
-        let len = (key_at + key.len() + raw.len()).next_multiple_of(ALIGN);
-        assert!(start + len <= list.capacity, "the caller makes sure of room");
-        let offset = start as u32;
-        let at = list.at(offset);
-        // SAFETY: `start..start + len` lies within the arena (asserted), belongs to no published
-        // node, and this is the only writer; readers see it only after a release store of a link.
+        let offset = self.take(key_at + key.len());
+        let at = self.list.at(offset);
+        // SAFETY: the bytes were just taken, so they belong to no published node, and this is the
+        // only writer; readers see them only after a release store of a link.
+        unsafe {
+            at.add(4).cast::<u16>().write(key.len() as u16);
+            at.add(6).write(height as u8);
+            at.add(key_at).copy_from_nonoverlapping(key.as_ptr(), key.len());
+        }
+        offset
+    }
+
+    fn write_entry(&mut self, record: RecordRef<'_>, late: bool, sequence: u64, older: u32) -> u32 {
+        let raw = record.raw();
+        let offset = self.take(ENTRY_HEAD + raw.len());
+        let at = self.list.at(offset);
+        // SAFETY: as in `write_node`.
         unsafe {
             at.cast::<u64>().write(sequence);
             at.add(8).cast::<u32>().write(raw.len() as u32);
-            at.add(12).cast::<u16>().write(key.len() as u16);
-            at.add(14).write(height as u8);
-            at.add(key_at).copy_from_nonoverlapping(key.as_ptr(), key.len());
-            let record_at = at.add(key_at + key.len());
+            at.add(12).cast::<u32>().write(older);
+            let record_at = at.add(ENTRY_HEAD);
             record_at.copy_from_nonoverlapping(raw.as_ptr(), raw.len());
             set_late(std::slice::from_raw_parts_mut(record_at, raw.len()), late);
         }
-        list.used.store(start + len, Atomic::Relaxed);
         offset
+    }
+
+    /// Takes `len` bytes of the arena.
+    fn take(&mut self, len: usize) -> u32 {
+        let list = &*self.list;
+        let start = list.used.load(Atomic::Relaxed);
+        let len = len.next_multiple_of(ALIGN);
+        assert!(start + len <= list.capacity, "the caller makes sure of room");
+        list.used.store(start + len, Atomic::Relaxed);
+        start as u32
     }
 
     /// 1 with probability 3/4, 2 with 3/16, … (branching 4).
@@ -332,7 +386,7 @@ impl Inserter {
     }
 }
 
-/// One record in the list.
+/// One key in the list.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a> {
     list: &'a Skiplist,
@@ -344,37 +398,70 @@ impl<'a> Node<'a> {
         self.offset
     }
 
-    /// Sequence of the WAL batch that brought it.
-    pub(super) fn sequence(&self) -> u64 {
-        // SAFETY: a published node's head is initialised and never changes.
-        unsafe { self.list.at(self.offset).cast::<u64>().read() }
-    }
-
     pub(super) fn key(&self) -> &'a [u8] {
         // SAFETY: as written by `write_node`; immutable as long as the list lives.
         unsafe {
             let at = self.list.at(self.offset);
-            let len = usize::from(at.add(12).cast::<u16>().read());
-            let height = usize::from(at.add(14).read());
+            let len = usize::from(at.add(4).cast::<u16>().read());
+            let height = usize::from(at.add(6).read());
             std::slice::from_raw_parts(at.add(NODE_HEAD + height * 4), len)
         }
     }
 
-    pub(super) fn record(&self) -> RecordRef<'a> {
-        // SAFETY: as written by `write_node`; immutable as long as the list lives.
-        let raw = unsafe {
-            let at = self.list.at(self.offset);
-            let len = at.add(8).cast::<u32>().read() as usize;
-            let key_len = usize::from(at.add(12).cast::<u16>().read());
-            let height = usize::from(at.add(14).read());
-            std::slice::from_raw_parts(at.add(NODE_HEAD + height * 4 + key_len), len)
-        };
-        RecordRef::trusted(raw)
+    /// Its newest record.
+    pub(super) fn newest(&self) -> Entry<'a> {
+        let newest = self.newest_link().load(Atomic::Acquire);
+        self.list.entry(newest).expect("a node has a record before it is reachable")
+    }
+
+    fn newest_link(&self) -> &'a AtomicU32 {
+        // SAFETY: the first 4 bytes of an 8-aligned node, only ever accessed as an atomic.
+        unsafe { &*self.list.at(self.offset).cast::<AtomicU32>() }
     }
 
     pub(super) fn next(&self) -> Option<Node<'a>> {
         let next = self.list.next_at(self.offset, 0);
         (next != 0).then(|| self.list.node(next))
+    }
+}
+
+/// One record of a key.
+#[derive(Clone, Copy)]
+pub(super) struct Entry<'a> {
+    list: &'a Skiplist,
+    offset: u32,
+}
+
+impl<'a> Entry<'a> {
+    pub(super) fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// Sequence of the WAL group that brought it.
+    pub(super) fn sequence(&self) -> u64 {
+        // SAFETY: as written by `write_entry`; never changes.
+        unsafe { self.list.at(self.offset).cast::<u64>().read() }
+    }
+
+    pub(super) fn record(&self) -> RecordRef<'a> {
+        // SAFETY: as written by `write_entry`; never changes as long as the list lives.
+        let raw = unsafe {
+            let at = self.list.at(self.offset);
+            let len = at.add(8).cast::<u32>().read() as usize;
+            std::slice::from_raw_parts(at.add(ENTRY_HEAD), len)
+        };
+        RecordRef::trusted(raw)
+    }
+
+    /// The record of the same key that is next older.
+    pub(super) fn older(&self) -> Option<Entry<'a>> {
+        self.list.entry(self.older_link().load(Atomic::Acquire))
+    }
+
+    fn older_link(&self) -> &'a AtomicU32 {
+        // SAFETY: 4-aligned bytes of an entry that, once it is reachable, are only ever accessed as
+        // an atomic.
+        unsafe { &*self.list.at(self.offset).add(12).cast::<AtomicU32>() }
     }
 }
 

@@ -8,11 +8,11 @@
 //!                         └───────────────┴───────────────────────┘
 //! ```
 //!
-//! Keys are *internal keys*: the byte of a [`crate::Space`], then the user's key. A data block holds
-//! about [`crate::Options::block_bytes`] of them, or one large record alone. An index block leads to
-//! the data blocks of its partition, a filter answers most reads of absent keys, and both come
-//! through the block cache like data. Only the top block, which lists the partitions, is resident:
-//! some 50 bytes for half a megabyte of data.
+//! Keys are *internal keys*: the byte of a [`crate::Space`], then the user's key. A data block
+//! holds about [`crate::Options::block_bytes`] of them, or one large record alone. An index block
+//! leads to the data blocks of its partition, a filter answers most reads of absent keys, and both
+//! come through the block cache like data. Only the top block, which lists the partitions, is
+//! resident: some 50 bytes for half a megabyte of data.
 //!
 //! A damaged block is an error whatever kind it is of, and never reads as "absent".
 //!

@@ -1,8 +1,8 @@
 //! Reading the log back after a stop, clean or not.
 //!
 //! Segments are read in the order of their numbers, groups in the order of their sequences. Where
-//! the chain breaks there are two explanations, and the log itself tells which: a *torn tail*, never
-//! acknowledged as durable, or *damage* to something that was. See [`super`] for the rule.
+//! the chain breaks there are two explanations, and the log itself tells which: a *torn tail*,
+//! never acknowledged as durable, or *damage* to something that was. See [`super`] for the rule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -219,6 +219,11 @@ impl Wal {
         LogEnd { segment: self.segment, end: self.offset, next_sequence: self.next_sequence }
     }
 
+    /// Sequence of the first group of the current segment.
+    pub(crate) fn first_sequence(&self) -> u64 {
+        self.segments[&self.segment]
+    }
+
     /// All groups up to this one are durable.
     pub(crate) fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)

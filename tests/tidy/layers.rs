@@ -1,0 +1,114 @@
+//! Which crate may reach which, directly or through others.
+
+use std::collections::VecDeque;
+
+use crate::Finding;
+use crate::metadata::Package;
+
+struct Layer {
+    name: &'static str,
+    never: &'static [&'static str],
+    why: &'static str,
+}
+
+const LAYERS: [Layer; 3] = [
+    Layer {
+        name: "lsm",
+        never: &["cluster", "load", "kvorum", "tokio", "hyper", "hyper-util", "socket2", "mio"],
+        why: "the engine knows keys, records and files; networks and runtimes are its callers'",
+    },
+    Layer {
+        name: "cluster",
+        never: &["lsm", "load", "kvorum", "tokio", "hyper", "rustix", "libc", "socket2", "mio"],
+        why: "the protocol is pure: messages in, messages out, so that a simulation can run it",
+    },
+    Layer {
+        name: "load",
+        never: &["lsm", "cluster", "kvorum"],
+        why: "the load generator works against any HTTP server and knows none from inside",
+    },
+];
+
+/// Every layer that is broken, and how.
+pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for layer in LAYERS {
+        let start = packages.iter().position(|package| package.name == layer.name);
+        let start = start.unwrap_or_else(|| panic!("there is no crate {}", layer.name));
+        for target in layer.never {
+            if let Some(way) = way(packages, start, target) {
+                let what = format!("reaches {target}: {}", way.join(" -> "));
+                let place = format!("crates/{}/Cargo.toml", layer.name);
+                findings.push(Finding { place, what, why: layer.why });
+            }
+        }
+    }
+    for package in packages.iter().filter(|package| package.source.is_none()) {
+        if !package.manifest.contains("[lints]\nworkspace = true") {
+            findings.push(Finding {
+                place: format!("Cargo.toml of {}", package.name),
+                what: "has no `[lints]` with `workspace = true`".to_owned(),
+                why: "without it none of the workspace's lints look at the crate",
+            });
+        }
+    }
+    findings
+}
+
+/// The shortest way from a package to one of this name.
+fn way(packages: &[Package], start: usize, target: &str) -> Option<Vec<String>> {
+    let mut came_from = vec![None; packages.len()];
+    let mut queue = VecDeque::from([start]);
+    while let Some(here) = queue.pop_front() {
+        if packages[here].name == target {
+            let back = std::iter::successors(Some(here), |place| came_from[*place]);
+            let mut way: Vec<_> = back.map(|place| packages[place].name.clone()).collect();
+            way.reverse();
+            return Some(way);
+        }
+        for next in &packages[here].needs {
+            if came_from[*next].is_none() && *next != start {
+                came_from[*next] = Some(here);
+                queue.push_back(*next);
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::package;
+
+    /// The three layers, and "between", which only `lsm` uses.
+    fn workspace(between_needs: &[usize]) -> Vec<Package> {
+        vec![
+            package("lsm", &[3]),
+            package("cluster", &[]),
+            package("load", &[]),
+            package("between", between_needs),
+            package("tokio", &[]),
+        ]
+    }
+
+    #[test]
+    fn a_layer_is_broken_through_others_too() {
+        assert_eq!(check(&workspace(&[])), []);
+        let findings = check(&workspace(&[4]));
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].place, "crates/lsm/Cargo.toml");
+        assert_eq!(findings[0].what, "reaches tokio: lsm -> between -> tokio");
+        let findings = check(&workspace(&[1]));
+        assert_eq!(findings[0].what, "reaches cluster: lsm -> between -> cluster");
+    }
+
+    #[test]
+    fn a_crate_without_the_lints_is_found() {
+        let mut packages = workspace(&[]);
+        packages[3].manifest.clear();
+        assert_eq!(check(&packages)[0].place, "Cargo.toml of between");
+        packages[3].source = Some("registry+elsewhere".to_owned());
+        assert_eq!(check(&packages), [], "those of others are theirs");
+    }
+}

@@ -1,0 +1,86 @@
+//! House rules that neither rustfmt nor clippy knows, checked over every file of the repository.
+//! `CONTRIBUTING.md` gives the reasons. Each rule is a function of its own and tested on snippets:
+//! a check that can't fail checks nothing.
+//!
+//! ```text
+//!  files (walked)  ─▶ text     lines, lengths, names, leftovers, banned calls  ┐
+//!  cargo metadata  ─▶ layers   which crate may reach which                     ├─▶ findings
+//!  + deny.toml     ─▶ crates   licences, banned crates, sources                ┘
+//! ```
+#![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
+
+mod crates;
+mod layers;
+mod metadata;
+mod spdx;
+mod text;
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+/// One thing that is wrong: where, what, and why that is a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Finding {
+    /// `file:line`, or whatever says where to look.
+    place: String,
+    what: String,
+    why: &'static str,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All text files of the repository by their path in it, sorted. What starts with a dot is left
+/// out except `.ci`; so is what building and running leave behind.
+fn files() -> Vec<(String, String)> {
+    fn walk(directory: &Path, found: &mut Vec<(String, String)>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let skipped = name.starts_with('.') && name != ".ci";
+            if skipped || ["target", "kvorum-data"].contains(&name.as_str()) {
+                continue;
+            }
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                walk(&path, found);
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                let path = path.strip_prefix(root()).unwrap();
+                found.push((path.to_str().unwrap().to_owned(), text));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(root(), &mut found);
+    found.sort();
+    found
+}
+
+fn none(findings: &[Finding]) {
+    let mut list = String::new();
+    for Finding { place, what, why } in findings {
+        writeln!(list, "  {place}: {what}\n      why: {why}").unwrap();
+    }
+    assert!(findings.is_empty(), "{} finding(s):\n{list}", findings.len());
+}
+
+#[test]
+fn every_file_is_tidy() {
+    let files = files();
+    assert!(files.iter().any(|(path, _)| path == "src/main.rs"), "the walk finds the sources");
+    text::print_long_files(&files);
+    none(&text::check(&files));
+}
+
+#[test]
+fn layers_hold() {
+    none(&layers::check(&metadata::read()));
+}
+
+#[test]
+fn only_welcome_crates_are_used() {
+    let policy = fs::read_to_string(root().join("deny.toml")).unwrap();
+    none(&crates::check(&metadata::read(), &crates::Policy::parse(&policy)));
+}

@@ -1,0 +1,87 @@
+//! Licence expressions as crates write them: `(MIT OR Apache-2.0) AND Unicode-3.0`, also the old
+//! `MIT/Apache-2.0`. <https://spdx.github.io/spdx-spec/v3.0.1/annexes/spdx-license-expressions/>
+
+/// Whether `allowed` satisfies `expression`; `None` if it is no expression.
+pub(crate) fn satisfied(expression: &str, allowed: &[String]) -> Option<bool> {
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let mut words = Words { words: spaced.split_whitespace().collect(), at: 0, allowed };
+    let result = words.any()?;
+    (words.at == words.words.len()).then_some(result)
+}
+
+struct Words<'a> {
+    words: Vec<&'a str>,
+    at: usize,
+    allowed: &'a [String],
+}
+
+impl<'a> Words<'a> {
+    fn take(&mut self, word: &str) -> bool {
+        let there = self.words.get(self.at) == Some(&word);
+        self.at += usize::from(there);
+        there
+    }
+
+    fn next(&mut self) -> Option<&'a str> {
+        self.at += 1;
+        self.words.get(self.at - 1).copied()
+    }
+
+    /// `all OR all …`
+    fn any(&mut self) -> Option<bool> {
+        let mut result = self.all()?;
+        while self.take("OR") {
+            result |= self.all()?;
+        }
+        Some(result)
+    }
+
+    /// `one AND one …`
+    fn all(&mut self) -> Option<bool> {
+        let mut result = self.one()?;
+        while self.take("AND") {
+            result &= self.one()?;
+        }
+        Some(result)
+    }
+
+    fn one(&mut self) -> Option<bool> {
+        if self.take("(") {
+            let result = self.any()?;
+            return self.take(")").then_some(result);
+        }
+        let mut licence = self.next()?.to_owned();
+        if ["OR", "AND", "WITH", ")"].contains(&licence.as_str()) {
+            return None;
+        }
+        if self.take("WITH") {
+            licence = format!("{licence} WITH {}", self.next()?);
+        }
+        Some(self.allowed.contains(&licence))
+    }
+}
+
+#[test]
+fn choices_and_obligations() {
+    let allowed = ["MIT", "Unicode-3.0", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned);
+    for (expression, result) in [
+        ("MIT", Some(true)),
+        ("GPL-3.0-only", Some(false)),
+        ("GPL-2.0-only OR MIT", Some(true)),
+        ("GPL-2.0-only/MIT", Some(true)),
+        ("MIT AND GPL-2.0-only", Some(false)),
+        ("(MIT OR Apache-2.0) AND Unicode-3.0", Some(true)),
+        ("(GPL-3.0-only OR Apache-2.0) AND Unicode-3.0", Some(false)),
+        ("GPL-3.0-only OR MIT AND Unicode-3.0", Some(true)),
+        ("MIT AND GPL-3.0-only OR Zlib", Some(false)),
+        ("Apache-2.0", Some(false)),
+        ("Apache-2.0 WITH LLVM-exception", Some(true)),
+        ("", None),
+        ("MIT OR", None),
+        ("(MIT", None),
+        ("MIT MIT", None),
+        ("OR MIT", None),
+    ] {
+        assert_eq!(satisfied(expression, &allowed), result, "{expression}");
+    }
+}

@@ -1,0 +1,324 @@
+//! Rules over the text of one file at a time.
+
+use std::io::{self, Write};
+
+use crate::Finding;
+
+/// Longer files are split.
+const MAX_LINES: usize = 800;
+
+/// Longer ones are named on every run, as a reminder.
+const LONG_LINES: usize = 400;
+
+/// Columns of a line, in characters. (rustfmt leaves comments, strings and attributes alone.)
+const MAX_COLUMNS: usize = 100;
+
+/// Names that say nothing about what is inside.
+const EMPTY_NAMES: [&str; 8] =
+    ["util", "utils", "common", "helper", "helpers", "misc", "types", "stuff"];
+
+/// Notes to self, which belong into an issue. Spelt so that this file does not hold them.
+const LEFTOVERS: [&str; 6] = [
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("X", "XX"),
+    concat!("HA", "CK"),
+    concat!("db", "g!"),
+    concat!("to", "do!"),
+];
+
+/// Beginnings of paths that exist on the writer's machine only.
+const PRIVATE_PATHS: [&str; 4] =
+    [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/Us", "ers/")];
+
+/// What would make the engine's and the protocol's course depend on more than their input.
+const CHANCE: [&str; 6] =
+    ["Instant::now", "SystemTime", "std::thread", "thread::", "RandomState", "rand::"];
+
+/// How a test sleeps.
+const SLEEP: &str = concat!("sl", "eep(");
+
+/// Tests that do, each with the reason why it must. Anything else waits for a condition.
+const SLEEPERS: [(&str, &str); 4] = [
+    ("crates/load/tests/server/mod.rs", "the server's delay is what the client has to measure"),
+    ("tests/node/process.rs", "between two looks at a condition, up to a deadline"),
+    ("tests/node/slow.rs", "a slow client is one that does nothing for a while"),
+    ("torture/src/ledger/tests.rs", "the ledger tells events apart by their times"),
+];
+
+/// One file, and what is known of it by its path.
+#[derive(Clone, Copy)]
+struct File<'a> {
+    path: &'a str,
+    text: &'a str,
+}
+
+/// A rule: its reason, and what breaks it as (line, what).
+struct Rule {
+    why: &'static str,
+    find: fn(File<'_>) -> Vec<(usize, String)>,
+}
+
+const RULES: [Rule; 8] = [
+    Rule { why: "what does not fit a screen side by side is not reviewed", find: wide },
+    Rule { why: "a file is about one thing; 150 to 400 lines hold it", find: long },
+    Rule { why: "the first thing a reader needs is what this file is", find: without_header },
+    Rule { why: "such a name collects whatever had no place: say what it is", find: named_empty },
+    Rule { why: "nobody comes back to it: do it, file it, or leave it out", find: leftover },
+    Rule { why: "it does not exist where others build this", find: private_path },
+    Rule {
+        why: "the engine and the protocol must replay from one seed: take time, threads and chance \
+              from the caller",
+        find: chance,
+    },
+    Rule {
+        why: "a test that sleeps is slow or fails on a busy machine: wait for the condition with a \
+              deadline, or add it to SLEEPERS in tests/tidy/text.rs with the reason",
+        find: sleeping_test,
+    },
+];
+
+/// Everything that is wrong with `files` (path, text).
+pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in files {
+        let file = File { path, text };
+        for rule in RULES {
+            findings.extend((rule.find)(file).into_iter().map(|(line, what)| {
+                let place = format!("{path}:{line}");
+                Finding { place, what, why: rule.why }
+            }));
+        }
+    }
+    findings
+}
+
+/// Names the files that are getting long, past the test harness, which keeps what a test prints.
+pub(crate) fn print_long_files(files: &[(String, String)]) {
+    for (path, text) in files {
+        let lines = text.lines().count();
+        if path.ends_with(".rs") && lines > LONG_LINES {
+            let line = format!("tidy: {path} has {lines} lines, more than {LONG_LINES}\n");
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+    }
+}
+
+impl<'a> File<'a> {
+    fn is_rust(self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// Whether all of it is test.
+    fn is_test(self) -> bool {
+        let mut folders = self.path.split('/').rev();
+        folders.next() == Some("tests.rs") || folders.any(|folder| folder == "tests")
+    }
+
+    /// The lines with their numbers, and whether each is part of a test. By convention a file's
+    /// own tests are a module at its end.
+    fn lines(self) -> impl Iterator<Item = (usize, &'a str, bool)> {
+        let (mut test, mut announced) = (self.is_test(), false);
+        self.text.lines().zip(1..).map(move |(line, number)| {
+            test |= announced && line.starts_with("mod ") && line.ends_with('{');
+            announced = line == "#[cfg(test)]";
+            (number, line, test)
+        })
+    }
+
+    /// Lines of `lines` that hold one of `patterns` as a word, in code.
+    fn code_with<'p>(
+        self,
+        patterns: &'p [&'p str],
+        in_tests: bool,
+    ) -> impl Iterator<Item = (usize, &'p str)> + use<'a, 'p> {
+        self.lines()
+            .filter(move |(_, line, test)| {
+                *test == in_tests && !line.trim_start().starts_with("//")
+            })
+            .filter_map(|(number, line, _)| {
+                let found = patterns.iter().find(|pattern| holds_word(line, pattern))?;
+                Some((number, *found))
+            })
+    }
+}
+
+/// Whether `line` holds `word`, not as a part of a longer one.
+fn holds_word(line: &str, word: &str) -> bool {
+    let of_word = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        let open_end = !word.ends_with(of_word);
+        !before.is_some_and(of_word) && (open_end || !after.is_some_and(of_word))
+    })
+}
+
+fn wide(file: File<'_>) -> Vec<(usize, String)> {
+    let code = [".rs", ".sh", ".lua", ".ci/run"].iter().any(|end| file.path.ends_with(end));
+    let columns = |line: &str| line.chars().count();
+    let wide = file.lines().filter(|(_, line, _)| code && columns(line) > MAX_COLUMNS);
+    wide.map(|(number, line, _)| {
+        (number, format!("{} columns, at most {MAX_COLUMNS}", columns(line)))
+    })
+    .collect()
+}
+
+fn long(file: File<'_>) -> Vec<(usize, String)> {
+    let lines = file.text.lines().count();
+    let long = file.is_rust() && lines > MAX_LINES;
+    long.then(|| (lines, format!("{lines} lines, at most {MAX_LINES}"))).into_iter().collect()
+}
+
+fn without_header(file: File<'_>) -> Vec<(usize, String)> {
+    // The tests of a file say what they are by their names.
+    let wants = file.is_rust() && !file.path.ends_with("/tests.rs");
+    let missing = wants && !file.text.starts_with("//!");
+    missing.then(|| (1, "does not begin with a //! header".to_owned())).into_iter().collect()
+}
+
+fn named_empty(file: File<'_>) -> Vec<(usize, String)> {
+    let stem = |part: &str| part.split('.').next().unwrap_or_default().to_owned();
+    let path = file.path.split('/').map(stem).map(|name| (1, name));
+    let module = file.lines().filter_map(|(number, line, _)| {
+        let (before, name) = line.trim_start().split_once("mod ")?;
+        if !before.is_empty() && !before.starts_with("pub") {
+            return None;
+        }
+        let name = name.split([' ', ';']).next()?;
+        Some((number, name.to_owned()))
+    });
+    let names = path.chain(module.filter(|_| file.is_rust()));
+    names
+        .filter(|(_, name)| EMPTY_NAMES.contains(&name.as_str()))
+        .map(|(number, name)| (number, format!("something is named {name}")))
+        .collect()
+}
+
+fn leftover(file: File<'_>) -> Vec<(usize, String)> {
+    file.lines()
+        .filter_map(|(number, line, _)| {
+            let word = LEFTOVERS.iter().find(|word| holds_word(line, word))?;
+            Some((number, format!("{word} was left here")))
+        })
+        .collect()
+}
+
+fn private_path(file: File<'_>) -> Vec<(usize, String)> {
+    let begins = |line: &str, path: &str| {
+        line.match_indices(path).any(|(at, _)| {
+            let before = line[..at].chars().next_back();
+            !before.is_some_and(|c| c.is_alphanumeric() || "._-*}".contains(c))
+        })
+    };
+    file.lines()
+        .filter_map(|(number, line, _)| {
+            let path = PRIVATE_PATHS.iter().find(|path| begins(line, path))?;
+            Some((number, format!("a path of somebody's machine: {path}...")))
+        })
+        .collect()
+}
+
+fn chance(file: File<'_>) -> Vec<(usize, String)> {
+    let path = file.path;
+    let pure = path.starts_with("crates/cluster/src/")
+        || path.starts_with("crates/lsm/src/")
+            && !path.starts_with("crates/lsm/src/db/")
+            && path != "crates/lsm/src/disk/real.rs";
+    let found = file.code_with(&CHANCE, false).filter(|_| pure);
+    found.map(|(number, pattern)| (number, format!("{pattern} is used"))).collect()
+}
+
+fn sleeping_test(file: File<'_>) -> Vec<(usize, String)> {
+    let allowed = !file.is_rust() || SLEEPERS.iter().any(|(path, _)| *path == file.path);
+    let found = file.code_with(&[SLEEP], true).filter(|_| !allowed);
+    found.map(|(number, _)| (number, "a test sleeps".to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where `text` breaks a rule, as "line: what".
+    fn found(path: &str, text: &str) -> Vec<String> {
+        let findings = check(&[(path.to_owned(), text.to_owned())]);
+        let place = |place: &str| place.strip_prefix(path).unwrap()[1..].to_owned();
+        findings.into_iter().map(|f| format!("{}: {}", place(&f.place), f.what)).collect()
+    }
+
+    const CLEAN: [&str; 0] = [];
+
+    #[test]
+    fn length() {
+        let wide = format!("//! Ä\n{}\n", "ä".repeat(101));
+        assert_eq!(found("src/a.rs", &wide), ["2: 101 columns, at most 100"]);
+        assert_eq!(found("a.sh", &wide), ["2: 101 columns, at most 100"]);
+        assert_eq!(found("a.md", &wide), CLEAN, "tables and links need their line");
+        assert_eq!(found("src/a.rs", &format!("//! Ä\n{}\n", "ä".repeat(100))), CLEAN);
+        let long = format!("//! Long.\n{}", "\n".repeat(800));
+        assert_eq!(found("src/a.rs", &long), ["801: 801 lines, at most 800"]);
+        assert_eq!(found("src/a.rs", &long[..long.len() - 1]), CLEAN);
+    }
+
+    #[test]
+    fn headers_and_names() {
+        let missing = "1: does not begin with a //! header";
+        assert_eq!(found("src/a.rs", "use std::fs;\n"), [missing]);
+        assert_eq!(found("src/a.rs", ""), [missing]);
+        assert_eq!(found("src/a/tests.rs", "use std::fs;\n"), CLEAN);
+        assert_eq!(found("src/util.rs", "//! A.\n"), ["1: something is named util"]);
+        assert_eq!(found("src/common/a.rs", "//! A.\n"), ["1: something is named common"]);
+        assert_eq!(found("bench/helpers.sh", ""), ["1: something is named helpers"]);
+        assert_eq!(found("src/a.rs", "//! A.\npub mod misc;\n"), ["2: something is named misc"]);
+        assert_eq!(found("src/a.rs", "//! A.\nmod types {\n"), ["2: something is named types"]);
+        assert_eq!(found("src/a.rs", "//! Common utilities.\nmod common_prefix;\n"), CLEAN);
+    }
+
+    #[test]
+    fn leftovers_and_private_paths() {
+        for word in LEFTOVERS {
+            let said = [format!("2: {word} was left here")];
+            assert_eq!(found("src/a.rs", &format!("//! A.\n// {word}: later\n")), said);
+            assert_eq!(found("docs/a.md", &format!("# A\n{word} later\n")), said);
+        }
+        let part = format!("//! A.\nconst {}_LIST: u8 = 0;\n", LEFTOVERS[0]);
+        assert_eq!(found("src/a.rs", &part), CLEAN, "part of a longer word");
+        for path in PRIVATE_PATHS {
+            let said = [format!("2: a path of somebody's machine: {path}...")];
+            assert_eq!(found("docs/a.md", &format!("# A\nsee {path}x\n")), said);
+            assert_eq!(found("docs/a.md", &format!("# A\nsee elsewhere{path}x\n")), CLEAN);
+        }
+    }
+
+    #[test]
+    fn the_engine_and_the_protocol_take_time_threads_and_chance_from_outside() {
+        let clock = "//! A.\nlet now = Instant::now();\n";
+        let said = ["2: Instant::now is used"];
+        assert_eq!(found("crates/cluster/src/node.rs", clock), said);
+        assert_eq!(found("crates/lsm/src/core/read.rs", clock), said);
+        assert_eq!(found("crates/lsm/src/disk/mem/state.rs", clock), said);
+        assert_eq!(found("crates/lsm/src/db/threads.rs", clock), CLEAN);
+        assert_eq!(found("crates/lsm/src/disk/real.rs", clock), CLEAN);
+        assert_eq!(found("src/clock.rs", clock), CLEAN);
+        let comment = "//! A.\n/// Not Instant::now\n";
+        assert_eq!(found("crates/cluster/src/node.rs", comment), CLEAN);
+        let test = "//! A.\n#[cfg(test)]\nmod tests {\n    use std::thread;\n}\n";
+        assert_eq!(found("crates/cluster/src/node.rs", test), CLEAN);
+        let before = "//! A.\nuse std::thread;\n#[cfg(test)]\nmod tests {\n}\n";
+        assert_eq!(found("crates/cluster/src/node.rs", before), ["2: std::thread is used"]);
+        let elsewhere = "//! A.\n#[cfg(test)]\nmod tests;\nuse std::thread;\n";
+        assert_eq!(found("crates/lsm/src/merge.rs", elsewhere), ["4: std::thread is used"]);
+    }
+
+    #[test]
+    fn tests_do_not_sleep() {
+        let sleeps = format!("//! A.\nfn wait() {{\n    thread::{SLEEP}TICK);\n}}\n");
+        let sleeps = sleeps.as_str();
+        assert_eq!(found("tests/node/contract.rs", sleeps), ["3: a test sleeps"]);
+        assert_eq!(found("crates/lsm/src/db/tests.rs", sleeps), ["3: a test sleeps"]);
+        assert_eq!(found("src/accept.rs", sleeps), CLEAN, "a program may");
+        assert_eq!(found(SLEEPERS[0].0, sleeps), CLEAN);
+        let own = format!("//! A.\n#[cfg(test)]\nmod tests {{\n    thread::{SLEEP}TICK);\n}}\n");
+        assert_eq!(found("src/accept.rs", &own), ["4: a test sleeps"]);
+    }
+}

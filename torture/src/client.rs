@@ -1,0 +1,186 @@
+//! One blocking HTTP/1.1 connection: just enough to say what was asked and know what was answered.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long an answer may take. Beyond it the outcome counts as unknown.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long to wait before an overloaded node is asked again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+/// An answer that came whole.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status code.
+    pub status: u16,
+    /// Its body.
+    pub body: Vec<u8>,
+    /// The node takes no more requests on this connection.
+    pub closes: bool,
+}
+
+#[derive(Debug, Default)]
+struct Head {
+    status: u16,
+    length: usize,
+    chunked: bool,
+    closes: bool,
+}
+
+fn malformed(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("malformed answer: {what:?}"))
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(address: SocketAddr) -> io::Result<Self> {
+        Self::connect_within(address, PATIENCE)
+    }
+
+    /// Connects, and gives this and everything later up after `patience`.
+    pub fn connect_within(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Sends a request without waiting for its answer.
+    pub fn send(&mut self, method: &str, target: &str, body: &[u8]) -> io::Result<()> {
+        let length = match body {
+            [] if method != "PUT" => String::new(),
+            body => format!("Content-Length: {}\r\n", body.len()),
+        };
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: torture\r\n{length}\r\n");
+        self.stream.get_mut().write_all(&[head.as_bytes(), body].concat())
+    }
+
+    /// Sends these bytes.
+    pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes)
+    }
+
+    /// Reads one answer.
+    pub fn answer(&mut self) -> io::Result<Answer> {
+        let head = self.head()?;
+        let mut body = Vec::new();
+        if head.chunked {
+            while let Some(chunk) = self.chunk()? {
+                body.extend_from_slice(&chunk);
+            }
+        } else {
+            body.resize(head.length, 0);
+            self.stream.read_exact(&mut body)?;
+        }
+        Ok(Answer { status: head.status, body, closes: head.closes })
+    }
+
+    /// Asks and waits. An error means that nobody knows what became of it.
+    pub fn request(&mut self, method: &str, target: &str, body: &[u8]) -> io::Result<Answer> {
+        self.send(method, target, body)?;
+        self.answer()
+    }
+
+    /// `GET` of a key that needs no encoding.
+    pub fn get(&mut self, key: &str) -> io::Result<Answer> {
+        self.request("GET", &target(key), b"")
+    }
+
+    /// The same; asks again for as long as the node is overloaded.
+    pub fn get_patiently(&mut self, key: &str) -> io::Result<Answer> {
+        let begun = Instant::now();
+        loop {
+            let answer = self.get(key)?;
+            if answer.status != 503 || begun.elapsed() > PATIENCE {
+                return Ok(answer);
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+
+    /// Reads everything from `start` on, item by item: key, value. Asks again if the node is
+    /// overloaded.
+    pub fn scan(
+        &mut self,
+        start: &str,
+        mut item: impl FnMut(&[u8], &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let begun = Instant::now();
+        let head = loop {
+            self.send("GET", &format!("/v0/entities?start={start}"), b"")?;
+            let head = self.head()?;
+            if head.status != 503 || begun.elapsed() > PATIENCE {
+                break head;
+            }
+            self.stream.read_exact(&mut vec![0; head.length])?;
+            thread::sleep(AGAIN);
+        };
+        if head.status != 200 || !head.chunked {
+            return Err(malformed(&format!("a range with status {}", head.status)));
+        }
+        while let Some(chunk) = self.chunk()? {
+            let (key, value) = split_item(&chunk).ok_or_else(|| malformed("an item"))?;
+            item(key, value)?;
+        }
+        Ok(())
+    }
+
+    fn head(&mut self) -> io::Result<Head> {
+        let line = self.line()?;
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let mut head = Head { status: status.ok_or_else(|| malformed(&line))?, ..Head::default() };
+        loop {
+            let line = self.line()?.to_ascii_lowercase();
+            if line.is_empty() {
+                return Ok(head);
+            }
+            if let Some(length) = line.strip_prefix("content-length: ") {
+                head.length = length.parse().map_err(|_| malformed(&line))?;
+            }
+            head.chunked |= line == "transfer-encoding: chunked";
+            head.closes |= line == "connection: close";
+        }
+    }
+
+    /// The next chunk; `None` after the last.
+    fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let line = self.line()?;
+        let length = usize::from_str_radix(&line, 16).map_err(|_| malformed(&line))?;
+        let mut chunk = vec![0; length];
+        self.stream.read_exact(&mut chunk)?;
+        match self.line()?.as_str() {
+            "" => Ok((length > 0).then_some(chunk)),
+            line => Err(malformed(line)),
+        }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        match line.strip_suffix("\r\n") {
+            Some(line) => Ok(line.to_owned()),
+            None => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+/// Where a key that needs no encoding is.
+pub fn target(key: &str) -> String {
+    format!("/v0/entity?id={key}")
+}
+
+/// Key and value of a range's item.
+pub fn split_item(item: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = item.iter().position(|byte| *byte == b'\n')?;
+    Some((&item[..end], &item[end + 1..]))
+}

@@ -1,0 +1,116 @@
+//! Row 9: the disk fills up. Writes are refused with 507, reads go on, nothing acknowledged is
+//! lost, and when there is room again the node takes writes without being touched.
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::target;
+use crate::ground::{Mount, make_image};
+use crate::ledger::{Ledger, Process};
+use crate::node::{Launch, Node};
+use crate::writers::{Statuses, Work, Writers, said};
+use crate::{Failure, Setup, check};
+
+/// The whole disk.
+const DISK_MIB: u64 = 64;
+
+/// How long filling it may take, and a recovery.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the full disk is written to.
+const FULL: Duration = Duration::from_secs(1);
+
+/// `rounds` times on a tmpfs, which is enlarged, and once on an ext4, on which a file is deleted.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut slowest = Duration::ZERO;
+    let mut refused = 0;
+    for round in 0..setup.rounds {
+        let disk = Mount::tmpfs(DISK_MIB)?;
+        let dir = tempfile::tempdir()?;
+        let launch = setup.launch(disk.path(), dir.path(), &args(round));
+        let (took, statuses) = fill_up(&launch, || disk.resize(4 * DISK_MIB))?;
+        slowest = slowest.max(took);
+        refused += statuses.get(&507).copied().unwrap_or(0);
+    }
+    let dir = tempfile::tempdir()?;
+    let image = dir.path().join("image");
+    make_image(&image, (3 * DISK_MIB) << 20)?;
+    let disk = Mount::image(&image)?;
+    let ballast = disk.ballast((2 * DISK_MIB) << 20)?;
+    let launch = setup.launch(disk.path(), dir.path(), &args(0));
+    let (ext4, _) = fill_up(&launch, || Ok(fs::remove_file(&ballast)?))?;
+    Ok(format!(
+        "{} disks filled: {refused} writes answered 507, all reads answered, 0 lost; first 201 \
+         {} ms after a tmpfs had room again, {} ms on ext4",
+        setup.rounds + 1,
+        slowest.as_millis(),
+        ext4.as_millis()
+    ))
+}
+
+fn args(round: u32) -> [&'static str; 6] {
+    let sync = if round.is_multiple_of(2) { "always" } else { "interval" };
+    ["--sync", sync, "--memory", "64MiB", "--memtable", "2MiB"]
+}
+
+/// Fills the disk, makes room, and says how long it took from there to the first write that was
+/// taken.
+fn fill_up(
+    launch: &Launch,
+    make_room: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(Duration, Statuses), Failure> {
+    let node = launch.start()?;
+    let ledger = Arc::new(Ledger::default());
+    // Many keys and few deletes: the data must grow until there is no room.
+    let work = Work { keys: 1500, value_len: 60_000, deletes: 2, clients: 8, ..Work::default() };
+    let writers = Writers::start(node.address, &ledger, work, 1)?;
+    let full = |statuses: &Statuses| statuses.contains_key(&507);
+    if !writers.wait(PATIENCE, full) {
+        return Err(Failure::Broken(format!("no 507, but {:?}", writers.statuses())));
+    }
+    // Every write is refused sooner or later, every read is served.
+    thread::sleep(FULL);
+    let statuses = writers.stop()?;
+    let unexpected =
+        statuses.keys().find(|status| ![200, 201, 202, 404, 503, 507].contains(*status));
+    if let Some(status) = unexpected {
+        return Err(Failure::Broken(format!(
+            "a full disk is answered with {status}: {statuses:?}"
+        )));
+    }
+    check(&node, &ledger, Process::Same)?;
+    survives_restart_or_says_why(launch, node, &ledger, make_room, statuses)
+}
+
+/// Room is made under the running node; afterwards it is killed once more.
+fn survives_restart_or_says_why(
+    launch: &Launch,
+    node: Node,
+    ledger: &Arc<Ledger>,
+    make_room: impl FnOnce() -> Result<(), Failure>,
+    statuses: Statuses,
+) -> Result<(Duration, Statuses), Failure> {
+    make_room()?;
+    let begun = Instant::now();
+    let mut client = node.client()?;
+    let took = loop {
+        let (ticket, value) = ledger.put("first-after", 100);
+        let answer = client.request("PUT", &target("first-after"), &value);
+        ledger.end(ticket, said(&answer));
+        match answer?.status {
+            201 => break begun.elapsed(),
+            503 | 507 if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(5)),
+            status => return Err(Failure::Broken(format!("{status} although there is room"))),
+        }
+    };
+    let work = Work { keys: 1000, ..Work::default() };
+    let writers = Writers::start(node.address, ledger, work, 2)?;
+    thread::sleep(Duration::from_millis(300));
+    node.kill()?;
+    writers.stop()?;
+    let node = launch.start()?;
+    check(&node, ledger, Process::New)?;
+    Ok((took, statuses))
+}

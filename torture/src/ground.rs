@@ -1,0 +1,130 @@
+//! File systems made to be broken: small ones, and ones that lose what was not synced.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::Failure;
+
+/// `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, __u32)`.
+const FS_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
+
+/// Stop at once: neither data nor journal reach the disk any more.
+const NO_LOG_FLUSH: u32 = 2;
+
+/// A file system of its own, unmounted when dropped.
+#[derive(Debug)]
+pub struct Mount {
+    dir: TempDir,
+    source: PathBuf,
+    kind: &'static str,
+    options: String,
+    mounted: bool,
+}
+
+/// Runs a command to its end; what it printed to stderr if it failed.
+fn run(program: &str, args: &[&str]) -> Result<(), Failure> {
+    let output = Command::new(program).args(args).output();
+    let output = output.map_err(|error| Failure::Skipped(format!("{program}: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::Skipped(format!("`{program} {}`: {}", args.join(" "), said.trim())))
+}
+
+/// Makes an ext4 image of so many bytes; it takes the room only as it is written.
+pub fn make_image(path: &Path, bytes: u64) -> Result<(), Failure> {
+    File::create(path)?.set_len(bytes)?;
+    run("mkfs.ext4", &["-q", "-F", &path.display().to_string()])
+}
+
+impl Mount {
+    /// Memory as a disk of so many MiB.
+    pub fn tmpfs(mebibytes: u64) -> Result<Self, Failure> {
+        Self::make("tmpfs", Path::new("tmpfs"), format!("size={mebibytes}m"))
+    }
+
+    /// An image made by [`make_image`].
+    pub fn image(path: &Path) -> Result<Self, Failure> {
+        Self::make("ext4", path, "loop".to_owned())
+    }
+
+    fn make(kind: &'static str, source: &Path, options: String) -> Result<Self, Failure> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(Failure::Skipped("mounting needs root".to_owned()));
+        }
+        let dir = tempfile::tempdir()?;
+        let mut mount = Self { dir, source: source.to_owned(), kind, options, mounted: false };
+        mount.attach()?;
+        Ok(mount)
+    }
+
+    fn attach(&mut self) -> Result<(), Failure> {
+        let (source, path) = (self.source.display().to_string(), self.path().display().to_string());
+        run("mount", &["-t", self.kind, "-o", &self.options, &source, &path])?;
+        self.mounted = true;
+        Ok(())
+    }
+
+    fn detach(&mut self) -> Result<(), Failure> {
+        self.mounted = false;
+        run("umount", &[&self.path().display().to_string()])
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Unmounts and mounts again, as after a boot.
+    pub fn remount(&mut self) -> Result<(), Failure> {
+        self.detach()?;
+        if self.kind == "ext4" {
+            // Exit code 1 is "errors were corrected": what a boot does.
+            let _ = run("e2fsck", &["-p", &self.source.display().to_string()]);
+        }
+        self.attach()
+    }
+
+    /// Makes a tmpfs as large as this.
+    pub fn resize(&self, mebibytes: u64) -> Result<(), Failure> {
+        let options = format!("remount,size={mebibytes}m");
+        run("mount", &["-o", &options, &self.path().display().to_string()])
+    }
+
+    /// Cuts the power of the file system: what was not synced is lost.
+    pub fn cut_power(&self) -> Result<(), Failure> {
+        let root = File::open(self.path())?;
+        let how = NO_LOG_FLUSH;
+        // SAFETY: the descriptor is open, and the call reads the four bytes that it is given the
+        // address of. There is no safe wrapper and no program in Debian's base that makes it.
+        let outcome = unsafe { libc::ioctl(root.as_raw_fd(), FS_IOC_SHUTDOWN, &raw const how) };
+        match outcome {
+            0 => Ok(()),
+            _ => Err(Failure::Skipped(format!(
+                "FS_IOC_SHUTDOWN: {}",
+                std::io::Error::last_os_error()
+            ))),
+        }
+    }
+
+    /// Fills all but so many bytes with a file, which is returned.
+    pub fn ballast(&self, bytes: u64) -> Result<PathBuf, Failure> {
+        let path = self.path().join("ballast");
+        fs::write(&path, vec![0xbb; bytes as usize])?;
+        Ok(path)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.mounted {
+            // Lazily: a process that is being torn down may still be in there.
+            let _ = run("umount", &["-l", &self.path().display().to_string()]);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Breaks a running `kvorum` on purpose and judges what is left of what it acknowledged.
+//!
+//! ```text
+//!  writers ──HTTP──▶ node (a real process) ◀── kill -9, power cut, full disk, EIO, no descriptors
+//!     │                │ started again
+//!     └──▶ ledger ◀────┘ what is found: acknowledged? invented? brought back?
+//! ```
+//!
+//! Each row of the table in `docs/reliability.md` is a module with a `run`, which the binary calls
+//! for long and the tests of the workspace call for a few seconds.
+
+pub mod client;
+pub mod descriptors;
+pub mod disk_full;
+pub mod ground;
+pub mod kill;
+pub mod ledger;
+pub mod memory;
+pub mod node;
+pub mod power_cut;
+pub mod random;
+pub mod real_input;
+pub mod slow;
+pub mod sync_error;
+pub mod writers;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::ledger::{Ledger, Process, Tally};
+use crate::node::{Launch, Node};
+
+/// Why a row gave no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Something that must hold did not.
+    #[error("BROKEN: {0}")]
+    Broken(String),
+    /// The node did not start. (Which one does not is for the row to judge.)
+    #[error("BROKEN: {0}")]
+    Refused(String),
+    /// This machine can't run it.
+    #[error("skipped: {0}")]
+    Skipped(String),
+    /// Something around the node failed.
+    #[error("could not be run: {0}")]
+    Trouble(String),
+    /// The same, with a system call.
+    #[error("could not be run: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// What a row is run with.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The `kvorum` binary.
+    pub binary: PathBuf,
+    /// How often the fault is made.
+    pub rounds: u32,
+    /// Sizes and times for a test, not for publication.
+    pub quick: bool,
+    /// What chance begins with.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// How a node is started with its data in `dir/data` and its log in `log_dir`.
+    pub fn launch(&self, dir: &Path, log_dir: &Path, args: &[&str]) -> Launch {
+        Launch {
+            wrapper: Vec::new(),
+            binary: self.binary.clone(),
+            data: dir.join("data"),
+            log: log_dir.join("node.log"),
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        }
+    }
+
+    /// `full`, or `quick` in a test.
+    pub fn size<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+}
+
+/// Everything that a range over all keys returns.
+pub fn read_all(node: &Node) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
+    let mut found = BTreeMap::new();
+    let mut last = Vec::new();
+    let mut disorder = None;
+    node.client()?.scan("%01", |key, value| {
+        if key <= last.as_slice() {
+            disorder = Some(String::from_utf8_lossy(key).into_owned());
+        }
+        last = key.to_vec();
+        found.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec());
+        Ok(())
+    })?;
+    match disorder {
+        Some(key) => Err(Failure::Broken(format!("{key} comes out of order in a range"))),
+        None => Ok(found),
+    }
+}
+
+/// Reads everything in both ways, which must agree, and judges it by A and F.
+pub fn check(node: &Node, ledger: &Ledger, process: Process) -> Result<Tally, Failure> {
+    let found = read_all(node)?;
+    check_gets(node, ledger, &found)?;
+    ledger.check(&found, process)
+}
+
+/// Whether a `GET` of every key in the ledger finds what the range found.
+pub fn check_gets(
+    node: &Node,
+    ledger: &Ledger,
+    found: &BTreeMap<String, Vec<u8>>,
+) -> Result<(), Failure> {
+    let mut client = node.client()?;
+    for key in ledger.keys() {
+        let answer = client.get_patiently(&key)?;
+        let same = match (answer.status, found.get(&key)) {
+            (200, Some(value)) => *value == answer.body,
+            (404, None) => true,
+            _ => false,
+        };
+        if !same {
+            let (status, there) = (answer.status, found.contains_key(&key));
+            return Err(Failure::Broken(format!(
+                "GET {key} answers {status}; that a range finds it is {there}"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! `cargo run --release -p torture -- [ROW…]`: the long form of the faults, a line of figures each.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use clap::{Parser, ValueEnum};
+use torture::{
+    Failure, Setup, descriptors, disk_full, kill, memory, power_cut, real_input, slow, sync_error,
+};
+
+/// Break a running node on purpose. Exit code 1: something that must hold did not.
+#[derive(Debug, Parser)]
+struct Args {
+    /// What to break
+    #[arg(value_enum, default_value = "all")]
+    rows: Vec<Row>,
+    /// How often; each row has its own default
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Sizes and times as in `cargo test`
+    #[arg(long)]
+    quick: bool,
+    /// What chance begins with
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The node's binary; without it, it is built and target/release/kvorum is taken
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Row {
+    All,
+    /// Row 1: kill -9 with sync=always
+    Kill,
+    /// Row 2: kill -9 with sync=interval, and with changing modes
+    Interval,
+    /// Row 4: power cuts (root, loop devices)
+    Powercut,
+    /// Row 9: a full disk (root)
+    Diskfull,
+    /// Row 10: EIO (strace; root for the real one)
+    Fsync,
+    /// Row 12: too few file descriptors
+    Fds,
+    /// Row 13: too little memory
+    Memory,
+    /// Row 33: 2,000 slow clients
+    Slow,
+    /// 3 M keys by wrk, and 2 GiB of data in 128 MiB of memory
+    Load,
+}
+
+impl Row {
+    const EACH: [Self; 9] = [
+        Self::Kill,
+        Self::Interval,
+        Self::Powercut,
+        Self::Diskfull,
+        Self::Fsync,
+        Self::Fds,
+        Self::Memory,
+        Self::Slow,
+        Self::Load,
+    ];
+
+    fn rounds(self) -> u32 {
+        match self {
+            Self::Kill | Self::Interval => 60,
+            Self::Powercut => 12,
+            Self::Fsync => 15,
+            Self::Diskfull => 4,
+            Self::Fds => 3,
+            Self::Memory => 2,
+            Self::Slow | Self::Load | Self::All => 1,
+        }
+    }
+
+    fn run(self, setup: &Setup) -> Result<String, Failure> {
+        match self {
+            Self::Kill => kill::run(setup, "always", false),
+            Self::Interval => {
+                let interval = kill::run(setup, "interval", false)?;
+                Ok(format!("{interval}; modes mixed: {}", kill::run(setup, "", true)?))
+            }
+            Self::Powercut => power_cut::run(setup),
+            Self::Diskfull => disk_full::run(setup),
+            Self::Fsync => sync_error::run(setup),
+            Self::Fds => descriptors::run(setup),
+            Self::Memory => memory::run(setup),
+            Self::Slow => slow::run(setup),
+            Self::Load => real_input::run(setup),
+            Self::All => Ok(String::new()),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let binary = match args.binary.clone().map_or_else(build, Ok) {
+        Ok(binary) => binary,
+        Err(error) => {
+            eprintln!("torture: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let rows = if args.rows.contains(&Row::All) { &Row::EACH[..] } else { &args.rows };
+    let mut sound = true;
+    for row in rows {
+        let rounds = args.rounds.unwrap_or_else(|| row.rounds());
+        let setup = Setup { binary: binary.clone(), rounds, quick: args.quick, seed: args.seed };
+        let begun = Instant::now();
+        let figures = row.run(&setup).unwrap_or_else(|failure| {
+            sound &= matches!(failure, Failure::Skipped(_));
+            failure.to_string()
+        });
+        let name = format!("{row:?}").to_lowercase();
+        println!("{name}: {figures} [{rounds} rounds, {:.0} s]", begun.elapsed().as_secs_f64());
+    }
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Builds the node as it is released.
+fn build() -> Result<PathBuf, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let workspace = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--package", "kvorum"])
+        .current_dir(&workspace)
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(workspace.join("target/release/kvorum")),
+        Ok(status) => Err(format!("the node could not be built: cargo ended with {status}")),
+        Err(error) => Err(format!("cargo could not be run: {error}")),
+    }
+}

@@ -1,0 +1,157 @@
+//! Row 13: more is asked than there is memory for. Values as large as may be, ranges that nobody
+//! reads, clients that send and never listen, many connections: 503 and 413, never more memory, and
+//! nothing acknowledged is lost.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, target};
+use crate::ledger::{Ledger, Process};
+use crate::node::Node;
+use crate::writers::{Statuses, Work, Writers};
+use crate::{Failure, Setup, check};
+
+/// What the node may take.
+const MEMORY: &str = "128MiB";
+
+/// What the process may take: that and 64 MiB.
+pub const MOST_RESIDENT: u64 = 192 << 20;
+
+/// The longest value the node takes.
+const MAX_VALUE: usize = 1 << 20;
+
+/// Clients of each bad kind.
+const EACH: usize = 100;
+
+/// How long a bad client waits until it can send.
+const IMPATIENCE: Duration = Duration::from_millis(100);
+
+/// One siege a round.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut peak = 0;
+    let mut statuses = Statuses::new();
+    for round in 0..setup.rounds {
+        let (resident, answers) = siege(setup, u64::from(round))?;
+        peak = peak.max(resident);
+        for (status, count) in answers {
+            *statuses.entry(status).or_default() += count;
+        }
+    }
+    Ok(format!(
+        "{} sieges with --memory {MEMORY}: peak RSS {} MiB, answers {statuses:?}, 0 lost",
+        setup.rounds,
+        peak >> 20
+    ))
+}
+
+/// That the process never took more; the most it took.
+pub fn within_bounds(node: &Node) -> Result<u64, Failure> {
+    let (_, most) = node.resident()?;
+    if most > MOST_RESIDENT {
+        return Err(Failure::Broken(format!("the process took {} MiB", most >> 20)));
+    }
+    Ok(most)
+}
+
+fn siege(setup: &Setup, seed: u64) -> Result<(u64, Statuses), Failure> {
+    let dir = tempfile::tempdir()?;
+    let sync = if seed.is_multiple_of(2) { "interval" } else { "always" };
+    let args = ["--memory", MEMORY, "--sync", sync];
+    let launch = setup.launch(dir.path(), dir.path(), &args);
+    let node = launch.start()?;
+    let ledger = Arc::new(Ledger::default());
+    let work = Work {
+        clients: setup.size(64, 24),
+        keys: 8,
+        value_len: MAX_VALUE as u64,
+        deletes: 5,
+        reads: 30,
+        ..Work::default()
+    };
+    let writers = Writers::start(node.address, &ledger, work, seed)?;
+    let stop = AtomicBool::new(false);
+    let lasts = setup.size(Duration::from_secs(15), Duration::from_secs(4));
+    thread::scope(|scope| {
+        let (address, stop_now) = (node.address, &stop);
+        let kinds: [Kind; 4] = [stubborn_readers, unread_ranges, half_bodies, too_large];
+        let bad = kinds.map(|kind| scope.spawn(move || besiege(address, stop_now, kind)));
+        thread::sleep(lasts);
+        stop.store(true, Ordering::Relaxed);
+        for thread in bad {
+            thread.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+        }
+        Ok::<_, Failure>(())
+    })?;
+    let statuses = writers.stop()?;
+    let allowed = [200, 201, 202, 404, 503, 504];
+    if statuses.keys().any(|status| !allowed.contains(status)) {
+        return Err(Failure::Broken(format!("a siege is answered with {statuses:?}")));
+    }
+    is_too_large(&node)?;
+    check(&node, &ledger, Process::Same)?;
+    let most = within_bounds(&node)?;
+    node.kill()?;
+    let node = launch.start()?;
+    check(&node, &ledger, Process::New)?;
+    Ok((most.max(within_bounds(&node)?), statuses))
+}
+
+type Kind = fn(&mut Client) -> std::io::Result<()>;
+
+/// Opens many connections of a bad kind, over and over.
+fn besiege(address: SocketAddr, stop: &AtomicBool, kind: Kind) -> Result<(), Failure> {
+    while !stop.load(Ordering::Relaxed) {
+        let mut held = Vec::new();
+        for _ in 0..EACH {
+            let Ok(mut client) = Client::connect_within(address, IMPATIENCE) else { break };
+            // A connection that the node ends is what the client asked for.
+            let _ = kind(&mut client);
+            held.push(client);
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(2) && !stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+    Ok(())
+}
+
+/// Ask for large values many times and read no answer.
+fn stubborn_readers(client: &mut Client) -> std::io::Result<()> {
+    (0..8).try_for_each(|n| client.send("GET", &target(&format!("k{n}-{n}")), b""))
+}
+
+/// Ask for everything and read no answer.
+fn unread_ranges(client: &mut Client) -> std::io::Result<()> {
+    client.send("GET", "/v0/entities?start=a", b"")
+}
+
+/// Send most of a large value (under a name that no oracle looks at) and stop.
+fn half_bodies(client: &mut Client) -> std::io::Result<()> {
+    client.send_raw(
+        format!(
+            "PUT {} HTTP/1.1\r\nHost: t\r\nContent-Length: {MAX_VALUE}\r\n\r\n",
+            target("half")
+        )
+        .as_bytes(),
+    )?;
+    client.send_raw(&vec![b'h'; MAX_VALUE / 2])
+}
+
+/// Send a value one byte too long and do not wait for the answer.
+fn too_large(client: &mut Client) -> std::io::Result<()> {
+    client.send("PUT", &target("large"), &vec![b'l'; MAX_VALUE + 1])
+}
+
+/// The same, and wait.
+fn is_too_large(node: &Node) -> Result<(), Failure> {
+    let mut client = node.client()?;
+    let answer = client.request("PUT", &target("large"), &vec![b'l'; MAX_VALUE + 1])?;
+    match answer.status {
+        413 => Ok(()),
+        status => Err(Failure::Broken(format!("a value too large was answered {status}"))),
+    }
+}

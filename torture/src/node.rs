@@ -1,0 +1,191 @@
+//! The `kvorum` process that is tortured.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Failure;
+use crate::client::Client;
+
+/// How long a start or an end may take before it counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How a node is started.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// A program with arguments that runs the node, as `prlimit` does; may be empty.
+    pub wrapper: Vec<String>,
+    /// The binary.
+    pub binary: PathBuf,
+    /// The data directory.
+    pub data: PathBuf,
+    /// Where the node's log goes.
+    pub log: PathBuf,
+    /// What follows `serve`.
+    pub args: Vec<String>,
+}
+
+/// A running node, killed when dropped.
+#[derive(Debug)]
+pub struct Node {
+    child: Child,
+    /// Where it serves.
+    pub address: SocketAddr,
+}
+
+impl Launch {
+    /// The same with other arguments.
+    pub fn with(&self, args: &[&str]) -> Self {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        Self { args, ..self.clone() }
+    }
+
+    fn command(&self) -> Result<Command, Failure> {
+        let mut words = self.wrapper.iter().map(PathBuf::from).collect::<Vec<_>>();
+        words.push(self.binary.clone());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
+        command.args(&self.args);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("KVORUM_") {
+                command.env_remove(name);
+            }
+        }
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        Ok(command)
+    }
+
+    /// Starts a node without waiting until it serves.
+    pub fn spawn(&self) -> Result<Child, Failure> {
+        Ok(self.command()?.spawn()?)
+    }
+
+    /// Starts a node and waits until it serves.
+    pub fn start(&self) -> Result<Node, Failure> {
+        let logged = fs::metadata(&self.log).map_or(0, |log| log.len()) as usize;
+        let mut child = self.spawn()?;
+        let stdout = child.stdout.take();
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            // Reads on to the end: a full pipe must not hold the node up.
+            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()) {
+                let Ok(line) = line else { return };
+                if let Some(address) = greeted(&line) {
+                    let _ = tell.send(address);
+                }
+            }
+        });
+        if let Ok(address) = told.recv_timeout(PATIENCE) {
+            return Ok(Node { child, address });
+        }
+        let _ = child.kill();
+        let ended = child.wait()?;
+        let log = fs::read(&self.log)?;
+        let said = String::from_utf8_lossy(log.get(logged..).unwrap_or_default()).into_owned();
+        Err(Failure::Refused(format!("the node ended with {ended}: {}", said.trim())))
+    }
+}
+
+/// The address in the line that says where the node listens.
+fn greeted(line: &str) -> Option<SocketAddr> {
+    let rest = line.split_once(" listens on http://")?.1;
+    rest.split(',').next()?.parse().ok()
+}
+
+impl Node {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Connects.
+    pub fn client(&self) -> io::Result<Client> {
+        Client::connect(self.address)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        Ok(kill_process(Pid::from_child(&self.child), signal).map_err(io::Error::from)?)
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) -> Result<(), Failure> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// SIGTERM; how it ended.
+    pub fn stop(mut self) -> Result<ExitStatus, Failure> {
+        self.signal(Signal::TERM)?;
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::Broken("the node does not end after SIGTERM".to_owned()));
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Whether it ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Resident memory in bytes: now, and the most so far.
+    pub fn resident(&self) -> Result<(u64, u64), Failure> {
+        let status = self.proc("status")?;
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+        };
+        let missing = || Failure::Trouble("no memory figures in /proc".to_owned());
+        Ok((field("VmRSS:").ok_or_else(missing)?, field("VmHWM:").ok_or_else(missing)?))
+    }
+
+    /// CPU time so far.
+    pub fn cpu(&self) -> Result<Duration, Failure> {
+        let stat = self.proc("stat")?;
+        // After the name, which may hold anything: state, 10 fields, then user and system time.
+        let after = stat.rsplit(')').next().unwrap_or_default();
+        let ticks = after.split_whitespace().skip(11).take(2).flat_map(str::parse::<u64>).sum();
+        let second = rustix::param::clock_ticks_per_second();
+        Ok(Duration::from_millis(Duration::from_secs(ticks).as_millis() as u64 / second))
+    }
+
+    /// Open file descriptors.
+    pub fn descriptors(&self) -> Result<usize, Failure> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.pid()))?.count())
+    }
+
+    /// A figure of `/metrics`, by the start of its line; `None` if it is not there.
+    pub fn metric(&self, name: &str) -> io::Result<Option<f64>> {
+        let text = self.client()?.request("GET", "/metrics", b"")?.body;
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().find(|line| line.starts_with(name));
+        Ok(line.and_then(|line| line.rsplit(' ').next()?.parse().ok()))
+    }
+
+    fn proc(&self, file: &str) -> Result<String, Failure> {
+        Ok(fs::read_to_string(Path::new("/proc").join(self.pid().to_string()).join(file))?)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,105 @@
+//! Row 4: the power goes. The data lie on an ext4 image; `FS_IOC_SHUTDOWN` without a flush of the
+//! journal ends that file system at once, so that only what was synced is there after a remount.
+//!
+//! `sync=never` runs as a control: if it lost nothing, the cut would prove nothing.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::ground::{Mount, make_image};
+use crate::ledger::{Ledger, Process};
+use crate::random::Random;
+use crate::writers::{Work, Writers};
+use crate::{Failure, Setup, check, check_gets, read_all};
+
+/// Holds many rounds' data.
+const IMAGE_BYTES: u64 = 1 << 30;
+
+/// What `interval` means without a number.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// A sync takes its time, and that of the one before it: on a busy disk this much.
+const SYNC_TAKES: Duration = Duration::from_millis(1500);
+
+/// What must hold after the cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Oracle {
+    Acknowledged,
+    Prefix(Duration),
+}
+
+#[derive(Debug, Default)]
+struct Figures {
+    acknowledged: usize,
+    lost: usize,
+    window: Duration,
+}
+
+/// All three modes, `rounds` cuts each.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let always = cuts(setup, "always", Oracle::Acknowledged)?;
+    let interval = cuts(setup, "interval", Oracle::Prefix(INTERVAL + SYNC_TAKES))?;
+    let never = cuts(setup, "never", Oracle::Prefix(Duration::MAX))?;
+    if never.lost == 0 {
+        return Err(Failure::Trouble("sync=never lost nothing: the cut does not cut".to_owned()));
+    }
+    Ok(format!(
+        "{} cuts a mode: always lost 0 of {}; interval lost the last {} ms at most ({} keys of {} \
+         writes), no holes; never (the control) {} ms ({} keys)",
+        setup.rounds,
+        always.acknowledged,
+        interval.window.as_millis(),
+        interval.lost,
+        interval.acknowledged,
+        never.window.as_millis(),
+        never.lost
+    ))
+}
+
+fn cuts(setup: &Setup, sync: &str, oracle: Oracle) -> Result<Figures, Failure> {
+    let dir = tempfile::tempdir()?;
+    let image = dir.path().join("image");
+    make_image(&image, IMAGE_BYTES)?;
+    let mut disk = Mount::image(&image)?;
+    let args = ["--sync", sync, "--memory", "64MiB", "--memtable", "2MiB"];
+    let launch = setup.launch(disk.path(), dir.path(), &args);
+    let ledger = Arc::new(Ledger::default());
+    let mut random = Random::new(setup.seed);
+    let mut figures = Figures::default();
+    for round in 0..setup.rounds {
+        let node = launch.start()?;
+        let work = Work { value_len: 10_000, ..Work::default() };
+        let writers = Writers::start(node.address, &ledger, work, random.number())?;
+        thread::sleep(Duration::from_millis(100 + random.below(setup.size(1500, 700))));
+        let cut = ledger.now();
+        disk.cut_power()?;
+        thread::sleep(Duration::from_millis(20));
+        node.kill()?;
+        writers.stop()?;
+        figures.acknowledged += ledger.counts().0;
+        disk.remount()?;
+        let node = launch.start()?;
+        let tally = match oracle {
+            Oracle::Acknowledged => check(&node, &ledger, Process::New),
+            Oracle::Prefix(most) => {
+                let found = read_all(&node)?;
+                check_gets(&node, &ledger, &found)?;
+                ledger.check_prefix(&found, cut, most)
+            }
+        };
+        let tally = tally.map_err(|failure| match failure {
+            Failure::Broken(what) => {
+                Failure::Broken(format!("{what} (sync={sync}, seed {}, round {round})", setup.seed))
+            }
+            other => other,
+        })?;
+        figures.lost += tally.lost;
+        figures.window = figures.window.max(tally.window);
+        // The next round begins with a clean stop or another kill.
+        if random.percent(50) {
+            node.stop()?;
+        }
+    }
+    Ok(figures)
+}

@@ -1,0 +1,201 @@
+//! Row 10: the disk answers EIO, once, and then pretends that nothing had happened. After the first
+//! failure nothing is acknowledged until a restart, which recovers everything that was.
+//!
+//! Injected into the running node with strace, and for real: an ext4 image on a tmpfs without room,
+//! where the kernel itself fails the write-back.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::ground::{Mount, make_image};
+use crate::ledger::{Ledger, Process};
+use crate::node::Node;
+use crate::random::Random;
+use crate::writers::{Statuses, Work, Writers};
+use crate::{Failure, Setup, check, read_all};
+
+/// How long the fault may take to strike, and the node to notice.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long is tried after the first failure.
+const AFTER: Duration = Duration::from_millis(700);
+
+/// The system calls that fail, each once, with what the kernel says.
+const FAULTS: [(&str, &str); 5] = [
+    ("fdatasync", "EIO"),
+    ("pwrite64", "EIO"),
+    ("fsync", "EIO"),
+    ("fdatasync", "ENOSPC"),
+    ("pwrite64", "ENOSPC"),
+];
+
+/// `rounds` injected failures and one real one.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut random = Random::new(setup.seed);
+    let (mut acknowledged, mut struck) = (0, 0);
+    for round in 0..setup.rounds {
+        let (call, errno) = FAULTS[round as usize % FAULTS.len()];
+        let when = 1 + random.below(if call == "fsync" { 3 } else { 200 });
+        let within = |failure| match failure {
+            Failure::Broken(what) | Failure::Refused(what) => {
+                Failure::Broken(format!("{what} ({call} {errno}, call {when})"))
+            }
+            other => other,
+        };
+        let sync = if round % 4 == 3 { "interval" } else { "always" };
+        let (acked, failed) = injected(setup, sync, call, errno, when).map_err(within)?;
+        acknowledged += acked;
+        struck += u32::from(failed);
+    }
+    let real = match real(setup) {
+        Ok(real) => real,
+        Err(Failure::Skipped(why)) => format!("the real one was skipped: {why}"),
+        Err(other) => return Err(other),
+    };
+    Ok(format!(
+        "{} faults injected, {struck} ended writing: {acknowledged} writes acknowledged before, 0 \
+         after, 0 lost; {real}",
+        setup.rounds
+    ))
+}
+
+/// strace on a running process, taken off when dropped.
+struct Strace(Child);
+
+impl Strace {
+    fn attach(
+        node: &Node,
+        call: &str,
+        errno: &str,
+        when: u64,
+        log: &Path,
+    ) -> Result<Self, Failure> {
+        let child = Command::new("strace")
+            .args(["-f", "-p", &node.pid().to_string(), "-e", &format!("trace={call}")])
+            .args(["-e", &format!("inject={call}:error={errno}:when={when}"), "-o"])
+            .arg("/dev/null")
+            .stdin(Stdio::null())
+            .stderr(File::create(log)?)
+            .spawn();
+        let child = child.map_err(|error| Failure::Skipped(format!("strace: {error}")))?;
+        let mut strace = Self(child);
+        let begun = Instant::now();
+        loop {
+            let said = fs::read_to_string(log)?;
+            if said.contains("attached") {
+                return Ok(strace);
+            }
+            if begun.elapsed() > PATIENCE || strace.0.try_wait()?.is_some() {
+                return Err(Failure::Skipped(format!("strace: {}", said.trim())));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Strace {
+    fn drop(&mut self) {
+        // SIGTERM makes it let go of the node before it ends.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// One failure of one call; acknowledged writes, and whether it ended writing.
+fn injected(
+    setup: &Setup,
+    sync: &str,
+    call: &str,
+    errno: &str,
+    when: u64,
+) -> Result<(usize, bool), Failure> {
+    let dir = tempfile::tempdir()?;
+    let args = ["--sync", sync, "--memory", "64MiB", "--memtable", "1MiB"];
+    let launch = setup.launch(dir.path(), dir.path(), &args);
+    let node = launch.start()?;
+    let ledger = Arc::new(Ledger::default());
+    let work = Work { clients: 8, value_len: 20_000, ..Work::default() };
+    let strace = Strace::attach(&node, call, errno, when, &dir.path().join("strace"))?;
+    let writers = Writers::start(node.address, &ledger, work, setup.seed ^ when)?;
+    let struck = |statuses: &Statuses| statuses.contains_key(&500);
+    // Some calls are few, and some failures pass by themselves: those need not end writing.
+    let failed = writers.wait(setup.size(PATIENCE / 10, PATIENCE / 20), struck);
+    drop(strace);
+    thread::sleep(AFTER);
+    let first = writers.first_500();
+    let statuses = writers.stop()?;
+    let acknowledged = ledger.counts().0;
+    if failed {
+        says_so(&node, &ledger, first, &statuses)?;
+    } else if call == "fdatasync" && errno == "EIO" {
+        return Err(Failure::Broken(format!("no write failed, but {statuses:?}")));
+    }
+    node.kill()?;
+    let node = launch.start()?;
+    check(&node, &ledger, Process::New)?;
+    Ok((acknowledged, failed))
+}
+
+/// What a node with a failed disk must do.
+fn says_so(
+    node: &Node,
+    ledger: &Ledger,
+    first: Option<Duration>,
+    statuses: &Statuses,
+) -> Result<(), Failure> {
+    let after = first.map_or(0, |first| ledger.acknowledged_after(first));
+    if after > 0 {
+        return Err(Failure::Broken(format!(
+            "{after} acknowledged after the failure: {statuses:?}"
+        )));
+    }
+    let ready = node.client()?.request("GET", "/readyz", b"")?.status;
+    if ready != 503 {
+        return Err(Failure::Broken(format!("/readyz answers {ready} after a failed sync")));
+    }
+    // Reads go on, and find nothing that is not allowed.
+    let found = read_all(node)?;
+    ledger.check(&found, Process::Same)?;
+    Ok(())
+}
+
+/// The kernel's own EIO: the image's blocks can't be written back, for the tmpfs below is full.
+fn real(setup: &Setup) -> Result<String, Failure> {
+    let below = Mount::tmpfs(96)?;
+    let image = below.path().join("image");
+    make_image(&image, 1 << 30)?;
+    let mut disk = Mount::image(&image)?;
+    let dir = tempfile::tempdir()?;
+    let args = ["--sync", "always", "--memory", "64MiB", "--memtable", "2MiB"];
+    let launch = setup.launch(disk.path(), dir.path(), &args);
+    let node = launch.start()?;
+    let ledger = Arc::new(Ledger::default());
+    let work = Work { keys: 1500, value_len: 60_000, deletes: 2, ..Work::default() };
+    let writers = Writers::start(node.address, &ledger, work, setup.seed)?;
+    let struck = |statuses: &Statuses| statuses.contains_key(&500);
+    if !writers.wait(PATIENCE, struck) {
+        return Err(Failure::Trouble(format!("no write failed, but {:?}", writers.statuses())));
+    }
+    thread::sleep(AFTER);
+    let first = writers.first_500();
+    let statuses = writers.stop()?;
+    let after = first.map_or(0, |first| ledger.acknowledged_after(first));
+    if after > 0 {
+        return Err(Failure::Broken(format!(
+            "{after} acknowledged after a real EIO: {statuses:?}"
+        )));
+    }
+    node.kill()?;
+    let acknowledged = ledger.counts().0;
+    below.resize(2048)?;
+    disk.remount()?;
+    let node = launch.start()?;
+    check(&node, &ledger, Process::New)?;
+    Ok(format!("real EIO (ext4 on a full tmpfs): 0 of {acknowledged} lost, 0 false acks"))
+}

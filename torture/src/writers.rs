@@ -1,0 +1,220 @@
+//! Concurrent clients that write, delete and read, and note it all in the ledger.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::Failure;
+use crate::client::{Answer, Client, target};
+use crate::ledger::{Ledger, Said};
+use crate::random::Random;
+
+/// How long a client that is refused waits before it connects again.
+const RECONNECT: Duration = Duration::from_millis(5);
+
+/// What the clients do.
+#[derive(Debug, Clone, Copy)]
+pub struct Work {
+    /// Clients, each with one request in flight.
+    pub clients: usize,
+    /// Keys of each client, and again as many that all share.
+    pub keys: u64,
+    /// The longest value in bytes.
+    pub value_len: u64,
+    /// Deletes in a hundred requests.
+    pub deletes: u64,
+    /// Reads of own keys in a hundred requests.
+    pub reads: u64,
+    /// What keys begin with.
+    pub prefix: char,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { clients: 16, keys: 200, value_len: 2000, deletes: 15, reads: 10, prefix: 'k' }
+    }
+}
+
+/// What was answered, by status code; 0 = no answer.
+pub type Statuses = BTreeMap<u16, u64>;
+
+/// Running clients.
+#[derive(Debug)]
+pub struct Writers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Result<(), Failure>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    address: SocketAddr,
+    ledger: Arc<Ledger>,
+    work: Work,
+    stop: AtomicBool,
+    statuses: Mutex<Statuses>,
+    /// When the first write was answered 500.
+    first_500: Mutex<Option<Duration>>,
+}
+
+impl Writers {
+    /// Sets clients on the node at `address`.
+    pub fn start(
+        address: SocketAddr,
+        ledger: &Arc<Ledger>,
+        work: Work,
+        seed: u64,
+    ) -> Result<Self, Failure> {
+        let shared = Arc::new(Shared {
+            address,
+            ledger: Arc::clone(ledger),
+            work,
+            stop: AtomicBool::new(false),
+            statuses: Mutex::default(),
+            first_500: Mutex::default(),
+        });
+        let mut writers = Self { shared, threads: Vec::new() };
+        for number in 0..work.clients {
+            let shared = Arc::clone(&writers.shared);
+            let random = Random::new(seed ^ (number as u64) << 32);
+            let builder = thread::Builder::new().stack_size(256 << 10);
+            writers.threads.push(builder.spawn(move || shared.work(number, random))?);
+        }
+        Ok(writers)
+    }
+
+    /// What was answered so far.
+    pub fn statuses(&self) -> Statuses {
+        self.shared.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When (as the ledger counts) the first write was answered 500.
+    pub fn first_500(&self) -> Option<Duration> {
+        *self.shared.first_500.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `done` says so of what was answered, at most so long; whether it did.
+    pub fn wait(&self, at_most: Duration, done: impl Fn(&Statuses) -> bool) -> bool {
+        let until = self.shared.ledger.now() + at_most;
+        while !done(&self.statuses()) {
+            if self.shared.ledger.now() > until {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+
+    /// Stops the clients; what was answered, unless one of them read what must not be.
+    pub fn stop(mut self) -> Result<Statuses, Failure> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+        }
+        Ok(self.statuses())
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // Whoever drops running clients already has a failure to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self, number: usize, mut random: Random) -> Result<(), Failure> {
+        while !self.stop.load(Ordering::Relaxed) {
+            match Client::connect(self.address) {
+                Ok(client) => self.converse(client, number, &mut random)?,
+                Err(_) => thread::sleep(RECONNECT),
+            }
+        }
+        Ok(())
+    }
+
+    /// Until the connection ends, or it is time to stop.
+    fn converse(
+        &self,
+        mut client: Client,
+        number: usize,
+        random: &mut Random,
+    ) -> Result<(), Failure> {
+        let work = &self.work;
+        while !self.stop.load(Ordering::Relaxed) {
+            let own = format!("{}{number}-{}", work.prefix, random.below(work.keys));
+            let dice = random.below(100);
+            let answer = if dice < work.reads {
+                let answer = client.get(&own);
+                if let Ok(Answer { status: status @ (200 | 404), body, .. }) = &answer {
+                    self.ledger.judge(&own, (*status == 200).then_some(body))?;
+                }
+                answer
+            } else {
+                let shared = random.percent(20);
+                let key = if shared {
+                    format!("{}s-{}", work.prefix, random.below(work.keys))
+                } else {
+                    own
+                };
+                self.write(&mut client, &key, dice < work.reads + work.deletes, random)
+            };
+            let status = answer.as_ref().map_or(0, |answer| answer.status);
+            let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
+            *statuses.entry(status).or_default() += 1;
+            drop(statuses);
+            if answer.is_err() || answer.is_ok_and(|answer| answer.closes) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        client: &mut Client,
+        key: &str,
+        delete: bool,
+        random: &mut Random,
+    ) -> std::io::Result<Answer> {
+        let (ticket, answer) = if delete {
+            let ticket = self.ledger.delete(key);
+            (ticket, client.request("DELETE", &target(key), b""))
+        } else {
+            let (ticket, value) = self.ledger.put(key, value_len(random, self.work.value_len));
+            (ticket, client.request("PUT", &target(key), &value))
+        };
+        self.ledger.end(ticket, said(&answer));
+        if answer.as_ref().is_ok_and(|answer| answer.status == 500) {
+            let mut first = self.first_500.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert(self.ledger.now());
+        }
+        answer
+    }
+}
+
+/// Mostly short, now and then as long as may be.
+fn value_len(random: &mut Random, most: u64) -> usize {
+    let most = if random.percent(90) { most / 10 } else { most };
+    random.below(most.max(1)) as usize
+}
+
+/// What an answer to a write means.
+pub fn said(answer: &std::io::Result<Answer>) -> Said {
+    match answer {
+        Ok(Answer { status: 201 | 202, .. }) => Said::Ok,
+        Ok(answer) => {
+            let none = br#""outcome":"none""#;
+            let refused =
+                answer.status < 500 || answer.body.windows(none.len()).any(|window| window == none);
+            if refused { Said::Failed } else { Said::Unknown }
+        }
+        Err(_) => Said::Unknown,
+    }
+}
