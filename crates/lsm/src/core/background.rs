@@ -21,6 +21,9 @@ pub(super) struct Background {
     flush: Mutex<()>,
     /// … and one compaction.
     compaction: Mutex<()>,
+    /// Held while segments are synced outside the writer's lock, and while retired ones are removed:
+    /// a removed file can't be synced.
+    pub(super) log_sync: Mutex<()>,
     closing: AtomicBool,
     /// Tables that a failed edit of the manifest named: its file may or may not hold that edit.
     disputed: Mutex<Vec<u64>>,
@@ -182,6 +185,7 @@ impl Core {
             self.counters.wal_segments.store(wal.segment_count() as u64, Ordering::Relaxed);
             retired
         };
+        let _not_being_synced = lock(&self.background.log_sync);
         for segment in retired {
             self.remove_file(&segment_name(segment));
         }

@@ -319,6 +319,32 @@ fn batches_are_atomic_across_trees_and_spaces() {
     }
 }
 
+/// An interval's sync runs beside commits and flushes, which retire the very segments it syncs.
+#[test]
+fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
+    let options = Options { sync: SyncMode::Never, segment_bytes: 2048, ..small_options() };
+    let core = open(&MemDisk::new(), &options);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let syncing = [(); 6].map(|()| {
+            scope.spawn(|| while !done.load(Ordering::Acquire) && core.sync_log().is_ok() {})
+        });
+        for time in 1..1500 {
+            for part in 0..3_u64 {
+                let mut batch = Batch::new();
+                batch.put(Space::Data, &part.to_be_bytes(), version(time), &[1; 900]).unwrap();
+                core.commit(std::iter::once(&batch)).unwrap();
+            }
+            core.rotate_all();
+            while core.flush_one().unwrap() == Work::Done {}
+            while core.compact_one().unwrap() == Work::Done {}
+        }
+        done.store(true, Ordering::Release);
+        syncing.into_iter().for_each(|thread| thread.join().unwrap());
+        core.healthy().unwrap();
+    });
+}
+
 /// One tree gets a single write, the other all the rest: the log must not grow for ever.
 #[test]
 fn a_tree_that_is_seldom_written_does_not_keep_the_log() {

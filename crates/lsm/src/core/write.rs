@@ -250,6 +250,7 @@ impl Core {
     /// Syncs what `interval` and `never` have left unsynced. Runs beside commits.
     pub(crate) fn sync_log(&self) -> Result<(), Error> {
         self.healthy()?;
+        let _retired_segments_stay = lock(&self.background.log_sync);
         let target = {
             let writer = lock(&self.writer);
             let wal = writer.wal.as_ref().expect("set when the store is open");

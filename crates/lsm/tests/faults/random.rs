@@ -1,9 +1,11 @@
 //! Row 14: random operations against a sorted map, through every door of the store, with restarts,
 //! kills, power cuts, flushes, compactions, and versions that arrive in any order.
 
-use lsm::{Db, Kind, MemDisk, Options, Snapshot, Space, SyncMode};
+use std::sync::Arc;
 
-use super::model::{Model, Random, Write, batch, effort, open, small};
+use lsm::{Db, Kind, MemDisk, Options, Record, Snapshot, Space, SyncMode};
+
+use super::model::{Model, Random, Write, batch, effort, open, small, wait_for};
 
 const SPACES: [Space; 3] = [Space::Data, Space::Hints, Space::Node];
 
@@ -195,5 +197,51 @@ fn an_older_version_that_comes_late_never_shadows_a_newer_one() {
                 }
             }
         }
+    }
+}
+
+/// Mistake 11 of `docs/reliability.md`: with leave to drop tombstones, what was deleted is gone for
+/// good, whichever levels its older records lie in.
+#[test]
+fn what_was_deleted_stays_deleted_when_tombstones_may_go() {
+    for seed in 1..=2 * effort() {
+        let mut random = Random::new(seed);
+        let disk = MemDisk::new();
+        let options = Options {
+            may_purge: Arc::new(|_, _| true),
+            compress: false,
+            ..small(SyncMode::Never, 0)
+        };
+        let db = open(&disk, &options).unwrap();
+        let mut model = Model::default();
+        for time in 1..3000 {
+            let key = format!("key{:03}", random.below(300)).into_bytes();
+            let write = match random.below(3) {
+                0 => Write::delete(&key, time),
+                _ => Write::put(&key, time, vec![time as u8; 400]),
+            };
+            db.write_batch(batch(std::slice::from_ref(&write))).unwrap();
+            model.apply(&[write]);
+            if time % 100 == 0 {
+                db.flush().unwrap();
+            }
+            if time % 300 == 0 {
+                wait_for("idle", || db.is_idle());
+                without_tombstones(&db, &model);
+            }
+        }
+        assert!(db.stats().levels[2].tables > 0, "nothing lies below another level");
+        db.compact().unwrap();
+        without_tombstones(&db, &model);
+    }
+}
+
+/// Values as in the model, and no other.
+fn without_tombstones(db: &Db, model: &Model) {
+    for ((space, key), expected) in &model.0 {
+        let found = db.get(*space, key).unwrap();
+        let value = found.as_ref().filter(|record| record.view().kind() == Kind::Value);
+        let expected = Some(expected).filter(|record| record.view().kind() == Kind::Value);
+        assert_eq!(value.map(Record::value), expected.map(Record::value), "{key:?}: {found:?}");
     }
 }
