@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use torture::{
-    Failure, Setup, descriptors, disk_full, kill, memory, power_cut, real_input, sync_error,
+    Failure, Setup, descriptors, disk_full, kill, memory, power_cut, real_input, slow, sync_error,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -59,4 +59,9 @@ fn row_13_too_little_memory() {
 #[test]
 fn real_input() {
     row("load", real_input::run(&setup(1)));
+}
+
+#[test]
+fn row_33_slow_clients() {
+    row("33", slow::run(&setup(1)));
 }

@@ -20,6 +20,7 @@ pub mod node;
 pub mod power_cut;
 pub mod random;
 pub mod real_input;
+pub mod slow;
 pub mod sync_error;
 pub mod writers;
 

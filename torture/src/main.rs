@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use torture::{
-    Failure, Setup, descriptors, disk_full, kill, memory, power_cut, real_input, sync_error,
+    Failure, Setup, descriptors, disk_full, kill, memory, power_cut, real_input, slow, sync_error,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -46,12 +46,14 @@ enum Row {
     Fds,
     /// Row 13: too little memory
     Memory,
+    /// Row 33: 2,000 slow clients
+    Slow,
     /// 3 M keys by wrk, and 2 GiB of data in 128 MiB of memory
     Load,
 }
 
 impl Row {
-    const EACH: [Self; 8] = [
+    const EACH: [Self; 9] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -59,6 +61,7 @@ impl Row {
         Self::Fsync,
         Self::Fds,
         Self::Memory,
+        Self::Slow,
         Self::Load,
     ];
 
@@ -70,7 +73,7 @@ impl Row {
             Self::Diskfull => 4,
             Self::Fds => 3,
             Self::Memory => 2,
-            Self::Load | Self::All => 1,
+            Self::Slow | Self::Load | Self::All => 1,
         }
     }
 
@@ -86,6 +89,7 @@ impl Row {
             Self::Fsync => sync_error::run(setup),
             Self::Fds => descriptors::run(setup),
             Self::Memory => memory::run(setup),
+            Self::Slow => slow::run(setup),
             Self::Load => real_input::run(setup),
             Self::All => Ok(String::new()),
         }

@@ -44,7 +44,6 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
     let launch = setup.launch(dir.path(), dir.path(), &["--sync", "always"]);
     let ledger = Arc::new(Ledger::default());
-    let begun = Instant::now();
 
     let node = launch.start()?;
     let wrk = Wrk::start(&node)?;
@@ -61,9 +60,10 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     present(&found, half)?;
 
     let wrk = Wrk::start(&node)?;
+    let begun = Instant::now();
     wait_for_puts(&node, keys)?;
     let all = wrk.finish()?;
-    let rate = all as f64 / wrk_seconds(begun);
+    let rate = all as f64 / begun.elapsed().as_secs_f64();
     let changes = change(&node, &ledger, all)?;
     node = restart(node, &launch)?;
     let found = scan(&node)?;
@@ -74,15 +74,11 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let large = large(setup)?;
     Ok(format!(
         "killed after {half} of wrk's and {ledger_keys} of the ledger's writes, 0 lost; {all} more \
-         ({rate:.0}/s with all pauses), {} overwritten or deleted, restarted, {} items read with \
+         at {rate:.0}/s, {} overwritten or deleted, restarted, {} items read with \
          curl, all right; {large}",
         2 * changes,
         found.items
     ))
-}
-
-fn wrk_seconds(begun: Instant) -> f64 {
-    begun.elapsed().as_secs_f64()
 }
 
 /// A running wrk, ended when dropped.

@@ -1,0 +1,153 @@
+//! Row 33: clients that are slow on purpose, in four ways. Those who are not are served as before,
+//! and the slow ones are given up in time.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, target};
+use crate::node::Node;
+use crate::{Failure, Setup};
+
+/// What the answers must not fall below, in a hundred of what was asked.
+const GOODPUT_PERCENT: u64 = 90;
+
+/// When the last slow client must be gone. The promise is 15 s.
+const REAPED_WITHIN: Duration = Duration::from_secs(15);
+
+/// What a busy machine and one more look at the connections may add to that.
+const MARGIN: Duration = Duration::from_secs(3);
+
+/// Good clients, and how often each asks.
+const GOOD: u32 = 8;
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// An answer that comes later does not count.
+const IN_TIME: Duration = Duration::from_millis(500);
+
+/// How a slow client begins, and what it goes on with, a piece at a time; nothing = it only waits.
+const KINDS: [(&str, &[u8]); 4] = [
+    ("", b""),
+    ("GET /v0/entity?id=large HTTP/1.1\r\nX: ", b"x"),
+    ("PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\nx", b"x"),
+    (
+        "GET /v0/entity?id=large HTTP/1.1\r\nHost: t\r\n\r\n",
+        b"GET /v0/entity?id=large HTTP/1.1\r\n",
+    ),
+];
+
+/// One siege.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let dir = tempfile::tempdir()?;
+    let node = setup.launch(dir.path(), dir.path(), &["--sync", "interval"]).start()?;
+    let value = vec![b'v'; 1 << 20];
+    let status = node.client()?.request("PUT", &target("large"), &value)?.status;
+    if status != 201 {
+        return Err(Failure::Broken(format!("a large value was answered {status}")));
+    }
+    let each = setup.size(500, 60);
+    let alone = goodput(&node, Duration::from_secs(3))?;
+    let slow = connect(node.address, each)?;
+    let (beside, gone) = thread::scope(|scope| {
+        let trickling = scope.spawn(move || trickle(slow));
+        let beside = goodput(&node, REAPED_WITHIN);
+        let gone = trickling.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()));
+        Ok::<_, Failure>((beside?, gone?))
+    })?;
+    let Some(gone) = gone else {
+        return Err(Failure::Broken("some of the slow clients are never given up".to_owned()));
+    };
+    if beside < GOODPUT_PERCENT {
+        return Err(Failure::Broken(format!("goodput {beside} % beside, {alone} % alone")));
+    }
+    Ok(format!(
+        "{} slow connections: goodput {beside} % (alone {alone} %), the last one given up after \
+         {:.1} s",
+        4 * each,
+        gone.as_secs_f64()
+    ))
+}
+
+fn connect(address: SocketAddr, each: usize) -> Result<Vec<(TcpStream, &'static [u8])>, Failure> {
+    let mut slow = Vec::new();
+    for (start, piece) in KINDS {
+        for _ in 0..each {
+            let mut stream = TcpStream::connect(address)?;
+            stream.write_all(start.as_bytes())?;
+            stream.set_nonblocking(true)?;
+            slow.push((stream, piece));
+        }
+    }
+    Ok(slow)
+}
+
+/// Goes on slowly until each connection was ended; when the last one was.
+fn trickle(mut slow: Vec<(TcpStream, &'static [u8])>) -> Option<Duration> {
+    let begun = Instant::now();
+    while !slow.is_empty() {
+        if begun.elapsed() > REAPED_WITHIN + MARGIN {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(500));
+        slow.retain_mut(|(stream, piece)| !is_over(stream, piece));
+    }
+    Some(begun.elapsed())
+}
+
+/// Sends the next piece; whether the node has ended the connection. Reading nothing of a large
+/// answer is a way of being slow, so only those that wait for no answer look for the end.
+fn is_over(stream: &mut TcpStream, piece: &[u8]) -> bool {
+    let blocked = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
+    if !piece.is_empty() && stream.write(piece).is_err_and(|error| !blocked(&error)) {
+        return true;
+    }
+    let reads = !piece.starts_with(b"GET");
+    reads && matches!(stream.read(&mut [0; 4096]), Ok(0))
+}
+
+/// Of what good clients ask in that time, how much is answered well and soon enough, in a hundred.
+fn goodput(node: &Node, lasts: Duration) -> Result<u64, Failure> {
+    let (asked, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..GOOD)
+            .map(|n| {
+                scope.spawn({
+                    let (asked, answered) = (&asked, &answered);
+                    move || ask(node, n, lasts, asked, answered)
+                })
+            })
+            .collect();
+        for client in clients {
+            client.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+        }
+        Ok::<_, Failure>(())
+    })?;
+    Ok(answered.into_inner() * 100 / asked.into_inner().max(1))
+}
+
+fn ask(
+    node: &Node,
+    number: u32,
+    lasts: Duration,
+    asked: &AtomicU64,
+    answered: &AtomicU64,
+) -> Result<(), Failure> {
+    let mut client = Client::connect(node.address)?;
+    let target = target(&format!("good{number}"));
+    let begun = Instant::now();
+    for slot in 0.. {
+        let due = PERIOD * slot;
+        if due > lasts {
+            return Ok(());
+        }
+        thread::sleep(due.saturating_sub(begun.elapsed()));
+        asked.fetch_add(1, Ordering::Relaxed);
+        let (method, body) = if slot % 2 == 0 { ("PUT", "value") } else { ("GET", "") };
+        let answer = client.request(method, &target, body.as_bytes())?;
+        let in_time = begun.elapsed().saturating_sub(due) < IN_TIME;
+        answered.fetch_add(u64::from(in_time && answer.status < 300), Ordering::Relaxed);
+    }
+    Ok(())
+}
