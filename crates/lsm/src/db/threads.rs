@@ -1,6 +1,6 @@
 //! The store's own threads. Each waits for its signal, does steps of the core until there is
-//! nothing left, and waits again. They run at the lowest priority, except the one that commits:
-//! whoever serves requests goes first.
+//! nothing left, and waits again. While they are not far behind they offer their core to whoever
+//! serves requests (`Breath` in the core).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,8 +13,6 @@ use crate::error::Error;
 
 /// How long a step that failed for lack of space or descriptors waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
-/// Lowest priority of the scheduler.
-const BACKGROUND_NICE: i32 = 0;
 
 /// Something happened; whoever waits looks again.
 #[derive(Default)]
@@ -147,7 +145,6 @@ fn commit_thread(shared: &Shared) {
 }
 
 fn flush_thread(shared: &Shared) {
-    yield_to_requests();
     while !shared.signals.stopping() {
         if shared.flush_all().is_err() {
             thread_pause(shared, &shared.signals.flush);
@@ -158,7 +155,6 @@ fn flush_thread(shared: &Shared) {
 }
 
 fn compaction_thread(shared: &Shared) {
-    yield_to_requests();
     while !shared.signals.stopping() {
         let outcome = shared.core.compact_one();
         shared.signals.after_step(&shared.signals.compaction_starved, &outcome);
@@ -177,7 +173,6 @@ fn compaction_thread(shared: &Shared) {
 }
 
 fn log_thread(shared: &Shared) {
-    yield_to_requests();
     let interval = sync_interval(shared.core.options());
     while !shared.signals.stopping() {
         let outcome = shared.core.prepare_segment().and_then(|()| match interval {
@@ -223,13 +218,5 @@ fn thread_pause(shared: &Shared, signal: &Signal) {
     if !shared.signals.stopping() {
         // Signals of new work must not shorten the pause to nothing.
         thread::sleep(RETRY_AFTER / 10);
-    }
-}
-
-/// Lowers this thread's priority. Where that is not allowed it runs as the others do.
-fn yield_to_requests() {
-    let me = rustix::thread::gettid();
-    if let Err(error) = rustix::process::setpriority_process(Some(me), BACKGROUND_NICE) {
-        tracing::debug!(%error, "could not lower a background thread's priority");
     }
 }
