@@ -327,7 +327,11 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let syncing = [(); 6].map(|()| {
-            scope.spawn(|| while !done.load(Ordering::Acquire) && core.sync_log().is_ok() {})
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) && core.sync_log().is_ok() {
+                    std::thread::yield_now();
+                }
+            })
         });
         for time in 1..1500 {
             for part in 0..3_u64 {
