@@ -21,8 +21,8 @@ pub(super) struct Background {
     flush: Mutex<()>,
     /// … and one compaction.
     compaction: Mutex<()>,
-    /// Held while segments are synced outside the writer's lock, and while retired ones are removed:
-    /// a removed file can't be synced.
+    /// Held while segments are synced outside the writer's lock, and while retired ones are
+    /// removed: a removed file can't be synced.
     pub(super) log_sync: Mutex<()>,
     closing: AtomicBool,
     /// Tables that a failed edit of the manifest named: its file may or may not hold that edit.
