@@ -53,11 +53,6 @@ impl Out<'_, '_> {
         ConstCounter::new(value).encode(metric)
     }
 
-    fn seconds(&mut self, name: &str, help: &str, nanos: u64) -> fmt::Result {
-        let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        ConstCounter::new(nanos as f64 / NANOS).encode(metric)
-    }
-
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let metric = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         ConstGauge::new(value as i64).encode(metric)
@@ -188,7 +183,6 @@ fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
     ] {
         out.counter(name, help, value)?;
     }
-    out.seconds("wal_sync_seconds", "Time spent in WAL syncs", stats.wal_sync_nanos)?;
     let level = |number: usize| [("level", number.to_string())];
     let tables = stats.levels.iter().enumerate().map(|(n, at)| (level(n), at.tables));
     out.gauges("level_tables", "Tables, by level", tables)?;

@@ -32,8 +32,6 @@ pub struct Stats {
     pub wal_bytes: u64,
     /// Counter: syncs of the WAL.
     pub wal_syncs: u64,
-    /// Counter: nanoseconds spent in them.
-    pub wal_sync_nanos: u64,
     /// Counter: flushed memtables.
     pub flushes: u64,
     /// Counter: bytes of tables written by flushes.

@@ -64,23 +64,12 @@ impl Tree {
 /// The shapes of all levels, for the choice of a compaction.
 pub(super) fn shapes(levels: &Levels) -> Vec<Vec<Shape<'_>>> {
     assert_eq!(levels.len(), MAX_LEVELS);
-    let shape = |table: &'_ Arc<Table>| {
-        let meta = table.meta();
-        (meta.id, meta.bytes)
-    };
-    levels
-        .iter()
-        .map(|level| {
-            level
-                .iter()
-                .map(|table| {
-                    let (id, bytes) = shape(table);
-                    let meta = table.meta();
-                    Shape { id, bytes, smallest: &meta.smallest, largest: &meta.largest }
-                })
-                .collect()
-        })
-        .collect()
+    levels.iter().map(|level| level.iter().map(shape).collect()).collect()
+}
+
+fn shape(table: &Arc<Table>) -> Shape<'_> {
+    let meta = table.meta();
+    Shape { id: meta.id, bytes: meta.bytes, smallest: &meta.smallest, largest: &meta.largest }
 }
 
 /// Locks a mutex whose holders can't leave it half-changed: a panic elsewhere does not spread.
