@@ -2,7 +2,20 @@
 //! embeds it brings the time and the bytes, so that a simulation can run the very same code.
 
 mod clock;
+mod event;
+mod message;
 mod quorum;
+mod record;
+mod standing;
+mod topology;
 
 pub use clock::{BoundReached, Clock, Stamp, origin_of};
+pub use event::{
+    Answer, CallId, ClientId, Config, Denied, Effect, Event, LaneId, Now, OpId, Shared, StoreError,
+    Trouble,
+};
+pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 pub use quorum::{Quorum, Refusal, quorum};
+pub use record::{Codec, Kind, Rank, Record};
+pub use standing::{Standing, Vouching};
+pub use topology::{Member, PARTITIONS, Topology};

@@ -1,0 +1,290 @@
+//! What goes into a [`Coordinator`](crate::Coordinator) and what comes out of it.
+
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+
+use crate::clock::{Clock, Stamp};
+use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
+use crate::quorum::Quorum;
+use crate::record::{Codec, Record};
+use crate::standing::Vouching;
+use crate::topology::Topology;
+
+/// What the loops of a node share.
+#[derive(Debug)]
+pub struct Shared {
+    /// Who holds what.
+    pub topology: Topology,
+    /// This node.
+    pub own: NodeId,
+    /// The node's one clock.
+    pub clock: Clock,
+    /// What its word is worth.
+    pub vouching: Vouching,
+    /// Greatest time of any stamp that was handed to the store: a write with a greater one can't
+    /// meet a newer record there.
+    pub newest: AtomicU64,
+}
+
+/// What a coordinator is told once.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Microseconds that a request may take.
+    pub deadline_micros: u64,
+    /// Microseconds that a stamp may be ahead of the wall clock.
+    pub max_skew_micros: u64,
+    /// What the store's records need done.
+    pub codec: Codec,
+}
+
+/// The time, as the embedder has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Microseconds since whenever; never steps back.
+    pub mono: u64,
+    /// Microseconds since 1970, as far as this machine knows.
+    pub wall: u64,
+}
+
+/// Who asked, as the embedder counts its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId(pub u64);
+
+/// A single request to a single node, as the embedder counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// A connection on which another node asks, as the embedder counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId(pub u64);
+
+/// What the store does something for; comes back with the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OpId {
+    /// This node's vote in a slot.
+    Slot(u64),
+    /// Another node's request.
+    Lane {
+        /// Where to answer.
+        lane: LaneId,
+        /// What it is the answer to.
+        id: u64,
+    },
+}
+
+/// What this node's store could not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreError {
+    /// Too much waits already. Nothing was changed.
+    Busy(&'static str),
+    /// The disk is full. Nothing was changed.
+    NoSpace(String),
+    /// Damaged data or a failed disk.
+    Failed {
+        /// Whether a write may have been done nevertheless.
+        begun: bool,
+        /// What happened, for people.
+        detail: String,
+    },
+}
+
+/// What happens to a coordinator.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A client reads.
+    Get {
+        /// Whom to answer.
+        client: ClientId,
+        /// The key.
+        key: Bytes,
+        /// How many must answer.
+        quorum: Quorum,
+    },
+    /// A client writes or deletes.
+    Write {
+        /// Whom to answer.
+        client: ClientId,
+        /// The key.
+        key: Bytes,
+        /// A new record with a stamp of this node's clock.
+        record: Record,
+        /// How many must hold it.
+        quorum: Quorum,
+    },
+    /// One request to one node, which may be this one.
+    Call {
+        /// What the result is returned under.
+        call: CallId,
+        /// Whom to ask.
+        node: NodeId,
+        /// Why.
+        class: Class,
+        /// What.
+        request: Request,
+    },
+    /// The store read.
+    Read {
+        /// For what.
+        op: OpId,
+        /// The newest record, verified.
+        result: Result<Option<Record>, StoreError>,
+    },
+    /// The store wrote; the value is whether it held a newer record.
+    Written {
+        /// For what.
+        op: OpId,
+        /// Whether a newer record was there.
+        result: Result<bool, StoreError>,
+    },
+    /// The store read a page.
+    Paged {
+        /// For what.
+        op: OpId,
+        /// The page.
+        result: Result<Page, StoreError>,
+    },
+    /// The connection to a node stands; all that was sent before is on its way.
+    Up(NodeId),
+    /// It stood and was lost, with all that was not answered yet.
+    Lost(NodeId),
+    /// There was none, and it could not be made; what was sent is gone.
+    Unreachable(NodeId),
+    /// What was sent under this id did not fit what may wait for the node.
+    Overflow {
+        /// The node.
+        peer: NodeId,
+        /// The message.
+        id: u64,
+    },
+    /// A node answers.
+    Reply {
+        /// Who.
+        peer: NodeId,
+        /// What.
+        id: u64,
+        /// Its answer.
+        reply: Reply,
+    },
+    /// Another node asks.
+    Request {
+        /// Where to answer.
+        lane: LaneId,
+        /// Under which id.
+        id: u64,
+        /// Why it asks.
+        class: Class,
+        /// What it asks.
+        request: Request,
+    },
+    /// Time has passed: see [`Coordinator::next_wake`](crate::Coordinator::next_wake).
+    Tick,
+}
+
+/// What a coordinator wants done, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Read from this node's store; ends in [`Event::Read`].
+    Read {
+        /// For what.
+        op: OpId,
+        /// The key.
+        key: Bytes,
+    },
+    /// Write to this node's store, all or nothing; ends in [`Event::Written`].
+    Write {
+        /// For what.
+        op: OpId,
+        /// Keys and records.
+        items: Vec<(Bytes, Record)>,
+        /// Whether to look if a newer record is held. If that can't be told without waiting, the
+        /// answer is yes.
+        look: bool,
+    },
+    /// Read a page from this node's store; ends in [`Event::Paged`].
+    Page {
+        /// For what.
+        op: OpId,
+        /// What to read.
+        request: PageRequest,
+    },
+    /// Send to another node, making a connection if there is none. Ends in a reply, or in `Lost`,
+    /// `Unreachable` or `Overflow`.
+    Send {
+        /// To whom.
+        peer: NodeId,
+        /// What.
+        message: Message,
+    },
+    /// Answer another node, if its connection still stands.
+    Respond {
+        /// Where.
+        lane: LaneId,
+        /// To what.
+        id: u64,
+        /// What.
+        reply: Reply,
+    },
+    /// Answer a client. Happens exactly once for each `Get` and `Write`.
+    Answer {
+        /// Whom.
+        client: ClientId,
+        /// What.
+        answer: Answer,
+    },
+    /// The result of a call. Happens exactly once for each `Call`.
+    Returned {
+        /// Of which.
+        call: CallId,
+        /// What the node answered, or why there is nothing.
+        result: Result<Reply, Trouble>,
+    },
+    /// A replica missed a write that others may hold: keep it for the replica.
+    Hint {
+        /// Who missed it.
+        peer: NodeId,
+        /// The key.
+        key: Bytes,
+        /// The record.
+        record: Record,
+    },
+}
+
+/// What a client is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To a read: the newest record of those that had to answer.
+    Found(Option<Record>),
+    /// To a write: enough replicas hold it, under this stamp.
+    Written(Stamp),
+    /// Not enough replicas did their part.
+    Denied(Denied),
+}
+
+/// Why a request was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denied {
+    /// What stood in the way.
+    pub trouble: Trouble,
+    /// Replicas that did their part.
+    pub acked: u8,
+    /// What was asked.
+    pub quorum: Quorum,
+    /// For a write: whether it may have been done somewhere, or be done later.
+    pub unknown: bool,
+    /// More about this node's own part, if that failed.
+    pub detail: Option<String>,
+}
+
+/// What stands in the way of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// Too few replicas answered in time.
+    TooFew,
+    /// All that were asked are busy.
+    Busy,
+    /// All that were asked have full disks.
+    NoSpace,
+    /// The stores of all that were asked failed.
+    Failed,
+}

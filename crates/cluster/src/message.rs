@@ -1,0 +1,151 @@
+//! What nodes say to each other. How it is laid out in bytes: `docs/peer-protocol.md`.
+
+use bytes::Bytes;
+
+use crate::record::Record;
+
+/// A node, by its place in the topology's list of names, which is sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u16);
+
+/// Why a request is made: who must wait when not everybody can be served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// A client waits for it.
+    Client,
+    /// A write that its replica missed.
+    Hint,
+    /// A replica is brought up to date.
+    Repair,
+    /// A range is read, for a client or for a replica that is rebuilt.
+    Stream,
+}
+
+/// One message. Replies carry the id of what they answer; ids mean something to the asker only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Chosen by the asker.
+    pub id: u64,
+    /// What is said.
+    pub body: Body,
+}
+
+/// A message is one or the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// Something to be done.
+    Request {
+        /// Milliseconds until nobody waits for the reply any more.
+        remaining_ms: u32,
+        /// Why it is made.
+        class: Class,
+        /// What is to be done.
+        request: Request,
+    },
+    /// What became of it.
+    Reply(Reply),
+}
+
+/// What one node asks of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// The newest record of a key.
+    Read {
+        /// The key.
+        key: Bytes,
+    },
+    /// To hold a record.
+    Write {
+        /// The key.
+        key: Bytes,
+        /// Its record.
+        record: Record,
+    },
+    /// To hold several records: hints. One reply for all of them.
+    Writes {
+        /// Keys and records.
+        items: Vec<(Bytes, Record)>,
+    },
+    /// Part of a range.
+    Page(PageRequest),
+    /// A sign of life.
+    Ping,
+}
+
+/// A part of a range of keys, small enough to be read at once. Nothing of it is remembered between
+/// two pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageRequest {
+    /// The least key that may be in it.
+    pub start: Bytes,
+    /// The least key that is beyond it; `None` = there is no such key.
+    pub end: Option<Bytes>,
+    /// Which keys are meant.
+    pub filter: Filter,
+    /// Bytes of keys and records after which the page ends; one item is always taken.
+    pub max_bytes: u32,
+}
+
+/// Which of a node's keys are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Filter {
+    /// Keys of which the answering node is among the first `ack` of the first `from` replicas, when
+    /// those are put into the order of `preference`. Nodes that are not in it are not asked.
+    Chosen {
+        /// How many replicas of each partition are asked.
+        ack: u8,
+        /// Out of how many.
+        from: u8,
+        /// The nodes that are asked, best first.
+        preference: Vec<NodeId>,
+    },
+    /// Keys whose record belongs onto this node, by the record's own number of copies.
+    HeldBy(NodeId),
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// To a read: the newest record that the node holds.
+    Found {
+        /// The record; a tombstone is one too.
+        record: Record,
+        /// Whether the node can vouch that it was never told of a newer one: see
+        /// [`Standing`](crate::Standing).
+        sure: bool,
+    },
+    /// To a read: the node holds no record.
+    Absent {
+        /// Whether the node can vouch that it never held one.
+        sure: bool,
+    },
+    /// To a write: it is as durable as the node's sync mode says.
+    Stored,
+    /// To a write: the same, but the node holds a newer record of the key.
+    Newer,
+    /// To a write: refused, its stamp is too far ahead of this node's wall clock.
+    Ahead,
+    /// Refused: too much waits already. Nothing was changed.
+    Busy,
+    /// To a write: refused, the disk is full. Nothing was changed.
+    NoSpace,
+    /// The store failed. A write may have been done or not.
+    Failed,
+    /// Refused: the asker has another topology in mind.
+    WrongEpoch,
+    /// To a page request.
+    Page(Page),
+    /// To a ping.
+    Pong,
+}
+
+/// Part of a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Keys and records, tombstones too, in the order of the keys.
+    pub items: Vec<(Bytes, Record)>,
+    /// Where the range goes on; `None` = it is at its end.
+    pub next: Option<Bytes>,
+    /// Whether the node can vouch for what is absent.
+    pub sure: bool,
+}

@@ -1,0 +1,51 @@
+//! Records as the protocol sees them: opaque bytes, and what decides between two of them.
+
+use bytes::Bytes;
+
+use crate::clock::Stamp;
+
+/// What decides which of two records of one key holds, compared in this order. Equal ranks mean
+/// the same record, wherever it came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank {
+    /// When and where it was written.
+    pub stamp: Stamp,
+    /// A tombstone beats a value of the same stamp.
+    pub kind: Kind,
+    /// Checksum over key and content, computed where the value entered the cluster.
+    pub check: u64,
+}
+
+/// What a record says about its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The key has a value.
+    Value,
+    /// The key was deleted.
+    Tombstone,
+    /// Reserved for keys written with different numbers of copies.
+    Superseded,
+}
+
+/// A record, in the bytes that the store keeps and that travel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// What decides.
+    pub rank: Rank,
+    /// How many nodes were asked to hold it; 0 = the cluster's default.
+    pub copies: u8,
+    /// The whole record, as the store encodes it.
+    pub bytes: Bytes,
+}
+
+/// What the protocol must have done to records whose layout is the store's. Functions of their
+/// arguments only.
+#[derive(Debug, Clone, Copy)]
+pub struct Codec {
+    /// Takes bytes from a peer for a record; `None` if they are none. The content is not verified.
+    pub parse: fn(Bytes) -> Option<Record>,
+    /// Whether the content is what was written under the key.
+    pub verify: fn(&[u8], &Record) -> bool,
+    /// The same content under the key, with another stamp.
+    pub restamp: fn(&[u8], &Record, Stamp) -> Record,
+}
