@@ -1,10 +1,12 @@
 //! What goes into a [`Coordinator`](crate::Coordinator) and what comes out of it.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 
 use crate::clock::{Clock, Stamp};
+use crate::hints::HintLedger;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::quorum::Quorum;
 use crate::record::{Codec, Record};
@@ -19,12 +21,14 @@ pub struct Shared {
     /// This node.
     pub own: NodeId,
     /// The node's one clock.
-    pub clock: Clock,
+    pub clock: Arc<Clock>,
     /// What its word is worth.
     pub vouching: Vouching,
     /// Greatest time of any stamp that was handed to the store: a write with a greater one can't
     /// meet a newer record there.
     pub newest: AtomicU64,
+    /// Hints that wait for other nodes.
+    pub hints: HintLedger,
 }
 
 /// What a coordinator is told once.
@@ -256,6 +260,14 @@ pub enum Effect {
         key: Bytes,
         /// The record.
         record: Record,
+    },
+    /// A replica missed a write, and no more hints may be kept: remember that this partition of
+    /// this node needs repair.
+    Missed {
+        /// Who missed it.
+        peer: NodeId,
+        /// The key's partition.
+        partition: u16,
     },
 }
 
