@@ -191,15 +191,24 @@ pub enum Effect {
         /// The key.
         key: Bytes,
     },
-    /// Write to this node's store, all or nothing; ends in [`Event::Written`].
+    /// Write to this node's store; ends in [`Event::Written`].
     Write {
+        /// For what.
+        op: OpId,
+        /// The key.
+        key: Bytes,
+        /// Its record.
+        record: Record,
+        /// Whether to look if a newer record is held. If that can't be told without waiting, the
+        /// answer is yes.
+        look: bool,
+    },
+    /// Write several records to this node's store, all or nothing; ends in [`Event::Written`].
+    WriteAll {
         /// For what.
         op: OpId,
         /// Keys and records.
         items: Vec<(Bytes, Record)>,
-        /// Whether to look if a newer record is held. If that can't be told without waiting, the
-        /// answer is yes.
-        look: bool,
     },
     /// Read a page from this node's store; ends in [`Event::Paged`].
     Page {

@@ -2,6 +2,7 @@
 //! embeds it brings the time and the bytes, so that a simulation can run the very same code.
 
 mod clock;
+mod coordinator;
 mod event;
 mod message;
 mod quorum;
@@ -10,6 +11,7 @@ mod standing;
 mod topology;
 
 pub use clock::{BoundReached, Clock, Stamp, origin_of};
+pub use coordinator::Coordinator;
 pub use event::{
     Answer, CallId, ClientId, Config, Denied, Effect, Event, LaneId, Now, OpId, Shared, StoreError,
     Trouble,

@@ -86,7 +86,7 @@ impl Drop for Unfinished<'_> {
 
 /// Whether a step found something to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub enum Work {
     /// It did it; there may be more.
     Done,
     /// There was nothing.
@@ -95,7 +95,7 @@ pub(crate) enum Work {
 
 impl Core {
     /// Flushes the memtable that has waited longest.
-    pub(crate) fn flush_one(&self) -> Result<Work, Error> {
+    pub fn flush_one(&self) -> Result<Work, Error> {
         let _one_at_a_time = lock(&self.background.flush);
         self.healthy()?;
         let oldest = self.trees.iter().enumerate().filter_map(|(tree, t)| {
@@ -192,7 +192,7 @@ impl Core {
     }
 
     /// Does the most urgent compaction.
-    pub(crate) fn compact_one(&self) -> Result<Work, Error> {
+    pub fn compact_one(&self) -> Result<Work, Error> {
         let targets = self.targets();
         let urgency = |tree: usize| targets.urgency(&shapes(&self.trees[tree].load().levels));
         let most = (0..self.trees.len()).max_by(|a, b| urgency(*a).total_cmp(&urgency(*b)));
@@ -387,7 +387,7 @@ impl Core {
     }
 
     /// Removes the files of tables that were replaced and that no one reads any more.
-    pub(crate) fn bury(&self) {
+    pub fn bury(&self) {
         let dead = std::mem::take(&mut *lock(&self.graveyard));
         for table in dead {
             self.remove_file(&file_name(table));

@@ -40,7 +40,7 @@ impl Newest {
 
 impl Core {
     /// The newest record of `key`, verified.
-    pub(crate) fn get(&self, space: Space, key: &[u8], wait: Wait) -> Result<Lookup, Error> {
+    pub fn get(&self, space: Space, key: &[u8], wait: Wait) -> Result<Lookup, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
         let state = self.trees[self.tree_of(hash)].load();
@@ -55,7 +55,7 @@ impl Core {
     }
 
     /// A point-in-time view of all trees.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Snapshot {
         loop {
             let before: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();
             let sequence = self.visible.load(Ordering::Acquire);
