@@ -8,6 +8,7 @@ mod quorum;
 mod record;
 mod standing;
 mod topology;
+pub mod wire;
 
 pub use clock::{BoundReached, Clock, Stamp, origin_of};
 pub use event::{
