@@ -12,6 +12,7 @@ mod record;
 mod scan;
 mod standing;
 mod topology;
+pub mod wire;
 
 pub use clock::{BoundReached, Clock, Stamp, origin_of};
 pub use coordinator::Coordinator;
