@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) replicas: u32,
     /// How long a request may wait for the store.
     pub(crate) deadline: Duration,
+    /// How far another node's clock may be ahead.
+    pub(crate) max_clock_skew: Duration,
     /// Longest value in bytes.
     pub(crate) max_value: usize,
     /// Event loops.
@@ -150,6 +152,7 @@ fn complete(settings: Settings) -> Result<(Config, Logging), String> {
         memory,
         replicas: settings.replicas.unwrap_or(3),
         deadline,
+        max_clock_skew: Duration::from_millis(500),
         max_value: max_value.0 as usize,
         loops: settings.loops.map_or_else(cpus, |n| n as usize),
         read_threads: settings.read_threads.unwrap_or(8) as usize,

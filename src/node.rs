@@ -13,6 +13,8 @@ use crate::reads::ReadPool;
 pub(crate) struct Node {
     /// The store.
     pub(crate) db: Arc<lsm::Db>,
+    /// What the protocol's machines of all loops share.
+    pub(crate) shared: Arc<cluster::Shared>,
     /// Stamps for writes.
     pub(crate) clock: NodeClock,
     /// Reads that wait for the disk.

@@ -291,6 +291,8 @@ pub struct Denied {
     pub acked: u8,
     /// What was asked.
     pub quorum: Quorum,
+    /// Whether it was a write.
+    pub is_write: bool,
     /// For a write: whether it may have been done somewhere, or be done later.
     pub unknown: bool,
     /// More about this node's own part, if that failed.

@@ -165,7 +165,9 @@ impl Coordinator {
                     out.push(Effect::Hint { peer, key, record });
                 } else {
                     let partition = self.shared.topology.partition_of(&key);
-                    out.push(Effect::Missed { peer, partition });
+                    if self.shared.hints.mark(peer, partition) {
+                        out.push(Effect::Missed { peer, partition });
+                    }
                 }
             }
         }
