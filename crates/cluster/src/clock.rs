@@ -70,6 +70,31 @@ impl Clock {
         }
     }
 
+    /// Takes in another node's clock: stamps issued from now on are greater than `time`. One that
+    /// is more than `max_skew_micros` ahead of this node's wall clock is not taken in, and `false`
+    /// is returned: a single broken clock must not carry the whole cluster away.
+    pub fn merge(&self, time: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
+        if Self::is_ahead(time, wall_micros, max_skew_micros) {
+            return false;
+        }
+        // Most of the time there is nothing to be taken in, and a load is cheaper than a write.
+        if self.last.load(Ordering::Relaxed) < time {
+            self.last.fetch_max(time, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Whether a stamp's `time` is more than `max_skew_micros` after `wall_micros`.
+    pub fn is_ahead(time: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
+        time >> COUNTER_BITS > wall_micros.saturating_add(max_skew_micros)
+    }
+
+    /// The clock as other nodes may take it in: the greatest time that was issued or taken in, and
+    /// not less than the wall clock.
+    pub fn now(&self, wall_micros: u64) -> u64 {
+        self.last.load(Ordering::Relaxed).max(wall_micros << COUNTER_BITS)
+    }
+
     /// The bound to persist next, if the present one is less than half as far away as it is set.
     pub fn bound_wanted(&self, wall_micros: u64) -> Option<u64> {
         let now = self.last.load(Ordering::Relaxed).max(wall_micros << COUNTER_BITS);
@@ -166,6 +191,18 @@ mod tests {
         let last = clock.issue(WALL).unwrap();
         assert_eq!(clock.stop(), last.time);
         assert_eq!(clock.issue(WALL + 1), Err(BoundReached));
+    }
+
+    #[test]
+    fn another_clock_is_taken_in_unless_it_is_too_far_ahead() {
+        let clock = running(WALL, 0);
+        let ahead = (WALL + 400_000) << 12 | 7;
+        assert!(clock.merge(ahead, WALL, 500_000));
+        assert!(clock.issue(WALL).unwrap().time > ahead, "what is seen is behind what is issued");
+        assert!(clock.merge(5, WALL, 500_000), "the past changes nothing");
+        assert!(!clock.merge((WALL + 500_001) << 12, WALL, 500_000));
+        assert!(clock.now(WALL) < (WALL + 500_000) << 12);
+        assert_eq!(clock.now(WALL + 1_000_000), (WALL + 1_000_000) << 12);
     }
 
     #[test]
