@@ -11,7 +11,7 @@ use crate::memory::MemoryPlan;
 use crate::units::{Size, Time};
 
 /// Longest value that can be asked for; a record with it fits a WAL batch many times.
-const MAX_VALUE: Size = Size(8 << 20);
+pub(crate) const MAX_VALUE: Size = Size(8 << 20);
 
 /// A value takes at most this part of the memory: several must fit what is set aside for bodies.
 const VALUE_SHARE: u64 = 64;
@@ -212,7 +212,8 @@ fn topology(
     Ok(Topology { name: Some((*name).to_owned()), nodes: 1 })
 }
 
-fn check_url(url: &str) -> Result<(), String> {
+/// Whether nodes can be reached at such a URL.
+pub(crate) fn check_url(url: &str) -> Result<(), String> {
     let parsed: Option<hyper::Uri> = url.parse().ok();
     let good = parsed.is_some_and(|uri| {
         uri.scheme_str() == Some("http")

@@ -13,6 +13,7 @@ mod entities;
 mod entity;
 mod params;
 mod problem;
+mod status;
 mod upload;
 
 use std::convert::Infallible;
@@ -68,6 +69,7 @@ enum Route {
     Health,
     Ready,
     Metrics,
+    Status,
 }
 
 impl Route {
@@ -78,6 +80,7 @@ impl Route {
             "/healthz" => Self::Health,
             "/readyz" => Self::Ready,
             "/metrics" => Self::Metrics,
+            "/v0/status" => Self::Status,
             _ => return None,
         })
     }
@@ -86,7 +89,7 @@ impl Route {
         match self {
             Self::Entity => "GET, HEAD, PUT, DELETE",
             Self::Entities => "GET",
-            Self::Health | Self::Ready | Self::Metrics => "GET, HEAD",
+            Self::Health | Self::Ready | Self::Metrics | Self::Status => "GET, HEAD",
         }
     }
 
@@ -96,9 +99,10 @@ impl Route {
             (Self::Entity, &Method::PUT) => Kind::Put,
             (Self::Entity, &Method::DELETE) => Kind::Delete,
             (Self::Entities, &Method::GET) => Kind::Range,
-            (Self::Health | Self::Ready | Self::Metrics, &Method::GET | &Method::HEAD) => {
-                Kind::Admin
-            }
+            (
+                Self::Health | Self::Ready | Self::Metrics | Self::Status,
+                &Method::GET | &Method::HEAD,
+            ) => Kind::Admin,
             _ => Kind::Other,
         }
     }
