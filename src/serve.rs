@@ -92,15 +92,9 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     let topology = cluster::Topology::new(vec![member], config.replicas as u8);
     let topology = topology.map_err(|error| error.to_string())?;
     let own = topology.own(&name).expect("just named");
-    let nodes = topology.nodes();
-    let shared = Arc::new(cluster::Shared {
-        topology,
-        own,
-        clock: Arc::clone(clock.clock()),
-        vouching: cluster::Vouching::new(cluster::Standing::Member, 0),
-        newest: std::sync::atomic::AtomicU64::new(u64::MAX),
-        hints: cluster::HintLedger::new(nodes),
-    });
+    let vouching = cluster::Vouching::new(cluster::Standing::Member, 0);
+    let clock_of_all = Arc::clone(clock.clock());
+    let shared = Arc::new(cluster::Shared::new(topology, own, clock_of_all, vouching, u64::MAX));
     let pages = Arc::new(Budget::new(config.memory.page_bytes as usize));
     let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
     Ok(Arc::new(Node {
