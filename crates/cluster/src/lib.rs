@@ -20,4 +20,4 @@ pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply
 pub use quorum::{Quorum, Refusal, quorum};
 pub use record::{Codec, Kind, Rank, Record};
 pub use standing::{Standing, Vouching};
-pub use topology::{Member, PARTITIONS, Topology};
+pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference};
