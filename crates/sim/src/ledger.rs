@@ -13,9 +13,10 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
-use cluster::{Answer, Clock, Kind, Quorum, Record, Stamp};
+use cluster::{Answer, Kind, Quorum, Record, Stamp};
 
 use crate::records::{WriteId, write_of};
 
@@ -61,7 +62,10 @@ struct Operation {
 struct Floor {
     held_by: u8,
     from: u8,
+    /// What reads must tell.
     stamp: Stamp,
+    /// What later writes must be stamped above: acknowledged while all clocks were right.
+    order: Option<Stamp>,
 }
 
 /// How a write ended.
@@ -105,6 +109,8 @@ pub(crate) struct Ledger {
     floors: BTreeMap<Bytes, Vec<Floor>>,
     stamps: BTreeMap<Stamp, WriteId>,
     next: u64,
+    /// Copies of a key unless a request says otherwise.
+    default_copies: u8,
     /// Disks that were wiped so far: what a single replica acknowledged may be gone.
     wipes: u32,
     pub(crate) tally: Tally,
@@ -112,6 +118,11 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// An empty one.
+    pub(crate) fn new(default_copies: u8) -> Self {
+        Self { default_copies, ..Self::default() }
+    }
+
     /// An operation begins. Its number is that of the write too, if it is one.
     pub(crate) fn begin(&mut self, now: u64, asked: Asked) -> u64 {
         self.next += 1;
@@ -139,8 +150,8 @@ impl Ledger {
         }
     }
 
-    /// A client is told. `reach` is how far ahead of the answering node's wall clock a stamp may be
-    /// for the node to go by it, as a stamp's time.
+    /// A client is told. `reach` is the greatest time of a stamp that all clocks concerned go by; 0
+    /// if they are too far apart.
     pub(crate) fn end(&mut self, now: u64, number: u64, told: &Told, reach: u64) {
         let Some(mut operation) = self.operations.remove(&number) else { return };
         if operation.wipes < self.wipes {
@@ -185,9 +196,12 @@ impl Ledger {
         for floor in operation.floors.iter().filter(|floor| floor.met_by(quorum)) {
             if stamp.is_none_or(|stamp| stamp < floor.stamp) {
                 let what = format!(
-                    "lost: a read {}/{} of {key:?}, begun at {}, is told {record:?}, \
-                     but {floor:?} was known by then",
-                    quorum.ack, quorum.from, operation.begun
+                    "lost: a read {}/{} of {key:?}, begun at {}, is told {}, \
+                     but {floor} was known by then",
+                    quorum.ack,
+                    quorum.from,
+                    operation.begun,
+                    show(record)
                 );
                 self.accuse(now, what);
             }
@@ -197,9 +211,10 @@ impl Ledger {
             && quorum.ack > quorum.from / 2
             && quorum.ack > 1
         {
-            let copies = if record.copies == 0 { quorum.from } else { record.copies };
+            let copies = if record.copies == 0 { self.default_copies } else { record.copies };
             let held_by = quorum.ack.min(copies);
-            self.raise(key, Floor { held_by, from: quorum.from, stamp: record.rank.stamp });
+            let stamp = record.rank.stamp;
+            self.raise(key, Floor { held_by, from: quorum.from, stamp, order: None });
         }
     }
 
@@ -210,16 +225,17 @@ impl Ledger {
         }
         let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
         for floor in operation.floors.iter().filter(|floor| floor.met_by(quorum)) {
-            if stamp <= floor.stamp && floor.stamp.time <= reach {
+            if floor.order.is_some_and(|order| stamp <= order && order.time <= reach) {
                 let what = format!(
-                    "order: {write:?} of {key:?}, begun at {}, is stamped {stamp:?}, \
-                     but {floor:?} was known by then",
-                    operation.begun
+                    "order: {write:?} {}/{} of {key:?}, begun at {}, is stamped {:x}, \
+                     but {floor} was known by then",
+                    quorum.ack, quorum.from, operation.begun, stamp.time
                 );
                 self.accuse(now, what);
             }
         }
-        self.raise(key, Floor { held_by: quorum.ack, from: quorum.from, stamp });
+        let order = (stamp.time <= reach).then_some(stamp);
+        self.raise(key, Floor { held_by: quorum.ack, from: quorum.from, stamp, order });
     }
 
     fn failed(&mut self, now: u64, write: WriteId) {
@@ -234,7 +250,7 @@ impl Ledger {
     /// Somebody, a client or the judge, sees a record.
     pub(crate) fn tells(&mut self, now: u64, key: &Bytes, record: &Record) {
         let Some(id) = write_of(key, record) else {
-            self.accuse(now, format!("invented: {record:?} under {key:?} is no client's write"));
+            self.accuse(now, format!("invented: {} under {key:?}", show(Some(record))));
             return;
         };
         let Some(write) = self.writes.get_mut(&id) else {
@@ -245,7 +261,7 @@ impl Ledger {
         let (own, begun, fate) = (&write.key == key, write.begun, write.fate);
         let kind = write.kind;
         if !own || kind != record.rank.kind || begun > now {
-            self.accuse(now, format!("invented: {id:?} is told under {key:?} as {record:?}"));
+            self.accuse(now, format!("invented: {id:?} is told under {key:?}"));
         }
         if fate == Fate::None {
             self.accuse(now, format!("invented: {id:?} of {key:?} was not done, but is told"));
@@ -257,7 +273,10 @@ impl Ledger {
         let floors = self.floors.entry(key.clone()).or_default();
         let same = |other: &&mut Floor| (other.held_by, other.from) == (floor.held_by, floor.from);
         match floors.iter_mut().find(same) {
-            Some(held) => held.stamp = held.stamp.max(floor.stamp),
+            Some(held) => {
+                held.stamp = held.stamp.max(floor.stamp);
+                held.order = held.order.max(floor.order);
+            }
             None => floors.push(floor),
         }
     }
@@ -267,6 +286,16 @@ impl Ledger {
         self.wipes += 1;
         for floors in self.floors.values_mut() {
             floors.retain(|floor| floor.held_by > 1);
+        }
+    }
+
+    /// A clock jumps: nobody knows whether those before and after it are within the bound.
+    pub(crate) fn clock_jumped(&mut self) {
+        for floor in self.floors.values_mut().flatten() {
+            floor.order = None;
+        }
+        for operation in self.operations.values_mut() {
+            operation.floors.iter_mut().for_each(|floor| floor.order = None);
         }
     }
 
@@ -296,13 +325,17 @@ impl Floor {
     }
 }
 
-/// How far ahead a clock may be for a node whose wall clock shows `wall_micros` to go by it.
-pub(crate) fn reach(wall_micros: u64, max_skew_micros: u64) -> u64 {
-    let mut time = wall_micros + max_skew_micros;
-    debug_assert!(!Clock::is_ahead(time << 12, wall_micros, max_skew_micros));
-    // Clocks go on between the two looks at them.
-    time -= max_skew_micros / 10;
-    time << 12
+impl fmt::Display for Floor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { held_by, from, stamp, .. } = self;
+        write!(f, "{:x}-{:08x} on {held_by} of {from}", stamp.time, stamp.origin)
+    }
+}
+
+/// A record as people read it.
+pub(crate) fn show(record: Option<&Record>) -> String {
+    let Some(Record { rank, copies, .. }) = record else { return "nothing".to_owned() };
+    format!("{:?} {:x}-{:08x} x{copies}", rank.kind, rank.stamp.time, rank.stamp.origin)
 }
 
 fn kind_of(what: What) -> Option<Kind> {

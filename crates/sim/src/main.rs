@@ -73,7 +73,11 @@ impl Shape {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let good = match cli.command {
-        None => replay(&Plan { log: cli.log, ..cli.shape.plan(cli.seed) }),
+        None => {
+            let mut plan = cli.shape.plan(cli.seed);
+            plan.log = cli.log;
+            replay(&plan)
+        }
         Some(Command::Sweep { from, count, minutes, first }) => {
             let limit = minutes.map(|minutes| Duration::from_secs(60 * minutes));
             sweep(&cli.shape, from, count, limit, first)

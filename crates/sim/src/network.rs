@@ -288,9 +288,8 @@ impl Network {
     pub(crate) fn reset(&mut self, now: u64, node: usize) -> Vec<(u64, usize, u64)> {
         let mut told = Vec::new();
         for (id, connection) in &mut self.connections {
-            let dead = (0..2).find(|end| {
-                connection.ends[*end].node == node && !connection.ends[*end].open
-            });
+            let dead = (0..2)
+                .find(|end| connection.ends[*end].node == node && !connection.ends[*end].open);
             let Some(end) = dead.map(|dead| 1 - dead) else { continue };
             let at = now + self.random.between(1_000, 500_000);
             told.push((*id, end, connection.pipes[end][0].put(at, 0, Arrival::Closed)));
@@ -310,7 +309,8 @@ impl Pipe {
 }
 
 fn is_bulk(message: &Message, bytes: usize) -> bool {
-    let background = matches!(&message.body, Body::Request { class: Class::Hint | Class::Stream, .. });
+    let background =
+        matches!(&message.body, Body::Request { class: Class::Hint | Class::Stream, .. });
     background || bytes >= BULK_BYTES
 }
 

@@ -49,11 +49,7 @@ pub(crate) fn from_engine(record: &lsm::Record) -> Record {
 
 /// The same for one that is lent by a scan.
 pub(crate) fn from_view(view: RecordRef<'_>) -> Record {
-    Record {
-        rank: rank_of(view),
-        copies: view.copies(),
-        bytes: Bytes::copy_from_slice(view.raw()),
-    }
+    Record { rank: rank_of(view), copies: view.copies(), bytes: Bytes::copy_from_slice(view.raw()) }
 }
 
 /// What decides about an engine's record.

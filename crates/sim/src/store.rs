@@ -116,7 +116,8 @@ impl Store {
         let outcome = |((asker, _), newer): ((Asker, Batch), Vec<bool>)| match asker {
             Asker::Clock(bound) => Outcome::Clock(bound, result.is_ok()),
             Asker::Loop(index, writes) => {
-                let each = |(write, newer): (Written, bool)| (write.op, result.clone().map(|()| newer));
+                let each =
+                    |(write, newer): (Written, bool)| (write.op, result.clone().map(|()| newer));
                 Outcome::Loop(index, writes.into_iter().zip(newer).map(each).collect())
             }
         };

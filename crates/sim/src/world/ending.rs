@@ -7,7 +7,7 @@ use cluster::{Answer, Quorum, Record, quorum};
 use lsm::Space;
 
 use super::World;
-use crate::ledger::{Asked, Told, What};
+use crate::ledger::{Asked, Told, What, show};
 use crate::wall::true_wall;
 
 /// Simulated seconds after which a healed cluster must be as it was: a clock that was five minutes
@@ -75,8 +75,11 @@ impl World {
     fn every_request_succeeds(&mut self) {
         let (nodes, replicas) = (self.plan.nodes as u32, u32::from(self.plan.replicas));
         let usual = quorum(None, None, nodes, replicas).expect("the defaults are possible");
-        let ask = |what, key: String| {
-            Asked { what, key: Bytes::from(key), quorum: usual, default_copies: true }
+        let ask = |what, key: String| Asked {
+            what,
+            key: Bytes::from(key),
+            quorum: usual,
+            default_copies: true,
         };
         for what in [What::Put, What::Get, What::Delete] {
             let questions = (0..64).map(|n| ask(what, format!("healed-{n}")));
@@ -156,12 +159,15 @@ impl World {
             if let Some(own) = own
                 && place >= copies_of(own)
             {
-                wrong.push(format!("too many: {key:?}: node {node} is no replica of {own:?}"));
+                wrong
+                    .push(format!("too many: {key:?}: node {node} is none of {}", show(Some(own))));
             }
             let should = place < copies_of(&newest);
             if should && own.is_none_or(|own| own.rank != newest.rank) {
                 wrong.push(format!(
-                    "unequal: {key:?}: node {node} holds {own:?}, the newest is {newest:?}"
+                    "unequal: {key:?}: node {node} holds {}, the newest is {}",
+                    show(own),
+                    show(Some(&newest))
                 ));
             }
         }

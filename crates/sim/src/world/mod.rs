@@ -118,7 +118,7 @@ impl World {
             machines,
             network,
             clients,
-            ledger: Ledger::default(),
+            ledger: Ledger::new(topology.default_copies()),
             answers: BTreeMap::new(),
             topology,
             nemesis: nemesis::Nemesis::new(random.fork()),

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use cluster::{
-    Clock, Config, Coordinator, NodeId, Shared, Standing, Vouching, origin_of,
-};
+use cluster::{Clock, Config, Coordinator, NodeId, Shared, Standing, Vouching, origin_of};
 use lsm::{Batch, Error, MemDisk, Space, SyncMode, Version};
 
 use super::machine::{Loop, Process};

@@ -10,8 +10,8 @@ use cluster::{
 use lsm::{Batch, Space};
 
 use super::machine::{Input, Outbox, Process, Taken};
-use super::{Due, Place, World};
-use crate::ledger::{Told, What, reach};
+use super::{Due, Machine, Place, World};
+use crate::ledger::{Told, What};
 use crate::network::Envelope;
 use crate::records::{WriteId, make};
 use crate::store::{Asker, Outcome, Written};
@@ -292,16 +292,23 @@ impl World {
         self.agenda.put(at, Due::Told { number: client.0, told, reach });
     }
 
-    /// How far ahead stamps may be that a node and the replicas of a key go by.
-    fn reach(&mut self, node: usize, key: &Bytes) -> u64 {
+    /// The greatest time of a stamp that a node and the replicas of a key go by, and have gone by
+    /// since it was issued; 0 if their clocks are too far apart for any order.
+    fn reach(&self, node: usize, key: &Bytes) -> u64 {
         let mut replicas = Vec::new();
-        if let Some(process) = &self.machines[node].process {
-            let topology = &process.shared.topology;
-            topology.replicas(topology.partition_of(key), u8::MAX, &mut replicas);
+        self.topology.replicas(self.topology.partition_of(key), u8::MAX, &mut replicas);
+        let concerned = replicas.iter().map(|node| usize::from(node.0)).chain([node]);
+        let machines = concerned.map(|node| &self.machines[node]);
+        let (mut slowest, mut fastest) = (u64::MAX, 0);
+        for Machine { wall, process, .. } in machines {
+            let wall = wall.wall(self.now);
+            let clock = process.as_ref().map_or(0, |p| p.shared.clock.now(wall) >> 12);
+            slowest = slowest.min(wall);
+            fastest = fastest.max(clock);
         }
-        let replicas = replicas.iter().map(|node| usize::from(node.0)).chain([node]);
-        let slowest = replicas.map(|node| self.machines[node].wall.wall(self.now)).min();
-        reach(slowest.unwrap_or(0), self.plan.max_skew_micros)
+        // Clocks go on between the looks at them.
+        let most = slowest + self.plan.max_skew_micros * 9 / 10;
+        if fastest <= most { most << 12 } else { 0 }
     }
 
     pub(super) fn wake(&mut self, place: Place) {
@@ -375,7 +382,9 @@ fn brief(event: &Event) -> String {
         Event::Request { lane, id, class, request } => {
             format!("request {}:{id:x} {class:?} {}", lane.0, request_line(request))
         }
-        Event::Reply { peer, id, reply } => format!("reply n{}:{id:x} {}", peer.0, reply_line(reply)),
+        Event::Reply { peer, id, reply } => {
+            format!("reply n{}:{id:x} {}", peer.0, reply_line(reply))
+        }
         Event::Read { op, result } => {
             let held = result.as_ref().map(|r| r.as_ref().map(|r| r.rank.stamp.time));
             format!("read {op:?} {held:x?}")

@@ -98,8 +98,7 @@ impl World {
         };
         let index = self.random.index(loops);
         let asker = End { node: place.node, life: place.life, index: place.index, open: true };
-        let connection =
-            self.network.connect(asker, End { node: peer, life, index, open: true });
+        let connection = self.network.connect(asker, End { node: peer, life, index, open: true });
         let at = self.now + self.random.between(0, PING_MICROS);
         self.agenda.put(at, Due::Ping { connection });
         let wall = self.times(place.node).wall;
