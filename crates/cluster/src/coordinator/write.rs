@@ -195,7 +195,8 @@ impl Coordinator {
 pub(super) fn may_hold(vote: &Vote) -> bool {
     match vote.state {
         State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
-        State::Asked | State::Repairing => vote.sent,
+        // What waits for a connection is sent as soon as it stands, even if that is after the answer.
+        State::Asked | State::Repairing => true,
         State::Idle | State::Told { .. } => false,
         State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {
             false
