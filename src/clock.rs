@@ -9,7 +9,10 @@ use cluster::Clock;
 use lsm::{Batch, Db, Space, Version};
 
 /// Where the bound is stored, in [`Space::Node`]: 8 bytes, little-endian.
-const BOUND_KEY: &[u8] = b"clock-bound";
+pub(crate) const BOUND_KEY: &[u8] = b"clock-bound";
+
+/// Bits of a version's time below its microseconds.
+pub(crate) const COUNTER_BITS: u32 = 12;
 
 /// How often the bound is looked at; a fraction of how far it is ahead.
 const PERIOD: Duration = Duration::from_millis(250);

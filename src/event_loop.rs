@@ -224,7 +224,7 @@ impl EventLoop {
 
     /// The cluster as quorums see it.
     pub(crate) fn replication(&self) -> http::Replication {
-        let config = &self.node.config;
-        http::Replication { nodes: config.topology.nodes, replicas: config.replicas }
+        let nodes = self.node.members.topology.nodes() as u32;
+        http::Replication { nodes, replicas: u32::from(self.node.config.replicas) }
     }
 }

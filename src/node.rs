@@ -7,12 +7,19 @@ use crate::budget::Budget;
 use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::counters::{Accepting, Counters};
+use crate::identity::Identity;
+use crate::members::Membership;
 use crate::reads::ReadPool;
 
 /// A running node.
 pub(crate) struct Node {
     /// The store.
     pub(crate) db: Arc<lsm::Db>,
+    /// Who is in the cluster.
+    pub(crate) members: Membership,
+    /// Who this node is, and whom it has met.
+    #[expect(dead_code, reason = "the peers' connections will ask")]
+    pub(crate) identity: Identity,
     /// Stamps for writes.
     pub(crate) clock: NodeClock,
     /// Reads that wait for the disk.

@@ -1,8 +1,8 @@
 //! `kvorum serve`: starts the node, and stops it in the reverse order.
 //!
 //! ```text
-//!  address taken ─▶ store recovered ─▶ clock ahead ─▶ pool, loops ─▶ port open
-//!     closed     ◀─  store closed   ◀─ clock kept  ◀─ loops drained ◀─ SIGTERM, ctrl-C
+//!  address taken ─▶ store recovered ─▶ identity, clock ─▶ pool, loops ─▶ port open
+//!     closed     ◀─  store closed   ◀─  clock kept    ◀─ loops drained ◀─ SIGTERM, ctrl-C
 //! ```
 
 use std::io::{self, Write};
@@ -18,10 +18,12 @@ use tracing_subscriber::EnvFilter;
 use crate::accept;
 use crate::budget::Budget;
 use crate::cli::LogFormat;
-use crate::clock::NodeClock;
+use crate::clock::{COUNTER_BITS, NodeClock, wall_micros};
 use crate::config::{Config, Logging};
 use crate::counters::Accepting;
 use crate::event_loop::{self, Handle, Told};
+use crate::identity::{self, Identity};
+use crate::members::Membership;
 use crate::node::Node;
 use crate::reads::ReadPool;
 use crate::store;
@@ -29,6 +31,9 @@ use crate::store;
 /// Serves until told to stop. An error is one line.
 pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     init_logging(logging)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     leave_files_to_the_store(&mut config, raise_file_limit());
     let (listen, data) = (config.listen, config.data.display().to_string());
     let bind_error = |error: io::Error| format!("can't listen on {listen}: {error}");
@@ -83,12 +88,15 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
 
 fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
     let db = Arc::new(store::open(&config)?);
-    let name = config.topology.name.clone().unwrap_or_else(|| format!("http://{address}"));
-    let clock = NodeClock::start(&db, cluster::origin_of(&name))?;
+    let members = config.members.settle(address, identity::kept_name(&db)?, config.replicas)?;
+    let identity = open_identity(&config, &db, &members)?;
+    let clock = NodeClock::start(&db, cluster::origin_of(members.name()))?;
     let pages = Arc::new(Budget::new(config.memory.page_bytes as usize));
     let reads = ReadPool::start(&db, &pages, config.read_threads, config.queue)?;
     Ok(Arc::new(Node {
         db,
+        members,
+        identity,
         clock,
         reads,
         bodies: Budget::new(config.memory.body_bytes as usize),
@@ -98,6 +106,27 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         stopping: AtomicBool::new(false),
         config,
     }))
+}
+
+/// A former life of this node may have acknowledged stamps that were as far ahead of its clock as
+/// it allowed.
+fn open_identity(
+    config: &Config,
+    db: &Arc<lsm::Db>,
+    members: &Membership,
+) -> Result<Identity, String> {
+    let skew = config.max_clock_skew.as_micros() as u64;
+    let born = (wall_micros() + skew) << COUNTER_BITS;
+    let identity = Identity::open(db, members, born)
+        .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
+    tracing::info!(
+        name = members.name(),
+        nodes = members.topology.nodes(),
+        standing = ?identity.standing(),
+        incarnation = format_args!("{:016x}", identity.incarnation()),
+        "this node"
+    );
+    Ok(identity)
 }
 
 fn start_loops(node: &Arc<Node>) -> Result<Vec<Handle>, String> {

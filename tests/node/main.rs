@@ -5,6 +5,7 @@
 mod client;
 mod config;
 mod contract;
+mod identity;
 mod lifecycle;
 mod malformed;
 mod process;
