@@ -10,7 +10,7 @@
 use bytes::Bytes;
 
 use super::slots::{ReadWork, Slot, State, Vote, Why, Work};
-use super::{Coordinator, MAX_BACKGROUND};
+use super::{Coordinator, MAX_BACKGROUND, votes};
 use crate::event::{Answer, ClientId, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Reply, Request};
 use crate::quorum::Quorum;
@@ -180,7 +180,11 @@ impl Coordinator {
                 return Step::Wait;
             }
             let idle = slot.votes.iter().position(|vote| vote.state == State::Idle);
-            return idle.map_or(Step::Deny, Step::Ask);
+            return match idle {
+                Some(vote) => Step::Ask(vote),
+                None if votes::is_worth_waiting(slot) => Step::Wait,
+                None => Step::Deny,
+            };
         }
         let newest = if work.decided { work.newest.as_ref() } else { newest_of(slot) };
         let Some(newest) = newest.filter(|_| ack > 1) else { return Step::Answer };

@@ -12,8 +12,8 @@
 
 use bytes::Bytes;
 
-use super::Coordinator;
-use super::slots::{Slot, State, Vote, Why, Work, WriteWork};
+use super::slots::{Slot, State, Vote, Work, WriteWork};
+use super::{Coordinator, votes};
 use crate::event::{Answer, ClientId, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Request};
 use crate::quorum::Quorum;
@@ -136,7 +136,7 @@ impl Coordinator {
             slot.answered = true;
             let answer = Answer::Written(work.record.rank.stamp);
             out.push(Effect::Answer { client: slot.client, answer });
-        } else if !slot.answered && held + open < ack {
+        } else if !slot.answered && held + open < ack && !votes::is_worth_waiting(slot) {
             slot.answered = true;
             let (client, denied) = (slot.client, self.denied(id));
             out.push(Effect::Answer { client, answer: Answer::Denied(denied) });
@@ -156,7 +156,7 @@ impl Coordinator {
         }
         let Some(slot) = self.slots.get(id) else { return };
         let Work::Write(work) = &slot.work else { return };
-        if slot.votes.iter().any(may_hold) || work.restamped {
+        if slot.votes.iter().any(votes::may_hold) || work.restamped {
             let missed = slot.votes.iter().filter(|vote| vote.state != State::Holds);
             for vote in missed.filter(|vote| vote.node != self.shared.own) {
                 let (key, record) = (slot.key.clone(), work.record.clone());
@@ -180,17 +180,5 @@ impl Coordinator {
         let Work::Write(work) = &slot.work else { return None };
         let request = Request::Write { key: slot.key.clone(), record: work.record.clone() };
         Some((Class::Client, request))
-    }
-}
-
-/// Whether a replica holds the write, or may: it did it, or was sent it and did not refuse it.
-pub(super) fn may_hold(vote: &Vote) -> bool {
-    match vote.state {
-        State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
-        State::Asked | State::Repairing => vote.sent,
-        State::Idle | State::Told { .. } => false,
-        State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {
-            false
-        }
     }
 }
