@@ -232,9 +232,11 @@ fn holds(vote: &Vote) -> bool {
     vote.state == State::Holds
 }
 
-/// Whether a replica holds the write, or may: it did it, or was sent it and did not refuse it.
+/// Whether a replica holds the write, or may: it did it, or was sent it and did not refuse it. One
+/// that refused what it was sent the second time may have done it the first time.
 pub(super) fn may_hold(vote: &Vote) -> bool {
     match vote.state {
+        _ if vote.resent => true,
         State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
         State::Asked | State::Repairing => vote.sent,
         State::Idle | State::Told { .. } => false,
