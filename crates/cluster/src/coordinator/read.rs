@@ -234,6 +234,8 @@ impl Coordinator {
         (voter.state, voter.asked_at, voter.resent) = (State::Repairing, now.mono, false);
         let node = voter.node;
         if node == own {
+            // Whatever was held before, the repair is done.
+            self.must_look(&record);
             out.push(Effect::Write { op: OpId::Slot(id), key, record, look: false });
         } else {
             let request = Request::Write { key, record };
@@ -262,7 +264,7 @@ impl Coordinator {
             })
             .collect();
         for vote in stale {
-            if self.background == MAX_BACKGROUND {
+            if self.background >= MAX_BACKGROUND {
                 return;
             }
             self.background += 1;
