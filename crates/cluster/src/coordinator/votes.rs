@@ -122,23 +122,31 @@ impl Coordinator {
             self.end_call(id, Ok(reply), out);
             return;
         }
-        self.peers.took(peer, took);
+        let is_read = matches!(slot.work, Work::Read(_));
         match reply {
-            Reply::Found { record, sure } => {
+            Reply::Found { record, sure } if is_read => {
                 if (self.config.codec.verify)(&slot.key, &record) {
+                    self.peers.took(peer, took);
                     self.told(now, id, vote, Some(record), sure, out);
                 } else {
                     self.fail(now, id, vote, Why::Failed, out);
                 }
             }
-            Reply::Absent { sure } => self.told(now, id, vote, None, sure, out),
+            Reply::Absent { sure } if is_read => {
+                self.peers.took(peer, took);
+                self.told(now, id, vote, None, sure, out);
+            }
             Reply::Stored => self.stored(now, id, vote, false, out),
             Reply::Newer => self.stored(now, id, vote, true, out),
             Reply::Busy => self.fail(now, id, vote, Why::Busy, out),
             Reply::NoSpace => self.fail(now, id, vote, Why::NoSpace, out),
             Reply::Ahead | Reply::WrongEpoch => self.fail(now, id, vote, Why::Declined, out),
-            // A page or a pong answers no vote: the peer is confused.
-            Reply::Failed | Reply::Page(_) | Reply::Pong => {
+            // What does not answer the request comes from a confused peer.
+            Reply::Failed
+            | Reply::Found { .. }
+            | Reply::Absent { .. }
+            | Reply::Page(_)
+            | Reply::Pong => {
                 self.fail(now, id, vote, Why::Failed, out);
             }
         }
@@ -209,7 +217,8 @@ impl Coordinator {
             Work::Write(work) => {
                 (slot.count(holds), work.restamped || slot.votes.iter().any(may_hold))
             }
-            Work::Read(_) | Work::Call(_) => (slot.count(told), false),
+            Work::Read(work) => (super::read::acked(slot, work), false),
+            Work::Call(_) => (0, false),
         };
         let (trouble, detail) = (trouble(slot), slot.detail.clone());
         Denied { trouble, acked: acked as u8, quorum: slot.quorum, unknown, detail }

@@ -14,7 +14,8 @@ use bytes::Bytes;
 
 use super::slots::{Slot, State, Vote, Work, WriteWork};
 use super::{Coordinator, votes};
-use crate::event::{Answer, ClientId, Effect, Now, OpId, StoreError};
+use crate::clock::BoundReached;
+use crate::event::{Answer, ClientId, Denied, Effect, Now, OpId, StoreError, Trouble};
 use crate::message::{Class, Request};
 use crate::quorum::Quorum;
 use crate::record::Record;
@@ -105,7 +106,9 @@ impl Coordinator {
             // Without a stamp the order can't be promised, and neither can the write.
             let Some(slot) = self.slots.get_mut(id) else { return };
             slot.answered = true;
-            let (client, denied) = (slot.client, self.denied(id));
+            let client = slot.client;
+            let detail = Some(BoundReached.to_string());
+            let denied = Denied { trouble: Trouble::Busy, detail, ..self.denied(id) };
             out.push(Effect::Answer { client, answer: Answer::Denied(denied) });
             self.advance_write(id, out);
             return;
