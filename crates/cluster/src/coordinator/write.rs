@@ -15,6 +15,7 @@ use bytes::Bytes;
 use super::Coordinator;
 use super::slots::{Slot, State, Vote, Why, Work, WriteWork};
 use crate::event::{Answer, ClientId, Effect, Now, OpId, StoreError};
+use crate::hints::hint_bytes;
 use crate::message::{Class, Request};
 use crate::quorum::Quorum;
 use crate::record::Record;
@@ -159,8 +160,15 @@ impl Coordinator {
         if slot.votes.iter().any(may_hold) || work.restamped {
             let missed = slot.votes.iter().filter(|vote| vote.state != State::Holds);
             for vote in missed.filter(|vote| vote.node != self.shared.own) {
-                let (key, record) = (slot.key.clone(), work.record.clone());
-                out.push(Effect::Hint { peer: vote.node, key, record });
+                let (peer, key, record) = (vote.node, slot.key.clone(), work.record.clone());
+                if self.shared.hints.admit(peer, hint_bytes(&key, &record)) {
+                    out.push(Effect::Hint { peer, key, record });
+                } else {
+                    let partition = self.shared.topology.partition_of(&key);
+                    if self.shared.hints.mark(peer, partition) {
+                        out.push(Effect::Missed { peer, partition });
+                    }
+                }
             }
         }
         self.slots.remove(id);
