@@ -3,6 +3,7 @@
 
 mod clock;
 mod event;
+pub mod handshake;
 mod message;
 mod quorum;
 mod record;
