@@ -1,10 +1,12 @@
 //! What goes into a [`Coordinator`](crate::Coordinator) and what comes out of it.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 
 use crate::clock::{Clock, Stamp};
+use crate::hints::HintLedger;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::quorum::Quorum;
 use crate::record::{Codec, Record};
@@ -19,12 +21,14 @@ pub struct Shared {
     /// This node.
     pub own: NodeId,
     /// The node's one clock.
-    pub clock: Clock,
+    pub clock: Arc<Clock>,
     /// What its word is worth.
     pub vouching: Vouching,
     /// Greatest time of any stamp that was handed to the store: a write with a greater one can't
     /// meet a newer record there.
     pub newest: AtomicU64,
+    /// Hints that wait for other nodes.
+    pub hints: HintLedger,
 }
 
 /// What a coordinator is told once.
@@ -191,15 +195,24 @@ pub enum Effect {
         /// The key.
         key: Bytes,
     },
-    /// Write to this node's store, all or nothing; ends in [`Event::Written`].
+    /// Write to this node's store; ends in [`Event::Written`].
     Write {
+        /// For what.
+        op: OpId,
+        /// The key.
+        key: Bytes,
+        /// Its record.
+        record: Record,
+        /// Whether to look if a newer record is held. If that can't be told without waiting, the
+        /// answer is yes.
+        look: bool,
+    },
+    /// Write several records to this node's store, all or nothing; ends in [`Event::Written`].
+    WriteAll {
         /// For what.
         op: OpId,
         /// Keys and records.
         items: Vec<(Bytes, Record)>,
-        /// Whether to look if a newer record is held. If that can't be told without waiting, the
-        /// answer is yes.
-        look: bool,
     },
     /// Read a page from this node's store; ends in [`Event::Paged`].
     Page {
@@ -247,6 +260,14 @@ pub enum Effect {
         key: Bytes,
         /// The record.
         record: Record,
+    },
+    /// A replica missed a write, and no more hints may be kept: remember that this partition of
+    /// this node needs repair.
+    Missed {
+        /// Who missed it.
+        peer: NodeId,
+        /// The key's partition.
+        partition: u16,
     },
 }
 

@@ -18,7 +18,7 @@ mod table;
 mod wal;
 
 pub use batch::{Batch, MAX_BATCH_LEN, Space};
-pub use core::{Lookup, Scan, Snapshot};
+pub use core::{Backlog, Committed, Core, Lookup, Scan, Snapshot, Work};
 pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use error::Error;
@@ -28,3 +28,4 @@ pub use record::{
     Version,
 };
 pub use stats::{LevelStats, Stats};
+pub use table::Wait;

@@ -31,6 +31,7 @@ pub use hello::{Hello, LaneKind, Role};
 pub use words::{Reason, Refused};
 
 use crate::message::NodeId;
+use crate::topology::Topology;
 
 /// Versions of the protocol that this node speaks: the least and the greatest.
 pub const VERSIONS: (u16, u16) = (1, 1);
@@ -92,49 +93,36 @@ impl fmt::Debug for Secret {
 /// Who this node is, and whom it expects: shared by all its handshakes.
 #[derive(Debug)]
 pub struct Identity {
-    cluster: u64,
+    topology: Topology,
     own: NodeId,
+    cluster: u64,
     incarnation: u64,
-    epoch: u64,
-    description: String,
     secret: Secret,
-    names: Vec<String>,
     /// Incarnations by node, as they were met last; 0 = never.
     known: Vec<AtomicU64>,
 }
 
 impl Identity {
-    /// `cluster` is 0 for a node that has none yet; `incarnation` is not 0. `names` is the
-    /// topology's sorted list, with `own` among them; `epoch` is the digest of `description`, which
-    /// says for people, a fact a line, what all nodes must agree on.
+    /// Node `own` of `topology`. `cluster` is 0 if it belongs to none yet, `incarnation` is not 0.
     pub fn new(
-        (own, names): (NodeId, Vec<String>),
-        (cluster, incarnation): (u64, u64),
-        (epoch, description): (u64, String),
+        topology: Topology,
+        own: NodeId,
+        cluster: u64,
+        incarnation: u64,
         secret: Secret,
     ) -> Self {
-        let known = names.iter().map(|_| AtomicU64::new(0)).collect();
-        Self { cluster, own, incarnation, epoch, description, secret, names, known }
+        let known = (0..topology.nodes()).map(|_| AtomicU64::new(0)).collect();
+        Self { topology, own, cluster, incarnation, secret, known }
+    }
+
+    /// The cluster's nodes.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     /// This node.
     pub fn own(&self) -> NodeId {
         self.own
-    }
-
-    /// Digest of the topology.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    /// Number of nodes.
-    pub fn nodes(&self) -> usize {
-        self.names.len()
-    }
-
-    /// A node's name.
-    pub fn name(&self, node: NodeId) -> &str {
-        &self.names[usize::from(node.0)]
     }
 
     /// The incarnation under which a node is known.
@@ -147,8 +135,9 @@ impl Identity {
         self.known[usize::from(node.0)].store(incarnation, Ordering::Relaxed);
     }
 
-    fn node(&self, name: &str) -> Option<NodeId> {
-        self.names.iter().position(|known| known == name).map(|place| NodeId(place as u16))
+    /// A node's name.
+    pub fn name(&self, node: NodeId) -> &str {
+        &self.topology.member(node).name
     }
 
     fn own_name(&self) -> &str {
@@ -297,7 +286,7 @@ impl Handshake {
     fn hear(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
         let hello = Hello::decode(body).map_err(|what| self.refuse(Reason::Malformed(what)))?;
         let (role, versions, lane) = (hello.role, hello.versions, hello.lane);
-        let (name, node) = (hello.name.clone(), self.identity.node(&hello.name));
+        let (name, node) = (hello.name.clone(), self.identity.topology.own(&hello.name));
         self.theirs = Some(hello);
         if role == self.role {
             return Err(self.refuse(Reason::Malformed("both sides have one role")));
@@ -355,7 +344,7 @@ impl Handshake {
             code => Some(Reason::of_code(*code).unwrap_or(Reason::Malformed("it refuses"))),
         };
         let hello = self.theirs.as_ref();
-        let node = hello.and_then(|hello| self.identity.node(&hello.name));
+        let node = hello.and_then(|hello| self.identity.topology.own(&hello.name));
         match (self.against.or(theirs), hello, node) {
             (None, Some(hello), Some(node)) => Ok(Some(Met {
                 node,
@@ -381,14 +370,14 @@ impl Handshake {
         if theirs.cluster != ours.cluster && theirs.cluster != 0 && ours.cluster != 0 {
             return Some(Reason::Cluster);
         }
-        if theirs.epoch != ours.epoch {
+        if theirs.epoch != ours.topology.digest() {
             return Some(Reason::Topology);
         }
         let (asked, reached) = match self.role {
             Role::Dialer => (self.asked_for(), theirs.name.as_str()),
             Role::Acceptor => (theirs.to.clone(), ours.own_name()),
         };
-        if asked != reached || ours.node(&theirs.name).is_none() {
+        if asked != reached || ours.topology.own(&theirs.name).is_none() {
             return Some(Reason::Name);
         }
         None
@@ -408,7 +397,7 @@ impl Handshake {
             cluster: self.identity.cluster,
             incarnation: self.identity.incarnation,
             knows_you_as,
-            epoch: self.identity.epoch,
+            epoch: self.identity.topology.digest(),
             nonce: self.nonce,
             name: self.identity.own_name().to_owned(),
             to,
@@ -422,9 +411,10 @@ impl Handshake {
 
     fn pronounce(&self, out: &mut Vec<u8>) {
         let mut body = vec![self.against.map_or(0, Reason::code)];
-        let description = self.identity.description.as_bytes();
-        if self.against == Some(Reason::Topology) && description.len() < VERDICT_MAX {
-            body.extend_from_slice(description);
+        if self.against == Some(Reason::Topology) {
+            let description = self.identity.topology.describe();
+            let most = VERDICT_MAX - body.len();
+            body.extend_from_slice(&description.as_bytes()[..description.len().min(most)]);
         }
         put_frame(out, frame::VERDICT, &body);
     }

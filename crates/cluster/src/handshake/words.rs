@@ -1,9 +1,7 @@
 //! Why two nodes do not work together, for people.
 
 use super::{Hello, Identity, VERSIONS};
-
-/// Lines of a difference that are quoted, from each side.
-const QUOTED: usize = 5;
+use crate::topology::difference;
 
 /// What one side has against the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,11 +92,16 @@ pub(super) fn refused(
             theirs.map_or(0, |hello| hello.cluster),
             ours.cluster
         ),
-        Reason::Topology => format!(
-            "{name} and this node, {own}, have different topologies: {}; \
-             start all nodes with the same --cluster and --replicas",
-            difference(&ours.description, &String::from_utf8_lossy(description))
-        ),
+        Reason::Topology => {
+            let theirs = String::from_utf8_lossy(description);
+            let whose = format!("{name}'s");
+            let what = difference(&ours.topology.describe(), &theirs, &whose);
+            format!(
+                "{name} and this node, {own}, have different topologies: {}; \
+                 start all nodes with the same --cluster and --replicas",
+                what.unwrap_or_default()
+            )
+        }
         Reason::Name => format!(
             "{name} is not who is expected there, or this node, {own}, is not: \
              look which URL belongs to which name in --cluster"
@@ -111,21 +114,4 @@ pub(super) fn refused(
         ),
     };
     Refused { reason, text }
-}
-
-/// Which lines only one of two descriptions has.
-fn difference(ours: &str, theirs: &str) -> String {
-    let only = |these: &str, those: &str| {
-        let mut lines: Vec<&str> =
-            these.lines().filter(|line| !those.lines().any(|other| other == *line)).collect();
-        let more = lines.len().saturating_sub(QUOTED);
-        lines.truncate(QUOTED);
-        let quoted: String = lines.join(", ").chars().filter(|c| !c.is_control()).collect();
-        match (quoted.is_empty(), more) {
-            (true, _) => "nothing".to_owned(),
-            (false, 0) => quoted,
-            (false, more) => format!("{quoted} and {more} more"),
-        }
-    };
-    format!("only there: {}; only here: {}", only(theirs, ours), only(ours, theirs))
 }

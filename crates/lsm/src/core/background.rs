@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::tree::{Levels, TreeState, lock, shapes};
 use super::{Backlog, Core, add};
+use crate::batch::Space;
 use crate::compaction::{Choice, MAX_LEVELS, choose, everything};
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
@@ -86,7 +87,7 @@ impl Drop for Unfinished<'_> {
 
 /// Whether a step found something to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
+pub enum Work {
     /// It did it; there may be more.
     Done,
     /// There was nothing.
@@ -95,7 +96,7 @@ pub(crate) enum Work {
 
 impl Core {
     /// Flushes the memtable that has waited longest.
-    pub(crate) fn flush_one(&self) -> Result<Work, Error> {
+    pub fn flush_one(&self) -> Result<Work, Error> {
         let _one_at_a_time = lock(&self.background.flush);
         self.healthy()?;
         let oldest = self.trees.iter().enumerate().filter_map(|(tree, t)| {
@@ -192,7 +193,7 @@ impl Core {
     }
 
     /// Does the most urgent compaction.
-    pub(crate) fn compact_one(&self) -> Result<Work, Error> {
+    pub fn compact_one(&self) -> Result<Work, Error> {
         let targets = self.targets();
         let urgency = |tree: usize| targets.urgency(&shapes(&self.trees[tree].load().levels));
         let most = (0..self.trees.len()).max_by(|a, b| urgency(*a).total_cmp(&urgency(*b)));
@@ -313,7 +314,8 @@ impl Core {
         record: crate::record::RecordRef<'_>,
     ) -> bool {
         debug_assert!(to > 0, "nothing is merged into level 0");
-        if !(self.options.may_purge)(&key[1..], record.version()) {
+        let space = Space::from_u8(key[0]).expect("a table's keys were written with a space");
+        if !(self.options.may_purge)(space, &key[1..], record.version()) {
             return false;
         }
         let state = self.trees[tree].load();
@@ -387,7 +389,7 @@ impl Core {
     }
 
     /// Removes the files of tables that were replaced and that no one reads any more.
-    pub(crate) fn bury(&self) {
+    pub fn bury(&self) {
         let dead = std::mem::take(&mut *lock(&self.graveyard));
         for table in dead {
             self.remove_file(&file_name(table));

@@ -33,10 +33,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use xxhash_rust::xxh3::xxh3_64;
 
 use background::Background;
-pub(crate) use background::Work;
+pub use background::Work;
 pub use read::{Lookup, Scan, Snapshot};
 use tree::Tree;
-pub(crate) use write::Committed;
+pub use write::Committed;
 use write::Writer;
 
 use crate::batch::Space;
@@ -51,7 +51,7 @@ use crate::wal::Prepared;
 
 /// How far the background work is behind.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Backlog {
+pub enum Backlog {
     /// Write on.
     Clear,
     /// Slow down: 0.0 = hardly, 1.0 = nearly at the limit.
@@ -73,7 +73,7 @@ const DEBT_SLOW: u64 = 16;
 const DEBT_FULL: u64 = 64;
 
 /// The engine's state and its synchronous operations.
-pub(crate) struct Core {
+pub struct Core {
     disk: Arc<dyn Disk>,
     options: Options,
     store_id: u64,
@@ -125,7 +125,7 @@ impl Core {
     }
 
     /// Fails if the store takes no writes any more.
-    pub(crate) fn healthy(&self) -> Result<(), Error> {
+    pub fn healthy(&self) -> Result<(), Error> {
         match self.failed.get() {
             Some(cause) => Err(Error::Failed { cause: Arc::clone(cause), begun: false }),
             None => Ok(()),
@@ -150,7 +150,7 @@ impl Core {
     }
 
     /// How far flushes and compactions are behind.
-    pub(crate) fn backlog(&self) -> Backlog {
+    pub fn backlog(&self) -> Backlog {
         match self.backlog.load(Ordering::Relaxed) {
             0 => Backlog::Clear,
             BACKLOG_FULL.. => Backlog::Full,
@@ -177,7 +177,7 @@ impl Core {
     }
 
     /// Whether flushes and compactions have nothing left to do.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.trees.iter().all(|tree| {
             let state = tree.load();
             let urgency = self.targets().urgency(&tree::shapes(&state.levels));
@@ -206,7 +206,7 @@ impl Core {
     }
 
     /// Counters and gauges, without those of the shell around.
-    pub(crate) fn stats(&self) -> Stats {
+    pub fn stats(&self) -> Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         let mut stats = Stats {

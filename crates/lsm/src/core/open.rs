@@ -82,7 +82,7 @@ impl Identity {
 
 impl Core {
     /// Opens the store on `disk`, creating it if the disk is empty.
-    pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
+    pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         let names = disk.list().map_err(|error| Error::io("list", "directory", error))?;
         let identity = identify(&*disk, &names, &options)?;
         let has_log = names.iter().any(|name| parse_segment_name(name).is_some());

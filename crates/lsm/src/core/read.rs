@@ -9,7 +9,7 @@ use crate::batch::Space;
 use crate::error::Error;
 use crate::memtable::MemtableIter;
 use crate::merge::{LevelIter, Merge, Source};
-use crate::record::{Record, RecordRef};
+use crate::record::{Record, RecordRef, Version};
 use crate::table::{Access, INLINE_MAX, Table, TableGet, TableIter, Wait, file_name};
 
 /// What a read that must not wait found out.
@@ -40,7 +40,7 @@ impl Newest {
 
 impl Core {
     /// The newest record of `key`, verified.
-    pub(crate) fn get(&self, space: Space, key: &[u8], wait: Wait) -> Result<Lookup, Error> {
+    pub fn get(&self, space: Space, key: &[u8], wait: Wait) -> Result<Lookup, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
         let state = self.trees[self.tree_of(hash)].load();
@@ -54,8 +54,43 @@ impl Core {
         Ok(Lookup::Found(record))
     }
 
+    /// Whether a record of `key` with a version above `version` is held; `None` if that can't be
+    /// told without waiting. Only tables that hold any version above it are looked into, so for a
+    /// version of the present the memtables suffice.
+    pub fn holds_newer(
+        &self,
+        space: Space,
+        key: &[u8],
+        version: Version,
+    ) -> Result<Option<bool>, Error> {
+        let hash = hash_of(key);
+        let internal = InternalKey::new(space, key);
+        let key = internal.bytes();
+        let state = self.trees[self.tree_of(hash)].load();
+        let newer = |record: RecordRef<'_>| record.version() > version;
+        if state.memtables().any(|memtable| memtable.get(key, hash).is_some_and(newer)) {
+            return Ok(Some(true));
+        }
+        for table in state.levels.iter().flatten() {
+            let meta = table.meta();
+            if meta.max_version <= version || key < &meta.smallest[..] || key > &meta.largest[..] {
+                continue;
+            }
+            match table.get(key, hash, Wait::No)? {
+                TableGet::Absent => {}
+                TableGet::WouldBlock => return Ok(None),
+                TableGet::Found(raw) => {
+                    if RecordRef::parse(&raw).is_ok_and(newer) {
+                        return Ok(Some(true));
+                    }
+                }
+            }
+        }
+        Ok(Some(false))
+    }
+
     /// A point-in-time view of all trees.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Snapshot {
         loop {
             let before: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();
             let sequence = self.visible.load(Ordering::Acquire);

@@ -35,11 +35,11 @@ pub(super) struct TreeWriter {
 
 /// What a commit left to do in the background.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Committed {
+pub struct Committed {
     /// A memtable waits for its flush.
-    pub(crate) rotated: bool,
+    pub rotated: bool,
     /// The prepared segment was put to use.
-    pub(crate) switched: bool,
+    pub switched: bool,
 }
 
 impl Writer {
@@ -97,7 +97,7 @@ impl TreeWriter {
 impl Core {
     /// Commits batches together: durable as the sync mode says, visible, in this order. One caller
     /// at a time makes progress; the others wait for it.
-    pub(crate) fn commit<'a>(
+    pub fn commit<'a>(
         &self,
         batches: impl Iterator<Item = &'a Batch> + Clone,
     ) -> Result<Committed, Error> {
@@ -177,7 +177,7 @@ impl Core {
     }
 
     /// Has the next segment ready before it is needed. To be called from the background.
-    pub(crate) fn prepare_segment(&self) -> Result<(), Error> {
+    pub fn prepare_segment(&self) -> Result<(), Error> {
         self.healthy()?;
         let mut prepared = lock(&self.prepared);
         if prepared.is_none() {
@@ -225,7 +225,7 @@ impl Core {
     }
 
     /// Rotates every memtable that holds anything.
-    pub(crate) fn rotate_all(&self) {
+    pub fn rotate_all(&self) {
         let mut writer = lock(&self.writer);
         for (tree, tree_writer) in self.trees.iter().zip(&mut writer.trees) {
             if tree_writer.memtable.memtable().sequences().is_some() {
@@ -248,7 +248,7 @@ impl Core {
     }
 
     /// Syncs what `interval` and `never` have left unsynced. Runs beside commits.
-    pub(crate) fn sync_log(&self) -> Result<(), Error> {
+    pub fn sync_log(&self) -> Result<(), Error> {
         self.healthy()?;
         let _retired_segments_stay = lock(&self.background.log_sync);
         let target = {
@@ -268,7 +268,7 @@ impl Core {
 
     /// Ends the log cleanly: everything synced, and its end recorded, by which a later recovery
     /// tells a damaged last group, or a last segment that is missing, from a torn tail.
-    pub(crate) fn close_log(&self) -> Result<(), Error> {
+    pub fn close_log(&self) -> Result<(), Error> {
         self.sync_log()?;
         let end = lock(&self.writer).wal.as_ref().expect("set when the store is open").end();
         self.edit_manifest(&[Edit::End(end)])

@@ -77,7 +77,7 @@ pub(crate) struct TableMeta {
 
 /// Whether a read may wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub enum Wait {
     /// It may.
     Yes,
     /// It must not: the thread has others to serve.

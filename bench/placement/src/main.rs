@@ -1,0 +1,99 @@
+//! How evenly a million keys lie on the nodes of a cluster, how many move when a node is added, and
+//! what a topology costs to make and to hold. Prints the tables of `docs/scale.md`; nothing but the
+//! times differs from run to run.
+
+use std::time::Instant;
+
+use bench_table::Table;
+use cluster::{Member, NodeId, PARTITIONS, Topology};
+
+const KEYS: u32 = 1_000_000;
+const COPIES: u8 = 3;
+
+fn main() {
+    let mut balance = Table::new(&["nodes", "first replicas", "all 3 copies", "of partitions"]);
+    let mut moved = Table::new(&["nodes", "keys whose first replica moves", "1/(n+1)", "copies"]);
+    let mut cost = Table::new(&["nodes", "made in", "held"]);
+    for nodes in [3, 5, 10, 100, 1000] {
+        let begun = Instant::now();
+        let cluster = of(nodes);
+        let millis = begun.elapsed().as_secs_f64() * 1e3;
+        let held = PARTITIONS * nodes.min(8) * size_of::<u16>() + nodes * size_of::<Member>();
+        cost.row(row([
+            nodes.to_string(),
+            format!("{millis:.1} ms"),
+            format!("{:.0} KiB", held as f64 / 1024.0),
+        ]));
+        balance.row(row([
+            nodes.to_string(),
+            spread(&keys_held(&cluster, 1)),
+            spread(&keys_held(&cluster, COPIES)),
+            spread(&partitions_held(&cluster, COPIES)),
+        ]));
+        let [first, copies] = moves(&cluster, &of(nodes + 1));
+        moved.row(row([
+            nodes.to_string(),
+            format!("{:.2} %", first * 100.0),
+            format!("{:.2} %", 100.0 / (nodes + 1) as f64),
+            format!("{:.2} %", copies * 100.0),
+        ]));
+    }
+    println!("{balance}\n{moved}\n{cost}");
+}
+
+fn row<const N: usize>(cells: [String; N]) -> Vec<Option<String>> {
+    cells.into_iter().map(Some).collect()
+}
+
+fn of(nodes: usize) -> Topology {
+    let member = |n| Member { name: format!("node-{n}"), zone: String::new(), weight: 1 };
+    Topology::new((0..nodes).map(member).collect(), COPIES).expect("these are a cluster")
+}
+
+fn keys() -> impl Iterator<Item = Vec<u8>> {
+    (0..KEYS).map(|n| format!("k{n}").into_bytes())
+}
+
+/// Keys that each node is one of the first `from` replicas of.
+fn keys_held(cluster: &Topology, from: u8) -> Vec<u64> {
+    held(cluster, from, keys().map(|key| cluster.partition_of(&key)))
+}
+
+fn partitions_held(cluster: &Topology, from: u8) -> Vec<u64> {
+    held(cluster, from, 0..=u16::MAX)
+}
+
+fn held(cluster: &Topology, from: u8, partitions: impl Iterator<Item = u16>) -> Vec<u64> {
+    let mut counts = vec![0; cluster.nodes()];
+    let mut nodes = Vec::new();
+    for partition in partitions {
+        cluster.replicas(partition, from, &mut nodes);
+        nodes.iter().for_each(|node| counts[usize::from(node.0)] += 1);
+    }
+    counts
+}
+
+/// The least and the greatest, as differences from the mean.
+fn spread(counts: &[u64]) -> String {
+    let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+    let off = |count: Option<&u64>| (count.map_or(mean, |c| *c as f64) / mean - 1.0) * 100.0;
+    format!("{:+.1} … {:+.1} %", off(counts.iter().min()), off(counts.iter().max()))
+}
+
+/// Parts of the keys whose first replica is another, and of the copies that are held elsewhere.
+fn moves(before: &Topology, after: &Topology) -> [f64; 2] {
+    let (mut was, mut is) = (Vec::new(), Vec::new());
+    let (mut first, mut copies) = (0_u64, 0_u64);
+    let name = |cluster: &Topology, node: NodeId| cluster.member(node).name.clone();
+    for key in keys() {
+        let partition = before.partition_of(&key);
+        before.replicas(partition, COPIES, &mut was);
+        after.replicas(partition, COPIES, &mut is);
+        let was: Vec<String> = was.iter().map(|node| name(before, *node)).collect();
+        let is: Vec<String> = is.iter().map(|node| name(after, *node)).collect();
+        first += u64::from(was[0] != is[0]);
+        copies += is.iter().filter(|node| !was.contains(node)).count() as u64;
+    }
+    let all = f64::from(KEYS);
+    [first as f64 / all, copies as f64 / (all * f64::from(COPIES))]
+}

@@ -1,0 +1,140 @@
+//! One event loop's part in the protocol: it coordinates its clients' requests, and answers other
+//! nodes as a replica. A pure state machine: what happens comes in as an [`Event`], what is to be
+//! done goes out as [`Effect`]s, and nothing in here waits, reads a clock or touches a socket.
+//!
+//! ```text
+//!  clients ──▶ Get, Write ─┐                ┌─▶ Read, Write, Page ──▶ this node's store ──┐
+//!  scans, hints ──▶ Call  ─┼─▶ Coordinator ─┼─▶ Send ──▶ another node ──▶ its Request ──┐  │
+//!  other nodes ─▶ Request ─┘    (slots)     └─▶ Answer, Returned, Respond, Hint         │  │
+//!                   ▲                                                                   │  │
+//!                   └── Reply, Up, Lost, Unreachable ◀──────────────────────────────────┘  │
+//!                   └── Read, Written, Paged ◀─────────────────────────────────────────────┘
+//! ```
+//!
+//! A request that is under way has a *slot*, and in it a *vote* for each replica. It is decided as
+//! soon as enough votes are in; the slot stays until the others are in too, or its deadline is
+//! over, for what they bring is still of use: repairs after reads, hints after writes.
+
+mod call;
+mod peers;
+mod read;
+mod replica;
+mod slots;
+mod votes;
+mod write;
+
+use std::sync::Arc;
+
+use peers::Peers;
+use slots::{Slots, Work};
+
+use crate::event::{Config, Effect, Event, Now, Shared, Trouble};
+use crate::message::NodeId;
+
+/// How often slots are looked at for deadlines, in microseconds: a fraction of the least deadline.
+const SWEEP_MICROS: u64 = 20_000;
+
+/// Repairs at once for which no client waits. They are no promise, and a replica that lacks much is
+/// not to be brought up to date by its readers.
+const MAX_BACKGROUND: usize = 256;
+
+/// The protocol of one event loop.
+#[derive(Debug)]
+pub struct Coordinator {
+    shared: Arc<Shared>,
+    config: Config,
+    slots: Slots,
+    peers: Peers,
+    /// A key's replicas, as they are looked up.
+    replicas: Vec<NodeId>,
+    /// Reads so far, to have all replicas asked once in a while.
+    reads: u64,
+    /// Repairs under way for which no client waits.
+    background: usize,
+    next_sweep: u64,
+}
+
+impl Coordinator {
+    /// One without requests.
+    pub fn new(shared: Arc<Shared>, config: Config) -> Self {
+        let peers = Peers::new(shared.topology.nodes());
+        let slots = Slots::default();
+        Self {
+            shared,
+            config,
+            slots,
+            peers,
+            replicas: Vec::new(),
+            reads: 0,
+            background: 0,
+            next_sweep: 0,
+        }
+    }
+
+    /// Takes in one event; appends what is to be done to `out`.
+    pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
+        match event {
+            Event::Get { client, key, quorum } => self.get(now, client, key, quorum, out),
+            Event::Write { client, key, record, quorum } => {
+                self.write(now, client, key, record, quorum, out);
+            }
+            Event::Call { call, node, class, request } => {
+                self.call(now, call, node, class, request, out);
+            }
+            Event::Read { op, result } => self.was_read(now, op, result, out),
+            Event::Written { op, result } => self.was_written(now, op, result, out),
+            Event::Paged { op, result } => self.was_paged(op, result, out),
+            Event::Up(peer) => self.up(peer),
+            Event::Lost(peer) => self.lost(now, peer, out),
+            Event::Unreachable(peer) => self.unreachable(now, peer, out),
+            Event::Overflow { peer, id } => self.overflow(now, peer, id, out),
+            Event::Reply { peer, id, reply } => self.replied(now, peer, id, reply, out),
+            Event::Request { lane, id, class, request } => {
+                self.requested(now, lane, id, class, request, out);
+            }
+            Event::Tick => self.tick(now, out),
+        }
+    }
+
+    /// When [`Event::Tick`] is due at the latest, by the monotonic clock; `None` = nothing waits.
+    pub fn next_wake(&mut self) -> Option<u64> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let sweep = self.next_sweep;
+        Some(self.slots.next_hedge().map_or(sweep, |hedge| hedge.min(sweep)))
+    }
+
+    /// Requests under way.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether no request is under way.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<Effect>) {
+        while let Some(id) = self.slots.pop_hedge(now.mono) {
+            self.hedge(now, id, out);
+        }
+        if now.mono < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now.mono + SWEEP_MICROS;
+        for id in self.slots.ids(|slot| slot.deadline <= now.mono) {
+            self.expire(id, out);
+        }
+    }
+
+    /// The time of a slot is up: whoever waits is answered, and the slot is free.
+    fn expire(&mut self, id: u64, out: &mut Vec<Effect>) {
+        match self.slots.get(id).map(|slot| &slot.work) {
+            Some(Work::Read(_)) => self.end_read(id, out),
+            Some(Work::Write(_)) => self.end_write(id, out),
+            Some(Work::Call(_)) => self.end_call(id, Err(Trouble::TooFew), out),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What one loop knows of the other nodes: whether a connection stands, and how long they take.
+//! All of it only orders replicas; none of it ever keeps one from being asked.
+
+use crate::message::NodeId;
+
+/// Answers after which a latency is worked out anew, and the past counts half.
+const WINDOW: u32 = 256;
+
+/// Buckets of a quarter of an octave each, from 1 µs to about 16 s.
+const BUCKETS: usize = 96;
+
+/// Share of the answers that may come later than the hedge: one in a hundred is asked for twice.
+const LATE_SHARE: u32 = 100;
+
+/// A peer that nothing is known of is hedged after this long, in microseconds.
+const FIRST_HEDGE: u64 = 20_000;
+
+/// A hedge is never earlier than this: below it the second request costs more than it saves.
+const LEAST_HEDGE: u64 = 1_000;
+
+/// … nor later than this, for a whole second of patience is the default deadline.
+const MOST_HEDGE: u64 = 200_000;
+
+#[derive(Debug)]
+struct Peer {
+    up: bool,
+    /// Whether the last attempt to reach it failed.
+    failed: bool,
+    /// Moving average of its answers' time, in microseconds.
+    mean: u64,
+    late_after: u64,
+    seen: u32,
+    buckets: [u32; BUCKETS],
+}
+
+/// All nodes, this one included.
+#[derive(Debug)]
+pub(super) struct Peers {
+    peers: Vec<Peer>,
+}
+
+fn bucket_of(micros: u64) -> usize {
+    let micros = micros.max(4);
+    let octave = micros.ilog2();
+    let quarter = micros >> (octave - 2) & 3;
+    (((octave - 2) * 4) as usize + quarter as usize).min(BUCKETS - 1)
+}
+
+/// The least time that is beyond a bucket.
+fn beyond(bucket: usize) -> u64 {
+    let (octave, quarter) = (bucket / 4, bucket as u64 % 4);
+    (5 + quarter) << octave
+}
+
+impl Peer {
+    fn new() -> Self {
+        let late_after = FIRST_HEDGE;
+        Self { up: false, failed: false, mean: 0, late_after, seen: 0, buckets: [0; BUCKETS] }
+    }
+
+    fn took(&mut self, micros: u64) {
+        self.mean = if self.mean == 0 { micros } else { self.mean - self.mean / 8 + micros / 8 };
+        self.buckets[bucket_of(micros)] += 1;
+        self.seen += 1;
+        if self.seen < WINDOW {
+            return;
+        }
+        self.seen = 0;
+        let all: u32 = self.buckets.iter().sum();
+        let mut later = all / LATE_SHARE;
+        for (bucket, count) in self.buckets.iter_mut().enumerate().rev() {
+            if *count > later {
+                self.late_after = beyond(bucket).clamp(LEAST_HEDGE, MOST_HEDGE);
+                break;
+            }
+            later -= *count;
+        }
+        for count in &mut self.buckets {
+            *count /= 2;
+        }
+    }
+}
+
+impl Peers {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { peers: (0..nodes).map(|_| Peer::new()).collect() }
+    }
+
+    fn of(&mut self, node: NodeId) -> &mut Peer {
+        &mut self.peers[usize::from(node.0)]
+    }
+
+    pub(super) fn is_up(&self, node: NodeId) -> bool {
+        self.peers[usize::from(node.0)].up
+    }
+
+    pub(super) fn up(&mut self, node: NodeId) {
+        let peer = self.of(node);
+        (peer.up, peer.failed) = (true, false);
+    }
+
+    pub(super) fn down(&mut self, node: NodeId) {
+        let peer = self.of(node);
+        (peer.up, peer.failed) = (false, true);
+    }
+
+    /// A request was answered.
+    pub(super) fn took(&mut self, node: NodeId, micros: u64) {
+        self.of(node).took(micros);
+    }
+
+    /// How long after it was asked a node is late.
+    pub(super) fn late_after(&self, node: NodeId) -> u64 {
+        self.peers[usize::from(node.0)].late_after
+    }
+
+    /// The less, the sooner it is asked.
+    pub(super) fn rank(&self, node: NodeId) -> (bool, u64) {
+        let peer = &self.peers[usize::from(node.0)];
+        (peer.failed, peer.mean)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_is_in_a_bucket_that_ends_after_it() {
+        for micros in (0..4096).chain([10_000, 123_456, 999_999, 15_000_000]) {
+            let bucket = bucket_of(micros);
+            assert!(beyond(bucket) > micros, "{micros} in {bucket}");
+            assert!(beyond(bucket) <= micros.max(4) + micros.max(4) / 4 + 1, "{micros}");
+        }
+    }
+
+    #[test]
+    fn late_is_what_one_in_a_hundred_is() {
+        let mut peers = Peers::new(1);
+        let node = NodeId(0);
+        assert_eq!(peers.late_after(node), FIRST_HEDGE);
+        for n in 0..WINDOW {
+            peers.took(node, if n % 64 == 0 { 50_000 } else { 2_000 });
+        }
+        let late = peers.late_after(node);
+        assert!((50_000..65_000).contains(&late), "1.5 % take long, more than one in 100: {late}");
+        for _ in 0..WINDOW * 8 {
+            peers.took(node, 2_000);
+        }
+        assert!((2_000..3_000).contains(&peers.late_after(node)));
+    }
+
+    #[test]
+    fn a_failed_node_is_asked_last_until_it_is_back() {
+        let mut peers = Peers::new(2);
+        peers.took(NodeId(0), 10);
+        peers.took(NodeId(1), 1_000);
+        assert!(peers.rank(NodeId(0)) < peers.rank(NodeId(1)));
+        peers.down(NodeId(0));
+        assert!(peers.rank(NodeId(0)) > peers.rank(NodeId(1)));
+        peers.up(NodeId(0));
+        assert!(peers.rank(NodeId(0)) < peers.rank(NodeId(1)));
+    }
+}

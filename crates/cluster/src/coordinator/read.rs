@@ -1,0 +1,325 @@
+//! Reads: the newest of what enough replicas tell, made sure of before it is told.
+//!
+//! ```text
+//!  ask `ack` ──▶ all told ──▶ the newest is held by enough ─────────────────────▶ answer ──▶ the
+//!     │ ▲                 └─▶ it is not: have it written until it is (repair) ──▶ answer     others
+//!     ▼ │                                                                                    behind
+//!  one failed, or is later than usual (hedge): ask the next
+//! ```
+
+use bytes::Bytes;
+
+use super::slots::{ReadWork, Slot, State, Vote, Why, Work};
+use super::{Coordinator, MAX_BACKGROUND};
+use crate::event::{Answer, ClientId, Effect, Now, OpId, StoreError};
+use crate::message::{Class, Reply, Request};
+use crate::quorum::Quorum;
+use crate::record::Record;
+
+/// One read in so many asks all replicas, so that latencies are known and differences are found
+/// that no quorum of the usual ones would show.
+const ASK_ALL_EVERY: u64 = 64;
+
+/// What a read does next.
+enum Step {
+    /// Have the replica of this vote hold the newest record; a client waits.
+    Repair(usize),
+    /// Ask this one.
+    Ask(usize),
+    Wait,
+    Answer,
+    Deny,
+}
+
+impl Coordinator {
+    pub(super) fn get(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        key: Bytes,
+        quorum: Quorum,
+        out: &mut Vec<Effect>,
+    ) {
+        let mut votes = self.votes_of(&key, quorum.from);
+        let own = self.shared.own;
+        votes.sort_by_key(|vote| (vote.node != own, self.peers.rank(vote.node)));
+        self.reads += 1;
+        let all = self.reads.is_multiple_of(ASK_ALL_EVERY);
+        let first = usize::from(if all { quorum.from } else { quorum.ack });
+        let work = Work::Read(ReadWork { newest: None, decided: false });
+        let deadline = now.mono + self.config.deadline_micros;
+        let detail = None;
+        let id = self.slots.add(Slot {
+            client,
+            answered: false,
+            deadline,
+            key,
+            quorum,
+            votes,
+            work,
+            detail,
+        });
+        for vote in 0..first {
+            self.ask(now, id, vote, out);
+        }
+        self.arm_hedge(now, id);
+    }
+
+    /// Has the next replica asked when those that were asked are late.
+    fn arm_hedge(&mut self, now: Now, id: u64) {
+        let Some(slot) = self.slots.get(id) else { return };
+        if !slot.votes.iter().any(|vote| vote.state == State::Idle) {
+            return;
+        }
+        let own = self.shared.own;
+        let asked = slot.votes.iter().filter(|vote| vote.state == State::Asked);
+        let late = asked.filter(|vote| vote.node != own).map(|v| self.peers.late_after(v.node));
+        // A local read that waits for the disk is hedged like one of the quickest peer.
+        let late = late.max().unwrap_or_else(|| {
+            let others = slot.votes.iter().filter(|vote| vote.node != own);
+            others.map(|vote| self.peers.late_after(vote.node)).min().unwrap_or(0)
+        });
+        self.slots.hedge_at(now.mono + late, id);
+    }
+
+    pub(super) fn hedge(&mut self, now: Now, id: u64, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.get(id) else { return };
+        let Work::Read(work) = &slot.work else { return };
+        if slot.answered || work.decided {
+            return;
+        }
+        let idle = slot.votes.iter().position(|vote| vote.state == State::Idle);
+        if let Some(vote) = idle {
+            self.ask(now, id, vote, out);
+            self.arm_hedge(now, id);
+        }
+    }
+
+    /// A replica told what it holds.
+    pub(super) fn told(
+        &mut self,
+        now: Now,
+        id: u64,
+        vote: usize,
+        told: Option<Record>,
+        sure: bool,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        if slot.votes[vote].state != State::Asked {
+            return;
+        }
+        slot.votes[vote].state = State::Told { sure };
+        slot.votes[vote].record = told;
+        self.advance_read(now, id, out);
+    }
+
+    /// This node's store read for a slot.
+    pub(super) fn read_here(
+        &mut self,
+        now: Now,
+        id: u64,
+        result: Result<Option<Record>, StoreError>,
+        out: &mut Vec<Effect>,
+    ) {
+        let own = self.shared.own;
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        if matches!(slot.work, Work::Call(_)) {
+            let reply = self.reply_to_read(result);
+            self.end_call(id, Ok(reply), out);
+            return;
+        }
+        let Some(vote) = slot.vote_of(own) else { return };
+        match result {
+            Ok(record) => {
+                let sure = self.shared.vouching.sure(record.as_ref().map(|r| r.rank.stamp.time));
+                self.told(now, id, vote, record, sure, out);
+            }
+            Err(error) => {
+                let why = self.note_store_error(id, error);
+                self.fail(now, id, vote, why, out);
+            }
+        }
+    }
+
+    pub(super) fn advance_read(&mut self, now: Now, id: u64, out: &mut Vec<Effect>) {
+        while let Some(slot) = self.slots.get(id) {
+            if slot.answered {
+                self.repair_behind(now, id, out);
+                if self.slots.get(id).is_some_and(|s| !s.votes.iter().any(|v| v.is_open())) {
+                    self.slots.remove(id);
+                }
+                return;
+            }
+            match self.next_step(slot) {
+                Step::Wait => return,
+                Step::Ask(vote) => self.ask(now, id, vote, out),
+                Step::Repair(vote) => {
+                    self.decide(id);
+                    self.repair(now, id, vote, out);
+                }
+                Step::Answer => {
+                    self.decide(id);
+                    self.answer_read(id, out);
+                }
+                Step::Deny => {
+                    self.deny(id, out);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn next_step(&self, slot: &Slot) -> Step {
+        let ack = usize::from(slot.quorum.ack);
+        let sure = slot.count(|vote| matches!(vote.state, State::Told { sure: true }));
+        let Work::Read(work) = &slot.work else { return Step::Wait };
+        if !work.decided && sure < ack {
+            let asked = slot.count(|vote| vote.state == State::Asked);
+            if sure + asked >= ack {
+                return Step::Wait;
+            }
+            let idle = slot.votes.iter().position(|vote| vote.state == State::Idle);
+            return idle.map_or(Step::Deny, Step::Ask);
+        }
+        let newest = if work.decided { work.newest.as_ref() } else { newest_of(slot) };
+        let Some(newest) = newest.filter(|_| ack > 1) else { return Step::Answer };
+        // It must be held by `ack` of those that are to hold it at all.
+        let copies = self.copies_of(newest);
+        let wanted = ack.min(slot.count(|vote| vote.place < copies));
+        let holds = |vote: &Vote| {
+            vote.state == State::Holds
+                || vote.record.as_ref().is_some_and(|record| record.rank == newest.rank)
+        };
+        let held = slot.count(holds);
+        if held >= wanted {
+            return Step::Answer;
+        }
+        let repairing = slot.count(|vote| vote.state == State::Repairing);
+        if held + repairing >= wanted {
+            return Step::Wait;
+        }
+        let may_be_told = |vote: &Vote| vote.place < copies && !holds(vote);
+        let told = |vote: &Vote| matches!(vote.state, State::Told { .. });
+        let next = slot.votes.iter().position(|vote| told(vote) && may_be_told(vote));
+        let idle = |vote: &Vote| matches!(vote.state, State::Idle | State::Asked);
+        let next =
+            next.or_else(|| slot.votes.iter().position(|vote| idle(vote) && may_be_told(vote)));
+        next.map_or(Step::Deny, Step::Repair)
+    }
+
+    /// From here on it is the newest of these that is told, and nothing that comes later.
+    fn decide(&mut self, id: u64) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let newest = newest_of(slot).cloned();
+        if let Work::Read(work) = &mut slot.work
+            && !work.decided
+        {
+            work.decided = true;
+            work.newest = newest;
+        }
+    }
+
+    pub(super) fn repair(&mut self, now: Now, id: u64, vote: usize, out: &mut Vec<Effect>) {
+        let own = self.shared.own;
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let Work::Read(ReadWork { newest: Some(record), .. }) = &slot.work else { return };
+        let (key, record) = (slot.key.clone(), record.clone());
+        let remaining = slot.deadline.saturating_sub(now.mono);
+        let voter = &mut slot.votes[vote];
+        (voter.state, voter.asked_at, voter.resent) = (State::Repairing, now.mono, false);
+        let node = voter.node;
+        if node == own {
+            out.push(Effect::Write { op: OpId::Slot(id), key, record, look: false });
+        } else {
+            let request = Request::Write { key, record };
+            self.send(node, id, remaining, Class::Repair, request, out);
+        }
+    }
+
+    /// What other replicas told after the answer, or had told before and was not needed, is put
+    /// right with nobody waiting.
+    fn repair_behind(&mut self, now: Now, id: u64, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let newest = newest_of(slot).cloned();
+        let Work::Read(work) = &mut slot.work else { return };
+        let Some(newest) = newest else { return };
+        if work.newest.as_ref().is_none_or(|record| record.rank < newest.rank) {
+            work.newest = Some(newest.clone());
+        }
+        let copies = self.copies_of(&newest);
+        let Some(slot) = self.slots.get(id) else { return };
+        let stale: Vec<usize> = (0..slot.votes.len())
+            .filter(|vote| {
+                let vote = &slot.votes[*vote];
+                matches!(vote.state, State::Told { .. })
+                    && vote.place < copies
+                    && vote.record.as_ref().is_none_or(|record| record.rank < newest.rank)
+            })
+            .collect();
+        for vote in stale {
+            if self.background == MAX_BACKGROUND {
+                return;
+            }
+            self.background += 1;
+            self.repair(now, id, vote, out);
+        }
+    }
+
+    fn answer_read(&mut self, id: u64, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let Work::Read(work) = &slot.work else { return };
+        let answer = Answer::Found(work.newest.clone());
+        slot.answered = true;
+        // Those that turned out not to be needed: nobody waits for them any more.
+        self.background += slot.count(|vote| vote.state == State::Repairing);
+        out.push(Effect::Answer { client: slot.client, answer });
+    }
+
+    /// A read's time is up.
+    pub(super) fn end_read(&mut self, id: u64, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.get(id) else { return };
+        if slot.answered {
+            self.background -= slot.count(|vote| vote.state == State::Repairing);
+            self.slots.remove(id);
+        } else {
+            self.deny(id, out);
+        }
+    }
+
+    /// A replica holds the newest record now, or has a newer one yet.
+    pub(super) fn was_repaired(&mut self, now: Now, id: u64, vote: usize, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        if slot.votes[vote].state == State::Repairing {
+            slot.votes[vote].state = State::Holds;
+            self.background -= usize::from(slot.answered);
+            self.advance_read(now, id, out);
+        }
+    }
+
+    /// What a read of this node's store is to another node.
+    pub(super) fn reply_to_read(&self, result: Result<Option<Record>, StoreError>) -> Reply {
+        match result {
+            Ok(Some(record)) => {
+                let sure = self.shared.vouching.sure(Some(record.rank.stamp.time));
+                Reply::Found { record, sure }
+            }
+            Ok(None) => Reply::Absent { sure: self.shared.vouching.sure(None) },
+            Err(error) => super::replica::reply_to_error(&error),
+        }
+    }
+
+    /// A read's vote failed.
+    pub(super) fn read_vote_failed(&mut self, id: u64, vote: usize, why: Why) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        if slot.votes[vote].state == State::Repairing {
+            self.background -= usize::from(slot.answered);
+        }
+        slot.votes[vote].state = State::Failed(why);
+    }
+}
+
+fn newest_of(slot: &Slot) -> Option<&Record> {
+    let records = slot.votes.iter().filter_map(|vote| vote.record.as_ref());
+    records.max_by_key(|record| record.rank)
+}

@@ -1,0 +1,124 @@
+//! The replica's side: what other nodes ask of this node's store.
+
+use std::sync::atomic::Ordering;
+
+use super::Coordinator;
+use crate::clock::Clock;
+use crate::event::{Effect, LaneId, Now, OpId, StoreError};
+use crate::message::{Class, Reply, Request};
+use crate::record::Record;
+
+impl Coordinator {
+    pub(super) fn requested(
+        &mut self,
+        now: Now,
+        lane: LaneId,
+        id: u64,
+        class: Class,
+        request: Request,
+        out: &mut Vec<Effect>,
+    ) {
+        self.perform(now, OpId::Lane { lane, id }, class, request, out);
+    }
+
+    /// Does what a node asks for, be it another one or this one.
+    pub(super) fn perform(
+        &mut self,
+        now: Now,
+        op: OpId,
+        class: Class,
+        request: Request,
+        out: &mut Vec<Effect>,
+    ) {
+        let verify = self.config.codec.verify;
+        match request {
+            Request::Read { key } => out.push(Effect::Read { op, key }),
+            Request::Write { key, record } => {
+                let skew = self.config.max_skew_micros;
+                let ahead = Clock::is_ahead(record.rank.stamp.time, now.wall, skew);
+                if ahead && class == Class::Client {
+                    self.done(op, Reply::Ahead, out);
+                } else if verify(&key, &record) {
+                    let look = self.must_look(&record);
+                    out.push(Effect::Write { op, key, record, look });
+                } else {
+                    self.done(op, Reply::Failed, out);
+                }
+            }
+            Request::Writes { items } => {
+                if items.iter().all(|(key, record)| verify(key, record)) {
+                    for (_, record) in &items {
+                        self.must_look(record);
+                    }
+                    out.push(Effect::WriteAll { op, items });
+                } else {
+                    self.done(op, Reply::Failed, out);
+                }
+            }
+            Request::Page(request) => out.push(Effect::Page { op, request }),
+            Request::Ping => self.done(op, Reply::Pong, out),
+        }
+    }
+
+    /// Whether this node's store may hold a newer record than this one, which is about to be
+    /// written. There is nobody to disagree with in a cluster of one.
+    pub(super) fn must_look(&self, record: &Record) -> bool {
+        if self.shared.topology.nodes() == 1 {
+            return false;
+        }
+        let time = record.rank.stamp.time;
+        self.shared.newest.fetch_max(time, Ordering::Relaxed) >= time
+    }
+
+    /// The store read, for a client or for another node.
+    pub(super) fn was_read(
+        &mut self,
+        now: Now,
+        op: OpId,
+        result: Result<Option<Record>, StoreError>,
+        out: &mut Vec<Effect>,
+    ) {
+        match op {
+            OpId::Slot(id) => self.read_here(now, id, result, out),
+            OpId::Lane { lane, id } => {
+                let reply = self.reply_to_read(result);
+                out.push(Effect::Respond { lane, id, reply });
+            }
+        }
+    }
+
+    /// The store wrote, for a client or for another node.
+    pub(super) fn was_written(
+        &mut self,
+        now: Now,
+        op: OpId,
+        result: Result<bool, StoreError>,
+        out: &mut Vec<Effect>,
+    ) {
+        match op {
+            OpId::Slot(id) => self.wrote_here(now, id, result, out),
+            OpId::Lane { lane, id } => {
+                let reply = reply_to_write(&result);
+                out.push(Effect::Respond { lane, id, reply });
+            }
+        }
+    }
+}
+
+/// What a write to this node's store is to another node.
+pub(super) fn reply_to_write(result: &Result<bool, StoreError>) -> Reply {
+    match result {
+        Ok(false) => Reply::Stored,
+        Ok(true) => Reply::Newer,
+        Err(error) => reply_to_error(error),
+    }
+}
+
+/// What a failure of this node's store is to another node.
+pub(super) fn reply_to_error(error: &StoreError) -> Reply {
+    match error {
+        StoreError::Busy(_) => Reply::Busy,
+        StoreError::NoSpace(_) => Reply::NoSpace,
+        StoreError::Failed { .. } => Reply::Failed,
+    }
+}

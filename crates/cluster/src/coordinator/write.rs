@@ -1,0 +1,202 @@
+//! Writes: to all replicas at once, answered when enough of them hold the record.
+//!
+//! ```text
+//!  all `from` asked ──▶ `ack` hold it ───────────────────────▶ answer ──▶ those that missed it:
+//!        ▲        └──▶ one holds a newer one: stamp anew, once           hints
+//!        └──────────────────┘
+//! ```
+//!
+//! A replica with a newer record means that this node's clock is behind one that stamped an earlier
+//! write. Left at that, a write that was begun after that one had been acknowledged would be lost;
+//! so it is stamped anew, above what was seen, before anybody is told that it is done.
+
+use bytes::Bytes;
+
+use super::Coordinator;
+use super::slots::{Slot, State, Vote, Why, Work, WriteWork};
+use crate::event::{Answer, ClientId, Effect, Now, OpId, StoreError};
+use crate::hints::hint_bytes;
+use crate::message::{Class, Request};
+use crate::quorum::Quorum;
+use crate::record::Record;
+
+impl Coordinator {
+    pub(super) fn write(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        key: Bytes,
+        record: Record,
+        quorum: Quorum,
+        out: &mut Vec<Effect>,
+    ) {
+        let votes = self.votes_of(&key, quorum.from);
+        let work = Work::Write(WriteWork { record, restamped: false });
+        let deadline = now.mono + self.config.deadline_micros;
+        let detail = None;
+        let id = self.slots.add(Slot {
+            client,
+            answered: false,
+            deadline,
+            key,
+            quorum,
+            votes,
+            work,
+            detail,
+        });
+        for vote in 0..usize::from(quorum.from) {
+            self.ask(now, id, vote, out);
+        }
+    }
+
+    /// This node's store wrote for a slot.
+    pub(super) fn wrote_here(
+        &mut self,
+        now: Now,
+        id: u64,
+        result: Result<bool, StoreError>,
+        out: &mut Vec<Effect>,
+    ) {
+        let own = self.shared.own;
+        let Some(slot) = self.slots.get(id) else { return };
+        if matches!(slot.work, Work::Call(_)) {
+            let reply = super::replica::reply_to_write(&result);
+            self.end_call(id, Ok(reply), out);
+            return;
+        }
+        let Some(vote) = slot.vote_of(own) else { return };
+        match result {
+            Ok(newer) => self.stored(now, id, vote, newer, out),
+            Err(error) => {
+                let why = self.note_store_error(id, error);
+                self.fail(now, id, vote, why, out);
+            }
+        }
+    }
+
+    /// A replica holds the record; perhaps a newer one too.
+    pub(super) fn stored(
+        &mut self,
+        now: Now,
+        id: u64,
+        vote: usize,
+        newer: bool,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let Work::Write(work) = &slot.work else {
+            self.was_repaired(now, id, vote, out);
+            return;
+        };
+        if slot.votes[vote].state != State::Asked {
+            return;
+        }
+        let anew = newer && !work.restamped && !slot.answered;
+        slot.votes[vote].state = State::Holds;
+        if anew {
+            self.stamp_anew(now, id, out);
+        } else {
+            self.advance_write(id, out);
+        }
+    }
+
+    /// Sends the write once more, with a stamp above all that this node has seen by now.
+    fn stamp_anew(&mut self, now: Now, id: u64, out: &mut Vec<Effect>) {
+        let Ok(stamp) = self.shared.clock.issue(now.wall) else {
+            // Without a stamp the order can't be promised, and neither can the write.
+            let Some(slot) = self.slots.get_mut(id) else { return };
+            slot.answered = true;
+            let (client, denied) = (slot.client, self.denied(id));
+            out.push(Effect::Answer { client, answer: Answer::Denied(denied) });
+            self.advance_write(id, out);
+            return;
+        };
+        let id = self.slots.renew(id);
+        let restamp = self.config.codec.restamp;
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let Work::Write(work) = &mut slot.work else { return };
+        work.record = restamp(&slot.key, &work.record, stamp);
+        work.restamped = true;
+        let votes = slot.votes.len();
+        for vote in &mut slot.votes {
+            *vote = Vote::new(vote.node, vote.place);
+        }
+        for vote in 0..votes {
+            self.ask(now, id, vote, out);
+        }
+    }
+
+    /// Answers as soon as that is possible; ends when nothing is awaited any more.
+    pub(super) fn advance_write(&mut self, id: u64, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let Work::Write(work) = &slot.work else { return };
+        let ack = usize::from(slot.quorum.ack);
+        let held = slot.count(|vote| vote.state == State::Holds);
+        let open = slot.count(Vote::is_open);
+        if !slot.answered && held >= ack {
+            slot.answered = true;
+            let answer = Answer::Written(work.record.rank.stamp);
+            out.push(Effect::Answer { client: slot.client, answer });
+        } else if !slot.answered && held + open < ack {
+            slot.answered = true;
+            let (client, denied) = (slot.client, self.denied(id));
+            out.push(Effect::Answer { client, answer: Answer::Denied(denied) });
+        }
+        if open == 0 {
+            self.end_write(id, out);
+        }
+    }
+
+    /// Nothing is awaited any more, or the time is up: who missed the write is sent a hint, if
+    /// anybody may hold it.
+    pub(super) fn end_write(&mut self, id: u64, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.get(id) else { return };
+        if !slot.answered {
+            let (client, denied) = (slot.client, self.denied(id));
+            out.push(Effect::Answer { client, answer: Answer::Denied(denied) });
+        }
+        let Some(slot) = self.slots.get(id) else { return };
+        let Work::Write(work) = &slot.work else { return };
+        if slot.votes.iter().any(may_hold) || work.restamped {
+            let missed = slot.votes.iter().filter(|vote| vote.state != State::Holds);
+            for vote in missed.filter(|vote| vote.node != self.shared.own) {
+                let (peer, key, record) = (vote.node, slot.key.clone(), work.record.clone());
+                if self.shared.hints.admit(peer, hint_bytes(&key, &record)) {
+                    out.push(Effect::Hint { peer, key, record });
+                } else {
+                    let partition = self.shared.topology.partition_of(&key);
+                    out.push(Effect::Missed { peer, partition });
+                }
+            }
+        }
+        self.slots.remove(id);
+    }
+
+    /// Asks this node's store to write for a slot.
+    pub(super) fn write_here(&mut self, id: u64, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.get(id) else { return };
+        let Work::Write(work) = &slot.work else { return };
+        let look = self.must_look(&work.record);
+        let (key, record) = (slot.key.clone(), work.record.clone());
+        out.push(Effect::Write { op: OpId::Slot(id), key, record, look });
+    }
+
+    /// The request that a replica of a write is sent.
+    pub(super) fn write_request(slot: &Slot) -> Option<(Class, Request)> {
+        let Work::Write(work) = &slot.work else { return None };
+        let request = Request::Write { key: slot.key.clone(), record: work.record.clone() };
+        Some((Class::Client, request))
+    }
+}
+
+/// Whether a replica holds the write, or may: it did it, or was sent it and did not refuse it.
+pub(super) fn may_hold(vote: &Vote) -> bool {
+    match vote.state {
+        State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
+        State::Asked | State::Repairing => vote.sent,
+        State::Idle | State::Told { .. } => false,
+        State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {
+            false
+        }
+    }
+}

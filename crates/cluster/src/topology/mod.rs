@@ -1,0 +1,216 @@
+//! Who belongs to the cluster, and which nodes hold which keys.
+//!
+//! ```text
+//!   key ──xxh3-64──▶ top 16 bits = partition ──▶ nodes in order of preference
+//!                                                ├─ 8 stored, 16 bits each ─┤ more: computed
+//!        from = 3:                               [ c  a  e ] b  d …
+//! ```
+//!
+//! All of it is a function of the members and of nothing else: every node computes the same, on
+//! every platform and in every release. A change of the function is a change of [`FORM`].
+
+mod description;
+mod placement;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use description::describe;
+pub use description::difference;
+use placement::Placement;
+
+use crate::clock::origin_of;
+use crate::message::NodeId;
+
+/// Number of partitions, fixed for all clusters: the top 16 bits of a key's hash.
+pub const PARTITIONS: usize = 1 << 16;
+
+/// Version of the description, and of the placement that follows from it.
+const FORM: u32 = 1;
+
+/// Nodes of a cluster at most: a [`NodeId`] has 16 bits.
+const MAX_NODES: usize = u16::MAX as usize;
+
+/// Bytes of a node's name or zone at most: their lengths have one byte in the peers' handshake.
+const MAX_NAME: usize = u8::MAX as usize;
+
+/// Greatest weight of a node, the least being 1.
+const MAX_WEIGHT: u32 = 1000;
+
+/// Replicas of a partition that are looked up instead of computed: more than almost any request
+/// asks for, in 16 bytes.
+const STORED: usize = 8;
+
+/// One node, as all nodes must know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its identity: 1 to 255 bytes without white space.
+    pub name: String,
+    /// Copies go to different zones first; empty = a zone of its own.
+    pub zone: String,
+    /// Its share of the keys in relation to the others', 1 to 1000.
+    pub weight: u32,
+}
+
+/// Why members make no cluster. Nothing was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// There is no such cluster.
+    #[error("a cluster needs at least one node")]
+    NoNodes,
+    /// More nodes than a [`NodeId`] can tell apart.
+    #[error("{0} nodes are more than {MAX_NODES}")]
+    TooManyNodes(usize),
+    /// Nothing would be stored.
+    #[error("replicas is 0: at least one node must hold a key")]
+    NoReplicas,
+    /// A node without a name has no identity.
+    #[error("a node has an empty name")]
+    EmptyName,
+    /// A name or zone that does not fit where names must fit.
+    #[error("{0:?} is no name: write up to {MAX_NAME} bytes without white space")]
+    BadName(String),
+    /// A weight out of range.
+    #[error("node {name}: weight {weight} is not within 1..{MAX_WEIGHT}")]
+    BadWeight {
+        /// Of which node.
+        name: String,
+        /// As given.
+        weight: u32,
+    },
+    /// Two nodes of one name.
+    #[error("two nodes are named {0}")]
+    Duplicate(String),
+    /// Two names that versions could not tell apart.
+    #[error("nodes {0} and {1} can't be in one cluster, their hashes are equal: rename one")]
+    Collision(String, String),
+}
+
+/// The cluster's nodes and, for every partition, its replicas in order. Clones share the tables.
+#[derive(Debug, Clone)]
+pub struct Topology {
+    members: Arc<[Member]>,
+    replicas: u8,
+    placement: Arc<Placement>,
+    /// For each partition the first nodes of its order, `stride` of them.
+    stored: Arc<[u16]>,
+    stride: usize,
+    digest: u64,
+}
+
+impl Topology {
+    /// Places all partitions: 65,536 × members steps of some nanoseconds. The order of `members`
+    /// does not matter; node ids are places in the sorted list of names.
+    pub fn new(mut members: Vec<Member>, replicas: u8) -> Result<Self, TopologyError> {
+        members.sort_by(|a, b| a.name.cmp(&b.name));
+        check(&members, replicas)?;
+        let placement = Placement::of(&members);
+        let stride = members.len().min(STORED);
+        let mut stored = Vec::with_capacity(PARTITIONS * stride);
+        let mut order = Vec::with_capacity(stride);
+        for partition in 0..=u16::MAX {
+            placement.order(partition, stride, &mut order);
+            stored.extend(order.iter().map(|node: &NodeId| node.0));
+        }
+        let digest = xxh3_64(describe(&members, replicas).as_bytes());
+        Ok(Self {
+            members: members.into(),
+            replicas,
+            placement: Arc::new(placement),
+            stored: stored.into(),
+            stride,
+            digest,
+        })
+    }
+
+    /// Nodes of the cluster.
+    pub fn nodes(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The partition that a key belongs to: the top 16 bits of its xxh3-64.
+    pub fn partition_of(&self, key: &[u8]) -> u16 {
+        (xxh3_64(key) >> 48) as u16
+    }
+
+    /// Puts the first `from` replicas of a partition into `into`, in order; all nodes, if `from` is
+    /// more than there are. The replicas for a smaller `from` are a prefix of those for a larger.
+    #[inline]
+    pub fn replicas(&self, partition: u16, from: u8, into: &mut Vec<NodeId>) {
+        let from = usize::from(from).min(self.members.len());
+        if from <= self.stride {
+            into.clear();
+            let first = usize::from(partition) * self.stride;
+            into.extend(self.stored[first..first + from].iter().map(|id| NodeId(*id)));
+        } else {
+            self.placement.order(partition, from, into);
+        }
+    }
+
+    /// The node's own facts.
+    pub fn member(&self, node: NodeId) -> &Member {
+        &self.members[usize::from(node.0)]
+    }
+
+    /// The node of this name.
+    pub fn own(&self, name: &str) -> Option<NodeId> {
+        let place = self.members.binary_search_by(|member| member.name.as_str().cmp(name));
+        place.ok().map(|place| NodeId(place as u16))
+    }
+
+    /// Copies of a key unless a request says otherwise: at most one a node.
+    pub fn default_copies(&self) -> u8 {
+        self.replicas.min(self.members.len().min(255) as u8)
+    }
+
+    /// Hash of [`Topology::describe`]: nodes that agree on it place every key alike.
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// All that decides where keys are, as text that is the same on every node:
+    /// [`difference`] compares two of them.
+    pub fn describe(&self) -> String {
+        describe(&self.members, self.replicas)
+    }
+}
+
+/// `members` are sorted by name.
+fn check(members: &[Member], replicas: u8) -> Result<(), TopologyError> {
+    if members.is_empty() {
+        return Err(TopologyError::NoNodes);
+    }
+    if members.len() > MAX_NODES {
+        return Err(TopologyError::TooManyNodes(members.len()));
+    }
+    if replicas == 0 {
+        return Err(TopologyError::NoReplicas);
+    }
+    let unfit = |name: &str| {
+        name.len() > MAX_NAME || name.contains(|c: char| c.is_whitespace() || c.is_control())
+    };
+    for Member { name, zone, weight } in members {
+        if name.is_empty() {
+            return Err(TopologyError::EmptyName);
+        }
+        if let Some(bad) = [name, zone].into_iter().find(|text| unfit(text)) {
+            return Err(TopologyError::BadName(bad.clone()));
+        }
+        if !(1..=MAX_WEIGHT).contains(weight) {
+            return Err(TopologyError::BadWeight { name: name.clone(), weight: *weight });
+        }
+    }
+    if let Some(pair) = members.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        return Err(TopologyError::Duplicate(pair[0].name.clone()));
+    }
+    let mut origins: Vec<(u32, &str)> =
+        members.iter().map(|member| (origin_of(&member.name), member.name.as_str())).collect();
+    origins.sort_unstable();
+    match origins.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(TopologyError::Collision(pair[0].1.to_owned(), pair[1].1.to_owned())),
+        None => Ok(()),
+    }
+}

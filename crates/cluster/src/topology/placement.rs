@@ -1,0 +1,211 @@
+//! The order of the nodes for a partition: weighted rendezvous hashing, different zones first.
+//!
+//! Every node draws a number for the partition, from the two's hash. It costs −log₂(number) divided
+//! by the node's weight, and the cheapest node comes first:
+//!
+//! ```text
+//!   cost(node, partition) = −log₂( xxh3-64(partition, seed = xxh3-64(name)) / 2^64 ) / weight
+//!
+//!   zone x:  a 0.2   b 0.9            first the cheapest of each zone, by cost:  c a d
+//!   zone y:  c 0.1   e 0.3            then the second of each zone:              e b
+//!   zone z:  d 0.4
+//! ```
+//!
+//! A number is drawn for each node alone, so a node that comes or goes moves only the partitions
+//! that it gets or had. (With zones of several nodes: and those that it moves up or down in its
+//! zone.) The costs are exponentially distributed with the weights as rates, so each node is the
+//! first as often as its weight says.
+//!
+//! Rendezvous hashing: Thaler and Ravishankar, "Using name-based mappings to increase hit rates",
+//! IEEE/ACM Transactions on Networking 6(1), 1998. Weights by the logarithm: Schindelhauer and
+//! Schomaker, "Weighted distributed hash tables", SPAA 2005.
+//!
+//! All nodes must compute the same order bit by bit, and `f64::ln` is whatever the platform's
+//! mathematical library makes of it. So the logarithm is computed in whole numbers.
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::Member;
+use crate::message::NodeId;
+
+/// What decides about places, compared in this order: rank within the zone, cost, name (by id).
+type Place = (u16, u64, u16);
+
+/// The nodes as the hashing needs them.
+#[derive(Debug)]
+pub(super) struct Placement {
+    /// Sorted by zone.
+    draws: Vec<Draw>,
+    /// Where each zone ends in `draws`.
+    zone_ends: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Draw {
+    seed: u64,
+    /// 2^63 / weight.
+    per_weight: u64,
+    id: u16,
+}
+
+impl Placement {
+    /// `members` are sorted by name.
+    pub(super) fn of(members: &[Member]) -> Self {
+        let mut by_zone: Vec<(usize, &Member)> = members.iter().enumerate().collect();
+        by_zone.sort_by_key(|(id, member)| (&member.zone, *id));
+        let draw = |(id, member): &(usize, &Member)| Draw {
+            seed: xxh3_64(member.name.as_bytes()),
+            per_weight: (1 << 63) / u64::from(member.weight),
+            id: *id as u16,
+        };
+        let alone = |zone: &str| zone.is_empty();
+        let ends = (1..=by_zone.len()).filter(|end| {
+            let zone = &by_zone[end - 1].1.zone;
+            alone(zone) || by_zone.get(*end).is_none_or(|(_, next)| next.zone != *zone)
+        });
+        Self { zone_ends: ends.collect(), draws: by_zone.iter().map(draw).collect() }
+    }
+
+    /// Puts the first `count` nodes for the partition into `into`.
+    pub(super) fn order(&self, partition: u16, count: usize, into: &mut Vec<NodeId>) {
+        let mut all = Best::new(count);
+        let mut zone = Best::new(count);
+        let partition = u64::from(partition).to_le_bytes();
+        let mut first = 0;
+        for end in &self.zone_ends {
+            zone.places.clear();
+            for draw in &self.draws[first..*end] {
+                let hash = xxh3_64_with_seed(&partition, draw.seed);
+                zone.offer((0, cost(hash, draw.per_weight), draw.id));
+            }
+            for (rank, (_, cost, id)) in zone.places.iter().enumerate() {
+                all.offer((rank as u16, *cost, *id));
+            }
+            first = *end;
+        }
+        into.clear();
+        into.extend(all.places.iter().map(|(_, _, id)| NodeId(*id)));
+    }
+}
+
+/// The least `count` of the places that were offered, in order.
+struct Best {
+    count: usize,
+    places: Vec<Place>,
+}
+
+impl Best {
+    fn new(count: usize) -> Self {
+        Self { count, places: Vec::with_capacity(count + 1) }
+    }
+
+    #[inline]
+    fn offer(&mut self, place: Place) {
+        if self.places.len() == self.count && self.places.last().is_none_or(|last| *last < place) {
+            return;
+        }
+        let before = self.places.partition_point(|other| *other < place);
+        self.places.insert(before, place);
+        self.places.truncate(self.count);
+    }
+}
+
+/// Bits after the point of a logarithm. One of up to 64 then fits 64 bits.
+const FRACTION: u32 = 57;
+
+/// log2 of the pieces that an octave is cut into. Within a piece the logarithm is taken for a
+/// straight line, by which shares differ from weights by less than 1 in 4,000.
+const PIECE_BITS: u32 = 10;
+
+/// log₂ of 1 + n / 1024.
+static LOG2: [u64; (1 << PIECE_BITS) + 1] = log2_table();
+
+#[inline]
+fn cost(hash: u64, per_weight: u64) -> u64 {
+    ((u128::from(minus_log2(hash)) * u128::from(per_weight)) >> 63) as u64
+}
+
+/// −log₂(`hash` / 2^64) with [`FRACTION`] bits after the point; 0 is taken for 1.
+#[inline]
+fn minus_log2(hash: u64) -> u64 {
+    let hash = hash | 1;
+    let zeros = hash.leading_zeros();
+    // Without its leading one: how far into its octave the number is, of 2^64.
+    let within = (hash << zeros) << 1;
+    let piece = (within >> (64 - PIECE_BITS)) as usize;
+    let rest = within << PIECE_BITS;
+    let (low, high) = (LOG2[piece], LOG2[piece + 1]);
+    let log = low + ((u128::from(high - low) * u128::from(rest)) >> 64) as u64;
+    (u64::from(zeros + 1) << FRACTION) - log
+}
+
+const fn log2_table() -> [u64; (1 << PIECE_BITS) + 1] {
+    let mut table = [0; (1 << PIECE_BITS) + 1];
+    let mut n = 0;
+    while n < 1 << PIECE_BITS {
+        table[n] = log2_of((1 << 63) + ((n as u64) << (63 - PIECE_BITS)));
+        n += 1;
+    }
+    table[1 << PIECE_BITS] = 1 << FRACTION;
+    table
+}
+
+/// log₂ of a number from 1 to 2 with 63 bits after the point: squaring it doubles its logarithm,
+/// whose next bit is whether the square reaches 2.
+const fn log2_of(mut number: u64) -> u64 {
+    let mut log = 0;
+    let mut bit = 0;
+    while bit < FRACTION {
+        let square = (number as u128 * number as u128) >> 63;
+        let reached = (square >> 64) as u64;
+        log = log << 1 | reached;
+        number = (square >> reached) as u64;
+        bit += 1;
+    }
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logarithm_is_one() {
+        let mut hash = 1_u64;
+        for step in 0..100_000_u64 {
+            hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(step);
+            let shifted = hash >> (step % 60);
+            let ours = minus_log2(shifted) as f64 / (1_u64 << FRACTION) as f64;
+            let exact = 64.0 - ((shifted | 1) as f64).log2();
+            assert!((ours - exact).abs() < 2e-7, "{shifted}: {ours} for {exact}");
+        }
+    }
+
+    #[test]
+    fn its_ends_fit() {
+        assert_eq!(minus_log2(0), 64 << FRACTION);
+        assert_eq!(minus_log2((1 << 63) - 1) >> (FRACTION - 20), 1 << 20);
+        assert!(minus_log2(u64::MAX) < 1 << (FRACTION - 50));
+        assert_eq!(cost(0, 1 << 63), 64 << FRACTION);
+    }
+
+    /// What makes the order the same everywhere: these are the bits, on every platform.
+    #[test]
+    fn its_bits_are_pinned() {
+        assert_eq!(LOG2[512], 84_301_980_808_752_399, "log2(1.5)");
+        let all: Vec<u8> = LOG2.iter().flat_map(|log| log.to_le_bytes()).collect();
+        assert_eq!(xxh3_64(&all), 10_313_200_144_454_587_502);
+    }
+
+    #[test]
+    fn a_number_that_is_larger_never_costs_more() {
+        let mut hash = u64::MAX;
+        let mut last = minus_log2(hash);
+        while hash > 1 {
+            hash -= hash / 4096 + 1;
+            let next = minus_log2(hash);
+            assert!(next >= last);
+            last = next;
+        }
+    }
+}

@@ -1,0 +1,300 @@
+use proptest::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::*;
+
+fn member(name: &str) -> Member {
+    Member { name: name.to_owned(), zone: String::new(), weight: 1 }
+}
+
+fn named(names: &[&str]) -> Vec<Member> {
+    names.iter().map(|name| member(name)).collect()
+}
+
+fn numbered(nodes: usize) -> Vec<Member> {
+    (0..nodes).map(|n| member(&format!("node-{n}"))).collect()
+}
+
+fn topology(members: Vec<Member>) -> Topology {
+    Topology::new(members, 3).unwrap()
+}
+
+/// All nodes in the order that they have for a partition, by name.
+fn order(topology: &Topology, partition: u16) -> Vec<&str> {
+    let mut nodes = Vec::new();
+    topology.replicas(partition, u8::MAX, &mut nodes);
+    nodes.iter().map(|node| topology.member(*node).name.as_str()).collect()
+}
+
+/// How many partitions each node is among the first `from` of, as parts of its fair share.
+fn loads(topology: &Topology, from: u8) -> Vec<f64> {
+    let mut counts = vec![0_u64; topology.nodes()];
+    let mut nodes = Vec::new();
+    for partition in 0..=u16::MAX {
+        topology.replicas(partition, from, &mut nodes);
+        nodes.iter().for_each(|node| counts[usize::from(node.0)] += 1);
+    }
+    let weights = (0..counts.len()).map(|node| topology.member(NodeId(node as u16)).weight);
+    let all = f64::from(weights.clone().sum::<u32>());
+    let share = |weight: u32| f64::from(weight) / all * (PARTITIONS * usize::from(from)) as f64;
+    counts.iter().zip(weights).map(|(count, weight)| *count as f64 / share(weight)).collect()
+}
+
+#[test]
+fn what_is_no_cluster_is_refused() {
+    use TopologyError as E;
+    let with = |change: fn(&mut Member)| {
+        let mut members = named(&["a", "b"]);
+        change(&mut members[1]);
+        Topology::new(members, 3).unwrap_err()
+    };
+    assert_eq!(Topology::new(Vec::new(), 3).unwrap_err(), E::NoNodes);
+    assert_eq!(Topology::new(numbered(65_536), 3).unwrap_err(), E::TooManyNodes(65_536));
+    assert_eq!(Topology::new(named(&["a"]), 0).unwrap_err(), E::NoReplicas);
+    assert_eq!(with(|b| b.name.clear()), E::EmptyName);
+    assert_eq!(with(|b| b.name = "a".to_owned()), E::Duplicate("a".to_owned()));
+    for bad in ["b c".to_owned(), "b\n".to_owned(), "\u{1b}[2J".to_owned(), "b".repeat(256)] {
+        assert_eq!(Topology::new(named(&["a", &bad]), 3).unwrap_err(), E::BadName(bad));
+    }
+    assert_eq!(with(|b| b.zone = " ".to_owned()), E::BadName(" ".to_owned()));
+    for (change, weight) in [(0, 0), (1001, 1001)] {
+        let mut members = named(&["a", "b"]);
+        members[1].weight = change;
+        let bad = E::BadWeight { name: "b".to_owned(), weight };
+        assert_eq!(Topology::new(members, 3).unwrap_err(), bad);
+    }
+}
+
+#[test]
+fn names_whose_versions_could_not_be_told_apart_are_refused() {
+    let mut seen = std::collections::HashMap::new();
+    let pair = (0..).find_map(|n: u32| {
+        let name = format!("node-{n}");
+        seen.insert(origin_of(&name), name.clone()).map(|other| (other, name))
+    });
+    let (first, second) = pair.unwrap();
+    let refused = Topology::new(named(&["a", &second, &first]), 3).unwrap_err();
+    assert!(matches!(refused, TopologyError::Collision(..)), "{refused}");
+    assert!(!refused.to_string().contains('\n'));
+}
+
+#[test]
+fn ids_are_places_in_the_sorted_list_of_names() {
+    let cluster = topology(named(&["c", "a", "b"]));
+    for (place, name) in ["a", "b", "c"].into_iter().enumerate() {
+        let id = NodeId(place as u16);
+        assert_eq!(cluster.own(name), Some(id));
+        assert_eq!(cluster.member(id).name, name);
+    }
+    assert_eq!((cluster.own("d"), cluster.nodes()), (None, 3));
+    assert_eq!(topology(named(&["a"])).default_copies(), 1);
+    assert_eq!(topology(numbered(5)).default_copies(), 3);
+    assert_eq!(Topology::new(numbered(300), 255).unwrap().default_copies(), 255);
+}
+
+#[test]
+fn more_replicas_than_there_are_nodes_are_all_nodes() {
+    let cluster = topology(numbered(3));
+    let mut nodes = vec![NodeId(9)];
+    cluster.replicas(7, 255, &mut nodes);
+    nodes.sort_unstable();
+    assert_eq!(nodes, [NodeId(0), NodeId(1), NodeId(2)]);
+    cluster.replicas(7, 0, &mut nodes);
+    assert_eq!(nodes, []);
+}
+
+/// What another release or platform must compute too. If this fails, clusters can't be upgraded
+/// node by node: `FORM` has to change with it.
+#[test]
+fn placement_and_digest_are_pinned() {
+    let mut members = numbered(12);
+    for (n, member) in members.iter_mut().enumerate() {
+        member.zone = ["x", "y", "z", ""][n % 4].to_owned();
+        member.weight = 1 + n as u32 * 90;
+    }
+    let cluster = Topology::new(members, 5).unwrap();
+    assert_eq!(cluster.partition_of(b"k1"), 33_199);
+    assert_eq!(order(&cluster, 0)[..4], ["node-4", "node-10", "node-3", "node-9"]);
+    let mut all = Vec::new();
+    let mut nodes = Vec::new();
+    for partition in 0..=u16::MAX {
+        cluster.replicas(partition, 12, &mut nodes);
+        all.extend(nodes.iter().flat_map(|node| node.0.to_le_bytes()));
+    }
+    let pinned = (7_564_500_428_087_340_760, 6_609_206_660_185_452_996);
+    assert_eq!((xxh3_64(&all), cluster.digest()), pinned);
+}
+
+#[test]
+fn the_description_is_pinned() {
+    let mut members = named(&["b", "http://127.0.0.1:8080"]);
+    members[0].zone = "x".to_owned();
+    members[0].weight = 7;
+    let cluster = topology(members);
+    let text = "kvorum-topology 1\npartitions 65536\nreplicas 3\nnode b weight 7 zone x\n\
+                node http://127.0.0.1:8080 weight 1\n";
+    assert_eq!(cluster.describe(), text);
+    assert_eq!(cluster.digest(), xxh3_64(text.as_bytes()));
+    assert_eq!(cluster.digest(), 15_287_834_797_373_462_050);
+}
+
+#[test]
+fn a_difference_is_told_in_one_line() {
+    let ours = topology(named(&["a", "b"])).describe();
+    let differs = |theirs: &str| difference(&ours, theirs, "the peer's").unwrap();
+    assert_eq!(difference(&ours, &ours, "the peer's"), None);
+    let other = |change: fn(&mut Vec<Member>)| {
+        let mut members = named(&["a", "b"]);
+        change(&mut members);
+        differs(&topology(members).describe())
+    };
+    assert_eq!(other(|m| m.push(member("c"))), "node c is in the peer's list and not in ours");
+    assert_eq!(other(|m| drop(m.pop())), "node b is in our list and not in the peer's");
+    assert_eq!(other(|m| m[0].weight = 5), "node a has weight 1 in our list, 5 in the peer's");
+    assert_eq!(
+        other(|m| m[0].zone = "x".to_owned()),
+        "node a has no zone in our list, zone x in the peer's"
+    );
+    assert_eq!(
+        other(|m| *m = named(&["c", "d"])),
+        "node c is in the peer's list and not in ours; 3 more differences"
+    );
+    let fewer = Topology::new(named(&["a", "b"]), 2).unwrap().describe();
+    assert_eq!(differs(&fewer), "replicas: 3 in our topology, 2 in the peer's");
+    for strange in ["", "kvorum-topology 2\n", "kvorum-topology 1\npartitions 65536\n", "x\ny\n"] {
+        assert!(differs(strange).contains("does not know"), "{strange:?}");
+    }
+    let forged = ours.replace("node b", "node \u{1b}[2Jb");
+    assert!(!differs(&forged).contains('\u{1b}'), "a peer does not write on our terminal");
+}
+
+#[test]
+fn shares_follow_weights() {
+    for weights in [&[1, 1, 1][..], &[1, 2, 3], &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1], &[999, 1000, 500]]
+    {
+        let mut members = numbered(weights.len());
+        members.iter_mut().zip(weights).for_each(|(member, weight)| member.weight = *weight);
+        let cluster = topology(members);
+        for load in loads(&cluster, 1) {
+            assert!((0.95..1.05).contains(&load), "{weights:?}: {load}");
+        }
+    }
+    for load in loads(&topology(numbered(10)), 3) {
+        assert!((0.95..1.05).contains(&load), "all copies: {load}");
+    }
+}
+
+#[test]
+fn copies_go_to_different_zones_first() {
+    let mut members = numbered(9);
+    for (n, member) in members.iter_mut().enumerate() {
+        member.zone = ["x", "x", "x", "x", "x", "y", "y", "z", ""][n].to_owned();
+    }
+    let cluster = topology(members);
+    for partition in 0..=u16::MAX {
+        let mut nodes = Vec::new();
+        cluster.replicas(partition, 9, &mut nodes);
+        let zones: Vec<&str> =
+            nodes.iter().map(|node| cluster.member(*node).zone.as_str()).collect();
+        let mut rounds = [&zones[..4], &zones[4..6], &zones[6..]].map(<[&str]>::to_vec);
+        rounds.iter_mut().for_each(|round| round.sort_unstable());
+        assert_eq!(rounds[0], ["", "x", "y", "z"]);
+        assert_eq!(rounds[1], ["x", "y"]);
+        assert_eq!(rounds[2], ["x", "x", "x"]);
+    }
+}
+
+#[test]
+fn two_nodes_without_a_zone_are_in_different_ones() {
+    let mut members = named(&["a", "b", "c", "d"]);
+    members[2].zone = "x".to_owned();
+    members[3].zone = "x".to_owned();
+    let cluster = topology(members);
+    for partition in 0..1000 {
+        let first = &order(&cluster, partition)[..3];
+        assert!(first.contains(&"a") && first.contains(&"b"), "{first:?}");
+    }
+}
+
+fn arbitrary_members(most: usize) -> impl Strategy<Value = Vec<Member>> {
+    let member = ("[a-z]{1,6}", prop::sample::select(vec!["", "", "x", "y", "z"]), 1..=1000_u32);
+    let member =
+        member.prop_map(|(name, zone, weight)| Member { name, zone: zone.to_owned(), weight });
+    prop::collection::vec(member, 1..=most).prop_map(|mut members| {
+        members.sort_by(|a, b| a.name.cmp(&b.name));
+        members.dedup_by(|a, b| a.name == b.name);
+        members
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn fewer_replicas_are_a_prefix(members in arbitrary_members(20), partition: u16) {
+        let cluster = topology(members);
+        let (mut longer, mut shorter) = (Vec::new(), Vec::new());
+        cluster.replicas(partition, u8::MAX, &mut longer);
+        prop_assert_eq!(longer.len(), cluster.nodes());
+        for from in 0..=cluster.nodes() as u8 {
+            cluster.replicas(partition, from, &mut shorter);
+            prop_assert_eq!(&shorter[..], &longer[..usize::from(from)]);
+        }
+        let mut once = longer.clone();
+        once.sort_unstable();
+        once.dedup();
+        prop_assert_eq!(once.len(), longer.len(), "no node twice");
+    }
+
+    #[test]
+    fn the_order_of_the_list_does_not_matter(members in arbitrary_members(12), partition: u16) {
+        let reversed = members.iter().rev().cloned().collect();
+        let (one, other) = (topology(members), topology(reversed));
+        prop_assert_eq!(order(&one, partition), order(&other, partition));
+        prop_assert_eq!(one.digest(), other.digest());
+        prop_assert_eq!(difference(&one.describe(), &other.describe(), "the other's"), None);
+    }
+
+    /// Every node in a zone of its own: the others keep their order, so nothing moves between them.
+    #[test]
+    fn a_new_node_moves_only_what_it_gets(
+        members in arbitrary_members(12),
+        weight in 1..=1000_u32,
+    ) {
+        let mut members = members;
+        members.iter_mut().for_each(|member| member.zone.clear());
+        let before = topology(members.clone());
+        members.push(Member { weight, ..member("NEW") });
+        let after = topology(members);
+        for partition in (0..=u16::MAX).step_by(97) {
+            let mut now = order(&after, partition);
+            now.retain(|name| *name != "NEW");
+            prop_assert_eq!(order(&before, partition), now);
+        }
+    }
+
+    #[test]
+    fn different_members_have_different_digests(
+        one in arbitrary_members(6),
+        other in arbitrary_members(6),
+    ) {
+        let (same, one, other) = (one == other, topology(one), topology(other));
+        prop_assert_eq!(one.digest() == other.digest(), same);
+        let told = difference(&one.describe(), &other.describe(), "the other's");
+        prop_assert_eq!(told.is_none(), same);
+        prop_assert!(told.is_none_or(|told| !told.contains('\n')));
+    }
+}
+
+#[test]
+fn a_node_added_takes_its_share_and_no_more() {
+    for nodes in [3, 5, 10] {
+        let (before, after) = (topology(numbered(nodes)), topology(numbered(nodes + 1)));
+        let moved = (0..=u16::MAX)
+            .filter(|partition| order(&before, *partition)[0] != order(&after, *partition)[0])
+            .count();
+        let moved = moved as f64 / PARTITIONS as f64;
+        let most = 1.0 / (nodes + 1) as f64 + 0.01;
+        assert!(moved <= most, "{nodes} nodes and one: {moved}");
+    }
+}
