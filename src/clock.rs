@@ -30,7 +30,7 @@ pub(crate) struct NodeClock {
 }
 
 struct Shared {
-    clock: Clock,
+    clock: Arc<Clock>,
     db: Arc<Db>,
     state: Mutex<State>,
     changed: Condvar,
@@ -63,7 +63,7 @@ impl NodeClock {
             None => (0, Version { time: 0, origin }),
         };
         let shared = Arc::new(Shared {
-            clock: Clock::start(origin, wall_micros(), persisted),
+            clock: Arc::new(Clock::start(origin, wall_micros(), persisted)),
             db: Arc::clone(db),
             state: Mutex::new(State { record, failed: None, stopping: false }),
             changed: Condvar::new(),
@@ -77,6 +77,11 @@ impl NodeClock {
             .spawn(move || kept.keep_ahead())
             .map_err(|error| format!("can't start a thread: {error}"))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// The clock itself.
+    pub(crate) fn clock(&self) -> &Arc<Clock> {
+        &self.shared.clock
     }
 
     /// A version greater than all this node issued before.

@@ -11,7 +11,7 @@ use crate::memory::MemoryPlan;
 use crate::units::{Size, Time};
 
 /// Longest value that can be asked for; a record with it fits a WAL batch many times.
-const MAX_VALUE: Size = Size(8 << 20);
+pub(crate) const MAX_VALUE: Size = Size(8 << 20);
 
 /// A value takes at most this part of the memory: several must fit what is set aside for bodies.
 const VALUE_SHARE: u64 = 64;
@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) replicas: u32,
     /// How long a request may wait for the store.
     pub(crate) deadline: Duration,
+    /// How far another node's clock may be ahead.
+    pub(crate) max_clock_skew: Duration,
     /// Longest value in bytes.
     pub(crate) max_value: usize,
     /// Event loops.
@@ -150,6 +152,7 @@ fn complete(settings: Settings) -> Result<(Config, Logging), String> {
         memory,
         replicas: settings.replicas.unwrap_or(3),
         deadline,
+        max_clock_skew: Duration::from_millis(500),
         max_value: max_value.0 as usize,
         loops: settings.loops.map_or_else(cpus, |n| n as usize),
         read_threads: settings.read_threads.unwrap_or(8) as usize,
@@ -209,7 +212,8 @@ fn topology(
     Ok(Topology { name: Some((*name).to_owned()), nodes: 1 })
 }
 
-fn check_url(url: &str) -> Result<(), String> {
+/// Whether nodes can be reached at such a URL.
+pub(crate) fn check_url(url: &str) -> Result<(), String> {
     let parsed: Option<hyper::Uri> = url.parse().ok();
     let good = parsed.is_some_and(|uri| {
         uri.scheme_str() == Some("http")

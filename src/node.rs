@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use crate::budget::Budget;
 use crate::clock::NodeClock;
@@ -11,8 +12,16 @@ use crate::reads::ReadPool;
 
 /// A running node.
 pub(crate) struct Node {
+    /// Its identity.
+    pub(crate) name: String,
+    /// Where clients and other nodes reach it.
+    pub(crate) url: String,
+    /// When it began to recover.
+    pub(crate) started: Instant,
     /// The store.
     pub(crate) db: Arc<lsm::Db>,
+    /// What the protocol's machines of all loops share.
+    pub(crate) shared: Arc<cluster::Shared>,
     /// Stamps for writes.
     pub(crate) clock: NodeClock,
     /// Reads that wait for the disk.

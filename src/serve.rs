@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
@@ -82,13 +83,26 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
 }
 
 fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
+    let started = Instant::now();
     let db = Arc::new(store::open(&config)?);
-    let name = config.topology.name.clone().unwrap_or_else(|| format!("http://{address}"));
+    let url = format!("http://{address}");
+    let name = config.topology.name.clone().unwrap_or_else(|| url.clone());
     let clock = NodeClock::start(&db, cluster::origin_of(&name))?;
+    let member = cluster::Member { name: name.clone(), zone: String::new(), weight: 1 };
+    let topology = cluster::Topology::new(vec![member], config.replicas as u8);
+    let topology = topology.map_err(|error| error.to_string())?;
+    let own = topology.own(&name).expect("just named");
+    let vouching = cluster::Vouching::new(cluster::Standing::Member, 0);
+    let clock_of_all = Arc::clone(clock.clock());
+    let shared = Arc::new(cluster::Shared::new(topology, own, clock_of_all, vouching, u64::MAX));
     let pages = Arc::new(Budget::new(config.memory.page_bytes as usize));
-    let reads = ReadPool::start(&db, &pages, config.read_threads, config.queue)?;
+    let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
     Ok(Arc::new(Node {
+        name,
+        url,
+        started,
         db,
+        shared,
         clock,
         reads,
         bodies: Budget::new(config.memory.body_bytes as usize),

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use lsm::{Db, Disk, Kind, Options, RealDisk, RecordRef};
+use lsm::{Db, Disk, Kind, Options, RealDisk, RecordRef, Space};
 
 use crate::config::Config;
 
@@ -25,6 +25,7 @@ pub(crate) fn open(config: &Config) -> Result<Db, String> {
     let shown = config.data.display();
     let failed = |error| format!("data directory {shown}: {error}");
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&config.data).map_err(failed)?);
+    let alone = config.topology.nodes == 1;
     let options = Options {
         new_store_id: RandomState::new().hash_one("store"),
         new_tree_bits: TREE_BITS,
@@ -32,7 +33,11 @@ pub(crate) fn open(config: &Config) -> Result<Db, String> {
         memtable_bytes: config.memory.memtable_bytes as usize,
         cache_bytes: config.memory.cache_bytes as usize,
         segment_bytes: config.memory.segment_bytes as usize,
-        may_purge: Arc::new(|_key, version| may_purge(version.time >> COUNTER_BITS)),
+        may_purge: Arc::new(move |space, _key, version| match space {
+            // Nobody else has hints: one that was delivered is gone for good.
+            Space::Hints => true,
+            _ => alone && may_purge(version.time >> COUNTER_BITS),
+        }),
         ..Options::default()
     };
     Db::open(disk, options).map_err(failed)

@@ -5,8 +5,10 @@
 mod client;
 mod config;
 mod contract;
+mod dev;
 mod lifecycle;
 mod malformed;
+mod people;
 mod process;
 mod protocol;
 mod ranges;
