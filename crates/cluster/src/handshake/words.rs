@@ -25,6 +25,20 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// As one word.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::Version => "version",
+            Self::Secret => "secret",
+            Self::Cluster => "cluster",
+            Self::Topology => "topology",
+            Self::Name => "name",
+            Self::Namesake => "namesake",
+            Self::Itself => "itself",
+        }
+    }
+
     /// As a number on the wire.
     pub(super) fn code(self) -> u8 {
         match self {
