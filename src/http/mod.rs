@@ -5,8 +5,7 @@
 //!                └────────┴─────────┴─────────────┴─ Problem ─────────────┘
 //! ```
 //!
-//! `params` says what is asked, `entity` and `entities` ask the store: the cluster's coordinator
-//! will take the place of the store between them.
+//! `params` says what is asked; `entity` and `entities` ask the loop's coordinator.
 
 mod admin;
 mod body;

@@ -10,8 +10,8 @@ pub(super) fn encode(node: &Arc<Node>) -> Vec<u8> {
     let stats = node.db.stats();
     let tables = stats.levels.iter().map(|level| level.bytes).sum::<u64>();
     let status = Status {
-        name: node.name.clone(),
-        url: node.url.clone(),
+        name: node.name().to_owned(),
+        url: node.url().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: node.started.elapsed().as_secs(),
         keys: stats.keys,

@@ -31,6 +31,20 @@ pub struct Shared {
     pub hints: HintLedger,
 }
 
+impl Shared {
+    /// `newest` is the greatest time of a stamp that the store may hold.
+    pub fn new(
+        topology: Topology,
+        own: NodeId,
+        clock: Arc<Clock>,
+        vouching: Vouching,
+        newest: u64,
+    ) -> Self {
+        let hints = HintLedger::new(topology.nodes());
+        Self { topology, own, clock, vouching, newest: AtomicU64::new(newest), hints }
+    }
+}
+
 /// What a coordinator is told once.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -291,6 +305,8 @@ pub struct Denied {
     pub acked: u8,
     /// What was asked.
     pub quorum: Quorum,
+    /// Whether it was a write.
+    pub is_write: bool,
     /// For a write: whether it may have been done somewhere, or be done later.
     pub unknown: bool,
     /// More about this node's own part, if that failed.

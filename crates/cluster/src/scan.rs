@@ -71,6 +71,9 @@ pub struct Scan {
     preference: Vec<NodeId>,
     sources: Vec<Source>,
     out_of_reach: bool,
+    begins_anew: bool,
+    /// Whether only this node is asked, for all that it holds.
+    local: bool,
 }
 
 impl Scan {
@@ -81,15 +84,46 @@ impl Scan {
         let own = shared.own;
         let others = (1..nodes).map(|n| NodeId((own.0 + n) % nodes));
         let preference = std::iter::once(own).chain(others).collect();
-        let (sources, out_of_reach) = (Vec::new(), false);
-        let mut scan = Self { shared, quorum, start, end, preference, sources, out_of_reach };
+        Self::of(shared, quorum, start, end, preference, false)
+    }
+
+    /// A walk over what this node holds, whoever else does.
+    pub fn local(shared: Arc<Shared>, start: Bytes, end: Option<Bytes>) -> Self {
+        let all = shared.topology.nodes().min(255) as u8;
+        let (quorum, preference) = (Quorum { ack: all, from: all }, vec![shared.own]);
+        Self::of(shared, quorum, start, end, preference, true)
+    }
+
+    fn of(
+        shared: Arc<Shared>,
+        quorum: Quorum,
+        start: Bytes,
+        end: Option<Bytes>,
+        preference: Vec<NodeId>,
+        local: bool,
+    ) -> Self {
+        let mut scan = Self {
+            shared,
+            quorum,
+            start,
+            end,
+            preference,
+            sources: Vec::new(),
+            out_of_reach: false,
+            begins_anew: false,
+            local,
+        };
         scan.begin();
         scan
     }
 
     /// Asks whoever is to be asked, from where the walk is.
     fn begin(&mut self) {
-        let chosen = chosen_nodes(&self.shared.topology, self.quorum, &self.preference);
+        let chosen = if self.local {
+            Some(self.preference.clone()).filter(|nodes| !nodes.is_empty())
+        } else {
+            chosen_nodes(&self.shared.topology, self.quorum, &self.preference)
+        };
         let start = &self.start;
         let source = |node| Source {
             node,
@@ -154,7 +188,7 @@ impl Scan {
     /// A page came. One that its node can't vouch for does not count: see
     /// [`Standing`](crate::Standing).
     pub fn page(&mut self, node: NodeId, page: Page) {
-        if !page.sure {
+        if !page.sure && !self.local {
             self.failed(node);
             return;
         }
@@ -171,7 +205,13 @@ impl Scan {
     /// be handed in any more.
     pub fn failed(&mut self, node: NodeId) {
         self.preference.retain(|held| *held != node);
+        self.begins_anew = true;
         self.begin();
+    }
+
+    /// Whether a node failed since this was asked last: pages that were asked for before are void.
+    pub fn begins_anew(&mut self) -> bool {
+        std::mem::take(&mut self.begins_anew)
     }
 
     /// A node is busy: its page is to be asked for again.
@@ -208,6 +248,8 @@ struct Chooser<'a> {
     quorum: Quorum,
     /// Each node's place in the order of preference; those that are not asked come after all.
     places: Vec<u16>,
+    /// Whether all nodes are replicas and all of them are asked.
+    everybody: bool,
     replicas: Vec<NodeId>,
 }
 
@@ -219,7 +261,8 @@ impl<'a> Chooser<'a> {
                 *held = place;
             }
         }
-        Self { topology, quorum, places, replicas: Vec::new() }
+        let everybody = usize::from(quorum.ack) == topology.nodes();
+        Self { topology, quorum, places, everybody, replicas: Vec::new() }
     }
 
     /// Those that are asked, at most `ack`.
@@ -262,10 +305,14 @@ impl<'a> Sieve<'a> {
 
     /// Whether the page is to have this key; `copies` is what its record says.
     pub fn wants(&mut self, key: &[u8], copies: u8) -> bool {
-        let partition = self.topology.partition_of(key);
         match &mut self.kind {
-            SieveKind::Chosen(chooser) => chooser.choose(partition).contains(&self.own),
+            SieveKind::Chosen(chooser) if chooser.everybody => true,
+            SieveKind::Chosen(chooser) => {
+                let partition = self.topology.partition_of(key);
+                chooser.choose(partition).contains(&self.own)
+            }
             SieveKind::HeldBy(node, replicas) => {
+                let partition = self.topology.partition_of(key);
                 let copies = if copies == 0 { self.topology.default_copies() } else { copies };
                 self.topology.replicas(partition, copies, replicas);
                 replicas.contains(node)

@@ -233,8 +233,14 @@ impl Coordinator {
             }
             Work::Read(_) | Work::Call(_) => (told, false),
         };
-        let detail = slot.detail.clone();
-        Denied { trouble, acked: acked as u8, quorum: slot.quorum, unknown, detail }
+        Denied {
+            trouble,
+            acked: acked as u8,
+            quorum: slot.quorum,
+            is_write: matches!(slot.work, Work::Write(_)),
+            unknown,
+            detail: slot.detail.clone(),
+        }
     }
 
     /// Ends a read that can't be answered.

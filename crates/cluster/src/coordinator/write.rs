@@ -165,7 +165,9 @@ impl Coordinator {
                     out.push(Effect::Hint { peer, key, record });
                 } else {
                     let partition = self.shared.topology.partition_of(&key);
-                    out.push(Effect::Missed { peer, partition });
+                    if self.shared.hints.mark(peer, partition) {
+                        out.push(Effect::Missed { peer, partition });
+                    }
                 }
             }
         }
@@ -193,7 +195,8 @@ impl Coordinator {
 pub(super) fn may_hold(vote: &Vote) -> bool {
     match vote.state {
         State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
-        State::Asked | State::Repairing => vote.sent,
+        // What waits for a connection is sent as soon as it stands, even if that is after the answer.
+        State::Asked | State::Repairing => true,
         State::Idle | State::Told { .. } => false,
         State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {
             false
