@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::{NODE_TICK_MICROS, NodeEffect, NodeEvent, NodeId, Standing};
 use tokio::sync::mpsc;
-use tokio::task::{spawn_blocking, spawn_local};
+use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::event_loop::EventLoop;
@@ -66,7 +66,7 @@ fn perform(event_loop: &Rc<EventLoop>, effect: NodeEffect) {
             });
         }
         NodeEffect::Remember { peer, incarnation } => {
-            spawn_blocking(move || {
+            off_the_loop(move || {
                 let name = &node.shared.topology.member(peer).name;
                 if let Err(error) = node.identity.remember(name, incarnation) {
                     tracing::warn!(%error, peer = name, "that it was met could not be kept");
@@ -82,7 +82,7 @@ fn perform(event_loop: &Rc<EventLoop>, effect: NodeEffect) {
                      until then reads do not rely on what it lacks"
                 ),
             }
-            spawn_blocking(move || {
+            off_the_loop(move || {
                 if let Err(error) = node.identity.set_standing(standing) {
                     tracing::warn!(%error, ?standing, "the node's standing could not be kept");
                 }
@@ -96,10 +96,18 @@ pub(crate) async fn tell(node: &Node, event: NodeEvent) {
     let _ = node.caretaker.send(event).await;
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "bounded: one read of hints for each peer, and two kinds of small writes"
+)]
+fn off_the_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    tokio::task::spawn_blocking(work)
+}
+
 async fn read_hints(node: Arc<Node>, peer: NodeId, after: Option<Bytes>, max_bytes: usize) {
     loop {
         let (reader, from) = (Arc::clone(&node), after.clone());
-        let read = spawn_blocking(move || hints::read(&reader, peer, from.as_deref(), max_bytes));
+        let read = off_the_loop(move || hints::read(&reader, peer, from.as_deref(), max_bytes));
         match read.await {
             Ok(Ok(items)) => return tell(&node, NodeEvent::Hints { peer, items }).await,
             Ok(Err(error)) => tracing::warn!(%error, "hints can't be read; they stay"),

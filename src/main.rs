@@ -2,6 +2,7 @@
 
 mod accept;
 mod budget;
+mod caretaker;
 mod cli;
 mod client;
 mod clock;
@@ -14,6 +15,8 @@ mod etags;
 mod event_loop;
 mod hints;
 mod http;
+mod identity;
+mod members;
 mod memory;
 mod metrics;
 mod node;
@@ -21,6 +24,7 @@ mod pages;
 mod peers;
 mod reads;
 mod records;
+mod secret;
 mod serve;
 mod status;
 mod store;
