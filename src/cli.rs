@@ -1,6 +1,7 @@
 //! The command line, and each setting declared once: as a flag, a `KVORUM_*` variable and a key of
 //! the TOML file.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -10,6 +11,7 @@ use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 
+use crate::client;
 use crate::units::{Size, Time};
 
 /// A distributed key-value store over plain HTTP where each request picks its quorum.
@@ -26,6 +28,44 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a node
     Serve(ServeArgs),
+    /// Run a whole cluster on this machine, to try and to break
+    Dev(DevArgs),
+    /// Write a value
+    Put(client::PutArgs),
+    /// Read a value, onto stdout as it is. Exit code 1: there is none
+    Get(client::KeyArgs),
+    /// Delete a value, also if there is none
+    Del(client::KeyArgs),
+    /// Print keys and values in order, one item a line: KEY, tab, VALUE. Backslashes, control
+    /// characters and what is no UTF-8 are written \n, \t, \\, \xNN. Exit code 2 if the range
+    /// could not be read to its end
+    #[command(verbatim_doc_comment)]
+    Scan(client::ScanArgs),
+    /// Show the cluster: every node, as it tells itself. Exit code 1: not every node is up
+    Status(client::StatusArgs),
+}
+
+/// Everything after `dev`.
+#[derive(Debug, Args)]
+pub(crate) struct DevArgs {
+    /// Nodes, 1..16
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub(crate) nodes: u16,
+
+    /// Port of the first node on 127.0.0.1; the others take the next ones
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=65_000))]
+    pub(crate) port: u16,
+
+    /// Directory of the data: each node has its own in it, and keeps it
+    #[arg(long, value_name = "DIR", default_value = "./kvorum-data/dev")]
+    pub(crate) data: PathBuf,
+
+    /// Flags of `kvorum serve` for every node, after "--". Unless said otherwise a node gets
+    /// --memory 256MiB
+    #[arg(last = true, value_name = "SERVE FLAGS")]
+    pub(crate) serve: Vec<OsString>,
 }
 
 /// Everything after `serve`.
@@ -52,14 +92,27 @@ pub(crate) struct Settings {
     #[arg(long, env = "KVORUM_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// All nodes of the cluster, this one included. A node's NAME is its identity and defaults to
-    /// its URL [default: this node alone]
+    /// All nodes of the cluster, this one included, the same on each. A node's NAME is its identity
+    /// and defaults to its URL; the URL is where it is reached and may change. ";zone=ZONE" after a
+    /// URL: copies go to different zones first; ";weight=W", 1..1000: its share of the keys in
+    /// relation to the others', else 1 [default: this node alone]
     #[arg(long, env = "KVORUM_CLUSTER", value_name = "[NAME=]URL,...")]
     pub(crate) cluster: Option<String>,
 
     /// URL at which the other nodes reach this one; must be in --cluster [default: http://LISTEN]
     #[arg(long, env = "KVORUM_ADVERTISE", value_name = "URL")]
     pub(crate) advertise: Option<String>,
+
+    /// File with the secret that all nodes of the cluster share, 16 to 4096 bytes; it can be in the
+    /// variable KVORUM_CLUSTER_SECRET instead. Needed unless all nodes are on this machine's
+    /// loopback [default: none]
+    #[arg(long, env = "KVORUM_CLUSTER_SECRET_FILE", value_name = "FILE")]
+    pub(crate) cluster_secret_file: Option<PathBuf>,
+
+    /// How far ahead of this node's clock another node's may be, in ms or s, 1ms..60s; writes
+    /// stamped further ahead are refused [default: 500ms]
+    #[arg(long, env = "KVORUM_MAX_CLOCK_SKEW", value_name = "TIME")]
+    pub(crate) max_clock_skew: Option<Time>,
 
     /// When a write is acknowledged: "always" after it was synced to the disk; "interval" or
     /// "interval:MS" after it was handed to the operating system, which is told to sync every MS

@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Delete,
     /// `GET` of a range.
     Range,
-    /// `/healthz`, `/readyz`, `/metrics`.
+    /// `/healthz`, `/readyz`, `/metrics`, `/v0/status`.
     Admin,
     /// Whatever is no such request.
     Other,

@@ -6,9 +6,9 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::TcpStream;
 use std::pin::pin;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -19,12 +19,15 @@ use hyper_util::rt::TokioIo;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
+use crate::caretaker;
 use crate::connection::{Scratch, Socket, TICK, Watch};
+use crate::coordinate::{Coordination, Purpose};
 use crate::counters::Counters;
 use crate::etags::Etags;
 use crate::http;
 use crate::node::Node;
-use crate::writes::{Limits, Writes};
+use crate::records;
+use crate::writes::Writes;
 
 /// The most that hyper buffers of a connection in either direction, in bytes: a large body is read
 /// in few pieces, and a request's head (at most [`http::MAX_HEAD_LEN`]) fits.
@@ -68,7 +71,9 @@ pub(crate) struct EventLoop {
     /// What all loops share.
     pub(crate) node: Arc<Node>,
     /// This loop's writes.
-    pub(crate) writes: Writes,
+    pub(crate) writes: Writes<Purpose>,
+    /// This loop's part in the protocol.
+    pub(crate) coordination: Coordination,
     /// This loop's counters.
     pub(crate) counters: Arc<Counters>,
     /// Makes version tags.
@@ -100,24 +105,36 @@ pub(crate) fn start(node: &Arc<Node>, number: usize) -> io::Result<Handle> {
 
 impl EventLoop {
     fn new(node: Arc<Node>, counters: Arc<Counters>) -> Rc<Self> {
-        let now = Rc::new(Cell::new(0));
-        let config = &node.config;
+        let config = node.config.clone();
         let share = config.memory.waiting_bytes as usize / config.loops;
-        let limits = Limits {
-            waiting_bytes: share,
-            deadline_ticks: config.deadline.as_millis().div_ceil(TICK.as_millis()) as u32,
-        };
-        let db = Arc::clone(&node.db);
-        let writes = Writes::new(db, Arc::clone(&counters), config.sync, limits, Rc::clone(&now));
-        Rc::new(Self {
-            writes,
-            counters,
-            etags: Etags::default(),
-            now,
-            stopping: Cell::new(false),
-            watches: RefCell::default(),
-            scratch: Scratch::default(),
-            node,
+        let machine = cluster::Coordinator::new(
+            Arc::clone(&node.shared),
+            cluster::Config {
+                deadline_micros: config.deadline.as_micros() as u64,
+                max_skew_micros: config.max_clock_skew.as_micros() as u64,
+                codec: records::CODEC,
+            },
+        );
+        Rc::new_cyclic(|this: &Weak<Self>| {
+            let this = Weak::clone(this);
+            let sink = Box::new(move |purpose, outcome: &_| {
+                if let Some(this) = this.upgrade() {
+                    this.written(purpose, outcome);
+                }
+            });
+            let db = Arc::clone(&node.db);
+            let writes = Writes::new(db, Arc::clone(&counters), config.sync, share, sink);
+            Self {
+                writes,
+                coordination: Coordination::new(machine),
+                counters,
+                etags: Etags::default(),
+                now: Rc::new(Cell::new(0)),
+                stopping: Cell::new(false),
+                watches: RefCell::default(),
+                scratch: Scratch::default(),
+                node,
+            }
         })
     }
 
@@ -128,6 +145,13 @@ impl EventLoop {
         tokio::task::spawn_local(async move { this.writes.take_outcomes().await });
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.sweep().await });
+        let this = Rc::clone(&self);
+        tokio::task::spawn_local(async move { this.tick().await });
+        let events =
+            self.node.caretaker_events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(events) = events {
+            tokio::task::spawn_local(caretaker::run(Rc::clone(&self), events));
+        }
         while let Some(Told::Serve(stream)) = told.recv().await {
             self.serve(stream);
         }
@@ -152,7 +176,6 @@ impl EventLoop {
         loop {
             interval.tick().await;
             self.now.set(self.now.get().wrapping_add(1));
-            self.writes.sweep();
             for watch in self.watches.borrow().iter() {
                 if watch.sweep() {
                     self.counters.reaped.add(1);
@@ -224,7 +247,7 @@ impl EventLoop {
 
     /// The cluster as quorums see it.
     pub(crate) fn replication(&self) -> http::Replication {
-        let config = &self.node.config;
-        http::Replication { nodes: config.topology.nodes, replicas: config.replicas }
+        let nodes = self.node.shared.topology.nodes() as u32;
+        http::Replication { nodes, replicas: u32::from(self.node.config.replicas) }
     }
 }

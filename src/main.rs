@@ -2,20 +2,30 @@
 
 mod accept;
 mod budget;
+mod caretaker;
 mod cli;
+mod client;
 mod clock;
 mod config;
 mod connection;
+mod coordinate;
 mod counters;
+mod dev;
 mod etags;
 mod event_loop;
+mod hints;
 mod http;
+mod identity;
+mod members;
 mod memory;
 mod metrics;
 mod node;
 mod pages;
 mod reads;
+mod records;
+mod secret;
 mod serve;
+mod status;
 mod store;
 mod units;
 mod writes;
@@ -24,7 +34,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, ServeArgs};
 
 /// Gives freed memory back to the system sooner than the default one, which the memory ledger
 /// counts on, and does not slow down as threads free what others allocated.
@@ -35,19 +45,37 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let Command::Serve(args) = Cli::parse().command;
-    let (config, logging) = match config::load(args) {
-        Ok(loaded) => loaded,
+    match Cli::parse().command {
+        Command::Serve(args) => run_node(args),
+        Command::Dev(args) => ended(dev::run(&args)),
+        Command::Put(args) => answered(client::put(&args)),
+        Command::Get(args) => answered(client::get(&args)),
+        Command::Del(args) => answered(client::del(&args)),
+        Command::Scan(args) => answered(client::scan(&args)),
+        Command::Status(args) => answered(client::status(&args)),
+    }
+}
+
+fn run_node(args: ServeArgs) -> ExitCode {
+    match config::load(args) {
+        Ok((config, logging)) => ended(serve::run(config, &logging)),
         Err(line) => {
             eprintln!("kvorum: {line}");
-            return ExitCode::from(USAGE);
+            ExitCode::from(USAGE)
         }
-    };
-    match serve::run(config, &logging) {
+    }
+}
+
+fn ended(outcome: Result<(), String>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
             eprintln!("kvorum: {line}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn answered(outcome: Result<(), client::Unable>) -> ExitCode {
+    outcome.map_or_else(ExitCode::from, |()| ExitCode::SUCCESS)
 }

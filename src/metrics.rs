@@ -152,6 +152,7 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
 
 fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
     for (name, help, value) in [
+        ("keys", "Keys that have a value, an estimate", stats.keys),
         ("memtable_bytes", "Bytes in active memtables", stats.memtable_bytes),
         ("immutable_bytes", "Bytes in memtables waiting for a flush", stats.immutable_bytes),
         ("immutable_memtables", "Memtables waiting for a flush", stats.immutable_memtables),

@@ -12,11 +12,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use cluster::{Page, PageRequest};
 use lsm::{Db, Record, Space};
 use tokio::sync::oneshot;
 
 use crate::budget::Budget;
-use crate::pages::{self, Page, PageError, Range};
+use crate::pages::{self, PageError};
 
 /// Every so many jobs, a page goes before a get.
 const PAGE_TURN: u32 = 4;
@@ -39,7 +40,7 @@ struct Get {
 }
 
 struct NextPage {
-    range: Range,
+    request: PageRequest,
     reply: oneshot::Sender<Result<Page, PageError>>,
 }
 
@@ -83,7 +84,7 @@ impl Shared {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self, db: &Db, pages: &Arc<Budget>) {
+    fn work(&self, db: &Db, cluster: &cluster::Shared, pages: &Budget) {
         let mut queues = self.lock();
         loop {
             let Some(job) = queues.next() else {
@@ -105,7 +106,7 @@ impl Shared {
                 }
                 Job::NextPage(next) if next.reply.is_closed() => {}
                 Job::NextPage(next) => {
-                    let _ = next.reply.send(pages::read(db, pages, next.range));
+                    let _ = next.reply.send(pages::read(db, cluster, pages, &next.request));
                 }
             }
             queues = self.lock();
@@ -117,6 +118,7 @@ impl ReadPool {
     /// Starts `threads` threads with room for `bound` waiting gets.
     pub(crate) fn start(
         db: &Arc<Db>,
+        cluster: &Arc<cluster::Shared>,
         pages: &Arc<Budget>,
         threads: usize,
         bound: usize,
@@ -125,10 +127,11 @@ impl ReadPool {
             Arc::new(Shared { queues: Mutex::new(Queues::default()), arrived: Condvar::new() });
         let pool = Self { shared, bound, threads: Mutex::new(Vec::new()) };
         for number in 0..threads {
-            let (shared, db, pages) = (Arc::clone(&pool.shared), Arc::clone(db), Arc::clone(pages));
+            let (shared, db) = (Arc::clone(&pool.shared), Arc::clone(db));
+            let (cluster, pages) = (Arc::clone(cluster), Arc::clone(pages));
             let thread = thread::Builder::new()
                 .name(format!("read-{number}"))
-                .spawn(move || shared.work(&db, &pages))
+                .spawn(move || shared.work(&db, &cluster, &pages))
                 .map_err(|error| format!("can't start a read thread: {error}"))?;
             pool.threads().push(thread);
         }
@@ -162,10 +165,10 @@ impl ReadPool {
         }
     }
 
-    /// Asks for the first page of `range`.
-    pub(crate) fn page(&self, range: Range) -> oneshot::Receiver<Result<Page, PageError>> {
+    /// Asks for a page.
+    pub(crate) fn page(&self, request: PageRequest) -> oneshot::Receiver<Result<Page, PageError>> {
         let (reply, answer) = oneshot::channel();
-        self.shared.lock().pages.push_back(NextPage { range, reply });
+        self.shared.lock().pages.push_back(NextPage { request, reply });
         self.shared.arrived.notify_one();
         answer
     }

@@ -3,17 +3,15 @@
 //! ```text
 //!  requests of a turn ─▶ batch ─▶ committer (runs after them) ─┬─ on the loop: one `write`
 //!                                                              └─ always: to the log's thread,
-//!  every request of the batch ◀── one wake-up ◀────────────────── which syncs and calls back
+//!  the sink, for each write ◀── one wake-up ◀─────────────────── which syncs and calls back
 //! ```
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::mem;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use lsm::{Batch, Db, Pressure, SyncMode};
@@ -28,58 +26,20 @@ const BATCH_BYTES: usize = 1 << 20;
 pub(crate) enum WriteError {
     /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
     Busy,
-    /// Neither done nor refused in time. It may still be done.
-    Deadline,
     /// The store could not.
     Store(lsm::Error),
 }
 
 type Outcome = Result<(), WriteError>;
 
+/// Told what became of each write.
+pub(crate) type Sink<T> = Box<dyn Fn(T, &Outcome)>;
+
 /// A batch and who waits for it.
 #[derive(Debug)]
-struct Turn {
-    /// Tick at which it began.
-    begun: u32,
-    bytes: Cell<usize>,
-    outcome: RefCell<Option<Outcome>>,
-    waiting: RefCell<Vec<Waker>>,
-}
-
-impl Turn {
-    fn finish(&self, outcome: Outcome) {
-        self.outcome.borrow_mut().get_or_insert(outcome);
-        for waker in self.waiting.borrow_mut().drain(..) {
-            waker.wake();
-        }
-    }
-}
-
-/// Resolves when the batch with one's write is stored, or is known not to be.
-#[derive(Debug)]
-pub(crate) struct Written {
-    turn: Rc<Turn>,
-    place: Option<usize>,
-}
-
-impl Future for Written {
-    type Output = Outcome;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        if let Some(outcome) = self.turn.outcome.borrow().as_ref() {
-            return Poll::Ready(outcome.clone());
-        }
-        let turn = Rc::clone(&self.turn);
-        let mut waiting = turn.waiting.borrow_mut();
-        match self.place {
-            Some(place) => waiting[place].clone_from(cx.waker()),
-            None => {
-                self.place = Some(waiting.len());
-                waiting.push(cx.waker().clone());
-            }
-        }
-        Poll::Pending
-    }
+struct Turn<T> {
+    bytes: usize,
+    waiting: Vec<T>,
 }
 
 /// Outcomes on their way from the log's thread to the loop.
@@ -100,38 +60,27 @@ impl Arrivals {
     }
 }
 
-/// The writes of one loop.
-pub(crate) struct Writes {
+/// The writes of one loop. `T` says what a write was for.
+pub(crate) struct Writes<T> {
     db: Arc<Db>,
     counters: Arc<Counters>,
     commits_on_loop: bool,
     /// Bytes that may wait for the store.
     bound: usize,
-    deadline_ticks: u32,
-    now: Rc<Cell<u32>>,
-    collecting: RefCell<Collecting>,
-    in_flight: RefCell<VecDeque<(u64, Rc<Turn>)>>,
+    sink: Sink<T>,
+    collecting: RefCell<Collecting<T>>,
+    in_flight: RefCell<VecDeque<(u64, Turn<T>)>>,
     submitted: Cell<u64>,
     waiting_bytes: Cell<usize>,
     arrivals: Arc<Arrivals>,
 }
 
-#[derive(Default)]
-struct Collecting {
+struct Collecting<T> {
     batch: Batch,
-    turn: Option<Rc<Turn>>,
+    turn: Option<Turn<T>>,
     /// How long the store wants the batch held back.
     delay: Duration,
     committer: Option<Waker>,
-}
-
-/// What a loop's writes are bounded by.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// Bytes that may wait for the store; one write is always taken when none waits.
-    pub(crate) waiting_bytes: usize,
-    /// Ticks after which a write is answered although it is not done.
-    pub(crate) deadline_ticks: u32,
 }
 
 /// A batch that waits for no sync is written where it was collected: handing it to another thread
@@ -140,23 +89,24 @@ fn commits_on_loop(sync: SyncMode) -> bool {
     !matches!(sync, SyncMode::Always)
 }
 
-impl Writes {
-    /// No writes yet. `now` is the loop's tick.
+impl<T> Writes<T> {
+    /// No writes yet. `bound` is in bytes; one write is always taken when none waits. `sink` is
+    /// called once for each write that was added, and may add others.
     pub(crate) fn new(
         db: Arc<Db>,
         counters: Arc<Counters>,
         sync: SyncMode,
-        limits: Limits,
-        now: Rc<Cell<u32>>,
+        bound: usize,
+        sink: Sink<T>,
     ) -> Self {
+        let (batch, delay) = (Batch::new(), Duration::ZERO);
         Self {
             db,
             counters,
             commits_on_loop: commits_on_loop(sync),
-            bound: limits.waiting_bytes,
-            deadline_ticks: limits.deadline_ticks,
-            now,
-            collecting: RefCell::default(),
+            bound,
+            sink,
+            collecting: RefCell::new(Collecting { batch, turn: None, delay, committer: None }),
             in_flight: RefCell::default(),
             submitted: Cell::new(0),
             waiting_bytes: Cell::new(0),
@@ -165,11 +115,13 @@ impl Writes {
     }
 
     /// Adds what `write` puts into the batch of this turn; `bytes` is about how much that is.
+    /// Refused, `waits_for` comes to nothing and the sink is not called.
     pub(crate) fn add(
         &self,
         bytes: usize,
+        waits_for: T,
         write: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
-    ) -> Result<Written, WriteError> {
+    ) -> Outcome {
         let waiting = self.waiting_bytes.get();
         if waiting > 0 && waiting + bytes > self.bound {
             return Err(WriteError::Busy);
@@ -188,16 +140,9 @@ impl Writes {
         let mut collecting = self.collecting.borrow_mut();
         collecting.delay = delay;
         write(&mut collecting.batch).map_err(WriteError::Store)?;
-        let turn = collecting.turn.get_or_insert_with(|| {
-            Rc::new(Turn {
-                begun: self.now.get(),
-                bytes: Cell::new(0),
-                outcome: RefCell::new(None),
-                waiting: RefCell::new(Vec::new()),
-            })
-        });
-        turn.bytes.set(turn.bytes.get() + bytes);
-        let written = Written { turn: Rc::clone(turn), place: None };
+        let turn = collecting.turn.get_or_insert(Turn { bytes: 0, waiting: Vec::new() });
+        turn.bytes += bytes;
+        turn.waiting.push(waits_for);
         self.set_waiting(waiting + bytes);
         if collecting.batch.byte_len() >= BATCH_BYTES {
             drop(collecting);
@@ -205,7 +150,7 @@ impl Writes {
         } else if let Some(committer) = collecting.committer.take() {
             committer.wake();
         }
-        Ok(written)
+        Ok(())
     }
 
     fn set_waiting(&self, bytes: usize) {
@@ -242,7 +187,7 @@ impl Writes {
         self.counters.batched_writes.add(batch.len() as u64);
         if self.commits_on_loop {
             let outcome = self.db.commit(batch).map_err(WriteError::Store);
-            self.finish(&turn, outcome);
+            self.finish(turn, &outcome);
             return;
         }
         let number = self.submitted.get();
@@ -282,26 +227,16 @@ impl Writes {
                     in_flight.remove(place).map(|(_, turn)| turn)
                 };
                 if let Some(turn) = turn {
-                    self.finish(&turn, result.map_err(WriteError::Store));
+                    self.finish(turn, &result.map_err(WriteError::Store));
                 }
             }
         }
     }
 
-    fn finish(&self, turn: &Turn, outcome: Outcome) {
-        self.set_waiting(self.waiting_bytes.get() - turn.bytes.get());
-        turn.finish(outcome);
-    }
-
-    /// Answers those whose time is up. Their bytes count until the store is done with them.
-    pub(crate) fn sweep(&self) {
-        let now = self.now.get();
-        let late = |turn: &Turn| now.wrapping_sub(turn.begun) > self.deadline_ticks;
-        for (_, turn) in self.in_flight.borrow().iter().take_while(|(_, turn)| late(turn)) {
-            turn.finish(Err(WriteError::Deadline));
-        }
-        if let Some(turn) = self.collecting.borrow().turn.as_ref().filter(|turn| late(turn)) {
-            turn.finish(Err(WriteError::Deadline));
+    fn finish(&self, turn: Turn<T>, outcome: &Outcome) {
+        self.set_waiting(self.waiting_bytes.get() - turn.bytes);
+        for waits_for in turn.waiting {
+            (self.sink)(waits_for, outcome);
         }
     }
 }

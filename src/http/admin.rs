@@ -1,10 +1,10 @@
-//! `/healthz`, `/readyz`, `/metrics`: for those who run the node.
+//! `/healthz`, `/readyz`, `/metrics`, `/v0/status`: for those who run the node.
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
 
-use super::{Answer, Route};
+use super::{Answer, Route, status};
 use crate::metrics;
 use crate::node::Node;
 
@@ -25,6 +25,10 @@ pub(super) fn get(node: &Arc<Node>, route: Route) -> Answer {
         Route::Metrics => Answer {
             content_type: Some(METRICS_TYPE),
             ..Answer::text(StatusCode::OK, metrics::encode(node))
+        },
+        Route::Status => Answer {
+            content_type: Some("application/json"),
+            ..Answer::text(StatusCode::OK, status::encode(node))
         },
         Route::Health | Route::Entity | Route::Entities => Answer::text(StatusCode::OK, "ok\n"),
     }

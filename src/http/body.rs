@@ -3,10 +3,10 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
 
-use super::entities::{Broken, Stream};
+use super::entities::{Broken, Item, Stream};
 use crate::budget::Held;
 
 /// What is sent after a response's head.
@@ -40,19 +40,19 @@ impl Body {
 }
 
 impl hyper::body::Body for Body {
-    type Data = Bytes;
+    type Data = Item;
     type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Item>, Broken>>> {
         match &mut *self {
             Self::Empty => Poll::Ready(None),
             Self::Whole(bytes) => {
                 let bytes = std::mem::take(bytes);
                 *self = Self::Empty;
-                Poll::Ready(Some(Ok(Frame::data(bytes))))
+                Poll::Ready(Some(Ok(Frame::data(bytes.chain(Bytes::new())))))
             }
             Self::Stream(stream) => stream.poll_item(cx).map_ok(Frame::data),
         }

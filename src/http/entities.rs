@@ -1,35 +1,39 @@
 //! `/v0/entities`: a range, streamed.
 //!
 //! ```text
-//!  read pool ──▶ page ──▶ one item = one HTTP chunk ──▶ hyper's buffer ──▶ socket
-//!      ▲                        │
-//!      └── the next is asked ───┘ when the client took most of this one
+//!  this node's read pool ─▶ pages ─┐
+//!  other nodes ───────────▶ pages ─┴▶ cluster::Scan ─▶ one item = one HTTP chunk ─▶ socket
+//!                            ▲                            │
+//!                            └── the next are asked ──────┘ when most of these were taken
 //! ```
 
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::buf::Chain;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use cluster::{Class, NodeId, Quorum, Reply, Request, Scan, Step, Trouble};
 use hyper::StatusCode;
-use tokio::sync::oneshot;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::params;
 use super::problem::Problem;
 use super::{Answer, Body};
+use crate::budget::Held;
+use crate::clock::wall_micros;
 use crate::connection::Watch;
 use crate::event_loop::EventLoop;
-use crate::node::Node;
-use crate::pages::{Page, PageError, Range};
+use crate::records;
+use crate::store::is_live;
 
-/// A stream that finds no memory for its next page asks again after this long …
+/// A node that is busy is asked for its page again after this long …
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// … this many times, 15 s in all: by then any reader that takes nothing has been given up, and
-/// its memory is back.
+/// … this many times without any page in between, 15 s in all: by then any reader that takes
+/// nothing has been given up, and its memory is back.
 const RETRIES: u32 = 300;
 
 /// The range could not be read to its end: the connection is reset, for a chunked body that ends
@@ -38,117 +42,198 @@ const RETRIES: u32 = 300;
 #[error("the range could not be read to its end")]
 pub(crate) struct Broken;
 
-type Asked = oneshot::Receiver<Result<Page, PageError>>;
+/// One item as it is sent: the key with its line feed, then the value, which is not copied.
+pub(super) type Item = Chain<Bytes, Bytes>;
 
-#[derive(Debug)]
-enum Next {
-    Range(Range),
-    Asked(Asked),
-    Waiting(Range, Pin<Box<Sleep>>),
-    End,
+/// What came of asking a node.
+enum Asked {
+    Page(cluster::Page),
+    Busy,
+    Failed,
 }
 
-/// The items of a range, page by page.
+struct Asking {
+    node: NodeId,
+    answer: Pin<Box<dyn Future<Output = Asked>>>,
+}
+
+/// The items of a range.
 pub(crate) struct Stream {
-    node: Arc<Node>,
+    event_loop: Rc<EventLoop>,
     watch: Rc<Watch>,
-    page: Page,
-    next: Next,
+    scan: Scan,
+    asking: Vec<Asking>,
+    /// The first item, which was waited for before the head was sent.
+    first: Option<Item>,
     retries: u32,
+    /// Whether the last node that failed had trouble with its store.
+    store_failed: bool,
+    /// Memory for pages of other nodes.
+    _held: Option<Held>,
 }
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stream").field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("Stream").field("scan", &self.scan).finish_non_exhaustive()
     }
 }
 
 pub(super) async fn get(
-    event_loop: &EventLoop,
+    event_loop: &Rc<EventLoop>,
     watch: &Rc<Watch>,
     query: &str,
 ) -> Result<Answer, Problem> {
     let params = params::entities(query, event_loop.replication())?;
-    let node = &event_loop.node;
+    let (node, quorum) = (&event_loop.node, params.quorum);
     event_loop.counters.ranges.add(1);
-    let page = match timeout(node.config.deadline, node.reads.page(params.range)).await {
-        Ok(Ok(page)) => page.map_err(|error| Problem::page(&error, params.quorum))?,
-        Ok(Err(_)) | Err(_) => return Err(Problem::page_deadline(params.quorum)),
+    let shared = std::sync::Arc::clone(&node.shared);
+    let (start, end) = (Bytes::from(params.start), params.end.map(Bytes::from));
+    let (scan, others) = if params.local {
+        (Scan::local(shared, start, end), 0)
+    } else {
+        let others = node.shared.topology.nodes() - 1;
+        (Scan::new(shared, quorum, start, end), others)
     };
-    let stream = Stream::new(Arc::clone(node), Rc::clone(watch), page);
-    Ok(Answer {
-        content_type: Some("application/octet-stream"),
-        body: Body::Stream(Box::new(stream)),
-        ..Answer::empty(StatusCode::OK)
-    })
+    let pages = others * cluster::PAGE_BYTES as usize;
+    let held = match pages {
+        0 => None,
+        pages => Some(node.pages.take(pages).ok_or_else(|| too_many().votes(quorum))?),
+    };
+    let mut stream = Box::new(Stream {
+        event_loop: Rc::clone(event_loop),
+        watch: Rc::clone(watch),
+        scan,
+        asking: Vec::new(),
+        first: None,
+        retries: 0,
+        store_failed: false,
+        _held: held,
+    });
+    let first = std::future::poll_fn(|cx| stream.poll_scan(cx));
+    let first = timeout(node.config.deadline, first).await;
+    let body = match first {
+        Ok(Some(Ok(item))) => {
+            stream.first = Some(item);
+            stream.retries = 0;
+            Body::Stream(stream)
+        }
+        Ok(None) => Body::Stream(stream),
+        Ok(Some(Err(Broken))) => return Err(stream.refusal(quorum)),
+        Err(_) if stream.retries > 0 => return Err(too_many().votes(quorum)),
+        Err(_) => return Err(Problem::too_few_for_range(quorum)),
+    };
+    let content_type = Some("application/octet-stream");
+    Ok(Answer { content_type, body, ..Answer::empty(StatusCode::OK) })
+}
+
+fn too_many() -> Problem {
+    Problem::overload("too many range reads at once")
+}
+
+async fn ask(event_loop: Rc<EventLoop>, node: NodeId, request: cluster::PageRequest) -> Asked {
+    match event_loop.call(node, Class::Stream, Request::Page(request)).await {
+        Ok(Reply::Page(page)) => {
+            let verify = records::CODEC.verify;
+            // This node's own were verified by the engine just now.
+            let own = node == event_loop.node.shared.own;
+            if own || page.items.iter().all(|(key, record)| verify(key, record)) {
+                Asked::Page(page)
+            } else {
+                Asked::Failed
+            }
+        }
+        Ok(Reply::Busy) | Err(Trouble::Busy) => {
+            sleep(RETRY_AFTER).await;
+            Asked::Busy
+        }
+        Ok(_) | Err(_) => Asked::Failed,
+    }
 }
 
 impl Stream {
-    fn new(node: Arc<Node>, watch: Rc<Watch>, mut page: Page) -> Self {
-        let next = page.rest.take().map_or(Next::End, Next::Range);
-        Self { node, watch, page, next, retries: 0 }
+    /// The next item, a chunk of its own.
+    pub(super) fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        let polled = self.poll_scan(cx);
+        if let Poll::Ready(Some(Err(Broken))) = polled {
+            tracing::warn!("a range read broke off: too few replicas are left to read it from");
+            self.watch.break_off();
+        }
+        polled
     }
 
-    /// The next item, a chunk of its own.
-    pub(super) fn poll_item(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Broken>>> {
+    fn poll_scan(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Item, Broken>>> {
         loop {
-            if let Some(item) = self.page.next() {
-                if self.page.is_low() {
-                    self.ask();
+            match self.scan.step() {
+                Step::Item(key, record) => {
+                    if let Some(item) = item_of(&key, &record) {
+                        return Poll::Ready(Some(Ok(item)));
+                    }
                 }
-                return Poll::Ready(Some(Ok(item)));
-            }
-            self.ask();
-            match &mut self.next {
-                Next::End => return Poll::Ready(None),
-                Next::Range(_) => unreachable!("a range was asked just now"),
-                Next::Waiting(range, wait) => {
-                    if wait.as_mut().poll(cx).is_pending() {
+                Step::Ask(node, request) => {
+                    let answer = Box::pin(ask(Rc::clone(&self.event_loop), node, request));
+                    self.asking.push(Asking { node, answer });
+                }
+                Step::End => return Poll::Ready(None),
+                Step::OutOfReach => return Poll::Ready(Some(Err(Broken))),
+                Step::Wait => {
+                    if !self.poll_asking(cx) {
                         return Poll::Pending;
                     }
-                    self.next = Next::Range(std::mem::replace(range, Range::empty()));
                 }
-                Next::Asked(asked) => match Pin::new(asked).poll(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(Ok(page))) => {
-                        self.retries = 0;
-                        self.page = page;
-                        self.next = self.page.rest.take().map_or(Next::End, Next::Range);
-                    }
-                    Poll::Ready(Ok(Err(PageError::NoRoom(range)))) if self.retries < RETRIES => {
-                        self.retries += 1;
-                        self.next = Next::Waiting(range, Box::pin(sleep(RETRY_AFTER)));
-                    }
-                    Poll::Ready(failed) => return Poll::Ready(Some(Err(self.break_off(failed)))),
-                },
             }
         }
     }
 
-    /// Asks for the next page, unless that was done or there is none.
-    fn ask(&mut self) {
-        if let Next::Range(range) = &mut self.next {
-            let range = std::mem::replace(range, Range::empty());
-            self.next = Next::Asked(self.node.reads.page(range));
+    /// Hands in what has come; whether anything has.
+    fn poll_asking(&mut self, cx: &mut Context<'_>) -> bool {
+        for place in 0..self.asking.len() {
+            let Poll::Ready(asked) = self.asking[place].answer.as_mut().poll(cx) else { continue };
+            let node = self.asking.swap_remove(place).node;
+            match asked {
+                Asked::Page(page) => {
+                    self.retries = 0;
+                    self.scan.page(node, page);
+                }
+                Asked::Busy if self.retries < RETRIES => {
+                    self.retries += 1;
+                    self.scan.retry(node);
+                }
+                Asked::Busy | Asked::Failed => {
+                    self.store_failed = node == self.event_loop.node.shared.own;
+                    self.scan.failed(node);
+                }
+            }
+            if self.scan.begins_anew() {
+                self.asking.clear();
+            }
+            return true;
         }
+        false
     }
 
-    fn break_off<T>(
-        &self,
-        failed: Result<Result<T, PageError>, oneshot::error::RecvError>,
-    ) -> Broken {
-        match failed {
-            Ok(Err(PageError::Store(error))) => tracing::warn!(%error, "a range read broke off"),
-            Ok(Err(PageError::NoRoom(_))) => {
-                tracing::warn!("a range read broke off: no memory for its pages");
-            }
-            // The read pool is gone: the node stops.
-            Ok(Ok(_)) | Err(_) => {}
+    /// Why there is not even a first item.
+    fn refusal(&self, quorum: Quorum) -> Problem {
+        let alone = self.event_loop.node.shared.topology.nodes() == 1;
+        if alone && self.store_failed {
+            return Problem::storage("the range can't be read; the log says more").votes(quorum);
         }
-        self.watch.break_off();
-        Broken
+        Problem::too_few_for_range(quorum)
     }
+}
+
+/// A live record as it is sent.
+fn item_of(key: &[u8], record: &cluster::Record) -> Option<Item> {
+    let record = records::to_store(record);
+    let view = record.view();
+    let now_ms = if view.expiry_ms() == 0 { 0 } else { wall_micros() / 1000 };
+    if !is_live(&view, now_ms) {
+        return None;
+    }
+    let mut line = BytesMut::with_capacity(key.len() + 1);
+    line.put_slice(key);
+    line.put_u8(b'\n');
+    Some(line.freeze().chain(record.value()))
 }

@@ -1,7 +1,12 @@
 //! `/v0/entity`: one value.
 
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use cluster::Quorum;
 use hyper::StatusCode;
-use lsm::{Lookup, Space};
+use lsm::{Fields, Kind, Record, Version};
 
 use super::params::{self, EntityParams};
 use super::problem::{self, Problem};
@@ -9,27 +14,22 @@ use super::upload::Upload;
 use super::{Answer, Body};
 use crate::clock::wall_micros;
 use crate::event_loop::EventLoop;
-use crate::reads::ReadError;
+use crate::records;
 use crate::store::is_live;
 
 /// Larger values are sent out of memory that was set aside for them, smaller ones are part of what
 /// a connection takes. The engine answers no larger ones on the loop.
 const LARGE_VALUE: usize = 16 * 1024;
 
-/// What a write takes while it waits, besides key and value.
-const WRITE_OVERHEAD: usize = 64;
-
-pub(super) async fn get(event_loop: &EventLoop, query: &str) -> Result<Answer, Problem> {
-    let EntityParams { key, quorum } = params::entity(query, event_loop.replication())?;
+pub(super) async fn get(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answer, Problem> {
+    let EntityParams { key, quorum, .. } = params::entity(query, event_loop.replication())?;
     let node = &event_loop.node;
-    let found = match node.db.try_get(Space::Data, &key) {
-        Ok(Lookup::Found(record)) => Ok(Some(record)),
-        Ok(Lookup::Absent) => Ok(None),
-        Ok(Lookup::WouldBlock) => node.reads.get(&key, node.config.deadline).await,
-        Err(error) => Err(ReadError::Store(error)),
+    let record = match event_loop.get(shared_key(key), quorum).await {
+        cluster::Answer::Found(Some(record)) => records::to_store(&record),
+        cluster::Answer::Found(None) => return Ok(problem::not_found()),
+        cluster::Answer::Denied(denied) => return Err(Problem::denied(denied)),
+        cluster::Answer::Written(_) => unreachable!("a read writes nothing"),
     };
-    let found = found.map_err(|error| Problem::read(&error, quorum))?;
-    let Some(record) = found else { return Ok(problem::not_found()) };
     let view = record.view();
     let now_ms = if view.expiry_ms() == 0 { 0 } else { wall_micros() / 1000 };
     if !is_live(&view, now_ms) {
@@ -52,35 +52,58 @@ pub(super) async fn get(event_loop: &EventLoop, query: &str) -> Result<Answer, P
 }
 
 pub(super) async fn put(
-    event_loop: &EventLoop,
+    event_loop: &Rc<EventLoop>,
     query: &str,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
-    let EntityParams { key, quorum } = params::entity(query, event_loop.replication())?;
-    let node = &event_loop.node;
-    let value = upload.receive(node).await?;
-    let version = node.clock.issue().map_err(|error| Problem::version(&error, quorum))?;
-    let bytes = key.len() + value.len() + WRITE_OVERHEAD;
-    let added = event_loop.writes.add(bytes, |batch| batch.put(Space::Data, &key, version, &value));
-    drop(value);
-    let written = match added {
-        Ok(written) => written.await,
-        Err(error) => Err(error),
-    };
-    written.map_err(|error| Problem::write(&error, quorum))?;
+    let EntityParams { key, quorum, copies } = params::entity(query, event_loop.replication())?;
+    let value = upload.receive(&event_loop.node).await?;
+    let record = record(event_loop, &key, quorum, copies, Kind::Value, &value)?;
+    // The record has the value now; the memory that is set aside for it goes over to it.
+    let _held = value.into_held();
+    let version = write(event_loop, key, quorum, record).await?;
     Ok(Answer { version: Some(version), ..Answer::empty(StatusCode::CREATED) })
 }
 
-pub(super) async fn delete(event_loop: &EventLoop, query: &str) -> Result<Answer, Problem> {
-    let EntityParams { key, quorum } = params::entity(query, event_loop.replication())?;
+pub(super) async fn delete(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answer, Problem> {
+    let EntityParams { key, quorum, copies } = params::entity(query, event_loop.replication())?;
+    let record = record(event_loop, &key, quorum, copies, Kind::Tombstone, &[])?;
+    write(event_loop, key, quorum, record).await?;
+    Ok(Answer::empty(StatusCode::ACCEPTED))
+}
+
+/// A new record with a new version.
+fn record(
+    event_loop: &EventLoop,
+    key: &[u8],
+    quorum: Quorum,
+    copies: u8,
+    kind: Kind,
+    value: &[u8],
+) -> Result<cluster::Record, Problem> {
     let version = event_loop.node.clock.issue();
     let version = version.map_err(|error| Problem::version(&error, quorum))?;
-    let bytes = key.len() + WRITE_OVERHEAD;
-    let added = event_loop.writes.add(bytes, |batch| batch.delete(Space::Data, &key, version));
-    let written = match added {
-        Ok(written) => written.await,
-        Err(error) => Err(error),
-    };
-    written.map_err(|error| Problem::write(&error, quorum))?;
-    Ok(Answer::empty(StatusCode::ACCEPTED))
+    let fields = Fields { copies, ..Fields::new(kind, version) };
+    Ok(records::from_store(&Record::new(key, &fields, value)))
+}
+
+/// Has a record written; the version that it has in the end.
+async fn write(
+    event_loop: &Rc<EventLoop>,
+    key: Cow<'_, [u8]>,
+    quorum: Quorum,
+    record: cluster::Record,
+) -> Result<Version, Problem> {
+    match event_loop.write(shared_key(key), record, quorum).await {
+        cluster::Answer::Written(stamp) => Ok(records::version(stamp)),
+        cluster::Answer::Denied(denied) => Err(Problem::denied(denied)),
+        cluster::Answer::Found(_) => unreachable!("a write reads nothing"),
+    }
+}
+
+fn shared_key(key: Cow<'_, [u8]>) -> Bytes {
+    match key {
+        Cow::Borrowed(key) => Bytes::copy_from_slice(key),
+        Cow::Owned(key) => key.into(),
+    }
 }

@@ -5,8 +5,7 @@
 //!                └────────┴─────────┴─────────────┴─ Problem ─────────────┘
 //! ```
 //!
-//! `params` says what is asked, `entity` and `entities` ask the store: the cluster's coordinator
-//! will take the place of the store between them.
+//! `params` says what is asked; `entity` and `entities` ask the loop's coordinator.
 
 mod admin;
 mod body;
@@ -14,6 +13,7 @@ mod entities;
 mod entity;
 mod params;
 mod problem;
+mod status;
 mod upload;
 
 use std::convert::Infallible;
@@ -69,6 +69,7 @@ enum Route {
     Health,
     Ready,
     Metrics,
+    Status,
 }
 
 impl Route {
@@ -79,6 +80,7 @@ impl Route {
             "/healthz" => Self::Health,
             "/readyz" => Self::Ready,
             "/metrics" => Self::Metrics,
+            "/v0/status" => Self::Status,
             _ => return None,
         })
     }
@@ -87,7 +89,7 @@ impl Route {
         match self {
             Self::Entity => "GET, HEAD, PUT, DELETE",
             Self::Entities => "GET",
-            Self::Health | Self::Ready | Self::Metrics => "GET, HEAD",
+            Self::Health | Self::Ready | Self::Metrics | Self::Status => "GET, HEAD",
         }
     }
 
@@ -97,9 +99,10 @@ impl Route {
             (Self::Entity, &Method::PUT) => Kind::Put,
             (Self::Entity, &Method::DELETE) => Kind::Delete,
             (Self::Entities, &Method::GET) => Kind::Range,
-            (Self::Health | Self::Ready | Self::Metrics, &Method::GET | &Method::HEAD) => {
-                Kind::Admin
-            }
+            (
+                Self::Health | Self::Ready | Self::Metrics | Self::Status,
+                &Method::GET | &Method::HEAD,
+            ) => Kind::Admin,
             _ => Kind::Other,
         }
     }

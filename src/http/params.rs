@@ -7,7 +7,6 @@ use cluster::{Quorum, quorum};
 
 use super::MAX_KEY_LEN;
 use super::problem::Problem;
-use crate::pages::Range;
 
 /// The cluster as quorums see it.
 #[derive(Debug, Clone, Copy)]
@@ -23,13 +22,18 @@ pub(crate) struct Replication {
 pub(super) struct EntityParams<'a> {
     pub(super) key: Cow<'a, [u8]>,
     pub(super) quorum: Quorum,
+    /// `from` if it was said, otherwise 0: what a record keeps of it.
+    pub(super) copies: u8,
 }
 
-/// A range of keys. `local` changes nothing while there is one node.
+/// A range of keys: `start ≤ key < end`; no `end` = to the last key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EntitiesParams {
-    pub(super) range: Range,
+    pub(super) start: Vec<u8>,
+    pub(super) end: Option<Vec<u8>>,
     pub(super) quorum: Quorum,
+    /// Whether only what this node holds is meant.
+    pub(super) local: bool,
 }
 
 /// What was found for one parameter so far.
@@ -62,7 +66,9 @@ pub(super) fn entity(query: &str, replication: Replication) -> Result<EntityPara
     fill(query, ["id", "ack", "from"], &mut slots)?;
     let [id, ack, from] = slots;
     let key = key("id", required("id", id)?)?;
-    Ok(EntityParams { key, quorum: agree(ack, from, replication)? })
+    let quorum = agree(ack, from, replication)?;
+    let copies = from.map_or(0, |_| quorum.from);
+    Ok(EntityParams { key, quorum, copies })
 }
 
 pub(super) fn entities(query: &str, replication: Replication) -> Result<EntitiesParams, Problem> {
@@ -82,7 +88,7 @@ pub(super) fn entities(query: &str, replication: Replication) -> Result<Entities
         return Err(bad(format!("local is {shown:?}; it is true or false")));
     }
     let quorum = agree(ack, from, replication)?;
-    Ok(EntitiesParams { range: Range { start, end }, quorum })
+    Ok(EntitiesParams { start, end, quorum, local: local == Some("true") })
 }
 
 fn bad(detail: String) -> Problem {
@@ -180,6 +186,8 @@ mod tests {
         assert_eq!(quorum("id=a"), Quorum { ack: 2, from: 3 });
         assert_eq!(quorum("ack=1&id=a&from=5"), Quorum { ack: 1, from: 5 });
         assert_eq!(quorum("ack=0002&id=a"), Quorum { ack: 2, from: 3 });
+        let copies = |query| entity(query, FIVE).unwrap().copies;
+        assert_eq!((copies("id=a&ack=1"), copies("id=a&from=3")), (0, 3));
     }
 
     #[test]
@@ -225,10 +233,11 @@ mod tests {
 
     #[test]
     fn ranges_are_read() {
-        let range = |query| entities(query, FIVE).unwrap().range;
-        assert_eq!(range("start=a"), Range { start: b"a".to_vec(), end: None });
-        let both = Range { start: b"\0".to_vec(), end: Some(b"\xff".to_vec()) };
-        assert_eq!(range("end=%ff&start=%00&local=true&ack=1&from=2"), both);
+        let all = entities("start=a", FIVE).unwrap();
+        assert_eq!((&all.start[..], all.end, all.local), (&b"a"[..], None, false));
+        let part = entities("end=%ff&start=%00&local=true&ack=1&from=2", FIVE).unwrap();
+        assert_eq!((&part.start[..], part.end), (&b"\0"[..], Some(vec![0xff])));
+        assert_eq!((part.quorum, part.local), (Quorum { ack: 1, from: 2 }, true));
         for query in [
             "",
             "start=",

@@ -1,15 +1,12 @@
 //! Answers other than success: `application/problem+json` (RFC 9457).
 
 use bytes::Bytes;
-use cluster::{Quorum, Refusal};
+use cluster::{Denied, Quorum, Refusal, Trouble};
 use hyper::{Method, StatusCode};
 use serde::Serialize;
 
 use super::{Answer, Body};
 use crate::clock::NoVersion;
-use crate::pages::PageError;
-use crate::reads::ReadError;
-use crate::writes::WriteError;
 
 const CONTENT_TYPE: &str = "application/problem+json";
 
@@ -92,88 +89,66 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "overload", "Too much at once", detail)
     }
 
-    fn deadline() -> Self {
-        let detail = "the store did not answer in time (--deadline)".to_owned();
+    fn too_few(detail: String) -> Self {
         let title = "Fewer replicas answered than asked for";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "too-few-replicas", title, detail)
     }
 
-    fn store(error: &lsm::Error) -> Self {
-        let detail = error.to_string();
-        if error.is_no_space() {
-            let status = StatusCode::INSUFFICIENT_STORAGE;
-            return Self::new(status, "no-space", "The disk is full", detail);
-        }
-        match error {
-            lsm::Error::Busy { .. } | lsm::Error::Closing => Self::overload(&detail),
-            _ => {
-                let status = StatusCode::INTERNAL_SERVER_ERROR;
-                Self::new(status, "storage-failed", "The storage failed", detail)
-            }
-        }
+    fn no_space(detail: String) -> Self {
+        let status = StatusCode::INSUFFICIENT_STORAGE;
+        Self::new(status, "no-space", "The disk is full", detail)
     }
 
-    /// A read that no replica answered.
-    pub(super) fn read(error: &ReadError, quorum: Quorum) -> Self {
-        match error {
-            ReadError::QueueFull => Self::overload("too many reads wait for the disk (--queue)"),
-            ReadError::Deadline => Self::deadline(),
-            ReadError::Store(error) => Self::store(error),
-        }
-        .votes(quorum)
+    pub(super) fn storage(detail: impl Into<String>) -> Self {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self::new(status, "storage-failed", "The storage failed", detail.into())
     }
 
-    /// A range of which not even the first page could be read.
-    pub(super) fn page(error: &PageError, quorum: Quorum) -> Self {
-        match error {
-            PageError::NoRoom(_) => Self::overload("too many range reads at once"),
-            PageError::Store(error) => Self::store(error),
-        }
-        .votes(quorum)
+    /// A range of which not even the first item could be read.
+    pub(super) fn too_few_for_range(quorum: Quorum) -> Self {
+        let detail = "for a part of the keys too few of their replicas answered in time";
+        Self::too_few(detail.to_owned()).votes(quorum)
     }
 
-    /// A range whose first page did not come in time.
-    pub(super) fn page_deadline(quorum: Quorum) -> Self {
-        Self::deadline().votes(quorum)
-    }
-
-    /// A write that was not acknowledged.
-    pub(super) fn write(error: &WriteError, quorum: Quorum) -> Self {
-        match error {
-            WriteError::Busy => Self::overload("too many writes wait for the disk").undone(),
-            WriteError::Deadline => Self::deadline().unknown(),
-            WriteError::Store(error) => {
-                let problem = Self::store(error);
-                // Everything else fails before the log is touched.
-                let unknown = matches!(error, lsm::Error::Failed { begun: true, .. });
-                if unknown { problem.unknown() } else { problem.undone() }
-            }
-        }
-        .votes(quorum)
+    /// A request that too few replicas did their part of.
+    pub(super) fn denied(denied: Denied) -> Self {
+        let Denied { trouble, acked, quorum, unknown, detail, is_write } = denied;
+        let detail = |otherwise: &str| detail.unwrap_or_else(|| otherwise.to_owned());
+        let problem = match trouble {
+            Trouble::TooFew => Self::too_few(detail(
+                "too few replicas did their part in time; kvorum status shows which are down",
+            )),
+            Trouble::Busy => Self::overload(&detail("the replicas have too much to do")),
+            Trouble::NoSpace => Self::no_space(detail("the replicas' disks are full")),
+            Trouble::Failed => Self::storage(detail("the replicas' stores failed")),
+        };
+        let outcome = match (is_write, unknown) {
+            (false, _) => None,
+            (true, false) => Some(Outcome::None),
+            (true, true) => Some(Outcome::Unknown),
+        };
+        let votes = Some(Votes { acked, required: quorum.ack, from: quorum.from });
+        Self { votes, outcome, ..problem }
     }
 
     /// A write that got no version.
     pub(super) fn version(error: &NoVersion, quorum: Quorum) -> Self {
         match error {
             NoVersion::Lags => Self::overload("the clock waits for the disk"),
-            NoVersion::Failed(error) => Self::store(error),
+            NoVersion::Failed(error) if error.is_no_space() => Self::no_space(error.to_string()),
+            NoVersion::Failed(error) => Self::storage(error.to_string()),
         }
         .undone()
         .votes(quorum)
     }
 
-    fn votes(mut self, quorum: Quorum) -> Self {
+    pub(super) fn votes(mut self, quorum: Quorum) -> Self {
         self.votes = Some(Votes { acked: 0, required: quorum.ack, from: quorum.from });
         self
     }
 
     pub(super) fn undone(mut self) -> Self {
         self.outcome = Some(Outcome::None);
-        self
-    }
-
-    fn unknown(mut self) -> Self {
-        self.outcome = Some(Outcome::Unknown);
         self
     }
 
@@ -208,64 +183,44 @@ pub(super) fn not_found() -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::Arc;
-
     use super::*;
 
     const QUORUM: Quorum = Quorum { ack: 1, from: 1 };
 
-    fn io_error(kind: io::ErrorKind) -> lsm::Error {
-        let source = Arc::new(io::Error::from(kind));
-        lsm::Error::Io { operation: "write", file: "f".to_owned(), source }
-    }
-
-    fn corrupt() -> lsm::Error {
-        lsm::Error::Corrupt { file: "f".to_owned(), offset: 7, what: "check".to_owned() }
+    fn denied(trouble: Trouble, unknown: bool, is_write: bool) -> Problem {
+        let detail = Some("said by the store".to_owned());
+        Problem::denied(Denied { trouble, acked: 0, quorum: QUORUM, unknown, detail, is_write })
     }
 
     #[test]
     fn a_failed_write_says_whether_it_may_have_been_done() {
-        let failed = |begun| lsm::Error::Failed { cause: "sync".into(), begun };
-        for (error, status, kind, outcome) in [
-            (WriteError::Busy, 503, "overload", Outcome::None),
-            (WriteError::Deadline, 504, "too-few-replicas", Outcome::Unknown),
-            (WriteError::Store(lsm::Error::Busy { what: "x" }), 503, "overload", Outcome::None),
-            (WriteError::Store(lsm::Error::NoSpace { what: "x" }), 507, "no-space", Outcome::None),
-            (
-                WriteError::Store(io_error(io::ErrorKind::StorageFull)),
-                507,
-                "no-space",
-                Outcome::None,
-            ),
-            (
-                WriteError::Store(io_error(io::ErrorKind::Other)),
-                500,
-                "storage-failed",
-                Outcome::None,
-            ),
-            (WriteError::Store(failed(false)), 500, "storage-failed", Outcome::None),
-            (WriteError::Store(failed(true)), 500, "storage-failed", Outcome::Unknown),
+        for (trouble, unknown, status, kind) in [
+            (Trouble::Busy, false, 503, "overload"),
+            (Trouble::TooFew, true, 504, "too-few-replicas"),
+            (Trouble::TooFew, false, 504, "too-few-replicas"),
+            (Trouble::NoSpace, false, 507, "no-space"),
+            (Trouble::Failed, false, 500, "storage-failed"),
+            (Trouble::Failed, true, 500, "storage-failed"),
         ] {
-            let problem = Problem::write(&error, QUORUM);
-            assert_eq!((problem.status, problem.kind), (status, kind), "{error:?}");
-            assert_eq!(problem.outcome, Some(outcome), "{error:?}");
+            let problem = denied(trouble, unknown, true);
+            assert_eq!((problem.status, problem.kind), (status, kind), "{trouble:?}");
+            let outcome = if unknown { Outcome::Unknown } else { Outcome::None };
+            assert_eq!(problem.outcome, Some(outcome), "{trouble:?}");
             assert_eq!(problem.retry(), status == 503);
+            assert!(problem.detail.contains("said by the store"));
         }
     }
 
     #[test]
     fn a_damaged_record_is_never_a_404() {
-        let problem = Problem::read(&ReadError::Store(corrupt()), QUORUM);
+        let problem = denied(Trouble::Failed, false, false);
         assert_eq!((problem.status, problem.kind), (500, "storage-failed"));
         assert_eq!(problem.outcome, None, "reads have no outcome");
-        let problem = Problem::page(&PageError::Store(corrupt()), QUORUM);
-        assert_eq!((problem.status, problem.kind), (500, "storage-failed"));
     }
 
     #[test]
     fn bodies_are_problem_json() {
-        let answer = Problem::write(&WriteError::Deadline, QUORUM).into_answer();
+        let answer = denied(Trouble::TooFew, true, true).into_answer();
         let Body::Whole(body) = answer.body else { panic!("no body") };
         let json: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&json["acked"], &json["required"]), (&0.into(), &1.into()));

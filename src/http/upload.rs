@@ -40,7 +40,7 @@ pub(super) enum Value {
         /// The pieces put together.
         bytes: Vec<u8>,
         /// Their memory.
-        _held: Held,
+        held: Held,
     },
 }
 
@@ -51,6 +51,16 @@ impl Deref for Value {
         match self {
             Self::Whole(bytes) => bytes,
             Self::Gathered { bytes, .. } => bytes,
+        }
+    }
+}
+
+impl Value {
+    /// The memory that was set aside, without the value.
+    pub(super) fn into_held(self) -> Option<Held> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Gathered { held, .. } => Some(held),
         }
     }
 }
@@ -97,7 +107,7 @@ impl<'a> Upload<'a> {
             }
             gathered.extend_from_slice(&piece);
             let Some(next) = self.piece().await? else {
-                return Ok(Value::Gathered { bytes: gathered, _held: held });
+                return Ok(Value::Gathered { bytes: gathered, held });
             };
             if gathered.len() + next.len() > max {
                 return Err(Problem::too_large(max));

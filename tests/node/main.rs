@@ -5,8 +5,11 @@
 mod client;
 mod config;
 mod contract;
+mod dev;
+mod identity;
 mod lifecycle;
 mod malformed;
+mod people;
 mod process;
 mod protocol;
 mod ranges;

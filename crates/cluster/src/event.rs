@@ -1,10 +1,12 @@
 //! What goes into a [`Coordinator`](crate::Coordinator) and what comes out of it.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 
 use crate::clock::{Clock, Stamp};
+use crate::hints::HintLedger;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::quorum::Quorum;
 use crate::record::{Codec, Record};
@@ -19,12 +21,28 @@ pub struct Shared {
     /// This node.
     pub own: NodeId,
     /// The node's one clock.
-    pub clock: Clock,
+    pub clock: Arc<Clock>,
     /// What its word is worth.
     pub vouching: Vouching,
     /// Greatest time of any stamp that was handed to the store: a write with a greater one can't
     /// meet a newer record there.
     pub newest: AtomicU64,
+    /// Hints that wait for other nodes.
+    pub hints: HintLedger,
+}
+
+impl Shared {
+    /// `newest` is the greatest time of a stamp that the store may hold.
+    pub fn new(
+        topology: Topology,
+        own: NodeId,
+        clock: Arc<Clock>,
+        vouching: Vouching,
+        newest: u64,
+    ) -> Self {
+        let hints = HintLedger::new(topology.nodes());
+        Self { topology, own, clock, vouching, newest: AtomicU64::new(newest), hints }
+    }
 }
 
 /// What a coordinator is told once.
@@ -257,6 +275,14 @@ pub enum Effect {
         /// The record.
         record: Record,
     },
+    /// A replica missed a write, and no more hints may be kept: remember that this partition of
+    /// this node needs repair.
+    Missed {
+        /// Who missed it.
+        peer: NodeId,
+        /// The key's partition.
+        partition: u16,
+    },
 }
 
 /// What a client is told.
@@ -279,6 +305,8 @@ pub struct Denied {
     pub acked: u8,
     /// What was asked.
     pub quorum: Quorum,
+    /// Whether it was a write.
+    pub is_write: bool,
     /// For a write: whether it may have been done somewhere, or be done later.
     pub unknown: bool,
     /// More about this node's own part, if that failed.

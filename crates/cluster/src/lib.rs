@@ -4,11 +4,15 @@
 mod clock;
 mod coordinator;
 mod event;
+mod hints;
 mod message;
+mod node;
 mod quorum;
 mod record;
+mod scan;
 mod standing;
 mod topology;
+pub mod wire;
 
 pub use clock::{BoundReached, Clock, Stamp, origin_of};
 pub use coordinator::Coordinator;
@@ -16,8 +20,11 @@ pub use event::{
     Answer, CallId, ClientId, Config, Denied, Effect, Event, LaneId, Now, OpId, Shared, StoreError,
     Trouble,
 };
+pub use hints::{HintLedger, hint_bytes};
 pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
+pub use node::{NODE_TICK_MICROS, Node, NodeEffect, NodeEvent};
 pub use quorum::{Quorum, Refusal, quorum};
 pub use record::{Codec, Kind, Rank, Record};
+pub use scan::{PAGE_BYTES, Scan, Sieve, Step};
 pub use standing::{Standing, Vouching};
 pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::batch::Space;
 use crate::record::Version;
 
 /// When a write is acknowledged.
@@ -19,7 +20,7 @@ pub enum SyncMode {
 
 /// Says whether a tombstone (or expired record) of a key may be dropped once nothing older lies
 /// below it. With more than one replica the answer is no until every replica is known to hold it.
-pub type MayPurge = Arc<dyn Fn(&[u8], Version) -> bool + Send + Sync>;
+pub type MayPurge = Arc<dyn Fn(Space, &[u8], Version) -> bool + Send + Sync>;
 
 /// How a store is opened. `Options::default()` suits a node with 512 MiB.
 #[derive(Clone)]
@@ -70,7 +71,7 @@ impl Default for Options {
             level0_tables: 4,
             level1_bytes: 128 << 20,
             level_ratio: 10,
-            may_purge: Arc::new(|_, _| false),
+            may_purge: Arc::new(|_, _, _| false),
         }
     }
 }

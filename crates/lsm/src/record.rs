@@ -254,6 +254,22 @@ impl Record {
         RecordRef(&self.raw)
     }
 
+    /// The record's bytes, as they lie on disk and travel; shared, not copied.
+    pub fn bytes(&self) -> Bytes {
+        self.raw.clone()
+    }
+
+    /// The same content of `key` under another version.
+    pub fn restamped(&self, key: &[u8], version: Version) -> Self {
+        let mut raw = BytesMut::from(&self.raw[..]);
+        raw[TIME_AT..TIME_AT + 8].copy_from_slice(&version.time.to_le_bytes());
+        raw[ORIGIN_AT..ORIGIN_AT + 4].copy_from_slice(&version.origin.to_le_bytes());
+        let check = check_of(key, &raw);
+        let check_at = raw.len() - CHECK_LEN;
+        raw[check_at..].copy_from_slice(&check.to_le_bytes());
+        Self { raw: raw.freeze() }
+    }
+
     /// The value, sharing the record's memory.
     pub fn value(&self) -> Bytes {
         self.raw.slice(self.view().value_at()..self.raw.len() - CHECK_LEN)

@@ -12,6 +12,9 @@ pub struct LevelStats {
 /// What the store has done since it was opened, and how it stands. Counters only grow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
+    /// Gauge: users' keys that have a value. Exact until the first flush, then an estimate: what
+    /// was written again counts twice until it is compacted.
+    pub keys: u64,
     /// Gauge: bytes in active memtables.
     pub memtable_bytes: u64,
     /// Gauge: bytes in rotated memtables that are not flushed yet.

@@ -221,7 +221,8 @@ impl Coordinator {
             Work::Call(_) => (0, false),
         };
         let (trouble, detail) = (trouble(slot), slot.detail.clone());
-        Denied { trouble, acked: acked as u8, quorum: slot.quorum, unknown, detail }
+        let is_write = matches!(slot.work, Work::Write(_));
+        Denied { trouble, acked: acked as u8, quorum: slot.quorum, is_write, unknown, detail }
     }
 
     /// Ends a read that can't be answered.
@@ -247,6 +248,7 @@ pub(super) fn may_hold(vote: &Vote) -> bool {
     match vote.state {
         _ if vote.resent => true,
         State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
+        // What waits for a connection is sent as soon as it stands: see `is_worth_waiting`.
         State::Asked | State::Repairing => vote.sent,
         State::Idle | State::Told { .. } => false,
         State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {

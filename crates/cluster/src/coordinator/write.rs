@@ -16,6 +16,7 @@ use super::slots::{Slot, State, Vote, Work, WriteWork};
 use super::{Coordinator, votes};
 use crate::clock::BoundReached;
 use crate::event::{Answer, ClientId, Denied, Effect, Now, OpId, StoreError, Trouble};
+use crate::hints::hint_bytes;
 use crate::message::{Class, Request};
 use crate::quorum::Quorum;
 use crate::record::Record;
@@ -162,8 +163,15 @@ impl Coordinator {
         if slot.votes.iter().any(votes::may_hold) || work.restamped {
             let missed = slot.votes.iter().filter(|vote| vote.state != State::Holds);
             for vote in missed.filter(|vote| vote.node != self.shared.own) {
-                let (key, record) = (slot.key.clone(), work.record.clone());
-                out.push(Effect::Hint { peer: vote.node, key, record });
+                let (peer, key, record) = (vote.node, slot.key.clone(), work.record.clone());
+                if self.shared.hints.admit(peer, hint_bytes(&key, &record)) {
+                    out.push(Effect::Hint { peer, key, record });
+                } else {
+                    let partition = self.shared.topology.partition_of(&key);
+                    if self.shared.hints.mark(peer, partition) {
+                        out.push(Effect::Missed { peer, partition });
+                    }
+                }
             }
         }
         self.slots.remove(id);

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::tree::{Levels, TreeState, lock, shapes};
 use super::{Backlog, Core, add};
+use crate::batch::Space;
 use crate::compaction::{Choice, MAX_LEVELS, choose, everything};
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
@@ -313,7 +314,8 @@ impl Core {
         record: crate::record::RecordRef<'_>,
     ) -> bool {
         debug_assert!(to > 0, "nothing is merged into level 0");
-        if !(self.options.may_purge)(&key[1..], record.version()) {
+        let space = Space::from_u8(key[0]).expect("a table's keys were written with a space");
+        if !(self.options.may_purge)(space, &key[1..], record.version()) {
             return false;
         }
         let state = self.trees[tree].load();

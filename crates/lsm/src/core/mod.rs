@@ -228,8 +228,14 @@ impl Core {
             failed: self.failed.get().map(|cause| cause.to_string()),
             ..Stats::default()
         };
+        let mut keys = 0;
         for tree in &self.trees {
             let state = tree.load();
+            keys += state.memtables().map(|memtable| memtable.live()).sum::<i64>();
+            // A tombstone in a table most likely hides one value in another.
+            let tables = state.levels.iter().flatten().map(|table| table.meta());
+            keys +=
+                tables.map(|meta| meta.entries as i64 - 2 * meta.tombstones as i64).sum::<i64>();
             stats.memtable_bytes += state.active.used() as u64;
             stats.immutable_memtables += state.immutables.len() as u64;
             stats.immutable_bytes += state.immutables.iter().map(|m| m.used() as u64).sum::<u64>();
@@ -240,6 +246,7 @@ impl Core {
                 sum.bytes += level.iter().map(|table| table.meta().bytes).sum::<u64>();
             }
         }
+        stats.keys = keys.max(0) as u64;
         stats
     }
 }

@@ -9,7 +9,7 @@ use crate::batch::Space;
 use crate::error::Error;
 use crate::memtable::MemtableIter;
 use crate::merge::{LevelIter, Merge, Source};
-use crate::record::{Record, RecordRef};
+use crate::record::{Record, RecordRef, Version};
 use crate::table::{Access, INLINE_MAX, Table, TableGet, TableIter, Wait, file_name};
 
 /// What a read that must not wait found out.
@@ -52,6 +52,41 @@ impl Core {
         let Some(record) = newest.record else { return Ok(Lookup::Absent) };
         record.view().verify(key).map_err(|bad| damaged(&state, internal.bytes(), bad.0))?;
         Ok(Lookup::Found(record))
+    }
+
+    /// Whether a record of `key` with a version above `version` is held; `None` if that can't be
+    /// told without waiting. Only tables that hold any version above it are looked into, so for a
+    /// version of the present the memtables suffice.
+    pub fn holds_newer(
+        &self,
+        space: Space,
+        key: &[u8],
+        version: Version,
+    ) -> Result<Option<bool>, Error> {
+        let hash = hash_of(key);
+        let internal = InternalKey::new(space, key);
+        let key = internal.bytes();
+        let state = self.trees[self.tree_of(hash)].load();
+        let newer = |record: RecordRef<'_>| record.version() > version;
+        if state.memtables().any(|memtable| memtable.get(key, hash).is_some_and(newer)) {
+            return Ok(Some(true));
+        }
+        for table in state.levels.iter().flatten() {
+            let meta = table.meta();
+            if meta.max_version <= version || key < &meta.smallest[..] || key > &meta.largest[..] {
+                continue;
+            }
+            match table.get(key, hash, Wait::No)? {
+                TableGet::Absent => {}
+                TableGet::WouldBlock => return Ok(None),
+                TableGet::Found(raw) => {
+                    if RecordRef::parse(&raw).is_ok_and(newer) {
+                        return Ok(Some(true));
+                    }
+                }
+            }
+        }
+        Ok(Some(false))
     }
 
     /// A point-in-time view of all trees.

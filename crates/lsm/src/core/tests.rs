@@ -238,7 +238,7 @@ fn tombstones_go_only_when_allowed_and_nothing_older_is_left() {
     for allowed in [false, true] {
         let disk = MemDisk::new();
         let options = Options {
-            may_purge: Arc::new(move |_, _| allowed),
+            may_purge: Arc::new(move |_, _, _| allowed),
             new_tree_bits: 0,
             ..small_options()
         };
@@ -257,7 +257,8 @@ fn tombstones_go_only_when_allowed_and_nothing_older_is_left() {
 #[test]
 fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
     let disk = MemDisk::new();
-    let options = Options { may_purge: Arc::new(|_, _| true), new_tree_bits: 0, ..small_options() };
+    let options =
+        Options { may_purge: Arc::new(|_, _, _| true), new_tree_bits: 0, ..small_options() };
     let (core, mut model) = (open(&disk, &options), Model::new());
     for (kind, time) in [(Kind::Value, 1), (Kind::Tombstone, 9)] {
         write(&core, &mut model, b"k", kind, time, b"");
@@ -274,7 +275,7 @@ fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
 fn a_tombstone_stays_while_an_older_record_lies_below_it() {
     let disk = MemDisk::new();
     let options = Options {
-        may_purge: Arc::new(|_, _| true),
+        may_purge: Arc::new(|_, _, _| true),
         new_tree_bits: 0,
         level1_bytes: 1,
         ..small_options()

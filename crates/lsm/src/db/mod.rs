@@ -81,6 +81,17 @@ impl Db {
         self.shared.core.get(space, key, Wait::No)
     }
 
+    /// Whether a record of `key` with a version above `version` is held; `None` if that can't be
+    /// told without waiting for the disk.
+    pub fn holds_newer(
+        &self,
+        space: Space,
+        key: &[u8],
+        version: Version,
+    ) -> Result<Option<bool>, Error> {
+        self.shared.core.holds_newer(space, key, version)
+    }
+
     /// Writes one value; returns once it is as durable as [`SyncMode`] says.
     pub fn put(
         &self,

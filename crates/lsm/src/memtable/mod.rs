@@ -52,6 +52,11 @@ impl Memtable {
         self.list.used()
     }
 
+    /// Users' keys whose newest record in here is a value.
+    pub(crate) fn live(&self) -> i64 {
+        self.list.live()
+    }
+
     /// First and last batch in it, `None` if it is empty.
     pub(crate) fn sequences(&self) -> Option<(u64, u64)> {
         self.sequences.get()

@@ -23,9 +23,12 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cmp::Ordering;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering as Atomic};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering as Atomic,
+};
 
-use crate::record::{RecordRef, set_late};
+use crate::batch::Space;
+use crate::record::{Kind, RecordRef, set_late};
 
 /// Levels of the list: 4^12 = 16 M nodes before searches grow longer.
 const MAX_HEIGHT: usize = 12;
@@ -62,6 +65,8 @@ pub(super) struct Skiplist {
     slots: usize,
     /// Keys are missing from the index: it had no more room.
     index_overflowed: AtomicBool,
+    /// Users' keys whose newest record in here is a value.
+    live: AtomicI64,
 }
 
 /// Bytes of arena for each slot of the index: with nodes of 100 bytes and more it fills to two
@@ -83,6 +88,10 @@ impl Drop for Skiplist {
 
 fn layout(capacity: usize) -> Layout {
     Layout::from_size_align(capacity, ALIGN).expect("capacity is bounded by Options")
+}
+
+fn lives(kind: Kind) -> bool {
+    kind == Kind::Value
 }
 
 /// A place in the index.
@@ -120,6 +129,7 @@ impl Skiplist {
             height: AtomicUsize::new(1),
             slots,
             index_overflowed: AtomicBool::new(false),
+            live: AtomicI64::new(0),
         });
         let indexed_bound = slots / 4 * 3;
         (
@@ -131,6 +141,11 @@ impl Skiplist {
     /// Bytes taken so far, the index included.
     pub(super) fn used(&self) -> usize {
         self.used.load(Atomic::Relaxed)
+    }
+
+    /// Users' keys whose newest record in here is a value.
+    pub(super) fn live(&self) -> i64 {
+        self.live.load(Atomic::Relaxed)
     }
 
     /// Bytes left.
@@ -289,7 +304,8 @@ impl Inserter {
         sequence: u64,
     ) -> Inserted {
         let mut outcome = Inserted::New;
-        let mut link = node.newest_link();
+        let newest = node.newest_link();
+        let mut link = newest;
         loop {
             let next = link.load(Atomic::Relaxed);
             let Some(entry) = node.list.entry(next) else { break };
@@ -307,9 +323,20 @@ impl Inserter {
             }
             link = entry.older_link();
         }
+        if std::ptr::eq(link, newest) {
+            let was = node.newest().record().kind();
+            self.count(node.key(), i64::from(lives(record.kind())) - i64::from(lives(was)));
+        }
         let entry = self.write_entry(record, late, sequence, link.load(Atomic::Relaxed));
         link.store(entry, Atomic::Release);
         outcome
+    }
+
+    /// Counts a key, if it is a user's.
+    fn count(&self, key: &[u8], more: i64) {
+        if more != 0 && key.first() == Some(&(Space::Data as u8)) {
+            self.list.live.store(self.list.live() + more, Atomic::Relaxed);
+        }
     }
 
     /// Adds a key with its first record after the nodes in `before`.
@@ -321,6 +348,7 @@ impl Inserter {
         late: bool,
         sequence: u64,
     ) -> u32 {
+        self.count(key, i64::from(lives(record.kind())));
         let height = self.random_height();
         let node = self.write_node(key, height);
         let entry = self.write_entry(record, late, sequence, 0);

@@ -208,7 +208,7 @@ fn what_was_deleted_stays_deleted_when_tombstones_may_go() {
         let mut random = Random::new(seed);
         let disk = MemDisk::new();
         let options = Options {
-            may_purge: Arc::new(|_, _| true),
+            may_purge: Arc::new(|_, _, _| true),
             compress: false,
             ..small(SyncMode::Never, 0)
         };

@@ -103,6 +103,11 @@ impl MemDisk {
         self.lock().capacity = bytes;
     }
 
+    /// The sum of all files' lengths.
+    pub fn used(&self) -> u64 {
+        self.lock().used()
+    }
+
     /// While cold, reads that must not wait find nothing in the cache.
     pub fn set_cold(&self, cold: bool) {
         self.lock().cold = cold;

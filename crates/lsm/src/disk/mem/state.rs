@@ -282,8 +282,13 @@ impl State {
     /// Bytes until the disk is full.
     fn room(&self) -> u64 {
         let Some(capacity) = self.capacity else { return u64::MAX };
+        capacity.saturating_sub(self.used())
+    }
+
+    /// The sum of all files' lengths.
+    pub(super) fn used(&self) -> u64 {
         let len = |(_, inode)| self.inodes[&inode].content.bytes().len() as u64;
-        capacity.saturating_sub(self.directory.iter().map(len).sum())
+        self.directory.iter().map(len).sum()
     }
 }
 

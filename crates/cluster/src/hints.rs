@@ -1,0 +1,139 @@
+//! How many hints wait for whom: what all loops of a node must know before they keep another.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::message::NodeId;
+use crate::record::Record;
+use crate::topology::PARTITIONS;
+
+/// Bytes of hints that a node keeps for all others together. What is beyond is counted, and its
+/// partition marked: a replica that misses more is better repaired as a whole.
+pub(crate) const MAX_HINT_BYTES: u64 = 1 << 30;
+
+/// Bytes that a hint counts for besides key and record: the name it is addressed to, its own head.
+const HINT_OVERHEAD: u64 = 64;
+
+/// What a hint counts for in the bound.
+pub fn hint_bytes(key: &[u8], record: &Record) -> u64 {
+    key.len() as u64 + record.bytes.len() as u64 + HINT_OVERHEAD
+}
+
+/// Partitions, a bit each; made when the first one is marked.
+type Marks = OnceLock<Box<[AtomicU64]>>;
+
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: AtomicU64,
+    hints: AtomicU64,
+    dropped: AtomicU64,
+    delivered: AtomicU64,
+    /// Partitions of which hints were dropped.
+    missed: Marks,
+}
+
+/// Hints that wait, by the node that they are for. A key that is missed twice counts twice until
+/// its hint is delivered, though the store keeps the newer one only.
+#[derive(Debug)]
+pub struct HintLedger {
+    total: AtomicU64,
+    peers: Vec<Waiting>,
+}
+
+impl HintLedger {
+    /// No hints, for a cluster of so many nodes.
+    pub fn new(nodes: usize) -> Self {
+        Self { total: AtomicU64::new(0), peers: (0..nodes).map(|_| Waiting::default()).collect() }
+    }
+
+    fn of(&self, peer: NodeId) -> &Waiting {
+        &self.peers[usize::from(peer.0)]
+    }
+
+    /// Whether another hint of so many bytes may be kept. If so, its bytes are set aside, until it
+    /// is [`HintLedger::kept`] or [`HintLedger::lost`]; if not, it counts as dropped.
+    pub fn admit(&self, peer: NodeId, bytes: u64) -> bool {
+        let room = |total: u64| Some(total + bytes).filter(|sum| *sum <= MAX_HINT_BYTES);
+        let admitted = self.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok();
+        if !admitted {
+            self.of(peer).dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        admitted
+    }
+
+    /// A hint that was admitted is in the store, to be found there from now on.
+    pub fn kept(&self, peer: NodeId, bytes: u64) {
+        self.of(peer).bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.of(peer).hints.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What was found in the store at the start.
+    pub fn found(&self, peer: NodeId, hints: u64, bytes: u64) {
+        self.total.fetch_add(bytes, Ordering::Relaxed);
+        self.of(peer).bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.of(peer).hints.fetch_add(hints, Ordering::Relaxed);
+    }
+
+    /// A hint that was admitted could not be stored.
+    pub fn lost(&self, peer: NodeId, bytes: u64) {
+        self.of(peer).dropped.fetch_add(1, Ordering::Relaxed);
+        subtract(&self.total, bytes);
+    }
+
+    /// Hints were delivered, and are gone from the store.
+    pub fn delivered(&self, peer: NodeId, hints: u64, bytes: u64) {
+        self.of(peer).delivered.fetch_add(hints, Ordering::Relaxed);
+        self.take(peer, hints, bytes);
+    }
+
+    fn take(&self, peer: NodeId, hints: u64, bytes: u64) {
+        subtract(&self.of(peer).hints, hints);
+        let bytes = subtract(&self.of(peer).bytes, bytes);
+        subtract(&self.total, bytes);
+    }
+
+    /// The store has no hint for a peer: whatever is still counted was a key that was missed
+    /// twice. `counted` is what [`HintLedger::waiting`] said before the store was looked at.
+    pub fn none_left(&self, peer: NodeId, counted: (u64, u64)) {
+        self.take(peer, counted.0, counted.1);
+    }
+
+    /// Notes that a node missed a write of a partition of which no hint was kept; whether that is
+    /// new.
+    pub fn mark(&self, peer: NodeId, partition: u16) -> bool {
+        let words = || (0..PARTITIONS / 64).map(|_| AtomicU64::new(0)).collect();
+        let marks = self.of(peer).missed.get_or_init(words);
+        let bit = 1 << (partition % 64);
+        marks[usize::from(partition / 64)].fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+
+    /// Partitions of a node that need repair.
+    pub fn marked(&self, peer: NodeId) -> u32 {
+        let marks = self.of(peer).missed.get();
+        let ones = |word: &AtomicU64| word.load(Ordering::Relaxed).count_ones();
+        marks.map_or(0, |marks| marks.iter().map(ones).sum())
+    }
+
+    /// Hints and bytes of them that wait for a node.
+    pub fn waiting(&self, peer: NodeId) -> (u64, u64) {
+        let peer = self.of(peer);
+        (peer.hints.load(Ordering::Relaxed), peer.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Writes that a node missed and of which no hint was kept, since the start.
+    pub fn dropped(&self, peer: NodeId) -> u64 {
+        self.of(peer).dropped.load(Ordering::Relaxed)
+    }
+
+    /// Hints that a node took, since the start.
+    pub fn taken(&self, peer: NodeId) -> u64 {
+        self.of(peer).delivered.load(Ordering::Relaxed)
+    }
+}
+
+/// Subtracts, but not below 0; what was subtracted.
+fn subtract(count: &AtomicU64, by: u64) -> u64 {
+    let less = |held: u64| Some(held.saturating_sub(by));
+    let held = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    held.unwrap_or(0).min(by)
+}

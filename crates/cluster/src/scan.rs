@@ -1,0 +1,322 @@
+//! A range over the whole cluster: pages of several nodes, merged into one walk over the keys.
+//!
+//! ```text
+//!  nodes asked, in the order of preference      pages, each sorted
+//!   own    a c d │ f …   ─┐
+//!   peer 2 a b d │ e …   ─┼─▶ least key of all, newest record ─▶ item, unless a tombstone
+//!   peer 5 b c   │ (end) ─┘
+//! ```
+//!
+//! For every partition, the first `ack` nodes of its first `from` replicas in the order of
+//! preference send what they hold, so a range sees what as many reads would. Nodes keep nothing
+//! between two pages. When one fails, it is taken off the list and the walk goes on from where it
+//! is, with the next replicas in its place.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::event::Shared;
+use crate::message::{Filter, NodeId, Page, PageRequest};
+use crate::quorum::Quorum;
+use crate::record::{Kind, Record};
+use crate::topology::{PARTITIONS, Topology};
+
+/// Bytes of one page.
+pub const PAGE_BYTES: u32 = 64 * 1024;
+
+/// What a walk does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The next key and its newest record, which is a value.
+    Item(Bytes, Record),
+    /// Ask this node for this page, and hand it in.
+    Ask(NodeId, PageRequest),
+    /// Nothing can be done before a page comes.
+    Wait,
+    /// There are no more keys.
+    End,
+    /// For some partition fewer than `ack` of its replicas can be asked.
+    OutOfReach,
+}
+
+#[derive(Debug)]
+struct Source {
+    node: NodeId,
+    items: VecDeque<(Bytes, Record)>,
+    /// Items of the page when it came.
+    page_len: usize,
+    /// Where its next page begins.
+    next: Option<Bytes>,
+    asked: bool,
+}
+
+impl Source {
+    /// Whether most of a page was taken and there is another.
+    fn is_low(&self) -> bool {
+        !self.asked && self.next.is_some() && self.items.len() <= self.page_len / 4
+    }
+}
+
+/// One range read.
+#[derive(Debug)]
+pub struct Scan {
+    shared: Arc<Shared>,
+    quorum: Quorum,
+    /// The least key that was not passed yet.
+    start: Bytes,
+    end: Option<Bytes>,
+    /// Nodes that can be asked, best first.
+    preference: Vec<NodeId>,
+    sources: Vec<Source>,
+    out_of_reach: bool,
+    begins_anew: bool,
+    /// Whether only this node is asked, for all that it holds.
+    local: bool,
+}
+
+impl Scan {
+    /// A walk over `start ≤ key < end`. This node is asked first, then the others in the order
+    /// of the topology.
+    pub fn new(shared: Arc<Shared>, quorum: Quorum, start: Bytes, end: Option<Bytes>) -> Self {
+        let nodes = shared.topology.nodes() as u16;
+        let own = shared.own;
+        let others = (1..nodes).map(|n| NodeId((own.0 + n) % nodes));
+        let preference = std::iter::once(own).chain(others).collect();
+        Self::of(shared, quorum, start, end, preference, false)
+    }
+
+    /// A walk over what this node holds, whoever else does.
+    pub fn local(shared: Arc<Shared>, start: Bytes, end: Option<Bytes>) -> Self {
+        let all = shared.topology.nodes().min(255) as u8;
+        let (quorum, preference) = (Quorum { ack: all, from: all }, vec![shared.own]);
+        Self::of(shared, quorum, start, end, preference, true)
+    }
+
+    fn of(
+        shared: Arc<Shared>,
+        quorum: Quorum,
+        start: Bytes,
+        end: Option<Bytes>,
+        preference: Vec<NodeId>,
+        local: bool,
+    ) -> Self {
+        let mut scan = Self {
+            shared,
+            quorum,
+            start,
+            end,
+            preference,
+            sources: Vec::new(),
+            out_of_reach: false,
+            begins_anew: false,
+            local,
+        };
+        scan.begin();
+        scan
+    }
+
+    /// Asks whoever is to be asked, from where the walk is.
+    fn begin(&mut self) {
+        let chosen = if self.local {
+            Some(self.preference.clone()).filter(|nodes| !nodes.is_empty())
+        } else {
+            chosen_nodes(&self.shared.topology, self.quorum, &self.preference)
+        };
+        let start = &self.start;
+        let source = |node| Source {
+            node,
+            items: VecDeque::new(),
+            page_len: 0,
+            next: Some(start.clone()),
+            asked: false,
+        };
+        match chosen {
+            Some(nodes) => self.sources = nodes.into_iter().map(source).collect(),
+            None => self.out_of_reach = true,
+        }
+    }
+
+    /// What to do next.
+    pub fn step(&mut self) -> Step {
+        if self.out_of_reach {
+            return Step::OutOfReach;
+        }
+        loop {
+            if let Some(source) = self.sources.iter_mut().find(|source| source.is_low()) {
+                source.asked = true;
+                let start = source.next.clone().expect("one that is low goes on somewhere");
+                let filter = Filter::Chosen {
+                    ack: self.quorum.ack,
+                    from: self.quorum.from,
+                    preference: self.preference.clone(),
+                };
+                let (end, max_bytes) = (self.end.clone(), PAGE_BYTES);
+                return Step::Ask(source.node, PageRequest { start, end, filter, max_bytes });
+            }
+            if self.sources.iter().any(|source| source.items.is_empty() && source.asked) {
+                return Step::Wait;
+            }
+            let heads = self.sources.iter().filter_map(|source| source.items.front());
+            let Some(key) = heads.map(|(key, _)| key).min().cloned() else { return Step::End };
+            let record = self.take(&key);
+            let mut passed = key.to_vec();
+            passed.push(0);
+            self.start = passed.into();
+            if record.rank.kind == Kind::Value {
+                return Step::Item(key, record);
+            }
+        }
+    }
+
+    /// The newest record of `key`, taken out of all pages.
+    fn take(&mut self, key: &Bytes) -> Record {
+        let mut newest: Option<Record> = None;
+        for source in &mut self.sources {
+            if source.items.front().is_none_or(|(at, _)| at != key) {
+                continue;
+            }
+            let (_, record) = source.items.pop_front().expect("it was there just now");
+            if newest.as_ref().is_none_or(|held| held.rank < record.rank) {
+                newest = Some(record);
+            }
+        }
+        newest.expect("some page has the key")
+    }
+
+    /// A page came. One that its node can't vouch for does not count: see
+    /// [`Standing`](crate::Standing).
+    pub fn page(&mut self, node: NodeId, page: Page) {
+        if !page.sure && !self.local {
+            self.failed(node);
+            return;
+        }
+        let Some(source) = self.sources.iter_mut().find(|source| source.node == node) else {
+            return;
+        };
+        source.asked = false;
+        source.next = page.next;
+        source.items.extend(page.items);
+        source.page_len = source.items.len();
+    }
+
+    /// A node can't be asked. What was asked of the others before is void: their pages are not to
+    /// be handed in any more.
+    pub fn failed(&mut self, node: NodeId) {
+        self.preference.retain(|held| *held != node);
+        self.begins_anew = true;
+        self.begin();
+    }
+
+    /// Whether a node failed since this was asked last: pages that were asked for before are void.
+    pub fn begins_anew(&mut self) -> bool {
+        std::mem::take(&mut self.begins_anew)
+    }
+
+    /// A node is busy: its page is to be asked for again.
+    pub fn retry(&mut self, node: NodeId) {
+        if let Some(source) = self.sources.iter_mut().find(|source| source.node == node) {
+            source.asked = false;
+        }
+    }
+}
+
+/// The nodes that are chosen for any partition; `None` if one has too few.
+fn chosen_nodes(topology: &Topology, quorum: Quorum, preference: &[NodeId]) -> Option<Vec<NodeId>> {
+    let ack = usize::from(quorum.ack);
+    if usize::from(quorum.from) == topology.nodes() {
+        // All partitions have the same replicas.
+        return preference.get(..ack).map(<[NodeId]>::to_vec);
+    }
+    let mut chooser = Chooser::new(topology, quorum, preference);
+    let mut chosen = vec![false; topology.nodes()];
+    for partition in 0..=(PARTITIONS - 1) as u16 {
+        let nodes = chooser.choose(partition);
+        if nodes.len() < ack {
+            return None;
+        }
+        nodes.iter().for_each(|node| chosen[usize::from(node.0)] = true);
+    }
+    Some(preference.iter().copied().filter(|node| chosen[usize::from(node.0)]).collect())
+}
+
+/// Works out who of a partition's replicas is asked.
+#[derive(Debug)]
+struct Chooser<'a> {
+    topology: &'a Topology,
+    quorum: Quorum,
+    /// Each node's place in the order of preference; those that are not asked come after all.
+    places: Vec<u16>,
+    /// Whether all nodes are replicas and all of them are asked.
+    everybody: bool,
+    replicas: Vec<NodeId>,
+}
+
+impl<'a> Chooser<'a> {
+    fn new(topology: &'a Topology, quorum: Quorum, preference: &[NodeId]) -> Self {
+        let mut places = vec![u16::MAX; topology.nodes()];
+        for (node, place) in preference.iter().zip(0..) {
+            if let Some(held) = places.get_mut(usize::from(node.0)) {
+                *held = place;
+            }
+        }
+        let everybody = usize::from(quorum.ack) == topology.nodes();
+        Self { topology, quorum, places, everybody, replicas: Vec::new() }
+    }
+
+    /// Those that are asked, at most `ack`.
+    fn choose(&mut self, partition: u16) -> &[NodeId] {
+        self.topology.replicas(partition, self.quorum.from, &mut self.replicas);
+        let places = &self.places;
+        self.replicas.retain(|node| places[usize::from(node.0)] != u16::MAX);
+        self.replicas.sort_unstable_by_key(|node| places[usize::from(node.0)]);
+        self.replicas.truncate(usize::from(self.quorum.ack));
+        &self.replicas
+    }
+}
+
+/// Says which of a node's keys a page is to have.
+#[derive(Debug)]
+pub struct Sieve<'a> {
+    topology: &'a Topology,
+    own: NodeId,
+    kind: SieveKind<'a>,
+}
+
+#[derive(Debug)]
+enum SieveKind<'a> {
+    Chosen(Chooser<'a>),
+    HeldBy(NodeId, Vec<NodeId>),
+}
+
+impl<'a> Sieve<'a> {
+    /// For pages of the node `own`.
+    pub fn new(topology: &'a Topology, own: NodeId, filter: &Filter) -> Self {
+        let kind = match filter {
+            Filter::Chosen { ack, from, preference } => {
+                let quorum = Quorum { ack: *ack, from: *from };
+                SieveKind::Chosen(Chooser::new(topology, quorum, preference))
+            }
+            Filter::HeldBy(node) => SieveKind::HeldBy(*node, Vec::new()),
+        };
+        Self { topology, own, kind }
+    }
+
+    /// Whether the page is to have this key; `copies` is what its record says.
+    pub fn wants(&mut self, key: &[u8], copies: u8) -> bool {
+        match &mut self.kind {
+            SieveKind::Chosen(chooser) if chooser.everybody => true,
+            SieveKind::Chosen(chooser) => {
+                let partition = self.topology.partition_of(key);
+                chooser.choose(partition).contains(&self.own)
+            }
+            SieveKind::HeldBy(node, replicas) => {
+                let partition = self.topology.partition_of(key);
+                let copies = if copies == 0 { self.topology.default_copies() } else { copies };
+                self.topology.replicas(partition, copies, replicas);
+                replicas.contains(node)
+            }
+        }
+    }
+}

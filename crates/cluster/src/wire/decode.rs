@@ -1,0 +1,321 @@
+//! Bytes into messages. They may come from anybody: nothing here panics or takes memory by a
+//! length that was merely announced.
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{ENVELOPE_HEAD, ENVELOPE_MAX, ITEM_HEAD, Item, KEY_MAX, Malformed, PIECE_MAX, Sender};
+use super::{WHOLE_MAX, flag, kind};
+use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
+use crate::record::{Codec, Record};
+
+/// A key after which a range goes on is the last one with a zero byte behind it.
+const CURSOR_MAX: usize = KEY_MAX + 1;
+
+/// Bytes of the envelope that `input` begins with, head included; `None` = that can't be told yet.
+pub fn envelope_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
+    let Some(length) = input.get(8..12) else { return Ok(None) };
+    let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
+    match length.checked_add(ENVELOPE_HEAD) {
+        Some(total) if total <= ENVELOPE_MAX => Ok(Some(total)),
+        _ => Err(Malformed("an envelope that is too long")),
+    }
+}
+
+/// An envelope whose check is right.
+#[derive(Debug)]
+pub struct Envelope {
+    sender: Sender,
+    left: u32,
+    reader: Reader,
+}
+
+impl Envelope {
+    /// Takes a whole envelope, head included.
+    pub fn open(bytes: Bytes) -> Result<Self, Malformed> {
+        let mut reader = Reader { bytes, at: 0 };
+        let check = reader.u64()?;
+        if xxh3_64(&reader.bytes[reader.at..]) != check {
+            return Err(Malformed("an envelope whose check is wrong"));
+        }
+        let length = reader.u32()? as usize;
+        let left = reader.u32()?;
+        let sender = Sender { epoch: reader.u64()?, clock: reader.u64()? };
+        if length != reader.left() {
+            return Err(Malformed("an envelope of another length than it says"));
+        }
+        if left == 0 {
+            return Err(Malformed("an empty envelope"));
+        }
+        Ok(Self { sender, left, reader })
+    }
+
+    /// Who sent it.
+    pub fn sender(&self) -> Sender {
+        self.sender
+    }
+
+    /// The next item; `None` = that was all.
+    pub fn next(&mut self, codec: &Codec) -> Result<Option<Item>, Malformed> {
+        if self.left == 0 {
+            return if self.reader.left() == 0 {
+                Ok(None)
+            } else {
+                Err(Malformed("bytes after the last item"))
+            };
+        }
+        self.left -= 1;
+        let head = self.reader.head()?;
+        let end = self.reader.left() - head.length;
+        let item = match head.kind {
+            kind::PIECE..=kind::GOODBYE => self.reader.between(&head)?,
+            _ if ITEM_HEAD + head.length > WHOLE_MAX => {
+                return Err(Malformed("a long message in one piece"));
+            }
+            _ => Item::Message(self.reader.message(&head, codec)?),
+        };
+        if self.reader.left() != end {
+            return Err(Malformed("an item of another length than it says"));
+        }
+        Ok(Some(item))
+    }
+}
+
+/// Takes a message that was put together from pieces.
+pub(super) fn message(bytes: Bytes, codec: &Codec) -> Result<Message, Malformed> {
+    let mut reader = Reader { bytes, at: 0 };
+    let head = reader.head()?;
+    if head.length != reader.left() {
+        return Err(Malformed("a message of another length than its pieces"));
+    }
+    let message = reader.message(&head, codec)?;
+    if reader.left() != 0 {
+        return Err(Malformed("a message of another length than it says"));
+    }
+    Ok(message)
+}
+
+struct Head {
+    kind: u8,
+    flags: u8,
+    class: u8,
+    length: usize,
+    id: u64,
+    remaining_ms: u32,
+}
+
+impl Head {
+    /// No flags but these.
+    fn only(&self, flags: u8) -> Result<(), Malformed> {
+        if self.flags & !flags == 0 { Ok(()) } else { Err(Malformed("an unknown flag")) }
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+#[derive(Debug)]
+struct Reader {
+    bytes: Bytes,
+    at: usize,
+}
+
+impl Reader {
+    fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    fn skip(&mut self, count: usize) -> Result<usize, Malformed> {
+        let begin = self.at;
+        if count > self.left() {
+            return Err(Malformed("it ends too early"));
+        }
+        self.at += count;
+        Ok(begin)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let begin = self.skip(N)?;
+        let mut array = [0; N];
+        array.copy_from_slice(&self.bytes[begin..begin + N]);
+        Ok(array)
+    }
+
+    fn take(&mut self, count: usize) -> Result<Bytes, Malformed> {
+        let begin = self.skip(count)?;
+        Ok(self.bytes.slice(begin..begin + count))
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn head(&mut self) -> Result<Head, Malformed> {
+        let [kind, flags, class, zero] = self.array()?;
+        let length = self.u32()? as usize;
+        let head = Head { kind, flags, class, length, id: self.u64()?, remaining_ms: self.u32()? };
+        if zero != 0 {
+            return Err(Malformed("a reserved byte is not zero"));
+        }
+        if head.length > self.left() {
+            return Err(Malformed("an item longer than what holds it"));
+        }
+        let is_request = head.kind < kind::PIECE;
+        if !is_request && (head.class != 0 || head.remaining_ms != 0) {
+            return Err(Malformed("a class or a time where there is no request"));
+        }
+        Ok(head)
+    }
+
+    /// Items that are no messages.
+    fn between(&mut self, head: &Head) -> Result<Item, Malformed> {
+        head.only(if head.kind == kind::PIECE { flag::LAST } else { 0 })?;
+        let has_id = matches!(head.kind, kind::BEAT | kind::ECHO);
+        if !has_id && head.id != 0 {
+            return Err(Malformed("an id where there is no request"));
+        }
+        Ok(match head.kind {
+            kind::PIECE => {
+                if head.length == 0 || head.length > PIECE_MAX {
+                    return Err(Malformed("a piece that is empty or too long"));
+                }
+                Item::Piece { last: head.has(flag::LAST), bytes: self.take(head.length)? }
+            }
+            kind::CREDIT => Item::Credit(self.u32()?),
+            kind::BEAT => Item::Beat { token: head.id },
+            kind::ECHO => Item::Echo { token: head.id, wall: self.u64()? },
+            kind::GOODBYE => Item::Goodbye,
+            _ => return Err(Malformed("an unknown type")),
+        })
+    }
+
+    fn message(&mut self, head: &Head, codec: &Codec) -> Result<Message, Malformed> {
+        let body = if head.kind < kind::PIECE {
+            let class = match head.class {
+                0 => Class::Client,
+                1 => Class::Hint,
+                2 => Class::Repair,
+                3 => Class::Stream,
+                _ => return Err(Malformed("an unknown class")),
+            };
+            let request = self.request(head, codec)?;
+            Body::Request { remaining_ms: head.remaining_ms, class, request }
+        } else {
+            Body::Reply(self.reply(head, codec)?)
+        };
+        Ok(Message { id: head.id, body })
+    }
+
+    fn request(&mut self, head: &Head, codec: &Codec) -> Result<Request, Malformed> {
+        head.only(if head.kind == kind::PAGE { flag::BOUNDED | flag::HELD_BY } else { 0 })?;
+        Ok(match head.kind {
+            kind::READ => Request::Read { key: self.key()? },
+            kind::WRITE => {
+                let (key, record) = self.entry(codec)?;
+                Request::Write { key, record }
+            }
+            kind::WRITES => Request::Writes { items: self.entries(codec)? },
+            kind::PAGE => Request::Page(self.page_request(head)?),
+            kind::PING => Request::Ping,
+            _ => return Err(Malformed("an unknown type")),
+        })
+    }
+
+    fn reply(&mut self, head: &Head, codec: &Codec) -> Result<Reply, Malformed> {
+        head.only(match head.kind {
+            kind::FOUND | kind::ABSENT => flag::SURE,
+            kind::PAGE_REPLY => flag::SURE | flag::BOUNDED,
+            _ => 0,
+        })?;
+        let sure = head.has(flag::SURE);
+        Ok(match head.kind {
+            kind::FOUND => Reply::Found { record: self.record(codec)?, sure },
+            kind::ABSENT => Reply::Absent { sure },
+            kind::STORED => Reply::Stored,
+            kind::NEWER => Reply::Newer,
+            kind::AHEAD => Reply::Ahead,
+            kind::BUSY => Reply::Busy,
+            kind::NO_SPACE => Reply::NoSpace,
+            kind::FAILED => Reply::Failed,
+            kind::WRONG_EPOCH => Reply::WrongEpoch,
+            kind::PAGE_REPLY => {
+                let next = if head.has(flag::BOUNDED) { Some(self.cursor()?) } else { None };
+                Reply::Page(Page { next, items: self.entries(codec)?, sure })
+            }
+            kind::PONG => Reply::Pong,
+            _ => return Err(Malformed("an unknown type")),
+        })
+    }
+
+    fn page_request(&mut self, head: &Head) -> Result<PageRequest, Malformed> {
+        let start = self.cursor()?;
+        let end = if head.has(flag::BOUNDED) { Some(self.cursor()?) } else { None };
+        let max_bytes = self.u32()?;
+        let filter = if head.has(flag::HELD_BY) {
+            Filter::HeldBy(NodeId(self.u16()?))
+        } else {
+            let (ack, from, count) = (self.u8()?, self.u8()?, usize::from(self.u16()?));
+            if self.left() < 2 * count {
+                return Err(Malformed("it ends too early"));
+            }
+            let mut preference = Vec::with_capacity(count);
+            for _ in 0..count {
+                preference.push(NodeId(self.u16()?));
+            }
+            Filter::Chosen { ack, from, preference }
+        };
+        Ok(PageRequest { start, end, filter, max_bytes })
+    }
+
+    fn key(&mut self) -> Result<Bytes, Malformed> {
+        let length = usize::from(self.u16()?);
+        if length == 0 || length > KEY_MAX {
+            return Err(Malformed("a key that is empty or too long"));
+        }
+        self.take(length)
+    }
+
+    fn cursor(&mut self) -> Result<Bytes, Malformed> {
+        let length = usize::from(self.u16()?);
+        if length > CURSOR_MAX {
+            return Err(Malformed("a bound of a range that is too long"));
+        }
+        self.take(length)
+    }
+
+    fn record(&mut self, codec: &Codec) -> Result<Record, Malformed> {
+        let length = self.u32()? as usize;
+        (codec.parse)(self.take(length)?).ok_or(Malformed("a record that is none"))
+    }
+
+    fn entry(&mut self, codec: &Codec) -> Result<(Bytes, Record), Malformed> {
+        Ok((self.key()?, self.record(codec)?))
+    }
+
+    fn entries(&mut self, codec: &Codec) -> Result<Vec<(Bytes, Record)>, Malformed> {
+        /// A key's length, a byte of it, and a record's length.
+        const LEAST: usize = 2 + 1 + 4;
+        let count = self.u32()? as usize;
+        if count > self.left() / LEAST {
+            return Err(Malformed("more entries than there are bytes"));
+        }
+        let mut entries = Vec::with_capacity(count);
+        for _ in 0..count {
+            entries.push(self.entry(codec)?);
+        }
+        Ok(entries)
+    }
+}

@@ -1,0 +1,300 @@
+//! Messages into bytes, straight into what the connection will write.
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{ENVELOPE_FULL, ENVELOPE_HEAD, ITEM_HEAD, PIECE_MAX, Sender, flag, kind};
+use crate::message::{Body, Class, Filter, Message, Page, PageRequest, Reply, Request};
+use crate::record::Record;
+
+/// Bytes of a length before a key, and before a record.
+const KEY_LEN: usize = 2;
+const RECORD_LEN: usize = 4;
+
+/// Envelopes on their way out of one connection: sealed ones, and at the end perhaps an open one.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+    /// Where the open envelope begins.
+    open: usize,
+    /// Items in the open envelope.
+    count: u32,
+}
+
+impl Writer {
+    /// Adds a message that is not too long to travel whole.
+    pub fn message(&mut self, message: &Message) {
+        self.begin();
+        put_message(&mut self.bytes, message);
+    }
+
+    /// Adds a part of a long one.
+    pub fn piece(&mut self, bytes: &[u8], last: bool) {
+        assert!(bytes.len() <= PIECE_MAX, "a piece of {} bytes", bytes.len());
+        let flags = if last { flag::LAST } else { 0 };
+        self.item(kind::PIECE, flags, 0, |out| out.extend_from_slice(bytes));
+    }
+
+    /// Allows the receiver so many more bytes of pieces.
+    pub fn credit(&mut self, bytes: u32) {
+        self.item(kind::CREDIT, 0, 0, |out| out.extend_from_slice(&bytes.to_le_bytes()));
+    }
+
+    /// Asks for a sign of life.
+    pub fn beat(&mut self, token: u64) {
+        self.item(kind::BEAT, 0, token, |_| ());
+    }
+
+    /// Gives one. `wall` is in microseconds since 1970.
+    pub fn echo(&mut self, token: u64, wall: u64) {
+        self.item(kind::ECHO, 0, token, |out| out.extend_from_slice(&wall.to_le_bytes()));
+    }
+
+    /// Asks for no more requests.
+    pub fn goodbye(&mut self) {
+        self.item(kind::GOODBYE, 0, 0, |_| ());
+    }
+
+    /// Whether the open envelope has to be sealed before anything is added.
+    pub fn is_full(&self) -> bool {
+        self.count > 0 && self.bytes.len() - self.open >= ENVELOPE_FULL
+    }
+
+    /// Closes the open envelope, if there is one; returns whether there was.
+    pub fn seal(&mut self, sender: Sender) -> bool {
+        if self.count == 0 {
+            return false;
+        }
+        let envelope = &mut self.bytes[self.open..];
+        let length = (envelope.len() - ENVELOPE_HEAD) as u32;
+        envelope[8..12].copy_from_slice(&length.to_le_bytes());
+        envelope[12..16].copy_from_slice(&self.count.to_le_bytes());
+        envelope[16..24].copy_from_slice(&sender.epoch.to_le_bytes());
+        envelope[24..32].copy_from_slice(&sender.clock.to_le_bytes());
+        let check = xxh3_64(&envelope[8..]);
+        envelope[..8].copy_from_slice(&check.to_le_bytes());
+        self.open = self.bytes.len();
+        self.count = 0;
+        true
+    }
+
+    /// All envelopes that are sealed.
+    pub fn sealed(&self) -> &[u8] {
+        &self.bytes[..self.open]
+    }
+
+    /// Bytes of sealed and open envelopes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is nothing to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Forgets the first `bytes`, which were sent.
+    pub fn sent(&mut self, bytes: usize) {
+        assert!(bytes <= self.open, "sent what is not sealed");
+        self.open -= bytes;
+        self.bytes.drain(..bytes);
+    }
+
+    /// Gives back memory beyond `bytes` that is not in use.
+    pub fn shrink(&mut self, bytes: usize) {
+        if self.bytes.capacity() > bytes {
+            self.bytes.shrink_to(bytes);
+        }
+    }
+
+    fn begin(&mut self) {
+        if self.count == 0 {
+            self.bytes.resize(self.open + ENVELOPE_HEAD, 0);
+        }
+        self.count += 1;
+    }
+
+    fn item(&mut self, kind: u8, flags: u8, id: u64, body: impl FnOnce(&mut Vec<u8>)) {
+        self.begin();
+        put_item(&mut self.bytes, Head { kind, flags, class: 0, id, remaining_ms: 0 }, body);
+    }
+}
+
+struct Head {
+    kind: u8,
+    flags: u8,
+    class: u8,
+    id: u64,
+    remaining_ms: u32,
+}
+
+fn put_item(out: &mut Vec<u8>, head: Head, body: impl FnOnce(&mut Vec<u8>)) {
+    let begin = out.len();
+    out.extend_from_slice(&[head.kind, head.flags, head.class, 0]);
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&head.id.to_le_bytes());
+    out.extend_from_slice(&head.remaining_ms.to_le_bytes());
+    body(out);
+    let length = (out.len() - begin - ITEM_HEAD) as u32;
+    out[begin + 4..begin + 8].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Adds a message as it is inside an envelope, or cut into pieces.
+pub(super) fn put_message(out: &mut Vec<u8>, message: &Message) {
+    let id = message.id;
+    match &message.body {
+        Body::Request { remaining_ms, class, request } => {
+            let (kind, flags) = kind_of_request(request);
+            let class = class_code(*class);
+            let head = Head { kind, flags, class, id, remaining_ms: *remaining_ms };
+            put_item(out, head, |out| put_request(out, request));
+        }
+        Body::Reply(reply) => {
+            let (kind, flags) = kind_of_reply(reply);
+            let head = Head { kind, flags, class: 0, id, remaining_ms: 0 };
+            put_item(out, head, |out| put_reply(out, reply));
+        }
+    }
+}
+
+/// Bytes that a message takes, head included.
+pub fn message_len(message: &Message) -> usize {
+    let body = match &message.body {
+        Body::Request { request, .. } => match request {
+            Request::Read { key } => KEY_LEN + key.len(),
+            Request::Write { key, record } => item_len(key, record),
+            Request::Writes { items } => items_len(items),
+            Request::Page(request) => page_request_len(request),
+            Request::Ping => 0,
+        },
+        Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
+        Body::Reply(Reply::Page(page)) => {
+            page.next.as_ref().map_or(0, |next| KEY_LEN + next.len()) + items_len(&page.items)
+        }
+        Body::Reply(_) => 0,
+    };
+    ITEM_HEAD + body
+}
+
+fn item_len(key: &Bytes, record: &Record) -> usize {
+    KEY_LEN + key.len() + RECORD_LEN + record.bytes.len()
+}
+
+fn items_len(items: &[(Bytes, Record)]) -> usize {
+    4 + items.iter().map(|(key, record)| item_len(key, record)).sum::<usize>()
+}
+
+fn page_request_len(request: &PageRequest) -> usize {
+    let filter = match &request.filter {
+        Filter::Chosen { preference, .. } => 4 + 2 * preference.len(),
+        Filter::HeldBy(_) => 2,
+    };
+    let end = request.end.as_ref().map_or(0, |end| KEY_LEN + end.len());
+    KEY_LEN + request.start.len() + end + 4 + filter
+}
+
+fn class_code(class: Class) -> u8 {
+    match class {
+        Class::Client => 0,
+        Class::Hint => 1,
+        Class::Repair => 2,
+        Class::Stream => 3,
+    }
+}
+
+fn kind_of_request(request: &Request) -> (u8, u8) {
+    match request {
+        Request::Read { .. } => (kind::READ, 0),
+        Request::Write { .. } => (kind::WRITE, 0),
+        Request::Writes { .. } => (kind::WRITES, 0),
+        Request::Page(page) => {
+            let bounded = if page.end.is_some() { flag::BOUNDED } else { 0 };
+            let held = if matches!(page.filter, Filter::HeldBy(_)) { flag::HELD_BY } else { 0 };
+            (kind::PAGE, bounded | held)
+        }
+        Request::Ping => (kind::PING, 0),
+    }
+}
+
+fn kind_of_reply(reply: &Reply) -> (u8, u8) {
+    let sure = |sure: &bool| if *sure { flag::SURE } else { 0 };
+    match reply {
+        Reply::Found { sure: word, .. } => (kind::FOUND, sure(word)),
+        Reply::Absent { sure: word } => (kind::ABSENT, sure(word)),
+        Reply::Stored => (kind::STORED, 0),
+        Reply::Newer => (kind::NEWER, 0),
+        Reply::Ahead => (kind::AHEAD, 0),
+        Reply::Busy => (kind::BUSY, 0),
+        Reply::NoSpace => (kind::NO_SPACE, 0),
+        Reply::Failed => (kind::FAILED, 0),
+        Reply::WrongEpoch => (kind::WRONG_EPOCH, 0),
+        Reply::Page(page) => {
+            let bounded = if page.next.is_some() { flag::BOUNDED } else { 0 };
+            (kind::PAGE_REPLY, bounded | sure(&page.sure))
+        }
+        Reply::Pong => (kind::PONG, 0),
+    }
+}
+
+fn put_request(out: &mut Vec<u8>, request: &Request) {
+    match request {
+        Request::Read { key } => put_key(out, key),
+        Request::Write { key, record } => put_entry(out, key, record),
+        Request::Writes { items } => put_entries(out, items),
+        Request::Page(request) => put_page_request(out, request),
+        Request::Ping => {}
+    }
+}
+
+fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
+    match reply {
+        Reply::Found { record, .. } => put_record(out, record),
+        Reply::Page(Page { items, next, sure: _ }) => {
+            if let Some(next) = next {
+                put_key(out, next);
+            }
+            put_entries(out, items);
+        }
+        _ => {}
+    }
+}
+
+fn put_key(out: &mut Vec<u8>, key: &[u8]) {
+    out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+    out.extend_from_slice(key);
+}
+
+fn put_record(out: &mut Vec<u8>, record: &Record) {
+    out.extend_from_slice(&(record.bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(&record.bytes);
+}
+
+fn put_entry(out: &mut Vec<u8>, key: &[u8], record: &Record) {
+    put_key(out, key);
+    put_record(out, record);
+}
+
+fn put_entries(out: &mut Vec<u8>, items: &[(Bytes, Record)]) {
+    out.extend_from_slice(&(items.len() as u32).to_le_bytes());
+    for (key, record) in items {
+        put_entry(out, key, record);
+    }
+}
+
+fn put_page_request(out: &mut Vec<u8>, request: &PageRequest) {
+    put_key(out, &request.start);
+    if let Some(end) = &request.end {
+        put_key(out, end);
+    }
+    out.extend_from_slice(&request.max_bytes.to_le_bytes());
+    match &request.filter {
+        Filter::Chosen { ack, from, preference } => {
+            out.extend_from_slice(&[*ack, *from]);
+            out.extend_from_slice(&(preference.len() as u16).to_le_bytes());
+            for node in preference {
+                out.extend_from_slice(&node.0.to_le_bytes());
+            }
+        }
+        Filter::HeldBy(node) => out.extend_from_slice(&node.0.to_le_bytes()),
+    }
+}

@@ -1,0 +1,146 @@
+//! What nodes say to each other, in bytes. `docs/peer-protocol.md` has the layout of every message.
+//!
+//! ```text
+//!  envelope: check 8 │ length 4 │ count 4 │ epoch 8 │ clock 8 │ items …
+//!            └ xxh3-64 of all that follows it
+//!  item:     type 1 │ flags 1 │ class 1 │ 0 │ length 4 │ id 8 │ remaining ms 4 │ body …
+//! ```
+//!
+//! All numbers are little-endian. An envelope is what one turn of a loop has to say on one
+//! connection. A message of more than [`WHOLE_MAX`] bytes is cut into pieces, so that small ones
+//! overtake it. Nothing here trusts a length: whatever is not exactly as it would have been encoded
+//! is [`Malformed`], and ends the connection.
+
+mod decode;
+mod encode;
+mod pieces;
+
+use bytes::Bytes;
+
+pub use decode::{Envelope, envelope_len};
+pub use encode::{Writer, message_len};
+pub use pieces::{Assembly, Cut};
+
+use crate::message::Message;
+
+/// Bytes before an envelope's items.
+pub const ENVELOPE_HEAD: usize = 32;
+
+/// Bytes before an item's body.
+pub const ITEM_HEAD: usize = 20;
+
+/// A longer message, head included, travels in pieces. Short enough that what waits behind it on
+/// the same connection does not notice.
+pub const WHOLE_MAX: usize = 32 << 10;
+
+/// Most bytes of a message that one piece carries.
+pub const PIECE_MAX: usize = 64 << 10;
+
+/// An envelope that has so many bytes is sealed, and another one begun: the receiver works on the
+/// first while the second arrives.
+pub const ENVELOPE_FULL: usize = 64 << 10;
+
+/// Longest envelope that is taken, in bytes. The receiver must hold one whole, to check it.
+pub const ENVELOPE_MAX: usize = 256 << 10;
+
+/// Longest message that is taken, in bytes: the largest value there can be (8 MiB), its key and
+/// record, or as many bytes of a page or of hints.
+pub const MESSAGE_MAX: usize = 16 << 20;
+
+/// Bytes of a message's pieces that may be on their way without the receiver having said that it
+/// took them.
+pub const WINDOW: usize = 256 << 10;
+
+/// Longest key, in bytes.
+pub const KEY_MAX: usize = 1024;
+
+const _: () = assert!(ENVELOPE_FULL + ITEM_HEAD + PIECE_MAX <= ENVELOPE_MAX);
+const _: () = assert!(ENVELOPE_FULL + WHOLE_MAX <= ENVELOPE_MAX);
+const _: () = assert!(2 * PIECE_MAX <= WINDOW && WINDOW < u32::MAX as usize);
+const _: () = assert!(MESSAGE_MAX < u32::MAX as usize);
+
+/// What came is nothing that a node of this version says. The connection must be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed: {0}")]
+pub struct Malformed(pub &'static str);
+
+/// What an envelope says about its sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sender {
+    /// Digest of the topology that it works by.
+    pub epoch: u64,
+    /// Its clock: the time of a stamp.
+    pub clock: u64,
+}
+
+/// What an envelope carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// A message, whole.
+    Message(Message),
+    /// The next part of a long one.
+    Piece {
+        /// Whether the message is complete with it.
+        last: bool,
+        /// Its bytes.
+        bytes: Bytes,
+    },
+    /// So many more bytes of pieces may be sent.
+    Credit(u32),
+    /// A sign of life is wanted.
+    Beat {
+        /// Comes back in the echo.
+        token: u64,
+    },
+    /// A sign of life.
+    Echo {
+        /// That of the beat.
+        token: u64,
+        /// The wall clock, in microseconds since 1970.
+        wall: u64,
+    },
+    /// No more requests, please: this node is about to stop. Replies still come.
+    Goodbye,
+}
+
+/// Item types. Replies have the highest bit, what is between two connections only has the second.
+mod kind {
+    pub(super) const READ: u8 = 0x01;
+    pub(super) const WRITE: u8 = 0x02;
+    pub(super) const WRITES: u8 = 0x03;
+    pub(super) const PAGE: u8 = 0x04;
+    pub(super) const PING: u8 = 0x05;
+
+    pub(super) const PIECE: u8 = 0x40;
+    pub(super) const CREDIT: u8 = 0x41;
+    pub(super) const BEAT: u8 = 0x42;
+    pub(super) const ECHO: u8 = 0x43;
+    pub(super) const GOODBYE: u8 = 0x44;
+
+    pub(super) const FOUND: u8 = 0x81;
+    pub(super) const ABSENT: u8 = 0x82;
+    pub(super) const STORED: u8 = 0x83;
+    pub(super) const NEWER: u8 = 0x84;
+    pub(super) const AHEAD: u8 = 0x85;
+    pub(super) const BUSY: u8 = 0x86;
+    pub(super) const NO_SPACE: u8 = 0x87;
+    pub(super) const FAILED: u8 = 0x88;
+    pub(super) const WRONG_EPOCH: u8 = 0x89;
+    pub(super) const PAGE_REPLY: u8 = 0x8a;
+    pub(super) const PONG: u8 = 0x8b;
+}
+
+/// Flags of items; each is allowed where it means something only.
+mod flag {
+    /// The answering node can vouch for what it does not hold.
+    pub(super) const SURE: u8 = 1;
+    /// There is a bound, or a next key.
+    pub(super) const BOUNDED: u8 = 2;
+    /// The filter is a node, not a preference.
+    pub(super) const HELD_BY: u8 = 4;
+    /// The last piece.
+    pub(super) const LAST: u8 = 8;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::clock::Stamp;
+use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
+use crate::record::{Codec, Kind, Rank, Record};
+
+const SENDER: Sender = Sender { epoch: 0x1122_3344_5566_7788, clock: 42 };
+
+/// A record is a stamp, a kind, a number of copies, a check and a value.
+const CODEC: Codec = Codec { parse, verify: |_, _| true, restamp: |_, record, _| record.clone() };
+
+fn parse(bytes: Bytes) -> Option<Record> {
+    let head: [u8; 22] = bytes.get(..22)?.try_into().ok()?;
+    let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap());
+    let stamp = Stamp { time: number(0), origin: number(6) as u32 };
+    let kind = if head[12] == 0 { Kind::Value } else { Kind::Tombstone };
+    Some(Record { rank: Rank { stamp, kind, check: number(14) }, copies: head[13], bytes })
+}
+
+fn record(value: Vec<u8>) -> Record {
+    let mut bytes = vec![7; 22];
+    bytes.extend(value);
+    parse(bytes.into()).unwrap()
+}
+
+fn entry() -> impl Strategy<Value = (Bytes, Record)> {
+    (vec(any::<u8>(), 1..40), vec(any::<u8>(), 0..60)).prop_map(|(k, v)| (k.into(), record(v)))
+}
+
+fn cursor() -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..40).prop_map(Bytes::from)
+}
+
+fn filter() -> impl Strategy<Value = Filter> {
+    prop_oneof![
+        any::<u16>().prop_map(|node| Filter::HeldBy(NodeId(node))),
+        (any::<u8>(), any::<u8>(), vec(any::<u16>(), 0..9)).prop_map(|(ack, from, nodes)| {
+            Filter::Chosen { ack, from, preference: nodes.into_iter().map(NodeId).collect() }
+        }),
+    ]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    prop_oneof![
+        entry().prop_map(|(key, _)| Request::Read { key }),
+        entry().prop_map(|(key, record)| Request::Write { key, record }),
+        vec(entry(), 0..5).prop_map(|items| Request::Writes { items }),
+        (cursor(), proptest::option::of(cursor()), filter(), any::<u32>()).prop_map(
+            |(start, end, filter, max_bytes)| {
+                Request::Page(PageRequest { start, end, filter, max_bytes })
+            }
+        ),
+        Just(Request::Ping),
+    ]
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    prop_oneof![
+        (entry(), any::<bool>()).prop_map(|((_, record), sure)| Reply::Found { record, sure }),
+        any::<bool>().prop_map(|sure| Reply::Absent { sure }),
+        Just(Reply::Stored),
+        Just(Reply::Newer),
+        Just(Reply::Ahead),
+        Just(Reply::Busy),
+        Just(Reply::NoSpace),
+        Just(Reply::Failed),
+        Just(Reply::WrongEpoch),
+        (vec(entry(), 0..5), proptest::option::of(cursor()), any::<bool>())
+            .prop_map(|(items, next, sure)| Reply::Page(Page { items, next, sure })),
+        Just(Reply::Pong),
+    ]
+}
+
+fn class() -> impl Strategy<Value = Class> {
+    prop_oneof![Just(Class::Client), Just(Class::Hint), Just(Class::Repair), Just(Class::Stream)]
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let request = (any::<u32>(), class(), request())
+        .prop_map(|(remaining_ms, class, request)| Body::Request { remaining_ms, class, request });
+    let body = prop_oneof![request, reply().prop_map(Body::Reply)];
+    (any::<u64>(), body).prop_map(|(id, body)| Message { id, body })
+}
+
+fn item() -> impl Strategy<Value = Item> {
+    prop_oneof![
+        8 => message().prop_map(Item::Message),
+        1 => (any::<bool>(), vec(any::<u8>(), 1..99))
+            .prop_map(|(last, bytes)| Item::Piece { last, bytes: bytes.into() }),
+        1 => any::<u32>().prop_map(Item::Credit),
+        1 => any::<u64>().prop_map(|token| Item::Beat { token }),
+        1 => any::<(u64, u64)>().prop_map(|(token, wall)| Item::Echo { token, wall }),
+        1 => Just(Item::Goodbye),
+    ]
+}
+
+fn put(writer: &mut Writer, item: &Item) {
+    match item {
+        Item::Message(message) => writer.message(message),
+        Item::Piece { last, bytes } => writer.piece(bytes, *last),
+        Item::Credit(bytes) => writer.credit(*bytes),
+        Item::Beat { token } => writer.beat(*token),
+        Item::Echo { token, wall } => writer.echo(*token, *wall),
+        Item::Goodbye => writer.goodbye(),
+    }
+}
+
+fn encode(items: &[Item]) -> Vec<u8> {
+    let mut writer = Writer::default();
+    items.iter().for_each(|item| put(&mut writer, item));
+    writer.seal(SENDER);
+    writer.sealed().to_vec()
+}
+
+/// Everything that a receiver would see, or why it would close.
+fn decode(mut input: &[u8]) -> Result<Vec<Item>, Malformed> {
+    let mut items = Vec::new();
+    while let Some(length) = envelope_len(input)? {
+        let Some((envelope, rest)) = input.split_at_checked(length) else { break };
+        let mut envelope = Envelope::open(Bytes::copy_from_slice(envelope))?;
+        while let Some(item) = envelope.next(&CODEC)? {
+            items.push(item);
+        }
+        input = rest;
+    }
+    Ok(items)
+}
+
+/// As [`encode`], but with a right check over whatever the items' bytes are made into.
+fn forged(items: &[Item], forge: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = encode(items);
+    forge(&mut bytes);
+    let check = xxhash_rust::xxh3::xxh3_64(&bytes[8..]);
+    bytes[..8].copy_from_slice(&check.to_le_bytes());
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_is_decoded(items in vec(item(), 1..20)) {
+        prop_assert_eq!(decode(&encode(&items)).unwrap(), items);
+    }
+
+    #[test]
+    fn a_message_is_as_long_as_it_was_said_to_be(message in message()) {
+        let mut writer = Writer::default();
+        writer.message(&message);
+        prop_assert_eq!(writer.len(), ENVELOPE_HEAD + message_len(&message));
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed(items in vec(item(), 1..5), at in any::<prop::sample::Index>()) {
+        let mut bytes = encode(&items);
+        let bit = at.index(bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        // A longer length waits for more; everything else is an error.
+        prop_assert!(decode(&bytes).map_or(true, |items| items.is_empty()));
+    }
+
+    #[test]
+    fn random_bytes_under_a_right_check_do_no_harm(
+        items in vec(item(), 1..5),
+        at in any::<prop::sample::Index>(),
+        garbage in vec(any::<u8>(), 1..30),
+    ) {
+        let forged = forged(&items, |bytes| {
+            let at = 12 + at.index(bytes.len() - 12);
+            for (byte, new) in bytes[at..].iter_mut().zip(&garbage) {
+                *byte = *new;
+            }
+        });
+        // Either it is refused, or it is what those bytes mean: encoded again they are the same.
+        if let Ok(items) = decode(&forged) {
+            let again = encode(&items);
+            prop_assert_eq!(&again[ENVELOPE_HEAD..], &forged[ENVELOPE_HEAD..]);
+        }
+    }
+
+    #[test]
+    fn random_bytes_do_no_harm(bytes in vec(any::<u8>(), 0..300)) {
+        let _ = decode(&bytes);
+    }
+
+    #[test]
+    fn an_envelope_is_taken_only_when_it_is_complete(items in vec(item(), 1..5)) {
+        let bytes = encode(&items);
+        for end in 0..bytes.len() {
+            prop_assert_eq!(decode(&bytes[..end]).unwrap(), []);
+        }
+    }
+}
+
+fn stored(id: u64) -> Item {
+    Item::Message(Message { id, body: Body::Reply(Reply::Stored) })
+}
+
+#[test]
+fn what_no_node_says_is_refused() {
+    let item = ENVELOPE_HEAD;
+    let cases: [(&str, Vec<u8>); 12] = [
+        ("check", {
+            let mut bytes = encode(&[stored(1)]);
+            bytes[0] ^= 1;
+            bytes
+        }),
+        ("another length", forged(&[stored(1)], |bytes| bytes.truncate(item + 4))),
+        ("too early", forged(&[stored(1)], |bytes| bytes[12] = 2)),
+        ("after the last item", forged(&[stored(1), stored(2)], |bytes| bytes[12] = 1)),
+        (
+            "empty envelope",
+            forged(&[stored(1)], |bytes| {
+                bytes.truncate(ENVELOPE_HEAD);
+                bytes[8..16].fill(0);
+            }),
+        ),
+        ("reserved byte", forged(&[stored(1)], |bytes| bytes[item + 3] = 1)),
+        ("unknown flag", forged(&[stored(1)], |bytes| bytes[item + 1] = 0x80)),
+        ("unknown type", forged(&[stored(1)], |bytes| bytes[item] = 0xff)),
+        ("unknown type", forged(&[stored(1)], |bytes| bytes[item] = 0x45)),
+        ("a class or a time", forged(&[stored(1)], |bytes| bytes[item + 2] = 1)),
+        ("longer than what holds it", forged(&[stored(1)], |bytes| bytes[item + 4] = 1)),
+        ("too long", [0xff; ENVELOPE_HEAD].to_vec()),
+    ];
+    for (said, bytes) in cases {
+        let error = match said {
+            "another length" => {
+                Envelope::open(Bytes::from(bytes)).expect_err("it is cut off").to_string()
+            }
+            _ => decode(&bytes).unwrap_err().to_string(),
+        };
+        assert!(error.contains(said), "{said}: {error}");
+    }
+}
+
+#[test]
+fn keys_have_bounds() {
+    for (length, good) in [(0, false), (1, true), (KEY_MAX, true), (KEY_MAX + 1, false)] {
+        let request = Request::Read { key: vec![b'k'; length].into() };
+        let body = Body::Request { remaining_ms: 1, class: Class::Client, request };
+        let decoded = decode(&encode(&[Item::Message(Message { id: 1, body })]));
+        assert_eq!(decoded.is_ok(), good, "{length}");
+    }
+}
+
+#[test]
+fn a_number_of_entries_takes_no_memory() {
+    let reply = Reply::Page(Page { items: Vec::new(), next: None, sure: true });
+    let page = Item::Message(Message { id: 1, body: Body::Reply(reply) });
+    let many = forged(&[page], |bytes| bytes[ENVELOPE_HEAD + ITEM_HEAD..][..4].fill(0xff));
+    assert_eq!(decode(&many), Err(Malformed("more entries than there are bytes")));
+}
+
+fn long(value: usize) -> Message {
+    let request = Request::Write { key: Bytes::from_static(b"k"), record: record(vec![9; value]) };
+    Message { id: 5, body: Body::Request { remaining_ms: 9, class: Class::Client, request } }
+}
+
+/// The pieces of `message`, with all the credit in the world.
+fn pieces(message: &Message) -> Vec<(Bytes, bool)> {
+    let mut cut = Cut::new(message);
+    let mut writer = Writer::default();
+    while cut.next(usize::MAX, &mut writer) > 0 {
+        writer.seal(SENDER);
+    }
+    let piece = |item| match item {
+        Item::Piece { last, bytes } => (bytes, last),
+        other => panic!("{other:?} is no piece"),
+    };
+    decode(writer.sealed()).unwrap().into_iter().map(piece).collect()
+}
+
+#[test]
+fn a_long_message_arrives_whole() {
+    for value in [0, 1, PIECE_MAX - 30, PIECE_MAX, 3 * PIECE_MAX + 17, 8 << 20] {
+        let message = long(value);
+        let mut assembly = Assembly::default();
+        let mut arrived = None;
+        for (bytes, last) in pieces(&message) {
+            assert_eq!(arrived, None);
+            arrived = assembly.add(&bytes, last, &CODEC).unwrap();
+        }
+        assert_eq!(arrived, Some(message));
+        assert_eq!(assembly.held(), 0);
+    }
+}
+
+#[test]
+fn pieces_wait_for_credit() {
+    let mut cut = Cut::new(&long(PIECE_MAX));
+    let mut writer = Writer::default();
+    assert_eq!(cut.next(PIECE_MAX - 1, &mut writer), 0);
+    assert!(writer.is_empty());
+    assert_eq!(cut.next(PIECE_MAX, &mut writer), PIECE_MAX);
+    let left = cut.left();
+    assert_eq!(cut.next(left, &mut writer), left, "a last piece needs no more than it has");
+    assert_eq!(cut.next(usize::MAX, &mut writer), 0);
+}
+
+#[test]
+fn pieces_that_make_no_message_are_refused() {
+    let [(first, _), (second, _)] = pieces(&long(PIECE_MAX)).try_into().unwrap();
+    let add = |pieces: &[(&[u8], bool)]| {
+        let mut assembly = Assembly::default();
+        pieces.iter().try_fold(None, |_, (bytes, last)| assembly.add(bytes, *last, &CODEC))
+    };
+    assert!(add(&[(&first, false), (&second, true)]).unwrap().is_some());
+    assert!(add(&[(&first, true)]).is_err(), "too short");
+    assert!(add(&[(&first, false), (&first, false)]).is_err(), "too long");
+    assert!(add(&[(&first[..7], false)]).is_err(), "no head");
+    assert!(add(&[(&[0xff; 64], false)]).is_err(), "too long, as announced");
+}
+
+#[test]
+fn a_long_message_in_one_piece_is_refused() {
+    let bytes = encode(&[Item::Message(long(WHOLE_MAX))]);
+    assert_eq!(decode(&bytes), Err(Malformed("a long message in one piece")));
+}
+
+#[test]
+fn sealed_envelopes_leave_in_any_portions() {
+    let mut writer = Writer::default();
+    writer.message(&long(10));
+    assert!(writer.seal(SENDER) && !writer.seal(SENDER));
+    let first = writer.sealed().to_vec();
+    writer.message(&long(20));
+    assert_eq!(writer.sealed(), first, "what is open stays");
+    writer.sent(3);
+    assert_eq!(writer.sealed(), &first[3..]);
+    writer.seal(SENDER);
+    writer.sent(first.len() - 3);
+    assert_eq!(decode(writer.sealed()).unwrap(), [Item::Message(long(20))]);
+}
+
+/// Pins the layout: if this fails, the protocol has another version.
+#[test]
+fn the_bytes_are_those_of_the_document() {
+    let items = [
+        Item::Message(Message {
+            id: 0x0807_0605_0403_0201,
+            body: Body::Request {
+                remaining_ms: 0x0a0b,
+                class: Class::Repair,
+                request: Request::Write { key: Bytes::from_static(b"key"), record: record(vec![]) },
+            },
+        }),
+        Item::Message(Message { id: 3, body: Body::Reply(Reply::Absent { sure: true }) }),
+        Item::Beat { token: 9 },
+    ];
+    let expected = [
+        "cadbe02d7069c421 5b000000 03000000 8877665544332211 2a00000000000000",
+        "02000200 1f000000 0102030405060708 0b0a0000 0300 6b6579 16000000",
+        "07070707070707070707070707070707070707070707",
+        "82010000 00000000 0300000000000000 00000000",
+        "42000000 00000000 0900000000000000 00000000",
+    ];
+    let hex: String = encode(&items).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, expected.concat().replace(' ', ""));
+}

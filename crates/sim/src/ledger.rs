@@ -1,0 +1,347 @@
+//! What the clients asked and were told, kept outside the cluster, and the judgment of it.
+//!
+//! For every key, and for every pair of `ack` and `from` that was used on it, the ledger knows the
+//! greatest stamp that was acknowledged, or told by a majority read: the *floors*. An operation
+//! remembers the floors as it begins. What it is told in the end must not be below any of those
+//! whose replicas must have met its own.
+//!
+//! ```text
+//!  write 2/3 acknowledged, stamp 7 ──▶ floor (2 of 3) = 7
+//!                                         │ 2 + 2 > 3: a later read 2/3 tells 7 or more,
+//!                                         │            a later write 2/3 is stamped above 7
+//!                                         └ 2 + 1 = 3: a later read 1/3 may miss it
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use cluster::{Answer, Kind, Quorum, Record, Stamp};
+
+use crate::records::{WriteId, write_of};
+
+/// A client's operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Get,
+    Put,
+    Delete,
+}
+
+/// What a client knows of its operation in the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// The node's answer.
+    Answer(Answer),
+    /// Nothing was done, as the client can tell: nobody took its request.
+    Refused,
+    /// The connection broke, or the client gave up.
+    Nothing,
+}
+
+/// An operation as it is asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) what: What,
+    pub(crate) key: Bytes,
+    pub(crate) quorum: Quorum,
+    /// Whether a request leaves it open how many copies there are.
+    pub(crate) default_copies: bool,
+}
+
+#[derive(Debug)]
+struct Operation {
+    asked: Asked,
+    begun: u64,
+    floors: Vec<Floor>,
+    wipes: u32,
+}
+
+/// A least stamp, and by which replicas it is held.
+#[derive(Debug, Clone, Copy)]
+struct Floor {
+    held_by: u8,
+    from: u8,
+    /// What reads must tell.
+    stamp: Stamp,
+    /// What later writes must be stamped above: acknowledged while all clocks were right.
+    order: Option<Stamp>,
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is not over, or nobody knows.
+    Open,
+    Acknowledged,
+    /// Nothing was done, and nothing will be.
+    None,
+}
+
+#[derive(Debug)]
+struct Write {
+    key: Bytes,
+    kind: Kind,
+    begun: u64,
+    fate: Fate,
+    /// When somebody was told of it first.
+    seen: Option<u64>,
+}
+
+/// How many operations ended how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Writes and deletes that were acknowledged.
+    pub writes: u64,
+    /// What was refused, or failed with nothing done.
+    pub failed: u64,
+    /// Writes of which nobody knows.
+    pub unknown: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    operations: BTreeMap<u64, Operation>,
+    writes: BTreeMap<WriteId, Write>,
+    floors: BTreeMap<Bytes, Vec<Floor>>,
+    stamps: BTreeMap<Stamp, WriteId>,
+    next: u64,
+    /// Copies of a key unless a request says otherwise.
+    default_copies: u8,
+    /// Disks that were wiped so far: what a single replica acknowledged may be gone.
+    wipes: u32,
+    pub(crate) tally: Tally,
+    pub(crate) wrong: Vec<String>,
+}
+
+impl Ledger {
+    /// An empty one.
+    pub(crate) fn new(default_copies: u8) -> Self {
+        Self { default_copies, ..Self::default() }
+    }
+
+    /// An operation begins. Its number is that of the write too, if it is one.
+    pub(crate) fn begin(&mut self, now: u64, asked: Asked) -> u64 {
+        self.next += 1;
+        let floors = self.floors.get(&asked.key).cloned().unwrap_or_default();
+        if let Some(kind) = kind_of(asked.what) {
+            let (key, begun) = (asked.key.clone(), now);
+            let write = Write { key, kind, begun, fate: Fate::Open, seen: None };
+            self.writes.insert(WriteId(self.next), write);
+        }
+        let operation = Operation { asked, begun: now, floors, wipes: self.wipes };
+        self.operations.insert(self.next, operation);
+        self.next
+    }
+
+    pub(crate) fn asked(&self, number: u64) -> Option<&Asked> {
+        self.operations.get(&number).map(|operation| &operation.asked)
+    }
+
+    /// A node stamps a write.
+    pub(crate) fn stamped(&mut self, now: u64, write: WriteId, stamp: Stamp) {
+        if let Some(other) = self.stamps.insert(stamp, write)
+            && other != write
+        {
+            self.accuse(now, format!("stamp {stamp:?} of {write:?} was given to {other:?} too"));
+        }
+    }
+
+    /// A client is told. `reach` is the greatest time of a stamp that all clocks concerned go by; 0
+    /// if they are too far apart.
+    pub(crate) fn end(&mut self, now: u64, number: u64, told: &Told, reach: u64) {
+        let Some(mut operation) = self.operations.remove(&number) else { return };
+        if operation.wipes < self.wipes {
+            operation.floors.retain(|floor| floor.held_by > 1);
+        }
+        let write = WriteId(number);
+        match (told, operation.asked.what) {
+            (Told::Answer(Answer::Found(record)), What::Get) => {
+                self.tally.reads += 1;
+                self.read(now, &operation, record.as_ref());
+            }
+            (Told::Answer(Answer::Written(stamp)), What::Put | What::Delete) => {
+                self.tally.writes += 1;
+                self.wrote(now, write, &operation, *stamp, reach);
+            }
+            (Told::Answer(Answer::Denied(denied)), what) => {
+                if what == What::Get || !denied.unknown {
+                    self.tally.failed += 1;
+                    self.failed(now, write);
+                } else {
+                    self.tally.unknown += 1;
+                }
+            }
+            (Told::Refused, _) => {
+                self.tally.failed += 1;
+                self.failed(now, write);
+            }
+            (Told::Nothing, What::Get) => self.tally.failed += 1,
+            (Told::Nothing, _) => self.tally.unknown += 1,
+            (Told::Answer(answer), what) => {
+                self.accuse(now, format!("{what:?} {number} was answered {answer:?}"));
+            }
+        }
+    }
+
+    fn read(&mut self, now: u64, operation: &Operation, record: Option<&Record>) {
+        let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
+        if let Some(record) = record {
+            self.tells(now, key, record);
+        }
+        let stamp = record.map(|record| record.rank.stamp);
+        for floor in operation.floors.iter().filter(|floor| floor.met_by(quorum)) {
+            if stamp.is_none_or(|stamp| stamp < floor.stamp) {
+                let what = format!(
+                    "lost: a read {}/{} of {key:?}, begun at {}, is told {}, \
+                     but {floor} was known by then",
+                    quorum.ack,
+                    quorum.from,
+                    operation.begun,
+                    show(record)
+                );
+                self.accuse(now, what);
+            }
+        }
+        // A majority read brings as many replicas up to date as it asks.
+        if let Some(record) = record
+            && quorum.ack > quorum.from / 2
+            && quorum.ack > 1
+        {
+            let copies = if record.copies == 0 { self.default_copies } else { record.copies };
+            let held_by = quorum.ack.min(copies);
+            let stamp = record.rank.stamp;
+            self.raise(key, Floor { held_by, from: quorum.from, stamp, order: None });
+        }
+    }
+
+    fn wrote(&mut self, now: u64, write: WriteId, operation: &Operation, stamp: Stamp, reach: u64) {
+        self.stamped(now, write, stamp);
+        if let Some(write) = self.writes.get_mut(&write) {
+            write.fate = Fate::Acknowledged;
+        }
+        let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
+        for floor in operation.floors.iter().filter(|floor| floor.met_by(quorum)) {
+            if floor.order.is_some_and(|order| stamp <= order && order.time <= reach) {
+                let what = format!(
+                    "order: {write:?} {}/{} of {key:?}, begun at {}, is stamped {:x}, \
+                     but {floor} was known by then",
+                    quorum.ack, quorum.from, operation.begun, stamp.time
+                );
+                self.accuse(now, what);
+            }
+        }
+        let order = (stamp.time <= reach).then_some(stamp);
+        self.raise(key, Floor { held_by: quorum.ack, from: quorum.from, stamp, order });
+    }
+
+    fn failed(&mut self, now: u64, write: WriteId) {
+        let Some(failed) = self.writes.get_mut(&write) else { return };
+        failed.fate = Fate::None;
+        if let Some(seen) = failed.seen {
+            let what = format!("invented: {write:?} was not done, but was told at {seen}");
+            self.accuse(now, what);
+        }
+    }
+
+    /// Somebody, a client or the judge, sees a record.
+    pub(crate) fn tells(&mut self, now: u64, key: &Bytes, record: &Record) {
+        let Some(id) = write_of(key, record) else {
+            self.accuse(now, format!("invented: {} under {key:?}", show(Some(record))));
+            return;
+        };
+        let Some(write) = self.writes.get_mut(&id) else {
+            self.accuse(now, format!("invented: nobody wrote {id:?} under {key:?}"));
+            return;
+        };
+        write.seen.get_or_insert(now);
+        let (own, begun, fate) = (&write.key == key, write.begun, write.fate);
+        let kind = write.kind;
+        if !own || kind != record.rank.kind || begun > now {
+            self.accuse(now, format!("invented: {id:?} is told under {key:?}"));
+        }
+        if fate == Fate::None {
+            self.accuse(now, format!("invented: {id:?} of {key:?} was not done, but is told"));
+        }
+        self.stamped(now, id, record.rank.stamp);
+    }
+
+    fn raise(&mut self, key: &Bytes, floor: Floor) {
+        let floors = self.floors.entry(key.clone()).or_default();
+        let same = |other: &&mut Floor| (other.held_by, other.from) == (floor.held_by, floor.from);
+        match floors.iter_mut().find(same) {
+            Some(held) => {
+                held.stamp = held.stamp.max(floor.stamp);
+                held.order = held.order.max(floor.order);
+            }
+            None => floors.push(floor),
+        }
+    }
+
+    /// A disk is gone: what only one replica had to hold is no longer promised.
+    pub(crate) fn wiped(&mut self) {
+        self.wipes += 1;
+        for floors in self.floors.values_mut() {
+            floors.retain(|floor| floor.held_by > 1);
+        }
+    }
+
+    /// A clock jumps: nobody knows whether those before and after it are within the bound.
+    pub(crate) fn clock_jumped(&mut self) {
+        for floor in self.floors.values_mut().flatten() {
+            floor.order = None;
+        }
+        for operation in self.operations.values_mut() {
+            operation.floors.iter_mut().for_each(|floor| floor.order = None);
+        }
+    }
+
+    /// Every key that a write was begun for.
+    pub(crate) fn keys(&self) -> Vec<Bytes> {
+        let mut keys: Vec<_> = self.writes.values().map(|write| write.key.clone()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Operations that were begun and did not end.
+    pub(crate) fn open(&self) -> usize {
+        self.operations.len()
+    }
+
+    pub(crate) fn accuse(&mut self, now: u64, what: String) {
+        self.wrong.push(format!("at {}.{:06}: {what}", now / 1_000_000, now % 1_000_000));
+    }
+}
+
+impl Floor {
+    /// Whether the replicas of such a quorum must have one in common with the floor's.
+    fn met_by(&self, quorum: Quorum) -> bool {
+        let both = u16::from(self.held_by) + u16::from(quorum.ack);
+        both > u16::from(self.from.max(quorum.from))
+    }
+}
+
+impl fmt::Display for Floor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { held_by, from, stamp, .. } = self;
+        write!(f, "{:x}-{:08x} on {held_by} of {from}", stamp.time, stamp.origin)
+    }
+}
+
+/// A record as people read it.
+pub(crate) fn show(record: Option<&Record>) -> String {
+    let Some(Record { rank, copies, .. }) = record else { return "nothing".to_owned() };
+    format!("{:?} {:x}-{:08x} x{copies}", rank.kind, rank.stamp.time, rank.stamp.origin)
+}
+
+fn kind_of(what: What) -> Option<Kind> {
+    match what {
+        What::Get => None,
+        What::Put => Some(Kind::Value),
+        What::Delete => Some(Kind::Tombstone),
+    }
+}

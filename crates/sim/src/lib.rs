@@ -1,0 +1,53 @@
+//! Whole kvorum clusters in one thread: the same protocol and engine that serve, on simulated
+//! machines, disks, clocks and networks, with clients and a judge. One seed decides everything, so
+//! every failure that a sweep finds can be looked at again, line by line.
+//!
+//! ```text
+//!   seed ─▶ plan ─▶ world: faults while clients ask ─▶ all heals ─▶ it must serve, hold, agree
+//!                          └── ledger: what they were told ──────────▶ verdict
+//! ```
+
+mod agenda;
+mod journal;
+mod ledger;
+mod network;
+mod plan;
+mod random;
+mod records;
+mod store;
+mod wall;
+mod world;
+
+pub use ledger::Tally;
+pub use plan::{Fault, Plan};
+
+use world::World;
+
+/// What a run came to.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// What was wrong, in the order of its discovery; empty = all is well.
+    pub wrong: Vec<String>,
+    /// What the clients were told.
+    pub tally: Tally,
+    /// Faults that happened.
+    pub faults: u64,
+    /// Simulated microseconds.
+    pub micros: u64,
+    /// Events of the run, and the hash over all of them: equal runs have equal hashes.
+    pub events: u64,
+    /// See `events`.
+    pub hash: u64,
+    /// Messages between nodes.
+    pub messages: u64,
+}
+
+/// Runs a plan to its end, or to the first thing that is wrong.
+pub fn run(plan: &Plan) -> Report {
+    let mut world = World::new(plan.clone());
+    world.run_until(plan.seconds * 1_000_000);
+    if world.ledger.wrong.is_empty() {
+        world.end();
+    }
+    world.report()
+}

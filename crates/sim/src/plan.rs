@@ -1,0 +1,170 @@
+//! What a run is like: drawn from its seed, so that every seed is another kind of bad day, as the
+//! swarm testing of Groce et al. (2012) has it: most runs see a few kinds of faults, often.
+
+use lsm::SyncMode;
+use std::time::Duration;
+
+use crate::network::Speed;
+use crate::random::Random;
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A process is killed, and started again.
+    Kill,
+    /// A machine loses its power: what was not synced is lost, the last write torn.
+    PowerCut,
+    /// Several machines at once.
+    PowerCutAll,
+    /// A disk is replaced by an empty one.
+    Wipe,
+    /// The disk fails a sync, a write or a read.
+    DiskError,
+    /// The disk is full for a while.
+    DiskFull,
+    /// The disk is slow for a while.
+    SlowDisk,
+    /// A process stands still for a while (SIGSTOP).
+    Pause,
+    /// Some nodes hear nothing of the others.
+    Partition,
+    /// A node is heard but hears nothing, or the other way.
+    OneWay,
+    /// Two halves that only one node connects.
+    Bridge,
+    /// A partition that comes and goes.
+    Flapping,
+    /// Packets are lost.
+    Loss,
+    /// Packets are slow.
+    SlowLink,
+    /// Connections break for no reason.
+    Break,
+    /// A wall clock jumps.
+    ClockJump,
+    /// A wall clock is set while its node is down.
+    ClockOverRestart,
+    /// One node after the other is stopped cleanly and started.
+    RollingRestart,
+}
+
+impl Fault {
+    /// Every kind.
+    pub const ALL: [Self; 18] = [
+        Self::Kill,
+        Self::PowerCut,
+        Self::PowerCutAll,
+        Self::Wipe,
+        Self::DiskError,
+        Self::DiskFull,
+        Self::SlowDisk,
+        Self::Pause,
+        Self::Partition,
+        Self::OneWay,
+        Self::Bridge,
+        Self::Flapping,
+        Self::Loss,
+        Self::SlowLink,
+        Self::Break,
+        Self::ClockJump,
+        Self::ClockOverRestart,
+        Self::RollingRestart,
+    ];
+}
+
+/// See the module. All times are simulated.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What decides everything else.
+    pub seed: u64,
+    /// Nodes of the cluster.
+    pub nodes: usize,
+    /// Event loops of each.
+    pub loops: usize,
+    /// Copies of a key unless a request says otherwise.
+    pub replicas: u8,
+    /// Clients that ask one thing after the other.
+    pub clients: usize,
+    /// Keys that all clients share.
+    pub hot_keys: usize,
+    /// Keys of each client's own.
+    pub own_keys: usize,
+    /// Longest pause of a client between two requests, in microseconds.
+    pub think_micros: u64,
+    /// Requests of a thousand that name `ack` and `from`.
+    pub named_quorums: u64,
+    /// Seconds in which faults happen.
+    pub seconds: u64,
+    /// Kinds of faults that happen; none = a sunny day.
+    pub faults: Vec<Fault>,
+    /// Longest time between two faults, in microseconds.
+    pub fault_micros: u64,
+    /// When a write is acknowledged.
+    pub sync: SyncMode,
+    /// Least and most microseconds of a disk's sync.
+    pub disk_micros: (u64, u64),
+    /// Reads of a thousand that wait for the disk.
+    pub cold_reads: u64,
+    /// Microseconds that a request may take.
+    pub deadline_micros: u64,
+    /// Microseconds that a stamp may be ahead of a node's wall clock.
+    pub max_skew_micros: u64,
+    /// Most microseconds that wall clocks are wrong by when nothing happens to them.
+    pub skew_micros: u64,
+    pub(crate) speed: Speed,
+    /// Whether every line of the journal is printed.
+    pub log: bool,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let nodes = *random.pick(&[3, 3, 3, 4, 5, 5, 2]);
+        let sync = if random.permille(850) {
+            SyncMode::Always
+        } else {
+            SyncMode::Interval(Duration::from_millis(100))
+        };
+        let least_micros = random.between(20, 200);
+        Self {
+            seed,
+            nodes,
+            loops: random.between(2, 3) as usize,
+            replicas: *random.pick(&[3, 3, 3, 2, 5]),
+            clients: random.between(4, 20) as usize,
+            hot_keys: random.between(1, 12) as usize,
+            own_keys: random.between(1, 20) as usize,
+            think_micros: random.spread(2_000, 200_000),
+            named_quorums: *random.pick(&[0, 100, 300, 1000]),
+            seconds: random.between(10, 60),
+            faults: Self::some_faults(&mut random),
+            fault_micros: random.spread(200_000, 10_000_000),
+            sync,
+            disk_micros: (50, random.spread(100, 10_000)),
+            cold_reads: *random.pick(&[0, 20, 500]),
+            deadline_micros: 1_000_000,
+            max_skew_micros: 500_000,
+            skew_micros: *random.pick(&[0, 1_000, 100_000, 240_000]),
+            speed: Speed {
+                least_micros,
+                most_micros: random.spread(least_micros, 20_000),
+                buffer: random.spread(64 << 10, 4 << 20) as usize,
+            },
+            log: false,
+        }
+    }
+
+    fn some_faults(random: &mut Random) -> Vec<Fault> {
+        let mut faults = Fault::ALL.to_vec();
+        let wanted = match random.below(8) {
+            0 => 0,
+            1..=5 => random.between(1, 4) as usize,
+            _ => random.between(5, Fault::ALL.len() as u64) as usize,
+        };
+        while faults.len() > wanted {
+            faults.remove(random.index(faults.len()));
+        }
+        faults
+    }
+}

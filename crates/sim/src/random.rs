@@ -1,0 +1,69 @@
+//! Chance, repeated by its seed.
+
+/// splitmix64, after Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014).
+#[derive(Debug, Clone)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A sequence of its own: what is drawn from it does not move this one.
+    pub(crate) fn fork(&mut self) -> Self {
+        Self(self.number())
+    }
+
+    /// `0..bound`; `bound` is not 0.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound
+    }
+
+    /// `least..=most`.
+    pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
+        least + self.below(most - least + 1)
+    }
+
+    /// `least..=most`, and each factor of two as likely as the others: mostly small, seldom large.
+    pub(crate) fn spread(&mut self, least: u64, most: u64) -> u64 {
+        let doublings = u64::from((most / least.max(1)).max(1).ilog2());
+        let top = (least.max(1) << self.between(0, doublings + 1)).min(most);
+        self.between(least, top.max(least))
+    }
+
+    /// Happens so many times in a thousand.
+    pub(crate) fn permille(&mut self, permille: u64) -> bool {
+        self.below(1000) < permille
+    }
+
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.index(from.len())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stays_within_its_bounds_and_reaches_them() {
+        let mut random = Random::new(1);
+        let drawn: Vec<u64> = (0..10_000).map(|_| random.spread(3, 1000)).collect();
+        assert!(drawn.iter().all(|n| (3..=1000).contains(n)));
+        assert!(drawn.contains(&3) && drawn.iter().any(|n| *n > 900));
+        assert!(drawn.iter().filter(|n| **n < 100).count() > 5_000, "mostly small");
+        assert!((0..1000).map(|_| random.between(1, 2)).any(|n| n == 2));
+    }
+}

@@ -1,0 +1,67 @@
+//! A machine's clocks: the one that people set, which may be wrong, drift and jump; and the one
+//! that only counts, which drifts.
+
+/// True time 0 in microseconds since 1970.
+const EPOCH: i64 = 1_700_000_000_000_000;
+
+/// See the module. All times in microseconds, drift in millionths.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wall {
+    offset: i64,
+    drift: i64,
+    since: u64,
+}
+
+impl Wall {
+    pub(crate) fn new(offset: i64, drift: i64) -> Self {
+        Self { offset, drift, since: 0 }
+    }
+
+    /// What it shows at true time `now`.
+    pub(crate) fn wall(&self, now: u64) -> u64 {
+        (EPOCH + now as i64 + self.offset(now)) as u64
+    }
+
+    /// How far it is ahead of true time.
+    pub(crate) fn offset(&self, now: u64) -> i64 {
+        self.offset + (now - self.since) as i64 * self.drift / 1_000_000
+    }
+
+    /// Somebody sets it.
+    pub(crate) fn set(&mut self, now: u64, offset: i64) {
+        *self = Self { offset, since: now, ..*self };
+    }
+
+    /// The clock that only counts.
+    pub(crate) fn mono(&self, now: u64) -> u64 {
+        (now as i64 + now as i64 * self.drift / 1_000_000) as u64
+    }
+
+    /// The first true time at which [`Wall::mono`] shows `mono` or more.
+    pub(crate) fn when(&self, mono: u64) -> u64 {
+        let near = (mono as i64 * 1_000_000 / (1_000_000 + self.drift)) as u64;
+        let from = near.saturating_sub(2);
+        (from..).find(|now| self.mono(*now) >= mono).unwrap_or(near)
+    }
+}
+
+/// True time as a right clock would show it.
+pub(crate) fn true_wall(now: u64) -> u64 {
+    EPOCH as u64 + now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_up_is_never_early() {
+        for drift in [-200, 0, 7, 200] {
+            let wall = Wall::new(0, drift);
+            for mono in (0..1_000_000_000).step_by(7_654_321) {
+                let now = wall.when(mono);
+                assert!(wall.mono(now) >= mono && wall.mono(now.saturating_sub(5)) <= mono);
+            }
+        }
+    }
+}

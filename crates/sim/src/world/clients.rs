@@ -1,0 +1,118 @@
+//! Clients: each asks one thing after the other, now here, now there, as a load balancer would have
+//! it. What they share they fight over; on keys of their own they are alone, through whichever
+//! node.
+
+use bytes::Bytes;
+use cluster::{Quorum, quorum};
+
+use super::machine::Input;
+use super::{Due, Place, World};
+use crate::ledger::{Asked, Told, What};
+use crate::random::Random;
+
+/// Deadlines after which a client gives up.
+const PATIENCE: u64 = 4;
+
+/// See the module.
+pub(super) struct Client {
+    number: usize,
+    random: Random,
+    /// What it waits for.
+    waits_for: Option<u64>,
+}
+
+impl Client {
+    pub(super) fn new(number: usize, random: Random) -> Self {
+        Self { number, random, waits_for: None }
+    }
+}
+
+impl World {
+    pub(super) fn client_asks(&mut self, client: usize) {
+        if !self.clients_run {
+            return;
+        }
+        let asked = self.next_question(client);
+        let node = self.clients[client].random.index(self.plan.nodes);
+        let number = self.ask(node, asked);
+        self.clients[client].waits_for = Some(number);
+    }
+
+    /// Sends a request to a node; its number.
+    pub(super) fn ask(&mut self, node: usize, asked: Asked) -> u64 {
+        let number = self.ledger.begin(self.now, asked);
+        let Quorum { ack, from } = self.ledger.asked(number).expect("just begun").quorum;
+        let what = self.ledger.asked(number).expect("just begun").what;
+        let line = format_args!("client asks n{node} {number}: {what:?} {ack}/{from}");
+        self.journal.line(self.now, line);
+        let at = self.now + self.random.between(30, 300);
+        let machine = &self.machines[node];
+        let (told, reach) = (Told::Refused, 0);
+        match &machine.process {
+            Some(process) if !machine.stopping => {
+                let index = self.random.index(process.loops.len());
+                let place = Place { node, life: process.life, index };
+                self.agenda.put(at, Due::Asked { number, place });
+                let patience = PATIENCE * self.plan.deadline_micros;
+                let told = Told::Nothing;
+                self.agenda.put(self.now + patience, Due::Told { number, told, reach });
+            }
+            _ => self.agenda.put(at, Due::Told { number, told, reach }),
+        }
+        number
+    }
+
+    fn next_question(&mut self, client: usize) -> Asked {
+        let plan = &self.plan;
+        let Client { random, number, .. } = &mut self.clients[client];
+        let key = if random.permille(600) {
+            format!("hot-{}", random.index(plan.hot_keys))
+        } else {
+            format!("own-{number}-{}", random.index(plan.own_keys))
+        };
+        let what = match random.below(100) {
+            0..45 => What::Get,
+            45..85 => What::Put,
+            _ => What::Delete,
+        };
+        let (mut ack, mut from) = (None, None);
+        if random.permille(plan.named_quorums) {
+            let most = plan.nodes as u64;
+            let named = random.between(1, most);
+            from = Some(named as u32);
+            if random.permille(500) {
+                ack = Some(random.between(1, named) as u32);
+            }
+        }
+        let default_copies = from.is_none();
+        let (nodes, replicas) = (plan.nodes as u32, u32::from(plan.replicas));
+        let quorum = quorum(ack, from, nodes, replicas).expect("drawn within its bounds");
+        Asked { what, key: Bytes::from(key), quorum, default_copies }
+    }
+
+    /// A request arrives at its node.
+    pub(super) fn asked(&mut self, number: u64, place: Place) {
+        if self.process(place).is_some() {
+            self.input(place, Input::Client(number));
+        } else {
+            let (told, reach) = (Told::Nothing, 0);
+            self.agenda.put(self.now + 100, Due::Told { number, told, reach });
+        }
+    }
+
+    /// A client is told.
+    pub(super) fn told(&mut self, number: u64, told: &Told, reach: u64) {
+        if self.ledger.asked(number).is_none() {
+            return;
+        }
+        self.ledger.end(self.now, number, told, reach);
+        self.answers.insert(number, told.clone());
+        let waiting = self.clients.iter().position(|client| client.waits_for == Some(number));
+        if let Some(client) = waiting {
+            self.answers.remove(&number);
+            self.clients[client].waits_for = None;
+            let pause = self.random.between(0, self.plan.think_micros);
+            self.agenda.put(self.now + pause, Due::Client(client));
+        }
+    }
+}

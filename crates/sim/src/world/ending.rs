@@ -1,0 +1,202 @@
+//! The end of a run: everything heals; then the cluster must serve again, and hold what it said.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use cluster::{Answer, Quorum, Record, quorum};
+use lsm::Space;
+
+use super::World;
+use crate::ledger::{Asked, Told, What, show};
+use crate::wall::true_wall;
+
+/// Simulated seconds after which a healed cluster must be as it was: a clock that was five minutes
+/// ahead has to be waited for.
+const MOST_SECONDS: u64 = 400;
+
+/// How far ahead of true time stamps may be for requests to succeed again, in microseconds.
+const MOST_AHEAD: u64 = 250_000;
+
+/// Microseconds between two requests of the judge.
+const STEP_MICROS: u64 = 2_000;
+
+impl World {
+    /// Heals everything, waits, and judges.
+    pub(crate) fn end(&mut self) {
+        self.clients_run = false;
+        self.end_faults();
+        self.run_until(self.now + 5_000_000);
+        let mut seconds = 0;
+        while let Some(what) = self.unsettled() {
+            if seconds == MOST_SECONDS {
+                self.ledger.accuse(self.now, format!("not healed after {seconds} s: {what}"));
+            }
+            if !self.ledger.wrong.is_empty() {
+                return;
+            }
+            seconds += 1;
+            self.run_until(self.now + 1_000_000);
+        }
+        self.every_request_succeeds();
+        self.read_everything();
+        self.run_until(self.now + 3_000_000);
+        if self.ledger.wrong.is_empty() {
+            self.compare_replicas();
+            self.nothing_is_left();
+        }
+    }
+
+    /// What is not yet as it should be.
+    fn unsettled(&self) -> Option<String> {
+        for machine in &self.machines {
+            let name = &machine.name;
+            let Some(process) = &machine.process else { return Some(format!("{name} is down")) };
+            let clock = process.shared.clock.now(machine.wall.wall(self.now)) >> 12;
+            if clock > true_wall(self.now) + MOST_AHEAD {
+                return Some(format!("the clock of {name} is ahead"));
+            }
+        }
+        None
+    }
+
+    /// Asks everything with pauses in between, waits, and returns what was told.
+    fn ask_all(&mut self, questions: Vec<Asked>) -> Vec<(Asked, Told)> {
+        let mut asked = Vec::new();
+        for question in questions {
+            let node = self.random.index(self.plan.nodes);
+            asked.push((self.ask(node, question.clone()), question));
+            self.run_until(self.now + STEP_MICROS);
+        }
+        self.run_until(self.now + 5 * self.plan.deadline_micros);
+        let told = |number: u64| self.answers.get(&number).cloned().unwrap_or(Told::Nothing);
+        asked.into_iter().map(|(number, question)| (question, told(number))).collect()
+    }
+
+    fn every_request_succeeds(&mut self) {
+        let (nodes, replicas) = (self.plan.nodes as u32, u32::from(self.plan.replicas));
+        let usual = quorum(None, None, nodes, replicas).expect("the defaults are possible");
+        let ask = |what, key: String| Asked {
+            what,
+            key: Bytes::from(key),
+            quorum: usual,
+            default_copies: true,
+        };
+        for what in [What::Put, What::Get, What::Delete] {
+            let questions = (0..64).map(|n| ask(what, format!("healed-{n}")));
+            for (question, told) in self.ask_all(questions.collect()) {
+                let done = match &told {
+                    Told::Answer(Answer::Found(found)) => found.is_some(),
+                    Told::Answer(Answer::Written(_)) => true,
+                    _ => false,
+                };
+                if !done {
+                    let what = format!("not healed: {question:?} is told {told:?}");
+                    self.ledger.accuse(self.now, what);
+                }
+            }
+        }
+    }
+
+    /// Reads every key from all who may hold it.
+    fn read_everything(&mut self) {
+        let all = self.widest();
+        let questions = self.ledger.keys().into_iter().map(|key| Asked {
+            what: What::Get,
+            key,
+            quorum: Quorum { ack: all, from: all },
+            default_copies: false,
+        });
+        for (question, told) in self.ask_all(questions.collect()) {
+            if !matches!(told, Told::Answer(Answer::Found(_))) {
+                let what = format!("not healed: {question:?} is told {told:?}");
+                self.ledger.accuse(self.now, what);
+            }
+        }
+    }
+
+    /// The greatest number of copies that a request may have asked for.
+    fn widest(&self) -> u8 {
+        let usual = self.plan.replicas.min(self.plan.nodes as u8);
+        if self.plan.named_quorums > 0 { self.plan.nodes as u8 } else { usual }
+    }
+
+    /// Every replica of a key holds the same, and nobody else holds it.
+    fn compare_replicas(&mut self) {
+        for key in self.ledger.keys() {
+            let mut held: BTreeMap<usize, Record> = BTreeMap::new();
+            for node in 0..self.plan.nodes {
+                let process = self.machines[node].process.as_ref().expect("all are settled");
+                match process.store.get(Space::Data, &key) {
+                    Ok(Some(record)) => {
+                        held.insert(node, record);
+                    }
+                    Ok(None) => {}
+                    Err(error) => {
+                        let what = format!("{key:?} can't be read on node {node}: {error:?}");
+                        self.ledger.accuse(self.now, what);
+                    }
+                }
+            }
+            for record in held.values() {
+                self.ledger.tells(self.now, &key, record);
+            }
+            self.compare(&key, &held);
+        }
+    }
+
+    fn compare(&mut self, key: &Bytes, held: &BTreeMap<usize, Record>) {
+        let Some(newest) = held.values().max_by_key(|record| record.rank).cloned() else { return };
+        let mut order = Vec::new();
+        self.topology.replicas(self.topology.partition_of(key), u8::MAX, &mut order);
+        let copies_of = |record: &Record| match record.copies {
+            0 => usize::from(self.topology.default_copies()),
+            copies => usize::from(copies),
+        };
+        let mut wrong = Vec::new();
+        for (place, node) in order.iter().enumerate() {
+            let node = usize::from(node.0);
+            let own = held.get(&node);
+            if let Some(own) = own
+                && place >= copies_of(own)
+            {
+                wrong
+                    .push(format!("too many: {key:?}: node {node} is none of {}", show(Some(own))));
+            }
+            let should = place < copies_of(&newest);
+            if should && own.is_none_or(|own| own.rank != newest.rank) {
+                wrong.push(format!(
+                    "unequal: {key:?}: node {node} holds {}, the newest is {}",
+                    show(own),
+                    show(Some(&newest))
+                ));
+            }
+        }
+        for what in wrong {
+            self.ledger.accuse(self.now, what);
+        }
+    }
+
+    /// All that was asked was answered, and no one waits for anything.
+    fn nothing_is_left(&mut self) {
+        let open = self.ledger.open();
+        if open > 0 {
+            self.ledger.accuse(self.now, format!("{open} requests were never answered"));
+        }
+        for node in 0..self.plan.nodes {
+            let Some(process) = &self.machines[node].process else { continue };
+            let under_way: usize = process.loops.iter().map(|own| own.coordinator.len()).sum();
+            if !process.taken.is_empty() || under_way > 0 {
+                let what = format!(
+                    "node {node} never ended {under_way} requests and never answered {:?}",
+                    process.taken
+                );
+                self.ledger.accuse(self.now, what);
+            }
+            let conflicts = process.store.core().stats().version_conflicts;
+            if conflicts > 0 {
+                let what = format!("node {node} met {conflicts} records of equal version");
+                self.ledger.accuse(self.now, what);
+            }
+        }
+    }
+}

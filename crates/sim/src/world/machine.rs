@@ -1,0 +1,131 @@
+//! A machine with a disk, clocks, and perhaps a process of kvorum's.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cluster::{ClientId, Coordinator, Event, Message, Record, Shared};
+use lsm::MemDisk;
+
+use super::Due;
+use crate::network::Envelope;
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::store::Store;
+use crate::wall::Wall;
+
+/// What a loop takes in.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// What the store or the network has to say.
+    Event(Event),
+    /// Messages on a connection of which this loop has the given end.
+    Envelope { connection: u64, end: usize, envelope: Envelope },
+    /// A client's request.
+    Client(u64),
+    /// An attempt to connect has ended.
+    Dialed { peer: usize, reachable: bool },
+    /// The other end of a connection is gone, or silent for too long.
+    Lost(u64),
+}
+
+/// The connection from a loop to another node.
+#[derive(Debug)]
+pub(crate) enum Lane {
+    /// It is being made; these wait for it.
+    Dialing(Vec<Message>),
+    /// It stands, as far as this end knows.
+    Up(u64),
+}
+
+/// A loop.
+pub(crate) struct Loop {
+    pub(crate) coordinator: Coordinator,
+    pub(crate) inbox: VecDeque<Input>,
+    pub(crate) turn_is_due: bool,
+    /// True time of the next wake-up.
+    pub(crate) wake_at: Option<u64>,
+    pub(crate) lanes: BTreeMap<usize, Lane>,
+}
+
+/// A client's request that a process has taken and not answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    /// When, by the node's own counting clock.
+    pub(crate) mono: u64,
+    /// How far ahead stamps could be for it to go by them.
+    pub(crate) reach: u64,
+    /// Pauses of the machine so far: a process that stood still may be late.
+    pub(crate) pauses: u32,
+}
+
+/// One life of a node.
+pub(crate) struct Process {
+    pub(crate) life: u32,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) store: Store,
+    pub(crate) loops: Vec<Loop>,
+    pub(crate) taken: BTreeMap<ClientId, Taken>,
+    /// Time of the record that holds the clock's bound; each one written is newer.
+    pub(crate) bound_record: u64,
+    pub(crate) bound_under_way: bool,
+    /// When the log was synced last, where it is not with each group.
+    pub(crate) synced_at: u64,
+}
+
+/// See the module.
+pub(crate) struct Machine {
+    pub(crate) name: String,
+    pub(crate) wall: Wall,
+    pub(crate) disk: MemDisk,
+    /// Processes so far.
+    pub(crate) lives: u32,
+    pub(crate) process: Option<Process>,
+    /// The machine itself is without power: nobody answers for a process that is gone.
+    pub(crate) dark: bool,
+    /// Its disk was given faults and not been replaced.
+    pub(crate) disk_is_bad: bool,
+    /// It takes no requests any more and ends what it has taken.
+    pub(crate) stopping: bool,
+    pub(crate) paused: bool,
+    pub(crate) pauses: u32,
+    /// What was due while it was paused.
+    pub(crate) held: Vec<Due>,
+    /// Microseconds that each sync takes longer than usual.
+    pub(crate) slow_disk: u64,
+}
+
+impl Machine {
+    pub(crate) fn new(number: usize, plan: &Plan, random: &mut Random) -> Self {
+        let offset = random.between(0, 2 * plan.skew_micros) as i64 - plan.skew_micros as i64;
+        let drift = random.between(0, 200) as i64 - 100;
+        Self {
+            name: format!("node-{number:04}"),
+            wall: Wall::new(offset, drift),
+            disk: MemDisk::new(),
+            lives: 0,
+            process: None,
+            dark: false,
+            disk_is_bad: false,
+            stopping: false,
+            paused: false,
+            pauses: 0,
+            held: Vec::new(),
+            slow_disk: 0,
+        }
+    }
+}
+
+/// What a turn of a loop has to send and write in the end.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    pub(crate) sends: BTreeMap<usize, Vec<Message>>,
+    /// By connection.
+    pub(crate) replies: BTreeMap<u64, Vec<Message>>,
+    pub(crate) batch: lsm::Batch,
+    pub(crate) writes: Vec<crate::store::Written>,
+    /// Writes that were not taken into the batch.
+    pub(crate) events: VecDeque<Event>,
+    /// Records for replicas that missed them.
+    pub(crate) hints: Vec<(usize, Bytes, Record)>,
+}

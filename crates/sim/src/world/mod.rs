@@ -1,0 +1,228 @@
+//! A whole cluster, its machines, its network, its clients and what goes wrong, in one thread.
+//!
+//! ```text
+//!            agenda: what is due next, in true time
+//!               │
+//!   clients ────┼──▶ machines ─ loops ─ Coordinator ─┐      turn.rs   a loop's turn
+//!   nemesis ────┤        └──── store ◀───────────────┤      wire.rs   connections
+//!   network ────┘◀───────────────────────────────────┘      power.rs  start, stop, crash
+//!   ledger ◀── what clients were told                       clients.rs, nemesis.rs, ending.rs
+//! ```
+
+mod clients;
+mod ending;
+mod machine;
+mod nemesis;
+mod power;
+mod turn;
+mod wire;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use cluster::{Member, OpId, PageRequest, Topology};
+
+use crate::Report;
+use crate::agenda::Agenda;
+use crate::journal::Journal;
+use crate::ledger::{Ledger, Told};
+use crate::network::Network;
+use crate::plan::Plan;
+use crate::random::Random;
+use clients::Client;
+use machine::{Input, Machine, Process};
+use nemesis::Remedy;
+
+/// A loop of a node, in one life of its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) node: usize,
+    pub(crate) life: u32,
+    pub(crate) index: usize,
+}
+
+/// What is due.
+#[derive(Debug)]
+pub(crate) enum Due {
+    /// A loop takes in what waits for it.
+    Turn(Place),
+    /// A loop wants to be woken.
+    Wake(Place),
+    /// The store's group is synced.
+    Commit { node: usize, life: u32 },
+    /// The disk has read.
+    Read { place: Place, op: OpId, key: Bytes },
+    /// A pool thread has read a page.
+    Page { place: Place, op: OpId, request: PageRequest },
+    /// Background work of the store, and the clock's bound.
+    Keep { node: usize, life: u32 },
+    /// An attempt to connect ends.
+    Dialed { place: Place, peer: usize, reachable: bool },
+    /// Something arrives at an end of a connection.
+    Deliver { connection: u64, end: usize },
+    /// The asker's ping is due.
+    Ping { connection: u64 },
+    /// A client does what it does next.
+    Client(usize),
+    /// A client's request arrives.
+    Asked { number: u64, place: Place },
+    /// A client hears, or has waited long enough.
+    Told { number: u64, told: Told, reach: u64 },
+    /// The next fault.
+    Nemesis,
+    /// A fault ends.
+    Remedy(Remedy),
+    /// A machine starts.
+    Start(usize),
+}
+
+/// See the module.
+pub(crate) struct World {
+    pub(crate) plan: Plan,
+    pub(crate) now: u64,
+    agenda: Agenda<Due>,
+    random: Random,
+    pub(crate) journal: Journal,
+    machines: Vec<Machine>,
+    network: Network,
+    clients: Vec<Client>,
+    pub(crate) ledger: Ledger,
+    /// What those were told who are no clients.
+    answers: BTreeMap<u64, Told>,
+    topology: Topology,
+    /// Faults that last, and which node has lost its disk.
+    nemesis: nemesis::Nemesis,
+    /// Whether clients go on asking.
+    clients_run: bool,
+    pub(crate) faults: u64,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan) -> Self {
+        let mut random = Random::new(plan.seed ^ 0x5eed);
+        let network = Network::new(plan.nodes, plan.speed, random.fork());
+        let machines: Vec<_> =
+            (0..plan.nodes).map(|n| Machine::new(n, &plan, &mut random)).collect();
+        let members = machines.iter().map(|machine: &Machine| Member {
+            name: machine.name.clone(),
+            zone: String::new(),
+            weight: 1,
+        });
+        let topology = Topology::new(members.collect(), plan.replicas);
+        let topology = topology.expect("the names of the machines are in order");
+        let clients = (0..plan.clients).map(|n| Client::new(n, random.fork())).collect();
+        let mut world = Self {
+            now: 1_000_000,
+            agenda: Agenda::new(),
+            journal: Journal::new(plan.log),
+            machines,
+            network,
+            clients,
+            ledger: Ledger::new(topology.default_copies()),
+            answers: BTreeMap::new(),
+            topology,
+            nemesis: nemesis::Nemesis::new(random.fork()),
+            clients_run: true,
+            faults: 0,
+            random,
+            plan,
+        };
+        for node in 0..world.plan.nodes {
+            let at = world.now + world.random.between(0, 100_000);
+            world.agenda.put(at, Due::Start(node));
+        }
+        for client in 0..world.plan.clients {
+            let at = world.now + 100_000 + world.random.between(0, world.plan.think_micros);
+            world.agenda.put(at, Due::Client(client));
+        }
+        if !world.plan.faults.is_empty() {
+            world.agenda.put(world.now + 500_000, Due::Nemesis);
+        }
+        world
+    }
+
+    /// Goes on until true time `until`, or until something is wrong.
+    pub(crate) fn run_until(&mut self, until: u64) {
+        while self.ledger.wrong.is_empty() {
+            let Some((at, due)) = self.agenda.next() else { break };
+            if at > until {
+                self.agenda.put(at, due);
+                break;
+            }
+            assert!(at >= self.now, "time goes forward");
+            self.now = at;
+            self.dispatch(due);
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn dispatch(&mut self, due: Due) {
+        let Some(due) = self.hold_while_paused(due) else { return };
+        match due {
+            Due::Turn(place) => self.turn(place),
+            Due::Wake(place) => self.wake(place),
+            Due::Commit { node, life } => self.commit(node, life),
+            Due::Read { place, op, key } => self.was_read(place, op, &key),
+            Due::Page { place, op, request } => self.was_paged(place, op, &request),
+            Due::Keep { node, life } => self.keep(node, life),
+            Due::Dialed { place, peer, reachable } => self.dialed(place, peer, reachable),
+            Due::Deliver { connection, end } => self.deliver(connection, end),
+            Due::Ping { connection } => self.ping(connection),
+            Due::Client(client) => self.client_asks(client),
+            Due::Asked { number, place } => self.asked(number, place),
+            Due::Told { number, told, reach } => self.told(number, &told, reach),
+            Due::Nemesis => self.next_fault(),
+            Due::Remedy(remedy) => self.remedy(remedy),
+            Due::Start(node) => self.start(node),
+        }
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        Report {
+            wrong: self.ledger.wrong.clone(),
+            tally: self.ledger.tally,
+            faults: self.faults,
+            micros: self.now,
+            events: self.journal.lines(),
+            hash: self.journal.hash(),
+            messages: self.network.messages,
+        }
+    }
+
+    /// A process that stands still does nothing; what was due then is due when it goes on.
+    fn hold_while_paused(&mut self, due: Due) -> Option<Due> {
+        let node = match &due {
+            Due::Turn(place) | Due::Wake(place) => place.node,
+            Due::Read { place, .. } | Due::Page { place, .. } | Due::Dialed { place, .. } => {
+                place.node
+            }
+            Due::Commit { node, .. } | Due::Keep { node, .. } => *node,
+            Due::Ping { connection } => self.network.get(*connection)?.ends[0].node,
+            _ => return Some(due),
+        };
+        let machine = &mut self.machines[node];
+        if machine.paused {
+            machine.held.push(due);
+            return None;
+        }
+        Some(due)
+    }
+
+    /// The process that a place is in, if it still lives.
+    fn process(&mut self, place: Place) -> Option<&mut Process> {
+        self.machines[place.node].process.as_mut().filter(|process| process.life == place.life)
+    }
+
+    /// Gives a loop something to take in.
+    fn input(&mut self, place: Place, input: Input) {
+        let delay = self.random.between(1, 60);
+        let at = self.now + delay;
+        let Some(process) = self.process(place) else { return };
+        let own = &mut process.loops[place.index];
+        own.inbox.push_back(input);
+        if !own.turn_is_due {
+            own.turn_is_due = true;
+            self.agenda.put(at, Due::Turn(place));
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! What goes wrong, and how it ends.
+
+use lsm::disk::{Fault as DiskFault, Op};
+
+use super::power::End;
+use super::{Due, World};
+use crate::plan::Fault;
+use crate::random::Random;
+use lsm::SyncMode;
+
+/// How far wall clocks jump at most, in microseconds.
+const JUMP_MICROS: u64 = 300_000_000;
+
+/// How a fault ends, or goes on.
+#[derive(Debug)]
+pub(crate) enum Remedy {
+    /// A paused process goes on.
+    Resume(usize),
+    /// These ways are open again.
+    Unblock(Vec<(usize, usize)>),
+    /// The partition ends or begins once more, so many times.
+    Flap { ways: Vec<(usize, usize)>, left: u32, blocked: bool, period: u64 },
+    /// Packets come through again as they should.
+    Undisturb(usize),
+    /// There is room on the disk again.
+    DiskFree(usize),
+    /// The disk is as fast as before.
+    DiskFast(usize),
+    /// The operator replaces the broken disk's controller and starts the process again.
+    DiskMended(usize),
+    /// A process that was asked to stop has had its time.
+    Stop { node: usize, roll: bool },
+    /// The next one of a rolling restart.
+    Roll(usize),
+}
+
+/// See the module.
+pub(super) struct Nemesis {
+    random: Random,
+    /// True time after which nothing goes wrong any more.
+    pub(super) until: u64,
+    /// A rolling restart is under way.
+    rolling: bool,
+}
+
+impl Nemesis {
+    pub(super) fn new(random: Random) -> Self {
+        Self { random, until: u64::MAX, rolling: false }
+    }
+}
+
+impl World {
+    pub(super) fn next_fault(&mut self) {
+        if self.now >= self.nemesis.until {
+            return;
+        }
+        let fault = *self.nemesis.random.pick(&self.plan.faults);
+        let node = self.nemesis.random.index(self.plan.nodes);
+        self.journal.line(self.now, format_args!("fault {fault:?} n{node}"));
+        self.faults += 1;
+        self.strike(fault, node);
+        let pause = self.nemesis.random.between(10_000, self.plan.fault_micros);
+        self.agenda.put(self.now + pause, Due::Nemesis);
+    }
+
+    /// How long a fault lasts.
+    fn lasts(&mut self) -> u64 {
+        self.nemesis.random.spread(10_000, 20_000_000)
+    }
+
+    fn later(&mut self, delay: u64, remedy: Remedy) {
+        self.agenda.put(self.now + delay, Due::Remedy(remedy));
+    }
+
+    fn strike(&mut self, fault: Fault, node: usize) {
+        match fault {
+            Fault::Kill => self.crash(node, End::Kill),
+            Fault::PowerCut => self.crash(node, self.power_cut()),
+            Fault::PowerCutAll => {
+                let all = self.nemesis.random.permille(500);
+                for node in 0..self.plan.nodes {
+                    if all || self.nemesis.random.permille(500) {
+                        self.crash(node, self.power_cut());
+                    }
+                }
+            }
+            Fault::Wipe => {}
+            Fault::DiskError => self.break_disk(node),
+            Fault::DiskFull => {
+                let room = self.nemesis.random.spread(1, 200_000);
+                let machine = &mut self.machines[node];
+                machine.disk_is_bad = true;
+                machine.disk.set_capacity(Some(machine.disk.used() + room));
+                let lasts = self.lasts();
+                self.later(lasts, Remedy::DiskFree(node));
+            }
+            Fault::SlowDisk => {
+                self.machines[node].slow_disk = self.nemesis.random.spread(10_000, 500_000);
+                let lasts = self.lasts();
+                self.later(lasts, Remedy::DiskFast(node));
+            }
+            Fault::Pause => {
+                self.pause(node);
+                let lasts = self.nemesis.random.spread(10_000, 60_000_000);
+                self.later(lasts, Remedy::Resume(node));
+            }
+            Fault::Partition | Fault::OneWay | Fault::Bridge | Fault::Flapping => {
+                self.partition(fault, node);
+            }
+            Fault::Loss | Fault::SlowLink => {
+                let loss = if fault == Fault::Loss { 300 } else { 0 };
+                let slow = self.nemesis.random.spread(1_000, 400_000);
+                self.network.disturb(node, loss, if loss == 0 { slow } else { 0 });
+                let lasts = self.lasts();
+                self.later(lasts, Remedy::Undisturb(node));
+            }
+            Fault::Break => self.break_connections(node),
+            Fault::ClockJump => self.set_clock(node),
+            Fault::ClockOverRestart => {
+                self.crash(node, End::Kill);
+                self.set_clock(node);
+            }
+            Fault::RollingRestart => {
+                if !std::mem::replace(&mut self.nemesis.rolling, true) {
+                    self.stop_cleanly(0, true);
+                }
+            }
+        }
+    }
+
+    /// Only where every write is synced before it is acknowledged may the power go.
+    fn power_cut(&self) -> End {
+        if self.plan.sync == SyncMode::Always { End::PowerCut } else { End::Kill }
+    }
+
+    fn crash(&mut self, node: usize, how: End) {
+        self.end_process(node, how);
+        let away = self.nemesis.random.spread(50_000, 20_000_000);
+        self.agenda.put(self.now + away, Due::Start(node));
+    }
+
+    fn break_disk(&mut self, node: usize) {
+        let random = &mut self.nemesis.random;
+        const EIO: i32 = 5;
+        let (op, suffix) = *random.pick(&[
+            (Op::Sync, ".wal"),
+            (Op::Write, ".wal"),
+            (Op::Sync, ".sst"),
+            (Op::Write, ".sst"),
+            (Op::Read, ".sst"),
+            (Op::Create, ""),
+            (Op::SyncDir, ""),
+        ]);
+        let fault = DiskFault::once(op, EIO).suffix(suffix).after(random.below(20));
+        self.machines[node].disk.fail(fault);
+        self.machines[node].disk_is_bad = true;
+        let lasts = self.lasts().max(1_000_000);
+        self.later(lasts, Remedy::DiskMended(node));
+    }
+
+    /// Which ways a partition blocks.
+    fn ways(&mut self, fault: Fault, node: usize) -> Vec<(usize, usize)> {
+        let nodes = self.plan.nodes;
+        let random = &mut self.nemesis.random;
+        let others: Vec<usize> = (0..nodes).filter(|other| *other != node).collect();
+        if fault == Fault::OneWay {
+            let deaf = random.permille(500);
+            let one = |other: usize| if deaf { (other, node) } else { (node, other) };
+            let some = random.permille(500);
+            return others.into_iter().filter(|o| !some || o % 2 == 0).map(one).collect();
+        }
+        // Everybody has a side; the bridge, if there is one, is on both.
+        let sides: Vec<bool> = (0..nodes).map(|_| random.permille(500)).collect();
+        let bridge = (fault == Fault::Bridge).then_some(node);
+        let alone = fault == Fault::Partition && random.permille(500);
+        let apart = |a: usize, b: usize| {
+            if alone { (a == node) != (b == node) } else { sides[a] != sides[b] }
+        };
+        let pairs = (0..nodes).flat_map(|a| (0..nodes).map(move |b| (a, b)));
+        let on_bridge = |end: usize| Some(end) == bridge;
+        pairs.filter(|(a, b)| a != b && apart(*a, *b) && !on_bridge(*a) && !on_bridge(*b)).collect()
+    }
+
+    fn partition(&mut self, fault: Fault, node: usize) {
+        let ways = self.ways(fault, node);
+        self.journal.line(self.now, format_args!("blocked: {ways:?}"));
+        self.block(&ways, true);
+        if fault == Fault::Flapping {
+            let period = self.nemesis.random.spread(20_000, 3_000_000);
+            let left = self.nemesis.random.between(2, 20) as u32;
+            self.later(period, Remedy::Flap { ways, left, blocked: true, period });
+        } else {
+            let lasts = self.lasts();
+            self.later(lasts, Remedy::Unblock(ways));
+        }
+    }
+
+    fn block(&mut self, ways: &[(usize, usize)], begins: bool) {
+        for (from, to) in ways {
+            self.network.block(*from, *to, begins);
+        }
+        if !begins {
+            self.resend_all();
+        }
+    }
+
+    fn break_connections(&mut self, node: usize) {
+        let Some(life) = self.machines[node].process.as_ref().map(|process| process.life) else {
+            return;
+        };
+        for (connection, end) in self.network.of_process(node, life) {
+            if end == 0 && self.nemesis.random.permille(500) {
+                let place = self.network.get(connection).expect("just listed").ends[0];
+                let (life, index) = (place.life, place.index);
+                let place = super::Place { node, life, index };
+                self.input(place, super::Input::Lost(connection));
+            }
+        }
+    }
+
+    fn set_clock(&mut self, node: usize) {
+        let random = &mut self.nemesis.random;
+        let far = *random.pick(&[100_000, 400_000, 2_000_000, JUMP_MICROS]);
+        let offset = random.between(0, 2 * far) as i64 - far as i64;
+        self.journal.line(self.now, format_args!("n{node} is {offset} us off"));
+        self.machines[node].wall.set(self.now, offset);
+        self.ledger.clock_jumped();
+    }
+
+    /// Asks a process to stop; it has a second to end what it has taken, and is started again.
+    fn stop_cleanly(&mut self, node: usize, roll: bool) {
+        self.machines[node].stopping = true;
+        self.later(1_200_000, Remedy::Stop { node, roll });
+    }
+
+    pub(super) fn remedy(&mut self, remedy: Remedy) {
+        if self.now >= self.nemesis.until {
+            return;
+        }
+        self.journal.line(self.now, format_args!("remedy {remedy:?}"));
+        match remedy {
+            Remedy::Resume(node) => self.resume(node),
+            Remedy::Unblock(ways) => self.block(&ways, false),
+            Remedy::Flap { ways, left, blocked, period } => {
+                self.block(&ways, !blocked);
+                if left > 0 || !blocked {
+                    let (left, blocked) = (left.saturating_sub(1), !blocked);
+                    self.later(period, Remedy::Flap { ways, left, blocked, period });
+                }
+            }
+            Remedy::Undisturb(node) => self.network.disturb(node, 0, 0),
+            Remedy::DiskFree(node) => {
+                self.machines[node].disk.set_capacity(None);
+                self.machines[node].disk_is_bad = self.machines[node].disk.pending_faults() > 0;
+            }
+            Remedy::DiskFast(node) => self.machines[node].slow_disk = 0,
+            Remedy::DiskMended(node) => {
+                self.mend_disk(node);
+                let how = if self.nemesis.random.permille(500) { End::Kill } else { End::Clean };
+                self.end_process(node, how);
+                self.agenda.put(self.now + 100_000, Due::Start(node));
+            }
+            Remedy::Stop { node, roll } => {
+                self.end_process(node, End::Clean);
+                let away = self.nemesis.random.spread(100_000, 3_000_000);
+                self.agenda.put(self.now + away, Due::Start(node));
+                if roll && node + 1 < self.plan.nodes {
+                    let wait = away + self.nemesis.random.spread(500_000, 5_000_000);
+                    self.later(wait, Remedy::Roll(node + 1));
+                } else if roll {
+                    self.nemesis.rolling = false;
+                }
+            }
+            Remedy::Roll(node) => self.stop_cleanly(node, true),
+        }
+    }
+
+    fn mend_disk(&mut self, node: usize) {
+        let machine = &mut self.machines[node];
+        machine.disk.clear_faults();
+        machine.disk.set_capacity(None);
+        machine.disk_is_bad = false;
+        machine.slow_disk = 0;
+    }
+
+    /// Nothing goes wrong any more, and what went wrong is put right.
+    pub(super) fn end_faults(&mut self) {
+        self.nemesis.until = self.now;
+        self.network.heal();
+        self.resend_all();
+        for node in 0..self.plan.nodes {
+            self.mend_disk(node);
+            self.resume(node);
+            self.machines[node].stopping = false;
+            let skew = self.plan.skew_micros.min(MOST_HEALED_SKEW) as i64;
+            let offset = self.machines[node].wall.offset(self.now).clamp(-skew, skew);
+            self.machines[node].wall.set(self.now, offset);
+            let failed = |process: &super::Process| process.store.core().healthy().is_err();
+            if self.machines[node].process.as_ref().is_some_and(failed) {
+                self.end_process(node, End::Kill);
+            }
+            self.agenda.put(self.now + 1_000, Due::Start(node));
+        }
+    }
+}
+
+/// How wrong clocks may still be when all is well again, in microseconds.
+const MOST_HEALED_SKEW: u64 = 200_000;

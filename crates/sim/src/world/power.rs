@@ -1,0 +1,229 @@
+//! Machines and processes: starting, stopping, dying.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use cluster::{Clock, Config, Coordinator, NodeId, Shared, Standing, Vouching, origin_of};
+use lsm::{Batch, Error, MemDisk, Space, SyncMode, Version};
+
+use super::machine::{Loop, Process};
+use super::{Due, Place, World};
+use crate::ledger::Told;
+use crate::records::codec;
+use crate::store::{Asker, Store};
+
+/// Where the clock's bound is stored, in [`Space::Node`].
+const BOUND_KEY: &[u8] = b"clock-bound";
+
+/// Most microseconds between two looks at the clock's bound and the background work.
+const KEEP_MICROS: u64 = 250_000;
+
+/// Microseconds between two attempts to start a process.
+const AGAIN_MICROS: u64 = 500_000;
+
+/// How a process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// SIGTERM: all is written, synced, said goodbye.
+    Clean,
+    /// SIGKILL: what was written stays written.
+    Kill,
+    /// The machine loses its power with it.
+    PowerCut,
+}
+
+impl World {
+    pub(super) fn start(&mut self, node: usize) {
+        let machine = &mut self.machines[node];
+        if machine.process.is_some() {
+            return;
+        }
+        machine.dark = false;
+        match Self::open(machine, self.now, self.plan.sync) {
+            Ok((store, clock, bound_record)) => {
+                machine.lives += 1;
+                let life = machine.lives;
+                self.journal.line(self.now, format_args!("n{node} starts life {life}"));
+                let shared = Arc::new(Shared {
+                    topology: self.topology.clone(),
+                    own: NodeId(node as u16),
+                    clock,
+                    vouching: Vouching::new(Standing::Member, 0),
+                    // What the store holds from earlier lives is not known.
+                    newest: AtomicU64::new(u64::MAX),
+                });
+                self.run_process(node, life, shared, store, bound_record);
+            }
+            Err(error) => {
+                let mended = !machine.disk_is_bad;
+                self.journal.line(self.now, format_args!("n{node} does not start: {error}"));
+                if mended && !error.is_no_space() {
+                    let what = format!("node {node} does not start on a good disk: {error}");
+                    self.ledger.accuse(self.now, what);
+                }
+                self.agenda.put(self.now + AGAIN_MICROS, Due::Start(node));
+            }
+        }
+    }
+
+    /// The store, and a clock that begins above all that earlier lives have issued.
+    fn open(
+        machine: &super::Machine,
+        now: u64,
+        sync: SyncMode,
+    ) -> Result<(Store, Clock, u64), Error> {
+        let origin = origin_of(&machine.name);
+        let store = Store::open(&machine.disk, u64::from(origin) + 1, sync)?;
+        let (persisted, mut record) = store.bound(BOUND_KEY)?;
+        let wall = machine.wall.wall(now);
+        let clock = Clock::start(origin, wall, persisted);
+        if let Some(bound) = clock.bound_wanted(wall) {
+            record += 1;
+            store.core().commit(std::iter::once(&bound_batch(bound, record, origin)))?;
+            clock.persisted(bound);
+        }
+        Ok((store, clock, record))
+    }
+
+    fn run_process(
+        &mut self,
+        node: usize,
+        life: u32,
+        shared: Arc<Shared>,
+        store: Store,
+        bound_record: u64,
+    ) {
+        let config = Config {
+            deadline_micros: self.plan.deadline_micros,
+            max_skew_micros: self.plan.max_skew_micros,
+            codec: codec(),
+        };
+        let loops = (0..self.plan.loops).map(|_| Loop {
+            coordinator: Coordinator::new(Arc::clone(&shared), config),
+            inbox: VecDeque::new(),
+            turn_is_due: false,
+            wake_at: None,
+            lanes: BTreeMap::new(),
+        });
+        let loops = loops.collect();
+        self.machines[node].process = Some(Process {
+            life,
+            shared,
+            store,
+            loops,
+            taken: BTreeMap::new(),
+            bound_record,
+            bound_under_way: false,
+            synced_at: self.now,
+        });
+        self.agenda.put(self.now + 1_000, Due::Keep { node, life });
+        // Whoever still talks to an earlier life is told that it is over.
+        for (connection, end, at) in self.network.reset(self.now, node) {
+            self.agenda.put(at, Due::Deliver { connection, end });
+        }
+    }
+
+    /// Ends a node's process, if there is one.
+    pub(super) fn end_process(&mut self, node: usize, how: End) {
+        let machine = &mut self.machines[node];
+        machine.paused = false;
+        machine.stopping = false;
+        machine.held.clear();
+        machine.dark |= how == End::PowerCut;
+        let Some(process) = machine.process.take() else { return };
+        self.journal.line(self.now, format_args!("n{node} ends: {how:?}"));
+        for client in process.taken.keys() {
+            let at = self.now + self.random.between(50, 500);
+            self.agenda.put(at, Due::Told { number: client.0, told: Told::Nothing, reach: 0 });
+        }
+        for (connection, end) in self.network.of_process(node, process.life) {
+            let told = how != End::PowerCut;
+            if let Some(at) = self.network.close(self.now, connection, end, told) {
+                self.agenda.put(at, Due::Deliver { connection, end: 1 - end });
+            }
+        }
+        let machine = &mut self.machines[node];
+        let disk = machine.disk.clone();
+        match how {
+            End::Clean => {
+                let bound = process.shared.clock.stop();
+                let batch = bound_batch(bound, process.bound_record + 1, origin_of(&machine.name));
+                // The old bound is as safe.
+                let _ = process.store.core().commit(std::iter::once(&batch));
+                process.store.close();
+            }
+            End::Kill | End::PowerCut => process.store.die(&disk, &mut self.random),
+        }
+        machine.disk = match how {
+            End::Clean | End::Kill => disk.process_crash(),
+            End::PowerCut => disk.crash(self.random.number()),
+        };
+    }
+
+    /// A disk is replaced by an empty one while its node is down.
+    pub(super) fn wipe(&mut self, node: usize) {
+        assert!(self.machines[node].process.is_none(), "a disk is replaced while nobody uses it");
+        self.machines[node].disk = MemDisk::new();
+        self.ledger.wiped();
+    }
+
+    pub(super) fn pause(&mut self, node: usize) {
+        let machine = &mut self.machines[node];
+        if machine.process.is_some() {
+            machine.paused = true;
+            machine.pauses += 1;
+        }
+    }
+
+    pub(super) fn resume(&mut self, node: usize) {
+        let machine = &mut self.machines[node];
+        if std::mem::take(&mut machine.paused) {
+            for due in std::mem::take(&mut machine.held) {
+                self.agenda.put(self.now + 1, due);
+            }
+        }
+    }
+
+    /// What the embedder's background threads do, a step at a time.
+    pub(super) fn keep(&mut self, node: usize, life: u32) {
+        let place = Place { node, life, index: 0 };
+        let origin = origin_of(&self.machines[node].name);
+        let wall = self.times(node).wall;
+        let (now, sync) = (self.now, self.plan.sync);
+        let Some(process) = self.process(place) else { return };
+        let worked = process.store.work();
+        if let SyncMode::Interval(every) = sync
+            && u128::from(now - process.synced_at) >= every.as_micros()
+        {
+            process.store.sync();
+            process.synced_at = now;
+        }
+        let wanted = process.shared.clock.bound_wanted(wall);
+        if let Some(bound) = wanted.filter(|_| !process.bound_under_way) {
+            process.bound_under_way = true;
+            let batch = bound_batch(bound, process.bound_record + 1, origin);
+            self.submit(node, life, Asker::Clock(bound), batch);
+        }
+        let pause = if worked { 20_000 } else { KEEP_MICROS };
+        let at = self.now + self.random.between(pause / 10, pause);
+        self.agenda.put(at, Due::Keep { node, life });
+    }
+
+    pub(super) fn bound_written(&mut self, place: Place, bound: u64, durable: bool) {
+        let Some(process) = self.process(place) else { return };
+        process.bound_under_way = false;
+        if durable {
+            process.bound_record += 1;
+            process.shared.clock.persisted(bound);
+        }
+    }
+}
+
+fn bound_batch(bound: u64, record: u64, origin: u32) -> Batch {
+    let mut batch = Batch::new();
+    let version = Version { time: record, origin };
+    let put = batch.put(Space::Node, BOUND_KEY, version, &bound.to_le_bytes());
+    put.expect("eight bytes fit a record");
+    batch
+}

@@ -1,0 +1,431 @@
+//! A turn of a loop, as the embedder does it: takes in all that waits, hands it to the coordinator,
+//! and does what that wants done. The writes of a turn become one batch, the messages to a node one
+//! envelope.
+
+use bytes::Bytes;
+use cluster::{
+    Answer, Body, ClientId, Denied, Effect, Event, Filter, Kind, LaneId, Message, NodeId, Now,
+    OpId, PageRequest, Record, StoreError, Trouble,
+};
+use lsm::{Batch, Space};
+
+use super::machine::{Input, Outbox, Process, Taken};
+use super::{Due, Machine, Place, World};
+use crate::ledger::{Told, What};
+use crate::network::Envelope;
+use crate::records::{WriteId, make};
+use crate::store::{Asker, Outcome, Written};
+
+/// Events that one turn may cause in its own loop, before it is clear that they never end.
+const MAX_EVENTS: usize = 100_000;
+
+impl World {
+    pub(super) fn times(&self, node: usize) -> Now {
+        let wall = &self.machines[node].wall;
+        Now { mono: wall.mono(self.now), wall: wall.wall(self.now) }
+    }
+
+    pub(super) fn turn(&mut self, place: Place) {
+        let Some(process) = self.process(place) else { return };
+        let own = &mut process.loops[place.index];
+        own.turn_is_due = false;
+        let inputs = std::mem::take(&mut own.inbox);
+        let mut out = Outbox::default();
+        for input in inputs {
+            match input {
+                Input::Event(event) => self.handle(place, event, &mut out),
+                Input::Envelope { connection, end, envelope } => {
+                    self.open_envelope(place, connection, end, envelope, &mut out);
+                }
+                Input::Client(number) => self.take_request(place, number, &mut out),
+                Input::Dialed { peer, reachable } => {
+                    self.take_dialed(place, peer, reachable, &mut out);
+                }
+                Input::Lost(connection) => self.take_lost(place, connection, &mut out),
+            }
+        }
+        self.end_turn(place, out);
+    }
+
+    fn end_turn(&mut self, place: Place, mut out: Outbox) {
+        self.flush_writes(place, &mut out);
+        let clock = {
+            let now = self.times(place.node);
+            let Some(process) = self.process(place) else { return };
+            process.shared.clock.now(now.wall)
+        };
+        for (peer, messages) in std::mem::take(&mut out.sends) {
+            self.send(place, peer, clock, messages);
+        }
+        for (connection, messages) in std::mem::take(&mut out.replies) {
+            let (times, _) = self.network.send(self.now, connection, 1, clock, messages);
+            for at in times {
+                self.agenda.put(at, Due::Deliver { connection, end: 0 });
+            }
+        }
+        self.arm(place);
+    }
+
+    /// One event, and all that follows from it at once.
+    pub(super) fn handle(&mut self, place: Place, event: Event, out: &mut Outbox) {
+        out.events.push_back(event);
+        let mut effects = Vec::new();
+        let now = self.times(place.node);
+        let mut count = 0;
+        while let Some(event) = out.events.pop_front() {
+            count += 1;
+            assert!(count < MAX_EVENTS, "events cause events without end");
+            let Place { node, index, .. } = place;
+            self.journal.line(self.now, format_args!("n{node}.{index} <- {}", brief(&event)));
+            let Some(process) = self.process(place) else { return };
+            process.loops[place.index].coordinator.handle(now, event, &mut effects);
+            for effect in effects.drain(..) {
+                self.perform(place, effect, out);
+            }
+        }
+    }
+
+    fn perform(&mut self, place: Place, effect: Effect, out: &mut Outbox) {
+        match effect {
+            Effect::Read { op, key } => {
+                if self.random.permille(self.plan.cold_reads) {
+                    let at = self.now + self.disk_micros(place.node);
+                    self.agenda.put(at, Due::Read { place, op, key });
+                } else if let Some(process) = self.process(place) {
+                    let result = process.store.get(Space::Data, &key);
+                    out.events.push_back(Event::Read { op, result });
+                }
+            }
+            Effect::Write { op, key, record, look } => {
+                self.write(place, op, vec![(key, record)], look, out);
+            }
+            Effect::WriteAll { op, items } => self.write(place, op, items, false, out),
+            Effect::Page { op, request } => {
+                let at = self.now + self.random.between(50, 5_000);
+                self.agenda.put(at, Due::Page { place, op, request });
+            }
+            Effect::Send { peer, message } => {
+                out.sends.entry(usize::from(peer.0)).or_default().push(message);
+            }
+            Effect::Respond { lane, id, reply } => {
+                let message = Message { id, body: Body::Reply(reply) };
+                out.replies.entry(lane.0).or_default().push(message);
+            }
+            Effect::Answer { client, answer } => self.answer(place, client, answer),
+            Effect::Returned { .. } => {}
+            Effect::Hint { peer, key, record } => {
+                out.hints.push((usize::from(peer.0), key, record));
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        place: Place,
+        op: OpId,
+        items: Vec<(Bytes, Record)>,
+        look: bool,
+        out: &mut Outbox,
+    ) {
+        let Some(process) = self.process(place) else { return };
+        if let Some(error) = process.store.refusal() {
+            out.events.push_back(Event::Written { op, result: Err(error) });
+            return;
+        }
+        let mut own = Batch::new();
+        for (key, record) in &items {
+            let added = lsm::Record::parse(record.bytes.clone())
+                .map_err(|bad| bad.0.to_owned())
+                .and_then(|record| {
+                    own.record(Space::Data, key, &record).map_err(|error| error.to_string())
+                });
+            if let Err(detail) = added {
+                let result = Err(StoreError::Failed { begun: false, detail });
+                out.events.push_back(Event::Written { op, result });
+                return;
+            }
+        }
+        for (key, record) in &items {
+            let record = lsm::Record::parse(record.bytes.clone()).expect("just looked at");
+            out.batch.record(Space::Data, key, &record).expect("a turn's writes fit a batch");
+        }
+        let items = items.into_iter().map(|(key, record)| (key, record.rank)).collect();
+        out.writes.push(Written { op, items, look });
+    }
+
+    fn flush_writes(&mut self, place: Place, out: &mut Outbox) {
+        if out.batch.is_empty() {
+            return;
+        }
+        let batch = std::mem::take(&mut out.batch);
+        let asker = Asker::Loop(place.index, std::mem::take(&mut out.writes));
+        self.submit(place.node, place.life, asker, batch);
+    }
+
+    pub(super) fn submit(&mut self, node: usize, life: u32, asker: Asker, batch: Batch) {
+        let place = Place { node, life, index: 0 };
+        let Some(process) = self.process(place) else { return };
+        if process.store.submit(asker, batch) && process.store.begin() {
+            let at = self.now + self.disk_micros(node);
+            self.agenda.put(at, Due::Commit { node, life });
+        }
+    }
+
+    pub(super) fn disk_micros(&mut self, node: usize) -> u64 {
+        let (least, most) = self.plan.disk_micros;
+        self.random.spread(least, most) + self.machines[node].slow_disk
+    }
+
+    pub(super) fn commit(&mut self, node: usize, life: u32) {
+        let place = |index| Place { node, life, index };
+        let Some(process) = self.process(place(0)) else { return };
+        for outcome in process.store.end() {
+            match outcome {
+                Outcome::Loop(index, writes) => {
+                    for (op, result) in writes {
+                        self.input(place(index), Input::Event(Event::Written { op, result }));
+                    }
+                }
+                Outcome::Clock(bound, durable) => self.bound_written(place(0), bound, durable),
+            }
+        }
+        let Some(process) = self.process(place(0)) else { return };
+        if process.store.begin() {
+            let at = self.now + self.disk_micros(node);
+            self.agenda.put(at, Due::Commit { node, life });
+        }
+    }
+
+    pub(super) fn was_read(&mut self, place: Place, op: OpId, key: &Bytes) {
+        let Some(process) = self.process(place) else { return };
+        let result = process.store.get(Space::Data, key);
+        self.input(place, Input::Event(Event::Read { op, result }));
+    }
+
+    pub(super) fn was_paged(&mut self, place: Place, op: OpId, request: &PageRequest) {
+        let Some(process) = self.process(place) else { return };
+        let result = page(process, request);
+        self.input(place, Input::Event(Event::Paged { op, result }));
+    }
+
+    fn open_envelope(
+        &mut self,
+        place: Place,
+        connection: u64,
+        end: usize,
+        envelope: Envelope,
+        out: &mut Outbox,
+    ) {
+        let now = self.times(place.node);
+        let skew = self.plan.max_skew_micros;
+        let Some(process) = self.process(place) else { return };
+        process.shared.clock.merge(envelope.clock, now.wall, skew);
+        let Some(found) = self.network.get(connection).filter(|found| found.ends[end].open) else {
+            return;
+        };
+        let peer = NodeId(found.ends[1 - end].node as u16);
+        for Message { id, body } in envelope.messages {
+            let event = match body {
+                Body::Request { class, request, .. } => {
+                    Event::Request { lane: LaneId(connection), id, class, request }
+                }
+                Body::Reply(reply) => Event::Reply { peer, id, reply },
+            };
+            self.handle(place, event, out);
+        }
+    }
+
+    fn take_request(&mut self, place: Place, number: u64, out: &mut Outbox) {
+        let now = self.times(place.node);
+        let Some(asked) = self.ledger.asked(number).cloned() else { return };
+        let (client, copies) = (ClientId(number), asked.quorum.from);
+        let copies = if asked.default_copies { 0 } else { copies };
+        let reach = self.reach(place.node, &asked.key);
+        let pauses = self.machines[place.node].pauses;
+        let Some(process) = self.process(place) else { return };
+        process.taken.insert(client, Taken { mono: now.mono, reach, pauses });
+        let kind = match asked.what {
+            What::Get => {
+                let event = Event::Get { client, key: asked.key, quorum: asked.quorum };
+                self.handle(place, event, out);
+                return;
+            }
+            What::Put => Kind::Value,
+            What::Delete => Kind::Tombstone,
+        };
+        let Ok(stamp) = process.shared.clock.issue(now.wall) else {
+            let quorum = asked.quorum;
+            let trouble = Trouble::Busy;
+            let denied = Denied { trouble, acked: 0, quorum, unknown: false, detail: None };
+            self.answer(place, client, Answer::Denied(denied));
+            return;
+        };
+        self.ledger.stamped(self.now, WriteId(number), stamp);
+        let record = make(&asked.key, WriteId(number), kind, copies, stamp);
+        let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum };
+        self.handle(place, event, out);
+    }
+
+    fn answer(&mut self, place: Place, client: ClientId, answer: Answer) {
+        let now = self.times(place.node);
+        let pauses = self.machines[place.node].pauses;
+        let deadline = self.plan.deadline_micros + LATE_MICROS;
+        let Some(process) = self.process(place) else { return };
+        let Some(taken) = process.taken.remove(&client) else {
+            let what = format!("answered twice: {client:?} is told {answer:?} too");
+            self.ledger.accuse(self.now, what);
+            return;
+        };
+        if taken.pauses == pauses && now.mono > taken.mono + deadline {
+            let took = now.mono - taken.mono;
+            let what = format!("late: {client:?} is answered after {took} us with {answer:?}");
+            self.ledger.accuse(self.now, what);
+        }
+        let reach = match self.ledger.asked(client.0).map(|asked| asked.key.clone()) {
+            Some(key) => self.reach(place.node, &key).min(taken.reach),
+            None => taken.reach,
+        };
+        let line = format_args!("n{} tells {} {}", place.node, client.0, told(&answer));
+        self.journal.line(self.now, line);
+        let at = self.now + self.random.between(30, 300);
+        let told = Told::Answer(answer);
+        self.agenda.put(at, Due::Told { number: client.0, told, reach });
+    }
+
+    /// The greatest time of a stamp that a node and the replicas of a key go by, and have gone by
+    /// since it was issued; 0 if their clocks are too far apart for any order.
+    fn reach(&self, node: usize, key: &Bytes) -> u64 {
+        let mut replicas = Vec::new();
+        self.topology.replicas(self.topology.partition_of(key), u8::MAX, &mut replicas);
+        let concerned = replicas.iter().map(|node| usize::from(node.0)).chain([node]);
+        let machines = concerned.map(|node| &self.machines[node]);
+        let (mut slowest, mut fastest) = (u64::MAX, 0);
+        for Machine { wall, process, .. } in machines {
+            let wall = wall.wall(self.now);
+            let clock = process.as_ref().map_or(0, |p| p.shared.clock.now(wall) >> 12);
+            slowest = slowest.min(wall);
+            fastest = fastest.max(clock);
+        }
+        // Clocks go on between the looks at them.
+        let most = slowest + self.plan.max_skew_micros * 9 / 10;
+        if fastest <= most { most << 12 } else { 0 }
+    }
+
+    pub(super) fn wake(&mut self, place: Place) {
+        let Some(process) = self.process(place) else { return };
+        process.loops[place.index].wake_at = None;
+        self.input(place, Input::Event(Event::Tick));
+    }
+
+    /// Has the loop woken when it wants to be.
+    fn arm(&mut self, place: Place) {
+        let wall = self.machines[place.node].wall;
+        let now = self.now;
+        let Some(process) = self.process(place) else { return };
+        let own = &mut process.loops[place.index];
+        let Some(wanted) = own.coordinator.next_wake() else { return };
+        let at = wall.when(wanted).max(now + 1);
+        if own.wake_at.is_none_or(|armed| at < armed) {
+            own.wake_at = Some(at);
+            self.agenda.put(at, Due::Wake(place));
+        }
+    }
+}
+
+/// How much later than its deadline an answer may be: a wake-up, and a loop's turn.
+const LATE_MICROS: u64 = 60_000;
+
+/// Reads a page as the embedder does: which keys are meant is said by their partition.
+fn page(process: &Process, request: &PageRequest) -> Result<cluster::Page, StoreError> {
+    let topology = &process.shared.topology;
+    let own = process.shared.own;
+    let mut replicas = Vec::new();
+    let wanted = |key: &[u8], record: &Record| {
+        let partition = topology.partition_of(key);
+        match &request.filter {
+            Filter::Chosen { ack, from, preference } => {
+                topology.replicas(partition, *from, &mut replicas);
+                let asked = preference.iter().filter(|node| replicas.contains(node));
+                asked.take(usize::from(*ack)).any(|node| *node == own)
+            }
+            Filter::HeldBy(node) => {
+                let copies = match record.copies {
+                    0 => topology.default_copies(),
+                    copies => copies,
+                };
+                topology.replicas(partition, copies, &mut replicas);
+                replicas.contains(node)
+            }
+        }
+    };
+    let bytes = request.max_bytes as usize;
+    let mut page = process.store.page(&request.start, request.end.as_deref(), bytes, wanted)?;
+    page.sure = process.shared.vouching.sure(None);
+    Ok(page)
+}
+
+/// An event in a line of the journal.
+fn brief(event: &Event) -> String {
+    match event {
+        Event::Get { client, key, quorum } => {
+            format!("get {} {key:?} {}/{}", client.0, quorum.ack, quorum.from)
+        }
+        Event::Write { client, key, record, quorum } => {
+            let Record { rank, copies, .. } = record;
+            let (stamp, kind) = (rank.stamp, rank.kind);
+            let time = stamp.time;
+            format!(
+                "write {} {key:?} {kind:?} {time:x} x{copies} {}/{}",
+                client.0, quorum.ack, quorum.from
+            )
+        }
+        Event::Request { lane, id, class, request } => {
+            format!("request {}:{id:x} {class:?} {}", lane.0, request_line(request))
+        }
+        Event::Reply { peer, id, reply } => {
+            format!("reply n{}:{id:x} {}", peer.0, reply_line(reply))
+        }
+        Event::Read { op, result } => {
+            let held = result.as_ref().map(|r| r.as_ref().map(|r| r.rank.stamp.time));
+            format!("read {op:?} {held:x?}")
+        }
+        Event::Paged { op, result } => {
+            format!("paged {op:?} {:?}", result.as_ref().map(|page| page.items.len()))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn request_line(request: &cluster::Request) -> String {
+    use cluster::Request;
+    match request {
+        Request::Read { key } => format!("read {key:?}"),
+        Request::Write { key, record } => {
+            format!("write {key:?} {:?} {:x}", record.rank.kind, record.rank.stamp.time)
+        }
+        Request::Writes { items } => format!("writes {}", items.len()),
+        other => format!("{other:?}"),
+    }
+}
+
+fn reply_line(reply: &cluster::Reply) -> String {
+    use cluster::Reply;
+    match reply {
+        Reply::Found { record, sure } => {
+            format!("found {:?} {:x} sure={sure}", record.rank.kind, record.rank.stamp.time)
+        }
+        Reply::Page(page) => format!("page of {}", page.items.len()),
+        other => format!("{other:?}"),
+    }
+}
+
+/// An answer in a line of the journal.
+fn told(answer: &Answer) -> String {
+    match answer {
+        Answer::Found(record) => {
+            format!("found {:x?}", record.as_ref().map(|r| (r.rank.kind, r.rank.stamp.time)))
+        }
+        Answer::Written(stamp) => format!("written {:x}", stamp.time),
+        Answer::Denied(denied) => format!("{denied:?}"),
+    }
+}

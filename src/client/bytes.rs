@@ -1,0 +1,119 @@
+//! Keys and values are any bytes; here is how they look in a URL, on a terminal and in JSON.
+
+use std::fmt::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+/// As part of a query string.
+pub(super) fn percent(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
+            text.push(char::from(*byte));
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+/// On one line, so that [`unescape`] gives the same bytes back.
+pub(super) fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\t' => text.push_str("\\t"),
+                control if control.is_control() => {
+                    for byte in control.encode_utf8(&mut [0; 4]).bytes() {
+                        let _ = write!(text, "\\x{byte:02x}");
+                    }
+                }
+                other => text.push(other),
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// What [`escape`] was given.
+pub(super) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
+    let wrong = || {
+        let shown = String::from_utf8_lossy(text);
+        format!("{shown:?}: a backslash is followed by n, t, \\ or xNN (--escaped)")
+    };
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first != b'\\' {
+            bytes.push(*first);
+            continue;
+        }
+        let (kind, after) = rest.split_first().ok_or_else(wrong)?;
+        rest = after;
+        match kind {
+            b'n' => bytes.push(b'\n'),
+            b't' => bytes.push(b'\t'),
+            b'\\' => bytes.push(b'\\'),
+            b'x' => {
+                let (pair, after) = rest.split_first_chunk::<2>().ok_or_else(wrong)?;
+                let hex = |digit: u8| char::from(digit).to_digit(16).ok_or_else(wrong);
+                bytes.push((hex(pair[0])? << 4 | hex(pair[1])?) as u8);
+                rest = after;
+            }
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Adds bytes to a JSON object: as text if they are, else under `NAME_base64`.
+pub(super) fn add(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match str::from_utf8(bytes) {
+        Ok(text) => object.insert(name.to_owned(), text.into()),
+        Err(_) => object.insert(format!("{name}_base64"), STANDARD.encode(bytes).into()),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_come_back_from_one_printable_line() {
+        let all: Vec<u8> = (0..=255).chain("ünï\u{85}\u{2028}\\x41".bytes()).collect();
+        let line = escape(&all);
+        assert!(!line.chars().any(char::is_control), "{line}");
+        assert_eq!(unescape(line.as_bytes()), Ok(all));
+        assert_eq!(escape("a b/ü".as_bytes()), "a b/ü");
+    }
+
+    #[test]
+    fn what_was_not_escaped_is_refused() {
+        for bad in ["\\", "\\q", "a\\x", "\\x4", "\\xg0", "\\x+1"] {
+            assert!(unescape(bad.as_bytes()).is_err(), "{bad:?} was taken");
+        }
+    }
+
+    #[test]
+    fn a_query_holds_any_bytes() {
+        assert_eq!(percent(b"a-Z_0.~"), "a-Z_0.~");
+        assert_eq!(percent(b"\0 +&=%/\xff\n"), "%00%20%2B%26%3D%25%2F%FF%0A");
+    }
+
+    #[test]
+    fn json_says_how_it_holds_bytes() {
+        let mut object = Map::new();
+        add(&mut object, "key", "ü".as_bytes());
+        add(&mut object, "value", b"\xff\0");
+        assert_eq!(Value::from(object).to_string(), r#"{"key":"ü","value_base64":"/wA="}"#);
+    }
+}

@@ -1,0 +1,157 @@
+//! One blocking connection to a node, with as much HTTP/1.1 as kvorum answers.
+//!
+//! No client library: the items of a range are told apart by the boundaries of HTTP chunks, which
+//! libraries hide.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// Headers of an answer; kvorum sends at most six.
+const MAX_HEADERS: usize = 32;
+
+/// Bytes of an answer's head: far more than kvorum's, so that it is somebody else's.
+const MAX_HEAD: usize = 64 << 10;
+
+/// Longest piece of a body that is taken in one: a key, a line break and the longest value.
+const MAX_PIECE: u64 = 16 << 20;
+
+/// Bytes that are sent between two looks at the progress bar.
+const STEP: usize = 64 << 10;
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: BufReader<TcpStream>,
+}
+
+/// What comes before an answer's body.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) status: u16,
+    /// The version of the value.
+    pub(super) etag: Option<String>,
+    length: Option<u64>,
+    chunked: bool,
+}
+
+fn malformed(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("this is no answer of kvorum: {what}"))
+}
+
+impl Connection {
+    /// Connects to a node's URL; connecting, and each wait after that, ends after `patience`.
+    pub(super) fn open(url: &str, patience: Duration) -> io::Result<Self> {
+        let host = url.strip_prefix("http://").unwrap_or(url);
+        let mut last = io::Error::from(ErrorKind::NotFound);
+        for address in host.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, patience) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(patience))?;
+                    stream.set_write_timeout(Some(patience))?;
+                    return Ok(Self { stream: BufReader::with_capacity(64 << 10, stream) });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Sends a request, telling `sent` how much of the body is on its way; then the answer's head.
+    pub(super) fn request(
+        &mut self,
+        method: &str,
+        target: &str,
+        body: Option<&[u8]>,
+        mut sent: impl FnMut(usize),
+    ) -> io::Result<Head> {
+        let length =
+            body.map_or(String::new(), |body| format!("Content-Length: {}\r\n", body.len()));
+        let mut bytes =
+            format!("{method} {target} HTTP/1.1\r\nHost: kvorum\r\n{length}\r\n").into_bytes();
+        let body = body.unwrap_or_default();
+        let (first, rest) = body.split_at(body.len().min(STEP));
+        bytes.extend_from_slice(first);
+        let stream = self.stream.get_mut();
+        let mut outcome = stream.write_all(&bytes);
+        sent(first.len());
+        for step in rest.chunks(STEP) {
+            outcome = outcome.and_then(|()| stream.write_all(step));
+            sent(step.len());
+        }
+        // A node that takes no more of a body has said why.
+        match self.head() {
+            Err(_) if outcome.is_err() => Err(outcome.expect_err("just seen")),
+            head => head,
+        }
+    }
+
+    fn head(&mut self) -> io::Result<Head> {
+        let mut bytes = Vec::new();
+        while !bytes.ends_with(b"\r\n\r\n") {
+            let room = (MAX_HEAD - bytes.len()) as u64;
+            if self.stream.by_ref().take(room).read_until(b'\n', &mut bytes)? == 0 {
+                return Err(match bytes.len() {
+                    MAX_HEAD => malformed("its head does not end"),
+                    _ => ErrorKind::UnexpectedEof.into(),
+                });
+            }
+        }
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut answer = httparse::Response::new(&mut headers);
+        answer.parse(&bytes).map_err(|error| malformed(&error.to_string()))?;
+        let header = |name: &str| {
+            let mut all = answer.headers.iter();
+            let found = all.find(|header| header.name.eq_ignore_ascii_case(name))?;
+            str::from_utf8(found.value).ok()
+        };
+        Ok(Head {
+            status: answer.code.ok_or_else(|| malformed("it has no status"))?,
+            etag: header("etag").map(|tag| tag.trim_matches('"').to_owned()),
+            length: header("content-length").and_then(|length| length.parse().ok()),
+            chunked: header("transfer-encoding") == Some("chunked"),
+        })
+    }
+
+    /// The whole body.
+    pub(super) fn body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
+        if !head.chunked {
+            return self.piece(head.length.ok_or_else(|| malformed("its length is missing"))?);
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = self.chunk()? {
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    /// The next chunk of a chunked body; `None` after the last. An end before that is an error.
+    pub(super) fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let line = self.line()?;
+        let length = u64::from_str_radix(&line, 16).map_err(|_| malformed("a chunk's length"))?;
+        let chunk = self.piece(length)?;
+        match self.line()?.as_str() {
+            "" => Ok((length > 0).then_some(chunk)),
+            _ => Err(malformed("a chunk is longer than it says")),
+        }
+    }
+
+    fn piece(&mut self, length: u64) -> io::Result<Vec<u8>> {
+        if length > MAX_PIECE {
+            return Err(malformed(&format!("a piece of {length} bytes")));
+        }
+        let mut piece = vec![0; length as usize];
+        self.stream.read_exact(&mut piece)?;
+        Ok(piece)
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = Vec::new();
+        self.stream.by_ref().take(32).read_until(b'\n', &mut line)?;
+        match line.strip_suffix(b"\r\n") {
+            Some(line) => String::from_utf8(line.to_vec()).map_err(|_| malformed("a line")),
+            None => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}

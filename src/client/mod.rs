@@ -1,0 +1,95 @@
+//! `kvorum put`, `get`, `del`, `scan` and `status`: a cluster from the command line.
+//!
+//! ```text
+//!  args ─▶ entity · scan · status ─▶ connection ─▶ a node
+//!                    │
+//!                    ├─▶ stdout: what was asked for, and nothing else
+//!                    └─▶ stderr: what went wrong, progress on a terminal
+//! ```
+
+mod args;
+mod bytes;
+mod connection;
+mod entity;
+mod problem;
+mod scan;
+mod status;
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use args::{Ask, Votes};
+pub(crate) use args::{KeyArgs, PutArgs, ScanArgs, StatusArgs};
+use connection::Connection;
+pub(crate) use entity::{del, get, put};
+use problem::Problem;
+pub(crate) use scan::scan;
+pub(crate) use status::status;
+
+/// Longer than the longest `--deadline` (60 s), so that the node is the one who gives up.
+const PATIENCE: Duration = Duration::from_secs(75);
+
+/// Why a command did not do what it was told. It was told to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unable {
+    /// The answer is no: there is no value under the key, or not every node is up.
+    No,
+    /// Anything else.
+    Failed,
+}
+
+impl From<Unable> for ExitCode {
+    fn from(unable: Unable) -> Self {
+        match unable {
+            Unable::No => Self::from(1),
+            Unable::Failed => Self::from(2),
+        }
+    }
+}
+
+/// Tells people why, on one line.
+fn fail(why: impl std::fmt::Display) -> Unable {
+    eprintln!("kvorum: {why}");
+    Unable::Failed
+}
+
+/// Prints what was asked for.
+fn print(text: &str) -> Result<(), Unable> {
+    let mut out = io::stdout().lock();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed.map_err(|error| fail(format!("stdout: {error}")))
+}
+
+/// Connects to the node that is asked.
+fn connect(ask: &Ask) -> Result<Connection, Unable> {
+    Connection::open(&ask.url, PATIENCE).map_err(|error| unreachable_node(&ask.url, &error))
+}
+
+fn unreachable_node(url: &str, error: &io::Error) -> Unable {
+    let hint = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "; is a node running there? (--url, KVORUM_URL)",
+        _ => "",
+    };
+    fail(format!("{url}: {error}{hint}"))
+}
+
+/// The bytes of a key on the command line.
+fn key_bytes(key: &OsStr, escaped: bool) -> Result<Vec<u8>, Unable> {
+    let bytes = match escaped {
+        true => bytes::unescape(key.as_bytes()).map_err(fail)?,
+        false => key.as_bytes().to_vec(),
+    };
+    if bytes.is_empty() { Err(fail("a key has at least one byte")) } else { Ok(bytes) }
+}
+
+impl Votes {
+    /// As they follow another parameter in a query string.
+    fn query(&self) -> String {
+        let ack = self.ack.map(|ack| format!("&ack={ack}"));
+        let from = self.from.map(|from| format!("&from={from}"));
+        ack.unwrap_or_default() + &from.unwrap_or_default()
+    }
+}

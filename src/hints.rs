@@ -1,0 +1,167 @@
+//! Hints in the store: writes that other nodes missed, until they have taken them.
+//!
+//! ```text
+//!  Space::Hints   key := name length u8 │ name │ the user's key      value := the record's bytes
+//!  Space::Node    key := "missed/" │ name length u8 │ name │ partition u16, big-endian, no value
+//! ```
+//!
+//! A hint has the version of its record: of two for one key the newer stays, and removing one
+//! leaves a newer one alone.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use cluster::{NodeId, hint_bytes};
+use lsm::{Db, Space};
+
+use crate::coordinate::Purpose;
+use crate::event_loop::EventLoop;
+use crate::node::Node;
+use crate::records;
+use crate::writes::WriteError;
+
+const MISSED: &[u8] = b"missed/";
+
+fn prefix(shared: &cluster::Shared, peer: NodeId) -> Vec<u8> {
+    let name = shared.topology.member(peer).name.as_bytes();
+    let mut key = vec![name.len() as u8];
+    key.extend_from_slice(name);
+    key
+}
+
+fn key_of(node: &Node, peer: NodeId, key: &[u8]) -> Vec<u8> {
+    let mut hint = prefix(&node.shared, peer);
+    hint.extend_from_slice(key);
+    hint
+}
+
+/// Keeps a hint that was admitted.
+pub(crate) fn keep(event_loop: &Rc<EventLoop>, peer: NodeId, key: &[u8], record: &cluster::Record) {
+    let node = &event_loop.node;
+    let bytes = hint_bytes(key, record);
+    let hint = key_of(node, peer, key);
+    let version = records::version(record.rank.stamp);
+    let added = event_loop.writes.add(bytes as usize, Purpose::Hint(peer, bytes), |batch| {
+        batch.put(Space::Hints, &hint, version, &record.bytes)
+    });
+    if added.is_err() {
+        node.shared.hints.lost(peer, bytes);
+    }
+}
+
+/// A hint is stored, or could not be.
+pub(crate) fn kept(
+    event_loop: &EventLoop,
+    peer: NodeId,
+    bytes: u64,
+    outcome: &Result<(), WriteError>,
+) {
+    match outcome {
+        Ok(()) => event_loop.node.shared.hints.kept(peer, bytes),
+        Err(_) => event_loop.node.shared.hints.lost(peer, bytes),
+    }
+}
+
+/// Keeps that a partition of a node needs repair.
+pub(crate) fn missed(event_loop: &Rc<EventLoop>, peer: NodeId, partition: u16) {
+    let node = &event_loop.node;
+    let key = missed_prefix(&node.shared, peer);
+    let key = [&key[..], &partition.to_be_bytes()].concat();
+    let Ok(version) = node.clock.issue() else { return };
+    let added = event_loop
+        .writes
+        .add(key.len() + 64, Purpose::Nothing, |batch| batch.put(Space::Node, &key, version, &[]));
+    if added.is_err() {
+        tracing::warn!(peer = peer.0, partition, "needs repair, and that could not be kept");
+    }
+}
+
+fn missed_prefix(shared: &cluster::Shared, peer: NodeId) -> Vec<u8> {
+    [MISSED, &prefix(shared, peer)].concat()
+}
+
+/// Removes hints that were delivered. One that stays for want of room is delivered again.
+pub(crate) fn drop_delivered(
+    event_loop: &Rc<EventLoop>,
+    peer: NodeId,
+    items: &[(Bytes, cluster::Record)],
+) {
+    let node = &event_loop.node;
+    let bytes = items.iter().map(|(key, _)| key.len() + 64).sum();
+    let added = event_loop.writes.add(bytes, Purpose::Nothing, |batch| {
+        items.iter().try_for_each(|(key, record)| {
+            let version = records::version(record.rank.stamp);
+            batch.delete(Space::Hints, &key_of(node, peer, key), version)
+        })
+    });
+    if added.is_err() {
+        tracing::debug!(peer = peer.0, "delivered hints stay for now: the store is busy");
+    }
+}
+
+/// Reads hints for `peer` after a key, up to about `max_bytes`. Waits for the disk.
+pub(crate) fn read(
+    node: &Node,
+    peer: NodeId,
+    after: Option<&[u8]>,
+    max_bytes: usize,
+) -> Result<Vec<(Bytes, cluster::Record)>, lsm::Error> {
+    let prefix = prefix(&node.shared, peer);
+    let start = match after {
+        Some(key) => [&key_of(node, peer, key)[..], &[0]].concat(),
+        None => prefix.clone(),
+    };
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    walk(&node.db, &start, &prefix, |key, record| {
+        bytes += key.len() + record.bytes.len();
+        items.push((Bytes::copy_from_slice(key), record));
+        bytes < max_bytes
+    })?;
+    Ok(items)
+}
+
+/// Counts the hints, and the partitions that need repair, that an earlier run left.
+pub(crate) fn count(db: &Db, shared: &cluster::Shared) -> Result<(), lsm::Error> {
+    for peer in (0..shared.topology.nodes() as u16).map(NodeId).filter(|p| *p != shared.own) {
+        let prefix = prefix(shared, peer);
+        let (mut hints, mut bytes) = (0, 0);
+        walk(db, &prefix, &prefix, |key, record| {
+            hints += 1;
+            bytes += hint_bytes(key, &record);
+            true
+        })?;
+        shared.hints.found(peer, hints, bytes);
+        let prefix = missed_prefix(shared, peer);
+        let mut scan = db.scan(Space::Node, &prefix, None);
+        while let Some((key, _)) = scan.next()? {
+            let Some(partition) = key.strip_prefix(&prefix[..]) else { break };
+            if let Ok(partition) = partition.try_into() {
+                shared.hints.mark(peer, u16::from_be_bytes(partition));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Hands out hints from `start` on while their keys have `prefix` and `more` says so.
+fn walk(
+    db: &Db,
+    start: &[u8],
+    prefix: &[u8],
+    mut more: impl FnMut(&[u8], cluster::Record) -> bool,
+) -> Result<(), lsm::Error> {
+    let mut scan = db.scan(Space::Hints, start, None);
+    while let Some((hint, held)) = scan.next()? {
+        let Some(key) = hint.strip_prefix(prefix) else { break };
+        if held.kind() != lsm::Kind::Value {
+            continue;
+        }
+        let record = (records::CODEC.parse)(Bytes::copy_from_slice(held.value()));
+        // Verified as a hint just now, so it is what was put in.
+        let record = record.expect("a hint holds a record");
+        if !more(key, record) {
+            break;
+        }
+    }
+    Ok(())
+}

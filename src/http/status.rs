@@ -1,0 +1,31 @@
+//! `GET /v0/status`: fills [`Status`] with what the node knows without waiting for the disk.
+
+use std::fs;
+use std::sync::Arc;
+
+use crate::node::Node;
+use crate::status::Status;
+
+pub(super) fn encode(node: &Arc<Node>) -> Vec<u8> {
+    let stats = node.db.stats();
+    let tables = stats.levels.iter().map(|level| level.bytes).sum::<u64>();
+    let status = Status {
+        name: node.name().to_owned(),
+        url: node.url().to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_s: node.started.elapsed().as_secs(),
+        keys: stats.keys,
+        disk_bytes: tables + stats.wal_segments * node.config.memory.segment_bytes,
+        memory_bytes: resident(),
+        failed: stats.failed,
+        peers: Vec::new(),
+    };
+    serde_json::to_vec(&status).expect("strings and numbers always serialize")
+}
+
+/// Resident memory in bytes; 0 where the kernel does not say.
+fn resident() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}

@@ -1,0 +1,156 @@
+//! `kvorum dev`: processes that run, are killed, come back, and stop.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, ChildStdout, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tempfile::TempDir;
+
+use crate::client::Client;
+use crate::process::{kvorum, run, wait_until};
+
+/// A running `kvorum dev`, stopped with its nodes when dropped.
+struct Dev {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    port: u16,
+    data: TempDir,
+}
+
+/// A port with free ones after it, for the moment at least.
+fn free_ports(count: u16) -> u16 {
+    loop {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = first.local_addr().unwrap().port();
+        let free = |more| TcpListener::bind(("127.0.0.1", port + more)).is_ok();
+        if port < 60_000 && (1..count).all(free) {
+            return port;
+        }
+    }
+}
+
+impl Dev {
+    fn start(nodes: u16, flags: &[&str]) -> Self {
+        loop {
+            let (port, data) = (free_ports(nodes), tempfile::tempdir().unwrap());
+            let mut command = kvorum();
+            command.args(["dev", "--nodes", &nodes.to_string(), "--port", &port.to_string()]);
+            command.arg("--data").arg(data.path().join("dev")).arg("--").args(flags);
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut child = command.spawn().unwrap();
+            let out = BufReader::new(child.stdout.take().unwrap());
+            let mut dev = Self { child, out, port, data };
+            // Somebody else may have taken a port meanwhile.
+            if dev.until("Ctrl-C stops all").is_some() {
+                return dev;
+            }
+        }
+    }
+
+    /// Reads lines up to one with `what` in it; `None` if all ended before.
+    fn until(&mut self, what: &str) -> Option<String> {
+        let mut line = String::new();
+        while self.out.read_line(&mut line).unwrap() > 0 {
+            if line.contains(what) {
+                return Some(line);
+            }
+            line.clear();
+        }
+        None
+    }
+
+    fn client(&self, number: u16) -> Client {
+        Client::connect(SocketAddr::from(([127, 0, 0, 1], self.port + number)))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // It takes its nodes along, which SIGKILL would not. (It may have ended.)
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+fn pid_in(line: &str) -> Pid {
+    let pid = line.split("pid ").nth(1).unwrap().split([',', '\n']).next().unwrap();
+    Pid::from_raw(pid.parse().unwrap()).unwrap()
+}
+
+#[test]
+fn a_killed_node_comes_back_with_its_data_and_ctrl_c_stops_all() {
+    let mut dev = Dev::start(1, &["--sync", "never", "--memory", "64MiB"]);
+    assert!(dev.data.path().join("dev/node-1/STORE").exists());
+    assert_eq!(dev.client(0).put("/v0/entity?id=k", b"v").status, 201);
+    let status = dev.client(0).get("/v0/status").body();
+    let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
+    assert_eq!(status["name"], "node-1");
+    let pid = pid_of(&dev);
+    kill_process(pid, Signal::KILL).unwrap();
+    let line = dev.until("node-1 = ").unwrap();
+    assert!(line.contains("killed") && line.contains("again"), "{line}");
+    let line = dev.until("node-1 = ").unwrap();
+    assert!(line.contains("up: pid"), "{line}");
+    let again = pid_in(&line);
+    assert_ne!(again, pid);
+    assert_eq!(dev.client(0).get("/v0/entity?id=k").body(), b"v");
+    dev.signal(Signal::INT);
+    assert!(dev.until("node-1 = stopped").is_some());
+    assert_eq!(dev.child.wait().unwrap().code(), Some(0));
+    assert!(test_kill_process(again).is_err(), "no process is left behind");
+}
+
+/// The only process that works on node-1's directory.
+fn pid_of(dev: &Dev) -> Pid {
+    let data = dev.data.path().join("dev/node-1");
+    let mut found = None;
+    wait_until("the node's process", || {
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        found = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(|pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = command.split(|byte| *byte == 0);
+            words.any(|word| word == data.as_os_str().as_encoded_bytes())
+        });
+        found.is_some()
+    });
+    Pid::from_raw(found.unwrap()).unwrap()
+}
+
+#[test]
+fn a_taken_port_and_wrong_flags_are_one_clear_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().to_str().unwrap();
+    for (args, named) in [
+        (&["dev", "--port", &port, "--data", data][..], port.as_str()),
+        (&["dev", "--port", &port, "--data", data, "--", "--nonsense"], "--nonsense"),
+        (&["dev", "--port", &port, "--data", data, "--", "--listen", "[::1]:1"], "--listen"),
+    ] {
+        let output = run(args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.lines().count() == 1 && said.contains(named), "{said}");
+    }
+    assert_eq!(run(&["dev", "--nodes", "0"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_node_that_ends_at_its_start_stops_the_rest() {
+    let data = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(data.path().join("dev")).unwrap();
+    std::fs::write(data.path().join("dev/node-1"), "no directory").unwrap();
+    let port = free_ports(1).to_string();
+    let data = data.path().join("dev");
+    let output = run(&["dev", "--nodes", "1", "--port", &port, "--data", data.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("node-1 did not start"), "{said}");
+    let log = String::from_utf8(output.stdout).unwrap();
+    assert!(log.contains("node-1 | kvorum: data directory"), "{log}");
+}
