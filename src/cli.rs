@@ -92,14 +92,27 @@ pub(crate) struct Settings {
     #[arg(long, env = "KVORUM_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// All nodes of the cluster, this one included. A node's NAME is its identity and defaults to
-    /// its URL [default: this node alone]
+    /// All nodes of the cluster, this one included, the same on each. A node's NAME is its identity
+    /// and defaults to its URL; the URL is where it is reached and may change. ";zone=ZONE" after a
+    /// URL: copies go to different zones first; ";weight=W", 1..1000: its share of the keys in
+    /// relation to the others', else 1 [default: this node alone]
     #[arg(long, env = "KVORUM_CLUSTER", value_name = "[NAME=]URL,...")]
     pub(crate) cluster: Option<String>,
 
     /// URL at which the other nodes reach this one; must be in --cluster [default: http://LISTEN]
     #[arg(long, env = "KVORUM_ADVERTISE", value_name = "URL")]
     pub(crate) advertise: Option<String>,
+
+    /// File with the secret that all nodes of the cluster share, 16 to 4096 bytes; it can be in the
+    /// variable KVORUM_CLUSTER_SECRET instead. Needed unless all nodes are on this machine's
+    /// loopback [default: none]
+    #[arg(long, env = "KVORUM_CLUSTER_SECRET_FILE", value_name = "FILE")]
+    pub(crate) cluster_secret_file: Option<PathBuf>,
+
+    /// How far ahead of this node's clock another node's may be, in ms or s, 1ms..60s; writes
+    /// stamped further ahead are refused [default: 500ms]
+    #[arg(long, env = "KVORUM_MAX_CLOCK_SKEW", value_name = "TIME")]
+    pub(crate) max_clock_skew: Option<Time>,
 
     /// When a write is acknowledged: "always" after it was synced to the disk; "interval" or
     /// "interval:MS" after it was handed to the operating system, which is told to sync every MS

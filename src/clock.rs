@@ -9,10 +9,16 @@ use cluster::Clock;
 use lsm::{Batch, Db, Space, Version};
 
 /// Where the bound is stored, in [`Space::Node`]: 8 bytes, little-endian.
-const BOUND_KEY: &[u8] = b"clock-bound";
+pub(crate) const BOUND_KEY: &[u8] = b"clock-bound";
+
+/// Bits of a version's time below its microseconds.
+pub(crate) const COUNTER_BITS: u32 = 12;
 
 /// How often the bound is looked at; a fraction of how far it is ahead.
 const PERIOD: Duration = Duration::from_millis(250);
+
+/// The longest that a start waits for the wall clock: a bit more than the bound is ahead.
+const LONGEST_WAIT: Duration = Duration::from_millis(2_500);
 
 /// Why a write got no version.
 #[derive(Debug, Clone)]
@@ -82,6 +88,20 @@ impl NodeClock {
     /// The clock itself.
     pub(crate) fn clock(&self) -> &Arc<Clock> {
         &self.shared.clock
+    }
+
+    /// Waits until this clock is not further ahead of the wall clock than the others take it: after
+    /// a kill it begins at its bound, up to two seconds ahead, and they would refuse its stamps. A
+    /// wall clock that stepped back is not waited for.
+    pub(crate) fn wait_for_wall(&self, nodes: usize, max_skew: Duration) {
+        let wall = wall_micros();
+        let ahead = (self.shared.clock.now(wall) >> COUNTER_BITS).saturating_sub(wall);
+        let wait = Duration::from_micros(ahead).saturating_sub(max_skew / 2);
+        if nodes > 1 && !wait.is_zero() {
+            let wait = wait.min(LONGEST_WAIT);
+            tracing::info!(?wait, "the clock begins ahead of the wall clock, which is waited for");
+            thread::sleep(wait);
+        }
     }
 
     /// A version greater than all this node issued before.

@@ -1,13 +1,16 @@
 //! The settings put together (flag over variable over file over default) and checked against each
 //! other.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cli::{LogFormat, ServeArgs, Settings, Sync};
+use crate::members::Members;
 use crate::memory::MemoryPlan;
+use crate::secret::{self, Secret};
 use crate::units::{Size, Time};
 
 /// Longest value that can be asked for; a record with it fits a WAL batch many times.
@@ -16,7 +19,12 @@ pub(crate) const MAX_VALUE: Size = Size(8 << 20);
 /// A value takes at most this part of the memory: several must fit what is set aside for bodies.
 const VALUE_SHARE: u64 = 64;
 
+const DEADLINE: Duration = Duration::from_secs(1);
 const DEADLINE_RANGE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
+
+/// Far more than clocks that are kept by NTP differ, far less than what makes a write a surprise.
+const SKEW: Duration = Duration::from_millis(500);
+const SKEW_RANGE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
 
 /// A node's configuration, complete and consistent.
 #[derive(Debug, Clone)]
@@ -25,18 +33,21 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     /// The data directory.
     pub(crate) data: PathBuf,
-    /// Who else there is.
-    pub(crate) topology: Topology,
+    /// Who is in the cluster.
+    pub(crate) members: Members,
+    /// What its nodes know each other by.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the peers' connections will ask"))]
+    pub(crate) secret: Option<Secret>,
+    /// How far ahead of this node's clock another's may be.
+    pub(crate) max_clock_skew: Duration,
     /// When a write is acknowledged.
     pub(crate) sync: lsm::SyncMode,
     /// The memory ledger.
     pub(crate) memory: MemoryPlan,
     /// Default number of copies.
-    pub(crate) replicas: u32,
+    pub(crate) replicas: u8,
     /// How long a request may wait for the store.
     pub(crate) deadline: Duration,
-    /// How far another node's clock may be ahead.
-    pub(crate) max_clock_skew: Duration,
     /// Longest value in bytes.
     pub(crate) max_value: usize,
     /// Event loops.
@@ -47,15 +58,8 @@ pub(crate) struct Config {
     pub(crate) queue: usize,
     /// Connections at once.
     pub(crate) connections: usize,
-}
-
-/// The names of the cluster's nodes. (One, in this release.)
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Topology {
-    /// This node's name, its identity; `None` = its URL, known once the port is.
-    pub(crate) name: Option<String>,
-    /// Number of nodes.
-    pub(crate) nodes: u32,
+    /// What to tell whoever runs the node once it can log.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// How to log.
@@ -73,7 +77,7 @@ pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), String> {
         Some(path) => read_file(path)?,
         None => Settings::default(),
     };
-    complete(args.settings.or(file))
+    complete(args.settings.or(file), std::env::var_os(secret::VARIABLE))
 }
 
 fn read_file(path: &Path) -> Result<Settings, String> {
@@ -95,6 +99,8 @@ impl Settings {
             data: self.data.or(other.data),
             cluster: self.cluster.or(other.cluster),
             advertise: self.advertise.or(other.advertise),
+            cluster_secret_file: self.cluster_secret_file.or(other.cluster_secret_file),
+            max_clock_skew: self.max_clock_skew.or(other.max_clock_skew),
             sync: self.sync.or(other.sync),
             memory: self.memory.or(other.memory),
             replicas: self.replicas.or(other.replicas),
@@ -127,9 +133,16 @@ impl Settings {
     }
 }
 
-fn complete(settings: Settings) -> Result<(Config, Logging), String> {
+fn complete(
+    settings: Settings,
+    secret_variable: Option<OsString>,
+) -> Result<(Config, Logging), String> {
     let listen = settings.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080)));
-    let topology = topology(settings.cluster.as_deref(), settings.advertise.as_deref(), listen)?;
+    let replicas = settings.replicas.map_or(3, |replicas| replicas as u8);
+    let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
+    let members = Members::parse(cluster, advertise, listen, replicas)?;
+    let (secret, warning) = secret::load(settings.cluster_secret_file.as_deref(), secret_variable)?;
+    let unprotected = without_secret(&members, listen, secret.as_ref())?;
     let budget = settings.memory.unwrap_or(Size(512 << 20));
     let memory = MemoryPlan::of(budget, settings.memtable)?;
     let max_value = settings.max_value.unwrap_or(Size(1 << 20));
@@ -139,25 +152,25 @@ fn complete(settings: Settings) -> Result<(Config, Logging), String> {
             "--max-value {max_value} is not within 1B..{most}, which --memory {budget} allows"
         ));
     }
-    let Time(deadline) = settings.deadline.unwrap_or(Time(Duration::from_secs(1)));
-    if deadline < DEADLINE_RANGE.0 || deadline > DEADLINE_RANGE.1 {
-        return Err(format!("--deadline {} is not within 250ms..60s", Time(deadline)));
-    }
+    let deadline = time("deadline", settings.deadline, DEADLINE, DEADLINE_RANGE)?;
+    let max_clock_skew = time("max-clock-skew", settings.max_clock_skew, SKEW, SKEW_RANGE)?;
     let connections = settings.connections.map_or(memory.connections as usize, |n| n as usize);
     let config = Config {
         listen,
         data: settings.data.unwrap_or_else(|| PathBuf::from("./kvorum-data")),
-        topology,
+        members,
+        secret,
+        max_clock_skew,
         sync: settings.sync.unwrap_or(Sync(lsm::SyncMode::Always)).0,
         memory,
-        replicas: settings.replicas.unwrap_or(3),
+        replicas,
         deadline,
-        max_clock_skew: Duration::from_millis(500),
         max_value: max_value.0 as usize,
         loops: settings.loops.map_or_else(cpus, |n| n as usize),
         read_threads: settings.read_threads.unwrap_or(8) as usize,
         queue: settings.queue.unwrap_or(1024) as usize,
         connections,
+        warnings: [warning, unprotected].into_iter().flatten().collect(),
     };
     let logging = Logging {
         filter: settings.log.unwrap_or_else(|| "info".to_owned()),
@@ -171,58 +184,45 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn topology(
-    cluster: Option<&str>,
-    advertise: Option<&str>,
-    listen: SocketAddr,
-) -> Result<Topology, String> {
-    if let Some(url) = advertise {
-        check_url(url)?;
+fn time(
+    name: &str,
+    set: Option<Time>,
+    default: Duration,
+    (least, most): (Duration, Duration),
+) -> Result<Duration, String> {
+    let time = set.map_or(default, |Time(time)| time);
+    if time < least || time > most {
+        let [time, least, most] = [time, least, most].map(Time);
+        return Err(format!("--{name} {time} is not within {least}..{most}"));
     }
-    let Some(cluster) = cluster else {
-        return Ok(Topology { name: advertise.map(str::to_owned), nodes: 1 });
-    };
-    let own = advertise.map_or_else(|| format!("http://{listen}"), str::to_owned);
-    let mut nodes: Vec<(&str, &str)> = Vec::new();
-    for node in cluster.split(',') {
-        // A URL may hold '=' only after its "://", a name is before it.
-        let (name, url) = match node.split_once('=') {
-            Some((name, url)) if !name.contains("://") => (name, url),
-            _ => (node, node),
-        };
-        check_url(url)?;
-        if name.is_empty() || nodes.iter().any(|(n, u)| *n == name || *u == url) {
-            return Err(format!(
-                "--cluster: {node:?} has no name, or its name or URL is not unique"
-            ));
-        }
-        nodes.push((name, url));
-    }
-    let Some((name, _)) = nodes.iter().find(|(_, url)| *url == own) else {
-        return Err(format!(
-            "--cluster {cluster} does not contain this node, {own}: add it, or say --advertise"
-        ));
-    };
-    if nodes.len() > 1 {
-        return Err(format!(
-            "--cluster names {} nodes: this release serves one node; leave the others out",
-            nodes.len()
-        ));
-    }
-    Ok(Topology { name: Some((*name).to_owned()), nodes: 1 })
+    Ok(time)
 }
 
-/// Whether nodes can be reached at such a URL.
-pub(crate) fn check_url(url: &str) -> Result<(), String> {
-    let parsed: Option<hyper::Uri> = url.parse().ok();
-    let good = parsed.is_some_and(|uri| {
-        uri.scheme_str() == Some("http")
-            && uri.port_u16().is_some()
-            && uri.path() == "/"
-            && uri.query().is_none()
-            && !url.ends_with('/')
-    });
-    if good { Ok(()) } else { Err(format!("{url:?} is no node URL: write http://HOST:PORT")) }
+/// Without a secret a node can't tell another one from a stranger: several nodes must then be where
+/// no stranger is. That they are is worth a warning.
+fn without_secret(
+    members: &Members,
+    listen: SocketAddr,
+    secret: Option<&Secret>,
+) -> Result<Option<String>, String> {
+    if members.nodes() == 1 || secret.is_some() {
+        return Ok(None);
+    }
+    let beyond = members.beyond_loopback().map(str::to_owned);
+    let beyond =
+        beyond.or_else(|| (!listen.ip().is_loopback()).then(|| format!("--listen {listen}")));
+    match beyond {
+        None => Ok(Some(format!(
+            "no cluster secret: every process on this machine can pass for one of the nodes; see \
+             --cluster-secret-file and {}",
+            secret::VARIABLE
+        ))),
+        Some(place) => Err(format!(
+            "{place} can be reached from other machines, and the cluster has no secret: write one \
+             of 16 bytes or more into a file, the same on all nodes, and name it by \
+             --cluster-secret-file"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -237,17 +237,19 @@ mod tests {
     fn the_earlier_source_wins() {
         let first = Settings { queue: Some(1), ..Settings::default() };
         let second = Settings { queue: Some(2), loops: Some(3), ..Settings::default() };
-        let (config, _) = complete(first.or(second)).unwrap();
+        let (config, _) = complete(first.or(second), None).unwrap();
         assert_eq!((config.queue, config.loops), (1, 3));
     }
 
     #[test]
     fn defaults_are_complete() {
-        let (config, logging) = complete(Settings::default()).unwrap();
+        let (config, logging) = complete(Settings::default(), None).unwrap();
         assert_eq!(config.listen, listen());
         assert_eq!(config.sync, lsm::SyncMode::Always);
         assert_eq!((config.replicas, config.max_value), (3, 1 << 20));
-        assert_eq!(config.topology, Topology { name: None, nodes: 1 });
+        assert!(matches!(config.members, Members::Alone));
+        assert_eq!(config.max_clock_skew, Duration::from_millis(500));
+        assert!(config.secret.is_none() && config.warnings.is_empty());
         assert_eq!(logging.filter, "info");
     }
 
@@ -260,31 +262,38 @@ mod tests {
             Settings { max_value: Some(Size(2 << 20)), memory: small, ..Settings::default() },
             Settings { deadline: Some(Time(Duration::from_millis(249))), ..Settings::default() },
             Settings { memory: Some(Size(1 << 20)), ..Settings::default() },
+            Settings { max_clock_skew: Some(Time(Duration::ZERO)), ..Settings::default() },
         ] {
-            let error = complete(bad).unwrap_err();
+            let error = complete(bad, None).unwrap_err();
             assert!(error.starts_with("--") && !error.contains('\n'), "{error}");
         }
     }
 
     #[test]
-    fn the_cluster_must_contain_this_node_and_no_other_yet() {
-        let named = topology(Some("a=http://127.0.0.1:8080"), None, listen()).unwrap();
-        assert_eq!(named.name.as_deref(), Some("a"));
-        let url = topology(Some("http://127.0.0.1:8080"), None, listen()).unwrap();
-        assert_eq!(url.name.as_deref(), Some("http://127.0.0.1:8080"));
-        let advertised = topology(Some("a=http://h:1"), Some("http://h:1"), listen()).unwrap();
-        assert_eq!(advertised.name.as_deref(), Some("a"));
-        for (cluster, advertise, said) in [
-            ("a=http://h:1", None, "does not contain this node"),
-            ("http://127.0.0.1:8080,http://h:2", None, "this release serves one node"),
-            ("a=http://127.0.0.1:8080,a=http://h:2", None, "not unique"),
-            ("ftp://127.0.0.1:8080", None, "no node URL"),
-            ("", None, "no node URL"),
-            ("http://127.0.0.1:8080/", None, "no node URL"),
-            ("http://h:1", Some("h:1"), "no node URL"),
-        ] {
-            let error = topology(Some(cluster), advertise, listen()).unwrap_err();
-            assert!(error.contains(said), "{cluster}: {error}");
+    fn several_nodes_need_a_secret_unless_nobody_else_can_reach_them() {
+        let secret = || Some(OsString::from("sixteen letters."));
+        let cluster = |list: &str, listen: &str, secret| {
+            let settings = Settings {
+                cluster: Some(list.to_owned()),
+                advertise: Some("http://127.0.0.1:1".to_owned()),
+                listen: Some(listen.parse().unwrap()),
+                ..Settings::default()
+            };
+            complete(settings, secret).map(|(config, _)| config.warnings)
+        };
+        let local = "http://127.0.0.1:1,http://localhost:2,http://[::1]:3";
+        let warnings = cluster(local, "127.0.0.1:1", None).unwrap();
+        assert!(warnings.len() == 1 && warnings[0].contains("no cluster secret"), "{warnings:?}");
+        assert_eq!(cluster(local, "127.0.0.1:1", secret()), Ok(vec![]));
+        assert_eq!(cluster("http://127.0.0.1:1", "0.0.0.0:1", None), Ok(vec![]), "one node");
+        let remote = "http://127.0.0.1:1,http://10.0.0.1:2";
+        for (list, listen, named) in
+            [(remote, "127.0.0.1:1", "http://10.0.0.1:2"), (local, "0.0.0.0:1", "0.0.0.0:1")]
+        {
+            let error = cluster(list, listen, None).unwrap_err();
+            assert!(error.contains(named) && error.contains("--cluster-secret-file"), "{error}");
+            assert!(!error.contains('\n'), "{error}");
+            assert_eq!(cluster(list, listen, secret()), Ok(vec![]));
         }
     }
 

@@ -168,14 +168,14 @@ impl Coordination {
     fn now(&self) -> Now {
         Now { mono: self.begun.elapsed().as_micros() as u64, wall: wall_micros() }
     }
-
-    /// Requests under way.
-    pub(crate) fn under_way(&self) -> usize {
-        self.machine.borrow().len()
-    }
 }
 
 impl EventLoop {
+    /// The time, as the protocol's machines of this loop take it.
+    pub(crate) fn now(&self) -> Now {
+        self.coordination.now()
+    }
+
     /// Reads a key.
     pub(crate) async fn get(self: &Rc<Self>, key: Bytes, quorum: Quorum) -> Answer {
         let number = self.coordination.clients.open();

@@ -7,8 +7,8 @@ use std::io;
 use std::net::TcpStream;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
+use crate::caretaker;
 use crate::connection::{Scratch, Socket, TICK, Watch};
 use crate::coordinate::{Coordination, Purpose};
 use crate::counters::Counters;
@@ -146,6 +147,11 @@ impl EventLoop {
         tokio::task::spawn_local(async move { this.sweep().await });
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.tick().await });
+        let events =
+            self.node.caretaker_events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(events) = events {
+            tokio::task::spawn_local(caretaker::run(Rc::clone(&self), events));
+        }
         while let Some(Told::Serve(stream)) = told.recv().await {
             self.serve(stream);
         }
@@ -241,7 +247,7 @@ impl EventLoop {
 
     /// The cluster as quorums see it.
     pub(crate) fn replication(&self) -> http::Replication {
-        let config = &self.node.config;
-        http::Replication { nodes: config.topology.nodes, replicas: config.replicas }
+        let nodes = self.node.shared.topology.nodes() as u32;
+        http::Replication { nodes, replicas: u32::from(self.node.config.replicas) }
     }
 }

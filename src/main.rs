@@ -2,6 +2,7 @@
 
 mod accept;
 mod budget;
+mod caretaker;
 mod cli;
 mod client;
 mod clock;
@@ -14,12 +15,16 @@ mod etags;
 mod event_loop;
 mod hints;
 mod http;
+mod identity;
+mod members;
 mod memory;
 mod metrics;
 mod node;
 mod pages;
+mod peers;
 mod reads;
 mod records;
+mod secret;
 mod serve;
 mod status;
 mod store;

@@ -1,27 +1,35 @@
 //! What all threads of a node share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
+
+use cluster::NodeEvent;
+use tokio::sync::mpsc;
 
 use crate::budget::Budget;
 use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::counters::{Accepting, Counters};
+use crate::identity::Identity;
 use crate::reads::ReadPool;
 
 /// A running node.
 pub(crate) struct Node {
-    /// Its identity.
-    pub(crate) name: String,
-    /// Where clients and other nodes reach it.
-    pub(crate) url: String,
     /// When it began to recover.
     pub(crate) started: Instant,
     /// The store.
     pub(crate) db: Arc<lsm::Db>,
     /// What the protocol's machines of all loops share.
     pub(crate) shared: Arc<cluster::Shared>,
+    /// Where each node is, by its id: `http://HOST:PORT`.
+    pub(crate) urls: Vec<String>,
+    /// Who this node is, and whom it has met.
+    pub(crate) identity: Identity,
+    /// What the first loop's caretaker is told.
+    pub(crate) caretaker: mpsc::Sender<NodeEvent>,
+    /// The other end, until the first loop takes it.
+    pub(crate) caretaker_events: Mutex<Option<mpsc::Receiver<NodeEvent>>>,
     /// Stamps for writes.
     pub(crate) clock: NodeClock,
     /// Reads that wait for the disk.
@@ -41,6 +49,16 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Its name, which is its identity.
+    pub(crate) fn name(&self) -> &str {
+        &self.shared.topology.member(self.shared.own).name
+    }
+
+    /// Where clients and other nodes reach it.
+    pub(crate) fn url(&self) -> &str {
+        &self.urls[usize::from(self.shared.own.0)]
+    }
+
     /// Whether the node is about to stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)

@@ -86,4 +86,4 @@ pub(crate) fn read(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

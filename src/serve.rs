@@ -1,28 +1,34 @@
 //! `kvorum serve`: starts the node, and stops it in the reverse order.
 //!
 //! ```text
-//!  address taken ─▶ store recovered ─▶ clock ahead ─▶ pool, loops ─▶ port open
-//!     closed     ◀─  store closed   ◀─ clock kept  ◀─ loops drained ◀─ SIGTERM, ctrl-C
+//!  address taken ─▶ store recovered ─▶ identity, clock ─▶ pool, loops ─▶ port open
+//!     closed     ◀─  store closed   ◀─  clock kept    ◀─ loops drained ◀─ SIGTERM, ctrl-C
 //! ```
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use cluster::{NodeId, Shared, Standing, Topology, Vouching};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
 
 use crate::accept;
 use crate::budget::Budget;
+use crate::caretaker;
 use crate::cli::LogFormat;
-use crate::clock::NodeClock;
+use crate::clock::{COUNTER_BITS, NodeClock, wall_micros};
 use crate::config::{Config, Logging};
 use crate::counters::Accepting;
 use crate::event_loop::{self, Handle, Told};
+use crate::hints;
+use crate::identity::{self, Identity};
+use crate::members::Membership;
 use crate::node::Node;
 use crate::reads::ReadPool;
 use crate::store;
@@ -30,6 +36,9 @@ use crate::store;
 /// Serves until told to stop. An error is one line.
 pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     init_logging(logging)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     leave_files_to_the_store(&mut config, raise_file_limit());
     let (listen, data) = (config.listen, config.data.display().to_string());
     let bind_error = |error: io::Error| format!("can't listen on {listen}: {error}");
@@ -85,30 +94,23 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
 fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
     let started = Instant::now();
     let db = Arc::new(store::open(&config)?);
-    let url = format!("http://{address}");
-    let name = config.topology.name.clone().unwrap_or_else(|| url.clone());
-    let clock = NodeClock::start(&db, cluster::origin_of(&name))?;
-    let member = cluster::Member { name: name.clone(), zone: String::new(), weight: 1 };
-    let topology = cluster::Topology::new(vec![member], config.replicas as u8);
-    let topology = topology.map_err(|error| error.to_string())?;
-    let own = topology.own(&name).expect("just named");
-    let nodes = topology.nodes();
-    let shared = Arc::new(cluster::Shared {
-        topology,
-        own,
-        clock: Arc::clone(clock.clock()),
-        vouching: cluster::Vouching::new(cluster::Standing::Member, 0),
-        newest: std::sync::atomic::AtomicU64::new(u64::MAX),
-        hints: cluster::HintLedger::new(nodes),
-    });
+    let members = config.members.settle(address, identity::kept_name(&db)?, config.replicas)?;
+    let identity = open_identity(&config, &db, &members)?;
+    let clock = NodeClock::start(&db, cluster::origin_of(members.name()))?;
+    clock.wait_for_wall(members.topology.nodes(), config.max_clock_skew);
+    let shared = share(members.topology, members.own, &identity, &clock, &config);
+    hints::count(&db, &shared).map_err(|error| format!("hints: {error}"))?;
+    let (caretaker, events) = mpsc::channel(caretaker::EVENTS);
     let pages = Arc::new(Budget::new(config.memory.page_bytes as usize));
     let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
     Ok(Arc::new(Node {
-        name,
-        url,
         started,
         db,
         shared,
+        urls: members.urls,
+        identity,
+        caretaker,
+        caretaker_events: Mutex::new(Some(events)),
         clock,
         reads,
         bodies: Budget::new(config.memory.body_bytes as usize),
@@ -118,6 +120,48 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         stopping: AtomicBool::new(false),
         config,
     }))
+}
+
+/// What the protocol's machines of all loops share.
+fn share(
+    topology: Topology,
+    own: NodeId,
+    identity: &Identity,
+    clock: &NodeClock,
+    config: &Config,
+) -> Arc<Shared> {
+    let standing = match identity.standing() {
+        // It has nobody to hear of a former life from.
+        Standing::New if topology.nodes() == 1 => Standing::Member,
+        standing => standing,
+    };
+    let vouching = Vouching::new(standing, identity.born());
+    // Whatever is in the store, no clock that was further ahead was taken in.
+    let newest = (wall_micros() + config.max_clock_skew.as_micros() as u64) << COUNTER_BITS;
+    let newest = newest.max(clock.clock().now(wall_micros()));
+    let clock = Arc::clone(clock.clock());
+    Arc::new(Shared::new(topology, own, clock, vouching, newest))
+}
+
+/// A former life of this node may have acknowledged stamps that were as far ahead of its clock as
+/// it allowed.
+fn open_identity(
+    config: &Config,
+    db: &Arc<lsm::Db>,
+    members: &Membership,
+) -> Result<Identity, String> {
+    let skew = config.max_clock_skew.as_micros() as u64;
+    let born = (wall_micros() + skew) << COUNTER_BITS;
+    let identity = Identity::open(db, members, born)
+        .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
+    tracing::info!(
+        name = members.name(),
+        nodes = members.topology.nodes(),
+        standing = ?identity.standing(),
+        incarnation = format_args!("{:016x}", identity.incarnation()),
+        "this node"
+    );
+    Ok(identity)
 }
 
 fn start_loops(node: &Arc<Node>) -> Result<Vec<Handle>, String> {

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use lsm::{Db, Disk, Kind, Options, RealDisk, RecordRef, Space};
 
+use crate::clock::COUNTER_BITS;
 use crate::config::Config;
 
 /// log2 of the number of trees of a new store. One tree: a scan merges the fewest sources, and one
@@ -17,15 +18,12 @@ const TREE_BITS: u8 = 0;
 /// this is far beyond that.
 const PURGE_AFTER: Duration = Duration::from_secs(600);
 
-/// Bits of a version's time below its microseconds.
-const COUNTER_BITS: u32 = 12;
-
 /// Opens, or makes, the store in the data directory and recovers it.
 pub(crate) fn open(config: &Config) -> Result<Db, String> {
     let shown = config.data.display();
     let failed = |error| format!("data directory {shown}: {error}");
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&config.data).map_err(failed)?);
-    let alone = config.topology.nodes == 1;
+    let alone = config.members.nodes() == 1;
     let options = Options {
         new_store_id: RandomState::new().hash_one("store"),
         new_tree_bits: TREE_BITS,
@@ -48,7 +46,8 @@ pub(crate) fn is_live(record: &RecordRef<'_>, now_ms: u64) -> bool {
     record.kind() == Kind::Value && (record.expiry_ms() == 0 || record.expiry_ms() > now_ms)
 }
 
-/// This node is the only replica: it alone decides, by age.
+/// When this node is the only replica, it alone decides, by age. With others, a tombstone stays:
+/// one of them may have missed it, and would bring back what it deleted.
 fn may_purge(written_micros: u64) -> bool {
     let written = SystemTime::UNIX_EPOCH + Duration::from_micros(written_micros);
     written.elapsed().is_ok_and(|age| age > PURGE_AFTER)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::config::check_url;
+use crate::members::check_url;
 
 /// Where to ask, and how to answer.
 #[derive(Debug, Args)]

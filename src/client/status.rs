@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::connection::Connection;
 use super::{StatusArgs, Unable, fail, print};
-use crate::status::Status;
+use crate::status::{Peer, Status};
 
 /// How long a node may take to say how it is before it counts as down.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,6 +32,8 @@ struct Row {
     name: String,
     url: String,
     up: bool,
+    /// Writes that it missed and that the others keep for it.
+    hints: u64,
     /// Why it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -88,9 +90,14 @@ fn ask_all(url: &str) -> Result<Vec<Row>, String> {
             Ok(status) => Row::up(status),
             Err(error) => {
                 let error = Some(error.to_string());
-                Row { name: peer.name, url: peer.url, up: false, error, status: None }
+                Row { name: peer.name, url: peer.url, up: false, hints: 0, error, status: None }
             }
         });
+    }
+    let seen: Vec<Peer> =
+        rows.iter().filter_map(|row| row.status.as_ref()).flat_map(|s| s.peers.clone()).collect();
+    for row in &mut rows {
+        row.hints = seen.iter().filter(|peer| peer.name == row.name).map(|peer| peer.hints).sum();
     }
     rows.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(rows)
@@ -99,18 +106,26 @@ fn ask_all(url: &str) -> Result<Vec<Row>, String> {
 impl Row {
     fn up(status: Status) -> Self {
         let (name, url) = (status.name.clone(), status.url.clone());
-        Self { name, url, up: true, error: None, status: Some(status) }
+        Self { name, url, up: true, hints: 0, error: None, status: Some(status) }
     }
 
     fn cells(&self) -> Vec<String> {
+        let hints = HumanCount(self.hints).to_string();
         let Some(status) = &self.status else {
             let why = self.error.as_deref().unwrap_or_default();
-            return vec![self.name.clone(), self.url.clone(), format!("down: {why}")];
+            return vec![self.name.clone(), self.url.clone(), hints, format!("down: {why}")];
+        };
+        let state = match (&status.failed, status.standing.as_str()) {
+            (Some(why), _) => format!("no writes: {why}"),
+            (None, "new") => "up, new".to_owned(),
+            (None, "amnesiac") => "up, rebuilding".to_owned(),
+            (None, _) => "up".to_owned(),
         };
         vec![
             self.name.clone(),
             self.url.clone(),
-            status.failed.as_ref().map_or("up".to_owned(), |why| format!("no writes: {why}")),
+            hints,
+            state,
             HumanCount(status.keys).to_string(),
             HumanBytes(status.disk_bytes).to_string(),
             HumanBytes(status.memory_bytes).to_string(),
@@ -126,13 +141,13 @@ fn json(rows: &[Row]) -> String {
 }
 
 fn table(rows: &[Row]) -> String {
-    let titles = ["node", "url", "state", "keys", "disk", "memory", "up for", "version"];
+    let titles = ["node", "url", "hints", "state", "keys", "disk", "memory", "up for", "version"];
     let mut lines = vec![titles.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(Row::cells));
-    let mut widths = [0; 8];
+    let mut widths = [0; 9];
     for line in &lines {
         // What is down says why, over the columns that it has not.
-        let columns = if line.len() == titles.len() { titles.len() } else { 2 };
+        let columns = if line.len() == titles.len() { titles.len() } else { 3 };
         for (width, cell) in widths.iter_mut().zip(line).take(columns) {
             *width = cell.chars().count().max(*width);
         }
@@ -161,13 +176,14 @@ mod tests {
         .unwrap();
         let (name, url) = ("longer-name".to_owned(), "http://h:2".to_owned());
         let error = Some("Connection refused (os error 111)".to_owned());
-        let down = Row { name, url, up: false, error, status: None };
+        let down = Row { name, url, up: false, hints: 7, error, status: None };
         let text = table(&[Row::up(status), down]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         let column = |line: &str, word: &str| line.find(word).unwrap();
         assert_eq!(column(lines[0], "url"), column(lines[1], "http"));
         assert_eq!(column(lines[0], "state"), column(lines[2], "down: Connection refused"));
+        assert_eq!(column(lines[0], "hints"), column(lines[2], "7  "));
         assert_eq!(column(lines[0], "keys"), column(lines[1], "12,345"));
     }
 }

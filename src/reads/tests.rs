@@ -2,6 +2,7 @@ use lsm::{MemDisk, Options, Version};
 use tokio::runtime::Builder;
 
 use super::*;
+use crate::pages::tests::{all, alone};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -11,7 +12,7 @@ fn db(disk: &MemDisk) -> Arc<Db> {
 }
 
 fn pool(db: &Arc<Db>, threads: usize, bound: usize) -> ReadPool {
-    ReadPool::start(db, &Arc::new(Budget::new(1 << 20)), threads, bound).unwrap()
+    ReadPool::start(db, &alone(), &Arc::new(Budget::new(1 << 20)), threads, bound).unwrap()
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -64,7 +65,7 @@ fn pages_and_gets_take_turns() {
         let (reply, _) = oneshot::channel();
         Get { key: Box::default(), deadline: Instant::now(), reply }
     };
-    let page = || NextPage { range: Range::empty(), reply: oneshot::channel().0 };
+    let page = || NextPage { request: all(), reply: oneshot::channel().0 };
     queues.gets.extend((0..6).map(|_| get()));
     queues.pages.extend((0..3).map(|_| page()));
     let order: String = std::iter::from_fn(|| queues.next())
@@ -77,7 +78,7 @@ fn pages_and_gets_take_turns() {
 fn stopping_finishes_what_waits() {
     let db = db(&MemDisk::new());
     let pool = pool(&db, 1, 1000);
-    let pages: Vec<_> = (0..10).map(|_| pool.page(Range::empty())).collect();
+    let pages: Vec<_> = (0..10).map(|_| pool.page(all())).collect();
     pool.stop();
     for page in pages {
         assert!(block_on(page).unwrap().is_ok());

@@ -1,3 +1,4 @@
+use std::rc::Rc;
 use std::time::Duration;
 
 use lsm::disk::{Fault, Op};
@@ -10,21 +11,27 @@ use super::*;
 const SYNCS: [SyncMode; 3] =
     [SyncMode::Always, SyncMode::Never, SyncMode::Interval(Duration::from_secs(1))];
 
+type Outcomes = Rc<RefCell<Vec<(u64, bool)>>>;
+
 struct Fixture {
     disk: MemDisk,
-    now: Rc<Cell<u32>>,
     counters: Arc<Counters>,
-    writes: Rc<Writes>,
+    writes: Rc<Writes<u64>>,
+    /// What the sink was told: of which write, and whether it is stored.
+    outcomes: Outcomes,
 }
 
 fn fixture(sync: SyncMode, waiting_bytes: usize) -> Fixture {
     let disk = MemDisk::new();
     let options = Options { sync, segment_bytes: 1 << 20, ..Options::default() };
     let db = Arc::new(Db::open(Arc::new(disk.clone()), options).unwrap());
-    let (now, counters) = (Rc::new(Cell::new(0)), Arc::new(Counters::default()));
-    let limits = Limits { waiting_bytes, deadline_ticks: 4 };
-    let writes = Writes::new(db, Arc::clone(&counters), sync, limits, Rc::clone(&now));
-    Fixture { disk, now, counters, writes: Rc::new(writes) }
+    let (counters, outcomes) = (Arc::new(Counters::default()), Outcomes::default());
+    let told = Rc::clone(&outcomes);
+    let sink = Box::new(move |key, outcome: &_| {
+        told.borrow_mut().push((key, Result::is_ok(outcome)));
+    });
+    let writes = Writes::new(db, Arc::clone(&counters), sync, waiting_bytes, sink);
+    Fixture { disk, counters, writes: Rc::new(writes), outcomes }
 }
 
 fn on_a_loop(test: impl Future<Output = ()>) {
@@ -33,37 +40,42 @@ fn on_a_loop(test: impl Future<Output = ()>) {
     runtime.block_on(test);
 }
 
-fn run(writes: &Rc<Writes>) {
+fn run(writes: &Rc<Writes<u64>>) {
     let this = Rc::clone(writes);
     spawn_local(async move { this.commit_turns().await });
     let this = Rc::clone(writes);
     spawn_local(async move { this.take_outcomes().await });
 }
 
-fn put(writes: &Writes, key: u64) -> Result<Written, WriteError> {
-    writes.add(100, |batch| {
+fn put(writes: &Writes<u64>, key: u64) -> Result<(), WriteError> {
+    writes.add(100, key, |batch| {
         let version = Version { time: key + 1, origin: 0 };
         batch.put(Space::Data, &key.to_be_bytes(), version, b"value")
     })
+}
+
+/// Waits until so many were answered; takes the answers.
+async fn answered(outcomes: &Outcomes, count: usize) -> Vec<(u64, bool)> {
+    while outcomes.borrow().len() < count {
+        yield_now().await;
+    }
+    outcomes.take()
 }
 
 #[test]
 fn the_writes_of_a_turn_are_one_batch() {
     for sync in SYNCS {
         on_a_loop(async {
-            let Fixture { counters, writes, .. } = fixture(sync, 1 << 20);
+            let Fixture { counters, writes, outcomes, .. } = fixture(sync, 1 << 20);
             run(&writes);
             yield_now().await;
             for turn in 0..3 {
-                let tasks: Vec<_> = (0..64)
-                    .map(|key| {
-                        let writes = Rc::clone(&writes);
-                        spawn_local(async move { put(&writes, turn * 64 + key).unwrap().await })
-                    })
-                    .collect();
-                for task in tasks {
-                    task.await.unwrap().unwrap();
+                for key in 0..64 {
+                    let writes = Rc::clone(&writes);
+                    spawn_local(async move { put(&writes, turn * 64 + key).unwrap() });
                 }
+                let told = answered(&outcomes, 64).await;
+                assert!(told.iter().all(|(_, stored)| *stored));
                 assert_eq!(counters.batches.get(), turn + 1, "{sync:?}");
             }
             assert_eq!(counters.batched_writes.get(), 3 * 64);
@@ -80,52 +92,32 @@ fn the_writes_of_a_turn_are_one_batch() {
 fn a_failed_log_is_everybodys_error() {
     for (sync, op) in [(SyncMode::Always, Op::Sync), (SyncMode::Never, Op::Write)] {
         on_a_loop(async {
-            let Fixture { disk, writes, .. } = fixture(sync, 1 << 20);
+            let Fixture { disk, writes, outcomes, .. } = fixture(sync, 1 << 20);
             run(&writes);
-            put(&writes, 0).unwrap().await.unwrap();
+            put(&writes, 0).unwrap();
+            assert_eq!(answered(&outcomes, 1).await, [(0, true)]);
             disk.fail(Fault::forever(op, 5));
-            let (one, other) = (put(&writes, 1).unwrap(), put(&writes, 2).unwrap());
-            for written in [one, other] {
-                assert!(matches!(written.await, Err(WriteError::Store(_))), "{sync:?}");
-            }
+            put(&writes, 1).unwrap();
+            put(&writes, 2).unwrap();
+            assert_eq!(answered(&outcomes, 2).await, [(1, false), (2, false)], "{sync:?}");
             disk.clear_faults();
-            let later = put(&writes, 3).unwrap().await;
-            assert!(matches!(later, Err(WriteError::Store(lsm::Error::Failed { .. }))));
+            let refused = put(&writes, 3).is_err();
+            assert!(refused || answered(&outcomes, 1).await == [(3, false)]);
         });
     }
 }
 
 #[test]
-fn what_takes_too_long_is_answered_and_counts_until_it_is_done() {
-    on_a_loop(async {
-        let Fixture { now, counters, writes, .. } = fixture(SyncMode::Always, 1 << 20);
-        let (one, other) = (put(&writes, 1).unwrap(), put(&writes, 2).unwrap());
-        now.set(4);
-        writes.sweep();
-        now.set(5);
-        writes.sweep();
-        assert!(matches!(one.await, Err(WriteError::Deadline)), "nobody commits");
-        assert_eq!(counters.waiting_bytes.get(), 200);
-        run(&writes);
-        assert!(matches!(other.await, Err(WriteError::Deadline)), "the first outcome stands");
-        while counters.waiting_bytes.get() > 0 {
-            yield_now().await;
-        }
-        assert!(writes.db.get(Space::Data, &1_u64.to_be_bytes()).unwrap().is_some());
-    });
-}
-
-#[test]
 fn no_more_bytes_wait_than_may() {
     on_a_loop(async {
-        let Fixture { writes, .. } = fixture(SyncMode::Never, 250);
-        let taken = [put(&writes, 0).unwrap(), put(&writes, 1).unwrap()];
+        let Fixture { writes, outcomes, .. } = fixture(SyncMode::Never, 250);
+        put(&writes, 0).unwrap();
+        put(&writes, 1).unwrap();
         assert!(matches!(put(&writes, 2), Err(WriteError::Busy)));
         run(&writes);
-        for written in taken {
-            written.await.unwrap();
-        }
-        put(&writes, 2).unwrap().await.unwrap();
+        assert_eq!(answered(&outcomes, 2).await, [(0, true), (1, true)]);
+        put(&writes, 2).unwrap();
+        assert_eq!(answered(&outcomes, 1).await, [(2, true)]);
         let alone = fixture(SyncMode::Never, 10).writes;
         assert!(put(&alone, 0).is_ok(), "one is always taken");
     });
@@ -133,20 +125,13 @@ fn no_more_bytes_wait_than_may() {
 
 #[test]
 fn a_large_batch_does_not_wait_for_the_turn() {
-    on_a_loop(async {
-        let Fixture { counters, writes, .. } = fixture(SyncMode::Never, usize::MAX);
-        let value = vec![0; BATCH_BYTES / 2];
-        let mut written = Vec::new();
-        for key in 0..4_u8 {
-            let version = Version { time: 1, origin: 0 };
-            let add = writes
-                .add(value.len(), |batch| batch.put(Space::Data, &[key], version, &value))
-                .unwrap();
-            written.push(add);
-        }
-        assert_eq!(counters.batches.get(), 2, "without a committer");
-        for written in written {
-            written.await.unwrap();
-        }
-    });
+    let Fixture { counters, writes, outcomes, .. } = fixture(SyncMode::Never, usize::MAX);
+    let value = vec![0; BATCH_BYTES / 2];
+    for key in 0..4_u8 {
+        let version = Version { time: 1, origin: 0 };
+        let put = |batch: &mut Batch| batch.put(Space::Data, &[key], version, &value);
+        writes.add(value.len(), u64::from(key), put).unwrap();
+    }
+    assert_eq!(counters.batches.get(), 2, "without a committer");
+    assert_eq!(outcomes.take().len(), 4);
 }

@@ -1,6 +1,7 @@
 //! Flags, variables and file: who wins, and what each error says.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use crate::process::{Node, kvorum, run};
 
@@ -57,7 +58,11 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         (&["--memtable", "1GiB"], "--memtable 1GiB"),
         (&["--config", "/nowhere/kvorum.toml"], "/nowhere/kvorum.toml"),
         (&["--cluster", "http://127.0.0.1:1,http://127.0.0.1:2"], "does not contain this node"),
-        (&["--cluster", "http://127.0.0.1:8080,http://h:2"], "this release serves one node"),
+        (&["--cluster", "http://127.0.0.1:8080,http://127.0.0.1:8080"], "is listed twice"),
+        (&["--cluster", "http://127.0.0.1:8080,http://h:2"], "--cluster-secret-file"),
+        (&["--cluster", "http://127.0.0.1:8080;weight=1001"], "weight 1001"),
+        (&["--cluster-secret-file", "/nowhere/secret"], "/nowhere/secret"),
+        (&["--max-clock-skew", "61s"], "--max-clock-skew 61s"),
         (&["--advertise", "nonsense"], "nonsense"),
     ] {
         let output = run(&[&["serve"], args].concat());
@@ -73,6 +78,37 @@ fn errors_are_one_line_that_names_what_is_wrong() {
 }
 
 #[test]
+fn the_secret_is_not_shown() {
+    let secret = "a secret of many letters";
+    let data = tempfile::tempdir().unwrap();
+    let mut command = kvorum();
+    command.env("KVORUM_CLUSTER_SECRET", secret);
+    let help = command.args(["serve", "--help"]).output().unwrap();
+    assert!(!String::from_utf8(help.stdout).unwrap().contains(secret));
+    let mut command = kvorum();
+    command.env("KVORUM_CLUSTER_SECRET", secret).env("KVORUM_LOG", "trace");
+    let node = Node::start_with(command, data, &[]);
+    assert!(!node.greeting.contains(secret));
+    node.signal(rustix::process::Signal::TERM);
+    let (_, log) = node.wait();
+    assert!(log.contains("stopped") && !log.contains(secret), "{log}");
+}
+
+#[test]
+fn a_secret_that_others_can_read_is_warned_of() {
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join("secret");
+    fs::write(&path, "a secret of many letters").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let args = ["--cluster-secret-file", path.to_str().unwrap()];
+    let node = Node::start_with(kvorum(), data, &args);
+    node.signal(rustix::process::Signal::TERM);
+    let (_, log) = node.wait();
+    let warned = log.lines().filter(|line| line.contains("others can read it")).count();
+    assert_eq!(warned, 1, "{log}");
+}
+
+#[test]
 fn help_tells_units_ranges_and_defaults() {
     let output = run(&["serve", "--help"]);
     assert!(output.status.success());
@@ -82,6 +118,8 @@ fn help_tells_units_ranges_and_defaults() {
         "data",
         "cluster",
         "advertise",
+        "cluster-secret-file",
+        "max-clock-skew",
         "config",
         "sync",
         "memory",

@@ -6,6 +6,7 @@ mod client;
 mod config;
 mod contract;
 mod dev;
+mod identity;
 mod lifecycle;
 mod malformed;
 mod people;

@@ -31,6 +31,20 @@ pub struct Shared {
     pub hints: HintLedger,
 }
 
+impl Shared {
+    /// `newest` is the greatest time of a stamp that the store may hold.
+    pub fn new(
+        topology: Topology,
+        own: NodeId,
+        clock: Arc<Clock>,
+        vouching: Vouching,
+        newest: u64,
+    ) -> Self {
+        let hints = HintLedger::new(topology.nodes());
+        Self { topology, own, clock, vouching, newest: AtomicU64::new(newest), hints }
+    }
+}
+
 /// What a coordinator is told once.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {

@@ -1,0 +1,378 @@
+//! Everything that a script names, as text and back: nodes, slots, keys, records, requests, replies.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use cluster::{
+    Answer, Class, Denied, Effect, Filter, Kind, LaneId, Message, NodeId, OpId, Page, PageRequest,
+    Quorum, Record, Reply, Request, Stamp, Topology, Trouble, origin_of,
+};
+
+use crate::toy;
+
+/// The wall clock of a script's beginning, in microseconds since 1970.
+pub(crate) const BASE: u64 = 1_700_000_000_000_000;
+
+/// Names of keys and nodes, for one topology.
+#[derive(Debug)]
+pub(crate) struct Words {
+    topology: Topology,
+    keys: HashMap<String, Bytes>,
+}
+
+/// The next word, or what was expected.
+pub(crate) fn next<'a>(
+    words: &mut impl Iterator<Item = &'a str>,
+    what: &str,
+) -> Result<&'a str, String> {
+    words.next().ok_or_else(|| format!("{what} is missing"))
+}
+
+fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text:?} is no {what}"))
+}
+
+/// `n1`, `c1`, …: a number after a letter.
+pub(crate) fn numbered<T: std::str::FromStr>(text: &str, letter: char) -> Result<T, String> {
+    let what = format!("{letter} with a number");
+    number(text.strip_prefix(letter).unwrap_or("-"), &what)
+}
+
+pub(crate) fn node(text: &str) -> Result<NodeId, String> {
+    numbered(text, 'n').map(NodeId)
+}
+
+/// `2/3`.
+pub(crate) fn quorum(text: &str) -> Result<(u32, u32), String> {
+    let (ack, from) = text.split_once('/').ok_or_else(|| format!("{text:?} is not like 2/3"))?;
+    Ok((number(ack, "ack")?, number(from, "from")?))
+}
+
+/// `300ms`, `2s`, `50us`, in microseconds.
+pub(crate) fn micros(text: &str) -> Result<u64, String> {
+    let unit = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
+    let split = |(end, unit)| Some((text.strip_suffix(end)?.parse::<u64>().ok()?, unit));
+    let (count, unit) = unit.into_iter().find_map(split).ok_or(format!("{text:?} is no time"))?;
+    Ok(count * unit)
+}
+
+/// `300ms`, or `300.05ms` if it must be.
+pub(crate) fn time(micros: i64) -> String {
+    let sign = if micros < 0 { "-" } else { "" };
+    let (ms, rest) = (micros.abs() / 1000, micros.abs() % 1000);
+    if rest == 0 { format!("{sign}{ms}") } else { format!("{sign}{ms}.{rest:03}") }
+}
+
+/// `s4`, and `s4.2` if the place is used for the third time.
+fn slot(id: u64) -> String {
+    let (place, generation) = (id as u32, id >> 32);
+    if generation == 0 { format!("s{place}") } else { format!("s{place}.{generation}") }
+}
+
+pub(crate) fn op(op: OpId) -> String {
+    match op {
+        OpId::Slot(id) => slot(id),
+        OpId::Lane { lane, id } => format!("l{}.{id}", lane.0),
+    }
+}
+
+pub(crate) fn parse_op(text: &str) -> Result<OpId, String> {
+    let unknown = || format!("{text:?} is neither a slot (s1, s1.2) nor a lane's request (l1.2)");
+    let (letter, rest) = text.split_at_checked(1).ok_or_else(unknown)?;
+    let (first, second) = rest.split_once('.').unwrap_or((rest, "0"));
+    let (first, second): (u64, u64) = (number(first, "number")?, number(second, "number")?);
+    match letter {
+        "s" => Ok(OpId::Slot(second << 32 | first)),
+        "l" => Ok(OpId::Lane { lane: LaneId(first), id: second }),
+        _ => Err(unknown()),
+    }
+}
+
+pub(crate) fn class(text: &str) -> Result<Class, String> {
+    let all = [Class::Client, Class::Hint, Class::Repair, Class::Stream];
+    let found = all.into_iter().find(|class| format!("{class:?}").eq_ignore_ascii_case(text));
+    found.ok_or_else(|| format!("{text:?} is no class"))
+}
+
+fn lower(value: impl std::fmt::Debug) -> String {
+    format!("{value:?}").to_lowercase()
+}
+
+/// `5`, `5+1` (counter), `5n2` (origin): milliseconds after the script's beginning.
+fn stamp(text: &str) -> Result<Stamp, String> {
+    let (text, origin) = text.split_once('n').unwrap_or((text, "0"));
+    let (text, counter) = text.split_once('+').unwrap_or((text, "0"));
+    let (ms, us) = text.split_once('.').unwrap_or((text, "0"));
+    let ms: i64 = number(ms, "time in ms")?;
+    let us: i64 = number(us, "part of a ms")?;
+    let counter: u64 = number(counter, "counter")?;
+    let micros = BASE.checked_add_signed(ms * 1000 + us).ok_or("out of range")?;
+    let origin = origin_of(&format!("n{origin}"));
+    Ok(Stamp { time: micros << 12 | counter, origin })
+}
+
+pub(crate) fn trouble(trouble: Trouble) -> &'static str {
+    match trouble {
+        Trouble::TooFew => "too few",
+        Trouble::Busy => "busy",
+        Trouble::NoSpace => "no space",
+        Trouble::Failed => "failed",
+    }
+}
+
+impl Words {
+    pub(crate) fn new(topology: Topology) -> Self {
+        Self { topology, keys: HashMap::new() }
+    }
+
+    /// Has the key of this name lie on these nodes in this order, then wherever it may.
+    pub(crate) fn place(&mut self, name: &str, on: &[NodeId]) -> Result<(), String> {
+        let mut replicas = Vec::new();
+        let lies = |n: &u32| {
+            let partition = self.topology.partition_of(format!("{name}.{n}").as_bytes());
+            self.topology.replicas(partition, on.len() as u8, &mut replicas);
+            replicas == on
+        };
+        let n = (0..100_000).find(lies).ok_or_else(|| format!("no key lies on {on:?}"))?;
+        self.keys.insert(name.to_owned(), Bytes::from(format!("{name}.{n}")));
+        Ok(())
+    }
+
+    /// The key of this name; one that was not placed lies on n0, n1, n2, … in this order.
+    pub(crate) fn key(&mut self, name: &str) -> Result<Bytes, String> {
+        if !self.keys.contains_key(name) {
+            let first: Vec<_> = (0..self.topology.nodes().min(4) as u16).map(NodeId).collect();
+            self.place(name, &first)?;
+        }
+        Ok(self.keys[name].clone())
+    }
+
+    fn name_of(key: &[u8]) -> String {
+        let text = String::from_utf8_lossy(key);
+        text.split('.').next().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn stamp_text(&self, stamp: Stamp) -> String {
+        let at = time((stamp.time >> 12) as i64 - BASE as i64);
+        let counter = stamp.time & 0xfff;
+        let counter = if counter == 0 { String::new() } else { format!("+{counter}") };
+        let nodes = (0..self.topology.nodes() as u16).map(NodeId);
+        let mut of = nodes.filter(|n| origin_of(&self.topology.member(*n).name) == stamp.origin);
+        format!(
+            "@{at}{counter}{}",
+            of.next().map_or("n?".to_owned(), |node| format!("n{}", node.0))
+        )
+    }
+
+    /// `x@5n1`: value x, stamped by n1 after 5 ms; `del@5n1`: a tombstone; `x@5n1*2`: for two
+    /// copies; `x@5n1!`: damaged.
+    pub(crate) fn record(&self, key: &[u8], text: &str) -> Result<Record, String> {
+        let (text, bad) = text.strip_suffix('!').map_or((text, false), |text| (text, true));
+        let (text, copies) = text.split_once('*').unwrap_or((text, "0"));
+        let (value, at) = text.split_once('@').ok_or_else(|| format!("{text:?} has no stamp"))?;
+        let (kind, value) = content(value);
+        let record = toy::record(key, kind, value, stamp(at)?, number(copies, "copies")?);
+        Ok(if bad { toy::damaged(record) } else { record })
+    }
+
+    /// `a=x@5n1`.
+    pub(crate) fn item(&mut self, text: &str) -> Result<(Bytes, Record), String> {
+        let (key, record) = text.split_once('=').ok_or_else(|| format!("{text:?} has no ="))?;
+        let key = self.key(key)?;
+        let record = self.record(&key, record)?;
+        Ok((key, record))
+    }
+
+    fn record_text(&self, key: Option<&[u8]>, record: &Record) -> String {
+        let mut text = match record.rank.kind {
+            Kind::Value => String::from_utf8_lossy(&record.bytes).into_owned(),
+            kind => lower(kind)[..3].replace("tom", "del"),
+        };
+        text += &self.stamp_text(record.rank.stamp);
+        if record.copies != 0 {
+            let _ = write!(text, "*{}", record.copies);
+        }
+        if key.is_some_and(|key| !toy::verify(key, record)) {
+            text.push('!');
+        }
+        text
+    }
+
+    fn item_text(&self, key: &[u8], record: &Record) -> String {
+        format!("{}={}", Self::name_of(key), self.record_text(Some(key), record))
+    }
+
+    fn items_text(&self, items: &[(Bytes, Record)]) -> String {
+        let items: Vec<_> = items.iter().map(|(key, record)| self.item_text(key, record)).collect();
+        items.join(" ")
+    }
+
+    /// `read a`, `write a=x@5n1`, `writes a=x@5n1 b=y@6n1`, `page a..b heldby n1`, `ping`.
+    pub(crate) fn request<'a>(
+        &mut self,
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<Request, String> {
+        match next(words, "a request")? {
+            "read" => Ok(Request::Read { key: self.key(next(words, "a key")?)? }),
+            "write" => {
+                let (key, record) = self.item(next(words, "key=record")?)?;
+                Ok(Request::Write { key, record })
+            }
+            "writes" => {
+                let items = words.map(|word| self.item(word)).collect::<Result<_, _>>()?;
+                Ok(Request::Writes { items })
+            }
+            "page" => {
+                let range = next(words, "a range")?;
+                let (start, end) = range.split_once("..").ok_or("a range is like a..b")?;
+                let end = (!end.is_empty()).then(|| Bytes::from(end.to_owned()));
+                let held_by = next(words, "heldby")?;
+                if held_by != "heldby" {
+                    return Err(format!("{held_by:?} is no filter"));
+                }
+                let filter = Filter::HeldBy(node(next(words, "a node")?)?);
+                let start = Bytes::from(start.to_owned());
+                Ok(Request::Page(PageRequest { start, end, filter, max_bytes: 4096 }))
+            }
+            "ping" => Ok(Request::Ping),
+            other => Err(format!("{other:?} is no request")),
+        }
+    }
+
+    fn request_text(&self, request: &Request) -> String {
+        match request {
+            Request::Read { key } => format!("read {}", Self::name_of(key)),
+            Request::Write { key, record } => format!("write {}", self.item_text(key, record)),
+            Request::Writes { items } => format!("writes {}", self.items_text(items)),
+            Request::Page(page) => self.page_request_text(page),
+            Request::Ping => "ping".to_owned(),
+        }
+    }
+
+    fn page_request_text(&self, page: &PageRequest) -> String {
+        let text = |key: &Bytes| String::from_utf8_lossy(key).into_owned();
+        let end = page.end.as_ref().map(text).unwrap_or_default();
+        let filter = match &page.filter {
+            Filter::HeldBy(node) => format!("heldby n{}", node.0),
+            Filter::Chosen { ack, from, preference } => {
+                let nodes: Vec<_> = preference.iter().map(|node| format!("n{}", node.0)).collect();
+                format!("chosen {ack}/{from} of {}", nodes.join(" "))
+            }
+        };
+        format!("page {}..{end} {filter} {} bytes", text(&page.start), page.max_bytes)
+    }
+
+    /// `found x@5n1 [unsure]` (of `key`), `absent [unsure]`, `stored`, `page ITEM…`, …
+    pub(crate) fn reply<'a>(
+        &mut self,
+        key: &[u8],
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<Reply, String> {
+        let sure = |words: &mut dyn Iterator<Item = &'a str>| words.next() != Some("unsure");
+        match next(words, "a reply")? {
+            "found" => {
+                let record = self.record(key, next(words, "a record")?)?;
+                Ok(Reply::Found { record, sure: sure(words) })
+            }
+            "absent" => Ok(Reply::Absent { sure: sure(words) }),
+            "stored" => Ok(Reply::Stored),
+            "newer" => Ok(Reply::Newer),
+            "ahead" => Ok(Reply::Ahead),
+            "busy" => Ok(Reply::Busy),
+            "nospace" => Ok(Reply::NoSpace),
+            "failed" => Ok(Reply::Failed),
+            "wrongepoch" => Ok(Reply::WrongEpoch),
+            "pong" => Ok(Reply::Pong),
+            "page" => {
+                let items = words.map(|word| self.item(word)).collect::<Result<_, _>>()?;
+                Ok(Reply::Page(Page { items, next: None, sure: true }))
+            }
+            other => Err(format!("{other:?} is no reply")),
+        }
+    }
+
+    fn reply_text(&self, reply: &Reply) -> String {
+        let unsure = |sure: &bool| if *sure { "" } else { " unsure" };
+        match reply {
+            Reply::Found { record, sure } => {
+                format!("found {}{}", self.record_text(None, record), unsure(sure))
+            }
+            Reply::Absent { sure } => format!("absent{}", unsure(sure)),
+            Reply::Page(page) => {
+                format!("page {}{}", self.items_text(&page.items), unsure(&page.sure))
+            }
+            other => lower(other),
+        }
+    }
+
+    /// One line.
+    pub(crate) fn effect(&self, effect: &Effect) -> String {
+        match effect {
+            Effect::Read { op: id, key } => {
+                format!("store: {} read {}", op(*id), Self::name_of(key))
+            }
+            Effect::Write { op: id, key, record, look } => {
+                let look = if *look { " look" } else { "" };
+                format!("store: {} write {}{look}", op(*id), self.item_text(key, record))
+            }
+            Effect::WriteAll { op: id, items } => {
+                format!("store: {} writes {}", op(*id), self.items_text(items))
+            }
+            Effect::Page { op: id, request } => {
+                format!("store: {} {}", op(*id), self.page_request_text(request))
+            }
+            Effect::Send { peer, message } => format!("n{}: {}", peer.0, self.message(message)),
+            Effect::Respond { lane, id, reply } => {
+                format!("l{}.{id}: {}", lane.0, self.reply_text(reply))
+            }
+            Effect::Answer { client, answer } => format!("c{}: {}", client.0, self.answer(answer)),
+            Effect::Returned { call, result } => {
+                let result = match result {
+                    Ok(reply) => self.reply_text(reply),
+                    Err(why) => format!("nothing, {}", trouble(*why)),
+                };
+                format!("k{}: {result}", call.0)
+            }
+            Effect::Hint { peer, key, record } => {
+                format!("hint for n{}: {}", peer.0, self.item_text(key, record))
+            }
+            Effect::Missed { peer, partition } => {
+                format!("n{} missed something of partition {partition}", peer.0)
+            }
+        }
+    }
+
+    fn message(&self, message: &Message) -> String {
+        match &message.body {
+            cluster::Body::Request { remaining_ms, class, request } => {
+                let (class, request) = (lower(class), self.request_text(request));
+                format!("{} {class} {request} ({remaining_ms} ms)", slot(message.id))
+            }
+            cluster::Body::Reply(reply) => {
+                format!("{} {}", slot(message.id), self.reply_text(reply))
+            }
+        }
+    }
+
+    fn answer(&self, answer: &Answer) -> String {
+        match answer {
+            Answer::Found(None) => "absent".to_owned(),
+            Answer::Found(Some(record)) => format!("found {}", self.record_text(None, record)),
+            Answer::Written(stamp) => format!("written {}", self.stamp_text(*stamp)),
+            Answer::Denied(denied) => denied_text(denied),
+        }
+    }
+}
+
+/// What `x` or `del` is as a record's content.
+pub(crate) fn content(text: &str) -> (Kind, &str) {
+    if text == "del" { (Kind::Tombstone, "") } else { (Kind::Value, text) }
+}
+
+fn denied_text(denied: &Denied) -> String {
+    let Denied { trouble: why, acked, quorum: Quorum { ack, from }, unknown, detail, .. } = denied;
+    let outcome = if *unknown { "outcome unknown" } else { "outcome none" };
+    let detail = detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+    format!("denied, {}: {acked} did, {ack}/{from} wanted, {outcome}{detail}", trouble(*why))
+}

@@ -1,0 +1,360 @@
+//! One coordinator, and all that surrounds it, as a script says.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use cluster::{
+    CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Member, NodeId, Now, OpId, Page,
+    Quorum, Shared, Standing, StoreError, Topology, Vouching, origin_of, quorum,
+};
+
+use crate::toy;
+use crate::words::{self, BASE, Words, micros, next, node, numbered};
+
+type Split<'a> = std::str::SplitWhitespace<'a>;
+
+/// What the store was asked to do, and for which key.
+#[derive(Debug, Clone)]
+enum Asked {
+    Read(Vec<u8>),
+    Write,
+    Page,
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    coordinator: Coordinator,
+    shared: Arc<Shared>,
+    words: Words,
+    mono: u64,
+    /// What the wall clock is off, in microseconds.
+    off: i64,
+    /// Whether the clock's bound can't be persisted.
+    stuck: bool,
+    asked: HashMap<OpId, Asked>,
+    /// Keys of the slots that messages were sent for.
+    keys: HashMap<u64, Vec<u8>>,
+    /// What `s` means: the slot that something was done for last.
+    latest: Option<u64>,
+}
+
+/// `name=value` among the words of a command, or the default.
+fn option<'a>(words: &[&'a str], name: &str, default: &'a str) -> &'a str {
+    let value = |word: &&'a str| word.strip_prefix(name)?.strip_prefix('=');
+    words.iter().find_map(value).unwrap_or(default)
+}
+
+/// The topology of nodes n0, n1, …
+pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
+    // The names' order is the ids' order.
+    assert!(nodes <= 10, "n10 sorts before n2");
+    let member = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
+    Topology::new((0..nodes).map(member).collect(), replicas).expect("these are fine")
+}
+
+impl World {
+    /// `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms] [standing=member] [born=0ms]`.
+    pub(crate) fn new(words: &str) -> Result<Self, String> {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
+        let nodes: u16 = parse(words.get(1).copied().unwrap_or("-"))?;
+        let replicas = parse(option(&words, "replicas", "3"))?;
+        let own = node(option(&words, "own", "n0"))?;
+        let standing = match option(&words, "standing", "member") {
+            "member" => Standing::Member,
+            "new" => Standing::New,
+            "amnesiac" => Standing::Amnesiac,
+            other => return Err(format!("{other:?} is no standing")),
+        };
+        let born = (BASE + micros(option(&words, "born", "0ms"))?) << 12;
+        let topology = topology(nodes, replicas as u8);
+        let origin = origin_of(&topology.member(own).name);
+        let clock = Arc::new(Clock::start(origin, BASE, 0));
+        let vouching = Vouching::new(standing, born);
+        let shared = Arc::new(Shared::new(topology.clone(), own, clock, vouching, 0));
+        let config = Config {
+            deadline_micros: micros(option(&words, "deadline", "1s"))?,
+            max_skew_micros: micros(option(&words, "skew", "500ms"))?,
+            codec: toy::CODEC,
+        };
+        Ok(Self {
+            coordinator: Coordinator::new(shared.clone(), config),
+            shared,
+            words: Words::new(topology),
+            // Not 0: the first stamp is that of a full microsecond, without a counter.
+            mono: 1000,
+            off: 0,
+            stuck: false,
+            asked: HashMap::new(),
+            keys: HashMap::new(),
+            latest: None,
+        })
+    }
+
+    /// Does what a command says; returns a line for each thing that comes of it.
+    pub(crate) fn command(&mut self, line: &str) -> Result<Vec<String>, String> {
+        if let Some((times, commands)) =
+            line.strip_prefix("repeat ").and_then(|l| l.split_once(':'))
+        {
+            let times = times.parse().map_err(|_| format!("{times:?} is no number"))?;
+            return self.repeat(times, commands);
+        }
+        let mut words = line.split_whitespace();
+        let name = next(&mut words, "a command")?;
+        match name {
+            "key" => {
+                let (name, _) = (next(&mut words, "a name")?, next(&mut words, "on")?);
+                let nodes = words.map(node).collect::<Result<Vec<_>, _>>()?;
+                self.words.place(name, &nodes)?;
+                Ok(Vec::new())
+            }
+            "clock" => self.clock(&mut words),
+            "standing" => {
+                self.shared.vouching.set(match next(&mut words, "a standing")? {
+                    "member" => Standing::Member,
+                    _ => Standing::Amnesiac,
+                });
+                Ok(Vec::new())
+            }
+            "wait" => {
+                self.mono += micros(next(&mut words, "a time")?)?;
+                Ok(Vec::new())
+            }
+            "tick" => Ok(self.tick(micros(next(&mut words, "a time")?)?)),
+            "state" => Ok(vec![self.state()]),
+            _ => {
+                let event = self.event(name, &mut words)?;
+                Ok(self.texts(&event))
+            }
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { mono: self.mono, wall: (BASE + self.mono).saturating_add_signed(self.off) }
+    }
+
+    /// Hands an event over. What the store is asked is kept, to know what it answers.
+    fn handle(&mut self, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.coordinator.handle(self.now(), event, &mut effects);
+        for effect in &effects {
+            let (op, asked) = match effect {
+                Effect::Read { op, key } => (*op, Asked::Read(key.to_vec())),
+                Effect::Write { op, .. } | Effect::WriteAll { op, .. } => (*op, Asked::Write),
+                Effect::Page { op, .. } => (*op, Asked::Page),
+                Effect::Send { message, .. } => {
+                    self.latest = Some(message.id);
+                    continue;
+                }
+                _ => continue,
+            };
+            self.asked.insert(op, asked);
+            if let OpId::Slot(id) = op {
+                self.latest = Some(id);
+            }
+        }
+        self.note_keys(&effects);
+        effects
+    }
+
+    fn note_keys(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            if let Effect::Send { message, .. } = effect
+                && let cluster::Body::Request { request, .. } = &message.body
+                && let cluster::Request::Read { key } | cluster::Request::Write { key, .. } =
+                    request
+            {
+                self.keys.insert(message.id, key.to_vec());
+            }
+        }
+    }
+
+    fn texts(&self, effects: &[Effect]) -> Vec<String> {
+        effects.iter().map(|effect| self.words.effect(effect)).collect()
+    }
+
+    /// Lets time pass, with a tick whenever one is due.
+    fn tick(&mut self, by: u64) -> Vec<String> {
+        let (end, mut lines) = (self.mono + by, Vec::new());
+        while let Some(wake) = self.coordinator.next_wake().filter(|wake| *wake <= end) {
+            self.mono = self.mono.max(wake);
+            let effects = self.handle(Event::Tick);
+            let at = words::time(self.mono as i64);
+            lines.extend(self.texts(&effects).iter().map(|text| format!("at {at} ms {text}")));
+        }
+        self.mono = end;
+        lines
+    }
+
+    fn state(&mut self) -> String {
+        let wake = self.coordinator.next_wake().map(|at| words::time(at as i64));
+        let wake = wake.map_or("never".to_owned(), |at| format!("at {at} ms"));
+        format!("{} under way, to be woken {wake}", self.coordinator.len())
+    }
+
+    fn clock(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
+        match next(words, "what")? {
+            "stuck" => {
+                self.stuck = true;
+                self.shared.clock.stop();
+                Ok(Vec::new())
+            }
+            "steps" => {
+                let by = next(words, "a time")?;
+                let back = by.strip_prefix('-');
+                let by = micros(back.unwrap_or(by))? as i64;
+                self.off += if back.is_some() { -by } else { by };
+                Ok(Vec::new())
+            }
+            "saw" => {
+                let time = (BASE + micros(next(words, "a time")?)?) << 12;
+                let taken = self.shared.clock.merge(time, self.now().wall, 500_000);
+                Ok(vec![(if taken { "taken in" } else { "too far ahead" }).to_owned()])
+            }
+            other => Err(format!("{other:?} is nothing that a clock does")),
+        }
+    }
+
+    /// Does commands many times; only counts what comes of them.
+    fn repeat(&mut self, times: u32, commands: &str) -> Result<Vec<String>, String> {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for _ in 0..times {
+            for command in commands.split(';') {
+                for line in self.command(command.trim())? {
+                    let verb = |word: &&str| word.chars().all(|c| c.is_alphabetic() || c == ',');
+                    let words: Vec<_> = line.split_whitespace().filter(verb).take(2).collect();
+                    *counts.entry(words.join(" ")).or_default() += 1;
+                }
+            }
+        }
+        Ok(counts.into_iter().map(|(what, count)| format!("{count} times: {what}")).collect())
+    }
+
+    /// Handles the event that a command names.
+    fn event(&mut self, name: &str, words: &mut Split<'_>) -> Result<Vec<Effect>, String> {
+        let event = match name {
+            "get" => self.get(words)?,
+            "put" => self.put(words)?,
+            "store" => self.store(words)?,
+            "call" => {
+                let call = CallId(numbered(next(words, "a call")?, 'k')?);
+                let node = node(next(words, "a node")?)?;
+                let class = words::class(next(words, "a class")?)?;
+                Event::Call { call, node, class, request: self.words.request(words)? }
+            }
+            "up" => Event::Up(node(next(words, "a node")?)?),
+            "lost" => Event::Lost(node(next(words, "a node")?)?),
+            "unreachable" => Event::Unreachable(node(next(words, "a node")?)?),
+            "overflow" => {
+                let peer = node(next(words, "a node")?)?;
+                Event::Overflow { peer, id: self.slot(next(words, "a slot")?)? }
+            }
+            lane if lane.starts_with('l') => {
+                let OpId::Lane { lane, id } = words::parse_op(lane)? else { unreachable!() };
+                self.request(lane, id, words)?
+            }
+            peer if peer.starts_with('n') => self.reply(node(peer)?, words)?,
+            other => return Err(format!("{other:?} is no command")),
+        };
+        Ok(self.handle(event))
+    }
+
+    fn slot(&self, text: &str) -> Result<u64, String> {
+        match (text, self.latest) {
+            ("s", Some(latest)) => Ok(latest),
+            _ => match words::parse_op(text)? {
+                OpId::Slot(id) => Ok(id),
+                OpId::Lane { .. } => Err(format!("{text} is no slot")),
+            },
+        }
+    }
+
+    /// As asked, or the default; and the copies that a record says then.
+    fn quorum(&self, asked: Option<&str>) -> Result<(Quorum, u8), String> {
+        let asked = asked.map(words::quorum).transpose()?;
+        let (ack, from) = (asked.map(|(ack, _)| ack), asked.map(|(_, from)| from));
+        let topology = &self.shared.topology;
+        let replicas = topology.default_copies().into();
+        let quorum = quorum(ack, from, topology.nodes() as u32, replicas);
+        let copies = from.unwrap_or(0) as u8;
+        quorum.map(|quorum| (quorum, copies)).map_err(|refusal| refusal.to_string())
+    }
+
+    /// `get c1 a [2/3]`.
+    fn get(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
+        let client = cluster::ClientId(numbered(next(words, "a client")?, 'c')?);
+        let key = self.words.key(next(words, "a key")?)?;
+        let (quorum, _) = self.quorum(words.next())?;
+        Ok(Event::Get { client, key, quorum })
+    }
+
+    /// `put c1 a=x [2/3]`, `put c1 a=del [2/3]`.
+    fn put(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
+        let client = cluster::ClientId(numbered(next(words, "a client")?, 'c')?);
+        let item = next(words, "key=value")?;
+        let (key, value) = item.split_once('=').ok_or("key=value is missing")?;
+        let key = self.words.key(key)?;
+        let (kind, value) = words::content(value);
+        let (quorum, copies) = self.quorum(words.next())?;
+        let wall = self.now().wall;
+        if !self.stuck
+            && let Some(bound) = self.shared.clock.bound_wanted(wall)
+        {
+            self.shared.clock.persisted(bound);
+        }
+        let stamp = self.shared.clock.issue(wall).map_err(|error| error.to_string())?;
+        let record = toy::record(&key, kind, value, stamp, copies);
+        Ok(Event::Write { client, key, record, quorum })
+    }
+
+    /// `store s0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `busy`, `nospace`, `failed` (a
+    /// write may have been done), `refused` (it was not), `page ITEM…`.
+    fn store(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
+        let name = next(words, "a slot or a lane's request")?;
+        let op = match name {
+            "s" => OpId::Slot(self.slot(name)?),
+            name => words::parse_op(name)?,
+        };
+        let asked = self.asked.get(&op).cloned();
+        let asked = asked.ok_or_else(|| format!("{name} asked nothing of the store"))?;
+        let error = match next(words, "a result")? {
+            "found" => {
+                let Asked::Read(key) = asked else { return Err("nothing was read".to_owned()) };
+                let record = self.words.record(&key, next(words, "a record")?)?;
+                return Ok(Event::Read { op, result: Ok(Some(record)) });
+            }
+            "absent" => return Ok(Event::Read { op, result: Ok(None) }),
+            "wrote" => {
+                let newer = words.next() == Some("newer");
+                return Ok(Event::Written { op, result: Ok(newer) });
+            }
+            "page" => {
+                let items = words.map(|word| self.words.item(word)).collect::<Result<_, _>>()?;
+                return Ok(Event::Paged { op, result: Ok(Page { items, next: None, sure: true }) });
+            }
+            "busy" => StoreError::Busy("the queue is full"),
+            "nospace" => StoreError::NoSpace("the disk is full".to_owned()),
+            "failed" => StoreError::Failed { begun: true, detail: "the disk failed".to_owned() },
+            "refused" => StoreError::Failed { begun: false, detail: "the disk failed".to_owned() },
+            other => return Err(format!("{other:?} is no result")),
+        };
+        Ok(match asked {
+            Asked::Read(_) => Event::Read { op, result: Err(error) },
+            Asked::Write => Event::Written { op, result: Err(error) },
+            Asked::Page => Event::Paged { op, result: Err(error) },
+        })
+    }
+
+    /// `l7.1 client write a=x@5n1`.
+    fn request(&mut self, lane: LaneId, id: u64, words: &mut Split<'_>) -> Result<Event, String> {
+        let class = words::class(next(words, "a class")?)?;
+        Ok(Event::Request { lane, id, class, request: self.words.request(words)? })
+    }
+
+    /// `n1 s0 stored`.
+    fn reply(&mut self, peer: NodeId, words: &mut Split<'_>) -> Result<Event, String> {
+        let id = self.slot(next(words, "a slot")?)?;
+        let key = self.keys.get(&id).cloned().unwrap_or_default();
+        Ok(Event::Reply { peer, id, reply: self.words.reply(&key, words)? })
+    }
+}

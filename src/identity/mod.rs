@@ -1,0 +1,244 @@
+//! Who this node is, as its data directory knows it: name, incarnation, the topology that its data
+//! was placed by, and whom it has met. Kept in [`Space::Node`]; byte by byte in
+//! `docs/file-format.md`.
+//!
+//! ```text
+//!   start ─▶ directory's identity ─┬─ none, nothing else either ─▶ made: new incarnation
+//!                                  ├─ none, but data: an earlier release's ─▶ adopted, if alone
+//!                                  ├─ of this node and topology ─▶ goes on
+//!                                  └─ of another ─▶ refused, with what differs
+//! ```
+//!
+//! The incarnation is what tells a node from one of the same name whose disk was wiped.
+//!
+//! **A node alone** has nobody to agree with. If the settings do not name it, its name is where it
+//! listened when the directory was made, which no later start is held to.
+
+#![cfg_attr(not(test), expect(dead_code, reason = "the peers' connections will ask"))]
+
+mod format;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cluster::{NodeId, Standing, difference};
+use lsm::{Batch, Db, Space, Version};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::clock::BOUND_KEY;
+use crate::members::Membership;
+use format::Kept;
+
+/// Where the identity is stored.
+const KEY: &[u8] = b"identity";
+
+/// What precedes a peer's name in the key of what is known of it.
+const PEER: &[u8] = b"peer/";
+/// The least key after all of those.
+const PEERS_END: &[u8] = b"peer0";
+
+/// Who this node is. Changes are in the store when a method returns.
+pub(crate) struct Identity {
+    db: Arc<Db>,
+    incarnation: u64,
+    cluster: u64,
+    born: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    kept: Kept,
+    /// Version of the newest record written here; each one is newer.
+    version: Version,
+    /// Incarnation of each peer that was met, by name.
+    peers: BTreeMap<String, u64>,
+}
+
+/// The name that the data directory has for its node.
+pub(crate) fn kept_name(db: &Db) -> Result<Option<String>, String> {
+    Ok(read(db)?.map(|(kept, _)| kept.name))
+}
+
+impl Identity {
+    /// The identity of the directory that `db` is in, made if it has none yet. `born` is the
+    /// greatest time of a stamp that a former life of this node may have acknowledged, if it is
+    /// made now. An error is one line; nothing was changed then.
+    pub(crate) fn open(db: &Arc<Db>, members: &Membership, born: u64) -> Result<Self, String> {
+        let origin = cluster::origin_of(members.name());
+        let (stored, mut version) = match read(db)? {
+            Some((kept, version)) => (Some(kept), version),
+            None => (None, Version { time: 0, origin }),
+        };
+        let differs = match &stored {
+            Some(kept) => differs(kept, members),
+            None => earlier(db, members)?,
+        };
+        if let Some(differs) = differs {
+            return Err(refusal(&differs));
+        }
+        let (peers, newest) = peers(db)?;
+        version.time = version.time.max(newest);
+        let kept = agreed(stored.as_ref(), members, born);
+        let identity = Self {
+            db: Arc::clone(db),
+            incarnation: kept.incarnation,
+            cluster: kept.cluster,
+            born: kept.born,
+            state: Mutex::new(State { kept, version, peers }),
+        };
+        let mut state = identity.lock();
+        if stored.as_ref() != Some(&state.kept) {
+            let encoded = state.kept.encode();
+            let written = identity.write(&mut state, KEY, &encoded);
+            written.map_err(|error| format!("the node's identity: {error}"))?;
+        }
+        drop(state);
+        Ok(identity)
+    }
+
+    /// Random, never 0: made once for the directory.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Of the cluster that the directory was made in.
+    pub(crate) fn cluster(&self) -> u64 {
+        self.cluster
+    }
+
+    /// Greatest time of a stamp that a former life of this node may have acknowledged.
+    pub(crate) fn born(&self) -> u64 {
+        self.born
+    }
+
+    /// What the node's word is worth.
+    pub(crate) fn standing(&self) -> Standing {
+        self.lock().kept.standing
+    }
+
+    /// Changes it.
+    pub(crate) fn set_standing(&self, standing: Standing) -> Result<(), lsm::Error> {
+        let mut state = self.lock();
+        let kept = Kept { standing, ..state.kept.clone() };
+        self.write(&mut state, KEY, &kept.encode())?;
+        state.kept = kept;
+        Ok(())
+    }
+
+    /// The incarnation that the peer of this name had when it was last met.
+    pub(crate) fn known(&self, peer: &str) -> Option<u64> {
+        self.lock().peers.get(peer).copied()
+    }
+
+    /// Keeps that a peer was met. Writes, and may wait for the disk, only if that is new.
+    pub(crate) fn remember(&self, peer: &str, incarnation: u64) -> Result<(), lsm::Error> {
+        let mut state = self.lock();
+        if state.peers.get(peer) == Some(&incarnation) {
+            return Ok(());
+        }
+        let key = [PEER, peer.as_bytes()].concat();
+        self.write(&mut state, &key, &format::encode_peer(incarnation))?;
+        state.peers.insert(peer.to_owned(), incarnation);
+        Ok(())
+    }
+
+    /// Writes past the store's backlog: one small record must not wait for compactions.
+    fn write(&self, state: &mut State, key: &[u8], value: &[u8]) -> Result<(), lsm::Error> {
+        let mut version = state.version;
+        version.time += 1;
+        let mut batch = Batch::new();
+        batch.put(Space::Node, key, version, value)?;
+        self.db.commit(batch)?;
+        state.version = version;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the directory is to keep: what it has, and what the settings of a node alone say now.
+fn agreed(stored: Option<&Kept>, members: &Membership, born: u64) -> Kept {
+    let mut kept = stored.cloned().unwrap_or_else(|| made(members, born));
+    kept.named |= members.named;
+    kept.digest = members.topology.digest();
+    kept.description = members.topology.describe();
+    members.name().clone_into(&mut kept.name);
+    kept
+}
+
+fn made(members: &Membership, born: u64) -> Kept {
+    let topology = &members.topology;
+    let names: Vec<&str> =
+        (0..topology.nodes()).map(|id| topology.member(NodeId(id as u16)).name.as_str()).collect();
+    Kept {
+        // What a lone node lost nobody else has.
+        standing: if names.len() == 1 { Standing::Member } else { Standing::New },
+        named: members.named,
+        cluster: xxh3_64(names.join("\n").as_bytes()),
+        incarnation: RandomState::new().hash_one("incarnation").max(1),
+        born,
+        digest: topology.digest(),
+        name: members.name().to_owned(),
+        description: topology.describe(),
+    }
+}
+
+/// What keeps the node from going on with a directory that has no identity: data of an earlier
+/// release, which knew one node.
+fn earlier(db: &Db, members: &Membership) -> Result<Option<String>, String> {
+    let used = db.get(Space::Node, BOUND_KEY).map_err(|error| error.to_string())?.is_some();
+    let nodes = members.topology.nodes();
+    Ok((used && nodes > 1)
+        .then(|| format!("it has the data of one node alone, and we are {nodes}")))
+}
+
+/// What keeps the node from going on with this directory.
+fn differs(kept: &Kept, members: &Membership) -> Option<String> {
+    const WHOSE: &str = "the data directory's";
+    let (own, theirs) = (members.name(), &kept.name);
+    let alone = members.topology.nodes() == 1 && kept.is_alone();
+    if alone {
+        let other = kept.named && members.named && own != theirs;
+        return other.then(|| format!("this is node {own}, and it belongs to node {theirs}"));
+    }
+    let topology = difference(&members.topology.describe(), &kept.description, WHOSE);
+    topology.or_else(|| {
+        let other = own != theirs;
+        other.then(|| format!("this is node {own}, and it belongs to node {theirs}"))
+    })
+}
+
+fn refusal(differs: &str) -> String {
+    format!(
+        "the data directory was made by another node or for another cluster: {differs}. It was not \
+         changed: start as it was made, or with an empty --data"
+    )
+}
+
+/// The identity in the directory, and the version of its record.
+fn read(db: &Db) -> Result<Option<(Kept, Version)>, String> {
+    let record = db.get(Space::Node, KEY).map_err(|error| error.to_string())?;
+    let Some(record) = record else { return Ok(None) };
+    let kept =
+        Kept::decode(&record.value()).map_err(|why| format!("the node's identity: {why}"))?;
+    Ok(Some((kept, record.view().version())))
+}
+
+/// The peers that were met, and the greatest time of a version of what is kept of them.
+fn peers(db: &Db) -> Result<(BTreeMap<String, u64>, u64), String> {
+    let (mut peers, mut newest) = (BTreeMap::new(), 0);
+    let mut scan = db.scan(Space::Node, PEER, Some(PEERS_END));
+    while let Some((key, record)) = scan.next().map_err(|error| error.to_string())? {
+        let name = String::from_utf8_lossy(&key[PEER.len()..]).into_owned();
+        let incarnation = format::decode_peer(record.value())
+            .map_err(|why| format!("what is known of node {}: {why}", name.escape_debug()))?;
+        peers.insert(name, incarnation);
+        newest = newest.max(record.version().time);
+    }
+    Ok((peers, newest))
+}

@@ -1,0 +1,286 @@
+//! Who is in the cluster, as `--cluster` and `--advertise` say it, and how the others are reached.
+//!
+//! ```text
+//!  --cluster a=http://10.0.0.1:8080;zone=x;weight=2,http://10.0.0.2:8080
+//!            │ └ address: may change  └ where, how much         └ its name too
+//!            └ name: the identity, kept on disk
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+
+use cluster::{Member, NodeId, Topology, TopologyError};
+
+/// The members, as far as the settings tell them.
+#[derive(Debug, Clone)]
+pub(crate) enum Members {
+    /// This node alone. Its name is the one in its data directory, or else its URL: known once the
+    /// port is.
+    Alone,
+    /// As listed.
+    Listed(Membership),
+}
+
+/// Who is in the cluster, which of them this node is, and where they are.
+#[derive(Debug, Clone)]
+pub(crate) struct Membership {
+    /// Who holds what.
+    pub(crate) topology: Topology,
+    /// This node.
+    pub(crate) own: NodeId,
+    /// Where each node is, by its id: `http://HOST:PORT`.
+    pub(crate) urls: Vec<String>,
+    /// Whether the settings name this node. The name of one that is alone means nothing otherwise.
+    pub(crate) named: bool,
+}
+
+impl Members {
+    /// What the settings say, checked. An error is one line.
+    pub(crate) fn parse(
+        cluster: Option<&str>,
+        advertise: Option<&str>,
+        listen: SocketAddr,
+        replicas: u8,
+    ) -> Result<Self, String> {
+        if let Some(url) = advertise {
+            check_url(url).map_err(|error| format!("--advertise: {error}"))?;
+        }
+        let own = advertise.map_or_else(|| format!("http://{listen}"), str::to_owned);
+        let list = match (cluster, advertise) {
+            (None, None) => return Ok(Self::Alone),
+            (None, Some(url)) => vec![(member(url), url.to_owned())],
+            (Some(list), _) => parse_list(list).map_err(|error| format!("--cluster: {error}"))?,
+        };
+        let Some(place) = list.iter().position(|(_, url)| *url == own) else {
+            return Err(format!(
+                "--cluster does not contain this node, {own}: add it, or say --advertise URL, the \
+                 one that it has in the list"
+            ));
+        };
+        Membership::of(list, place, replicas, true)
+            .map(Self::Listed)
+            .map_err(|error| format!("--cluster: {error}"))
+    }
+
+    /// The same for a node that serves at `address` and whose data directory names it `kept`.
+    pub(crate) fn settle(
+        &self,
+        address: SocketAddr,
+        kept: Option<String>,
+        replicas: u8,
+    ) -> Result<Membership, String> {
+        match self {
+            Self::Listed(membership) => Ok(membership.clone()),
+            Self::Alone => {
+                let url = format!("http://{address}");
+                let name = kept.unwrap_or_else(|| url.clone());
+                Membership::of(vec![(member(&name), url)], 0, replicas, false)
+                    .map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// The nodes that are not on this machine's loopback.
+    pub(crate) fn beyond_loopback(&self) -> Option<&str> {
+        match self {
+            Self::Alone => None,
+            Self::Listed(membership) => {
+                membership.urls.iter().find(|url| !is_loopback(url)).map(String::as_str)
+            }
+        }
+    }
+
+    /// Number of nodes.
+    pub(crate) fn nodes(&self) -> usize {
+        match self {
+            Self::Alone => 1,
+            Self::Listed(membership) => membership.topology.nodes(),
+        }
+    }
+}
+
+impl Membership {
+    /// `own` is this node's place in the list, which is sorted by name.
+    fn of(
+        list: Vec<(Member, String)>,
+        own: usize,
+        replicas: u8,
+        named: bool,
+    ) -> Result<Self, TopologyError> {
+        let (members, urls) = list.into_iter().unzip();
+        let topology = Topology::new(members, replicas)?;
+        Ok(Self { topology, own: NodeId(own as u16), urls, named })
+    }
+
+    /// This node's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.topology.member(self.own).name
+    }
+}
+
+/// A node as it is if nothing more is said of it.
+fn member(name: &str) -> Member {
+    Member { name: name.to_owned(), zone: String::new(), weight: 1 }
+}
+
+/// The nodes, sorted by name as their ids are.
+fn parse_list(list: &str) -> Result<Vec<(Member, String)>, String> {
+    let mut nodes: Vec<(Member, String)> = Vec::new();
+    for node in list.split(',') {
+        let (member, url) = parse_node(node)?;
+        if nodes.iter().any(|(_, other)| *other == url) {
+            return Err(format!("{url} is listed twice: two nodes can't be at one address"));
+        }
+        nodes.push((member, url));
+    }
+    nodes.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    Ok(nodes)
+}
+
+/// `[NAME=]URL[;zone=Z][;weight=W]`.
+fn parse_node(node: &str) -> Result<(Member, String), String> {
+    // A name stands before the "://"; a '=' behind it is an option's.
+    let (name, rest) = match node.split_once('=') {
+        Some((name, rest)) if !name.contains("://") => (Some(name), rest),
+        _ => (None, node),
+    };
+    let mut parts = rest.split(';');
+    let url = parts.next().unwrap_or_default();
+    check_url(url)?;
+    let mut member = member(name.unwrap_or(url));
+    for option in parts {
+        match option.split_once('=') {
+            Some(("zone", zone)) if !zone.is_empty() => zone.clone_into(&mut member.zone),
+            Some(("weight", weight)) => {
+                let bad = || format!("weight {weight:?} of node {} is no number", member.name);
+                member.weight = weight.parse().map_err(|_| bad())?;
+            }
+            _ => {
+                return Err(format!(
+                    "{option:?} of node {} is neither zone=ZONE nor weight=1..1000",
+                    member.name
+                ));
+            }
+        }
+    }
+    Ok((member, url.to_owned()))
+}
+
+pub(crate) fn check_url(url: &str) -> Result<(), String> {
+    let parsed: Option<hyper::Uri> = url.parse().ok();
+    let good = parsed.is_some_and(|uri| {
+        uri.scheme_str() == Some("http")
+            && uri.port_u16().is_some()
+            && uri.path() == "/"
+            && uri.query().is_none()
+            && !url.contains(['@', '#'])
+            && !url.ends_with('/')
+    });
+    if good { Ok(()) } else { Err(format!("{url:?} is no node URL: write http://HOST:PORT")) }
+}
+
+fn is_loopback(url: &str) -> bool {
+    let parsed: Option<hyper::Uri> = url.parse().ok();
+    let host = parsed.as_ref().and_then(hyper::Uri::host).unwrap_or_default();
+    let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    host == "localhost" || address.is_some_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listen() -> SocketAddr {
+        "127.0.0.1:8080".parse().unwrap()
+    }
+
+    fn listed(cluster: &str, advertise: Option<&str>) -> Membership {
+        match Members::parse(Some(cluster), advertise, listen(), 3).unwrap() {
+            Members::Listed(membership) => membership,
+            Members::Alone => panic!("{cluster:?} is a list"),
+        }
+    }
+
+    #[test]
+    fn a_node_is_found_by_its_url_and_known_by_its_name() {
+        let named = listed("a=http://127.0.0.1:8080", None);
+        assert_eq!((named.name(), named.named), ("a", true));
+        let url = listed("http://127.0.0.1:8080", None);
+        assert_eq!(url.name(), "http://127.0.0.1:8080");
+        let three = listed("c=http://h:1,a=http://h:3,b=http://h:2", Some("http://h:2"));
+        assert_eq!((three.name(), three.own), ("b", NodeId(1)));
+        assert_eq!(three.urls, ["http://h:3", "http://h:2", "http://h:1"]);
+        assert_eq!(listed("http://[::1]:1", Some("http://[::1]:1")).urls, ["http://[::1]:1"]);
+    }
+
+    #[test]
+    fn zones_and_weights_follow_the_url() {
+        let own = Some("http://h:1");
+        let cluster = listed("http://h:1;zone=x,b=http://h:2;weight=20;zone=y,c=http://h:3", own);
+        let facts = |name: &str| {
+            let id = cluster.topology.own(name).unwrap();
+            let member = cluster.topology.member(id);
+            (member.zone.as_str(), member.weight)
+        };
+        assert_eq!(facts("http://h:1"), ("x", 1));
+        assert_eq!(facts("b"), ("y", 20));
+        assert_eq!(facts("c"), ("", 1));
+    }
+
+    #[test]
+    fn what_makes_no_cluster_is_one_line() {
+        let own = "http://127.0.0.1:8080";
+        let long = format!("{}={own}", "n".repeat(256));
+        for (cluster, advertise, said) in [
+            ("a=http://h:1", None, "does not contain this node, http://127.0.0.1:8080"),
+            ("a=http://127.0.0.1:8080,a=http://h:2", None, "two nodes are named a"),
+            ("a=http://127.0.0.1:8080,b=http://127.0.0.1:8080", None, "listed twice"),
+            ("ftp://127.0.0.1:8080", None, "no node URL"),
+            ("", None, "no node URL"),
+            ("http://127.0.0.1:8080,", None, "no node URL"),
+            ("http://127.0.0.1:8080/", None, "no node URL"),
+            ("http://me@127.0.0.1:8080", None, "no node URL"),
+            ("http://127.0.0.1", None, "no node URL"),
+            ("http://h:1", Some("h:1"), "--advertise: \"h:1\" is no node URL"),
+            ("=http://127.0.0.1:8080", None, "empty name"),
+            ("a b=http://127.0.0.1:8080", None, "is no name"),
+            (&long, None, "up to 255 bytes"),
+            ("a=http://127.0.0.1:8080;weight=0", None, "weight 0 is not within 1..1000"),
+            ("a=http://127.0.0.1:8080;weight=x", None, "weight \"x\" of node a"),
+            ("a=http://127.0.0.1:8080;zone=", None, "neither zone=ZONE nor weight"),
+            ("a=http://127.0.0.1:8080;color=red", None, "\"color=red\" of node a"),
+        ] {
+            let error = Members::parse(Some(cluster), advertise, listen(), 3).unwrap_err();
+            assert!(error.contains(said), "{cluster}: {error}");
+            assert!(error.starts_with("--") && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_node_alone_keeps_the_name_that_its_directory_has() {
+        let alone = Members::parse(None, None, listen(), 3).unwrap();
+        let first = alone.settle("127.0.0.1:4711".parse().unwrap(), None, 3).unwrap();
+        assert_eq!((first.name(), first.named), ("http://127.0.0.1:4711", false));
+        let kept = Some(first.name().to_owned());
+        let again = alone.settle("127.0.0.1:4712".parse().unwrap(), kept, 3).unwrap();
+        assert_eq!(again.name(), "http://127.0.0.1:4711");
+        assert_eq!(again.urls, ["http://127.0.0.1:4712"]);
+        let advertised = Members::parse(None, Some("http://h:1"), listen(), 3).unwrap();
+        assert_eq!(advertised.settle(listen(), None, 3).unwrap().name(), "http://h:1");
+        assert_eq!((alone.nodes(), advertised.nodes()), (1, 1));
+    }
+
+    #[test]
+    fn loopback_is_told_from_the_rest() {
+        for local in ["http://127.0.0.1:1", "http://127.9.9.9:1", "http://[::1]:1"] {
+            assert!(is_loopback(local), "{local}");
+        }
+        assert!(is_loopback("http://localhost:1"));
+        for remote in ["http://10.0.0.1:1", "http://example.org:1", "http://0.0.0.0:1"] {
+            assert!(!is_loopback(remote), "{remote}");
+        }
+        let own = Some("http://127.0.0.1:1");
+        let cluster = Some("http://127.0.0.1:1,http://10.0.0.1:1");
+        let mixed = Members::parse(cluster, own, listen(), 3).unwrap();
+        assert_eq!(mixed.beyond_loopback(), Some("http://10.0.0.1:1"));
+    }
+}

@@ -1,0 +1,136 @@
+//! The secret that the nodes of a cluster share: by it they know each other. It is read from a file
+//! or a variable, and written nowhere.
+
+#![cfg_attr(not(test), expect(dead_code, reason = "the peers' connections will ask"))]
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// The secret itself. There is no flag of this name: anybody on the machine can read those.
+pub(crate) const VARIABLE: &str = "KVORUM_CLUSTER_SECRET";
+
+/// Bytes of a secret at least: 128 bits, if they are random.
+const MIN: usize = 16;
+/// And at most; more is most likely another file.
+const MAX: usize = 4096;
+/// Permissions by which others than the owner can read a file.
+const READABLE_BY_OTHERS: u32 = 0o044;
+
+/// What the nodes of a cluster share. It does not print.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(Vec<u8>);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Secret {
+    /// White space at its end, such as a file's last line feed, is not part of it.
+    fn new(mut bytes: Vec<u8>) -> Result<Self, String> {
+        bytes.truncate(bytes.trim_ascii_end().len());
+        match bytes.len() {
+            MIN..=MAX => Ok(Self(bytes)),
+            len => Err(format!("a secret of {len} bytes: write {MIN} to {MAX}, at random")),
+        }
+    }
+
+    /// For nothing but proving that one has it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Reads the secret from the file or takes it from the variable, if either is given. The second
+/// value is a warning.
+pub(crate) fn load(
+    file: Option<&Path>,
+    variable: Option<OsString>,
+) -> Result<(Option<Secret>, Option<String>), String> {
+    match (file, variable) {
+        (None, None) => Ok((None, None)),
+        (Some(_), Some(_)) => {
+            Err(format!("--cluster-secret-file and {VARIABLE}: only one of them can hold"))
+        }
+        (None, Some(value)) => {
+            let secret = Secret::new(value.into_vec());
+            secret.map(|secret| (Some(secret), None)).map_err(|why| format!("{VARIABLE}: {why}"))
+        }
+        (Some(path), None) => {
+            let shown = path.display();
+            let failed = |why: &dyn fmt::Display| format!("--cluster-secret-file {shown}: {why}");
+            let (bytes, mode) = read(path).map_err(|error| failed(&error))?;
+            let secret = Secret::new(bytes).map_err(|why| failed(&why))?;
+            let warning = (mode & READABLE_BY_OTHERS != 0).then(|| {
+                format!("{shown} holds the cluster's secret, and others can read it: chmod 600")
+            });
+            Ok((Some(secret), warning))
+        }
+    }
+}
+
+/// The file, up to one byte more than a secret may have, and its permissions.
+fn read(path: &Path) -> std::io::Result<(Vec<u8>, u32)> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.permissions().mode();
+    let mut bytes = Vec::new();
+    file.take(MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok((bytes, mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const GOOD: &str = "sixteen letters.";
+
+    #[test]
+    fn it_comes_from_a_file_or_the_variable() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        fs::write(&path, format!("{GOOD}\r\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let (from_file, warning) = load(Some(&path), None).unwrap();
+        assert_eq!((from_file.as_ref().unwrap().bytes(), warning), (GOOD.as_bytes(), None));
+        assert_eq!(load(None, Some(GOOD.into())).unwrap(), (from_file, None));
+        assert_eq!(load(None, None).unwrap(), (None, None));
+        for mode in [0o640, 0o604] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let (_, warning) = load(Some(&path), None).unwrap();
+            assert!(warning.unwrap().contains("others can read it"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_is_refused_without_saying_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        for bad in ["", "fifteen letters", "padded         \n", &"x".repeat(4097)] {
+            fs::write(&path, bad).unwrap();
+            for error in [load(Some(&path), None), load(None, Some(bad.into()))] {
+                let error = error.unwrap_err();
+                assert!(error.contains("write 16 to 4096") && !error.contains('\n'), "{error}");
+                assert!(bad.is_empty() || !error.contains(bad), "{error}");
+            }
+        }
+        let both = load(Some(&path), Some(GOOD.into())).unwrap_err();
+        assert!(both.contains("only one of them"), "{both}");
+        let missing = load(Some(Path::new("/nowhere/secret")), None).unwrap_err();
+        assert!(missing.contains("/nowhere/secret"), "{missing}");
+        assert!(load(Some(Path::new("/dev/zero")), None).is_err(), "it does not read for ever");
+    }
+
+    #[test]
+    fn it_does_not_print() {
+        let secret = Secret::new(GOOD.into()).unwrap();
+        assert_eq!(format!("{secret:?}"), "Secret");
+    }
+}

@@ -1,0 +1,62 @@
+//! Whose a data directory is: what a start with another name or topology says.
+
+use crate::process::{Node, kvorum, run};
+
+const OWN: &str = "http://127.0.0.1:1";
+const THREE: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2,c=http://127.0.0.1:3";
+
+/// Starts a node that is `OWN` in this list, and stops it again: its data.
+fn made(data: tempfile::TempDir, args: &[&str]) -> tempfile::TempDir {
+    Node::start_with(kvorum(), data, args).stop()
+}
+
+/// A start on this data is refused in one line, which contains `named`.
+fn refused(data: &tempfile::TempDir, args: &[&str], named: &str) {
+    let path = data.path().join("data");
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--data", path.to_str().unwrap()];
+    let output = run(&[&serve, args].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    // The log may hold warnings before it.
+    let line = said.lines().last().unwrap();
+    assert!(line.starts_with("kvorum: ") && line.contains(named), "{said}");
+    assert!(line.contains(path.to_str().unwrap()), "{said}");
+}
+
+#[test]
+fn another_topology_or_name_is_refused_and_changes_nothing() {
+    let cluster = ["--advertise", OWN, "--cluster", THREE];
+    let data = made(tempfile::tempdir().unwrap(), &cluster);
+    let with = |list: &str, named: &str| {
+        refused(&data, &["--advertise", OWN, "--cluster", list], named);
+    };
+    with("a=http://127.0.0.1:1,b=http://127.0.0.1:2", "node c is in the data directory's list");
+    with(&format!("{THREE},d=http://127.0.0.1:4"), "node d is in our list");
+    with("b=http://127.0.0.1:1,a=http://127.0.0.1:2,c=http://127.0.0.1:3", "this is node b");
+    with(&THREE.replace("127.0.0.1:2", "127.0.0.1:2;zone=x"), "node b has zone x");
+    refused(&data, &[], "more differences");
+    refused(&data, &[&cluster[..], &["--replicas", "2"]].concat(), "replicas: 2");
+    let moved = "c=http://127.0.0.1:9,b=http://127.0.0.1:8,a=http://127.0.0.1:1";
+    let data = made(data, &["--advertise", OWN, "--cluster", moved]);
+    made(data, &cluster);
+}
+
+#[test]
+fn a_node_alone_keeps_its_name_wherever_it_listens() {
+    let origin = |node: &Node| {
+        let put = node.client().put("/v0/entity?id=k", b"v");
+        put.header("etag").unwrap().rsplit('-').next().unwrap().to_owned()
+    };
+    let first = Node::start(&[]);
+    let issued = origin(&first);
+    let again = Node::start_with(kvorum(), first.stop(), &["--replicas", "1"]);
+    assert_eq!(origin(&again), issued, "its versions go on under one name");
+    let data = again.stop();
+    let named = ["--advertise", OWN, "--cluster", "a=http://127.0.0.1:1"];
+    let data = made(data, &named);
+    let data = made(data, &named);
+    let other = ["--advertise", OWN, "--cluster", "b=http://127.0.0.1:1"];
+    refused(&data, &other, "this is node b, and it belongs to node a");
+    refused(&data, &["--advertise", OWN, "--cluster", THREE], "node b is in our list");
+    made(data, &[]);
+}
