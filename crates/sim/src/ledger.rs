@@ -294,9 +294,11 @@ impl Ledger {
 
     /// A disk is gone: what only one replica had to hold is no longer promised. Neither is what
     /// was written with more copies than something newer: the others hold that in its place, and
-    /// do not know that the lost replica was to hold anything.
+    /// do not know that the lost replica was to hold anything. With the disk went the bound of its
+    /// clock: if that was set back too, stamps may be issued anew.
     pub(crate) fn wiped(&mut self) {
         self.wipes += 1;
+        self.stamps.clear();
     }
 
     /// A clock jumps: nobody knows whether those before and after it are within the bound.
