@@ -57,6 +57,11 @@ impl Facts {
         }
     }
 
+    /// From now on this node is known under this incarnation, which is kept on disk already.
+    pub(crate) fn know(&self, node: NodeId, incarnation: u64) {
+        self.identity.know(node, incarnation);
+    }
+
     /// What was seen of a node.
     pub(crate) fn seen(&self, node: NodeId) -> &Seen {
         &self.seen[usize::from(node.0)]
