@@ -38,6 +38,10 @@ use crate::event_loop::EventLoop;
 /// Longest key in bytes.
 const MAX_KEY_LEN: usize = 1024;
 
+/// Where another node asks to speak as a peer, and what it asks to speak.
+pub(crate) const PEER_PATH: &str = "/v0/peer";
+pub(crate) const PEER_PROTOCOL: &str = "kvorum-peer/1";
+
 /// Longest request head in bytes; hyper answers 431 over it.
 pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
 

@@ -26,7 +26,7 @@ mod write;
 use std::sync::Arc;
 
 use peers::Peers;
-use slots::{Slots, Work};
+use slots::{Slots, State, Why, Work};
 
 use crate::event::{Config, Effect, Event, Now, Shared, Trouble};
 use crate::message::NodeId;
@@ -130,11 +130,16 @@ impl Coordinator {
 
     /// The time of a slot is up: whoever waits is answered, and the slot is free.
     fn expire(&mut self, id: u64, out: &mut Vec<Effect>) {
-        match self.slots.get(id).map(|slot| &slot.work) {
-            Some(Work::Read(_)) => self.end_read(id, out),
-            Some(Work::Write(_)) => self.end_write(id, out),
-            Some(Work::Call(_)) => self.end_call(id, Err(Trouble::TooFew), out),
-            None => {}
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        if !slot.answered {
+            for vote in slot.votes.iter_mut().filter(|vote| vote.is_open()) {
+                vote.state = State::Failed(Why::Silent);
+            }
+        }
+        match &slot.work {
+            Work::Read(_) => self.end_read(id, out),
+            Work::Write(_) => self.end_write(id, out),
+            Work::Call(_) => self.end_call(id, Err(Trouble::TooFew), out),
         }
     }
 }

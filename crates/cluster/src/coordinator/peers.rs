@@ -104,7 +104,7 @@ impl Peers {
         (peer.up, peer.failed) = (false, true);
     }
 
-    /// A request was answered.
+    /// A read was answered. (A write takes as long as a sync, and whoever refuses is quick.)
     pub(super) fn took(&mut self, node: NodeId, micros: u64) {
         self.of(node).took(micros);
     }

@@ -10,7 +10,7 @@
 use bytes::Bytes;
 
 use super::slots::{ReadWork, Slot, State, Vote, Why, Work};
-use super::{Coordinator, MAX_BACKGROUND};
+use super::{Coordinator, MAX_BACKGROUND, votes};
 use crate::event::{Answer, ClientId, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Reply, Request};
 use crate::quorum::Quorum;
@@ -68,11 +68,12 @@ impl Coordinator {
     /// Has the next replica asked when those that were asked are late.
     fn arm_hedge(&mut self, now: Now, id: u64) {
         let Some(slot) = self.slots.get(id) else { return };
-        if !slot.votes.iter().any(|vote| vote.state == State::Idle) {
+        let Work::Read(work) = &slot.work else { return };
+        if !work.decided && !slot.votes.iter().any(|vote| vote.state == State::Idle) {
             return;
         }
         let own = self.shared.own;
-        let asked = slot.votes.iter().filter(|vote| vote.state == State::Asked);
+        let asked = slot.votes.iter().filter(|vote| vote.is_open());
         let late = asked.filter(|vote| vote.node != own).map(|v| self.peers.late_after(v.node));
         // A local read that waits for the disk is hedged like one of the quickest peer.
         let late = late.max().unwrap_or_else(|| {
@@ -82,17 +83,20 @@ impl Coordinator {
         self.slots.hedge_at(now.mono + late, id);
     }
 
+    /// Those that were asked, or are to hold the newest record, are late: the next is to do it.
     pub(super) fn hedge(&mut self, now: Now, id: u64, out: &mut Vec<Effect>) {
-        let Some(slot) = self.slots.get(id) else { return };
+        let Some(slot) = self.slots.get(id).filter(|slot| !slot.answered) else { return };
         let Work::Read(work) = &slot.work else { return };
-        if slot.answered || work.decided {
-            return;
-        }
-        let idle = slot.votes.iter().position(|vote| vote.state == State::Idle);
-        if let Some(vote) = idle {
+        if work.decided {
+            let next = work.newest.as_ref().and_then(|newest| self.to_repair(slot, newest));
+            let Some(vote) = next else { return };
+            self.repair(now, id, vote, out);
+        } else {
+            let idle = slot.votes.iter().position(|vote| vote.state == State::Idle);
+            let Some(vote) = idle else { return };
             self.ask(now, id, vote, out);
-            self.arm_hedge(now, id);
         }
+        self.arm_hedge(now, id);
     }
 
     /// A replica told what it holds.
@@ -157,6 +161,7 @@ impl Coordinator {
                 Step::Repair(vote) => {
                     self.decide(id);
                     self.repair(now, id, vote, out);
+                    self.arm_hedge(now, id);
                 }
                 Step::Answer => {
                     self.decide(id);
@@ -180,18 +185,18 @@ impl Coordinator {
                 return Step::Wait;
             }
             let idle = slot.votes.iter().position(|vote| vote.state == State::Idle);
-            return idle.map_or(Step::Deny, Step::Ask);
+            return match idle {
+                Some(vote) => Step::Ask(vote),
+                None if votes::is_worth_waiting(slot) => Step::Wait,
+                None => Step::Deny,
+            };
         }
         let newest = if work.decided { work.newest.as_ref() } else { newest_of(slot) };
         let Some(newest) = newest.filter(|_| ack > 1) else { return Step::Answer };
         // It must be held by `ack` of those that are to hold it at all.
         let copies = self.copies_of(newest);
         let wanted = ack.min(slot.count(|vote| vote.place < copies));
-        let holds = |vote: &Vote| {
-            vote.state == State::Holds
-                || vote.record.as_ref().is_some_and(|record| record.rank == newest.rank)
-        };
-        let held = slot.count(holds);
+        let held = slot.count(|vote| holds(vote, newest));
         if held >= wanted {
             return Step::Answer;
         }
@@ -199,13 +204,24 @@ impl Coordinator {
         if held + repairing >= wanted {
             return Step::Wait;
         }
-        let may_be_told = |vote: &Vote| vote.place < copies && !holds(vote);
-        let told = |vote: &Vote| matches!(vote.state, State::Told { .. });
-        let next = slot.votes.iter().position(|vote| told(vote) && may_be_told(vote));
-        let idle = |vote: &Vote| matches!(vote.state, State::Idle | State::Asked);
-        let next =
-            next.or_else(|| slot.votes.iter().position(|vote| idle(vote) && may_be_told(vote)));
-        next.map_or(Step::Deny, Step::Repair)
+        if let Some(vote) = self.to_repair(slot, newest) {
+            return Step::Repair(vote);
+        }
+        // One that was asked what it holds is told when it has answered: to a second request under
+        // the same id the answer to the first would be taken for one.
+        let asked = slot.count(|vote| vote.state == State::Asked && vote.place < copies);
+        if held + repairing + asked >= wanted { Step::Wait } else { Step::Deny }
+    }
+
+    /// Which replica is to be told of the newest record next: one that is known not to hold it,
+    /// then one that was not asked.
+    fn to_repair(&self, slot: &Slot, newest: &Record) -> Option<usize> {
+        let copies = self.copies_of(newest);
+        let lacks = |vote: &Vote| vote.place < copies && !holds(vote, newest);
+        let is_told = |vote: &Vote| matches!(vote.state, State::Told { .. }) && lacks(vote);
+        let is_idle = |vote: &Vote| vote.state == State::Idle && lacks(vote);
+        let told = slot.votes.iter().position(is_told);
+        told.or_else(|| slot.votes.iter().position(is_idle))
     }
 
     /// From here on it is the newest of these that is told, and nothing that comes later.
@@ -230,6 +246,8 @@ impl Coordinator {
         (voter.state, voter.asked_at, voter.resent) = (State::Repairing, now.mono, false);
         let node = voter.node;
         if node == own {
+            // Whatever was held before, the repair is done.
+            self.must_look(&record);
             out.push(Effect::Write { op: OpId::Slot(id), key, record, look: false });
         } else {
             let request = Request::Write { key, record };
@@ -258,7 +276,7 @@ impl Coordinator {
             })
             .collect();
         for vote in stale {
-            if self.background == MAX_BACKGROUND {
+            if self.background >= MAX_BACKGROUND {
                 return;
             }
             self.background += 1;
@@ -316,6 +334,20 @@ impl Coordinator {
             self.background -= usize::from(slot.answered);
         }
         slot.votes[vote].state = State::Failed(why);
+    }
+}
+
+/// Whether a replica is known to hold a record, or a newer one.
+fn holds(vote: &Vote, record: &Record) -> bool {
+    let held = vote.record.as_ref();
+    vote.state == State::Holds || held.is_some_and(|held| held.rank >= record.rank)
+}
+
+/// How many replicas did their part in a read: told what they hold, or hold what is to be told.
+pub(super) fn acked(slot: &Slot, work: &ReadWork) -> usize {
+    match &work.newest {
+        Some(newest) if work.decided => slot.count(|vote| holds(vote, newest)),
+        _ => slot.count(|vote| matches!(vote.state, State::Told { sure: true })),
     }
 }
 

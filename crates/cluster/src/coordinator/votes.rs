@@ -122,23 +122,31 @@ impl Coordinator {
             self.end_call(id, Ok(reply), out);
             return;
         }
-        self.peers.took(peer, took);
+        let is_read = matches!(slot.work, Work::Read(_));
         match reply {
-            Reply::Found { record, sure } => {
+            Reply::Found { record, sure } if is_read => {
                 if (self.config.codec.verify)(&slot.key, &record) {
+                    self.peers.took(peer, took);
                     self.told(now, id, vote, Some(record), sure, out);
                 } else {
                     self.fail(now, id, vote, Why::Failed, out);
                 }
             }
-            Reply::Absent { sure } => self.told(now, id, vote, None, sure, out),
+            Reply::Absent { sure } if is_read => {
+                self.peers.took(peer, took);
+                self.told(now, id, vote, None, sure, out);
+            }
             Reply::Stored => self.stored(now, id, vote, false, out),
             Reply::Newer => self.stored(now, id, vote, true, out),
             Reply::Busy => self.fail(now, id, vote, Why::Busy, out),
             Reply::NoSpace => self.fail(now, id, vote, Why::NoSpace, out),
             Reply::Ahead | Reply::WrongEpoch => self.fail(now, id, vote, Why::Declined, out),
-            // A page or a pong answers no vote: the peer is confused.
-            Reply::Failed | Reply::Page(_) | Reply::Pong => {
+            // What does not answer the request comes from a confused peer.
+            Reply::Failed
+            | Reply::Found { .. }
+            | Reply::Absent { .. }
+            | Reply::Page(_)
+            | Reply::Pong => {
                 self.fail(now, id, vote, Why::Failed, out);
             }
         }
@@ -205,36 +213,15 @@ impl Coordinator {
     /// What the client of a slot is told when too few replicas did their part.
     pub(super) fn denied(&self, id: u64) -> Denied {
         let slot = self.slots.get(id).expect("only a slot under way is denied");
-        let failed = slot.votes.iter().filter_map(|vote| match vote.state {
-            State::Failed(why) => Some(why),
-            _ => None,
-        });
-        let all = |is: fn(Why) -> bool| {
-            let mut failed = failed.clone().peekable();
-            failed.peek().is_some() && failed.all(is)
-        };
-        let told = slot.count(|vote| matches!(vote.state, State::Told { sure: true }));
-        let held = slot.count(|vote| vote.state == State::Holds);
-        let open = slot.count(Vote::is_open);
-        let trouble = if open > 0 || told + held > 0 {
-            Trouble::TooFew
-        } else if all(|why| why == Why::Busy) {
-            Trouble::Busy
-        } else if all(|why| why == Why::NoSpace) {
-            Trouble::NoSpace
-        } else if all(|why| matches!(why, Why::Failed | Why::Refused)) {
-            Trouble::Failed
-        } else {
-            Trouble::TooFew
-        };
         let (acked, unknown) = match &slot.work {
             Work::Write(work) => {
-                (held, work.restamped || slot.votes.iter().any(super::write::may_hold))
+                (slot.count(holds), work.restamped || slot.votes.iter().any(may_hold))
             }
-            Work::Read(_) | Work::Call(_) => (told, false),
+            Work::Read(work) => (super::read::acked(slot, work), false),
+            Work::Call(_) => (0, false),
         };
         Denied {
-            trouble,
+            trouble: trouble(slot),
             acked: acked as u8,
             quorum: slot.quorum,
             is_write: matches!(slot.work, Work::Write(_)),
@@ -250,4 +237,61 @@ impl Coordinator {
         out.push(Effect::Answer { client, answer: Answer::Denied(denied) });
         self.slots.remove(id);
     }
+}
+
+fn told(vote: &Vote) -> bool {
+    matches!(vote.state, State::Told { sure: true })
+}
+
+fn holds(vote: &Vote) -> bool {
+    vote.state == State::Holds
+}
+
+/// Whether a replica holds the write, or may: it did it, or was sent it and did not refuse it. One
+/// that refused what it was sent the second time may have done it the first time.
+pub(super) fn may_hold(vote: &Vote) -> bool {
+    match vote.state {
+        _ if vote.resent => true,
+        State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
+        // What waits for a connection goes out once it stands, even if that is after the answer.
+        State::Asked | State::Repairing => true,
+        State::Idle | State::Told { .. } => false,
+        State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {
+            false
+        }
+    }
+}
+
+/// What stands in the way, by those votes that are in.
+fn trouble(slot: &Slot) -> Trouble {
+    let failed = slot.votes.iter().filter_map(|vote| match vote.state {
+        State::Failed(why) => Some(why),
+        _ => None,
+    });
+    let all = |is: fn(Why) -> bool| {
+        let mut failed = failed.clone().peekable();
+        failed.peek().is_some() && failed.all(is)
+    };
+    if slot.votes.iter().any(|vote| told(vote) || holds(vote)) {
+        Trouble::TooFew
+    } else if all(|why| why == Why::Busy) {
+        Trouble::Busy
+    } else if all(|why| why == Why::NoSpace) {
+        Trouble::NoSpace
+    } else if all(|why| matches!(why, Why::Failed | Why::Refused)) {
+        Trouble::Failed
+    } else {
+        Trouble::TooFew
+    }
+}
+
+/// Whether a request that can't succeed any more is to wait for its open votes nevertheless: they
+/// decide whether *all* were busy or full, and whether nobody was sent the write, so that it may
+/// safely be tried anew.
+pub(super) fn is_worth_waiting(slot: &Slot) -> bool {
+    let none = match &slot.work {
+        Work::Write(work) => !work.restamped && !slot.votes.iter().any(may_hold),
+        Work::Read(_) | Work::Call(_) => false,
+    };
+    slot.votes.iter().any(Vote::is_open) && (none || trouble(slot) != Trouble::TooFew)
 }

@@ -12,9 +12,10 @@
 
 use bytes::Bytes;
 
-use super::Coordinator;
-use super::slots::{Slot, State, Vote, Why, Work, WriteWork};
-use crate::event::{Answer, ClientId, Effect, Now, OpId, StoreError};
+use super::slots::{Slot, State, Vote, Work, WriteWork};
+use super::{Coordinator, votes};
+use crate::clock::BoundReached;
+use crate::event::{Answer, ClientId, Denied, Effect, Now, OpId, StoreError, Trouble};
 use crate::hints::hint_bytes;
 use crate::message::{Class, Request};
 use crate::quorum::Quorum;
@@ -106,7 +107,9 @@ impl Coordinator {
             // Without a stamp the order can't be promised, and neither can the write.
             let Some(slot) = self.slots.get_mut(id) else { return };
             slot.answered = true;
-            let (client, denied) = (slot.client, self.denied(id));
+            let client = slot.client;
+            let detail = Some(BoundReached.to_string());
+            let denied = Denied { trouble: Trouble::Busy, detail, ..self.denied(id) };
             out.push(Effect::Answer { client, answer: Answer::Denied(denied) });
             self.advance_write(id, out);
             return;
@@ -137,7 +140,7 @@ impl Coordinator {
             slot.answered = true;
             let answer = Answer::Written(work.record.rank.stamp);
             out.push(Effect::Answer { client: slot.client, answer });
-        } else if !slot.answered && held + open < ack {
+        } else if !slot.answered && held + open < ack && !votes::is_worth_waiting(slot) {
             slot.answered = true;
             let (client, denied) = (slot.client, self.denied(id));
             out.push(Effect::Answer { client, answer: Answer::Denied(denied) });
@@ -157,7 +160,7 @@ impl Coordinator {
         }
         let Some(slot) = self.slots.get(id) else { return };
         let Work::Write(work) = &slot.work else { return };
-        if slot.votes.iter().any(may_hold) || work.restamped {
+        if slot.votes.iter().any(votes::may_hold) || work.restamped {
             let missed = slot.votes.iter().filter(|vote| vote.state != State::Holds);
             for vote in missed.filter(|vote| vote.node != self.shared.own) {
                 let (peer, key, record) = (vote.node, slot.key.clone(), work.record.clone());
@@ -188,18 +191,5 @@ impl Coordinator {
         let Work::Write(work) = &slot.work else { return None };
         let request = Request::Write { key: slot.key.clone(), record: work.record.clone() };
         Some((Class::Client, request))
-    }
-}
-
-/// Whether a replica holds the write, or may: it did it, or was sent it and did not refuse it.
-pub(super) fn may_hold(vote: &Vote) -> bool {
-    match vote.state {
-        State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
-        // What waits for a connection is sent as soon as it stands, even if that is after the answer.
-        State::Asked | State::Repairing => true,
-        State::Idle | State::Told { .. } => false,
-        State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {
-            false
-        }
     }
 }

@@ -337,6 +337,9 @@ impl Words {
             Effect::Hint { peer, key, record } => {
                 format!("hint for n{}: {}", peer.0, self.item_text(key, record))
             }
+            Effect::Missed { peer, partition } => {
+                format!("n{} missed something of partition {partition}", peer.0)
+            }
         }
     }
 
@@ -368,7 +371,7 @@ pub(crate) fn content(text: &str) -> (Kind, &str) {
 }
 
 fn denied_text(denied: &Denied) -> String {
-    let Denied { trouble: why, acked, quorum: Quorum { ack, from }, unknown, detail } = denied;
+    let Denied { trouble: why, acked, quorum: Quorum { ack, from }, unknown, detail, .. } = denied;
     let outcome = if *unknown { "outcome unknown" } else { "outcome none" };
     let detail = detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
     format!("denied, {}: {acked} did, {ack}/{from} wanted, {outcome}{detail}", trouble(*why))

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use cluster::{
     CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Member, NodeId, Now, OpId, Page,
@@ -70,13 +69,9 @@ impl World {
         let born = (BASE + micros(option(&words, "born", "0ms"))?) << 12;
         let topology = topology(nodes, replicas as u8);
         let origin = origin_of(&topology.member(own).name);
-        let shared = Arc::new(Shared {
-            topology: topology.clone(),
-            own,
-            clock: Clock::start(origin, BASE, 0),
-            vouching: Vouching::new(standing, born),
-            newest: AtomicU64::new(0),
-        });
+        let clock = Arc::new(Clock::start(origin, BASE, 0));
+        let vouching = Vouching::new(standing, born);
+        let shared = Arc::new(Shared::new(topology.clone(), own, clock, vouching, 0));
         let config = Config {
             deadline_micros: micros(option(&words, "deadline", "1s"))?,
             max_skew_micros: micros(option(&words, "skew", "500ms"))?,

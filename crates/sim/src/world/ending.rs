@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{Answer, Quorum, Record, quorum};
+use cluster::{Answer, NodeId, Quorum, Record, Standing, quorum};
 use lsm::Space;
 
 use super::World;
@@ -54,6 +54,15 @@ impl World {
             let clock = process.shared.clock.now(machine.wall.wall(self.now)) >> 12;
             if clock > true_wall(self.now) + MOST_AHEAD {
                 return Some(format!("the clock of {name} is ahead"));
+            }
+            if process.shared.vouching.standing() != Standing::Member {
+                return Some(format!("{name} is rebuilt: {:?}", process.node.rebuilt()));
+            }
+            for peer in (0..self.plan.nodes as u16).map(NodeId) {
+                let (hints, _) = process.shared.hints.waiting(peer);
+                if hints > 0 {
+                    return Some(format!("{name} has {hints} hints for n{}", peer.0));
+                }
             }
         }
         None

@@ -4,17 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use cluster::{Clock, Config, Coordinator, NodeId, Shared, Standing, Vouching, origin_of};
-use lsm::{Batch, Error, MemDisk, Space, SyncMode, Version};
+use cluster::{Clock, Config, Coordinator, HintLedger, Node, NodeId, Shared, Vouching, origin_of};
+use lsm::{Error, MemDisk, SyncMode};
 
 use super::machine::{Loop, Process};
-use super::{Due, Place, World};
+use super::node::{BOUND_KEY, State, number_batch};
+use super::{Due, Machine, Place, World};
 use crate::ledger::Told;
 use crate::records::codec;
 use crate::store::{Asker, Store};
-
-/// Where the clock's bound is stored, in [`Space::Node`].
-const BOUND_KEY: &[u8] = b"clock-bound";
 
 /// Most microseconds between two looks at the clock's bound and the background work.
 const KEEP_MICROS: u64 = 250_000;
@@ -40,20 +38,17 @@ impl World {
             return;
         }
         machine.dark = false;
-        match Self::open(machine, self.now, self.plan.sync) {
-            Ok((store, clock, bound_record)) => {
+        let opened = Self::open(machine, self.now, self.plan.sync).and_then(|(store, clock)| {
+            let random = self.random.number();
+            let state = State::load(&store, &self.topology, node, self.now, &clock, random)?;
+            Ok((store, clock, state))
+        });
+        match opened {
+            Ok((store, clock, state)) => {
                 machine.lives += 1;
                 let life = machine.lives;
-                self.journal.line(self.now, format_args!("n{node} starts life {life}"));
-                let shared = Arc::new(Shared {
-                    topology: self.topology.clone(),
-                    own: NodeId(node as u16),
-                    clock,
-                    vouching: Vouching::new(Standing::Member, 0),
-                    // What the store holds from earlier lives is not known.
-                    newest: AtomicU64::new(u64::MAX),
-                });
-                self.run_process(node, life, shared, store, bound_record);
+                self.journal.line(self.now, format_args!("n{node} starts life {life}: {state:?}"));
+                self.run_process(node, life, store, clock, state);
             }
             Err(error) => {
                 let mended = !machine.disk_is_bad;
@@ -68,32 +63,32 @@ impl World {
     }
 
     /// The store, and a clock that begins above all that earlier lives have issued.
-    fn open(
-        machine: &super::Machine,
-        now: u64,
-        sync: SyncMode,
-    ) -> Result<(Store, Clock, u64), Error> {
+    fn open(machine: &Machine, now: u64, sync: SyncMode) -> Result<(Store, Clock), Error> {
         let origin = origin_of(&machine.name);
         let store = Store::open(&machine.disk, u64::from(origin) + 1, sync)?;
-        let (persisted, mut record) = store.bound(BOUND_KEY)?;
+        let persisted = store.number(BOUND_KEY)?.unwrap_or(0);
         let wall = machine.wall.wall(now);
         let clock = Clock::start(origin, wall, persisted);
         if let Some(bound) = clock.bound_wanted(wall) {
-            record += 1;
-            store.core().commit(std::iter::once(&bound_batch(bound, record, origin)))?;
+            store.core().commit(std::iter::once(&number_batch(now, &[(BOUND_KEY, bound)])))?;
             clock.persisted(bound);
         }
-        Ok((store, clock, record))
+        Ok((store, clock))
     }
 
-    fn run_process(
-        &mut self,
-        node: usize,
-        life: u32,
-        shared: Arc<Shared>,
-        store: Store,
-        bound_record: u64,
-    ) {
+    fn run_process(&mut self, node: usize, life: u32, store: Store, clock: Clock, state: State) {
+        let shared = Arc::new(Shared {
+            topology: self.topology.clone(),
+            own: NodeId(node as u16),
+            clock: Arc::new(clock),
+            vouching: Vouching::new(state.standing, state.born),
+            // What the store holds from earlier lives is not known.
+            newest: AtomicU64::new(u64::MAX),
+            hints: HintLedger::new(self.plan.nodes),
+        });
+        for (peer, hints, bytes) in &state.hints {
+            shared.hints.found(*peer, *hints, *bytes);
+        }
         let config = Config {
             deadline_micros: self.plan.deadline_micros,
             max_skew_micros: self.plan.max_skew_micros,
@@ -109,15 +104,18 @@ impl World {
         let loops = loops.collect();
         self.machines[node].process = Some(Process {
             life,
-            shared,
+            shared: Arc::clone(&shared),
             store,
             loops,
             taken: BTreeMap::new(),
-            bound_record,
+            node: Node::new(Arc::clone(&shared), state.incarnation, state.known.clone()),
+            incarnation: state.incarnation,
+            known: state.known,
             bound_under_way: false,
             synced_at: self.now,
         });
         self.agenda.put(self.now + 1_000, Due::Keep { node, life });
+        self.agenda.put(self.now + 1_000, Due::Tick { node, life });
         // Whoever still talks to an earlier life is told that it is over.
         for (connection, end, at) in self.network.reset(self.now, node) {
             self.agenda.put(at, Due::Deliver { connection, end });
@@ -148,7 +146,7 @@ impl World {
         match how {
             End::Clean => {
                 let bound = process.shared.clock.stop();
-                let batch = bound_batch(bound, process.bound_record + 1, origin_of(&machine.name));
+                let batch = number_batch(self.now, &[(BOUND_KEY, bound)]);
                 // The old bound is as safe.
                 let _ = process.store.core().commit(std::iter::once(&batch));
                 process.store.close();
@@ -188,7 +186,6 @@ impl World {
     /// What the embedder's background threads do, a step at a time.
     pub(super) fn keep(&mut self, node: usize, life: u32) {
         let place = Place { node, life, index: 0 };
-        let origin = origin_of(&self.machines[node].name);
         let wall = self.times(node).wall;
         let (now, sync) = (self.now, self.plan.sync);
         let Some(process) = self.process(place) else { return };
@@ -202,7 +199,7 @@ impl World {
         let wanted = process.shared.clock.bound_wanted(wall);
         if let Some(bound) = wanted.filter(|_| !process.bound_under_way) {
             process.bound_under_way = true;
-            let batch = bound_batch(bound, process.bound_record + 1, origin);
+            let batch = number_batch(now, &[(BOUND_KEY, bound)]);
             self.submit(node, life, Asker::Clock(bound), batch);
         }
         let pause = if worked { 20_000 } else { KEEP_MICROS };
@@ -214,16 +211,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         process.bound_under_way = false;
         if durable {
-            process.bound_record += 1;
             process.shared.clock.persisted(bound);
         }
     }
-}
-
-fn bound_batch(bound: u64, record: u64, origin: u32) -> Batch {
-    let mut batch = Batch::new();
-    let version = Version { time: record, origin };
-    let put = batch.put(Space::Node, BOUND_KEY, version, &bound.to_le_bytes());
-    put.expect("eight bytes fit a record");
-    batch
 }
