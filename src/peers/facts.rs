@@ -16,7 +16,8 @@ pub(crate) struct Facts {
     pub(super) identity: Arc<Identity>,
     pub(super) codec: Codec,
     pub(super) max_skew_micros: u64,
-    /// Bytes that may wait on one lane, or for it; one message is always taken when none waits.
+    /// Bytes of short messages that may wait on a lane, of long ones, and of both for a lane that
+    /// is being dialed. One message is always taken when none waits.
     pub(super) lane_bytes: usize,
     pub(super) complaints: Complaints,
     /// `HOST:PORT`, by node.

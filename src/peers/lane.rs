@@ -41,8 +41,9 @@ use crate::counters::Counters;
 /// A lane that was dialed is given up when so many beats in a row brought nothing.
 const MISSED_BEATS: u32 = 2;
 
-/// While so many bytes of replies wait for a node to take them, no more of its requests are read.
-const PAUSE_BYTES: usize = 1 << 20;
+/// While this part of a lane's bytes is encoded and not taken by the asker, no more of its requests
+/// are read. What waits for credit does not count: credit must be read.
+const PAUSE_SHARE: usize = 4;
 
 /// Reads of one lane before others of its loop have their turn.
 const READS_PER_TURN: usize = 4;
@@ -81,6 +82,7 @@ pub(super) struct Lane {
     out: RefCell<Outgoing>,
     driver: RefCell<Option<Waker>>,
     closed: Cell<Option<&'static str>>,
+    finishing: Cell<bool>,
     /// Whether anything came since the last beat.
     heard: Cell<bool>,
     silent_beats: Cell<u32>,
@@ -101,7 +103,12 @@ struct Outgoing {
 
 impl Outgoing {
     fn waiting(&self) -> usize {
-        self.writer.len() + self.long_bytes + self.cut.as_ref().map_or(0, Cut::left)
+        self.writer.len() + self.long()
+    }
+
+    /// Bytes of long messages.
+    fn long(&self) -> usize {
+        self.long_bytes + self.cut.as_ref().map_or(0, Cut::left)
     }
 
     /// Adds pieces of long messages: few, so that short ones need not wait behind them.
@@ -158,6 +165,7 @@ impl Lane {
             out: RefCell::new(Outgoing { credit: WINDOW, ..Outgoing::default() }),
             driver: RefCell::default(),
             closed: Cell::new(None),
+            finishing: Cell::new(false),
             heard: Cell::new(true),
             silent_beats: Cell::new(0),
             leaving: Cell::new(false),
@@ -174,16 +182,16 @@ impl Lane {
         self.leaving.get()
     }
 
-    /// Whether there is anything to be written yet.
-    pub(super) fn has_more(&self) -> bool {
-        self.closed.get().is_none() && self.out.borrow().waiting() > 0
+    /// Bytes that are to be written yet.
+    pub(super) fn waiting(&self) -> usize {
+        if self.closed.get().is_some() { 0 } else { self.out.borrow().waiting() }
     }
 
-    /// Adds a message, unless too much waits.
+    /// Adds a message, unless too much of its kind, short or long, waits.
     pub(super) fn push(&self, message: Message) -> bool {
         let length = message_len(&message);
         let mut out = self.out.borrow_mut();
-        let waiting = out.waiting();
+        let waiting = if length > WHOLE_MAX { out.long() } else { out.writer.len() };
         if waiting > 0 && waiting + length > self.facts.lane_bytes {
             return false;
         }
@@ -227,6 +235,13 @@ impl Lane {
         }
     }
 
+    /// Ends it when everything is written, and the other node has closed it too: closing first,
+    /// with something unread, would take away from it what it has not read yet.
+    pub(super) fn finish(&self) {
+        self.finishing.set(true);
+        self.wake();
+    }
+
     /// Ends it, with whatever was not written.
     pub(super) fn close(&self, why: &'static str) {
         self.closed.set(Some(why));
@@ -248,7 +263,8 @@ impl Lane {
 
     /// Whether requests must wait because the replies do.
     fn is_paused(&self) -> bool {
-        self.way != Way::Dialed && self.out.borrow().waiting() > PAUSE_BYTES
+        self.way != Way::Dialed
+            && self.out.borrow().writer.len() > self.facts.lane_bytes / PAUSE_SHARE
     }
 }
 
@@ -263,13 +279,15 @@ pub(super) struct Driver {
     window: usize,
     /// Bytes of pieces that were taken, and for which it was given no credit yet.
     taken: usize,
+    /// Whether nothing more is written.
+    finished: bool,
 }
 
 impl Driver {
     /// `rest` is what came behind the handshake.
     pub(super) fn new(stream: TcpStream, lane: Rc<Lane>, rest: Vec<u8>) -> Self {
         let assembly = Assembly::default();
-        Self { stream, lane, rest, assembly, window: WINDOW, taken: 0 }
+        Self { stream, lane, rest, assembly, window: WINDOW, taken: 0, finished: false }
     }
 
     /// The lane that it drives.
@@ -420,13 +438,16 @@ impl Driver {
     /// Writes as much as the socket takes.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         let lane = &self.lane;
-        loop {
+        while !self.finished {
             let mut out = lane.out.borrow_mut();
             if out.writer.sealed().is_empty() {
                 out.add_pieces();
                 lane.seal(&mut out);
             }
             if out.writer.is_empty() {
+                if lane.finishing.get() && out.waiting() == 0 {
+                    self.finished = Pin::new(&mut self.stream).poll_shutdown(cx).is_ready();
+                }
                 return Ok(());
             }
             match Pin::new(&mut self.stream).poll_write(cx, out.writer.sealed()) {
@@ -442,5 +463,6 @@ impl Driver {
                 }
             }
         }
+        Ok(())
     }
 }

@@ -37,7 +37,7 @@ use bytes::Bytes;
 use cluster::handshake::Met;
 use cluster::{Body, Event, LaneId, Message, NodeId, Reply};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
@@ -184,15 +184,16 @@ impl Peers {
     }
 
     /// Closes all connections, once what was to be said is said or took too long. Nothing is told
-    /// after this.
+    /// any more.
     pub(crate) async fn close(&self) {
-        self.goodbye();
+        self.inner.leaving.set(true);
+        self.inner.sink.borrow_mut().take();
         let lanes = self.lanes();
+        lanes.iter().for_each(|lane| lane.finish());
         let begun = Instant::now();
-        while lanes.iter().any(|lane| lane.has_more()) && begun.elapsed() < LAST_WORDS {
+        while !self.lanes().is_empty() && begun.elapsed() < LAST_WORDS {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        self.inner.sink.borrow_mut().take();
         for greeting in self.inner.greeting.borrow_mut().drain(..) {
             greeting.abort();
         }
@@ -229,7 +230,7 @@ impl Peers {
         drop(accepted);
         self.tell_met(met);
         let this = self.clone();
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             let end = Driver::new(stream, Rc::clone(&lane), rest).run(&this).await;
             this.inner.accepted.borrow_mut().remove(&id);
             this.note_end(&lane, &end);
