@@ -89,6 +89,31 @@ impl Latency {
     }
 }
 
+/// What one loop counts of its connections to and from other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct PeerCounts {
+    /// Envelopes sealed.
+    pub(crate) envelopes_sent: Count,
+    /// Envelopes taken.
+    pub(crate) envelopes_received: Count,
+    /// Messages to be sent.
+    pub(crate) messages_sent: Count,
+    /// Messages taken.
+    pub(crate) messages_received: Count,
+    /// Bytes written.
+    pub(crate) bytes_sent: Count,
+    /// Bytes read.
+    pub(crate) bytes_received: Count,
+    /// `write` calls.
+    pub(crate) writes: Count,
+    /// Connections that were closed because of what came.
+    pub(crate) malformed: Count,
+    /// Handshakes that came to nothing.
+    pub(crate) refused: Count,
+    /// Connections made.
+    pub(crate) connected: Count,
+}
+
 /// The counters of one loop.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -108,6 +133,8 @@ pub(crate) struct Counters {
     pub(crate) waiting_bytes: Count,
     /// Range reads that were begun.
     pub(crate) ranges: Count,
+    /// The other nodes.
+    pub(crate) peers: PeerCounts,
     /// Connections that are open, or handed over: the acceptor adds, the loop subtracts.
     pub(crate) connections: AtomicUsize,
 }

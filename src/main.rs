@@ -21,6 +21,7 @@ mod memory;
 mod metrics;
 mod node;
 mod pages;
+mod peers;
 mod reads;
 mod records;
 mod secret;

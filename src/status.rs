@@ -12,6 +12,13 @@ pub(crate) struct Status {
     pub(crate) url: String,
     /// Of the program.
     pub(crate) version: String,
+    /// Since when it has its disk: chosen by chance when the data directory was made.
+    #[serde(default)]
+    pub(crate) incarnation: String,
+    /// What its word is worth about keys that it does not hold: `member`, everything; `new` and
+    /// `amnesiac` (a disk that was wiped and is being rebuilt), nothing.
+    #[serde(default)]
+    pub(crate) standing: String,
     /// Seconds since it began to recover.
     pub(crate) uptime_s: u64,
     /// Keys that have a value: exact until the first flush, then an estimate.
@@ -35,4 +42,28 @@ pub(crate) struct Peer {
     pub(crate) name: String,
     /// Where it is reached.
     pub(crate) url: String,
+    /// Since when it has its disk, as this node met it last; empty = never since it started.
+    #[serde(default)]
+    pub(crate) incarnation: String,
+    /// Whether any connection from this node to it stands.
+    #[serde(default)]
+    pub(crate) up: bool,
+    /// Microseconds that it took to answer last; 0 = not yet.
+    #[serde(default)]
+    pub(crate) rtt_us: u64,
+    /// Microseconds that its clock is ahead of this node's, give or take half of `rtt_us`.
+    #[serde(default)]
+    pub(crate) clock_skew_us: i64,
+    /// Writes that it missed and that this node keeps for it.
+    #[serde(default)]
+    pub(crate) hints: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub(crate) hint_bytes: u64,
+    /// Writes that it missed and that nobody keeps: what holds them must be repaired by reading.
+    #[serde(default)]
+    pub(crate) hints_dropped: u64,
+    /// Partitions of its keys, of 65,536, in which that happened.
+    #[serde(default)]
+    pub(crate) partitions_to_repair: u32,
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::connection::Connection;
 use super::{StatusArgs, Unable, fail, print};
-use crate::status::Status;
+use crate::status::{Peer, Status};
 
 /// How long a node may take to say how it is before it counts as down.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,6 +32,11 @@ struct Row {
     name: String,
     url: String,
     up: bool,
+    /// Writes that it missed and that the others keep for it.
+    hints: u64,
+    /// Microseconds that its clock is ahead of the others', as the one nearest to it saw last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock_skew_us: Option<i64>,
     /// Why it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -88,9 +93,17 @@ fn ask_all(url: &str) -> Result<Vec<Row>, String> {
             Ok(status) => Row::up(status),
             Err(error) => {
                 let error = Some(error.to_string());
-                Row { name: peer.name, url: peer.url, up: false, error, status: None }
+                Row::down(peer.name, peer.url, error)
             }
         });
+    }
+    let seen: Vec<Peer> =
+        rows.iter().filter_map(|row| row.status.as_ref()).flat_map(|s| s.peers.clone()).collect();
+    for row in &mut rows {
+        let of_row = seen.iter().filter(|peer| peer.name == row.name);
+        row.hints = of_row.clone().map(|peer| peer.hints).sum();
+        let nearest = of_row.filter(|peer| peer.rtt_us > 0).min_by_key(|peer| peer.rtt_us);
+        row.clock_skew_us = nearest.map(|peer| peer.clock_skew_us);
     }
     rows.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(rows)
@@ -99,18 +112,32 @@ fn ask_all(url: &str) -> Result<Vec<Row>, String> {
 impl Row {
     fn up(status: Status) -> Self {
         let (name, url) = (status.name.clone(), status.url.clone());
-        Self { name, url, up: true, error: None, status: Some(status) }
+        let status = Some(status);
+        Self { name, url, up: true, hints: 0, clock_skew_us: None, error: None, status }
+    }
+
+    fn down(name: String, url: String, error: Option<String>) -> Self {
+        Self { name, url, up: false, hints: 0, clock_skew_us: None, error, status: None }
     }
 
     fn cells(&self) -> Vec<String> {
+        let hints = HumanCount(self.hints).to_string();
         let Some(status) = &self.status else {
             let why = self.error.as_deref().unwrap_or_default();
-            return vec![self.name.clone(), self.url.clone(), format!("down: {why}")];
+            return vec![self.name.clone(), self.url.clone(), hints, format!("down: {why}")];
+        };
+        let state = match (&status.failed, status.standing.as_str()) {
+            (Some(why), _) => format!("no writes: {why}"),
+            (None, "new") => "up, new".to_owned(),
+            (None, "amnesiac") => "up, rebuilding".to_owned(),
+            (None, _) => "up".to_owned(),
         };
         vec![
             self.name.clone(),
             self.url.clone(),
-            status.failed.as_ref().map_or("up".to_owned(), |why| format!("no writes: {why}")),
+            hints,
+            state,
+            self.clock_skew_us.map_or("-".to_owned(), |us| format!("{:+.1} ms", us as f64 / 1e3)),
             HumanCount(status.keys).to_string(),
             HumanBytes(status.disk_bytes).to_string(),
             HumanBytes(status.memory_bytes).to_string(),
@@ -126,13 +153,14 @@ fn json(rows: &[Row]) -> String {
 }
 
 fn table(rows: &[Row]) -> String {
-    let titles = ["node", "url", "state", "keys", "disk", "memory", "up for", "version"];
+    let titles =
+        ["node", "url", "hints", "state", "clock", "keys", "disk", "memory", "up for", "version"];
     let mut lines = vec![titles.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(Row::cells));
-    let mut widths = [0; 8];
+    let mut widths = [0; 10];
     for line in &lines {
         // What is down says why, over the columns that it has not.
-        let columns = if line.len() == titles.len() { titles.len() } else { 2 };
+        let columns = if line.len() == titles.len() { titles.len() } else { 3 };
         for (width, cell) in widths.iter_mut().zip(line).take(columns) {
             *width = cell.chars().count().max(*width);
         }
@@ -161,13 +189,14 @@ mod tests {
         .unwrap();
         let (name, url) = ("longer-name".to_owned(), "http://h:2".to_owned());
         let error = Some("Connection refused (os error 111)".to_owned());
-        let down = Row { name, url, up: false, error, status: None };
+        let down = Row { hints: 7, ..Row::down(name, url, error) };
         let text = table(&[Row::up(status), down]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         let column = |line: &str, word: &str| line.find(word).unwrap();
         assert_eq!(column(lines[0], "url"), column(lines[1], "http"));
         assert_eq!(column(lines[0], "state"), column(lines[2], "down: Connection refused"));
+        assert_eq!(column(lines[0], "hints"), column(lines[2], "7  "));
         assert_eq!(column(lines[0], "keys"), column(lines[1], "12,345"));
     }
 }

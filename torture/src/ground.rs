@@ -26,7 +26,7 @@ pub struct Mount {
 }
 
 /// Runs a command to its end; what it printed to stderr if it failed.
-fn run(program: &str, args: &[&str]) -> Result<(), Failure> {
+pub(crate) fn run(program: &str, args: &[&str]) -> Result<(), Failure> {
     let output = Command::new(program).args(args).output();
     let output = output.map_err(|error| Failure::Skipped(format!("{program}: {error}")))?;
     if output.status.success() {

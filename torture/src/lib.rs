@@ -9,24 +9,39 @@
 //! Each row of the table in `docs/reliability.md` is a module with a `run`, which the binary calls
 //! for long and the tests of the workspace call for a few seconds.
 
+pub mod blackout;
 pub mod client;
+pub mod clocks;
+pub mod cluster;
+pub mod corrupt;
 pub mod descriptors;
 pub mod disk_full;
+pub mod fill;
 pub mod fuzz;
 pub mod ground;
+pub mod hints;
 pub mod kill;
 pub mod ledger;
 pub mod memory;
+pub mod net;
 pub mod node;
+pub mod partition;
+pub mod pause;
 pub mod power_cut;
+pub mod prober;
 pub mod random;
 pub mod real_input;
+pub mod restarts;
 pub mod slow;
+pub mod slow_replica;
+pub mod strace;
 pub mod sync_error;
+pub mod wiped;
 pub mod writers;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use crate::ledger::{Ledger, Process, Tally};
@@ -71,6 +86,7 @@ impl Setup {
         Launch {
             wrapper: Vec::new(),
             binary: self.binary.clone(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             data: dir.join("data"),
             log: log_dir.join("node.log"),
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use torture::{
-    Failure, Setup, descriptors, disk_full, fuzz, kill, memory, power_cut, real_input, slow,
-    sync_error,
+    Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, memory,
+    partition, pause, power_cut, real_input, restarts, slow, slow_replica, sync_error, wiped,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -47,6 +47,26 @@ enum Row {
     Fds,
     /// Row 13: too little memory
     Memory,
+    /// Rows 15 to 17: partitions, lost packets, a slow link (root)
+    Partition,
+    /// Row 18: nodes that stand still
+    Pause,
+    /// Row 19: one replica with a slow disk (strace)
+    Slowreplica,
+    /// Row 20: a wiped data directory
+    Wiped,
+    /// Row 22: rolling restarts
+    Restarts,
+    /// A node killed and back
+    Killed,
+    /// Row 23: clocks that are wrong and jump (libfaketime)
+    Clocks,
+    /// Row 24: a power cut at all replicas (root, loop devices)
+    Blackout,
+    /// Row 25: a replica whose disk rots
+    Corrupt,
+    /// Row 26: a million hints
+    Hints,
     /// Row 32: requests with changed bytes
     Fuzz,
     /// Row 33: 2,000 slow clients
@@ -56,7 +76,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 10] = [
+    const EACH: [Self; 20] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -64,6 +84,16 @@ impl Row {
         Self::Fsync,
         Self::Fds,
         Self::Memory,
+        Self::Partition,
+        Self::Pause,
+        Self::Slowreplica,
+        Self::Wiped,
+        Self::Restarts,
+        Self::Killed,
+        Self::Clocks,
+        Self::Blackout,
+        Self::Corrupt,
+        Self::Hints,
         Self::Fuzz,
         Self::Slow,
         Self::Load,
@@ -77,6 +107,12 @@ impl Row {
             Self::Diskfull => 4,
             Self::Fds => 3,
             Self::Memory => 2,
+            Self::Partition => 3,
+            Self::Pause => 16,
+            Self::Restarts | Self::Blackout => 10,
+            Self::Killed | Self::Clocks => 20,
+            Self::Corrupt => 50,
+            Self::Slowreplica | Self::Wiped | Self::Hints => 1,
             Self::Fuzz | Self::Slow | Self::Load | Self::All => 1,
         }
     }
@@ -93,6 +129,16 @@ impl Row {
             Self::Fsync => sync_error::run(setup),
             Self::Fds => descriptors::run(setup),
             Self::Memory => memory::run(setup),
+            Self::Partition => partition::run(setup),
+            Self::Pause => pause::run(setup),
+            Self::Slowreplica => slow_replica::run(setup),
+            Self::Wiped => wiped::run(setup),
+            Self::Restarts => restarts::run(setup),
+            Self::Killed => restarts::killed(setup),
+            Self::Clocks => clocks::run(setup),
+            Self::Blackout => blackout::run(setup),
+            Self::Corrupt => corrupt::run(setup),
+            Self::Hints => hints::run(setup),
             Self::Fuzz => fuzz::run(setup),
             Self::Slow => slow::run(setup),
             Self::Load => real_input::run(setup),

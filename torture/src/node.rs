@@ -24,6 +24,8 @@ pub struct Launch {
     pub wrapper: Vec<String>,
     /// The binary.
     pub binary: PathBuf,
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
     /// The data directory.
     pub data: PathBuf,
     /// Where the node's log goes.
@@ -52,7 +54,7 @@ impl Launch {
         words.push(self.binary.clone());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
+        command.args(["serve", "--listen", &self.listen.to_string(), "--data"]).arg(&self.data);
         command.args(&self.args);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("KVORUM_") {

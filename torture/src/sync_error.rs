@@ -4,19 +4,15 @@
 //! Injected into the running node with strace, and for real: an ext4 image on a tmpfs without room,
 //! where the kernel itself fails the write-back.
 
-use std::fs::{self, File};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
-
-use rustix::process::{Pid, Signal, kill_process};
+use std::time::Duration;
 
 use crate::ground::{Mount, make_image};
 use crate::ledger::{Ledger, Process};
 use crate::node::Node;
 use crate::random::Random;
+use crate::strace::Strace;
 use crate::writers::{Statuses, Work, Writers};
 use crate::{Failure, Setup, check, read_all};
 
@@ -65,48 +61,6 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     ))
 }
 
-/// strace on a running process, taken off when dropped.
-struct Strace(Child);
-
-impl Strace {
-    fn attach(
-        node: &Node,
-        call: &str,
-        errno: &str,
-        when: u64,
-        log: &Path,
-    ) -> Result<Self, Failure> {
-        let child = Command::new("strace")
-            .args(["-f", "-p", &node.pid().to_string(), "-e", &format!("trace={call}")])
-            .args(["-e", &format!("inject={call}:error={errno}:when={when}"), "-o"])
-            .arg("/dev/null")
-            .stdin(Stdio::null())
-            .stderr(File::create(log)?)
-            .spawn();
-        let child = child.map_err(|error| Failure::Skipped(format!("strace: {error}")))?;
-        let mut strace = Self(child);
-        let begun = Instant::now();
-        loop {
-            let said = fs::read_to_string(log)?;
-            if said.contains("attached") {
-                return Ok(strace);
-            }
-            if begun.elapsed() > PATIENCE || strace.0.try_wait()?.is_some() {
-                return Err(Failure::Skipped(format!("strace: {}", said.trim())));
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Strace {
-    fn drop(&mut self) {
-        // SIGTERM makes it let go of the node before it ends.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-        let _ = self.0.wait();
-    }
-}
-
 /// One failure of one call; acknowledged writes, and whether it ended writing.
 fn injected(
     setup: &Setup,
@@ -121,7 +75,8 @@ fn injected(
     let node = launch.start()?;
     let ledger = Arc::new(Ledger::default());
     let work = Work { clients: 8, value_len: 20_000, ..Work::default() };
-    let strace = Strace::attach(&node, call, errno, when, &dir.path().join("strace"))?;
+    let fault = format!("error={errno}:when={when}");
+    let strace = Strace::attach(&node, call, &fault, &dir.path().join("strace"))?;
     let writers = Writers::start(node.address, &ledger, work, setup.seed ^ when)?;
     let struck = |statuses: &Statuses| statuses.contains_key(&500);
     // Some calls are few, and some failures pass by themselves: those need not end writing.

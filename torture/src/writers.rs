@@ -15,6 +15,9 @@ use crate::random::Random;
 /// How long a client that is refused waits before it connects again.
 const RECONNECT: Duration = Duration::from_millis(5);
 
+/// How long an answer may take unless work says otherwise.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// What the clients do.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
@@ -30,11 +33,24 @@ pub struct Work {
     pub reads: u64,
     /// What keys begin with.
     pub prefix: char,
+    /// How many replicas must answer, as `&ack=2&from=3`, or nothing.
+    pub votes: &'static str,
+    /// How long an answer may take. Beyond it the outcome counts as unknown.
+    pub patience: Duration,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        Self { clients: 16, keys: 200, value_len: 2000, deletes: 15, reads: 10, prefix: 'k' }
+        Self {
+            clients: 16,
+            keys: 200,
+            value_len: 2000,
+            deletes: 15,
+            reads: 10,
+            prefix: 'k',
+            votes: "",
+            patience: PATIENCE,
+        }
     }
 }
 
@@ -50,7 +66,7 @@ pub struct Writers {
 
 #[derive(Debug)]
 struct Shared {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     ledger: Arc<Ledger>,
     work: Work,
     stop: AtomicBool,
@@ -67,8 +83,18 @@ impl Writers {
         work: Work,
         seed: u64,
     ) -> Result<Self, Failure> {
+        Self::start_on(&[address], ledger, work, seed)
+    }
+
+    /// Sets clients on several nodes: each goes to the next one when its connection ends.
+    pub fn start_on(
+        addresses: &[SocketAddr],
+        ledger: &Arc<Ledger>,
+        work: Work,
+        seed: u64,
+    ) -> Result<Self, Failure> {
         let shared = Arc::new(Shared {
-            address,
+            addresses: addresses.to_vec(),
             ledger: Arc::clone(ledger),
             work,
             stop: AtomicBool::new(false),
@@ -130,8 +156,12 @@ impl Drop for Writers {
 
 impl Shared {
     fn work(&self, number: usize, mut random: Random) -> Result<(), Failure> {
-        while !self.stop.load(Ordering::Relaxed) {
-            match Client::connect(self.address) {
+        for place in number.. {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let address = self.addresses[place % self.addresses.len()];
+            match Client::connect_within(address, self.work.patience) {
                 Ok(client) => self.converse(client, number, &mut random)?,
                 Err(_) => thread::sleep(RECONNECT),
             }
@@ -151,7 +181,7 @@ impl Shared {
             let own = format!("{}{number}-{}", work.prefix, random.below(work.keys));
             let dice = random.below(100);
             let answer = if dice < work.reads {
-                let answer = client.get(&own);
+                let answer = client.request("GET", &(target(&own) + work.votes), b"");
                 if let Ok(Answer { status: status @ (200 | 404), body, .. }) = &answer {
                     self.ledger.judge(&own, (*status == 200).then_some(body))?;
                 }
@@ -183,12 +213,13 @@ impl Shared {
         delete: bool,
         random: &mut Random,
     ) -> std::io::Result<Answer> {
+        let place = target(key) + self.work.votes;
         let (ticket, answer) = if delete {
             let ticket = self.ledger.delete(key);
-            (ticket, client.request("DELETE", &target(key), b""))
+            (ticket, client.request("DELETE", &place, b""))
         } else {
             let (ticket, value) = self.ledger.put(key, value_len(random, self.work.value_len));
-            (ticket, client.request("PUT", &target(key), &value))
+            (ticket, client.request("PUT", &place, &value))
         };
         self.ledger.end(ticket, said(&answer));
         if answer.as_ref().is_ok_and(|answer| answer.status == 500) {

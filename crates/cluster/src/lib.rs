@@ -4,6 +4,7 @@
 mod clock;
 mod coordinator;
 mod event;
+pub mod handshake;
 mod hints;
 mod message;
 mod node;

@@ -42,9 +42,8 @@ pub(crate) fn write_of(key: &[u8], record: &Record) -> Option<WriteId> {
 
 /// A record as the protocol sees it.
 pub(crate) fn from_engine(record: &lsm::Record) -> Record {
-    let bytes = Bytes::copy_from_slice(record.view().raw());
     let view = record.view();
-    Record { rank: rank_of(view), copies: view.copies(), bytes }
+    Record { rank: rank_of(view), copies: view.copies(), bytes: record.bytes() }
 }
 
 /// The same for one that is lent by a scan.
@@ -53,7 +52,7 @@ pub(crate) fn from_view(view: RecordRef<'_>) -> Record {
 }
 
 /// What decides about an engine's record.
-pub(crate) fn rank_of(view: RecordRef<'_>) -> Rank {
+fn rank_of(view: RecordRef<'_>) -> Rank {
     let kind = match view.kind() {
         lsm::Kind::Value => Kind::Value,
         lsm::Kind::Tombstone => Kind::Tombstone,
@@ -82,7 +81,8 @@ fn engine_kind(kind: Kind) -> lsm::Kind {
     }
 }
 
-fn parse(bytes: Bytes) -> Option<Record> {
+/// Takes bytes for a record.
+pub(crate) fn parse(bytes: Bytes) -> Option<Record> {
     let view = RecordRef::parse(&bytes).ok()?;
     let (rank, copies) = (rank_of(view), view.copies());
     Some(Record { rank, copies, bytes })
@@ -93,15 +93,10 @@ fn verify(key: &[u8], record: &Record) -> bool {
 }
 
 fn restamp(key: &[u8], record: &Record, stamp: Stamp) -> Record {
-    let view = RecordRef::parse(&record.bytes).expect("a record of a client is well-formed");
-    let fields = Fields {
-        kind: view.kind(),
-        version: Version { time: stamp.time, origin: stamp.origin },
-        copies: view.copies(),
-        expiry_ms: view.expiry_ms(),
-        extension: &[],
-    };
-    from_engine(&lsm::Record::new(key, &fields, view.value()))
+    let engines = lsm::Record::parse(record.bytes.clone());
+    let engines = engines.expect("a record of a client is well-formed");
+    let version = Version { time: stamp.time, origin: stamp.origin };
+    from_engine(&engines.restamped(key, version))
 }
 
 #[cfg(test)]

@@ -10,38 +10,29 @@ use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{OpId, Page, Rank, Record, StoreError};
-use lsm::{Backlog, Batch, Core, Error, Lookup, MemDisk, Options, Space, SyncMode, Wait, Work};
+use cluster::{NodeId, OpId, Page, Record, Stamp, StoreError};
+use lsm::{
+    Backlog, Batch, Core, Error, Kind, Lookup, MemDisk, Options, Space, SyncMode, Version, Wait,
+    Work,
+};
 
 use crate::random::Random;
-use crate::records::{from_engine, from_view, rank_of};
+use crate::records::{from_engine, from_view, parse};
 
 /// Records that are looked at for one page, so that a desert of others' keys ends one.
 const PAGE_RECORDS: usize = 1024;
 
-/// One write of a turn, and what its outcome needs.
-#[derive(Debug)]
-pub(crate) struct Written {
-    pub(crate) op: OpId,
-    pub(crate) items: Vec<(Bytes, Rank)>,
-    pub(crate) look: bool,
-}
-
 /// Who gets to know what became of a batch.
 #[derive(Debug)]
 pub(crate) enum Asker {
-    /// A loop, for these writes.
-    Loop(usize, Vec<Written>),
+    /// A loop, for these writes; each with whether a newer record was held.
+    Loop(usize, Vec<(OpId, bool)>),
+    /// Whoever counts the hints for these nodes, and their bytes.
+    Hints(Vec<(NodeId, u64)>),
     /// The clock: its bound is durable.
     Clock(u64),
-}
-
-/// What became of a batch.
-pub(crate) enum Outcome {
-    /// For a loop's writes, in their order.
-    Loop(usize, Vec<(OpId, Result<bool, StoreError>)>),
-    /// Whether the clock's bound is durable.
-    Clock(u64, bool),
+    /// Nobody.
+    None,
 }
 
 /// See the module.
@@ -72,13 +63,38 @@ impl Store {
         }
     }
 
-    /// A number that the node keeps for itself, and the time of its record; 0 if there is none.
-    pub(crate) fn bound(&self, key: &[u8]) -> Result<(u64, u64), Error> {
+    /// A number that the node keeps for itself.
+    pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>, Error> {
         let Lookup::Found(record) = self.core.get(Space::Node, key, Wait::Yes)? else {
-            return Ok((0, 0));
+            return Ok(None);
         };
         let bytes = record.value().as_ref().try_into().expect("written as eight bytes");
-        Ok((u64::from_le_bytes(bytes), record.view().version().time))
+        Ok(Some(u64::from_le_bytes(bytes)))
+    }
+
+    /// Hints whose key begins with `prefix`, from `start` on: the key without it, and the record.
+    pub(crate) fn hints(
+        &self,
+        prefix: &[u8],
+        start: &[u8],
+        max_bytes: usize,
+    ) -> Result<Vec<(Bytes, Record)>, Error> {
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        let mut scan = self.core.snapshot().scan(Space::Hints, start, None);
+        while let Some((hint, held)) = scan.next()? {
+            let Some(key) = hint.strip_prefix(prefix) else { break };
+            if held.kind() != Kind::Value {
+                continue;
+            }
+            let record = parse(Bytes::copy_from_slice(held.value()));
+            let record = record.expect("a hint holds a record");
+            bytes += key.len() + record.bytes.len();
+            items.push((Bytes::copy_from_slice(key), record));
+            if bytes >= max_bytes {
+                break;
+            }
+        }
+        Ok(items)
     }
 
     /// Why no write is taken at the moment, if so.
@@ -107,35 +123,18 @@ impl Store {
         !self.committing.is_empty()
     }
 
-    /// Commits the group.
-    pub(crate) fn end(&mut self) -> Vec<Outcome> {
+    /// Commits the group; what became of it, and who asked.
+    pub(crate) fn end(&mut self) -> (Result<(), StoreError>, Vec<Asker>) {
         let group = mem::take(&mut self.committing);
-        let looked: Vec<Vec<bool>> = group.iter().map(|(asker, _)| self.look(asker)).collect();
         let result = self.core.commit(group.iter().map(|(_, batch)| batch));
         let result = result.map(|_| ()).map_err(|error| store_error(&error));
-        let outcome = |((asker, _), newer): ((Asker, Batch), Vec<bool>)| match asker {
-            Asker::Clock(bound) => Outcome::Clock(bound, result.is_ok()),
-            Asker::Loop(index, writes) => {
-                let each =
-                    |(write, newer): (Written, bool)| (write.op, result.clone().map(|()| newer));
-                Outcome::Loop(index, writes.into_iter().zip(newer).map(each).collect())
-            }
-        };
-        group.into_iter().zip(looked).map(outcome).collect()
+        (result, group.into_iter().map(|(asker, _)| asker).collect())
     }
 
-    /// For each of a batch's writes, whether a newer record is held.
-    fn look(&self, asker: &Asker) -> Vec<bool> {
-        let Asker::Loop(_, writes) = asker else { return Vec::new() };
-        let newer = |(key, rank): &(Bytes, Rank)| {
-            let held = self.core.get(Space::Data, key, Wait::Yes);
-            match held {
-                Ok(Lookup::Found(held)) => rank_of(held.view()) > *rank,
-                Ok(_) => false,
-                Err(_) => true,
-            }
-        };
-        writes.iter().map(|write| write.look && write.items.iter().any(newer)).collect()
+    /// Whether a newer record is held, as far as that is told without waiting; if not, yes.
+    pub(crate) fn holds_newer(&self, key: &[u8], stamp: Stamp) -> bool {
+        let version = Version { time: stamp.time, origin: stamp.origin };
+        self.core.holds_newer(Space::Data, key, version).unwrap_or(None).unwrap_or(true)
     }
 
     /// One step of each kind of background work; whether there was any.
@@ -212,6 +211,8 @@ fn options(store_id: u64, sync: SyncMode) -> Options {
         level0_tables: 2,
         level1_bytes: 256 << 10,
         level_ratio: 4,
+        // Nobody else has hints: one that was delivered is gone for good.
+        may_purge: Arc::new(|space, _, _| space == Space::Hints),
         ..Options::default()
     }
 }

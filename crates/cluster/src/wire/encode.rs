@@ -60,6 +60,11 @@ impl Writer {
         self.count > 0 && self.bytes.len() - self.open >= ENVELOPE_FULL
     }
 
+    /// Whether there is an open envelope.
+    pub fn has_open(&self) -> bool {
+        self.count > 0
+    }
+
     /// Closes the open envelope, if there is one; returns whether there was.
     pub fn seal(&mut self, sender: Sender) -> bool {
         if self.count == 0 {

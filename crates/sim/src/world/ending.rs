@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{Answer, Quorum, Record, quorum};
+use cluster::{Answer, NodeId, Quorum, Record, Standing, quorum};
 use lsm::Space;
 
 use super::World;
@@ -54,6 +54,15 @@ impl World {
             let clock = process.shared.clock.now(machine.wall.wall(self.now)) >> 12;
             if clock > true_wall(self.now) + MOST_AHEAD {
                 return Some(format!("the clock of {name} is ahead"));
+            }
+            if process.shared.vouching.standing() != Standing::Member {
+                return Some(format!("{name} is rebuilt: {:?}", process.node.rebuilt()));
+            }
+            for peer in (0..self.plan.nodes as u16).map(NodeId) {
+                let (hints, _) = process.shared.hints.waiting(peer);
+                if hints > 0 {
+                    return Some(format!("{name} has {hints} hints for n{}", peer.0));
+                }
             }
         }
         None
@@ -190,11 +199,6 @@ impl World {
                     "node {node} never ended {under_way} requests and never answered {:?}",
                     process.taken
                 );
-                self.ledger.accuse(self.now, what);
-            }
-            let conflicts = process.store.core().stats().version_conflicts;
-            if conflicts > 0 {
-                let what = format!("node {node} met {conflicts} records of equal version");
                 self.ledger.accuse(self.now, what);
             }
         }

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{ClientId, Coordinator, Event, Message, Record, Shared};
+use cluster::{ClientId, Clock, Coordinator, Event, Message, Node, NodeId, OpId, Record, Shared};
 use lsm::MemDisk;
 
 use super::Due;
+use super::node::State;
 use crate::network::Envelope;
 use crate::plan::Plan;
 use crate::random::Random;
@@ -66,8 +67,10 @@ pub(crate) struct Process {
     pub(crate) store: Store,
     pub(crate) loops: Vec<Loop>,
     pub(crate) taken: BTreeMap<ClientId, Taken>,
-    /// Time of the record that holds the clock's bound; each one written is newer.
-    pub(crate) bound_record: u64,
+    pub(crate) node: Node,
+    pub(crate) incarnation: u64,
+    /// The other nodes' incarnations, as they are kept.
+    pub(crate) known: Vec<Option<u64>>,
     pub(crate) bound_under_way: bool,
     /// When the log was synced last, where it is not with each group.
     pub(crate) synced_at: u64,
@@ -81,6 +84,8 @@ pub(crate) struct Machine {
     /// Processes so far.
     pub(crate) lives: u32,
     pub(crate) process: Option<Process>,
+    /// What a process has recovered that does not serve yet.
+    pub(crate) opened: Option<Box<(Store, Clock, State)>>,
     /// The machine itself is without power: nobody answers for a process that is gone.
     pub(crate) dark: bool,
     /// Its disk was given faults and not been replaced.
@@ -105,6 +110,7 @@ impl Machine {
             disk: MemDisk::new(),
             lives: 0,
             process: None,
+            opened: None,
             dark: false,
             disk_is_bad: false,
             stopping: false,
@@ -123,9 +129,10 @@ pub(crate) struct Outbox {
     /// By connection.
     pub(crate) replies: BTreeMap<u64, Vec<Message>>,
     pub(crate) batch: lsm::Batch,
-    pub(crate) writes: Vec<crate::store::Written>,
+    /// What the batch is for, and whether newer records were held.
+    pub(crate) writes: Vec<(OpId, bool)>,
     /// Writes that were not taken into the batch.
     pub(crate) events: VecDeque<Event>,
     /// Records for replicas that missed them.
-    pub(crate) hints: Vec<(usize, Bytes, Record)>,
+    pub(crate) hints: Vec<(NodeId, Bytes, Record)>,
 }

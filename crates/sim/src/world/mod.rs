@@ -13,6 +13,7 @@ mod clients;
 mod ending;
 mod machine;
 mod nemesis;
+mod node;
 mod power;
 mod turn;
 mod wire;
@@ -20,7 +21,7 @@ mod wire;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{Member, OpId, PageRequest, Topology};
+use cluster::{Member, NodeEvent, NodeId, OpId, PageRequest, Topology};
 
 use crate::Report;
 use crate::agenda::Agenda;
@@ -54,6 +55,12 @@ pub(crate) enum Due {
     Read { place: Place, op: OpId, key: Bytes },
     /// A pool thread has read a page.
     Page { place: Place, op: OpId, request: PageRequest },
+    /// A node's own machine gets to know something.
+    Node { node: usize, life: u32, event: NodeEvent },
+    /// A node's own machine wants to know the time.
+    Tick { node: usize, life: u32 },
+    /// The disk has read hints.
+    Hints { node: usize, life: u32, peer: NodeId, after: Option<Bytes>, max_bytes: usize },
     /// Background work of the store, and the clock's bound.
     Keep { node: usize, life: u32 },
     /// An attempt to connect ends.
@@ -74,6 +81,8 @@ pub(crate) enum Due {
     Remedy(Remedy),
     /// A machine starts.
     Start(usize),
+    /// Its process serves.
+    Serve { node: usize, life: u32 },
 }
 
 /// See the module.
@@ -164,6 +173,11 @@ impl World {
             Due::Commit { node, life } => self.commit(node, life),
             Due::Read { place, op, key } => self.was_read(place, op, &key),
             Due::Page { place, op, request } => self.was_paged(place, op, &request),
+            Due::Node { node, life, event } => self.node_event(node, life, event),
+            Due::Tick { node, life } => self.tick(node, life),
+            Due::Hints { node, life, peer, after, max_bytes } => {
+                self.hints_read(node, life, peer, after, max_bytes);
+            }
             Due::Keep { node, life } => self.keep(node, life),
             Due::Dialed { place, peer, reachable } => self.dialed(place, peer, reachable),
             Due::Deliver { connection, end } => self.deliver(connection, end),
@@ -174,6 +188,7 @@ impl World {
             Due::Nemesis => self.next_fault(),
             Due::Remedy(remedy) => self.remedy(remedy),
             Due::Start(node) => self.start(node),
+            Due::Serve { node, life } => self.serve(node, life),
         }
     }
 
@@ -196,7 +211,11 @@ impl World {
             Due::Read { place, .. } | Due::Page { place, .. } | Due::Dialed { place, .. } => {
                 place.node
             }
-            Due::Commit { node, .. } | Due::Keep { node, .. } => *node,
+            Due::Commit { node, .. }
+            | Due::Keep { node, .. }
+            | Due::Node { node, .. }
+            | Due::Tick { node, .. }
+            | Due::Hints { node, .. } => *node,
             Due::Ping { connection } => self.network.get(*connection)?.ends[0].node,
             _ => return Some(due),
         };

@@ -41,11 +41,13 @@ pub(super) struct Nemesis {
     pub(super) until: u64,
     /// A rolling restart is under way.
     rolling: bool,
+    /// Who lost its disk last.
+    wiped: Option<usize>,
 }
 
 impl Nemesis {
     pub(super) fn new(random: Random) -> Self {
-        Self { random, until: u64::MAX, rolling: false }
+        Self { random, until: u64::MAX, rolling: false, wiped: None }
     }
 }
 
@@ -84,7 +86,7 @@ impl World {
                     }
                 }
             }
-            Fault::Wipe => {}
+            Fault::Wipe => self.lose_disk(node),
             Fault::DiskError => self.break_disk(node),
             Fault::DiskFull => {
                 let room = self.nemesis.random.spread(1, 200_000);
@@ -137,6 +139,18 @@ impl World {
         self.end_process(node, how);
         let away = self.nemesis.random.spread(50_000, 20_000_000);
         self.agenda.put(self.now + away, Due::Start(node));
+    }
+
+    /// A disk is lost and replaced, unless another one is not made up for yet.
+    fn lose_disk(&mut self, node: usize) {
+        if let Some(other) = self.nemesis.wiped
+            && !(other != node && self.is_member(other))
+        {
+            return;
+        }
+        self.nemesis.wiped = Some(node);
+        self.crash(node, End::Kill);
+        self.wipe(node);
     }
 
     fn break_disk(&mut self, node: usize) {

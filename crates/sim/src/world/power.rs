@@ -2,25 +2,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use cluster::{Clock, Config, Coordinator, NodeId, Shared, Standing, Vouching, origin_of};
-use lsm::{Batch, Error, MemDisk, Space, SyncMode, Version};
+use cluster::{Clock, Config, Coordinator, Node, NodeId, Shared, Vouching, origin_of};
+use lsm::{Error, MemDisk, SyncMode};
 
 use super::machine::{Loop, Process};
-use super::{Due, Place, World};
+use super::node::{BOUND_KEY, State, number_batch};
+use super::{Due, Machine, Place, World};
 use crate::ledger::Told;
 use crate::records::codec;
 use crate::store::{Asker, Store};
-
-/// Where the clock's bound is stored, in [`Space::Node`].
-const BOUND_KEY: &[u8] = b"clock-bound";
 
 /// Most microseconds between two looks at the clock's bound and the background work.
 const KEEP_MICROS: u64 = 250_000;
 
 /// Microseconds between two attempts to start a process.
 const AGAIN_MICROS: u64 = 500_000;
+
+/// Longest wait for the wall clock at a start, in microseconds.
+const LONGEST_WAIT: u64 = 2_500_000;
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,24 +36,27 @@ pub(crate) enum End {
 impl World {
     pub(super) fn start(&mut self, node: usize) {
         let machine = &mut self.machines[node];
-        if machine.process.is_some() {
+        if machine.process.is_some() || machine.opened.is_some() {
             return;
         }
         machine.dark = false;
-        match Self::open(machine, self.now, self.plan.sync) {
-            Ok((store, clock, bound_record)) => {
+        let opened = Self::open(machine, self.now, self.plan.sync).and_then(|(store, clock)| {
+            let random = self.random.number();
+            let born = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
+            let state = State::load(&store, &self.topology, node, self.now, born, random)?;
+            Ok((store, clock, state))
+        });
+        match opened {
+            Ok((store, clock, state)) => {
                 machine.lives += 1;
                 let life = machine.lives;
-                self.journal.line(self.now, format_args!("n{node} starts life {life}"));
-                let shared = Arc::new(Shared {
-                    topology: self.topology.clone(),
-                    own: NodeId(node as u16),
-                    clock,
-                    vouching: Vouching::new(Standing::Member, 0),
-                    // What the store holds from earlier lives is not known.
-                    newest: AtomicU64::new(u64::MAX),
-                });
-                self.run_process(node, life, shared, store, bound_record);
+                self.journal.line(self.now, format_args!("n{node} starts life {life}: {state:?}"));
+                // Its clock begins at its bound: others would refuse its stamps until then.
+                let wall = machine.wall.wall(self.now);
+                let ahead = (clock.now(wall) >> 12).saturating_sub(wall);
+                let wait = ahead.saturating_sub(self.plan.max_skew_micros / 2).min(LONGEST_WAIT);
+                machine.opened = Some(Box::new((store, clock, state)));
+                self.agenda.put(self.now + wait, Due::Serve { node, life });
             }
             Err(error) => {
                 let mended = !machine.disk_is_bad;
@@ -68,32 +71,45 @@ impl World {
     }
 
     /// The store, and a clock that begins above all that earlier lives have issued.
-    fn open(
-        machine: &super::Machine,
-        now: u64,
-        sync: SyncMode,
-    ) -> Result<(Store, Clock, u64), Error> {
+    fn open(machine: &Machine, now: u64, sync: SyncMode) -> Result<(Store, Clock), Error> {
         let origin = origin_of(&machine.name);
         let store = Store::open(&machine.disk, u64::from(origin) + 1, sync)?;
-        let (persisted, mut record) = store.bound(BOUND_KEY)?;
+        let persisted = store.number(BOUND_KEY)?.unwrap_or(0);
         let wall = machine.wall.wall(now);
         let clock = Clock::start(origin, wall, persisted);
         if let Some(bound) = clock.bound_wanted(wall) {
-            record += 1;
-            store.core().commit(std::iter::once(&bound_batch(bound, record, origin)))?;
+            store.core().commit(std::iter::once(&number_batch(now, &[(BOUND_KEY, bound)])))?;
             clock.persisted(bound);
         }
-        Ok((store, clock, record))
+        Ok((store, clock))
+    }
+
+    /// A process that has recovered opens its port.
+    pub(super) fn serve(&mut self, node: usize, life: u32) {
+        let wall = self.times(node).wall;
+        let machine = &mut self.machines[node];
+        let Some(opened) = machine.opened.take_if(|_| machine.lives == life) else { return };
+        let (store, clock, state) = *opened;
+        // Whatever is in the store, no clock that was further ahead was taken in.
+        let newest = (wall + self.plan.max_skew_micros) << 12;
+        let newest = newest.max(clock.now(wall));
+        let vouching = Vouching::new(state.standing, state.born);
+        let (own, clock) = (NodeId(node as u16), Arc::new(clock));
+        let shared = Shared::new(self.topology.clone(), own, clock, vouching, newest);
+        self.run_process(node, life, store, Arc::new(shared), state);
     }
 
     fn run_process(
         &mut self,
         node: usize,
         life: u32,
-        shared: Arc<Shared>,
         store: Store,
-        bound_record: u64,
+        shared: Arc<Shared>,
+        state: State,
     ) {
+        for (peer, hints, bytes) in &state.hints {
+            shared.hints.found(*peer, *hints, *bytes);
+        }
         let config = Config {
             deadline_micros: self.plan.deadline_micros,
             max_skew_micros: self.plan.max_skew_micros,
@@ -109,15 +125,18 @@ impl World {
         let loops = loops.collect();
         self.machines[node].process = Some(Process {
             life,
-            shared,
+            shared: Arc::clone(&shared),
             store,
             loops,
             taken: BTreeMap::new(),
-            bound_record,
+            node: Node::new(Arc::clone(&shared), state.incarnation, state.known.clone()),
+            incarnation: state.incarnation,
+            known: state.known,
             bound_under_way: false,
             synced_at: self.now,
         });
         self.agenda.put(self.now + 1_000, Due::Keep { node, life });
+        self.agenda.put(self.now + 1_000, Due::Tick { node, life });
         // Whoever still talks to an earlier life is told that it is over.
         for (connection, end, at) in self.network.reset(self.now, node) {
             self.agenda.put(at, Due::Deliver { connection, end });
@@ -131,7 +150,13 @@ impl World {
         machine.stopping = false;
         machine.held.clear();
         machine.dark |= how == End::PowerCut;
-        let Some(process) = machine.process.take() else { return };
+        let opened = machine.opened.take();
+        let Some(process) = machine.process.take() else {
+            if let Some((store, ..)) = opened.map(|opened| *opened) {
+                self.lose_store(node, store, how);
+            }
+            return;
+        };
         self.journal.line(self.now, format_args!("n{node} ends: {how:?}"));
         for client in process.taken.keys() {
             let at = self.now + self.random.between(50, 500);
@@ -143,17 +168,20 @@ impl World {
                 self.agenda.put(at, Due::Deliver { connection, end: 1 - end });
             }
         }
+        if how == End::Clean {
+            let batch = number_batch(self.now, &[(BOUND_KEY, process.shared.clock.stop())]);
+            // If that fails, the old bound is as safe.
+            let _ = process.store.core().commit(std::iter::once(&batch));
+        }
+        self.lose_store(node, process.store, how);
+    }
+
+    fn lose_store(&mut self, node: usize, store: Store, how: End) {
         let machine = &mut self.machines[node];
         let disk = machine.disk.clone();
         match how {
-            End::Clean => {
-                let bound = process.shared.clock.stop();
-                let batch = bound_batch(bound, process.bound_record + 1, origin_of(&machine.name));
-                // The old bound is as safe.
-                let _ = process.store.core().commit(std::iter::once(&batch));
-                process.store.close();
-            }
-            End::Kill | End::PowerCut => process.store.die(&disk, &mut self.random),
+            End::Clean => store.close(),
+            End::Kill | End::PowerCut => store.die(&disk, &mut self.random),
         }
         machine.disk = match how {
             End::Clean | End::Kill => disk.process_crash(),
@@ -188,7 +216,6 @@ impl World {
     /// What the embedder's background threads do, a step at a time.
     pub(super) fn keep(&mut self, node: usize, life: u32) {
         let place = Place { node, life, index: 0 };
-        let origin = origin_of(&self.machines[node].name);
         let wall = self.times(node).wall;
         let (now, sync) = (self.now, self.plan.sync);
         let Some(process) = self.process(place) else { return };
@@ -202,7 +229,7 @@ impl World {
         let wanted = process.shared.clock.bound_wanted(wall);
         if let Some(bound) = wanted.filter(|_| !process.bound_under_way) {
             process.bound_under_way = true;
-            let batch = bound_batch(bound, process.bound_record + 1, origin);
+            let batch = number_batch(now, &[(BOUND_KEY, bound)]);
             self.submit(node, life, Asker::Clock(bound), batch);
         }
         let pause = if worked { 20_000 } else { KEEP_MICROS };
@@ -214,16 +241,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         process.bound_under_way = false;
         if durable {
-            process.bound_record += 1;
             process.shared.clock.persisted(bound);
         }
     }
-}
-
-fn bound_batch(bound: u64, record: u64, origin: u32) -> Batch {
-    let mut batch = Batch::new();
-    let version = Version { time: record, origin };
-    let put = batch.put(Space::Node, BOUND_KEY, version, &bound.to_le_bytes());
-    put.expect("eight bytes fit a record");
-    batch
 }

@@ -14,7 +14,7 @@ use super::{Due, Machine, Place, World};
 use crate::ledger::{Told, What};
 use crate::network::Envelope;
 use crate::records::{WriteId, make};
-use crate::store::{Asker, Outcome, Written};
+use crate::store::Asker;
 
 /// Events that one turn may cause in its own loop, before it is clear that they never end.
 const MAX_EVENTS: usize = 100_000;
@@ -112,9 +112,10 @@ impl World {
                 out.replies.entry(lane.0).or_default().push(message);
             }
             Effect::Answer { client, answer } => self.answer(place, client, answer),
-            Effect::Returned { .. } => {}
-            Effect::Hint { peer, key, record } => {
-                out.hints.push((usize::from(peer.0), key, record));
+            Effect::Returned { call, result } => self.returned(place, call, result),
+            Effect::Hint { peer, key, record } => out.hints.push((peer, key, record)),
+            Effect::Missed { peer, partition } => {
+                self.journal.line(self.now, format_args!("n{} missed {partition}", peer.0));
             }
         }
     }
@@ -132,34 +133,24 @@ impl World {
             out.events.push_back(Event::Written { op, result: Err(error) });
             return;
         }
-        let mut own = Batch::new();
+        let one = |(key, record): &(Bytes, Record)| {
+            look && process.store.holds_newer(key, record.rank.stamp)
+        };
+        let newer = items.iter().any(one);
         for (key, record) in &items {
-            let added = lsm::Record::parse(record.bytes.clone())
-                .map_err(|bad| bad.0.to_owned())
-                .and_then(|record| {
-                    own.record(Space::Data, key, &record).map_err(|error| error.to_string())
-                });
-            if let Err(detail) = added {
-                let result = Err(StoreError::Failed { begun: false, detail });
-                out.events.push_back(Event::Written { op, result });
-                return;
-            }
-        }
-        for (key, record) in &items {
-            let record = lsm::Record::parse(record.bytes.clone()).expect("just looked at");
+            let record = lsm::Record::parse(record.bytes.clone()).expect("it was parsed before");
             out.batch.record(Space::Data, key, &record).expect("a turn's writes fit a batch");
         }
-        let items = items.into_iter().map(|(key, record)| (key, record.rank)).collect();
-        out.writes.push(Written { op, items, look });
+        out.writes.push((op, newer));
     }
 
     fn flush_writes(&mut self, place: Place, out: &mut Outbox) {
-        if out.batch.is_empty() {
-            return;
+        if !out.batch.is_empty() {
+            let batch = std::mem::take(&mut out.batch);
+            let asker = Asker::Loop(place.index, std::mem::take(&mut out.writes));
+            self.submit(place.node, place.life, asker, batch);
         }
-        let batch = std::mem::take(&mut out.batch);
-        let asker = Asker::Loop(place.index, std::mem::take(&mut out.writes));
-        self.submit(place.node, place.life, asker, batch);
+        self.keep_hints(place, std::mem::take(&mut out.hints));
     }
 
     pub(super) fn submit(&mut self, node: usize, life: u32, asker: Asker, batch: Batch) {
@@ -179,14 +170,18 @@ impl World {
     pub(super) fn commit(&mut self, node: usize, life: u32) {
         let place = |index| Place { node, life, index };
         let Some(process) = self.process(place(0)) else { return };
-        for outcome in process.store.end() {
-            match outcome {
-                Outcome::Loop(index, writes) => {
-                    for (op, result) in writes {
+        let (result, askers) = process.store.end();
+        for asker in askers {
+            match asker {
+                Asker::Loop(index, writes) => {
+                    for (op, newer) in writes {
+                        let result = result.clone().map(|()| newer);
                         self.input(place(index), Input::Event(Event::Written { op, result }));
                     }
                 }
-                Outcome::Clock(bound, durable) => self.bound_written(place(0), bound, durable),
+                Asker::Hints(hints) => self.hints_kept(place(0), &hints, result.is_ok()),
+                Asker::Clock(bound) => self.bound_written(place(0), bound, result.is_ok()),
+                Asker::None => {}
             }
         }
         let Some(process) = self.process(place(0)) else { return };
@@ -256,7 +251,8 @@ impl World {
         let Ok(stamp) = process.shared.clock.issue(now.wall) else {
             let quorum = asked.quorum;
             let trouble = Trouble::Busy;
-            let denied = Denied { trouble, acked: 0, quorum, unknown: false, detail: None };
+            let (acked, unknown, is_write, detail) = (0, false, true, None);
+            let denied = Denied { trouble, acked, quorum, is_write, unknown, detail };
             self.answer(place, client, Answer::Denied(denied));
             return;
         };

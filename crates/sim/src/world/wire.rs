@@ -110,6 +110,7 @@ impl World {
             let peer = NodeId(peer as u16);
             self.input(place, Input::Event(Event::Overflow { peer, id }));
         }
+        self.meet(place.node, peer);
         self.handle(place, Event::Up(id), out);
     }
 

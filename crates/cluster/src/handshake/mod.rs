@@ -1,0 +1,440 @@
+//! How two nodes come to trust each other, on a connection that anybody may have opened.
+//!
+//! ```text
+//!   dialer                                  acceptor
+//!     │ HELLO  versions, names, nonce … ──────▶ │
+//!     │ ◀────── HELLO  the same, from its side  │   ≤ HELLO_MAX bytes each
+//!     │ PROOF  HMAC(secret, role, both) ──────▶ │   wrong: told so, closed
+//!     │ ◀────── PROOF, VERDICT                  │   now the acceptor speaks for itself
+//!     │ VERDICT ──────────────────────────────▶ │   and both know what the other makes of it
+//!     │ envelopes …                             │
+//! ```
+//!
+//! The secret never crosses the wire. Each side's nonce is in what the other one proves, so that no
+//! proof is good twice, and the role is in it, so that none can be thrown back at who made it. The
+//! acceptor proves nothing to a stranger. What the topologies are is said after both proofs only,
+//! and only if they differ, so that both can say in words what differs.
+//!
+//! This guards against strangers, not against somebody who can change packets on their way.
+
+mod hello;
+mod words;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+pub use hello::{Hello, LaneKind, Role};
+pub use words::{Reason, Refused};
+
+use crate::message::NodeId;
+use crate::topology::Topology;
+
+/// Versions of the protocol that this node speaks: the least and the greatest.
+pub const VERSIONS: (u16, u16) = (1, 1);
+
+/// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
+pub const HELLO_MAX: usize = 1024;
+
+/// Longest name of a node, in bytes.
+pub const NAME_MAX: usize = 255;
+
+/// Longest frame after that, in bytes: the description of a topology of thousands of nodes.
+pub const VERDICT_MAX: usize = 512 << 10;
+
+/// Bytes of a proof.
+const PROOF_LEN: usize = 32;
+
+/// Random bytes that each side brings.
+pub type Nonce = [u8; 32];
+
+/// Bytes before a frame's body: its length and type.
+const FRAME_HEAD: usize = 5;
+
+mod frame {
+    pub(super) const HELLO: u8 = 1;
+    pub(super) const PROOF: u8 = 2;
+    pub(super) const VERDICT: u8 = 3;
+}
+
+/// What proves that a node belongs to the cluster. Empty if none is configured.
+#[derive(Clone, Default)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// Any bytes.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    fn mac(&self, role: Role, dialer: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("keys have any length");
+        mac.update(match role {
+            Role::Dialer => b"kvorum-peer/1 dialer",
+            Role::Acceptor => b"kvorum-peer/1 acceptor",
+        });
+        for hello in [dialer, acceptor] {
+            mac.update(&(hello.len() as u32).to_le_bytes());
+            mac.update(hello);
+        }
+        mac
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Who this node is, and whom it expects: shared by all its handshakes.
+#[derive(Debug)]
+pub struct Identity {
+    topology: Topology,
+    own: NodeId,
+    cluster: u64,
+    incarnation: u64,
+    secret: Secret,
+    /// Incarnations by node, as they were met last; 0 = never.
+    known: Vec<AtomicU64>,
+}
+
+impl Identity {
+    /// Node `own` of `topology`. `cluster` is 0 if it belongs to none yet, `incarnation` is not 0.
+    pub fn new(
+        topology: Topology,
+        own: NodeId,
+        cluster: u64,
+        incarnation: u64,
+        secret: Secret,
+    ) -> Self {
+        let known = (0..topology.nodes()).map(|_| AtomicU64::new(0)).collect();
+        Self { topology, own, cluster, incarnation, secret, known }
+    }
+
+    /// The cluster's nodes.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// This node.
+    pub fn own(&self) -> NodeId {
+        self.own
+    }
+
+    /// The incarnation under which a node is known.
+    pub fn known(&self, node: NodeId) -> Option<u64> {
+        Some(self.known[usize::from(node.0)].load(Ordering::Relaxed)).filter(|known| *known != 0)
+    }
+
+    /// From now on the node is known under this incarnation.
+    pub fn know(&self, node: NodeId, incarnation: u64) {
+        self.known[usize::from(node.0)].store(incarnation, Ordering::Relaxed);
+    }
+
+    /// A node's name.
+    pub fn name(&self, node: NodeId) -> &str {
+        &self.topology.member(node).name
+    }
+
+    fn own_name(&self) -> &str {
+        self.name(self.own)
+    }
+}
+
+/// A node that has proved itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Met {
+    /// Which.
+    pub node: NodeId,
+    /// Since when it has its disk.
+    pub incarnation: u64,
+    /// The incarnation under which it knows this node; `None` = it never met it.
+    pub knows_us_as: Option<u64>,
+    /// Its cluster; 0 = it has none yet.
+    pub cluster: u64,
+    /// What the connection is for.
+    pub lane: LaneKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Waits for the other's HELLO.
+    Hello,
+    /// Waits for its PROOF.
+    Proof,
+    /// Waits for its VERDICT.
+    Verdict,
+    /// It is over.
+    Over,
+}
+
+/// One side of a handshake.
+#[derive(Debug)]
+pub struct Handshake {
+    identity: Arc<Identity>,
+    role: Role,
+    stage: Stage,
+    nonce: Nonce,
+    lane: LaneKind,
+    /// Both HELLOs as they were sent: the dialer's, then the acceptor's.
+    hellos: [Vec<u8>; 2],
+    theirs: Option<Hello>,
+    /// What this side has against the other.
+    against: Option<Reason>,
+    input: Vec<u8>,
+}
+
+impl Handshake {
+    /// The side that made the connection, to reach `to`. `nonce` must be fresh and random. What is
+    /// to be sent is appended to `out`, here and later.
+    pub fn dial(
+        identity: Arc<Identity>,
+        to: NodeId,
+        lane: LaneKind,
+        nonce: Nonce,
+        out: &mut Vec<u8>,
+    ) -> Self {
+        let mut this = Self::new(identity, Role::Dialer, lane, nonce);
+        let known = this.identity.known(to);
+        let hello = this.hello(this.identity.name(to).to_owned(), known);
+        this.hellos[0] = hello.encode();
+        put_frame(out, frame::HELLO, &this.hellos[0]);
+        this
+    }
+
+    /// The side that took the connection.
+    pub fn accept(identity: Arc<Identity>, nonce: Nonce) -> Self {
+        Self::new(identity, Role::Acceptor, LaneKind::Small, nonce)
+    }
+
+    fn new(identity: Arc<Identity>, role: Role, lane: LaneKind, nonce: Nonce) -> Self {
+        Self {
+            identity,
+            role,
+            stage: Stage::Hello,
+            nonce,
+            lane,
+            hellos: [Vec::new(), Vec::new()],
+            theirs: None,
+            against: None,
+            input: Vec::new(),
+        }
+    }
+
+    /// Takes what the other side sent. With `Ok(Some)` it is done; what came behind the handshake
+    /// is in [`Handshake::rest`]. With `Err` too, `out` is to be sent before closing.
+    pub fn receive(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Option<Met>, Refused> {
+        self.input.extend_from_slice(input);
+        while self.stage != Stage::Over {
+            let Some((kind, body)) = self.next_frame()? else { return Ok(None) };
+            let met = self.frame(kind, &body, out).inspect_err(|_| self.stage = Stage::Over)?;
+            if met.is_some() {
+                return Ok(met);
+            }
+        }
+        Ok(None)
+    }
+
+    /// What was received behind the handshake's end.
+    pub fn rest(self) -> Vec<u8> {
+        self.input
+    }
+
+    /// Who the other side says it is: not to be believed.
+    pub fn claims(&self) -> Option<&str> {
+        self.theirs.as_ref().map(|hello| hello.name.as_str())
+    }
+
+    fn next_frame(&mut self) -> Result<Option<(u8, Vec<u8>)>, Refused> {
+        let Some(head) = self.input.get(..FRAME_HEAD) else { return Ok(None) };
+        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let most = if self.stage == Stage::Verdict { VERDICT_MAX } else { HELLO_MAX };
+        if length > most {
+            return Err(self.refuse(Reason::Malformed("a frame that is too long")));
+        }
+        let kind = head[4];
+        if self.input.len() < FRAME_HEAD + length {
+            return Ok(None);
+        }
+        let body = self.input[FRAME_HEAD..FRAME_HEAD + length].to_vec();
+        self.input.drain(..FRAME_HEAD + length);
+        Ok(Some((kind, body)))
+    }
+
+    fn frame(&mut self, kind: u8, body: &[u8], out: &mut Vec<u8>) -> Result<Option<Met>, Refused> {
+        match (self.stage, kind) {
+            (Stage::Hello, frame::HELLO) => self.hear(body, out)?,
+            (Stage::Proof, frame::PROOF) => self.check(body, out)?,
+            (Stage::Verdict, frame::VERDICT) => return self.conclude(body, out),
+            // What can be said before any proof, and need not be believed.
+            (_, frame::VERDICT) => {
+                return Err(self.refuse(match body.first().copied().and_then(Reason::of_code) {
+                    Some(reason @ (Reason::Version | Reason::Secret)) => reason,
+                    _ => Reason::Malformed("a verdict before a proof"),
+                }));
+            }
+            _ => return Err(self.refuse(Reason::Malformed("a frame out of order"))),
+        }
+        Ok(None)
+    }
+
+    /// Takes a HELLO.
+    fn hear(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
+        let hello = Hello::decode(body).map_err(|what| self.refuse(Reason::Malformed(what)))?;
+        let (role, versions, lane) = (hello.role, hello.versions, hello.lane);
+        let (name, node) = (hello.name.clone(), self.identity.topology.own(&hello.name));
+        self.theirs = Some(hello);
+        if role == self.role {
+            return Err(self.refuse(Reason::Malformed("both sides have one role")));
+        }
+        if versions.0.max(VERSIONS.0) > versions.1.min(VERSIONS.1) {
+            return Err(self.turn_down(Reason::Version, out));
+        }
+        if self.role == Role::Acceptor {
+            self.lane = lane;
+            self.hellos[0] = body.to_vec();
+            let known = node.and_then(|node| self.identity.known(node));
+            self.hellos[1] = self.hello(name, known).encode();
+            put_frame(out, frame::HELLO, &self.hellos[1]);
+        } else {
+            if lane != self.lane {
+                return Err(self.refuse(Reason::Malformed("another lane than was asked for")));
+            }
+            self.hellos[1] = body.to_vec();
+            self.prove(out);
+        }
+        self.stage = Stage::Proof;
+        Ok(())
+    }
+
+    /// Takes a PROOF.
+    fn check(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
+        if body.len() != PROOF_LEN {
+            return Err(self.refuse(Reason::Malformed("a proof of another length")));
+        }
+        let mac = self.identity.secret.mac(self.role.other(), &self.hellos[0], &self.hellos[1]);
+        // Takes the same time wherever the first difference is.
+        if mac.verify_slice(body).is_err() {
+            return Err(self.turn_down(Reason::Secret, out));
+        }
+        self.against = self.judge();
+        if self.role == Role::Acceptor {
+            self.prove(out);
+            self.pronounce(out);
+        }
+        self.stage = Stage::Verdict;
+        Ok(())
+    }
+
+    /// Takes a VERDICT.
+    fn conclude(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Option<Met>, Refused> {
+        let Some((code, description)) = body.split_first() else {
+            return Err(self.refuse(Reason::Malformed("a verdict without a word")));
+        };
+        if self.role == Role::Dialer {
+            self.pronounce(out);
+        }
+        self.stage = Stage::Over;
+        let theirs = match code {
+            0 => None,
+            code => Some(Reason::of_code(*code).unwrap_or(Reason::Malformed("it refuses"))),
+        };
+        let hello = self.theirs.as_ref();
+        let node = hello.and_then(|hello| self.identity.topology.own(&hello.name));
+        match (self.against.or(theirs), hello, node) {
+            (None, Some(hello), Some(node)) => Ok(Some(Met {
+                node,
+                incarnation: hello.incarnation,
+                knows_us_as: hello.knows_you_as,
+                cluster: hello.cluster,
+                lane: self.lane,
+            })),
+            (reason, ..) => {
+                let reason = reason.unwrap_or(Reason::Name);
+                Err(words::refused(reason, &self.identity, hello, description))
+            }
+        }
+    }
+
+    /// What this side has against a node that has proved itself.
+    fn judge(&self) -> Option<Reason> {
+        let (ours, theirs) = (&self.identity, self.theirs.as_ref()?);
+        if theirs.name == ours.own_name() {
+            let itself = theirs.incarnation == ours.incarnation;
+            return Some(if itself { Reason::Itself } else { Reason::Namesake });
+        }
+        if theirs.epoch != ours.topology.digest() {
+            return Some(Reason::Topology);
+        }
+        if theirs.cluster != ours.cluster && theirs.cluster != 0 && ours.cluster != 0 {
+            return Some(Reason::Cluster);
+        }
+        let (asked, reached) = match self.role {
+            Role::Dialer => (self.asked_for(), theirs.name.as_str()),
+            Role::Acceptor => (theirs.to.clone(), ours.own_name()),
+        };
+        if asked != reached || ours.topology.own(&theirs.name).is_none() {
+            return Some(Reason::Name);
+        }
+        None
+    }
+
+    /// Whom this side, the dialer, wanted to reach.
+    fn asked_for(&self) -> String {
+        Hello::decode(&self.hellos[0]).map(|hello| hello.to).unwrap_or_default()
+    }
+
+    fn hello(&self, to: String, knows_you_as: Option<u64>) -> Hello {
+        Hello {
+            versions: VERSIONS,
+            features: 0,
+            role: self.role,
+            lane: self.lane,
+            cluster: self.identity.cluster,
+            incarnation: self.identity.incarnation,
+            knows_you_as,
+            epoch: self.identity.topology.digest(),
+            nonce: self.nonce,
+            name: self.identity.own_name().to_owned(),
+            to,
+        }
+    }
+
+    fn prove(&self, out: &mut Vec<u8>) {
+        let mac = self.identity.secret.mac(self.role, &self.hellos[0], &self.hellos[1]);
+        put_frame(out, frame::PROOF, &mac.finalize().into_bytes());
+    }
+
+    fn pronounce(&self, out: &mut Vec<u8>) {
+        let mut body = vec![self.against.map_or(0, Reason::code)];
+        if self.against == Some(Reason::Topology) {
+            let description = self.identity.topology.describe();
+            let most = VERDICT_MAX - body.len();
+            body.extend_from_slice(&description.as_bytes()[..description.len().min(most)]);
+        }
+        put_frame(out, frame::VERDICT, &body);
+    }
+
+    /// Refuses and says so, to somebody who has proved nothing.
+    fn turn_down(&self, reason: Reason, out: &mut Vec<u8>) -> Refused {
+        put_frame(out, frame::VERDICT, &[reason.code()]);
+        self.refuse(reason)
+    }
+
+    fn refuse(&self, reason: Reason) -> Refused {
+        words::refused(reason, &self.identity, self.theirs.as_ref(), b"")
+    }
+}
+
+fn put_frame(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
+    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    out.push(kind);
+    out.extend_from_slice(body);
+}
+
+#[cfg(test)]
+mod tests;

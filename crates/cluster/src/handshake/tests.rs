@@ -1,0 +1,295 @@
+use std::sync::LazyLock;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::topology::Member;
+
+struct Someone {
+    name: &'static str,
+    nodes: [&'static str; 3],
+    replicas: u8,
+    secret: &'static str,
+    cluster: u64,
+}
+
+impl Default for Someone {
+    fn default() -> Self {
+        let nodes = ["a", "b", "c"];
+        Self { name: "a", nodes, replicas: 3, secret: "open sesame", cluster: 5 }
+    }
+}
+
+impl Someone {
+    fn identity(&self) -> Arc<Identity> {
+        /// Placing all keys takes milliseconds.
+        static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(["a", "b", "c"], 3));
+        let usual = self.nodes == ["a", "b", "c"] && self.replicas == 3;
+        let topology = if usual { USUAL.clone() } else { topology(self.nodes, self.replicas) };
+        let own = topology.own(self.name).unwrap();
+        let (incarnation, secret) = (100 + u64::from(own.0), Secret::new(self.secret.into()));
+        Arc::new(Identity::new(topology, own, self.cluster, incarnation, secret))
+    }
+}
+
+fn topology(nodes: [&str; 3], replicas: u8) -> Topology {
+    let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
+    Topology::new(nodes.map(member).into(), replicas).unwrap()
+}
+
+fn named(name: &'static str) -> Someone {
+    Someone { name, ..Someone::default() }
+}
+
+const TO_B: NodeId = NodeId(1);
+
+/// What each side makes of the other, with the bytes handed over `step` at a time.
+type Outcome = Result<Met, Refused>;
+
+fn shake_in_steps(
+    dialer: Arc<Identity>,
+    acceptor: Arc<Identity>,
+    to: NodeId,
+    step: usize,
+) -> (Outcome, Outcome) {
+    let (mut to_acceptor, mut to_dialer) = (Vec::new(), Vec::new());
+    let mut dialing = Handshake::dial(dialer, to, LaneKind::Bulk, [1; 32], &mut to_acceptor);
+    let mut accepting = Handshake::accept(acceptor, [2; 32]);
+    let (mut dialed, mut accepted) = (None, None);
+    while dialed.is_none() || accepted.is_none() {
+        assert!(!(to_acceptor.is_empty() && to_dialer.is_empty()), "both wait");
+        for bytes in std::mem::take(&mut to_acceptor).chunks(step) {
+            if accepted.is_none() {
+                accepted = accepting.receive(bytes, &mut to_dialer).transpose();
+            }
+        }
+        for bytes in std::mem::take(&mut to_dialer).chunks(step) {
+            if dialed.is_none() {
+                dialed = dialing.receive(bytes, &mut to_acceptor).transpose();
+            }
+        }
+        if dialed.as_ref().is_some_and(Result::is_err) && to_acceptor.is_empty() {
+            accepted = accepted.or(Some(Err(unheard())));
+        }
+    }
+    (dialed.unwrap(), accepted.unwrap())
+}
+
+/// What a side has that was closed on.
+fn unheard() -> Refused {
+    Refused { reason: Reason::Malformed("closed"), text: String::new() }
+}
+
+fn shake(dialer: &Someone, acceptor: &Someone) -> (Outcome, Outcome) {
+    shake_in_steps(dialer.identity(), acceptor.identity(), TO_B, usize::MAX)
+}
+
+#[test]
+fn two_that_fit_meet() {
+    let (a, b) = (named("a").identity(), named("b").identity());
+    b.know(NodeId(0), 99);
+    for step in [1, 7, usize::MAX] {
+        let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, step);
+        let lane = LaneKind::Bulk;
+        let met = Met { node: TO_B, incarnation: 101, knows_us_as: Some(99), cluster: 5, lane };
+        assert_eq!(dialed, Ok(met));
+        let met = Met { node: NodeId(0), incarnation: 100, knows_us_as: None, ..met };
+        assert_eq!(accepted, Ok(met));
+    }
+}
+
+#[test]
+fn a_node_without_a_cluster_fits_any() {
+    let (dialed, accepted) = shake(&Someone { cluster: 0, ..named("a") }, &named("b"));
+    assert_eq!((dialed.unwrap().cluster, accepted.unwrap().cluster), (5, 0));
+}
+
+#[test]
+fn what_does_not_fit_is_said_in_words_on_both_sides() {
+    let nodes = ["a", "b", "x"];
+    let cases = [
+        (Someone { secret: "", ..named("a") }, TO_B, Reason::Secret, "different cluster secrets"),
+        (Someone { cluster: 6, ..named("a") }, TO_B, Reason::Cluster, "0000000000000006"),
+        (Someone { nodes, ..named("a") }, TO_B, Reason::Topology, "different topologies: node "),
+        (named("a"), NodeId(2), Reason::Name, "which URL belongs to which name"),
+        (named("b"), NodeId(2), Reason::Itself, "this node, b, itself"),
+    ];
+    for (dialer, to, reason, said) in cases {
+        let (dialer, acceptor) = (dialer.identity(), named("b").identity());
+        let (dialed, accepted) = shake_in_steps(dialer, acceptor, to, usize::MAX);
+        for outcome in [dialed, accepted] {
+            let refused = outcome.unwrap_err();
+            assert_eq!(refused.reason, reason);
+            assert!(refused.text.contains(said), "{refused}");
+            assert!(!refused.text.contains('\n'), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn a_difference_is_told_from_both_sides() {
+    let (dialed, accepted) = shake(&Someone { replicas: 2, ..named("a") }, &named("b"));
+    let dialed = dialed.unwrap_err().text;
+    assert!(dialed.contains("2 in our topology, 3 in b's"), "{dialed}");
+    let accepted = accepted.unwrap_err().text;
+    assert!(accepted.contains("3 in our topology, 2 in a's"), "{accepted}");
+}
+
+/// The frames of a whole, good handshake: dialer's and acceptor's.
+fn recorded(nonces: [u8; 2]) -> (Vec<u8>, Vec<u8>) {
+    let (a, b) = (named("a").identity(), named("b").identity());
+    let (mut dialer, mut acceptor) = (Vec::new(), Vec::new());
+    let mut dialing = Handshake::dial(a, TO_B, LaneKind::Small, [nonces[0]; 32], &mut dialer);
+    let mut accepting = Handshake::accept(b, [nonces[1]; 32]);
+    let (mut at, mut back_at) = (0, 0);
+    while at < dialer.len() || back_at < acceptor.len() {
+        let said = dialer[at..].to_vec();
+        at = dialer.len();
+        accepting.receive(&said, &mut acceptor).unwrap();
+        let said = acceptor[back_at..].to_vec();
+        back_at = acceptor.len();
+        dialing.receive(&said, &mut dialer).unwrap();
+    }
+    (dialer, acceptor)
+}
+
+fn accepts(nonce: u8, bytes: &[u8]) -> (Result<Option<Met>, Refused>, Vec<u8>) {
+    let mut out = Vec::new();
+    let outcome = Handshake::accept(named("b").identity(), [nonce; 32]).receive(bytes, &mut out);
+    (outcome, out)
+}
+
+#[test]
+fn a_replayed_proof_is_refused() {
+    let (dialer, _) = recorded([1, 2]);
+    assert!(accepts(2, &dialer).0.unwrap().is_some(), "the recording itself is good");
+    let (outcome, out) = accepts(3, &dialer);
+    assert_eq!(outcome.unwrap_err().reason, Reason::Secret);
+    assert!(!out.windows(32).any(|bytes| bytes == proof(&dialer)), "nothing is proved to it");
+}
+
+/// The PROOF in what one side sent: the second frame.
+fn proof(sent: &[u8]) -> &[u8] {
+    let hello = u32::from_le_bytes(sent[..4].try_into().unwrap()) as usize;
+    &sent[FRAME_HEAD + hello + FRAME_HEAD..][..PROOF_LEN]
+}
+
+#[test]
+fn a_replayed_acceptor_is_refused() {
+    let (_, acceptor) = recorded([1, 2]);
+    let mut out = Vec::new();
+    let a = named("a").identity();
+    let mut dialing = Handshake::dial(a, TO_B, LaneKind::Small, [9; 32], &mut out);
+    assert_eq!(dialing.receive(&acceptor, &mut out).unwrap_err().reason, Reason::Secret);
+}
+
+#[test]
+fn what_is_thrown_back_is_refused() {
+    let mut sent = Vec::new();
+    let a = named("a").identity();
+    let mut dialing = Handshake::dial(a, TO_B, LaneKind::Small, [9; 32], &mut sent);
+    let thrown_back = sent.clone();
+    let refused = dialing.receive(&thrown_back, &mut sent).unwrap_err();
+    assert_eq!(refused.reason, Reason::Malformed("both sides have one role"));
+
+    // With the role changed, the proof that comes back is that of the wrong role.
+    let mut sent = Vec::new();
+    let a = named("a").identity();
+    let mut dialing = Handshake::dial(a, TO_B, LaneKind::Small, [9; 32], &mut sent);
+    let mut hello = sent.clone();
+    hello[FRAME_HEAD + 20] = 1;
+    let begin = sent.len();
+    dialing.receive(&hello, &mut sent).unwrap();
+    let own_proof = sent[begin..].to_vec();
+    let refused = dialing.receive(&own_proof, &mut sent).unwrap_err();
+    assert_eq!(refused.reason, Reason::Secret);
+}
+
+#[test]
+fn no_common_version_is_said() {
+    let mut sent = Vec::new();
+    let a = named("a").identity();
+    Handshake::dial(a, TO_B, LaneKind::Small, [9; 32], &mut sent);
+    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[9, 0, 10, 0]);
+    let (outcome, out) = accepts(1, &sent);
+    let refused = outcome.unwrap_err();
+    assert_eq!(refused.reason, Reason::Version);
+    assert!(refused.text.contains("a speaks versions 9 to 10"), "{refused}");
+    let mut dialing =
+        Handshake::dial(named("a").identity(), TO_B, LaneKind::Small, [9; 32], &mut Vec::new());
+    let heard = dialing.receive(&out, &mut Vec::new()).unwrap_err();
+    assert_eq!(heard.reason, Reason::Version, "the dialer is told");
+}
+
+#[test]
+fn a_stranger_learns_no_topology_and_gets_no_proof() {
+    let (dialer, _) = recorded([1, 2]);
+    let mut forged = dialer;
+    let hello = u32::from_le_bytes(forged[..4].try_into().unwrap()) as usize;
+    forged[FRAME_HEAD + hello + FRAME_HEAD] ^= 1;
+    let (outcome, out) = accepts(2, &forged);
+    assert_eq!(outcome.unwrap_err().reason, Reason::Secret);
+    assert!(!out.windows(6).any(|bytes| bytes == b"node c"));
+    assert!(out.len() < 200, "a HELLO and a verdict: {} bytes", out.len());
+}
+
+#[test]
+fn a_long_frame_is_refused_before_it_arrives() {
+    let (outcome, _) = accepts(1, &[0xff; FRAME_HEAD]);
+    assert!(matches!(outcome.unwrap_err().reason, Reason::Malformed(_)));
+    let head = [(HELLO_MAX as u32 + 1).to_le_bytes().as_slice(), &[frame::HELLO]].concat();
+    assert!(accepts(1, &head).0.is_err());
+}
+
+#[test]
+fn what_follows_the_handshake_is_kept() {
+    let (mut dialer, _) = recorded([1, 2]);
+    dialer.extend_from_slice(b"first envelope");
+    let mut accepting = Handshake::accept(named("b").identity(), [2; 32]);
+    assert!(accepting.receive(&dialer, &mut Vec::new()).unwrap().is_some());
+    assert_eq!(accepting.rest(), b"first envelope");
+}
+
+/// Pins the layout: if this fails, the protocol has another version.
+#[test]
+fn the_bytes_are_those_of_the_document() {
+    let (dialer, acceptor) = recorded([0xd1, 0xac]);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let dialer_expected = [
+        "5a000000 01 6b766f72756d0001 0100 0100 0000000000000000 00 00",
+        "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
+        &"d1".repeat(32),
+        "01 61 01 62",
+        "20000000 02 f524aa7d8681a8236fa725cceea12ec2072d493945de76a0a4a0f2b6c0156909",
+        "01000000 03 00",
+    ];
+    assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
+    let acceptor_expected = [
+        "5a000000 01 6b766f72756d0001 0100 0100 0000000000000000 01 00",
+        "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
+        &"ac".repeat(32),
+        "01 62 01 61",
+        "20000000 02 fd08c55f414ca4a866e4de4cf8809707cceef56d1e447e8532be32f1726ccbc5",
+        "01000000 03 00",
+    ];
+    assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));
+}
+
+proptest! {
+    #[test]
+    fn garbage_is_never_met(bytes in vec(any::<u8>(), 0..3000)) {
+        let (outcome, out) = accepts(1, &bytes);
+        prop_assert!(!matches!(outcome, Ok(Some(_))));
+        prop_assert!(out.len() <= 2 * HELLO_MAX);
+    }
+
+    #[test]
+    fn a_changed_handshake_is_never_met(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+        let (mut dialer, _) = recorded([1, 2]);
+        // The last frame is the verdict, which proves nothing and only ever refuses.
+        let proved = dialer.len() - FRAME_HEAD - 1;
+        dialer[at.index(proved)] ^= 1_u8 << bit;
+        prop_assert!(!matches!(accepts(2, &dialer).0, Ok(Some(_))));
+    }
+}

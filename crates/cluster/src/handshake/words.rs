@@ -1,0 +1,131 @@
+//! Why two nodes do not work together, for people.
+
+use super::{Hello, Identity, VERSIONS};
+use crate::topology::difference;
+
+/// What one side has against the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It does not speak this protocol.
+    Malformed(&'static str),
+    /// There is no version that both speak.
+    Version,
+    /// It does not know the secret.
+    Secret,
+    /// It belongs to another cluster.
+    Cluster,
+    /// It has other nodes, zones, weights, partitions or replicas in mind.
+    Topology,
+    /// It is not who was to be reached.
+    Name,
+    /// It has this node's name, and another disk.
+    Namesake,
+    /// It is this node.
+    Itself,
+}
+
+impl Reason {
+    /// As one word.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::Version => "version",
+            Self::Secret => "secret",
+            Self::Cluster => "cluster",
+            Self::Topology => "topology",
+            Self::Name => "name",
+            Self::Namesake => "namesake",
+            Self::Itself => "itself",
+        }
+    }
+
+    /// As a number on the wire.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Malformed(_) => 1,
+            Self::Version => 2,
+            Self::Secret => 3,
+            Self::Cluster => 4,
+            Self::Topology => 5,
+            Self::Name => 6,
+            Self::Namesake => 7,
+            Self::Itself => 8,
+        }
+    }
+
+    pub(super) fn of_code(code: u8) -> Option<Self> {
+        Some(match code {
+            2 => Self::Version,
+            3 => Self::Secret,
+            4 => Self::Cluster,
+            5 => Self::Topology,
+            6 => Self::Name,
+            7 => Self::Namesake,
+            8 => Self::Itself,
+            _ => return None,
+        })
+    }
+}
+
+/// A handshake that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Refused {
+    /// Why.
+    pub reason: Reason,
+    /// The same in words: one line.
+    pub text: String,
+}
+
+/// `description` is the other side's topology, if it said it.
+pub(super) fn refused(
+    reason: Reason,
+    ours: &Identity,
+    theirs: Option<&Hello>,
+    description: &[u8],
+) -> Refused {
+    let name = theirs.map_or("a stranger", |hello| hello.name.as_str());
+    let own = ours.own_name();
+    let text = match reason {
+        Reason::Malformed(what) => format!("it does not speak kvorum-peer/1: {what}"),
+        Reason::Version => {
+            let theirs = theirs.map_or((0, 0), |hello| hello.versions);
+            format!(
+                "{name} speaks versions {} to {} of the protocol, this node {} to {}: \
+                 upgrade the older one",
+                theirs.0, theirs.1, VERSIONS.0, VERSIONS.1
+            )
+        }
+        Reason::Secret => format!(
+            "{name} and this node, {own}, have different cluster secrets: \
+             give all nodes the same one"
+        ),
+        Reason::Cluster => format!(
+            "{name} belongs to cluster {:016x}, this node, {own}, to {:016x}: \
+             one of them has the data directory of another cluster",
+            theirs.map_or(0, |hello| hello.cluster),
+            ours.cluster
+        ),
+        Reason::Topology => {
+            let theirs = String::from_utf8_lossy(description);
+            let whose = format!("{name}'s");
+            let what = difference(&ours.topology.describe(), &theirs, &whose);
+            format!(
+                "{name} and this node, {own}, have different topologies: {}; \
+                 start all nodes with the same --cluster and --replicas",
+                what.unwrap_or_default()
+            )
+        }
+        Reason::Name => format!(
+            "{name} is not who is expected there, or this node, {own}, is not: \
+             look which URL belongs to which name in --cluster"
+        ),
+        Reason::Namesake => format!(
+            "another node calls itself {own} too, with another data directory: stop one of them"
+        ),
+        Reason::Itself => format!(
+            "that is this node, {own}, itself: look which URL belongs to which name in --cluster"
+        ),
+    };
+    Refused { reason, text }
+}

@@ -1,0 +1,34 @@
+//! Log lines about peers that don't fit: one, not one for each retry of each loop.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cluster::NodeId;
+
+/// How long the same is not said again.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Whom a line is about: a node of the cluster, or whoever connected and proved nothing.
+type Whom = Option<NodeId>;
+
+/// What was said, and when.
+#[derive(Debug, Default)]
+pub(super) struct Complaints {
+    /// As many as there are nodes and reasons.
+    said: Mutex<HashMap<(Whom, &'static str), Instant>>,
+}
+
+impl Complaints {
+    /// Has `say` say it, unless it was just said.
+    pub(super) fn about(&self, whom: impl Into<Whom>, what: &'static str, say: impl FnOnce()) {
+        let now = Instant::now();
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = said.entry((whom.into(), what)).or_insert(now);
+        if *last == now || now - *last >= SILENCE {
+            *last = now;
+            drop(said);
+            say();
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Making a connection to another node: TCP, an HTTP upgrade, the handshake.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::NodeId;
+use cluster::handshake::{Handshake, LaneKind, Met, Refused};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::facts::Facts;
+use super::greet::{self, HANDSHAKE_TIME, Unmet};
+use crate::counters::Counters;
+use crate::http::{PEER_PATH, PEER_PROTOCOL};
+
+/// How long a node may take to accept a connection, its name being looked up included. One that is
+/// up does so in the time of a round trip; the requests that wait have little more.
+const CONNECT_TIME: Duration = Duration::from_millis(250);
+
+/// Longest answer to the request for an upgrade, in bytes.
+const ANSWER_MAX: usize = 4096;
+
+/// Characters of a foreign status line that are quoted.
+const QUOTED: usize = 80;
+
+/// A connection to a node that has proved itself.
+pub(super) struct Connected {
+    pub(super) stream: TcpStream,
+    pub(super) met: Met,
+    /// What came behind the handshake.
+    pub(super) rest: Vec<u8>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DialError {
+    #[error("it does not answer within {0:?}")]
+    Late(Duration),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("it answers {0:?} instead of HTTP/1.1 101: is it a kvorum node?")]
+    NoPeer(String),
+    #[error("{0}")]
+    Refused(Refused),
+}
+
+impl From<Unmet> for DialError {
+    fn from(unmet: Unmet) -> Self {
+        match unmet {
+            Unmet::Io(error) => Self::Io(error),
+            Unmet::Refused(refused) => Self::Refused(refused),
+        }
+    }
+}
+
+impl DialError {
+    /// Says it, for people.
+    pub(super) fn complain(&self, facts: &Facts, counters: &Counters, peer: NodeId) {
+        let (name, at) = (facts.name(peer), facts.authority(peer));
+        match self {
+            Self::Refused(Refused { reason, text }) => {
+                counters.peers.refused.add(1);
+                facts.complaints.about(peer, reason.label(), || {
+                    tracing::error!(peer = name, at, "can't work with a peer: {text}");
+                });
+            }
+            Self::NoPeer(_) => facts.complaints.about(peer, "no peer", || {
+                tracing::error!(peer = name, at, "can't work with a peer: {self}");
+            }),
+            Self::Late(_) | Self::Io(_) => facts.complaints.about(peer, "unreachable", || {
+                tracing::info!(peer = name, at, "can't reach a peer: {self}");
+            }),
+        }
+    }
+}
+
+/// Makes a connection.
+pub(super) async fn dial(
+    facts: &Arc<Facts>,
+    peer: NodeId,
+    kind: LaneKind,
+) -> Result<Connected, DialError> {
+    let authority = facts.authority(peer);
+    let connecting = timeout(CONNECT_TIME, TcpStream::connect(authority)).await;
+    let mut stream = connecting.map_err(|_| DialError::Late(CONNECT_TIME))??;
+    stream.set_nodelay(true)?;
+    let shaking = async {
+        let early = upgrade(&mut stream, authority).await?;
+        let mut hello = Vec::new();
+        let identity = Arc::clone(&facts.identity);
+        let handshake = Handshake::dial(identity, peer, kind, greet::nonce()?, &mut hello);
+        greet::shake(&mut stream, handshake, hello, early).await.map_err(DialError::from)
+    };
+    let shaken = timeout(HANDSHAKE_TIME, shaking).await;
+    let (met, rest) = shaken.map_err(|_| DialError::Late(HANDSHAKE_TIME))??;
+    Ok(Connected { stream, met, rest })
+}
+
+/// Asks for the upgrade; returns what came behind the answer.
+async fn upgrade(stream: &mut TcpStream, authority: &str) -> Result<Vec<u8>, DialError> {
+    let request = format!(
+        "GET {PEER_PATH} HTTP/1.1\r\nHost: {authority}\r\nConnection: Upgrade\r\n\
+         Upgrade: {PEER_PROTOCOL}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::with_capacity(256);
+    loop {
+        if let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
+            let rest = answer.split_off(end + 4);
+            if !answer.starts_with(b"HTTP/1.1 101 ") {
+                let line = String::from_utf8_lossy(&answer);
+                let line = line.lines().next().unwrap_or("").chars();
+                return Err(DialError::NoPeer(line.take(QUOTED).collect()));
+            }
+            return Ok(rest);
+        }
+        if answer.len() >= ANSWER_MAX {
+            return Err(DialError::NoPeer("an endless head".to_owned()));
+        }
+        if stream.read_buf(&mut answer).await? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+    }
+}

@@ -1,0 +1,191 @@
+use cluster::{Event, Filter, Message, PageRequest, Reply, Request};
+
+use super::world::*;
+use crate::peers::FromPeers;
+
+#[test]
+fn requests_and_replies_travel() {
+    run(async {
+        let (a, b) = pair(|_| None).await;
+        a.peers.send(B, read(7));
+        a.peers.send(B, write(8, 100));
+        match a.next().await {
+            FromPeers::Met { peer, incarnation, knows_us_as } => {
+                assert_eq!((peer, incarnation, knows_us_as), (B, 101, None));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(a.event().await, Event::Up(B)));
+        let FromPeers::Met { peer: A, incarnation: 100, .. } = b.next().await else {
+            panic!("b does not know who came");
+        };
+        let (lane, first, read) = b.request().await;
+        assert_eq!((first, &read), (7, &Request::Read { key: "7".into() }));
+        let (_, second, write) = b.request().await;
+        let expected = Request::Write { key: "8".into(), record: record(8, 100) };
+        assert_eq!((second, write), (8, expected));
+        b.peers.respond(lane, 8, Reply::Stored);
+        b.peers.respond(lane, 7, Reply::Absent { sure: true });
+        assert_eq!(a.reply().await, (8, Reply::Stored));
+        assert_eq!(a.reply().await, (7, Reply::Absent { sure: true }));
+    });
+}
+
+#[test]
+fn what_is_sent_in_one_turn_is_one_envelope_and_one_write() {
+    run(async {
+        let (a, b) = pair(|_| Some(Reply::Stored)).await;
+        a.peers.send(B, request(0, Request::Ping));
+        assert!(matches!(a.event().await, Event::Up(B)));
+        a.reply().await;
+        let (writes, envelopes) = (a.counts().writes.get(), a.counts().envelopes_sent.get());
+        let (answers, back) = (b.counts().writes.get(), b.counts().envelopes_sent.get());
+        for id in 1..=100 {
+            a.peers.send(B, write(id, 10));
+        }
+        for id in 1..=100 {
+            assert_eq!(a.reply().await, (id, Reply::Stored));
+        }
+        // A beat may have come in between.
+        assert!(a.counts().writes.get() - writes <= 2);
+        assert!(a.counts().envelopes_sent.get() - envelopes <= 2);
+        assert!(b.counts().writes.get() - answers <= 2);
+        assert!(b.counts().envelopes_sent.get() - back <= 2);
+    });
+}
+
+#[test]
+fn long_values_travel_in_both_directions() {
+    run(async {
+        let long = |request: &Request| match request {
+            Request::Read { .. } => Some(Reply::Found { record: record(1, 5 << 20), sure: true }),
+            Request::Write { record, .. } => {
+                assert_eq!(record.bytes.len(), 8 + 900_000);
+                Some(Reply::Stored)
+            }
+            _ => Some(Reply::Pong),
+        };
+        let (a, _b) = pair(long).await;
+        a.connect(B).await;
+        a.peers.send(B, read(1));
+        a.peers.send(B, write(2, 900_000));
+        a.peers.send(B, request(3, Request::Ping));
+        let mut replies = vec![a.reply().await, a.reply().await, a.reply().await];
+        assert!(replies[0].0 != 1, "a short reply overtakes a long one");
+        replies.sort_by_key(|(id, _)| *id);
+        let found = Reply::Found { record: record(1, 5 << 20), sure: true };
+        assert_eq!(replies[0], (1, found));
+        assert_eq!(replies[1..], [(2, Reply::Stored), (3, Reply::Pong)]);
+        assert_eq!(a.counts().connected.get(), 2, "a small lane and a bulk lane");
+    });
+}
+
+#[test]
+fn pages_and_hints_take_the_bulk_lane() {
+    run(async {
+        let (a, b) = pair(|_| None).await;
+        let page = PageRequest {
+            start: "a".into(),
+            end: None,
+            filter: Filter::HeldBy(A),
+            max_bytes: 1000,
+        };
+        a.peers.send(B, read(1));
+        a.peers.send(B, request(2, Request::Page(page)));
+        a.peers.send(B, request(3, Request::Writes { items: vec![("k".into(), record(1, 9))] }));
+        let mut lanes = std::collections::BTreeMap::new();
+        for _ in 0..3 {
+            let (lane, id, _) = b.request().await;
+            lanes.insert(id, lane);
+        }
+        assert!(lanes[&1] != lanes[&2] && lanes[&2] == lanes[&3], "{lanes:?}");
+        let ups = [a.event().await];
+        assert!(matches!(ups, [Event::Up(B)]));
+    });
+}
+
+#[test]
+fn the_sink_may_send_and_respond() {
+    run(async {
+        let (a, b) = pair(|_| Some(Reply::Stored)).await;
+        a.connect_with(B, Reply::Stored).await;
+        b.connect_with(A, Reply::Stored).await;
+        assert_eq!((a.served.get(), b.served.get()), (1, 1));
+    });
+}
+
+impl Node {
+    async fn connect_with(&self, peer: cluster::NodeId, reply: Reply) {
+        self.peers.send(peer, request(0, Request::Ping));
+        assert!(matches!(self.event().await, Event::Up(up) if up == peer));
+        assert_eq!(self.reply().await, (0, reply));
+    }
+}
+
+#[test]
+fn clocks_are_taken_in_unless_they_are_too_far_ahead() {
+    run(async {
+        let (ports, urls) = ports();
+        let near = Setup { clock_ahead: 400_000, ..Setup::default() };
+        let a = Node::start(A, &urls, &Setup::default(), only_pings);
+        let b = Node::start(B, &urls, &near, only_pings);
+        let [_, port] = ports;
+        b.listen(port);
+        let before = a.facts.shared.clock.now(0);
+        a.connect(B).await;
+        assert!(a.facts.shared.clock.now(0) >= before + (300_000 << 12), "it was taken in");
+
+        let (ports, urls) = super::world::ports();
+        let far = Setup { clock_ahead: 60_000_000, ..Setup::default() };
+        let a = Node::start(A, &urls, &Setup::default(), only_pings);
+        let b = Node::start(B, &urls, &far, only_pings);
+        let [_, port] = ports;
+        b.listen(port);
+        let before = a.facts.shared.clock.now(0);
+        a.connect(B).await;
+        assert!(a.facts.shared.clock.now(0) < before + (10_000_000 << 12), "it was not");
+    });
+}
+
+#[test]
+fn beats_tell_how_far_away_a_peer_is() {
+    run(async {
+        let (a, _b) = pair(only_pings).await;
+        a.connect(B).await;
+        let seen = a.facts.seen(B);
+        until("a beat is answered", || seen.rtt_micros() > 0).await;
+        assert!(seen.skew_micros().unsigned_abs() < 1_000_000, "{seen:?}");
+        assert_eq!((seen.lines(), seen.incarnation()), (1, Some(101)));
+    });
+}
+
+#[test]
+fn nothing_is_lost_among_many() {
+    run(async {
+        let (a, b) = pair(|request| match request {
+            Request::Read { key } => {
+                let id: u64 = std::str::from_utf8(key).unwrap().parse().unwrap();
+                let bytes = (id % 7) as usize * 9_000;
+                Some(Reply::Found { record: record(id, bytes), sure: true })
+            }
+            _ => Some(Reply::Pong),
+        })
+        .await;
+        a.connect(B).await;
+        let mut open = std::collections::BTreeSet::new();
+        let mut next = 1;
+        while next < 3000 || !open.is_empty() {
+            while next < 3000 && open.len() < 16 {
+                let Message { id, .. } = read(next);
+                a.peers.send(B, read(next));
+                open.insert(id);
+                next += 1;
+            }
+            let (id, reply) = a.reply().await;
+            assert!(open.remove(&id), "{id} was answered twice");
+            let bytes = (id % 7) as usize * 9_000;
+            assert_eq!(reply, Reply::Found { record: record(id, bytes), sure: true });
+        }
+        assert_eq!(b.served.get(), 3000);
+    });
+}

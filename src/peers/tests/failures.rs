@@ -1,0 +1,219 @@
+use std::time::Duration;
+
+use cluster::handshake::Identity;
+use cluster::{Event, Reply, Request};
+use tokio::net::TcpStream;
+
+use super::world::*;
+
+#[test]
+fn a_refused_connection_is_known_at_once() {
+    run(async {
+        let (ports, urls) = ports();
+        let a = Node::start(A, &urls, &Setup::default(), only_pings);
+        drop(ports);
+        for id in 0..3 {
+            a.peers.send(B, read(id));
+        }
+        let begun = std::time::Instant::now();
+        assert!(matches!(a.event().await, Event::Unreachable(B)), "one for all of them");
+        assert!(begun.elapsed() < Duration::from_millis(250), "{:?}", begun.elapsed());
+        a.peers.send(B, read(9));
+        assert!(matches!(a.event().await, Event::Unreachable(B)), "and again for the next");
+    });
+}
+
+#[test]
+fn a_request_right_after_a_peer_is_back_is_served() {
+    run(async {
+        let (ports, urls) = ports();
+        let a = Node::start(A, &urls, &Setup::default(), only_pings);
+        let [_, port] = ports;
+        let address = port.local_addr().unwrap();
+        drop(port);
+        for id in 0..50 {
+            a.peers.send(B, read(id));
+            assert!(matches!(a.event().await, Event::Unreachable(B)));
+        }
+        let b = Node::start(B, &urls, &Setup::default(), only_pings);
+        b.listen(std::net::TcpListener::bind(address).unwrap());
+        a.connect(B).await;
+    });
+}
+
+#[test]
+fn a_lost_connection_is_told_once_and_the_next_request_makes_another() {
+    run(async {
+        let (a, b) = pair(only_pings).await;
+        a.connect(B).await;
+        a.peers.send(B, write(1, 100_000));
+        a.peers.send(B, read(2));
+        let (one, two) = (b.request().await, b.request().await);
+        assert_ne!(one.0, two.0, "one on each lane");
+        for lane in b.peers.lanes() {
+            lane.close("the test wants it");
+        }
+        assert!(matches!(a.event().await, Event::Lost(B)));
+        b.peers.respond(one.0, one.1, Reply::Stored);
+        a.connect(B).await;
+        assert_eq!(a.facts.seen(B).lines(), 1);
+    });
+}
+
+#[test]
+fn a_peer_that_is_silent_is_given_up() {
+    run(async {
+        let (ports, urls) = ports();
+        let a = Node::start(A, &urls, &Setup::default(), only_pings);
+        let [_, port] = ports;
+        let b = Node::start(B, &urls, &Setup::default(), only_pings);
+        // What b hears it does not answer: its lanes have no driver.
+        port.set_nonblocking(true).unwrap();
+        let port = tokio::net::TcpListener::from_std(port).unwrap();
+        let identity = b.facts.identity.clone();
+        tokio::task::spawn_local(async move {
+            let (stream, _) = port.accept().await.unwrap();
+            let met = shake_as_acceptor(stream, identity).await;
+            std::future::pending::<()>().await;
+            drop(met);
+        });
+        a.peers.send(B, read(1));
+        assert!(matches!(a.event().await, Event::Up(B)));
+        assert!(matches!(a.event().await, Event::Lost(B)));
+    });
+}
+
+/// Does what a node does up to the point where it would read envelopes.
+async fn shake_as_acceptor(stream: TcpStream, identity: std::sync::Arc<Identity>) -> TcpStream {
+    let (mut stream, _) = answer_101(stream).await;
+    let handshake = cluster::handshake::Handshake::accept(identity, [3; 32]);
+    let shaken = crate::peers::greet::shake(&mut stream, handshake, Vec::new(), Vec::new()).await;
+    shaken.map(drop).unwrap();
+    stream
+}
+
+#[test]
+fn what_does_not_fit_overflows_alone() {
+    run(async {
+        let (a, b) = pair(only_pings).await;
+        // While nothing stands, requests wait for the dial …
+        let (mut sent, mut overflown) = (0, 0);
+        for id in 0..200 {
+            a.peers.send(B, write(id, 10_000));
+            sent += 1;
+        }
+        loop {
+            match a.event().await {
+                Event::Overflow { peer: B, id } => {
+                    assert!(id > 90, "{id} fits into {LANE_BYTES} bytes");
+                    overflown += 1;
+                }
+                Event::Up(B) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(overflown, 200 - LANE_BYTES / (10_000 + 50), "the others wait");
+        // … and all others arrive.
+        for id in 0..sent - overflown {
+            assert_eq!(b.request().await.1, id as u64);
+        }
+    });
+}
+
+#[test]
+fn a_slow_reader_costs_only_its_own_requests() {
+    run(async {
+        let (ports, urls) = ports();
+        let a = Node::start(A, &urls, &Setup::default(), only_pings);
+        let [_, port] = ports;
+        let b = Node::start(B, &urls, &Setup::default(), only_pings);
+        port.set_nonblocking(true).unwrap();
+        let port = tokio::net::TcpListener::from_std(port).unwrap();
+        let identity = b.facts.identity.clone();
+        tokio::task::spawn_local(async move {
+            let (stream, _) = port.accept().await.unwrap();
+            let stuck = shake_as_acceptor(stream, identity).await;
+            std::future::pending::<()>().await;
+            drop(stuck);
+        });
+        a.peers.send(B, read(0));
+        assert!(matches!(a.event().await, Event::Up(B)));
+        // The socket's buffers take some MiB before the lane's own bound is met.
+        let mut id = 1;
+        let overflown = loop {
+            a.peers.send(B, write(id, 30_000));
+            id += 1;
+            tokio::task::yield_now().await;
+            let waiting: usize = a.peers.lanes().iter().map(|lane| lane.waiting()).sum();
+            assert!(waiting <= LANE_BYTES + 70_000, "{waiting} bytes wait");
+            if id % 50 == 0
+                && let Some(event) = a.try_event()
+            {
+                break event;
+            }
+            assert!(id < 10_000, "it never overflows");
+        };
+        assert!(matches!(overflown, Event::Overflow { peer: B, .. }), "{overflown:?}");
+    });
+}
+
+#[test]
+fn an_asker_that_takes_no_replies_is_not_read_from() {
+    run(async {
+        let long = |request: &Request| match request {
+            Request::Read { .. } => Some(Reply::Found { record: record(1, 60_000), sure: true }),
+            _ => Some(Reply::Pong),
+        };
+        let (ports, urls) = ports();
+        let [_, port] = ports;
+        let b = Node::start(B, &urls, &Setup::default(), long);
+        let address = port.local_addr().unwrap();
+        b.listen(port);
+        let a = Node::start(A, &urls, &Setup::default(), only_pings);
+        let mut stream = proven(&a, address).await;
+        let mut writer = cluster::wire::Writer::default();
+        for id in 0..2000 {
+            writer.message(&read(id));
+        }
+        writer.seal(a.facts.sender());
+        tokio::io::AsyncWriteExt::write_all(&mut stream, writer.sealed()).await.unwrap();
+        // 120 MB of replies are due; what b holds of them stays within its bound.
+        until("b has much to say", || b.peers.lanes().iter().any(|lane| lane.waiting() > 600_000))
+            .await;
+        for lane in b.peers.lanes() {
+            assert!(lane.waiting() <= LONG_BYTES + 70_000, "{} bytes wait", lane.waiting());
+        }
+    });
+}
+
+#[test]
+fn a_goodbye_keeps_requests_away_and_lets_replies_through() {
+    run(async {
+        let (a, b) = pair(only_pings).await;
+        a.connect(B).await;
+        a.peers.send(B, read(1));
+        let (lane, id, _) = b.request().await;
+        b.peers.goodbye();
+        until("a heard it", || a.peers.lanes().iter().all(|lane| lane.is_leaving())).await;
+        a.peers.send(B, read(2));
+        assert!(matches!(a.event().await, Event::Overflow { peer: B, id: 2 }));
+        b.peers.respond(lane, id, Reply::Absent { sure: true });
+        assert_eq!(a.reply().await, (1, Reply::Absent { sure: true }));
+        b.peers.close().await;
+        assert!(matches!(a.event().await, Event::Lost(B)));
+    });
+}
+
+#[test]
+fn a_node_that_closes_still_says_what_it_had_to_say() {
+    run(async {
+        let (a, b) = pair(only_pings).await;
+        a.connect(B).await;
+        a.peers.send(B, read(1));
+        let (lane, id, _) = b.request().await;
+        b.peers.respond(lane, id, Reply::Found { record: record(1, 700_000), sure: true });
+        b.peers.close().await;
+        assert_eq!(a.reply().await.0, 1);
+        assert!(matches!(a.event().await, Event::Lost(B)));
+    });
+}

@@ -1,0 +1,312 @@
+//! Nodes that are nothing but their peers, in one thread.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cluster::handshake::{Handshake, Identity, LaneKind, Secret};
+use cluster::{
+    Body, Class, Clock, Event, HintLedger, Kind, LaneId, Member, Message, NodeId, Rank, Record,
+    Reply, Request, Shared, Stamp, Standing, Topology, Vouching,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::clock::wall_micros;
+use crate::counters::{Counters, PeerCounts};
+use crate::peers::greet::shake;
+use crate::peers::{Facts, FromPeers, Peers};
+
+/// How long anything is waited for, and any test may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) const A: NodeId = NodeId(0);
+pub(super) const B: NodeId = NodeId(1);
+
+/// Bytes that may wait on a lane.
+pub(super) const LANE_BYTES: usize = 1 << 20;
+
+/// Bytes of long messages that may.
+pub(super) const LONG_BYTES: usize = 8 << 20;
+
+pub(super) const CLUSTER: u64 = 5;
+
+/// Runs a test on a loop of its own.
+pub(super) fn run(test: impl Future<Output = ()>) {
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_all().build_local(LocalOptions::default()).unwrap();
+    runtime.block_on(async { timeout(PATIENCE, test).await.expect("the test hangs") });
+}
+
+pub(super) fn topology(replicas: u8) -> Topology {
+    /// Placing all keys takes milliseconds.
+    static USUAL: LazyLock<Topology> = LazyLock::new(|| make(3));
+    fn make(replicas: u8) -> Topology {
+        let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
+        Topology::new(["a", "b"].map(member).into(), replicas).unwrap()
+    }
+    if replicas == 3 { USUAL.clone() } else { make(replicas) }
+}
+
+/// How a node is made, if not as usual.
+pub(super) struct Setup {
+    pub(super) secret: &'static str,
+    pub(super) replicas: u8,
+    pub(super) clock_ahead: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { secret: "open sesame", replicas: 3, clock_ahead: 0 }
+    }
+}
+
+/// Takes a free port that refuses connections until it is listened on.
+pub(super) fn port() -> std::net::TcpListener {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+pub(super) fn url(listener: &std::net::TcpListener) -> String {
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+/// What a node's sink was told.
+#[derive(Default)]
+struct Told {
+    events: RefCell<VecDeque<FromPeers>>,
+    came: Notify,
+}
+
+pub(super) struct Node {
+    pub(super) peers: Peers,
+    pub(super) facts: Arc<Facts>,
+    pub(super) counters: Arc<Counters>,
+    told: Rc<Told>,
+    /// Requests that were answered as soon as they came.
+    pub(super) served: Rc<Cell<u64>>,
+}
+
+impl Node {
+    /// Node `own` of `urls`. It answers requests that `answer` has an answer to at once.
+    pub(super) fn start(
+        own: NodeId,
+        urls: &[String],
+        setup: &Setup,
+        answer: impl Fn(&Request) -> Option<Reply> + 'static,
+    ) -> Self {
+        let topology = topology(setup.replicas);
+        let wall = wall_micros() + setup.clock_ahead;
+        let clock = Arc::new(Clock::start(own.0.into(), wall, 0));
+        let shared = Arc::new(Shared {
+            topology: topology.clone(),
+            own,
+            clock,
+            vouching: Vouching::new(Standing::Member, 0),
+            newest: AtomicU64::new(0),
+            hints: HintLedger::new(2),
+        });
+        let secret = Secret::new(setup.secret.into());
+        let identity = Identity::new(topology, own, CLUSTER, 100 + u64::from(own.0), secret);
+        let codec = CODEC;
+        let facts =
+            Arc::new(Facts::new(shared, Arc::new(identity), codec, 500_000, LANE_BYTES, urls));
+        let (told, served) = (Rc::new(Told::default()), Rc::new(Cell::new(0)));
+        let counters = Arc::<Counters>::default();
+        let late = Rc::new(RefCell::new(None::<Peers>));
+        let (sink, own_peers, count) = (Rc::clone(&told), Rc::clone(&late), Rc::clone(&served));
+        let peers = Peers::new(
+            Arc::clone(&facts),
+            Arc::clone(&counters),
+            Rc::new(move |what| {
+                if let FromPeers::Event(Event::Request { lane, id, request, .. }) = &what
+                    && let Some(reply) = answer(request)
+                {
+                    count.set(count.get() + 1);
+                    let peers = own_peers.borrow().clone().unwrap();
+                    return peers.respond(*lane, *id, reply);
+                }
+                sink.events.borrow_mut().push_back(what);
+                sink.came.notify_one();
+            }),
+        );
+        *late.borrow_mut() = Some(peers.clone());
+        let running = peers.clone();
+        tokio::task::spawn_local(async move { running.run().await });
+        Self { peers, facts, counters, told, served }
+    }
+
+    /// Accepts connections as the HTTP side does.
+    pub(super) fn listen(&self, listener: std::net::TcpListener) {
+        listener.set_nonblocking(true).unwrap();
+        let listener = TcpListener::from_std(listener).unwrap();
+        let peers = self.peers.clone();
+        tokio::task::spawn_local(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let peers = peers.clone();
+                tokio::task::spawn_local(async move {
+                    let (stream, rest) = answer_101(stream).await;
+                    peers.upgrade(stream, rest);
+                });
+            }
+        });
+    }
+
+    /// The next thing that the sink was told.
+    pub(super) async fn next(&self) -> FromPeers {
+        loop {
+            if let Some(what) = self.told.events.borrow_mut().pop_front() {
+                return what;
+            }
+            self.told.came.notified().await;
+        }
+    }
+
+    /// The next event; meeting somebody is none.
+    pub(super) async fn event(&self) -> Event {
+        loop {
+            if let FromPeers::Event(event) = self.next().await {
+                return event;
+            }
+        }
+    }
+
+    /// An event that is there already.
+    pub(super) fn try_event(&self) -> Option<Event> {
+        match self.told.events.borrow_mut().pop_front()? {
+            FromPeers::Event(event) => Some(event),
+            FromPeers::Met { .. } => None,
+        }
+    }
+
+    /// The next request that somebody must answer.
+    pub(super) async fn request(&self) -> (LaneId, u64, Request) {
+        match self.event().await {
+            Event::Request { lane, id, request, .. } => (lane, id, request),
+            other => panic!("{other:?} instead of a request"),
+        }
+    }
+
+    /// The next reply.
+    pub(super) async fn reply(&self) -> (u64, Reply) {
+        match self.event().await {
+            Event::Reply { id, reply, .. } => (id, reply),
+            other => panic!("{other:?} instead of a reply"),
+        }
+    }
+
+    pub(super) fn counts(&self) -> &PeerCounts {
+        &self.counters.peers
+    }
+
+    /// Has a line to `peer`: its first request was answered.
+    pub(super) async fn connect(&self, peer: NodeId) {
+        self.peers.send(peer, request(0, Request::Ping));
+        assert!(matches!(self.event().await, Event::Up(up) if up == peer));
+        assert_eq!(self.reply().await, (0, Reply::Pong));
+    }
+}
+
+/// Waits until something is so, while the loop goes on.
+pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
+    let waited = timeout(PATIENCE / 2, async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// A connection to `address` on which node `own` has proved itself.
+pub(super) async fn proven(own: &Node, address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /v0/peer HTTP/1.1\r\nUpgrade: kvorum-peer/1\r\n\r\n").await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
+    }
+    let mut hello = Vec::new();
+    let identity = Arc::clone(&own.facts.identity);
+    let handshake = Handshake::dial(identity, B, LaneKind::Small, [4; 32], &mut hello);
+    let (_, rest) = shake(&mut stream, handshake, hello, Vec::new()).await.unwrap();
+    assert!(rest.is_empty());
+    stream
+}
+
+/// Answers a ping at once, and nothing else.
+pub(super) fn only_pings(request: &Request) -> Option<Reply> {
+    matches!(request, Request::Ping).then_some(Reply::Pong)
+}
+
+/// Two nodes that listen.
+pub(super) async fn pair(
+    answer: impl Fn(&Request) -> Option<Reply> + Clone + 'static,
+) -> (Node, Node) {
+    let (ports, urls) = ports();
+    let a = Node::start(A, &urls, &Setup::default(), answer.clone());
+    let b = Node::start(B, &urls, &Setup::default(), answer);
+    let [port_a, port_b] = ports;
+    a.listen(port_a);
+    b.listen(port_b);
+    (a, b)
+}
+
+pub(super) fn ports() -> ([std::net::TcpListener; 2], Vec<String>) {
+    let ports = [port(), port()];
+    let urls = ports.iter().map(url).collect();
+    (ports, urls)
+}
+
+/// Takes an HTTP request for an upgrade, and grants it.
+pub(super) async fn answer_101(mut stream: TcpStream) -> (TcpStream, Bytes) {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+        assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0, "closed in its head");
+    }
+    let text = String::from_utf8(head).unwrap();
+    assert!(text.starts_with("GET /v0/peer HTTP/1.1\r\n"), "{text}");
+    assert!(text.contains("\r\nUpgrade: kvorum-peer/1\r\n"), "{text}");
+    let answer = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n";
+    stream.write_all(answer).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    (stream, Bytes::new())
+}
+
+pub(super) fn request(id: u64, request: Request) -> Message {
+    Message { id, body: Body::Request { remaining_ms: 1000, class: Class::Client, request } }
+}
+
+pub(super) fn read(id: u64) -> Message {
+    request(id, Request::Read { key: Bytes::from(id.to_string()) })
+}
+
+/// A write of so many bytes, about.
+pub(super) fn write(id: u64, bytes: usize) -> Message {
+    let key = Bytes::from(id.to_string());
+    request(id, Request::Write { key, record: record(id, bytes) })
+}
+
+/// A record is a time and any bytes.
+pub(super) const CODEC: cluster::Codec = cluster::Codec {
+    parse: |bytes| {
+        let time = u64::from_le_bytes(*bytes.first_chunk()?);
+        let stamp = Stamp { time, origin: 0 };
+        Some(Record { rank: Rank { stamp, kind: Kind::Value, check: 0 }, copies: 0, bytes })
+    },
+    verify: |_, _| true,
+    restamp: |_, record, _| record.clone(),
+};
+
+pub(super) fn record(time: u64, bytes: usize) -> Record {
+    let mut content = time.to_le_bytes().to_vec();
+    content.extend((0..bytes).map(|at| (at % 251) as u8));
+    (CODEC.parse)(content.into()).unwrap()
+}

@@ -1,0 +1,106 @@
+//! Row 23: the wall clocks of three nodes are minutes apart, jump while they run, and step back
+//! over a restart (by libfaketime; the monotonic clock stays as it is). Clients write each key
+//! through one node after another: what was acknowledged is never shadowed by something older.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::ledger::Ledger;
+use crate::prober::{Pace, Prober};
+use crate::random::Random;
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+
+/// Where Debian and Ubuntu put it.
+const LIBRARIES: [&str; 2] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+];
+
+/// As far as the row asks for, in seconds.
+const MOST: u64 = 300;
+
+const PACE: Pace = Pace { clients: 8, every: Duration::from_millis(10), votes: "&ack=2&from=3" };
+
+/// How long hints may take to bring everything about.
+const BY_ITSELF: Duration = Duration::from_secs(20);
+
+/// `rounds` of jumps.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let library = LIBRARIES.iter().find(|path| Path::new(path).exists());
+    let library = library.ok_or_else(|| Failure::Skipped("there is no libfaketime".to_owned()))?;
+    let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
+    let offsets: Vec<PathBuf> =
+        (0..NODES).map(|node| cluster.dir().join(format!("offset-{node}"))).collect();
+    for (launch, offset) in cluster.launches.iter_mut().zip(&offsets) {
+        set(offset, 0)?;
+        launch.wrapper = vec![
+            "env".to_owned(),
+            format!("LD_PRELOAD={library}"),
+            format!("FAKETIME_TIMESTAMP_FILE={}", offset.display()),
+            "FAKETIME_NO_CACHE=1".to_owned(),
+            "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
+            "DONT_FAKE_MONOTONIC=1".to_owned(),
+        ];
+    }
+    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
+    cluster.until_ready()?;
+    let ledger = Arc::new(Ledger::default());
+    let mut random = Random::new(setup.seed);
+    let mut figures = Figures::default();
+    for _ in 0..setup.rounds {
+        let prober = Prober::start(cluster.addresses(), &ledger, PACE, random.number())?;
+        let lasts = Duration::from_millis(setup.size(1500, 500));
+        thread::sleep(lasts);
+        let node = random.below(NODES as u64) as usize;
+        let offset = random.below(2 * MOST + 1) as i64 - MOST as i64;
+        set(&offsets[node], offset)?;
+        thread::sleep(lasts);
+        if random.percent(50) {
+            // Back over a restart, beyond what it had issued.
+            set(&offsets[node], -(MOST as i64))?;
+            cluster.kill(node)?;
+            cluster.start_node(node)?;
+            figures.steps += 1;
+            thread::sleep(lasts);
+        }
+        let seen = prober.stop()?;
+        figures.requests += seen.requests;
+        figures.refused += seen.retried;
+        figures.failed += seen.failed.len();
+        // All right again, for what differs must be able to agree.
+        offsets.iter().try_for_each(|path| set(path, 0))?;
+        cluster.until_ready()?;
+        figures.read = figures.read.max(cluster.agree(BY_ITSELF)?.read);
+        cluster.check(&ledger)?;
+    }
+    let Figures { requests, refused, failed, steps, read } = figures;
+    Ok(format!(
+        "{} jumps of up to {MOST} s, {steps} steps back over a restart: {requests} requests, \
+         {refused} refused by the first node, {failed} by two; lost updates 0; C ({read} keys by \
+         reading)",
+        setup.rounds
+    ))
+}
+
+#[derive(Debug, Default)]
+struct Figures {
+    requests: u64,
+    refused: u64,
+    failed: usize,
+    steps: u32,
+    read: usize,
+}
+
+/// A node's wall clock is off by so many seconds from now on. Replaced as a whole: the library must
+/// not read half of it.
+fn set(path: &Path, seconds: i64) -> Result<(), Failure> {
+    let new = path.with_extension("new");
+    fs::write(&new, format!("{seconds:+}s\n"))?;
+    Ok(fs::rename(&new, path)?)
+}

@@ -1,0 +1,265 @@
+//! Several nodes of one cluster, each a process that can be broken by itself.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::client::Client;
+use crate::ledger::{Ledger, Process};
+use crate::net::Net;
+use crate::node::{Launch, Node};
+use crate::{Failure, Setup};
+
+/// How long the cluster may take to serve after its start, or to agree after a fault.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// What a node holds: values by key.
+pub type Dump = BTreeMap<String, Vec<u8>>;
+
+/// A cluster. Dropping it kills its processes.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<Option<Node>>,
+    /// How each is started.
+    pub launches: Vec<Launch>,
+    addresses: Vec<SocketAddr>,
+    dir: TempDir,
+}
+
+/// What became equal, and how.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Agreement {
+    /// Keys.
+    pub keys: usize,
+    /// How long it took until all replicas held the same by themselves.
+    pub took: Duration,
+    /// Keys that had to be read with all replicas asked, for that they agreed. (A write that was
+    /// acknowledged by enough while its coordinator was killed has no hint.)
+    pub read: usize,
+}
+
+impl Cluster {
+    /// Starts `count` nodes with these flags, in `net` if there is one, and waits until they are a
+    /// cluster.
+    pub fn start(
+        setup: &Setup,
+        count: usize,
+        net: Option<&Net>,
+        args: &[&str],
+    ) -> Result<Self, Failure> {
+        let mut cluster = Self::plan(setup, count, net, args)?;
+        (0..count).try_for_each(|node| cluster.start_node(node))?;
+        cluster.until_ready()?;
+        Ok(cluster)
+    }
+
+    /// The same without starting anything.
+    pub fn plan(
+        setup: &Setup,
+        count: usize,
+        net: Option<&Net>,
+        args: &[&str],
+    ) -> Result<Self, Failure> {
+        let dir = tempfile::tempdir()?;
+        let addresses = match net {
+            Some(net) => (0..count).map(|node| net.address(node)).collect(),
+            None => free_addresses(count)?,
+        };
+        let urls = addresses.iter().enumerate();
+        let list: Vec<_> =
+            urls.map(|(node, address)| format!("n{}=http://{address}", node + 1)).collect();
+        let list = list.join(",");
+        let launches = (0..count).map(|node| {
+            let home = dir.path().join(format!("n{}", node + 1));
+            let mut launch = setup.launch(&home, &home, &[&["--cluster", &list], args].concat());
+            launch.listen = addresses[node];
+            if let Some(net) = net {
+                launch.wrapper = net.wrapper(node);
+                // Any address but loopback wants one.
+                let secret = home.join("secret");
+                launch.args.extend(
+                    ["--cluster-secret-file", &secret.display().to_string()].map(str::to_owned),
+                );
+            }
+            launch
+        });
+        let launches: Vec<Launch> = launches.collect();
+        for launch in &launches {
+            let home = launch.log.parent().unwrap_or(Path::new("/"));
+            fs::create_dir_all(home)?;
+            fs::write(home.join("secret"), "a secret of the test's own, 32 bytes and more\n")?;
+        }
+        let nodes = (0..count).map(|_| None).collect();
+        Ok(Self { nodes, launches, addresses, dir })
+    }
+
+    /// Where everything of it is kept.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A node's data directory.
+    pub fn data(&self, node: usize) -> &PathBuf {
+        &self.launches[node].data
+    }
+
+    /// Where all nodes listen.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where all nodes but one listen.
+    pub fn others(&self, than: usize) -> Vec<SocketAddr> {
+        let mut others = self.addresses.clone();
+        others.remove(than);
+        others
+    }
+
+    /// A node that runs.
+    pub fn node(&self, node: usize) -> Result<&Node, Failure> {
+        let down = || Failure::Trouble(format!("node {} does not run", node + 1));
+        self.nodes[node].as_ref().ok_or_else(down)
+    }
+
+    /// Starts a node that does not run.
+    pub fn start_node(&mut self, node: usize) -> Result<(), Failure> {
+        self.nodes[node] = Some(self.launches[node].start()?);
+        Ok(())
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self, node: usize) -> Result<(), Failure> {
+        self.nodes[node].take().map_or(Ok(()), Node::kill)
+    }
+
+    /// SIGTERM; it must end well.
+    pub fn stop(&mut self, node: usize) -> Result<(), Failure> {
+        let Some(running) = self.nodes[node].take() else { return Ok(()) };
+        let status = running.stop()?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Failure::Broken(format!("after SIGTERM node {} ended with {status}", node + 1)))
+    }
+
+    /// Waits until every node, as coordinator, reaches all the others, and all vouch for what they
+    /// do not hold.
+    pub fn until_ready(&self) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let everybody = format!("&ack={0}&from={0}", self.nodes.len());
+        let target = format!("/v0/entity?id=nobody-writes-this{everybody}");
+        for address in &self.addresses {
+            loop {
+                let answer = Client::connect(*address)
+                    .and_then(|mut client| client.request("GET", &target, b""));
+                if answer.as_ref().is_ok_and(|answer| answer.status == 404) {
+                    break;
+                }
+                if begun.elapsed() > PATIENCE {
+                    let last =
+                        answer.map(|answer| String::from_utf8_lossy(&answer.body).into_owned());
+                    return Err(Failure::Broken(format!("{address} is no cluster yet: {last:?}")));
+                }
+                thread::sleep(AGAIN);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a node holds itself.
+    pub fn dump(&self, node: usize) -> Result<Dump, Failure> {
+        let mut found = Dump::new();
+        Client::connect(self.addresses[node])?.scan("%01&local=true", |key, value| {
+            found.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec());
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Oracle C, for clusters where every node holds every key: waits until all hold the same. What
+    /// does not within `by_itself` is read with every replica asked, which must bring it about.
+    pub fn agree(&self, by_itself: Duration) -> Result<Agreement, Failure> {
+        let begun = Instant::now();
+        let mut read = 0;
+        loop {
+            let dumps: Vec<_> =
+                (0..self.nodes.len()).map(|node| self.dump(node)).collect::<Result<_, _>>()?;
+            let differing = differing(&dumps);
+            let took = begun.elapsed();
+            if differing.is_empty() {
+                return Ok(Agreement { keys: dumps[0].len(), took, read });
+            }
+            if read > 0 && took > by_itself + PATIENCE {
+                let sample: Vec<_> = differing.iter().take(5).collect();
+                return Err(Failure::Broken(format!(
+                    "{} keys still differ between replicas, as {sample:?}",
+                    differing.len()
+                )));
+            }
+            if took > by_itself {
+                read = read.max(differing.len());
+                self.read_from_all(&differing)?;
+            }
+            thread::sleep(AGAIN * 5);
+        }
+    }
+
+    fn read_from_all(&self, keys: &[String]) -> Result<(), Failure> {
+        let mut client = Client::connect(self.addresses[0])?;
+        let everybody = format!("&ack={0}&from={0}", self.nodes.len());
+        for key in keys {
+            let answer = client.request("GET", &format!("/v0/entity?id={key}{everybody}"), b"")?;
+            if !matches!(answer.status, 200 | 404) {
+                return Err(Failure::Broken(format!(
+                    "GET {key} from all answers {} after the fault: {}",
+                    answer.status,
+                    String::from_utf8_lossy(&answer.body)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Oracles A and F: what every node, as coordinator, finds over the whole cluster, with the
+    /// default quorum, by range and by key. What was unknown may still come: hints outlive faults.
+    pub fn check(&self, ledger: &Ledger) -> Result<usize, Failure> {
+        let mut keys = 0;
+        for (place, node) in self.nodes.iter().enumerate() {
+            let Some(node) = node else { continue };
+            let found = crate::read_all(node)?;
+            crate::check_gets(node, ledger, &found)?;
+            let tally = ledger.check(&found, Process::Same).map_err(|failure| match failure {
+                Failure::Broken(what) => {
+                    Failure::Broken(format!("asked at node {}: {what}", place + 1))
+                }
+                other => other,
+            })?;
+            keys = tally.keys;
+        }
+        Ok(keys)
+    }
+}
+
+/// Keys that not all hold, or not with the same value.
+fn differing(dumps: &[Dump]) -> Vec<String> {
+    let mut keys: Vec<_> = dumps.iter().flat_map(BTreeMap::keys).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let differs = |key: &&&String| dumps.iter().any(|dump| dump.get(**key) != dumps[0].get(**key));
+    keys.iter().filter(differs).map(|key| (*key).clone()).collect()
+}
+
+/// Ports on loopback that nobody listens on at the moment.
+fn free_addresses(count: usize) -> Result<Vec<SocketAddr>, Failure> {
+    let listeners: Vec<_> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    Ok(listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,84 @@
+//! Writes many keys once, as fast as they are taken.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Failure;
+use crate::client::{Client, target};
+use crate::ledger::{Ledger, Said};
+use crate::writers::said;
+
+/// Clients, each with one request in flight.
+const CLIENTS: u64 = 32;
+
+/// How long one key may be refused before the whole counts as failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Before a refused write is tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// What is written.
+#[derive(Debug, Clone, Copy)]
+pub struct Fill {
+    /// Keys.
+    pub keys: u64,
+    /// Bytes of each value.
+    pub value_len: usize,
+    /// What keys begin with.
+    pub prefix: char,
+    /// How many replicas must answer, as `&ack=2&from=3`, or nothing.
+    pub votes: &'static str,
+}
+
+/// Writes until all are acknowledged; how long it took.
+pub fn fill(
+    addresses: &[SocketAddr],
+    ledger: &Arc<Ledger>,
+    what: Fill,
+) -> Result<Duration, Failure> {
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let address = addresses[number as usize % addresses.len()];
+                scope.spawn(move || fill_share(address, ledger, what, number))
+            })
+            .collect();
+        clients.into_iter().try_for_each(|client| {
+            client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
+    Ok(begun.elapsed())
+}
+
+fn fill_share(
+    address: SocketAddr,
+    ledger: &Ledger,
+    what: Fill,
+    number: u64,
+) -> Result<(), Failure> {
+    let mut client = Client::connect(address)?;
+    for key in (number..what.keys).step_by(CLIENTS as usize) {
+        let key = format!("{}{key:07}", what.prefix);
+        let begun = Instant::now();
+        loop {
+            let (ticket, value) = ledger.put(&key, what.value_len);
+            let answer = client.request("PUT", &(target(&key) + what.votes), &value);
+            let said = said(&answer);
+            ledger.end(ticket, said);
+            if said == Said::Ok {
+                break;
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::Broken(format!("{key} can't be written: {answer:?}")));
+            }
+            if !answer.is_ok_and(|answer| !answer.closes) {
+                client = Client::connect(address)?;
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Row 26: a node is away while many keys are written; those who keep its hints are killed while
+//! they replay them. In the end it holds everything.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cluster::Cluster;
+use crate::fill::{Fill, fill};
+use crate::ledger::Ledger;
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+
+/// The node that is away.
+const AWAY: usize = 2;
+
+/// How long the replay may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// One replay, with a kill in the middle.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let ledger = Arc::new(Ledger::default());
+    cluster.kill(AWAY)?;
+    let keys = setup.size(1_000_000, 10_000);
+    let what = Fill { keys, value_len: 30, prefix: 'h', votes: "&ack=2&from=3" };
+    let filled = fill(&cluster.others(AWAY), &ledger, what)?;
+    cluster.start_node(AWAY)?;
+    let begun = Instant::now();
+    let mut killed = None;
+    let mut speed = 0.0;
+    loop {
+        let there = held(&cluster)?;
+        let took = begun.elapsed();
+        if there >= keys {
+            break;
+        }
+        if took > PATIENCE {
+            return Err(Failure::Broken(format!("{there} of {keys} hints after {took:?}")));
+        }
+        if killed.is_none() && there > keys / 4 {
+            speed = there as f64 / took.as_secs_f64();
+            killed = Some(there);
+            cluster.kill(0)?;
+            cluster.start_node(0)?;
+        }
+        thread::sleep(Duration::from_millis(setup.size(200, 5)));
+    }
+    let took = begun.elapsed();
+    let agreed = cluster.agree(PATIENCE)?;
+    cluster.check(&ledger)?;
+    Ok(format!(
+        "{keys} keys written in {:.0} s with one node away; replayed in {:.1} s, {:.0} hints/s, \
+         {}; C with {} keys by reading, 0 lost",
+        filled.as_secs_f64(),
+        took.as_secs_f64(),
+        if killed.is_some() { speed } else { keys as f64 / took.as_secs_f64() },
+        match killed {
+            Some(there) => format!("a holder killed after {there}"),
+            None => "over before a holder could be killed".to_owned(),
+        },
+        agreed.read
+    ))
+}
+
+/// Keys that the node holds that was away, as it counts them itself.
+fn held(cluster: &Cluster) -> Result<u64, Failure> {
+    let keys = cluster.node(AWAY)?.metric("kvorum_keys")?;
+    Ok(keys.unwrap_or_default() as u64)
+}

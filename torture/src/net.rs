@@ -1,0 +1,188 @@
+//! A network of its own for a cluster, whose links can be cut, in one direction too, made lossy
+//! and made slow. Needs root.
+//!
+//! ```text
+//!   kvorum-PID-N-hub:  bridge 10.213.7.254 ── the clients
+//!        │          │          │
+//!     .7.1:8080  .7.2:8080  .7.3:8080      a node each, in kvorum-PID-N-1, -2, -3;
+//!                                          what must not arrive is dropped there by nft
+//! ```
+//!
+//! Nothing reaches out of it: the hub is a network namespace too, entered by the thread that plays
+//! the fault.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::Failure;
+use crate::ground::run;
+
+/// Where nodes listen.
+const PORT: u16 = 8080;
+
+/// Where namespaces with names are.
+const NAMES: &str = "/run/netns";
+
+/// What all of ours begin with; the process that made them follows.
+const PREFIX: &str = "kvorum-";
+
+/// Distinguishes the networks of one process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// The network, taken down when dropped.
+#[derive(Debug)]
+pub struct Net {
+    name: String,
+    nodes: usize,
+}
+
+fn ip(args: &[&str]) -> Result<(), Failure> {
+    run("ip", args)
+}
+
+/// Removes what processes left behind that were killed.
+fn sweep() {
+    for entry in std::fs::read_dir(NAMES).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = ip(&["netns", "del", &name]);
+        }
+    }
+}
+
+impl Net {
+    /// A network with places for so many nodes.
+    pub fn new(nodes: usize) -> Result<Self, Failure> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(Failure::Skipped("network namespaces need root".to_owned()));
+        }
+        sweep();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let net = Self { name: format!("{PREFIX}{}-{number}", std::process::id()), nodes };
+        let hub = net.hub();
+        ip(&["netns", "add", &hub])?;
+        ip(&["-n", &hub, "link", "add", "hub", "type", "bridge"])?;
+        ip(&["-n", &hub, "addr", "add", "10.213.7.254/24", "dev", "hub"])?;
+        ip(&["-n", &hub, "link", "set", "hub", "up"])?;
+        ip(&["-n", &hub, "link", "set", "lo", "up"])?;
+        for node in 0..nodes {
+            let (space, port) = (net.space(node), format!("p{node}"));
+            let address = format!("{}/24", net.host(node));
+            ip(&["netns", "add", &space])?;
+            ip(&[
+                "-n", &hub, "link", "add", &port, "type", "veth", "peer", "name", "eth", "netns",
+                &space,
+            ])?;
+            ip(&["-n", &hub, "link", "set", &port, "master", "hub", "up"])?;
+            ip(&["-n", &space, "addr", "add", &address, "dev", "eth"])?;
+            ip(&["-n", &space, "link", "set", "eth", "up"])?;
+            ip(&["-n", &space, "link", "set", "lo", "up"])?;
+            net.nft(node, "add table inet kvorum")?;
+            let hook = "{ type filter hook input priority 0; }";
+            net.nft(node, &format!("add chain inet kvorum in {hook}"))?;
+        }
+        Ok(net)
+    }
+
+    fn hub(&self) -> String {
+        format!("{}-hub", self.name)
+    }
+
+    fn space(&self, node: usize) -> String {
+        format!("{}-{}", self.name, node + 1)
+    }
+
+    fn host(&self, node: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 213, 7, node as u8 + 1)
+    }
+
+    /// Where a node listens.
+    pub fn address(&self, node: usize) -> SocketAddr {
+        SocketAddr::from((self.host(node), PORT))
+    }
+
+    /// What a node's command line begins with, so that it runs in its place.
+    pub fn wrapper(&self, node: usize) -> Vec<String> {
+        ["ip", "netns", "exec", &self.space(node)].map(str::to_owned).to_vec()
+    }
+
+    /// Runs `play` on a thread that stands at the hub, as do all threads and processes it starts.
+    pub fn inside<T: Send>(
+        &self,
+        play: impl FnOnce() -> Result<T, Failure> + Send,
+    ) -> Result<T, Failure> {
+        let hub = File::open(Path::new(NAMES).join(self.hub()))?;
+        thread::scope(|scope| {
+            let player = scope.spawn(move || {
+                let kind = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(hub.as_fd(), kind).map_err(std::io::Error::from)?;
+                play()
+            });
+            player.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    fn nft(&self, node: usize, rule: &str) -> Result<(), Failure> {
+        ip(&["netns", "exec", &self.space(node), "nft", rule])
+    }
+
+    /// From now on what `from` sends does not reach `to`: it vanishes.
+    pub fn cut(&self, from: usize, to: usize) -> Result<(), Failure> {
+        self.nft(to, &format!("add rule inet kvorum in ip saddr {} drop", self.host(from)))
+    }
+
+    /// Cuts in both directions.
+    pub fn part(&self, one: usize, other: usize) -> Result<(), Failure> {
+        self.cut(one, other)?;
+        self.cut(other, one)
+    }
+
+    /// Cuts one node off from all the others. Clients still reach it.
+    pub fn isolate(&self, node: usize) -> Result<(), Failure> {
+        (0..self.nodes).filter(|other| *other != node).try_for_each(|other| self.part(node, other))
+    }
+
+    /// So many of a hundred packets between any two nodes vanish.
+    pub fn lose(&self, percent: u32) -> Result<(), Failure> {
+        let nodes = format!("{}-{}", self.host(0), self.host(self.nodes - 1));
+        (0..self.nodes).try_for_each(|node| {
+            let chance = format!("numgen random mod 100 < {percent}");
+            self.nft(node, &format!("add rule inet kvorum in ip saddr {nodes} {chance} drop"))
+        })
+    }
+
+    /// A node sends at most so much, as in `1mbit`, whoever it is for.
+    pub fn slow_down(&self, node: usize, rate: &str) -> Result<(), Failure> {
+        let space = self.space(node);
+        let limit = ["rate", rate, "burst", "16kb", "latency", "400ms"];
+        let args = ["-n", &space, "qdisc", "replace", "dev", "eth", "root", "tbf"];
+        run("tc", &[&args[..], &limit].concat())
+    }
+
+    /// All links are as they were at first.
+    pub fn heal(&self) -> Result<(), Failure> {
+        for node in 0..self.nodes {
+            self.nft(node, "flush chain inet kvorum in")?;
+            // There is nothing to delete where nothing was slow.
+            let _ = run("tc", &["-n", &self.space(node), "qdisc", "del", "dev", "eth", "root"]);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        // What was never made can't be removed; that is all that can go wrong here.
+        for node in 0..self.nodes {
+            let _ = ip(&["netns", "del", &self.space(node)]);
+        }
+        let _ = ip(&["netns", "del", &self.hub()]);
+    }
+}

@@ -1,0 +1,63 @@
+//! Row 18: one node of three, or two, stand still (SIGSTOP) for a while, and go on as if nothing
+//! had happened.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::cluster::Cluster;
+use crate::ledger::Ledger;
+use crate::random::Random;
+use crate::writers::{Work, Writers};
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+
+/// Shorter than most pauses: clients of a node that stands still go elsewhere.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long hints may take to bring everything about.
+const BY_ITSELF: Duration = Duration::from_secs(30);
+
+/// `rounds` pauses.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let ledger = Arc::new(Ledger::default());
+    let mut random = Random::new(setup.seed);
+    let (mut longest, mut slowest, mut read) = (Duration::ZERO, Duration::ZERO, 0);
+    for round in 0..setup.rounds {
+        let work = Work { clients: 12, keys: 60, patience: PATIENCE, ..Work::default() };
+        let writers = Writers::start_on(cluster.addresses(), &ledger, work, random.number())?;
+        thread::sleep(Duration::from_millis(200));
+        let first = random.below(NODES as u64) as usize;
+        let victims: Vec<_> =
+            (0..1 + random.below(2) as usize).map(|n| (first + n) % NODES).collect();
+        for victim in &victims {
+            cluster.node(*victim)?.signal(Signal::STOP)?;
+        }
+        // Now and then as long as the row wants, mostly shorter.
+        let most = if round % 8 == 7 { setup.size(60_000, 2000) } else { setup.size(8000, 1500) };
+        let lasts = Duration::from_millis(1000 + random.below(most - 1000 + 1));
+        longest = longest.max(lasts);
+        thread::sleep(lasts);
+        for victim in &victims {
+            cluster.node(*victim)?.signal(Signal::CONT)?;
+        }
+        thread::sleep(Duration::from_millis(300));
+        writers.stop()?;
+        let agreed = cluster.agree(BY_ITSELF)?;
+        cluster.check(&ledger)?;
+        slowest = slowest.max(agreed.took);
+        read = read.max(agreed.read);
+    }
+    let (acknowledged, _, unknown) = ledger.counts();
+    Ok(format!(
+        "{} pauses of one or two nodes for up to {:.0} s: {acknowledged} writes acknowledged, \
+         {unknown} unknown, 0 lost; C after {:.1} s ({read} keys by reading)",
+        setup.rounds,
+        longest.as_secs_f64(),
+        slowest.as_secs_f64(),
+    ))
+}

@@ -1,0 +1,207 @@
+//! Clients that ask at a fixed pace, whatever the answers take, and try once more at another node
+//! when one fails: what people see of a fault.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::Failure;
+use crate::client::{Answer, Client, target};
+use crate::ledger::Ledger;
+use crate::random::Random;
+use crate::writers::said;
+
+/// How long an answer may take: longer than a node's own deadline.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Bytes of a value.
+const VALUE_LEN: u64 = 500;
+
+/// Keys of each client.
+const KEYS: u64 = 500;
+
+/// How the clients ask.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Clients, each with a connection to every node.
+    pub clients: usize,
+    /// Between two requests of one client.
+    pub every: Duration,
+    /// `&ack=2&from=3` or nothing.
+    pub votes: &'static str,
+}
+
+/// What the clients saw.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// Requests, each counted once however often it was tried.
+    pub requests: u64,
+    /// Requests of which the first try failed.
+    pub retried: u64,
+    /// Requests of which the second try failed too, each with what was answered.
+    pub failed: Vec<String>,
+    /// The longest time between two successes of all clients together.
+    pub longest_gap: Duration,
+    /// Every request's time, from when it was due.
+    times: Vec<Duration>,
+}
+
+impl Seen {
+    /// The time that so many of a hundred requests stay below.
+    pub fn percentile(&self, percent: f64) -> Duration {
+        let mut times = self.times.clone();
+        times.sort_unstable();
+        let place = (times.len() as f64 * percent / 100.0) as usize;
+        times.get(place.min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+    }
+}
+
+/// Running clients.
+#[derive(Debug)]
+pub struct Prober {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Result<(), Failure>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    addresses: Vec<SocketAddr>,
+    ledger: Arc<Ledger>,
+    pace: Pace,
+    stop: AtomicBool,
+    seen: Mutex<(Seen, Instant)>,
+}
+
+impl Prober {
+    /// Sets clients on the nodes.
+    pub fn start(
+        addresses: &[SocketAddr],
+        ledger: &Arc<Ledger>,
+        pace: Pace,
+        seed: u64,
+    ) -> Result<Self, Failure> {
+        let shared = Arc::new(Shared {
+            addresses: addresses.to_vec(),
+            ledger: Arc::clone(ledger),
+            pace,
+            stop: AtomicBool::new(false),
+            seen: Mutex::new((Seen::default(), Instant::now())),
+        });
+        let mut prober = Self { shared, threads: Vec::new() };
+        for number in 0..pace.clients {
+            let shared = Arc::clone(&prober.shared);
+            let random = Random::new(seed ^ 0xb0b0 ^ (number as u64) << 32);
+            let builder = thread::Builder::new().stack_size(256 << 10);
+            prober.threads.push(builder.spawn(move || shared.ask(number, random))?);
+        }
+        Ok(prober)
+    }
+
+    /// Stops the clients; what they saw, unless one of them read what must not be.
+    pub fn stop(mut self) -> Result<Seen, Failure> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+        }
+        let mut seen = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = seen.1.elapsed();
+        seen.0.longest_gap = seen.0.longest_gap.max(since);
+        Ok(seen.0.clone())
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // Whoever drops running clients already has a failure to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn ask(&self, number: usize, mut random: Random) -> Result<(), Failure> {
+        let count = self.addresses.len();
+        let mut connections: Vec<Option<Client>> = (0..count).map(|_| None).collect();
+        let mut due = Instant::now() + self.pace.every.mul_f64(number as f64 / 16.0);
+        let mut next = number;
+        while !self.stop.load(Ordering::Relaxed) {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let key = format!("p{number}-{}", random.below(KEYS));
+            let read = random.percent(50);
+            let mut why = String::new();
+            let mut tries = 0;
+            while tries < 2 {
+                let place = next % count;
+                next += 1;
+                tries += 1;
+                match self.attempt(&mut connections[place], place, &key, read, &mut random) {
+                    Ok(answer) if answer.status < 500 => {
+                        why.clear();
+                        break;
+                    }
+                    Ok(answer) => {
+                        let body = String::from_utf8_lossy(&answer.body).into_owned();
+                        why = format!("{why}; node {}: {body}", place + 1);
+                    }
+                    Err(Failure::Io(error)) => why = format!("{why}; node {}: {error}", place + 1),
+                    Err(other) => return Err(other),
+                }
+            }
+            self.note(tries, why, due.elapsed());
+            due += self.pace.every;
+        }
+        Ok(())
+    }
+
+    fn note(&self, tries: u32, why: String, took: Duration) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seen, last) = &mut *seen;
+        seen.requests += 1;
+        seen.retried += u64::from(tries > 1);
+        seen.times.push(took);
+        if why.is_empty() {
+            seen.longest_gap = seen.longest_gap.max(last.elapsed());
+            *last = Instant::now();
+        } else {
+            seen.failed.push(why);
+        }
+    }
+
+    /// One try, judged and noted.
+    fn attempt(
+        &self,
+        connection: &mut Option<Client>,
+        place: usize,
+        key: &str,
+        read: bool,
+        random: &mut Random,
+    ) -> Result<Answer, Failure> {
+        let mut client = match connection.take() {
+            Some(client) => client,
+            None => Client::connect_within(self.addresses[place], PATIENCE)?,
+        };
+        let target = target(key) + self.pace.votes;
+        let answer = if read {
+            let answer = client.request("GET", &target, b"")?;
+            if matches!(answer.status, 200 | 404) {
+                let found = (answer.status == 200).then_some(answer.body.as_slice());
+                self.ledger.judge(key, found)?;
+            }
+            answer
+        } else {
+            let (ticket, value) = self.ledger.put(key, random.below(VALUE_LEN) as usize);
+            let answer = client.request("PUT", &target, &value);
+            self.ledger.end(ticket, said(&answer));
+            answer?
+        };
+        if !answer.closes {
+            *connection = Some(client);
+        }
+        Ok(answer)
+    }
+}

@@ -1,0 +1,94 @@
+//! Row 22: every node is restarted in turn, ten times over, and row "killed": one is killed and
+//! comes back. Clients at a fixed pace try each request at most twice.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::ledger::Ledger;
+use crate::prober::{Pace, Prober, Seen};
+use crate::random::Random;
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+
+const PACE: Pace = Pace { clients: 8, every: Duration::from_millis(16), votes: "" };
+
+/// How long hints may take to bring everything about.
+const BY_ITSELF: Duration = Duration::from_secs(30);
+
+/// `rounds` rolling restarts.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
+    let ledger = Arc::new(Ledger::default());
+    let prober = Prober::start(cluster.addresses(), &ledger, PACE, setup.seed)?;
+    thread::sleep(Duration::from_millis(500));
+    for _ in 0..setup.rounds {
+        for node in 0..NODES {
+            cluster.stop(node)?;
+            cluster.start_node(node)?;
+        }
+    }
+    let seen = prober.stop()?;
+    all_succeeded(&seen)?;
+    let agreed = cluster.agree(BY_ITSELF)?;
+    cluster.check(&ledger)?;
+    Ok(format!(
+        "{} restarts of each of {NODES} nodes: {} requests, {} tried twice, 0 failed, longest gap \
+         {} ms, p99 {:.0} ms, max {:.0} ms; C after {:.1} s ({} keys by reading)",
+        setup.rounds,
+        seen.requests,
+        seen.retried,
+        seen.longest_gap.as_millis(),
+        seen.percentile(99.0).as_secs_f64() * 1e3,
+        seen.percentile(100.0).as_secs_f64() * 1e3,
+        agreed.took.as_secs_f64(),
+        agreed.read
+    ))
+}
+
+/// A node is killed and comes back, `rounds` times.
+pub fn killed(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
+    let ledger = Arc::new(Ledger::default());
+    let mut random = Random::new(setup.seed);
+    let prober = Prober::start(cluster.addresses(), &ledger, PACE, setup.seed)?;
+    for _ in 0..setup.rounds {
+        let node = random.below(NODES as u64) as usize;
+        thread::sleep(Duration::from_millis(300 + random.below(500)));
+        cluster.kill(node)?;
+        thread::sleep(Duration::from_millis(500 + random.below(setup.size(3000, 500))));
+        cluster.start_node(node)?;
+        // A read of a record that only the killed one may have a newer version of needs it, or the
+        // third: both must be back before the next one goes.
+        cluster.until_ready()?;
+    }
+    thread::sleep(Duration::from_millis(300));
+    let seen = prober.stop()?;
+    all_succeeded(&seen)?;
+    let agreed = cluster.agree(BY_ITSELF)?;
+    cluster.check(&ledger)?;
+    Ok(format!(
+        "{} kills: {} requests, {} tried twice, 0 failed, longest gap {} ms, p99 {:.0} ms; C after \
+         {:.1} s ({} keys by reading), 0 lost",
+        setup.rounds,
+        seen.requests,
+        seen.retried,
+        seen.longest_gap.as_millis(),
+        seen.percentile(99.0).as_secs_f64() * 1e3,
+        agreed.took.as_secs_f64(),
+        agreed.read
+    ))
+}
+
+fn all_succeeded(seen: &Seen) -> Result<(), Failure> {
+    match seen.failed.first() {
+        None => Ok(()),
+        Some(first) => Err(Failure::Broken(format!(
+            "{} of {} requests failed at two nodes, as{first}",
+            seen.failed.len(),
+            seen.requests
+        ))),
+    }
+}

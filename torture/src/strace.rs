@@ -1,0 +1,54 @@
+//! System calls of a running node that fail or take their time, by strace.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Failure;
+use crate::node::Node;
+
+/// How long strace may take to take hold of all threads.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// strace on a running process, taken off when dropped.
+#[derive(Debug)]
+pub struct Strace(Child);
+
+impl Strace {
+    /// From now on this happens to that system call of the node, as in `error=EIO:when=3` or
+    /// `delay_exit=200000`.
+    pub fn attach(node: &Node, call: &str, what: &str, log: &Path) -> Result<Self, Failure> {
+        let child = Command::new("strace")
+            .args(["-f", "-p", &node.pid().to_string(), "-e", &format!("trace={call}")])
+            .args(["-e", &format!("inject={call}:{what}"), "-o"])
+            .arg("/dev/null")
+            .stdin(Stdio::null())
+            .stderr(File::create(log)?)
+            .spawn();
+        let child = child.map_err(|error| Failure::Skipped(format!("strace: {error}")))?;
+        let mut strace = Self(child);
+        let begun = Instant::now();
+        loop {
+            let said = fs::read_to_string(log)?;
+            if said.contains("attached") {
+                return Ok(strace);
+            }
+            if begun.elapsed() > PATIENCE || strace.0.try_wait()?.is_some() {
+                return Err(Failure::Skipped(format!("strace: {}", said.trim())));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Strace {
+    fn drop(&mut self) {
+        // SIGTERM makes it let go of the node before it ends.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}

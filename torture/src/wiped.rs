@@ -1,0 +1,68 @@
+//! Row 20: a node is killed, its data directory is wiped, and it starts again under its name. What
+//! it no longer holds must not be taken for absent, and the others give it back.
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cluster::Cluster;
+use crate::fill::{Fill, fill};
+use crate::ledger::Ledger;
+use crate::prober::{Pace, Prober};
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+
+/// The node that loses its disk.
+const WIPED: usize = 1;
+
+const PACE: Pace = Pace { clients: 4, every: Duration::from_millis(25), votes: "&ack=2&from=3" };
+
+const VALUE_LEN: usize = 4000;
+
+/// How long a rebuild may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// One rebuild, beside clients.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let ledger = Arc::new(Ledger::default());
+    let keys = setup.size(100_000, 3_000);
+    let what = Fill { keys, value_len: VALUE_LEN, prefix: 'w', votes: "&ack=3&from=3" };
+    fill(cluster.addresses(), &ledger, what)?;
+    let prober = Prober::start(cluster.addresses(), &ledger, PACE, setup.seed)?;
+    cluster.kill(WIPED)?;
+    fs::remove_dir_all(cluster.data(WIPED))?;
+    cluster.start_node(WIPED)?;
+    let begun = Instant::now();
+    while cluster.dump(WIPED)?.len() < keys as usize {
+        if begun.elapsed() > PATIENCE {
+            let there = cluster.dump(WIPED)?.len();
+            return Err(Failure::Broken(format!("{there} of {keys} keys after {PATIENCE:?}")));
+        }
+        thread::sleep(Duration::from_millis(setup.size(500, 50)));
+    }
+    let took = begun.elapsed();
+    let seen = prober.stop()?;
+    if let Some(why) = seen.failed.first() {
+        return Err(Failure::Broken(format!("a request failed at two nodes{why}")));
+    }
+    cluster.until_ready()?;
+    let agreed = cluster.agree(PATIENCE)?;
+    cluster.check(&ledger)?;
+    // The rebuilt one is now half of the only quorum there is.
+    cluster.kill((WIPED + 1) % NODES)?;
+    cluster.check(&ledger)?;
+    let bytes = keys as f64 * VALUE_LEN as f64;
+    Ok(format!(
+        "{keys} keys, {:.0} MB given back in {:.1} s beside clients: {:.2} GB/min; {} requests \
+         meanwhile, {} tried twice, 0 failed, 0 lost; {} keys by reading",
+        bytes / 1e6,
+        took.as_secs_f64(),
+        bytes / 1e9 / took.as_secs_f64() * 60.0,
+        seen.requests,
+        seen.retried,
+        agreed.read
+    ))
+}
