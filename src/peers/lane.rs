@@ -183,6 +183,7 @@ impl Lane {
     }
 
     /// Bytes that are to be written yet.
+    #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         if self.closed.get().is_some() { 0 } else { self.out.borrow().waiting() }
     }
