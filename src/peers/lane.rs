@@ -191,8 +191,12 @@ impl Lane {
     pub(super) fn push(&self, message: Message) -> bool {
         let length = message_len(&message);
         let mut out = self.out.borrow_mut();
-        let waiting = if length > WHOLE_MAX { out.long() } else { out.writer.len() };
-        if waiting > 0 && waiting + length > self.facts.lane_bytes {
+        let (waiting, most) = if length > WHOLE_MAX {
+            (out.long(), self.facts.long_bytes)
+        } else {
+            (out.writer.len(), self.facts.lane_bytes)
+        };
+        if waiting > 0 && waiting + length > most {
             return false;
         }
         self.counters.peers.messages_sent.add(1);

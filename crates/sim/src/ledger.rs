@@ -12,7 +12,7 @@
 //!                                         └ 2 + 1 = 3: a later read 1/3 may miss it
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
@@ -54,7 +54,6 @@ struct Operation {
     asked: Asked,
     begun: u64,
     floors: Vec<Floor>,
-    wipes: u32,
 }
 
 /// A least stamp, and by which replicas it is held.
@@ -66,6 +65,8 @@ struct Floor {
     stamp: Stamp,
     /// What later writes must be stamped above: acknowledged while all clocks were right.
     order: Option<Stamp>,
+    /// Disks that had been lost by then.
+    wipes: u32,
 }
 
 /// How a write ended.
@@ -107,6 +108,8 @@ pub(crate) struct Ledger {
     operations: BTreeMap<u64, Operation>,
     writes: BTreeMap<WriteId, Write>,
     floors: BTreeMap<Bytes, Vec<Floor>>,
+    /// How many copies a key was written with.
+    copies: BTreeMap<Bytes, BTreeSet<u8>>,
     stamps: BTreeMap<Stamp, WriteId>,
     next: u64,
     /// Copies of a key unless a request says otherwise.
@@ -129,10 +132,12 @@ impl Ledger {
         let floors = self.floors.get(&asked.key).cloned().unwrap_or_default();
         if let Some(kind) = kind_of(asked.what) {
             let (key, begun) = (asked.key.clone(), now);
+            let copies = if asked.default_copies { self.default_copies } else { asked.quorum.from };
+            self.copies.entry(key.clone()).or_default().insert(copies);
             let write = Write { key, kind, begun, fate: Fate::Open, seen: None };
             self.writes.insert(WriteId(self.next), write);
         }
-        let operation = Operation { asked, begun: now, floors, wipes: self.wipes };
+        let operation = Operation { asked, begun: now, floors };
         self.operations.insert(self.next, operation);
         self.next
     }
@@ -154,9 +159,9 @@ impl Ledger {
     /// if they are too far apart.
     pub(crate) fn end(&mut self, now: u64, number: u64, told: &Told, reach: u64) {
         let Some(mut operation) = self.operations.remove(&number) else { return };
-        if operation.wipes < self.wipes {
-            operation.floors.retain(|floor| floor.held_by > 1);
-        }
+        let mixed = self.copies.get(&operation.asked.key).is_some_and(|copies| copies.len() > 1);
+        let safe = |floor: &Floor| floor.wipes == self.wipes || floor.held_by > 1 && !mixed;
+        operation.floors.retain(safe);
         let write = WriteId(number);
         match (told, operation.asked.what) {
             (Told::Answer(Answer::Found(record)), What::Get) => {
@@ -214,7 +219,10 @@ impl Ledger {
             let copies = if record.copies == 0 { self.default_copies } else { record.copies };
             let held_by = quorum.ack.min(copies);
             let stamp = record.rank.stamp;
-            self.raise(key, Floor { held_by, from: quorum.from, stamp, order: None });
+            self.raise(
+                key,
+                Floor { held_by, from: quorum.from, stamp, order: None, wipes: self.wipes },
+            );
         }
     }
 
@@ -235,7 +243,8 @@ impl Ledger {
             }
         }
         let order = (stamp.time <= reach).then_some(stamp);
-        self.raise(key, Floor { held_by: quorum.ack, from: quorum.from, stamp, order });
+        let (held_by, from, wipes) = (quorum.ack, quorum.from, self.wipes);
+        self.raise(key, Floor { held_by, from, stamp, order, wipes });
     }
 
     fn failed(&mut self, now: u64, write: WriteId) {
@@ -274,19 +283,22 @@ impl Ledger {
         let same = |other: &&mut Floor| (other.held_by, other.from) == (floor.held_by, floor.from);
         match floors.iter_mut().find(same) {
             Some(held) => {
-                held.stamp = held.stamp.max(floor.stamp);
+                if floor.stamp > held.stamp {
+                    (held.stamp, held.wipes) = (floor.stamp, floor.wipes);
+                }
                 held.order = held.order.max(floor.order);
             }
             None => floors.push(floor),
         }
     }
 
-    /// A disk is gone: what only one replica had to hold is no longer promised.
+    /// A disk is gone: what only one replica had to hold is no longer promised. Neither is what
+    /// was written with more copies than something newer: the others hold that in its place, and
+    /// do not know that the lost replica was to hold anything. With the disk went the bound of its
+    /// clock: if that was set back too, stamps may be issued anew.
     pub(crate) fn wiped(&mut self) {
         self.wipes += 1;
-        for floors in self.floors.values_mut() {
-            floors.retain(|floor| floor.held_by > 1);
-        }
+        self.stamps.clear();
     }
 
     /// A clock jumps: nobody knows whether those before and after it are within the bound.

@@ -97,6 +97,8 @@ pub(super) struct ReadWork {
 #[derive(Debug)]
 pub(super) struct WriteWork {
     pub(super) record: Record,
+    /// Whether a replica that holds it holds a newer record too.
+    pub(super) overtaken: bool,
     /// Whether the record has been stamped anew.
     pub(super) restamped: bool,
 }

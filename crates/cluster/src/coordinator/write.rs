@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  all `from` asked ──▶ `ack` hold it ───────────────────────▶ answer ──▶ those that missed it:
-//!        ▲        └──▶ one holds a newer one: stamp anew, once           hints
+//!        ▲        └──▶ one of them holds a newer one: stamp anew, once   hints
 //!        └──────────────────┘
 //! ```
 //!
@@ -32,7 +32,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let votes = self.votes_of(&key, quorum.from);
-        let work = Work::Write(WriteWork { record, restamped: false });
+        let work = Work::Write(WriteWork { record, overtaken: false, restamped: false });
         let deadline = now.mono + self.config.deadline_micros;
         let detail = None;
         let id = self.slots.add(Slot {
@@ -85,16 +85,20 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let Some(slot) = self.slots.get_mut(id) else { return };
-        let Work::Write(work) = &slot.work else {
+        let Work::Write(work) = &mut slot.work else {
             self.was_repaired(now, id, vote, out);
             return;
         };
         if slot.votes[vote].state != State::Asked {
             return;
         }
-        let anew = newer && !work.restamped && !slot.answered;
         slot.votes[vote].state = State::Holds;
-        if anew {
+        work.overtaken |= newer;
+        // All `ack` must have spoken: the first that holds a newer record need not be the one that
+        // holds the newest, and it is that one's clock which counts.
+        let anew = work.overtaken && !work.restamped && !slot.answered;
+        let held = slot.count(|vote| vote.state == State::Holds);
+        if anew && held >= usize::from(slot.quorum.ack) {
             self.stamp_anew(now, id, out);
         } else {
             self.advance_write(id, out);

@@ -18,6 +18,8 @@
 //!
 //!     UPDATE_SCRIPTS=1 cargo test -p cluster --test scripts
 
+mod node;
+mod range;
 mod toy;
 mod words;
 mod world;

@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use cluster::{
-    CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Member, NodeId, Now, OpId, Page,
-    Quorum, Shared, Standing, StoreError, Topology, Vouching, origin_of, quorum,
+    CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Member, Node, NodeId, Now, OpId,
+    Quorum, Scan, Shared, Standing, StoreError, Topology, Vouching, origin_of, quorum,
 };
 
 use crate::toy;
 use crate::words::{self, BASE, Words, micros, next, node, numbered};
 
-type Split<'a> = std::str::SplitWhitespace<'a>;
+pub(crate) type Split<'a> = std::str::SplitWhitespace<'a>;
+
+/// The incarnation of this node's disk.
+const OWN_DISK: u64 = 100;
 
 /// What the store was asked to do, and for which key.
 #[derive(Debug, Clone)]
@@ -24,9 +27,11 @@ enum Asked {
 #[derive(Debug)]
 pub(crate) struct World {
     coordinator: Coordinator,
-    shared: Arc<Shared>,
-    words: Words,
-    mono: u64,
+    pub(crate) node: Node,
+    pub(crate) range: Option<Scan>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) words: Words,
+    pub(crate) mono: u64,
     /// What the wall clock is off, in microseconds.
     off: i64,
     /// Whether the clock's bound can't be persisted.
@@ -79,6 +84,8 @@ impl World {
         };
         Ok(Self {
             coordinator: Coordinator::new(shared.clone(), config),
+            node: Node::new(shared.clone(), OWN_DISK, vec![None; usize::from(nodes)]),
+            range: None,
             shared,
             words: Words::new(topology),
             // Not 0: the first stamp is that of a full microsecond, without a counter.
@@ -122,6 +129,9 @@ impl World {
             }
             "tick" => Ok(self.tick(micros(next(&mut words, "a time")?)?)),
             "state" => Ok(vec![self.state()]),
+            "node" => self.of_node(&mut words),
+            "range" => self.of_range(&mut words),
+            "sieve" => self.sieve(&mut words),
             _ => {
                 let event = self.event(name, &mut words)?;
                 Ok(self.texts(&event))
@@ -129,7 +139,7 @@ impl World {
         }
     }
 
-    fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         Now { mono: self.mono, wall: (BASE + self.mono).saturating_add_signed(self.off) }
     }
 
@@ -270,7 +280,7 @@ impl World {
     }
 
     /// As asked, or the default; and the copies that a record says then.
-    fn quorum(&self, asked: Option<&str>) -> Result<(Quorum, u8), String> {
+    pub(crate) fn quorum(&self, asked: Option<&str>) -> Result<(Quorum, u8), String> {
         let asked = asked.map(words::quorum).transpose()?;
         let (ack, from) = (asked.map(|(ack, _)| ack), asked.map(|(_, from)| from));
         let topology = &self.shared.topology;
@@ -329,8 +339,7 @@ impl World {
                 return Ok(Event::Written { op, result: Ok(newer) });
             }
             "page" => {
-                let items = words.map(|word| self.words.item(word)).collect::<Result<_, _>>()?;
-                return Ok(Event::Paged { op, result: Ok(Page { items, next: None, sure: true }) });
+                return Ok(Event::Paged { op, result: Ok(self.words.page(words)?) });
             }
             "busy" => StoreError::Busy("the queue is full"),
             "nospace" => StoreError::NoSpace("the disk is full".to_owned()),

@@ -201,11 +201,6 @@ impl World {
                 );
                 self.ledger.accuse(self.now, what);
             }
-            let conflicts = process.store.core().stats().version_conflicts;
-            if conflicts > 0 {
-                let what = format!("node {node} met {conflicts} records of equal version");
-                self.ledger.accuse(self.now, what);
-            }
         }
     }
 }

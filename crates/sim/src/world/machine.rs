@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{ClientId, Coordinator, Event, Message, Node, NodeId, OpId, Record, Shared};
+use cluster::{ClientId, Clock, Coordinator, Event, Message, Node, NodeId, OpId, Record, Shared};
 use lsm::MemDisk;
 
 use super::Due;
+use super::node::State;
 use crate::network::Envelope;
 use crate::plan::Plan;
 use crate::random::Random;
@@ -83,6 +84,8 @@ pub(crate) struct Machine {
     /// Processes so far.
     pub(crate) lives: u32,
     pub(crate) process: Option<Process>,
+    /// What a process has recovered that does not serve yet.
+    pub(crate) opened: Option<Box<(Store, Clock, State)>>,
     /// The machine itself is without power: nobody answers for a process that is gone.
     pub(crate) dark: bool,
     /// Its disk was given faults and not been replaced.
@@ -107,6 +110,7 @@ impl Machine {
             disk: MemDisk::new(),
             lives: 0,
             process: None,
+            opened: None,
             dark: false,
             disk_is_bad: false,
             stopping: false,

@@ -81,6 +81,8 @@ pub(crate) enum Due {
     Remedy(Remedy),
     /// A machine starts.
     Start(usize),
+    /// Its process serves.
+    Serve { node: usize, life: u32 },
 }
 
 /// See the module.
@@ -186,6 +188,7 @@ impl World {
             Due::Nemesis => self.next_fault(),
             Due::Remedy(remedy) => self.remedy(remedy),
             Due::Start(node) => self.start(node),
+            Due::Serve { node, life } => self.serve(node, life),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Clock, Event, NODE_TICK_MICROS, NodeEffect, NodeEvent, NodeId, Record, Reply, Standing,
+    CallId, Event, NODE_TICK_MICROS, NodeEffect, NodeEvent, NodeId, Record, Reply, Standing,
     Topology, Trouble, hint_bytes,
 };
 use lsm::{Batch, Error, Space, Version};
@@ -23,7 +23,7 @@ const AGAIN_MICROS: u64 = 100_000;
 
 /// What a node keeps about itself and the others.
 #[derive(Debug)]
-pub(super) struct State {
+pub(crate) struct State {
     pub(super) incarnation: u64,
     pub(super) standing: Standing,
     pub(super) born: u64,
@@ -39,11 +39,10 @@ impl State {
         topology: &Topology,
         own: usize,
         now: u64,
-        clock: &Clock,
+        born: u64,
         random: u64,
     ) -> Result<Self, Error> {
         if store.number(INCARNATION_KEY)?.is_none() {
-            let born = clock.now(0) + (BORN_AHEAD_MICROS << 12);
             let numbers =
                 [(INCARNATION_KEY, random), (STANDING_KEY, Standing::New as u64), (BORN_KEY, born)];
             store.core().commit(std::iter::once(&number_batch(now, &numbers)))?;
@@ -72,10 +71,6 @@ impl State {
         })
     }
 }
-
-/// How much further than this node's own clock one of its former lives may have been, in
-/// microseconds: the skew allowed, on either side.
-const BORN_AHEAD_MICROS: u64 = 1_000_000;
 
 fn known_key(peer: usize) -> Vec<u8> {
     format!("known/{peer}").into_bytes()

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use cluster::{Clock, Config, Coordinator, HintLedger, Node, NodeId, Shared, Vouching, origin_of};
+use cluster::{Clock, Config, Coordinator, Node, NodeId, Shared, Vouching, origin_of};
 use lsm::{Error, MemDisk, SyncMode};
 
 use super::machine::{Loop, Process};
@@ -20,6 +19,9 @@ const KEEP_MICROS: u64 = 250_000;
 /// Microseconds between two attempts to start a process.
 const AGAIN_MICROS: u64 = 500_000;
 
+/// Longest wait for the wall clock at a start, in microseconds.
+const LONGEST_WAIT: u64 = 2_500_000;
+
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
@@ -34,13 +36,14 @@ pub(crate) enum End {
 impl World {
     pub(super) fn start(&mut self, node: usize) {
         let machine = &mut self.machines[node];
-        if machine.process.is_some() {
+        if machine.process.is_some() || machine.opened.is_some() {
             return;
         }
         machine.dark = false;
         let opened = Self::open(machine, self.now, self.plan.sync).and_then(|(store, clock)| {
             let random = self.random.number();
-            let state = State::load(&store, &self.topology, node, self.now, &clock, random)?;
+            let born = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
+            let state = State::load(&store, &self.topology, node, self.now, born, random)?;
             Ok((store, clock, state))
         });
         match opened {
@@ -48,7 +51,12 @@ impl World {
                 machine.lives += 1;
                 let life = machine.lives;
                 self.journal.line(self.now, format_args!("n{node} starts life {life}: {state:?}"));
-                self.run_process(node, life, store, clock, state);
+                // Its clock begins at its bound: others would refuse its stamps until then.
+                let wall = machine.wall.wall(self.now);
+                let ahead = (clock.now(wall) >> 12).saturating_sub(wall);
+                let wait = ahead.saturating_sub(self.plan.max_skew_micros / 2).min(LONGEST_WAIT);
+                machine.opened = Some(Box::new((store, clock, state)));
+                self.agenda.put(self.now + wait, Due::Serve { node, life });
             }
             Err(error) => {
                 let mended = !machine.disk_is_bad;
@@ -76,16 +84,29 @@ impl World {
         Ok((store, clock))
     }
 
-    fn run_process(&mut self, node: usize, life: u32, store: Store, clock: Clock, state: State) {
-        let shared = Arc::new(Shared {
-            topology: self.topology.clone(),
-            own: NodeId(node as u16),
-            clock: Arc::new(clock),
-            vouching: Vouching::new(state.standing, state.born),
-            // What the store holds from earlier lives is not known.
-            newest: AtomicU64::new(u64::MAX),
-            hints: HintLedger::new(self.plan.nodes),
-        });
+    /// A process that has recovered opens its port.
+    pub(super) fn serve(&mut self, node: usize, life: u32) {
+        let wall = self.times(node).wall;
+        let machine = &mut self.machines[node];
+        let Some(opened) = machine.opened.take_if(|_| machine.lives == life) else { return };
+        let (store, clock, state) = *opened;
+        // Whatever is in the store, no clock that was further ahead was taken in.
+        let newest = (wall + self.plan.max_skew_micros) << 12;
+        let newest = newest.max(clock.now(wall));
+        let vouching = Vouching::new(state.standing, state.born);
+        let (own, clock) = (NodeId(node as u16), Arc::new(clock));
+        let shared = Shared::new(self.topology.clone(), own, clock, vouching, newest);
+        self.run_process(node, life, store, Arc::new(shared), state);
+    }
+
+    fn run_process(
+        &mut self,
+        node: usize,
+        life: u32,
+        store: Store,
+        shared: Arc<Shared>,
+        state: State,
+    ) {
         for (peer, hints, bytes) in &state.hints {
             shared.hints.found(*peer, *hints, *bytes);
         }
@@ -129,7 +150,13 @@ impl World {
         machine.stopping = false;
         machine.held.clear();
         machine.dark |= how == End::PowerCut;
-        let Some(process) = machine.process.take() else { return };
+        let opened = machine.opened.take();
+        let Some(process) = machine.process.take() else {
+            if let Some((store, ..)) = opened.map(|opened| *opened) {
+                self.lose_store(node, store, how);
+            }
+            return;
+        };
         self.journal.line(self.now, format_args!("n{node} ends: {how:?}"));
         for client in process.taken.keys() {
             let at = self.now + self.random.between(50, 500);
@@ -141,17 +168,20 @@ impl World {
                 self.agenda.put(at, Due::Deliver { connection, end: 1 - end });
             }
         }
+        if how == End::Clean {
+            let batch = number_batch(self.now, &[(BOUND_KEY, process.shared.clock.stop())]);
+            // If that fails, the old bound is as safe.
+            let _ = process.store.core().commit(std::iter::once(&batch));
+        }
+        self.lose_store(node, process.store, how);
+    }
+
+    fn lose_store(&mut self, node: usize, store: Store, how: End) {
         let machine = &mut self.machines[node];
         let disk = machine.disk.clone();
         match how {
-            End::Clean => {
-                let bound = process.shared.clock.stop();
-                let batch = number_batch(self.now, &[(BOUND_KEY, bound)]);
-                // The old bound is as safe.
-                let _ = process.store.core().commit(std::iter::once(&batch));
-                process.store.close();
-            }
-            End::Kill | End::PowerCut => process.store.die(&disk, &mut self.random),
+            End::Clean => store.close(),
+            End::Kill | End::PowerCut => store.die(&disk, &mut self.random),
         }
         machine.disk = match how {
             End::Clean | End::Kill => disk.process_crash(),
