@@ -68,8 +68,11 @@ fn perform(event_loop: &Rc<EventLoop>, effect: NodeEffect) {
         NodeEffect::Remember { peer, incarnation } => {
             off_the_loop(move || {
                 let name = &node.shared.topology.member(peer).name;
-                if let Err(error) = node.identity.remember(name, incarnation) {
-                    tracing::warn!(%error, peer = name, "that it was met could not be kept");
+                match node.identity.remember(name, incarnation) {
+                    Ok(()) => node.facts.know(peer, incarnation),
+                    Err(error) => {
+                        tracing::warn!(%error, peer = name, "that it was met could not be kept");
+                    }
                 }
             });
         }

@@ -36,7 +36,6 @@ pub(crate) struct Config {
     /// Who is in the cluster.
     pub(crate) members: Members,
     /// What its nodes know each other by.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the peers' connections will ask"))]
     pub(crate) secret: Option<Secret>,
     /// How far ahead of this node's clock another's may be.
     pub(crate) max_clock_skew: Duration,

@@ -83,6 +83,7 @@ pub(crate) struct Watch {
     unread: Cell<bool>,
     reaped: Cell<bool>,
     broken: Cell<bool>,
+    upgraded: Cell<bool>,
     /// Place in the loop's list of connections.
     pub(crate) place: Cell<usize>,
     /// The loop's tick, shared with it.
@@ -101,6 +102,7 @@ impl Watch {
             unread: Cell::new(true),
             reaped: Cell::new(false),
             broken: Cell::new(false),
+            upgraded: Cell::new(false),
             place: Cell::new(0),
             now,
             task: RefCell::new(None),
@@ -132,6 +134,11 @@ impl Watch {
     pub(crate) fn request_ends(&self, clean: bool) {
         self.unread.set(!clean);
         self.enter(Phase::Idle);
+    }
+
+    /// Another protocol goes on where this answer ends.
+    pub(crate) fn upgrade(&self) {
+        self.upgraded.set(true);
     }
 
     /// The answer ends in the middle: the connection is reset, so that the client can't take what
@@ -262,12 +269,15 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
-    fn drop(&mut self) {
+impl Socket {
+    /// The conversation is over. Where an answer was broken off, the connection is reset; where
+    /// another protocol goes on, it is handed out.
+    pub(crate) fn end(self) -> Option<TcpStream> {
         if self.watch.broken.get() {
             // Should it fail, the missing last chunk is what is left to tell.
             let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         }
+        self.watch.upgraded.get().then_some(self.stream)
     }
 }
 

@@ -261,8 +261,8 @@ impl EventLoop {
             Effect::Write { op, key, record, look } => self.store(op, &key, &record, look),
             Effect::WriteAll { op, items } => self.store_all(op, &items),
             Effect::Page { op, request } => self.page(op, request),
-            Effect::Send { peer, .. } => self.happen(Event::Unreachable(peer)),
-            Effect::Respond { .. } => {}
+            Effect::Send { peer, message } => self.peers.send(peer, message),
+            Effect::Respond { lane, id, reply } => self.peers.respond(lane, id, reply),
             Effect::Answer { client: ClientId(number), answer } => {
                 self.coordination.clients.done(number, answer);
             }

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::TcpStream;
-use std::pin::pin;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use cluster::NodeEvent;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -26,6 +27,7 @@ use crate::counters::Counters;
 use crate::etags::Etags;
 use crate::http;
 use crate::node::Node;
+use crate::peers::{self, FromPeers, Peers};
 use crate::records;
 use crate::writes::Writes;
 
@@ -74,6 +76,8 @@ pub(crate) struct EventLoop {
     pub(crate) writes: Writes<Purpose>,
     /// This loop's part in the protocol.
     pub(crate) coordination: Coordination,
+    /// This loop's connections to the other nodes.
+    pub(crate) peers: Peers,
     /// This loop's counters.
     pub(crate) counters: Arc<Counters>,
     /// Makes version tags.
@@ -103,6 +107,20 @@ pub(crate) fn start(node: &Arc<Node>, number: usize) -> io::Result<Handle> {
     Ok(Handle { tell, counters, thread })
 }
 
+/// What comes from the other nodes goes to the coordinator, or to the first loop's caretaker.
+fn hear(event_loop: Weak<EventLoop>) -> peers::Sink {
+    Rc::new(move |heard| {
+        let Some(this) = event_loop.upgrade() else { return };
+        match heard {
+            FromPeers::Event(event) => this.happen(event),
+            FromPeers::Met { peer, incarnation, knows_us_as } => {
+                let met = NodeEvent::Met { peer, incarnation, knows_us_as };
+                tokio::task::spawn_local(async move { caretaker::tell(&this.node, met).await });
+            }
+        }
+    })
+}
+
 impl EventLoop {
     fn new(node: Arc<Node>, counters: Arc<Counters>) -> Rc<Self> {
         let config = node.config.clone();
@@ -116,17 +134,20 @@ impl EventLoop {
             },
         );
         Rc::new_cyclic(|this: &Weak<Self>| {
-            let this = Weak::clone(this);
+            let own = Weak::clone(this);
             let sink = Box::new(move |purpose, outcome: &_| {
-                if let Some(this) = this.upgrade() {
+                if let Some(this) = own.upgrade() {
                     this.written(purpose, outcome);
                 }
             });
+            let facts = Arc::clone(&node.facts);
+            let peers = Peers::new(facts, Arc::clone(&counters), hear(this.clone()));
             let db = Arc::clone(&node.db);
             let writes = Writes::new(db, Arc::clone(&counters), config.sync, share, sink);
             Self {
                 writes,
                 coordination: Coordination::new(machine),
+                peers,
                 counters,
                 etags: Etags::default(),
                 now: Rc::new(Cell::new(0)),
@@ -147,6 +168,8 @@ impl EventLoop {
         tokio::task::spawn_local(async move { this.sweep().await });
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.tick().await });
+        let this = Rc::clone(&self);
+        tokio::task::spawn_local(async move { this.peers.run().await });
         let events =
             self.node.caretaker_events.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(events) = events {
@@ -156,6 +179,7 @@ impl EventLoop {
             self.serve(stream);
         }
         self.stopping.set(true);
+        self.peers.goodbye();
         for watch in self.watches.borrow().iter() {
             watch.wake();
         }
@@ -167,6 +191,7 @@ impl EventLoop {
         if left > 0 {
             tracing::warn!(connections = left, "cut off: still busy after {DRAIN:?}");
         }
+        self.peers.close().await;
     }
 
     /// Looks at all connections and writes once a tick. Never ends.
@@ -221,12 +246,11 @@ impl EventLoop {
         let service =
             service_fn(|request| http::answer(Rc::clone(self), Rc::clone(watch), request));
         let socket = TokioIo::new(Socket::new(stream, Rc::clone(watch), Rc::clone(&self.scratch)));
-        let connection = http1::Builder::new()
+        let mut connection = http1::Builder::new()
             .half_close(true)
             .max_buf_size(BUFFER_BYTES)
             .max_header_size(http::MAX_HEAD_LEN)
             .serve_connection(socket, service);
-        let mut connection = pin!(connection);
         let mut told = false;
         let result = poll_fn(|cx| {
             if watch.reaped() {
@@ -234,14 +258,18 @@ impl EventLoop {
             }
             if self.stopping.get() && !told {
                 told = true;
-                connection.as_mut().graceful_shutdown();
+                Pin::new(&mut connection).graceful_shutdown();
             }
             watch.attend(cx.waker());
-            connection.as_mut().poll(cx)
+            Pin::new(&mut connection).poll(cx)
         })
         .await;
         if result.is_err_and(|error| error.is_parse()) {
             self.counters.malformed.add(1);
+        }
+        let parts = connection.into_parts();
+        if let Some(stream) = parts.io.into_inner().end() {
+            self.peers.upgrade(stream, parts.read_buf);
         }
     }
 

@@ -3,7 +3,8 @@
 //! ```text
 //!  budget ─┬─ 3/4  memtables (4 × memtable_bytes) and block cache (what they leave)
 //!          ├─ 1/8  connections, CONNECTION_BYTES each
-//!          ├─ 1/16 bodies: values on their way in and out, batches that wait for the log
+//!          ├─ 1/16 bodies: values on their way in and out, batches that wait for the log or
+//!          │       for other nodes
 //!          └─ 1/16 work: pages of scans, compaction and flush buffers, one WAL batch being written
 //! ```
 //!
@@ -46,6 +47,8 @@ pub(crate) struct MemoryPlan {
     pub(crate) body_bytes: u64,
     /// Writes waiting for the log.
     pub(crate) waiting_bytes: u64,
+    /// Messages that wait for other nodes, or come from them.
+    pub(crate) peer_bytes: u64,
     /// Pages that range reads hold.
     pub(crate) page_bytes: u64,
 }
@@ -76,7 +79,8 @@ impl MemoryPlan {
             segment_bytes: memtable_bytes.clamp(SEGMENT_RANGE.0, SEGMENT_RANGE.1),
             connections: budget / 8 / CONNECTION_BYTES,
             body_bytes: bodies / 2,
-            waiting_bytes: bodies / 2,
+            waiting_bytes: bodies / 4,
+            peer_bytes: bodies / 4,
             page_bytes: budget / 32,
         })
     }
@@ -97,6 +101,7 @@ mod tests {
                 + plan.connections * CONNECTION_BYTES
                 + plan.body_bytes
                 + plan.waiting_bytes
+                + plan.peer_bytes
                 + plan.page_bytes;
             assert!(sum <= budget * MIB, "{plan:?} is {sum} bytes of {budget} MiB");
             assert!(sum >= budget * MIB / 10 * 9, "{plan:?} wastes the budget");

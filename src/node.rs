@@ -12,6 +12,7 @@ use crate::clock::NodeClock;
 use crate::config::Config;
 use crate::counters::{Accepting, Counters};
 use crate::identity::Identity;
+use crate::peers::Facts;
 use crate::reads::ReadPool;
 
 /// A running node.
@@ -26,6 +27,8 @@ pub(crate) struct Node {
     pub(crate) urls: Vec<String>,
     /// Who this node is, and whom it has met.
     pub(crate) identity: Identity,
+    /// What all loops know of the other nodes.
+    pub(crate) facts: Arc<Facts>,
     /// What the first loop's caretaker is told.
     pub(crate) caretaker: mpsc::Sender<NodeEvent>,
     /// The other end, until the first loop takes it.

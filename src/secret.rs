@@ -1,8 +1,6 @@
 //! The secret that the nodes of a cluster share: by it they know each other. It is read from a file
 //! or a variable, and written nowhere.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the peers' connections will ask"))]
-
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use cluster::{NodeId, Shared, Standing, Topology, Vouching};
+use cluster::{NodeId, Shared, Standing, Topology, Vouching, handshake};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -30,7 +30,9 @@ use crate::hints;
 use crate::identity::{self, Identity};
 use crate::members::Membership;
 use crate::node::Node;
+use crate::peers::Facts;
 use crate::reads::ReadPool;
+use crate::records;
 use crate::store;
 
 /// Serves until told to stop. An error is one line.
@@ -100,6 +102,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     clock.wait_for_wall(members.topology.nodes(), config.max_clock_skew);
     let shared = share(members.topology, members.own, &identity, &clock, &config);
     hints::count(&db, &shared).map_err(|error| format!("hints: {error}"))?;
+    let facts = facts(&shared, &identity, &members.urls, &config);
     let (caretaker, events) = mpsc::channel(caretaker::EVENTS);
     let pages = Arc::new(Budget::new(config.memory.page_bytes as usize));
     let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
@@ -108,6 +111,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         db,
         shared,
         urls: members.urls,
+        facts,
         identity,
         caretaker,
         caretaker_events: Mutex::new(Some(events)),
@@ -120,6 +124,35 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         stopping: AtomicBool::new(false),
         config,
     }))
+}
+
+/// What all loops know of the other nodes.
+fn facts(
+    shared: &Arc<Shared>,
+    identity: &Identity,
+    urls: &[String],
+    config: &Config,
+) -> Arc<Facts> {
+    let secret = config.secret.as_ref().map_or(Vec::new(), |secret| secret.bytes().to_vec());
+    let known = handshake::Identity::new(
+        shared.topology.clone(),
+        shared.own,
+        identity.cluster(),
+        identity.incarnation(),
+        handshake::Secret::new(secret),
+    );
+    for node in (0..shared.topology.nodes() as u16).map(NodeId) {
+        if let Some(incarnation) = identity.known(&shared.topology.member(node).name) {
+            known.know(node, incarnation);
+        }
+    }
+    let others = shared.topology.nodes() as u64 - 1;
+    // A small and a bulk lane of each loop to each peer, and as many that come from there.
+    let lanes = (4 * others * config.loops as u64).max(1);
+    let lane_bytes = (config.memory.peer_bytes / lanes) as usize;
+    let max_skew = config.max_clock_skew.as_micros() as u64;
+    let (shared, known) = (Arc::clone(shared), Arc::new(known));
+    Arc::new(Facts::new(shared, known, records::CODEC, max_skew, lane_bytes, urls))
 }
 
 /// What the protocol's machines of all loops share.

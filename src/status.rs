@@ -42,6 +42,18 @@ pub(crate) struct Peer {
     pub(crate) name: String,
     /// Where it is reached.
     pub(crate) url: String,
+    /// Since when it has its disk, as this node met it last; empty = never since it started.
+    #[serde(default)]
+    pub(crate) incarnation: String,
+    /// Whether any connection from this node to it stands.
+    #[serde(default)]
+    pub(crate) up: bool,
+    /// Microseconds that it took to answer last; 0 = not yet.
+    #[serde(default)]
+    pub(crate) rtt_us: u64,
+    /// Microseconds that its clock is ahead of this node's, give or take half of `rtt_us`.
+    #[serde(default)]
+    pub(crate) clock_skew_us: i64,
     /// Writes that it missed and that this node keeps for it.
     #[serde(default)]
     pub(crate) hints: u64,

@@ -34,6 +34,9 @@ struct Row {
     up: bool,
     /// Writes that it missed and that the others keep for it.
     hints: u64,
+    /// Microseconds that its clock is ahead of the others', as the one nearest to it saw last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock_skew_us: Option<i64>,
     /// Why it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -90,14 +93,17 @@ fn ask_all(url: &str) -> Result<Vec<Row>, String> {
             Ok(status) => Row::up(status),
             Err(error) => {
                 let error = Some(error.to_string());
-                Row { name: peer.name, url: peer.url, up: false, hints: 0, error, status: None }
+                Row::down(peer.name, peer.url, error)
             }
         });
     }
     let seen: Vec<Peer> =
         rows.iter().filter_map(|row| row.status.as_ref()).flat_map(|s| s.peers.clone()).collect();
     for row in &mut rows {
-        row.hints = seen.iter().filter(|peer| peer.name == row.name).map(|peer| peer.hints).sum();
+        let of_row = seen.iter().filter(|peer| peer.name == row.name);
+        row.hints = of_row.clone().map(|peer| peer.hints).sum();
+        let nearest = of_row.filter(|peer| peer.rtt_us > 0).min_by_key(|peer| peer.rtt_us);
+        row.clock_skew_us = nearest.map(|peer| peer.clock_skew_us);
     }
     rows.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(rows)
@@ -106,7 +112,12 @@ fn ask_all(url: &str) -> Result<Vec<Row>, String> {
 impl Row {
     fn up(status: Status) -> Self {
         let (name, url) = (status.name.clone(), status.url.clone());
-        Self { name, url, up: true, hints: 0, error: None, status: Some(status) }
+        let status = Some(status);
+        Self { name, url, up: true, hints: 0, clock_skew_us: None, error: None, status }
+    }
+
+    fn down(name: String, url: String, error: Option<String>) -> Self {
+        Self { name, url, up: false, hints: 0, clock_skew_us: None, error, status: None }
     }
 
     fn cells(&self) -> Vec<String> {
@@ -126,6 +137,7 @@ impl Row {
             self.url.clone(),
             hints,
             state,
+            self.clock_skew_us.map_or("-".to_owned(), |us| format!("{:+.1} ms", us as f64 / 1e3)),
             HumanCount(status.keys).to_string(),
             HumanBytes(status.disk_bytes).to_string(),
             HumanBytes(status.memory_bytes).to_string(),
@@ -141,10 +153,11 @@ fn json(rows: &[Row]) -> String {
 }
 
 fn table(rows: &[Row]) -> String {
-    let titles = ["node", "url", "hints", "state", "keys", "disk", "memory", "up for", "version"];
+    let titles =
+        ["node", "url", "hints", "state", "clock", "keys", "disk", "memory", "up for", "version"];
     let mut lines = vec![titles.map(str::to_owned).to_vec()];
     lines.extend(rows.iter().map(Row::cells));
-    let mut widths = [0; 9];
+    let mut widths = [0; 10];
     for line in &lines {
         // What is down says why, over the columns that it has not.
         let columns = if line.len() == titles.len() { titles.len() } else { 3 };
@@ -176,7 +189,7 @@ mod tests {
         .unwrap();
         let (name, url) = ("longer-name".to_owned(), "http://h:2".to_owned());
         let error = Some("Connection refused (os error 111)".to_owned());
-        let down = Row { name, url, up: false, hints: 7, error, status: None };
+        let down = Row { hints: 7, ..Row::down(name, url, error) };
         let text = table(&[Row::up(status), down]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);

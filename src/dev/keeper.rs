@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Planned;
 use super::console::Console;
+use crate::secret::VARIABLE;
 
 /// How long a node that was killed stays down: long enough to see what the others do without it.
 pub(super) const PAUSE: Duration = Duration::from_secs(3);
@@ -48,6 +49,7 @@ pub(super) struct Keeper {
     address: SocketAddr,
     program: PathBuf,
     args: Vec<OsString>,
+    secret: Option<String>,
     console: Rc<Console>,
     stopping: watch::Receiver<bool>,
     tell: mpsc::Sender<News>,
@@ -69,8 +71,9 @@ impl Keeper {
         stopping: watch::Receiver<bool>,
         tell: mpsc::Sender<News>,
     ) -> Self {
-        let Planned { number, name, address, args } = node;
-        Self { number, name, address, program: program.to_owned(), args, console, stopping, tell }
+        let Planned { number, name, address, args, secret } = node;
+        let program = program.to_owned();
+        Self { number, name, address, program, args, secret, console, stopping, tell }
     }
 
     /// Until it is told to stop, or the node can't be started.
@@ -119,6 +122,9 @@ impl Keeper {
         let mut command = Command::new(&self.program);
         command.args(&self.args).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(secret) = &self.secret {
+            command.env(VARIABLE, secret);
+        }
         // A terminal's ctrl-C is for us; the nodes are told in our way. A life that ends by a panic
         // of ours takes them along.
         command.process_group(0).kill_on_drop(true).spawn()

@@ -13,6 +13,8 @@ mod keeper;
 
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::fs::File;
+use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
@@ -24,11 +26,15 @@ use tokio::sync::{mpsc, watch};
 
 use crate::accept;
 use crate::cli::{Cli, Command, DevArgs};
+use crate::secret::VARIABLE;
 use console::Console;
 use keeper::{Keeper, News};
 
 /// Memory of a node unless something else is said: three of them fit a laptop.
 const MEMORY: &str = "256MiB";
+
+/// Where the kernel gives out randomness.
+const RANDOM: &str = "/dev/urandom";
 
 /// Runs until told to stop, or until no node can be run. An error is one line.
 pub(crate) fn run(args: &DevArgs) -> Result<(), String> {
@@ -50,6 +56,8 @@ struct Planned {
     name: String,
     address: SocketAddr,
     args: Vec<OsString>,
+    /// What the nodes know each other by; `None` = the flags say it.
+    secret: Option<String>,
 }
 
 fn plan(args: &DevArgs) -> Result<Vec<Planned>, String> {
@@ -62,6 +70,7 @@ fn plan(args: &DevArgs) -> Result<Vec<Planned>, String> {
     let cluster: Vec<_> =
         names.iter().map(|(name, address)| format!("{name}=http://{address}")).collect();
     let cluster = cluster.join(",");
+    let random = random_secret().map_err(|error| format!("{RANDOM}: {error}"))?;
     let mut nodes = Vec::new();
     for (number, (name, address)) in names.into_iter().enumerate() {
         let mut words: Vec<OsString> = vec!["serve".into()];
@@ -77,9 +86,18 @@ fn plan(args: &DevArgs) -> Result<Vec<Planned>, String> {
         if serve.settings.memory.is_none() && serve.config.is_none() {
             words.extend(["--memory".into(), MEMORY.into()]);
         }
-        nodes.push(Planned { number, name, address, args: words });
+        let said = serve.settings.cluster_secret_file.is_some() || serve.config.is_some();
+        let secret = (!said && std::env::var_os(VARIABLE).is_none()).then(|| random.clone());
+        nodes.push(Planned { number, name, address, args: words, secret });
     }
     Ok(nodes)
+}
+
+/// A secret for as long as the cluster runs, so that no other process passes for one of its nodes.
+fn random_secret() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    File::open(RANDOM)?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// What is wrong with the flags after `--`, on one line.

@@ -22,7 +22,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, ETAG, EXPECT, HeaderValue, RETRY_AFTER};
+use hyper::header::{
+    ALLOW, CONNECTION, CONTENT_TYPE, ETAG, EXPECT, HeaderValue, RETRY_AFTER, UPGRADE,
+};
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use lsm::Version;
 
@@ -73,6 +76,7 @@ enum Route {
     Health,
     Ready,
     Metrics,
+    Peer,
     Status,
 }
 
@@ -84,6 +88,7 @@ impl Route {
             "/healthz" => Self::Health,
             "/readyz" => Self::Ready,
             "/metrics" => Self::Metrics,
+            PEER_PATH => Self::Peer,
             "/v0/status" => Self::Status,
             _ => return None,
         })
@@ -92,7 +97,7 @@ impl Route {
     fn allowed(self) -> &'static str {
         match self {
             Self::Entity => "GET, HEAD, PUT, DELETE",
-            Self::Entities => "GET",
+            Self::Entities | Self::Peer => "GET",
             Self::Health | Self::Ready | Self::Metrics | Self::Status => "GET, HEAD",
         }
     }
@@ -103,6 +108,7 @@ impl Route {
             (Self::Entity, &Method::PUT) => Kind::Put,
             (Self::Entity, &Method::DELETE) => Kind::Delete,
             (Self::Entities, &Method::GET) => Kind::Range,
+            (Self::Peer, &Method::GET) => Kind::Admin,
             (
                 Self::Health | Self::Ready | Self::Metrics | Self::Status,
                 &Method::GET | &Method::HEAD,
@@ -130,6 +136,7 @@ pub(crate) async fn answer(
         (Some(_), Kind::Get) => entity::get(&event_loop, query).await,
         (Some(_), Kind::Put) => entity::put(&event_loop, query, &mut upload).await,
         (Some(_), Kind::Delete) => entity::delete(&event_loop, query).await,
+        (Some(Route::Peer), Kind::Admin) => upgrade(&watch, &head),
         (Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
         (Some(route), Kind::Admin) => Ok(admin::get(&event_loop.node, route)),
         (Some(route), Kind::Other) => Err(Problem::method(&head.method, route.allowed())),
@@ -146,6 +153,17 @@ pub(crate) async fn answer(
     Ok(response)
 }
 
+/// Another node wants to speak as a peer. Who it is it must prove there, before anything is done
+/// for it.
+fn upgrade(watch: &Watch, head: &Parts) -> Result<Answer, Problem> {
+    let wanted = head.headers.get(UPGRADE).is_some_and(|protocol| protocol == PEER_PROTOCOL);
+    if !wanted || head.version != hyper::Version::HTTP_11 {
+        return Err(Problem::upgrade(PEER_PROTOCOL));
+    }
+    watch.upgrade();
+    Ok(Answer::empty(StatusCode::SWITCHING_PROTOCOLS))
+}
+
 fn respond(
     event_loop: &EventLoop,
     mut headers: HeaderMap,
@@ -157,6 +175,9 @@ fn respond(
         Err(problem) => {
             if problem.retry() {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            if problem.wants_upgrade() {
+                headers.insert(UPGRADE, HeaderValue::from_static(PEER_PROTOCOL));
             }
             if let Some(allow) = problem.allow() {
                 headers.insert(ALLOW, HeaderValue::from_static(allow));
@@ -170,7 +191,10 @@ fn respond(
     if let Some(content_type) = answer.content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     }
-    if !clean {
+    if answer.status == StatusCode::SWITCHING_PROTOCOLS {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static(PEER_PROTOCOL));
+    } else if !clean {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let mut response = Response::new(answer.body);

@@ -78,6 +78,12 @@ impl Problem {
         problem
     }
 
+    pub(super) fn upgrade(protocol: &str) -> Self {
+        let detail = format!("this is for other nodes, which ask to go on with {protocol}");
+        let title = "Another protocol is needed";
+        Self::new(StatusCode::UPGRADE_REQUIRED, "upgrade-required", title, detail)
+    }
+
     pub(super) fn too_large(bound: usize) -> Self {
         let detail = format!("a value has at most {bound} bytes here (--max-value)");
         let title = "The value is too large";
@@ -154,6 +160,10 @@ impl Problem {
 
     pub(super) fn retry(&self) -> bool {
         self.status == StatusCode::SERVICE_UNAVAILABLE.as_u16()
+    }
+
+    pub(super) fn wants_upgrade(&self) -> bool {
+        self.status == StatusCode::UPGRADE_REQUIRED.as_u16()
     }
 
     pub(super) fn allow(&self) -> Option<&'static str> {

@@ -42,9 +42,14 @@ fn peers(node: &Node) -> Vec<Peer> {
     others
         .map(|(id, url)| {
             let (hints, hint_bytes) = shared.hints.waiting(id);
+            let seen = node.facts.seen(id);
             Peer {
                 name: shared.topology.member(id).name.clone(),
                 url: url.clone(),
+                incarnation: seen.incarnation().map_or(String::new(), |i| format!("{i:016x}")),
+                up: seen.lines() > 0,
+                rtt_us: seen.rtt_micros(),
+                clock_skew_us: seen.skew_micros(),
                 hints,
                 hint_bytes,
                 hints_dropped: shared.hints.dropped(id),

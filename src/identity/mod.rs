@@ -14,8 +14,6 @@
 //! **A node alone** has nobody to agree with. If the settings do not name it, its name is where it
 //! listened when the directory was made, which no later start is held to.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the peers' connections will ask"))]
-
 mod format;
 #[cfg(test)]
 mod tests;

@@ -10,15 +10,22 @@ use cluster::{Codec, NodeId, Shared};
 use super::complaints::Complaints;
 use crate::clock::wall_micros;
 
+/// Bytes of long messages that a lane takes at least. They are the values that came in with the
+/// requests, not copies of them, and those are counted where they came in. Less would refuse what
+/// a few clients with values of 1 MiB write at once.
+const LONG_LEAST: usize = 8 << 20;
+
 /// What a node's connections need to know: one for all loops.
 pub(crate) struct Facts {
     pub(super) shared: Arc<Shared>,
     pub(super) identity: Arc<Identity>,
     pub(super) codec: Codec,
     pub(super) max_skew_micros: u64,
-    /// Bytes of short messages that may wait on a lane, of long ones, and of both for a lane that
-    /// is being dialed. One message is always taken when none waits.
+    /// Bytes of short messages that may wait on a lane, or for a small one. One message is always
+    /// taken when none waits, here and below.
     pub(super) lane_bytes: usize,
+    /// Bytes of long messages that may wait on a lane, and of all for a bulk one.
+    pub(super) long_bytes: usize,
     pub(super) complaints: Complaints,
     /// `HOST:PORT`, by node.
     authorities: Vec<String>,
@@ -26,7 +33,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// `urls` are the nodes' addresses, by node.
+    /// `lane_bytes` may wait on a lane. `urls` are the nodes' addresses, by node.
     pub(crate) fn new(
         shared: Arc<Shared>,
         identity: Arc<Identity>,
@@ -46,7 +53,13 @@ impl Facts {
             codec,
             max_skew_micros,
             lane_bytes,
+            long_bytes: lane_bytes.max(LONG_LEAST),
         }
+    }
+
+    /// From now on this node is known under this incarnation, which is kept on disk already.
+    pub(crate) fn know(&self, node: NodeId, incarnation: u64) {
+        self.identity.know(node, incarnation);
     }
 
     /// What was seen of a node.

@@ -90,7 +90,9 @@ pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
         return lane.push(message);
     }
     let length = message_len(&message);
-    if slot.bytes > 0 && slot.bytes + length > peers.inner.facts.lane_bytes {
+    let facts = &peers.inner.facts;
+    let most = if kind == LaneKind::Small { facts.lane_bytes } else { facts.long_bytes };
+    if slot.bytes > 0 && slot.bytes + length > most {
         return false;
     }
     slot.bytes += length;

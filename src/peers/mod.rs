@@ -41,7 +41,7 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
-pub(crate) use facts::{Facts, Seen};
+pub(crate) use facts::Facts;
 use lane::{Driver, End, Lane};
 use line::Line;
 

@@ -81,8 +81,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     let Figures { requests, refused, failed, steps, read } = figures;
     Ok(format!(
-        "{} jumps of up to {MOST} s, {steps} steps back over a restart: {requests} requests, {refused} \
-         refused by the first node, {failed} by two; lost updates 0; C ({read} keys by reading)",
+        "{} jumps of up to {MOST} s, {steps} steps back over a restart: {requests} requests, \
+         {refused} refused by the first node, {failed} by two; lost updates 0; C ({read} keys by \
+         reading)",
         setup.rounds
     ))
 }

@@ -51,8 +51,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     let agreed = cluster.agree(PATIENCE)?;
     cluster.check(&ledger)?;
     Ok(format!(
-        "{keys} keys written in {:.0} s with one node away; replayed in {:.1} s, {:.0} hints/s, {}; \
-         C with {} keys by reading, 0 lost",
+        "{keys} keys written in {:.0} s with one node away; replayed in {:.1} s, {:.0} hints/s, \
+         {}; C with {} keys by reading, 0 lost",
         filled.as_secs_f64(),
         took.as_secs_f64(),
         if killed.is_some() { speed } else { keys as f64 / took.as_secs_f64() },

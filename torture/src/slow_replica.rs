@@ -58,9 +58,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     cluster.check(&ledger)?;
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
     Ok(format!(
-        "p99 {:.1} ms with one slow replica, {:.1} ms without: {ratio:.2} x (p50 {:.1}, {:.1}; max \
-         {:.0}, {:.0}) over {} requests, {} tried twice; RSS of a coordinator {} MiB; C after {:.1} \
-         s ({} keys by reading)",
+        "p99 {:.1} ms with one slow replica, {:.1} ms without: {ratio:.2} x (p50 {:.1}, {:.1}; \
+         max {:.0}, {:.0}) over {} requests, {} tried twice; RSS of a coordinator {} MiB; C after \
+         {:.1} s ({} keys by reading)",
         millis(slowed),
         millis(normal),
         millis(slow.percentile(50.0)),

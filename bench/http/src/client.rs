@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use load::{KeyOrder, Keys, Pace, Plan};
 
-use crate::process::{CLIENT_CPU, Server, argv, pinned};
-use crate::rivals::find;
+use crate::process::{CLIENT_CPU, Server, argv, find, pinned};
 
 /// Connections of every closed-loop row.
 pub(crate) const CONNECTIONS: usize = 64;

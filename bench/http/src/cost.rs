@@ -9,8 +9,8 @@ use bench_table::Table;
 use crate::Bench;
 use crate::client::{self, Method, VALUE_LEN, wrk_command, wrk_requests};
 use crate::layers;
-use crate::process::Server;
-use crate::rivals::{Rival, Sync, find};
+use crate::process::{Server, find};
+use crate::rivals::{Rival, Sync};
 
 const SECTION: &str = "cost";
 

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::client::{self, Method, wrk_command, wrk_requests};
-use crate::process::Server;
-use crate::rivals::find;
+use crate::process::{Server, find};
 
 /// Samples a second.
 const FREQUENCY: &str = "2999";

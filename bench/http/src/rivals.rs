@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::{SERVER_CPU, Server, free_address, pinned};
+use crate::process::{SERVER_CPU, Server, find, free_address, pinned};
 
 /// When a store makes writes durable. kvorum's names and Redis's `appendfsync` in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,16 +128,6 @@ impl Place {
 /// A program of the system, pinned like our own, or the line that installs it.
 pub(crate) fn installed(program: &str, package: &str) -> Result<Command, String> {
     find(program, package).map(|path| pinned(SERVER_CPU, path))
-}
-
-/// Where a program of the system is, or the line that installs it.
-pub(crate) fn find(program: &str, package: &str) -> Result<PathBuf, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain([PathBuf::from("/usr/sbin")])
-        .map(|dir| dir.join(program))
-        .find(|path| path.is_file())
-        .ok_or_else(|| format!("{program} is not installed: apt-get install {package}"))
 }
 
 /// One process, no log, and nothing between the parser and the answer, which is as long as the

@@ -1,10 +1,13 @@
-//! What both benchmarks report with: repeats and their spread, ratios taken repeat by repeat, a
-//! Markdown table, the raw figures as CSV, and the machine it all happened on.
+//! What the benchmarks measure and report with: servers as processes, repeats and their spread,
+//! ratios taken repeat by repeat, a Markdown table, the raw figures as CSV, and the machine it all
+//! happened on.
 
 mod machine;
 mod report;
+mod server;
 mod spread;
 
 pub use machine::describe;
 pub use report::{Report, Table};
+pub use server::{Server, argv, find, free_address};
 pub use spread::{Spread, ratio};

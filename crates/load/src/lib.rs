@@ -24,5 +24,5 @@ mod run;
 
 pub use keys::{KeyOrder, Keys};
 pub use outcome::{Errors, Latencies, Outcome, Statuses, Warning};
-pub use plan::{Error, Pace, Plan};
+pub use plan::{Error, Pace, Plan, Write};
 pub use run::run;

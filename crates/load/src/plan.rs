@@ -24,11 +24,19 @@ pub enum Pace {
     Closed,
 }
 
+/// Writes a request for the key of this number, whole, to the end of the buffer; the flag says
+/// whether it is to be a write, which is counted as a `PUT` whatever its method.
+pub type Write = fn(put: bool, number: u64, out: &mut Vec<u8>);
+
 /// What to send, where, how fast and for how long.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The server.
     pub target: SocketAddr,
+    /// Further servers of the same cluster: connections are dealt over all of them.
+    pub others: Vec<SocketAddr>,
+    /// What writes the requests; `None` = `GET`s and `PUT`s of `path` and key, as follows.
+    pub write: Option<Write>,
     /// Path and query up to the key, which is appended: `/v0/entity?id=`.
     pub path: String,
     /// Connections, 1–20,000, each with at most one request in flight.
@@ -59,6 +67,8 @@ impl Plan {
     pub fn new(target: SocketAddr) -> Self {
         Self {
             target,
+            others: Vec::new(),
+            write: None,
             path: "/v0/entity?id=".to_owned(),
             connections: 64,
             pace: Pace::Closed,

@@ -1,6 +1,7 @@
 //! The loop: send what is due, read what came, sleep until the next of either.
 
 use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
@@ -152,7 +153,8 @@ impl<'a> Runner<'a> {
             cause,
         };
         for (index, connection) in self.connections.iter_mut().enumerate() {
-            connection.open(self.plan.target, &self.epoll, index).map_err(failed)?;
+            let target = target(self.plan, index);
+            connection.open(target, &self.epoll, index).map_err(failed)?;
         }
         let deadline = self.start + CONNECT_LIMIT;
         let mut events = Vec::with_capacity(MAX_EVENTS);
@@ -268,6 +270,10 @@ impl<'a> Runner<'a> {
         let number = self.numbers.next(&mut self.random);
         let out = &mut self.connections[index].out;
         out.clear();
+        if let Some(write) = self.plan.write {
+            write(put, number, out);
+            return put;
+        }
         out.extend_from_slice(if put { &self.heads.put } else { &self.heads.get });
         self.plan.keys.write(number, out);
         if put {
@@ -358,7 +364,7 @@ impl<'a> Runner<'a> {
     fn reopen(&mut self, now: u64) {
         for (index, connection) in self.connections.iter_mut().enumerate() {
             if matches!(connection.state, State::Closed(at) if at <= now)
-                && connection.open(self.plan.target, &self.epoll, index).is_err()
+                && connection.open(target(self.plan, index), &self.epoll, index).is_err()
             {
                 self.outcome.errors.connect += 1;
                 connection.close(now + RETRY_AFTER);
@@ -397,6 +403,14 @@ impl<'a> Runner<'a> {
             }
         }
         self.outcome
+    }
+}
+
+/// The server that a connection is to.
+fn target(plan: &Plan, index: usize) -> SocketAddr {
+    match index % (plan.others.len() + 1) {
+        0 => plan.target,
+        other => plan.others[other - 1],
     }
 }
 

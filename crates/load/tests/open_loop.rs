@@ -159,3 +159,31 @@ fn a_plan_that_cannot_be_carried_out_is_refused() {
     }
     assert!(server.requests().is_empty());
 }
+
+#[test]
+fn connections_are_dealt_over_all_targets_and_requests_can_be_anybodys() {
+    let servers = [(); 3].map(|()| Server::start(|_| Answer::value(b"")));
+    let plan = Plan {
+        others: vec![servers[1].address(), servers[2].address()],
+        connections: 6,
+        pace: Pace::Closed,
+        limit: 60,
+        keys: Keys { order: KeyOrder::Sequential, count: 1000, len: 16 },
+        write: Some(|put, number, out| {
+            assert!(!put);
+            out.extend_from_slice(format!("GET /own/{number} HTTP/1.1\r\n\r\n").as_bytes());
+        }),
+        ..plan(&servers[0])
+    };
+    assert_eq!(load::run(&plan).unwrap().statuses.success, 60);
+    let mut paths: Vec<String> = Vec::new();
+    for server in &servers {
+        let requests = server.requests();
+        assert!(requests.len() >= 2, "two connections each");
+        paths.extend(requests.into_iter().map(|(head, _)| head));
+    }
+    for number in 0..60 {
+        let path = format!("/own/{number} ");
+        assert_eq!(paths.iter().filter(|head| head.contains(&path)).count(), 1, "{path}");
+    }
+}

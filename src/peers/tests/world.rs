@@ -35,6 +35,9 @@ pub(super) const B: NodeId = NodeId(1);
 /// Bytes that may wait on a lane.
 pub(super) const LANE_BYTES: usize = 1 << 20;
 
+/// Bytes of long messages that may.
+pub(super) const LONG_BYTES: usize = 8 << 20;
+
 pub(super) const CLUSTER: u64 = 5;
 
 /// Runs a test on a loop of its own.

@@ -220,14 +220,9 @@ impl Coordinator {
             Work::Read(work) => (super::read::acked(slot, work), false),
             Work::Call(_) => (0, false),
         };
-        Denied {
-            trouble: trouble(slot),
-            acked: acked as u8,
-            quorum: slot.quorum,
-            is_write: matches!(slot.work, Work::Write(_)),
-            unknown,
-            detail: slot.detail.clone(),
-        }
+        let (trouble, detail) = (trouble(slot), slot.detail.clone());
+        let is_write = matches!(slot.work, Work::Write(_));
+        Denied { trouble, acked: acked as u8, quorum: slot.quorum, is_write, unknown, detail }
     }
 
     /// Ends a read that can't be answered.

@@ -367,11 +367,11 @@ impl Handshake {
             let itself = theirs.incarnation == ours.incarnation;
             return Some(if itself { Reason::Itself } else { Reason::Namesake });
         }
-        if theirs.cluster != ours.cluster && theirs.cluster != 0 && ours.cluster != 0 {
-            return Some(Reason::Cluster);
-        }
         if theirs.epoch != ours.topology.digest() {
             return Some(Reason::Topology);
+        }
+        if theirs.cluster != ours.cluster && theirs.cluster != 0 && ours.cluster != 0 {
+            return Some(Reason::Cluster);
         }
         let (asked, reached) = match self.role {
             Role::Dialer => (self.asked_for(), theirs.name.as_str()),

@@ -178,11 +178,17 @@ impl Node {
             *known = Some(incarnation);
             out.push(NodeEffect::Remember { peer, incarnation });
         }
-        if self.shared.vouching.standing() != Standing::New {
-            return;
-        }
+        let standing = self.shared.vouching.standing();
         match knows_us_as {
-            Some(other) if other != self.incarnation => self.stand(Standing::Amnesiac, out),
+            // Whoever has streamed all it holds to this disk has met it. So this one has not, and
+            // those who vouched for a new node did not know better.
+            Some(other) if other != self.incarnation => {
+                if standing != Standing::Amnesiac {
+                    self.sources.iter_mut().for_each(|source| *source = Source::default());
+                    self.stand(Standing::Amnesiac, out);
+                }
+            }
+            _ if standing != Standing::New => {}
             // It has met this disk: in the same breath, or before a restart. That says nothing
             // about what it knew before.
             Some(_) => {}

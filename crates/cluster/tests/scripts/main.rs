@@ -18,6 +18,9 @@
 //!
 //!     UPDATE_SCRIPTS=1 cargo test -p cluster --test scripts
 
+mod node;
+mod random;
+mod range;
 mod toy;
 mod words;
 mod world;

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Class, Denied, Effect, Filter, Kind, LaneId, Message, NodeId, OpId, Page, PageRequest,
-    Quorum, Record, Reply, Request, Stamp, Topology, Trouble, origin_of,
+    Answer, Class, Denied, Effect, Filter, Kind, LaneId, Message, NodeEffect, NodeId, OpId, Page,
+    PageRequest, Quorum, Record, Reply, Request, Stamp, Step, Topology, Trouble, origin_of,
 };
 
 use crate::toy;
@@ -251,7 +251,7 @@ impl Words {
     }
 
     fn page_request_text(&self, page: &PageRequest) -> String {
-        let text = |key: &Bytes| String::from_utf8_lossy(key).into_owned();
+        let text = |key: &Bytes| key.escape_ascii().to_string();
         let end = page.end.as_ref().map(text).unwrap_or_default();
         let filter = match &page.filter {
             Filter::HeldBy(node) => format!("heldby n{}", node.0),
@@ -284,10 +284,7 @@ impl Words {
             "failed" => Ok(Reply::Failed),
             "wrongepoch" => Ok(Reply::WrongEpoch),
             "pong" => Ok(Reply::Pong),
-            "page" => {
-                let items = words.map(|word| self.item(word)).collect::<Result<_, _>>()?;
-                Ok(Reply::Page(Page { items, next: None, sure: true }))
-            }
+            "page" => Ok(Reply::Page(self.page(words)?)),
             other => Err(format!("{other:?} is no reply")),
         }
     }
@@ -304,6 +301,24 @@ impl Words {
             }
             other => lower(other),
         }
+    }
+
+    /// `a=x@5n1 b=… [next=c] [unsure]`.
+    pub(crate) fn page<'a>(
+        &mut self,
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<Page, String> {
+        let mut page = Page { items: Vec::new(), next: None, sure: true };
+        for word in words {
+            if word == "unsure" {
+                page.sure = false;
+            } else if let Some(next) = word.strip_prefix("next=") {
+                page.next = Some(Bytes::from(next.to_owned()));
+            } else {
+                page.items.push(self.item(word)?);
+            }
+        }
+        Ok(page)
     }
 
     /// One line.
@@ -337,9 +352,40 @@ impl Words {
             Effect::Hint { peer, key, record } => {
                 format!("hint for n{}: {}", peer.0, self.item_text(key, record))
             }
-            Effect::Missed { peer, partition } => {
-                format!("n{} missed something of partition {partition}", peer.0)
+            Effect::Missed { peer, .. } => format!("a partition of n{} needs repair", peer.0),
+        }
+    }
+
+    /// What a node wants done, one line.
+    pub(crate) fn node_effect(&self, effect: &NodeEffect) -> String {
+        match effect {
+            NodeEffect::ReadHints { peer, after, max_bytes } => {
+                let after = after.as_ref().map(|key| format!(" after {}", Self::name_of(key)));
+                let after = after.unwrap_or_default();
+                format!("store: hints for n{}{after}, {max_bytes} bytes", peer.0)
             }
+            NodeEffect::DropHints { peer, items } => {
+                format!("store: drop hints for n{}: {}", peer.0, self.items_text(items))
+            }
+            NodeEffect::Call { call, node, class, request } => {
+                let (class, request) = (lower(class), self.request_text(request));
+                format!("k{} of n{}: {class} {request}", call.0, node.0)
+            }
+            NodeEffect::Remember { peer, incarnation } => {
+                format!("remember n{} disk {incarnation}", peer.0)
+            }
+            NodeEffect::Stand(standing) => format!("stand {}", lower(standing)),
+        }
+    }
+
+    /// What a walk does next, one line.
+    pub(crate) fn step(&self, step: &Step) -> String {
+        match step {
+            Step::Item(key, record) => format!("item {}", self.item_text(key, record)),
+            Step::Ask(node, page) => format!("n{}: {}", node.0, self.page_request_text(page)),
+            Step::Wait => "wait".to_owned(),
+            Step::End => "end".to_owned(),
+            Step::OutOfReach => "out of reach".to_owned(),
         }
     }
 
@@ -371,8 +417,13 @@ pub(crate) fn content(text: &str) -> (Kind, &str) {
 }
 
 fn denied_text(denied: &Denied) -> String {
-    let Denied { trouble: why, acked, quorum: Quorum { ack, from }, unknown, detail, .. } = denied;
-    let outcome = if *unknown { "outcome unknown" } else { "outcome none" };
-    let detail = detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-    format!("denied, {}: {acked} did, {ack}/{from} wanted, {outcome}{detail}", trouble(*why))
+    let Quorum { ack, from } = denied.quorum;
+    let (why, acked) = (trouble(denied.trouble), denied.acked);
+    let outcome = match (denied.is_write, denied.unknown) {
+        (false, _) => "",
+        (true, true) => ", outcome unknown",
+        (true, false) => ", outcome none",
+    };
+    let detail = denied.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+    format!("denied, {why}: {acked} did, {ack}/{from} wanted{outcome}{detail}")
 }

@@ -1,17 +1,20 @@
 //! One coordinator, and all that surrounds it, as a script says.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::{
-    CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Member, NodeId, Now, OpId, Page,
-    Quorum, Shared, Standing, StoreError, Topology, Vouching, origin_of, quorum,
+    CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Member, Node, NodeId, Now, OpId,
+    Quorum, Scan, Shared, Standing, StoreError, Topology, Vouching, origin_of, quorum,
 };
 
 use crate::toy;
 use crate::words::{self, BASE, Words, micros, next, node, numbered};
 
-type Split<'a> = std::str::SplitWhitespace<'a>;
+pub(crate) type Split<'a> = std::str::SplitWhitespace<'a>;
+
+/// The incarnation of this node's disk.
+const OWN_DISK: u64 = 100;
 
 /// What the store was asked to do, and for which key.
 #[derive(Debug, Clone)]
@@ -24,9 +27,11 @@ enum Asked {
 #[derive(Debug)]
 pub(crate) struct World {
     coordinator: Coordinator,
-    shared: Arc<Shared>,
-    words: Words,
-    mono: u64,
+    pub(crate) node: Node,
+    pub(crate) range: Option<Scan>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) words: Words,
+    pub(crate) mono: u64,
     /// What the wall clock is off, in microseconds.
     off: i64,
     /// Whether the clock's bound can't be persisted.
@@ -44,12 +49,15 @@ fn option<'a>(words: &[&'a str], name: &str, default: &'a str) -> &'a str {
     words.iter().find_map(value).unwrap_or(default)
 }
 
-/// The topology of nodes n0, n1, …
+/// The topology of nodes n0, n1, …, made once.
 pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
-    // The names' order is the ids' order.
-    assert!(nodes <= 10, "n10 sorts before n2");
+    static MADE: Mutex<BTreeMap<(u16, u8), Topology>> = Mutex::new(BTreeMap::new());
+    assert!(nodes <= 10, "the names' order is the ids', but n10 comes before n2");
     let member = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
-    Topology::new((0..nodes).map(member).collect(), replicas).expect("these are fine")
+    let members = || (0..nodes).map(member).collect();
+    let make = || Topology::new(members(), replicas).expect("there is nothing to refuse");
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.entry((nodes, replicas)).or_insert_with(make).clone()
 }
 
 impl World {
@@ -79,6 +87,8 @@ impl World {
         };
         Ok(Self {
             coordinator: Coordinator::new(shared.clone(), config),
+            node: Node::new(shared.clone(), OWN_DISK, vec![None; usize::from(nodes)]),
+            range: None,
             shared,
             words: Words::new(topology),
             // Not 0: the first stamp is that of a full microsecond, without a counter.
@@ -122,6 +132,9 @@ impl World {
             }
             "tick" => Ok(self.tick(micros(next(&mut words, "a time")?)?)),
             "state" => Ok(vec![self.state()]),
+            "node" => self.of_node(&mut words),
+            "range" => self.of_range(&mut words),
+            "sieve" => self.sieve(&mut words),
             _ => {
                 let event = self.event(name, &mut words)?;
                 Ok(self.texts(&event))
@@ -129,7 +142,7 @@ impl World {
         }
     }
 
-    fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         Now { mono: self.mono, wall: (BASE + self.mono).saturating_add_signed(self.off) }
     }
 
@@ -270,7 +283,7 @@ impl World {
     }
 
     /// As asked, or the default; and the copies that a record says then.
-    fn quorum(&self, asked: Option<&str>) -> Result<(Quorum, u8), String> {
+    pub(crate) fn quorum(&self, asked: Option<&str>) -> Result<(Quorum, u8), String> {
         let asked = asked.map(words::quorum).transpose()?;
         let (ack, from) = (asked.map(|(ack, _)| ack), asked.map(|(_, from)| from));
         let topology = &self.shared.topology;
@@ -329,8 +342,7 @@ impl World {
                 return Ok(Event::Written { op, result: Ok(newer) });
             }
             "page" => {
-                let items = words.map(|word| self.words.item(word)).collect::<Result<_, _>>()?;
-                return Ok(Event::Paged { op, result: Ok(Page { items, next: None, sure: true }) });
+                return Ok(Event::Paged { op, result: Ok(self.words.page(words)?) });
             }
             "busy" => StoreError::Busy("the queue is full"),
             "nospace" => StoreError::NoSpace("the disk is full".to_owned()),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::tree::{Tree, lock};
 use super::{Core, InternalKey, MAX_IMMUTABLES, add, hash_of};
-use crate::batch::{Batch, Operations};
+use crate::batch::{Batch, Operations, Space};
 use crate::error::Error;
 use crate::manifest::Edit;
 use crate::memtable::{Inserted, Memtable, MemtableWriter};
@@ -82,7 +82,9 @@ impl Writer {
             self.key.extend_from_slice(operation.key);
             let late = operation.record.version() <= tree.rotated_max;
             let inserted = tree.memtable.insert(&self.key, hash, operation.record, late, sequence);
-            conflicts += u64::from(inserted == Inserted::Conflict);
+            // A hint is removed under the version that it has.
+            let conflict = inserted == Inserted::Conflict && operation.space != Space::Hints;
+            conflicts += u64::from(conflict);
         }
         Ok(conflicts)
     }

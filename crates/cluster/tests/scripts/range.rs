@@ -1,0 +1,87 @@
+//! What a script says of a range over the cluster: pages that come, nodes that fail.
+
+use bytes::Bytes;
+use cluster::{Filter, Scan, Sieve, Step};
+
+use crate::words::{self, next, node};
+use crate::world::{Split, World};
+
+impl World {
+    /// `range a..c [2/3]`, `range local a..`, `range page n1 ITEM… [next=c] [unsure]`,
+    /// `range fails n1`, `range busy n1`. Then the walk goes on as far as it can.
+    pub(crate) fn of_range(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
+        let what = next(words, "what")?;
+        let begun = "begin with a range".to_owned();
+        match what {
+            "page" => {
+                let (node, page) = (node(next(words, "a node")?)?, self.words.page(words)?);
+                self.range.as_mut().ok_or(begun)?.page(node, page);
+            }
+            "fails" => self.range.as_mut().ok_or(begun)?.failed(node(next(words, "a node")?)?),
+            "busy" => self.range.as_mut().ok_or(begun)?.retry(node(next(words, "a node")?)?),
+            local_or_range => {
+                let local = local_or_range == "local";
+                let range = if local { next(words, "a range")? } else { local_or_range };
+                let (start, end) = range.split_once("..").ok_or("a range is like a..b")?;
+                let start = Bytes::from(start.to_owned());
+                let end = (!end.is_empty()).then(|| Bytes::from(end.to_owned()));
+                let (quorum, _) = self.quorum(words.next())?;
+                let shared = self.shared.clone();
+                self.range = Some(if local {
+                    Scan::local(shared, start, end)
+                } else {
+                    Scan::new(shared, quorum, start, end)
+                });
+            }
+        }
+        Ok(self.walk())
+    }
+
+    fn walk(&mut self) -> Vec<String> {
+        let Some(scan) = &mut self.range else { return Vec::new() };
+        let mut lines = Vec::new();
+        if scan.begins_anew() {
+            lines.push("pages asked for before are void".to_owned());
+        }
+        loop {
+            let step = scan.step();
+            lines.push(self.words.step(&step));
+            if matches!(step, Step::Wait | Step::End | Step::OutOfReach) {
+                return lines;
+            }
+        }
+    }
+
+    /// `sieve chosen 2/3 n2 n0 n1 : a b c` (those asked, best first) or `sieve heldby n1 : a b*1`
+    /// (with copies): for each node the keys that its page would have.
+    pub(crate) fn sieve(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
+        let filter = match next(words, "a filter")? {
+            "heldby" => {
+                let filter = Filter::HeldBy(node(next(words, "a node")?)?);
+                next(words, ":")?;
+                filter
+            }
+            _ => {
+                let (ack, from) = words::quorum(next(words, "ack/from")?)?;
+                let nodes = words.take_while(|word| *word != ":").map(node);
+                let preference = nodes.collect::<Result<_, _>>()?;
+                Filter::Chosen { ack: ack as u8, from: from as u8, preference }
+            }
+        };
+        let keys: Vec<&str> = words.collect();
+        let mut lines = Vec::new();
+        for own in (0..self.shared.topology.nodes() as u16).map(cluster::NodeId) {
+            let mut line = format!("n{}:", own.0);
+            for text in &keys {
+                let (name, copies) = text.split_once('*').unwrap_or((text, "0"));
+                let key = self.words.key(name)?;
+                let copies = copies.parse().map_err(|_| format!("{text:?} has no copies"))?;
+                if Sieve::new(&self.shared.topology, own, &filter).wants(&key, copies) {
+                    line += &format!(" {text}");
+                }
+            }
+            lines.push(line);
+        }
+        Ok(lines)
+    }
+}
