@@ -194,9 +194,11 @@ impl World {
         for node in 0..self.plan.nodes {
             let Some(process) = &self.machines[node].process else { continue };
             let under_way: usize = process.loops.iter().map(|own| own.coordinator.len()).sum();
-            if !process.taken.is_empty() || under_way > 0 {
+            let walks = process.walks.len();
+            if !process.taken.is_empty() || under_way + walks > 0 {
                 let what = format!(
-                    "node {node} never ended {under_way} requests and never answered {:?}",
+                    "node {node} never ended {under_way} requests and {walks} ranges, and never \
+                     answered {:?}",
                     process.taken
                 );
                 self.ledger.accuse(self.now, what);

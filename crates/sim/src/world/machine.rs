@@ -9,6 +9,7 @@ use lsm::MemDisk;
 
 use super::Due;
 use super::node::State;
+use super::ranges::Walks;
 use crate::network::Envelope;
 use crate::plan::Plan;
 use crate::random::Random;
@@ -67,6 +68,7 @@ pub(crate) struct Process {
     pub(crate) store: Store,
     pub(crate) loops: Vec<Loop>,
     pub(crate) taken: BTreeMap<ClientId, Taken>,
+    pub(crate) walks: Walks,
     pub(crate) node: Node,
     pub(crate) incarnation: u64,
     /// The other nodes' incarnations, as they are kept.
