@@ -10,6 +10,7 @@ mod dev;
 mod identity;
 mod lifecycle;
 mod malformed;
+mod peers;
 mod people;
 mod process;
 mod protocol;
