@@ -92,6 +92,8 @@ pub(crate) struct Machine {
     pub(crate) dark: bool,
     /// Its disk was given faults and not been replaced.
     pub(crate) disk_is_bad: bool,
+    /// What is on it is not what was written.
+    pub(crate) rotten: bool,
     /// It takes no requests any more and ends what it has taken.
     pub(crate) stopping: bool,
     pub(crate) paused: bool,
@@ -115,6 +117,7 @@ impl Machine {
             opened: None,
             dark: false,
             disk_is_bad: false,
+            rotten: false,
             stopping: false,
             paused: false,
             pauses: 0,

@@ -197,7 +197,7 @@ impl World {
         let machine = &mut self.machines[node];
         assert!(machine.process.is_none(), "a disk is replaced while nobody uses it");
         machine.disk = MemDisk::new();
-        machine.disk_is_bad = false;
+        (machine.disk_is_bad, machine.rotten) = (false, false);
         machine.wall.set(self.now, 0);
         self.ledger.clock_jumped();
         self.ledger.wiped((machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12);
