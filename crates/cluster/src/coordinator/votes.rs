@@ -136,8 +136,8 @@ impl Coordinator {
                 self.peers.took(peer, took);
                 self.told(now, id, vote, None, sure, out);
             }
-            Reply::Stored => self.stored(now, id, vote, false, out),
-            Reply::Newer => self.stored(now, id, vote, true, out),
+            Reply::Stored => self.stored(now, id, vote, None, out),
+            Reply::Newer { time } => self.stored(now, id, vote, Some(time), out),
             Reply::Busy => self.fail(now, id, vote, Why::Busy, out),
             Reply::NoSpace => self.fail(now, id, vote, Why::NoSpace, out),
             Reply::Ahead | Reply::WrongEpoch => self.fail(now, id, vote, Why::Declined, out),

@@ -61,7 +61,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         (entry(), any::<bool>()).prop_map(|((_, record), sure)| Reply::Found { record, sure }),
         any::<bool>().prop_map(|sure| Reply::Absent { sure }),
         Just(Reply::Stored),
-        Just(Reply::Newer),
+        any::<u64>().prop_map(|time| Reply::Newer { time }),
         Just(Reply::Ahead),
         Just(Reply::Busy),
         Just(Reply::NoSpace),

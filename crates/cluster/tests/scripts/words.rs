@@ -57,6 +57,11 @@ pub(crate) fn micros(text: &str) -> Result<u64, String> {
     Ok(count * unit)
 }
 
+/// The time of a newer record: `5s` after the scripts' clocks begin, or of no matter.
+pub(crate) fn newer(text: Option<&str>) -> Result<u64, String> {
+    text.map_or(Ok(0), |text| Ok((BASE + micros(text)?) << 12))
+}
+
 /// `300ms`, or `300.05ms` if it must be.
 pub(crate) fn time(micros: i64) -> String {
     let sign = if micros < 0 { "-" } else { "" };
@@ -277,7 +282,7 @@ impl Words {
             }
             "absent" => Ok(Reply::Absent { sure: sure(words) }),
             "stored" => Ok(Reply::Stored),
-            "newer" => Ok(Reply::Newer),
+            "newer" => Ok(Reply::Newer { time: newer(words.next())? }),
             "ahead" => Ok(Reply::Ahead),
             "busy" => Ok(Reply::Busy),
             "nospace" => Ok(Reply::NoSpace),
