@@ -110,7 +110,7 @@ impl Machine {
         let drift = random.between(0, 200) as i64 - 100;
         Self {
             name: format!("node-{number:04}"),
-            wall: Wall::new(offset, drift),
+            wall: Wall::new(offset, drift, plan.clock_micros),
             disk: MemDisk::new(),
             lives: 0,
             process: None,
