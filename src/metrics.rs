@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cluster::NodeId;
+use cluster::{HintLedger, NodeId};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -42,6 +42,7 @@ impl Collector for Metrics {
         requests(&mut out, &self.0)?;
         server(&mut out, &self.0)?;
         peers(&mut out, &self.0)?;
+        hints(&mut out, &self.0)?;
         store(&mut out, &self.0.db.stats())
     }
 }
@@ -150,6 +151,29 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.gauge("body_bytes", "Bytes held for large values received or sent", bodies)?;
     let pages = node.pages.held() as u64;
     out.gauge("page_bytes", "Bytes held for pages of range reads", pages)
+}
+
+fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    let (topology, ledger) = (&node.shared.topology, &node.shared.hints);
+    let others = || (0..topology.nodes() as u16).map(NodeId).filter(|id| *id != node.shared.own);
+    let by_peer = |of: fn(&HintLedger, NodeId) -> u64| {
+        others().map(move |id| ([("peer", topology.member(id).name.clone())], of(ledger, id)))
+    };
+    out.gauges(
+        "hints",
+        "Writes that a node missed and that are kept for it",
+        by_peer(|ledger, id| ledger.waiting(id).0),
+    )?;
+    out.gauges("hint_bytes", "Their bytes", by_peer(|ledger, id| ledger.waiting(id).1))?;
+    out.gauges(
+        "partitions_to_repair",
+        "Partitions of a node of which more was missed than is kept",
+        by_peer(|ledger, id| u64::from(ledger.marked(id))),
+    )?;
+    let delivered = others().map(|id| ledger.taken(id)).sum();
+    out.counter("hints_delivered", "Hints that nodes took", delivered)?;
+    let dropped = others().map(|id| ledger.dropped(id)).sum();
+    out.counter("hints_dropped", "Missed writes of which no hint was kept", dropped)
 }
 
 fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod client;
+mod cluster;
 mod config;
 mod contract;
 mod dev;

@@ -19,6 +19,7 @@
 //!     UPDATE_SCRIPTS=1 cargo test -p cluster --test scripts
 
 mod node;
+mod random;
 mod range;
 mod toy;
 mod words;

@@ -251,7 +251,7 @@ impl Words {
     }
 
     fn page_request_text(&self, page: &PageRequest) -> String {
-        let text = |key: &Bytes| String::from_utf8_lossy(key).into_owned();
+        let text = |key: &Bytes| key.escape_ascii().to_string();
         let end = page.end.as_ref().map(text).unwrap_or_default();
         let filter = match &page.filter {
             Filter::HeldBy(node) => format!("heldby n{}", node.0),

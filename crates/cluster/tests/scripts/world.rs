@@ -1,7 +1,7 @@
 //! One coordinator, and all that surrounds it, as a script says.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::{
     CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Member, Node, NodeId, Now, OpId,
@@ -49,12 +49,15 @@ fn option<'a>(words: &[&'a str], name: &str, default: &'a str) -> &'a str {
     words.iter().find_map(value).unwrap_or(default)
 }
 
-/// The topology of nodes n0, n1, …
+/// The topology of nodes n0, n1, …, made once.
 pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
-    // The names' order is the ids' order.
-    assert!(nodes <= 10, "n10 sorts before n2");
+    static MADE: Mutex<BTreeMap<(u16, u8), Topology>> = Mutex::new(BTreeMap::new());
+    assert!(nodes <= 10, "the names' order is the ids', but n10 comes before n2");
     let member = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
-    Topology::new((0..nodes).map(member).collect(), replicas).expect("these are fine")
+    let members = || (0..nodes).map(member).collect();
+    let make = || Topology::new(members(), replicas).expect("there is nothing to refuse");
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.entry((nodes, replicas)).or_insert_with(make).clone()
 }
 
 impl World {

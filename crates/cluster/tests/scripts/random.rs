@@ -1,0 +1,394 @@
+//! Events in any order, with whatever a peer or a store may answer, late, twice or never: nothing
+//! panics, everybody who asked is answered once and in time, and no answer says more than what the
+//! replicas said.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cluster::{
+    Answer, Body, CallId, Class, ClientId, Clock, Config, Coordinator, Effect, Event, Kind, LaneId,
+    NodeId, Now, OpId, Page, Quorum, Rank, Record, Reply, Request, Shared, Stamp, Standing,
+    StoreError, Vouching,
+};
+use proptest::prelude::*;
+
+use crate::toy;
+use crate::words::BASE;
+use crate::world::topology;
+
+const DEADLINE: u64 = 1_000_000;
+
+/// How much later than the deadline an answer may be: slots are looked at so often.
+const SWEEP: u64 = 20_000;
+
+const COPIES: u8 = 3;
+
+/// Something that was asked, and may be answered any number of times.
+#[derive(Debug, Clone)]
+struct Asked {
+    /// `None`: this node's store.
+    peer: Option<NodeId>,
+    op: OpId,
+    key: Bytes,
+    /// Of a write.
+    record: Option<Record>,
+    /// Whether a connection stood since.
+    arrived: bool,
+    /// What it was answered: whoever answers twice says the same.
+    said: Option<u16>,
+}
+
+/// What is known of a request from outside.
+#[derive(Debug)]
+struct Client {
+    quorum: Quorum,
+    begun: u64,
+    answers: usize,
+    /// Denied, and said to be done nowhere.
+    done_nowhere: bool,
+    /// Who can vouch for its answer to the read.
+    sure: HashSet<NodeId>,
+    /// Who said to hold which record, or a newer one.
+    holds: Vec<(NodeId, Rank)>,
+}
+
+struct Random {
+    coordinator: Coordinator,
+    shared: Arc<Shared>,
+    mono: u64,
+    asked: Vec<Asked>,
+    up: HashSet<NodeId>,
+    clients: HashMap<Bytes, Client>,
+    calls: HashMap<CallId, (u64, usize)>,
+    next: u64,
+}
+
+impl Random {
+    fn new(nodes: u16) -> Self {
+        let topology = topology(nodes, COPIES);
+        let clock = Arc::new(Clock::start(7, BASE, 0));
+        clock.persisted(u64::MAX);
+        let vouching = Vouching::new(Standing::Member, 0);
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0));
+        let config =
+            Config { deadline_micros: DEADLINE, max_skew_micros: 500_000, codec: toy::CODEC };
+        let coordinator = Coordinator::new(shared.clone(), config);
+        let (asked, up, clients, calls) = Default::default();
+        Self { coordinator, shared, mono: 1, asked, up, clients, calls, next: 0 }
+    }
+
+    fn nodes(&self) -> u16 {
+        self.shared.topology.nodes() as u16
+    }
+
+    fn step(&mut self, (what, a, b): (u8, u16, u16)) {
+        let node = NodeId(a % self.nodes());
+        let peer = (node.0 > 0).then_some(node);
+        match (what % 16, peer) {
+            (0 | 1, _) => self.begin(a, b, false),
+            (2 | 3, _) => self.begin(a, b, true),
+            (4, _) => self.call(node, b),
+            (5, Some(peer)) => self.connect(peer),
+            (6, Some(peer)) => {
+                if self.up.remove(&peer) {
+                    self.handle(Event::Lost(peer));
+                }
+            }
+            (7, Some(peer)) => {
+                if !self.up.contains(&peer) {
+                    self.asked.retain(|asked| asked.peer != Some(peer) || asked.arrived);
+                    self.handle(Event::Unreachable(peer));
+                }
+            }
+            (8, _) => self.overflow(b),
+            (9, _) => self.tick(u64::from(b) * 4),
+            _ => {
+                if let Some(place) = self.pick(a) {
+                    self.answer(place, b);
+                }
+            }
+        }
+    }
+
+    /// One of the things that were asked last.
+    fn pick(&self, n: u16) -> Option<usize> {
+        let len = self.asked.len();
+        len.checked_sub(1 + usize::from(n) % len.clamp(1, 24))
+    }
+
+    fn connect(&mut self, peer: NodeId) {
+        if self.up.insert(peer) {
+            let of_peer = self.asked.iter_mut().filter(|asked| asked.peer == Some(peer));
+            of_peer.for_each(|asked| asked.arrived = true);
+            self.handle(Event::Up(peer));
+        }
+    }
+
+    fn overflow(&mut self, n: u16) {
+        let Some(place) = self.pick(n) else { return };
+        if let Asked { peer: Some(peer), op: OpId::Slot(id), said: None, .. } = self.asked[place] {
+            self.asked.remove(place);
+            self.handle(Event::Overflow { peer, id });
+        }
+    }
+
+    fn begin(&mut self, a: u16, b: u16, write: bool) {
+        self.next += 1;
+        let client = ClientId(self.next);
+        let key = Bytes::from(self.next.to_string());
+        let from = (a % self.nodes()) as u8 + 1;
+        let quorum = Quorum { ack: (b % u16::from(from)) as u8 + 1, from };
+        let (answers, done_nowhere) = (0, false);
+        let (sure, holds) = Default::default();
+        let begun = self.mono;
+        let told = Client { quorum, begun, answers, done_nowhere, sure, holds };
+        self.clients.insert(key.clone(), told);
+        self.handle(if write {
+            let stamp = self.shared.clock.issue(BASE + self.mono).expect("the bound is far");
+            let record = toy::record(&key, Kind::Value, "new", stamp, from);
+            Event::Write { client, key, record, quorum }
+        } else {
+            Event::Get { client, key, quorum }
+        });
+    }
+
+    fn call(&mut self, node: NodeId, b: u16) {
+        self.next += 1;
+        let call = CallId(self.next);
+        let key = Bytes::from("called");
+        let request = match b % 3 {
+            0 => Request::Ping,
+            1 => Request::Read { key },
+            _ => Request::Write { record: record(&key, 1, false), key },
+        };
+        self.calls.insert(call, (self.mono, 0));
+        self.handle(Event::Call { call, node, class: Class::Hint, request });
+    }
+
+    /// Lets time pass, with a tick whenever one is due.
+    fn tick(&mut self, by: u64) {
+        let end = self.mono + by;
+        while let Some(wake) = self.coordinator.next_wake().filter(|wake| *wake <= end) {
+            self.mono = self.mono.max(wake);
+            self.handle(Event::Tick);
+        }
+        self.mono = end;
+    }
+
+    fn answer(&mut self, place: usize, b: u16) {
+        if let Some(peer) = self.asked[place].peer {
+            self.connect(peer);
+        }
+        let b = *self.asked[place].said.get_or_insert(b);
+        let asked = self.asked[place].clone();
+        let (key, op) = (&asked.key, asked.op);
+        let node = asked.peer.unwrap_or(NodeId(0));
+        let (verb, sure) = (b % 8, b & 64 == 0);
+        // The store verifies what it reads.
+        let damaged = asked.peer.is_some() && b & 128 != 0;
+        let found = (verb < 3).then(|| record(key, u64::from(b >> 8 & 7), damaged));
+        if let Some(client) = self.clients.get_mut(key) {
+            let sure = asked.peer.is_none() || sure;
+            match (&asked.record, &found) {
+                (None, Some(found)) if toy::verify(key, found) => {
+                    client.holds.push((node, found.rank));
+                    client.sure.extend(Some(node).filter(|_| sure));
+                }
+                (None, None) if verb == 3 && sure => client.sure.extend([node]),
+                (Some(record), _) if verb < 4 => client.holds.push((node, record.rank)),
+                _ => {}
+            }
+        }
+        let error = match verb {
+            4 => StoreError::Busy("busy"),
+            5 => StoreError::NoSpace("full".to_owned()),
+            _ => StoreError::Failed { begun: b & 16 != 0, detail: "failed".to_owned() },
+        };
+        let is_write = asked.record.is_some();
+        let OpId::Slot(id) = op else { return };
+        self.handle(match (asked.peer, is_write) {
+            (None, false) => {
+                Event::Read { op, result: if verb < 4 { Ok(found) } else { Err(error) } }
+            }
+            (None, true) => {
+                Event::Written { op, result: if verb < 4 { Ok(verb == 3) } else { Err(error) } }
+            }
+            (Some(peer), _) => Event::Reply { peer, id, reply: reply(verb, is_write, found, sure) },
+        });
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = Now { mono: self.mono, wall: BASE + self.mono };
+        let mut effects = Vec::new();
+        self.coordinator.handle(now, event, &mut effects);
+        for effect in effects {
+            self.look_at(effect);
+        }
+    }
+
+    fn ask(&mut self, peer: Option<NodeId>, op: OpId, key: Bytes, record: Option<Record>) {
+        let arrived = peer.is_none_or(|peer| self.up.contains(&peer));
+        self.asked.push(Asked { peer, op, key, record, arrived, said: None });
+    }
+
+    fn look_at(&mut self, effect: Effect) {
+        match effect {
+            Effect::Read { op, key } => self.ask(None, op, key, None),
+            Effect::Write { op, key, record, .. } => {
+                self.may_hold(NodeId(0), &key, &record);
+                self.ask(None, op, key, Some(record));
+            }
+            Effect::Send { peer, message } => {
+                assert_ne!(peer, NodeId(0), "a node does not write to itself");
+                let Body::Request { remaining_ms, request, .. } = message.body else { panic!() };
+                assert!(u64::from(remaining_ms) * 1000 <= DEADLINE);
+                let (key, record) = match request {
+                    Request::Write { key, record } => {
+                        self.may_hold(peer, &key, &record);
+                        (key, Some(record))
+                    }
+                    Request::Read { key } => (key, None),
+                    _ => (Bytes::from("called"), None),
+                };
+                self.ask(Some(peer), OpId::Slot(message.id), key, record);
+            }
+            Effect::Hint { peer, key, record } => {
+                assert_ne!(peer, NodeId(0));
+                self.may_hold(peer, &key, &record);
+                assert!(!self.clients[&key].done_nowhere, "a hint for what was done nowhere");
+            }
+            Effect::Answer { client, answer } => self.answered(client, &answer),
+            Effect::Returned { call, .. } => {
+                let (begun, times) = self.calls.get_mut(&call).expect("a call that was made");
+                *times += 1;
+                assert_eq!(*times, 1);
+                assert!(self.mono <= *begun + DEADLINE + SWEEP);
+            }
+            other => panic!("nobody asked for {other:?}"),
+        }
+    }
+
+    /// No copies but those that were asked for.
+    fn may_hold(&self, node: NodeId, key: &Bytes, record: &Record) {
+        let copies = if record.copies == 0 { COPIES } else { record.copies };
+        let mut replicas = Vec::new();
+        let topology = &self.shared.topology;
+        topology.replicas(topology.partition_of(key), copies, &mut replicas);
+        assert!(key == "called" || replicas.contains(&node), "{node:?} is to hold no copy");
+    }
+
+    fn answered(&mut self, client: ClientId, answer: &Answer) {
+        let key = Bytes::from(client.0.to_string());
+        let topology = &self.shared.topology;
+        let mut replicas = Vec::new();
+        topology.replicas(topology.partition_of(&key), COPIES, &mut replicas);
+        let client = self.clients.get_mut(&key).expect("one that asked");
+        client.answers += 1;
+        assert_eq!(client.answers, 1);
+        assert!(self.mono <= client.begun + DEADLINE + SWEEP, "too late");
+        let ack = usize::from(client.quorum.ack);
+        let holding = |is: &dyn Fn(&Rank) -> bool| {
+            let nodes = client.holds.iter().filter(|(_, rank)| is(rank)).map(|(node, _)| node);
+            nodes.collect::<HashSet<_>>().len()
+        };
+        match answer {
+            Answer::Written(stamp) => {
+                let held = holding(&|rank| rank.stamp == *stamp);
+                assert!(held >= ack, "{held} hold it, not {ack}");
+            }
+            Answer::Found(found) => {
+                assert!(client.sure.len() >= ack, "{} told, not {ack}", client.sure.len());
+                if let Some(found) = found {
+                    let held = holding(&|rank| *rank >= found.rank);
+                    let places = usize::from(client.quorum.from.min(COPIES));
+                    let wanted = if ack > 1 { ack.min(places) } else { 1 };
+                    assert!(held >= wanted, "{held} hold it, not {wanted}");
+                }
+            }
+            Answer::Denied(denied) => {
+                assert_eq!(denied.quorum, client.quorum);
+                assert!(usize::from(denied.acked) <= usize::from(client.quorum.from));
+                client.done_nowhere = denied.is_write && !denied.unknown;
+                assert!(!client.done_nowhere || client.holds.is_empty(), "somebody holds it");
+            }
+        }
+    }
+}
+
+/// One of some records of a key that others may hold.
+fn record(key: &[u8], n: u64, damaged: bool) -> Record {
+    let stamp = Stamp { time: (BASE - 10 + n) << 12, origin: 1 };
+    let kind = if n == 5 { Kind::Tombstone } else { Kind::Value };
+    let record = toy::record(key, kind, "old", stamp, 0);
+    if damaged { toy::damaged(record) } else { record }
+}
+
+/// Mostly what answers the request.
+fn reply(verb: u16, is_write: bool, found: Option<Record>, sure: bool) -> Reply {
+    match (verb, found) {
+        (0..3, _) if is_write => Reply::Stored,
+        (0..3, Some(record)) => Reply::Found { record, sure },
+        (3, _) if is_write => Reply::Newer,
+        (3, _) => Reply::Absent { sure },
+        (4, _) => Reply::Busy,
+        (5, _) => Reply::NoSpace,
+        (6, _) => Reply::Failed,
+        _ if sure => Reply::Ahead,
+        _ => Reply::Page(Page { items: Vec::new(), next: None, sure }),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn everybody_is_answered_once_in_time_and_with_reason(
+        nodes in 1u16..6,
+        steps in proptest::collection::vec(any::<(u8, u16, u16)>(), 1..150),
+    ) {
+        let mut random = Random::new(nodes);
+        for step in steps {
+            random.step(step);
+        }
+        random.tick(2 * DEADLINE);
+        prop_assert!(random.clients.values().all(|client| client.answers == 1));
+        prop_assert!(random.calls.values().all(|(_, times)| *times == 1));
+        prop_assert!(random.coordinator.is_empty());
+        prop_assert_eq!(random.coordinator.next_wake(), None);
+    }
+
+    /// What other nodes ask is answered once, whatever this node's store says.
+    #[test]
+    fn a_replica_answers_what_it_is_asked(asked in proptest::collection::vec(any::<(u8, u8)>(), 1..50)) {
+        let mut random = Random::new(3);
+        let now = Now { mono: 1, wall: BASE };
+        let key = Bytes::from("k");
+        let mut effects = Vec::new();
+        for ((what, result), id) in asked.iter().zip(0u64..) {
+            let record = record(&key, u64::from(*result) % 8, what & 8 != 0);
+            let request = match what % 4 {
+                0 => Request::Read { key: key.clone() },
+                1 => Request::Write { key: key.clone(), record },
+                2 => Request::Writes { items: vec![(key.clone(), record)] },
+                _ => Request::Ping,
+            };
+            let op = OpId::Lane { lane: LaneId(1), id };
+            let event = Event::Request { lane: LaneId(1), id, class: Class::Client, request };
+            random.coordinator.handle(now, event, &mut effects);
+            let error = StoreError::Busy("busy");
+            let result = match effects.pop() {
+                Some(Effect::Read { .. }) if *result < 9 => Event::Read { op, result: Err(error) },
+                Some(Effect::Read { .. }) => Event::Read { op, result: Ok(None) },
+                Some(Effect::Write { .. } | Effect::WriteAll { .. }) => {
+                    Event::Written { op, result: Ok(*result < 9) }
+                }
+                Some(Effect::Respond { .. }) => continue,
+                other => panic!("{other:?}"),
+            };
+            random.coordinator.handle(now, result, &mut effects);
+            let answered = matches!(effects.pop(), Some(Effect::Respond { id: to, .. }) if to == id);
+            prop_assert!(answered && effects.is_empty());
+        }
+    }
+}
