@@ -361,7 +361,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("absent", reply(Reply::Absent { sure: false })),
         ("absent sure", reply(Reply::Absent { sure: true })),
         ("stored", reply(Reply::Stored)),
-        ("newer", reply(Reply::Newer)),
+        ("newer", reply(Reply::Newer { time: 7 })),
         ("ahead", reply(Reply::Ahead)),
         ("busy", reply(Reply::Busy)),
         ("no space", reply(Reply::NoSpace)),
