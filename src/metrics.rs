@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use cluster::{HintLedger, NodeId};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -11,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::counters::{BUCKETS, Count, Counters, FIRST_BUCKET_NANOS, Kind, STATUSES};
+use crate::counters::{BUCKETS, Count, Counters, FIRST_BUCKET_NANOS, Kind, PeerCounts, STATUSES};
 use crate::node::Node;
 
 const NANOS: f64 = 1e9;
@@ -40,6 +41,8 @@ impl Collector for Metrics {
         let mut out = Out(&mut encoder);
         requests(&mut out, &self.0)?;
         server(&mut out, &self.0)?;
+        peers(&mut out, &self.0)?;
+        hints(&mut out, &self.0)?;
         store(&mut out, &self.0.db.stats())
     }
 }
@@ -148,6 +151,59 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.gauge("body_bytes", "Bytes held for large values received or sent", bodies)?;
     let pages = node.pages.held() as u64;
     out.gauge("page_bytes", "Bytes held for pages of range reads", pages)
+}
+
+fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    let (topology, ledger) = (&node.shared.topology, &node.shared.hints);
+    let others = || (0..topology.nodes() as u16).map(NodeId).filter(|id| *id != node.shared.own);
+    let by_peer = |of: fn(&HintLedger, NodeId) -> u64| {
+        others().map(move |id| ([("peer", topology.member(id).name.clone())], of(ledger, id)))
+    };
+    out.gauges(
+        "hints",
+        "Writes that a node missed and that are kept for it",
+        by_peer(|ledger, id| ledger.waiting(id).0),
+    )?;
+    out.gauges("hint_bytes", "Their bytes", by_peer(|ledger, id| ledger.waiting(id).1))?;
+    out.gauges(
+        "partitions_to_repair",
+        "Partitions of a node of which more was missed than is kept",
+        by_peer(|ledger, id| u64::from(ledger.marked(id))),
+    )?;
+    let delivered = others().map(|id| ledger.taken(id)).sum();
+    out.counter("hints_delivered", "Hints that nodes took", delivered)?;
+    let dropped = others().map(|id| ledger.dropped(id)).sum();
+    out.counter("hints_dropped", "Missed writes of which no hint was kept", dropped)
+}
+
+fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    type Of = fn(&PeerCounts) -> &Count;
+    let all: [(&str, &str, Of); 10] = [
+        ("peer_envelopes_sent", "Envelopes sent to other nodes", |peers| &peers.envelopes_sent),
+        ("peer_envelopes_received", "Envelopes from other nodes", |peers| {
+            &peers.envelopes_received
+        }),
+        ("peer_messages_sent", "Messages to other nodes", |peers| &peers.messages_sent),
+        ("peer_messages_received", "Messages from other nodes", |peers| &peers.messages_received),
+        ("peer_bytes_sent", "Bytes sent to other nodes", |peers| &peers.bytes_sent),
+        ("peer_bytes_received", "Bytes from other nodes", |peers| &peers.bytes_received),
+        ("peer_writes", "System calls that sent to other nodes", |peers| &peers.writes),
+        ("peer_malformed", "Peers' connections closed for what they sent", |peers| {
+            &peers.malformed
+        }),
+        ("peer_refused_handshakes", "Handshakes that came to nothing", |peers| &peers.refused),
+        ("peer_connections_made", "Connections made to other nodes", |peers| &peers.connected),
+    ];
+    for (name, help, of) in all {
+        out.counter(name, help, sum(node, |counters| of(&counters.peers)))?;
+    }
+    let topology = &node.shared.topology;
+    let others = (0..topology.nodes() as u16).map(NodeId).filter(|id| *id != node.shared.own);
+    let lines = others.map(|id| {
+        let up = u64::from(node.facts.seen(id).lines());
+        ([("peer", topology.member(id).name.clone())], up)
+    });
+    out.gauges("peer_lines", "Event loops that are connected to a node, by node", lines)
 }
 
 fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {

@@ -31,4 +31,13 @@ impl Complaints {
             say();
         }
     }
+
+    /// Whom something was said about, in order.
+    #[cfg(test)]
+    pub(super) fn about_whom(&self) -> Vec<Whom> {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut whom: Vec<Whom> = said.keys().map(|(whom, _)| *whom).collect();
+        whom.sort_unstable();
+        whom
+    }
 }

@@ -183,6 +183,7 @@ impl Lane {
     }
 
     /// Bytes that are to be written yet.
+    #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         if self.closed.get().is_some() { 0 } else { self.out.borrow().waiting() }
     }
@@ -279,8 +280,6 @@ pub(super) struct Driver {
     /// The beginning of an envelope.
     rest: Vec<u8>,
     assembly: Assembly,
-    /// Bytes of pieces that the other node may still send.
-    window: usize,
     /// Bytes of pieces that were taken, and for which it was given no credit yet.
     taken: usize,
     /// Whether nothing more is written.
@@ -291,7 +290,7 @@ impl Driver {
     /// `rest` is what came behind the handshake.
     pub(super) fn new(stream: TcpStream, lane: Rc<Lane>, rest: Vec<u8>) -> Self {
         let assembly = Assembly::default();
-        Self { stream, lane, rest, assembly, window: WINDOW, taken: 0, finished: false }
+        Self { stream, lane, rest, assembly, taken: 0, finished: false }
     }
 
     /// The lane that it drives.
@@ -369,7 +368,6 @@ impl Driver {
             self.rest.shrink_to(KEPT_BYTES);
         }
         if self.taken > 0 {
-            self.window += self.taken;
             let credit = mem::take(&mut self.taken) as u32;
             self.lane.out.borrow_mut().writer.credit(credit);
         }
@@ -387,8 +385,6 @@ impl Driver {
             match item {
                 Item::Message(message) => self.message(message, fits, peers)?,
                 Item::Piece { last, bytes } => {
-                    let left = self.window.checked_sub(bytes.len());
-                    self.window = left.ok_or(Malformed("more pieces than it has credit for"))?;
                     self.taken += bytes.len();
                     let message = self.assembly.add(&bytes, last, &lane.facts.codec)?;
                     if let Some(message) = message {

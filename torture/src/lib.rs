@@ -35,6 +35,7 @@ pub mod restarts;
 pub mod slow;
 pub mod slow_replica;
 pub mod strace;
+pub mod stranger;
 pub mod sync_error;
 pub mod wiped;
 pub mod writers;

@@ -7,7 +7,8 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, memory,
-    partition, pause, power_cut, real_input, restarts, slow, slow_replica, sync_error, wiped,
+    partition, pause, power_cut, real_input, restarts, slow, slow_replica, stranger, sync_error,
+    wiped,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -67,6 +68,8 @@ enum Row {
     Corrupt,
     /// Row 26: a million hints
     Hints,
+    /// Row 36: strangers who want to pass for a node
+    Stranger,
     /// Row 32: requests with changed bytes
     Fuzz,
     /// Row 33: 2,000 slow clients
@@ -76,7 +79,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 20] = [
+    const EACH: [Self; 21] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -94,6 +97,7 @@ impl Row {
         Self::Blackout,
         Self::Corrupt,
         Self::Hints,
+        Self::Stranger,
         Self::Fuzz,
         Self::Slow,
         Self::Load,
@@ -112,6 +116,7 @@ impl Row {
             Self::Restarts | Self::Blackout => 10,
             Self::Killed | Self::Clocks => 20,
             Self::Corrupt => 50,
+            Self::Stranger => 100,
             Self::Slowreplica | Self::Wiped | Self::Hints => 1,
             Self::Fuzz | Self::Slow | Self::Load | Self::All => 1,
         }
@@ -139,6 +144,7 @@ impl Row {
             Self::Blackout => blackout::run(setup),
             Self::Corrupt => corrupt::run(setup),
             Self::Hints => hints::run(setup),
+            Self::Stranger => stranger::run(setup),
             Self::Fuzz => fuzz::run(setup),
             Self::Slow => slow::run(setup),
             Self::Load => real_input::run(setup),

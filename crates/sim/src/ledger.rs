@@ -26,6 +26,8 @@ pub(crate) enum What {
     Get,
     Put,
     Delete,
+    /// All keys there are.
+    Scan,
 }
 
 /// What a client knows of its operation in the end.
@@ -33,6 +35,8 @@ pub(crate) enum What {
 pub(crate) enum Told {
     /// The node's answer.
     Answer(Answer),
+    /// A whole range.
+    Range(Vec<(Bytes, Record)>),
     /// Nothing was done, as the client can tell: nobody took its request.
     Refused,
     /// The connection broke, or the client gave up.
@@ -53,7 +57,16 @@ pub(crate) struct Asked {
 struct Operation {
     asked: Asked,
     begun: u64,
-    floors: Vec<Floor>,
+    /// Disks that had been lost by then.
+    wipes: u32,
+    /// As it begins, by key.
+    floors: BTreeMap<Bytes, Vec<Floor>>,
+}
+
+impl Operation {
+    fn floors(&self) -> impl Iterator<Item = &Floor> {
+        self.floors.get(&self.asked.key).into_iter().flatten()
+    }
 }
 
 /// A least stamp, and by which replicas it is held.
@@ -74,7 +87,7 @@ struct Floor {
 enum Fate {
     /// It is not over, or nobody knows.
     Open,
-    Acknowledged,
+    Acknowledged(Stamp),
     /// Nothing was done, and nothing will be.
     None,
 }
@@ -94,6 +107,8 @@ struct Write {
 pub struct Tally {
     /// Reads that were answered.
     pub reads: u64,
+    /// Ranges that were read to their end.
+    pub ranges: u64,
     /// Writes and deletes that were acknowledged.
     pub writes: u64,
     /// What was refused, or failed with nothing done.
@@ -111,11 +126,14 @@ pub(crate) struct Ledger {
     /// How many copies a key was written with.
     copies: BTreeMap<Bytes, BTreeSet<u8>>,
     stamps: BTreeMap<Stamp, WriteId>,
+    deletes: BTreeMap<Bytes, Vec<WriteId>>,
     next: u64,
     /// Copies of a key unless a request says otherwise.
     default_copies: u8,
     /// Disks that were wiped so far: what a single replica acknowledged may be gone.
     wipes: u32,
+    /// The greatest stamp that the last one can have held, as its successor sees it.
+    born: u64,
     pub(crate) tally: Tally,
     pub(crate) wrong: Vec<String>,
 }
@@ -129,15 +147,23 @@ impl Ledger {
     /// An operation begins. Its number is that of the write too, if it is one.
     pub(crate) fn begin(&mut self, now: u64, asked: Asked) -> u64 {
         self.next += 1;
-        let floors = self.floors.get(&asked.key).cloned().unwrap_or_default();
+        let own = self.floors.get_key_value(&asked.key);
+        let floors = match asked.what {
+            What::Scan => self.floors.clone(),
+            _ => own.map(|(key, floors)| (key.clone(), floors.clone())).into_iter().collect(),
+        };
         if let Some(kind) = kind_of(asked.what) {
             let (key, begun) = (asked.key.clone(), now);
             let copies = if asked.default_copies { self.default_copies } else { asked.quorum.from };
             self.copies.entry(key.clone()).or_default().insert(copies);
+            if kind == Kind::Tombstone {
+                self.deletes.entry(key.clone()).or_default().push(WriteId(self.next));
+            }
             let write = Write { key, kind, begun, fate: Fate::Open, seen: None };
             self.writes.insert(WriteId(self.next), write);
         }
-        let operation = Operation { asked, begun: now, floors };
+        let wipes = self.wipes;
+        let operation = Operation { asked, begun: now, wipes, floors };
         self.operations.insert(self.next, operation);
         self.next
     }
@@ -159,9 +185,11 @@ impl Ledger {
     /// if they are too far apart.
     pub(crate) fn end(&mut self, now: u64, number: u64, told: &Told, reach: u64) {
         let Some(mut operation) = self.operations.remove(&number) else { return };
-        let mixed = self.copies.get(&operation.asked.key).is_some_and(|copies| copies.len() > 1);
-        let safe = |floor: &Floor| floor.wipes == self.wipes || floor.held_by > 1 && !mixed;
-        operation.floors.retain(safe);
+        for (key, floors) in &mut operation.floors {
+            let mixed = self.copies.get(key).is_some_and(|copies| copies.len() > 1);
+            let safe = |floor: &Floor| floor.wipes == self.wipes || floor.held_by > 1 && !mixed;
+            floors.retain(safe);
+        }
         let write = WriteId(number);
         match (told, operation.asked.what) {
             (Told::Answer(Answer::Found(record)), What::Get) => {
@@ -184,10 +212,14 @@ impl Ledger {
                 self.tally.failed += 1;
                 self.failed(now, write);
             }
-            (Told::Nothing, What::Get) => self.tally.failed += 1,
+            (Told::Range(items), What::Scan) => {
+                self.tally.ranges += 1;
+                self.ranged(now, &operation, items);
+            }
+            (Told::Nothing, What::Get | What::Scan) => self.tally.failed += 1,
             (Told::Nothing, _) => self.tally.unknown += 1,
-            (Told::Answer(answer), what) => {
-                self.accuse(now, format!("{what:?} {number} was answered {answer:?}"));
+            (Told::Answer(_) | Told::Range(_), what) => {
+                self.accuse(now, format!("{what:?} {number} was answered {told:?}"));
             }
         }
     }
@@ -198,7 +230,7 @@ impl Ledger {
             self.tells(now, key, record);
         }
         let stamp = record.map(|record| record.rank.stamp);
-        for floor in operation.floors.iter().filter(|floor| floor.met_by(quorum)) {
+        for floor in operation.floors().filter(|floor| floor.met_by(quorum)) {
             if stamp.is_none_or(|stamp| stamp < floor.stamp) {
                 let what = format!(
                     "lost: a read {}/{} of {key:?}, begun at {}, is told {}, \
@@ -219,20 +251,59 @@ impl Ledger {
             let copies = if record.copies == 0 { self.default_copies } else { record.copies };
             let held_by = quorum.ack.min(copies);
             let stamp = record.rank.stamp;
-            self.raise(
-                key,
-                Floor { held_by, from: quorum.from, stamp, order: None, wipes: self.wipes },
-            );
+            let (from, wipes) = (quorum.from, operation.wipes);
+            self.raise(key, Floor { held_by, from, stamp, order: None, wipes });
         }
+    }
+
+    fn ranged(&mut self, now: u64, operation: &Operation, items: &[(Bytes, Record)]) {
+        if !items.is_sorted_by(|(a, _), (b, _)| a < b) {
+            self.accuse(now, "a range is not in the order of its keys".to_owned());
+        }
+        for (key, record) in items {
+            self.tells(now, key, record);
+        }
+        let told: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
+        for (key, floors) in &operation.floors {
+            let quorum = operation.asked.quorum;
+            let record = told.get(key).copied();
+            for floor in floors.iter().filter(|floor| floor.met_by(quorum)) {
+                let seen = match record {
+                    Some(record) => record.rank.stamp >= floor.stamp,
+                    None => self.may_be_deleted(key, floor.stamp),
+                };
+                if !seen {
+                    let what = format!(
+                        "lost: a range {}/{}, begun at {}, tells {} of {key:?}, \
+                         but {floor} was known by then",
+                        quorum.ack,
+                        quorum.from,
+                        operation.begun,
+                        show(record)
+                    );
+                    self.accuse(now, what);
+                }
+            }
+        }
+    }
+
+    /// Whether a key may have a tombstone of this stamp or a later one.
+    fn may_be_deleted(&self, key: &Bytes, stamp: Stamp) -> bool {
+        let deletes = self.deletes.get(key).into_iter().flatten();
+        deletes.filter_map(|id| self.writes.get(id)).any(|write| match write.fate {
+            Fate::None => false,
+            Fate::Open => true,
+            Fate::Acknowledged(of) => of >= stamp,
+        })
     }
 
     fn wrote(&mut self, now: u64, write: WriteId, operation: &Operation, stamp: Stamp, reach: u64) {
         self.stamped(now, write, stamp);
         if let Some(write) = self.writes.get_mut(&write) {
-            write.fate = Fate::Acknowledged;
+            write.fate = Fate::Acknowledged(stamp);
         }
         let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
-        for floor in operation.floors.iter().filter(|floor| floor.met_by(quorum)) {
+        for floor in operation.floors().filter(|floor| floor.met_by(quorum)) {
             if floor.order.is_some_and(|order| stamp <= order && order.time <= reach) {
                 let what = format!(
                     "order: {write:?} {}/{} of {key:?}, begun at {}, is stamped {:x}, \
@@ -243,7 +314,7 @@ impl Ledger {
             }
         }
         let order = (stamp.time <= reach).then_some(stamp);
-        let (held_by, from, wipes) = (quorum.ack, quorum.from, self.wipes);
+        let (held_by, from, wipes) = (quorum.ack, quorum.from, operation.wipes);
         self.raise(key, Floor { held_by, from, stamp, order, wipes });
     }
 
@@ -279,6 +350,9 @@ impl Ledger {
     }
 
     fn raise(&mut self, key: &Bytes, floor: Floor) {
+        if floor.wipes < self.wipes && floor.stamp.time > self.born {
+            return;
+        }
         let floors = self.floors.entry(key.clone()).or_default();
         let same = |other: &&mut Floor| (other.held_by, other.from) == (floor.held_by, floor.from);
         match floors.iter_mut().find(same) {
@@ -295,10 +369,16 @@ impl Ledger {
     /// A disk is gone: what only one replica had to hold is no longer promised. Neither is what
     /// was written with more copies than something newer: the others hold that in its place, and
     /// do not know that the lost replica was to hold anything. With the disk went the bound of its
-    /// clock: if that was set back too, stamps may be issued anew.
-    pub(crate) fn wiped(&mut self) {
+    /// clock: if that was set back too, stamps may be issued anew. And a node that begins with an
+    /// empty disk takes it that its former life acknowledged no stamp after `born`.
+    pub(crate) fn wiped(&mut self, born: u64) {
         self.wipes += 1;
+        self.born = born;
         self.stamps.clear();
+        let of_operations = self.operations.values_mut().map(|operation| &mut operation.floors);
+        for floors in of_operations.chain([&mut self.floors]).flat_map(BTreeMap::values_mut) {
+            floors.retain(|floor| floor.stamp.time <= born);
+        }
     }
 
     /// A clock jumps: nobody knows whether those before and after it are within the bound.
@@ -307,7 +387,7 @@ impl Ledger {
             floor.order = None;
         }
         for operation in self.operations.values_mut() {
-            operation.floors.iter_mut().for_each(|floor| floor.order = None);
+            operation.floors.values_mut().flatten().for_each(|floor| floor.order = None);
         }
     }
 
@@ -352,7 +432,7 @@ pub(crate) fn show(record: Option<&Record>) -> String {
 
 fn kind_of(what: What) -> Option<Kind> {
     match what {
-        What::Get => None,
+        What::Get | What::Scan => None,
         What::Put => Some(Kind::Value),
         What::Delete => Some(Kind::Tombstone),
     }

@@ -18,6 +18,8 @@ pub enum Fault {
     PowerCutAll,
     /// A disk is replaced by an empty one.
     Wipe,
+    /// A bit of a table rots; the disk is replaced some time later.
+    Rot,
     /// The disk fails a sync, a write or a read.
     DiskError,
     /// The disk is full for a while.
@@ -50,11 +52,12 @@ pub enum Fault {
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Kill,
         Self::PowerCut,
         Self::PowerCutAll,
         Self::Wipe,
+        Self::Rot,
         Self::DiskError,
         Self::DiskFull,
         Self::SlowDisk,
@@ -132,12 +135,12 @@ impl Plan {
             nodes,
             loops: random.between(2, 3) as usize,
             replicas: *random.pick(&[3, 3, 3, 2, 5]),
-            clients: random.between(4, 20) as usize,
+            clients: random.between(3, 12) as usize,
             hot_keys: random.between(1, 12) as usize,
             own_keys: random.between(1, 20) as usize,
-            think_micros: random.spread(2_000, 200_000),
+            think_micros: random.spread(5_000, 300_000),
             named_quorums: *random.pick(&[0, 100, 300, 1000]),
-            seconds: random.between(10, 60),
+            seconds: random.between(5, 40),
             faults: Self::some_faults(&mut random),
             fault_micros: random.spread(200_000, 10_000_000),
             sync,

@@ -70,7 +70,7 @@ fn long_values_travel_in_both_directions() {
         a.peers.send(B, read(1));
         a.peers.send(B, write(2, 900_000));
         a.peers.send(B, request(3, Request::Ping));
-        let mut replies = vec![a.reply().await, a.reply().await, a.reply().await];
+        let mut replies = [a.reply().await, a.reply().await, a.reply().await];
         assert!(replies[0].0 != 1, "a short reply overtakes a long one");
         replies.sort_by_key(|(id, _)| *id);
         let found = Reply::Found { record: record(1, 5 << 20), sure: true };

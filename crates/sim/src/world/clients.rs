@@ -70,10 +70,11 @@ impl World {
         } else {
             format!("own-{number}-{}", random.index(plan.own_keys))
         };
-        let what = match random.below(100) {
-            0..45 => What::Get,
-            45..85 => What::Put,
-            _ => What::Delete,
+        let what = match random.below(1000) {
+            0..450 => What::Get,
+            450..840 => What::Put,
+            840..990 => What::Delete,
+            _ => What::Scan,
         };
         let (mut ack, mut from) = (None, None);
         if random.permille(plan.named_quorums) {

@@ -9,6 +9,7 @@ use lsm::MemDisk;
 
 use super::Due;
 use super::node::State;
+use super::ranges::Walks;
 use crate::network::Envelope;
 use crate::plan::Plan;
 use crate::random::Random;
@@ -67,6 +68,7 @@ pub(crate) struct Process {
     pub(crate) store: Store,
     pub(crate) loops: Vec<Loop>,
     pub(crate) taken: BTreeMap<ClientId, Taken>,
+    pub(crate) walks: Walks,
     pub(crate) node: Node,
     pub(crate) incarnation: u64,
     /// The other nodes' incarnations, as they are kept.
@@ -90,6 +92,8 @@ pub(crate) struct Machine {
     pub(crate) dark: bool,
     /// Its disk was given faults and not been replaced.
     pub(crate) disk_is_bad: bool,
+    /// What is on it is not what was written.
+    pub(crate) rotten: bool,
     /// It takes no requests any more and ends what it has taken.
     pub(crate) stopping: bool,
     pub(crate) paused: bool,
@@ -113,6 +117,7 @@ impl Machine {
             opened: None,
             dark: false,
             disk_is_bad: false,
+            rotten: false,
             stopping: false,
             paused: false,
             pauses: 0,

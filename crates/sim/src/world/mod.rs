@@ -15,6 +15,7 @@ mod machine;
 mod nemesis;
 mod node;
 mod power;
+mod ranges;
 mod turn;
 mod wire;
 

@@ -1,12 +1,12 @@
 //! What goes wrong, and how it ends.
 
 use lsm::disk::{Fault as DiskFault, Op};
+use lsm::{Disk, SyncMode};
 
 use super::power::End;
 use super::{Due, World};
 use crate::plan::Fault;
 use crate::random::Random;
-use lsm::SyncMode;
 
 /// How far wall clocks jump at most, in microseconds.
 const JUMP_MICROS: u64 = 300_000_000;
@@ -30,6 +30,8 @@ pub(crate) enum Remedy {
     DiskMended(usize),
     /// A process that was asked to stop has had its time.
     Stop { node: usize, roll: bool },
+    /// A rotten disk is replaced.
+    Replace(usize),
     /// The next one of a rolling restart.
     Roll(usize),
 }
@@ -86,7 +88,12 @@ impl World {
                     }
                 }
             }
-            Fault::Wipe => self.lose_disk(node),
+            Fault::Wipe => {
+                if self.may_lose_disk(node) {
+                    self.replace_disk(node);
+                }
+            }
+            Fault::Rot => self.rot(node),
             Fault::DiskError => self.break_disk(node),
             Fault::DiskFull => {
                 let room = self.nemesis.random.spread(1, 200_000);
@@ -141,16 +148,36 @@ impl World {
         self.agenda.put(self.now + away, Due::Start(node));
     }
 
-    /// A disk is lost and replaced, unless another one is not made up for yet.
-    fn lose_disk(&mut self, node: usize) {
-        if let Some(other) = self.nemesis.wiped
-            && !(other != node && self.is_member(other))
-        {
-            return;
-        }
+    /// Whether every other lost disk has been made up for.
+    fn may_lose_disk(&self, node: usize) -> bool {
+        let other = self.nemesis.wiped;
+        let well = |other: usize| !self.machines[other].rotten && self.is_member(other);
+        other.is_none_or(|other| other != node && well(other))
+    }
+
+    fn replace_disk(&mut self, node: usize) {
         self.nemesis.wiped = Some(node);
         self.crash(node, End::Kill);
         self.wipe(node);
+    }
+
+    /// One bit of one table; the disk counts as lost from now on.
+    fn rot(&mut self, node: usize) {
+        let disk = self.machines[node].disk.clone();
+        let mut tables = disk.list().unwrap_or_default();
+        tables.retain(|name| name.ends_with(".sst"));
+        tables.sort();
+        if tables.is_empty() || !self.may_lose_disk(node) {
+            return;
+        }
+        let table = self.nemesis.random.pick(&tables).clone();
+        let bits = disk.file(&table).map_or(0, |bytes| bytes.len() as u64 * 8);
+        disk.flip_bit(&table, self.nemesis.random.below(bits.max(1)));
+        self.nemesis.wiped = Some(node);
+        self.machines[node].disk_is_bad = true;
+        self.machines[node].rotten = true;
+        let lasts = self.lasts();
+        self.later(lasts, Remedy::Replace(node));
     }
 
     fn break_disk(&mut self, node: usize) {
@@ -265,7 +292,8 @@ impl World {
             Remedy::Undisturb(node) => self.network.disturb(node, 0, 0),
             Remedy::DiskFree(node) => {
                 self.machines[node].disk.set_capacity(None);
-                self.machines[node].disk_is_bad = self.machines[node].disk.pending_faults() > 0;
+                let machine = &mut self.machines[node];
+                machine.disk_is_bad = machine.rotten || machine.disk.pending_faults() > 0;
             }
             Remedy::DiskFast(node) => self.machines[node].slow_disk = 0,
             Remedy::DiskMended(node) => {
@@ -285,6 +313,7 @@ impl World {
                     self.nemesis.rolling = false;
                 }
             }
+            Remedy::Replace(node) => self.replace_disk(node),
             Remedy::Roll(node) => self.stop_cleanly(node, true),
         }
     }
@@ -293,7 +322,7 @@ impl World {
         let machine = &mut self.machines[node];
         machine.disk.clear_faults();
         machine.disk.set_capacity(None);
-        machine.disk_is_bad = false;
+        machine.disk_is_bad = machine.rotten;
         machine.slow_disk = 0;
     }
 
@@ -305,6 +334,10 @@ impl World {
         for node in 0..self.plan.nodes {
             self.mend_disk(node);
             self.resume(node);
+            if self.machines[node].rotten {
+                self.end_process(node, End::Kill);
+                self.wipe(node);
+            }
             self.machines[node].stopping = false;
             let skew = self.plan.skew_micros.min(MOST_HEALED_SKEW) as i64;
             let offset = self.machines[node].wall.offset(self.now).clamp(-skew, skew);

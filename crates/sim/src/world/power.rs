@@ -8,6 +8,7 @@ use lsm::{Error, MemDisk, SyncMode};
 
 use super::machine::{Loop, Process};
 use super::node::{BOUND_KEY, State, number_batch};
+use super::ranges::Walks;
 use super::{Due, Machine, Place, World};
 use crate::ledger::Told;
 use crate::records::codec;
@@ -129,6 +130,7 @@ impl World {
             store,
             loops,
             taken: BTreeMap::new(),
+            walks: Walks::default(),
             node: Node::new(Arc::clone(&shared), state.incarnation, state.known.clone()),
             incarnation: state.incarnation,
             known: state.known,
@@ -158,9 +160,10 @@ impl World {
             return;
         };
         self.journal.line(self.now, format_args!("n{node} ends: {how:?}"));
-        for client in process.taken.keys() {
+        let taken = process.taken.keys().map(|client| client.0);
+        for number in taken.chain(process.walks.numbers()) {
             let at = self.now + self.random.between(50, 500);
-            self.agenda.put(at, Due::Told { number: client.0, told: Told::Nothing, reach: 0 });
+            self.agenda.put(at, Due::Told { number, told: Told::Nothing, reach: 0 });
         }
         for (connection, end) in self.network.of_process(node, process.life) {
             let told = how != End::PowerCut;
@@ -189,11 +192,15 @@ impl World {
         };
     }
 
-    /// A disk is replaced by an empty one while its node is down.
+    /// A machine is replaced by one with an empty disk and a right clock while its node is down.
     pub(super) fn wipe(&mut self, node: usize) {
-        assert!(self.machines[node].process.is_none(), "a disk is replaced while nobody uses it");
-        self.machines[node].disk = MemDisk::new();
-        self.ledger.wiped();
+        let machine = &mut self.machines[node];
+        assert!(machine.process.is_none(), "a disk is replaced while nobody uses it");
+        machine.disk = MemDisk::new();
+        (machine.disk_is_bad, machine.rotten) = (false, false);
+        machine.wall.set(self.now, 0);
+        self.ledger.clock_jumped();
+        self.ledger.wiped((machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12);
     }
 
     pub(super) fn pause(&mut self, node: usize) {

@@ -112,7 +112,11 @@ impl World {
                 out.replies.entry(lane.0).or_default().push(message);
             }
             Effect::Answer { client, answer } => self.answer(place, client, answer),
-            Effect::Returned { call, result } => self.returned(place, call, result),
+            Effect::Returned { call, result } => {
+                if !self.page_returned(place, call, &result, out) {
+                    self.returned(place, call, result);
+                }
+            }
             Effect::Hint { peer, key, record } => out.hints.push((peer, key, record)),
             Effect::Missed { peer, partition } => {
                 self.journal.line(self.now, format_args!("n{} missed {partition}", peer.0));
@@ -233,6 +237,13 @@ impl World {
     fn take_request(&mut self, place: Place, number: u64, out: &mut Outbox) {
         let now = self.times(place.node);
         let Some(asked) = self.ledger.asked(number).cloned() else { return };
+        if asked.what == What::Scan {
+            self.begin_walk(place, number, asked.quorum, out);
+            while let Some(event) = out.events.pop_front() {
+                self.handle(place, event, out);
+            }
+            return;
+        }
         let (client, copies) = (ClientId(number), asked.quorum.from);
         let copies = if asked.default_copies { 0 } else { copies };
         let reach = self.reach(place.node, &asked.key);
@@ -245,7 +256,7 @@ impl World {
                 self.handle(place, event, out);
                 return;
             }
-            What::Put => Kind::Value,
+            What::Put | What::Scan => Kind::Value,
             What::Delete => Kind::Tombstone,
         };
         let Ok(stamp) = process.shared.clock.issue(now.wall) else {

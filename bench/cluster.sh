@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Builds everything that is measured with one profile, then measures it: see docs/benchmarks.md.
+# CARGO names another cargo (default: cargo).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+"${CARGO:-cargo}" build --release --quiet -p kvorum -p bench-cluster
+exec target/release/bench-cluster "$@"

@@ -1,0 +1,129 @@
+//! What a request costs besides time, in a run of its own, for counting costs too: system calls of
+//! all nodes, and what kvorum's nodes count of what they say to each other.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bench_table::{Table, find};
+
+use crate::Bench;
+use crate::fleet;
+use crate::metrics::Counts;
+use crate::quorum::Row;
+
+const SECTION: &str = "cost";
+
+/// How long perf may take until it counts.
+const ATTACH_LIMIT: Duration = Duration::from_secs(5);
+
+/// Columns, and what is divided by what: `None` = by requests.
+const COLUMNS: [(&str, &str, Option<&str>); 7] = [
+    ("peer bytes", "peer_bytes_sent", None),
+    ("peer messages", "peer_messages_sent", None),
+    ("peer envelopes", "peer_envelopes_sent", None),
+    ("peer writes", "peer_writes", None),
+    ("messages an envelope", "peer_messages_sent", Some("peer_envelopes_sent")),
+    ("records a log write", "wal_operations", Some("wal_writes")),
+    ("log syncs", "wal_syncs", None),
+];
+
+/// Measures and reports, by a run of each row.
+pub(crate) fn run(bench: &mut Bench, rows: &[Row]) -> Result<(), String> {
+    let mut columns = vec!["a request", "system calls, all nodes", "loopback bytes"];
+    columns.extend(COLUMNS.iter().map(|(name, ..)| *name));
+    let mut table = Table::new(&columns);
+    for row in rows {
+        let plan = row.plan(bench.scale.keys, Duration::from_secs(bench.scale.seconds));
+        row.fleet.resume(&plan)?;
+        let nodes = row.fleet.addresses();
+        let perf = Perf::start(row, bench.place.root.join("calls"));
+        let (before, bytes) = (Counts::of(&nodes), loopback_bytes());
+        let outcome = fleet::run(&plan)?;
+        let (bytes, counts) = (loopback_bytes() - bytes, Counts::of(&nodes).since(&before));
+        let calls = perf.and_then(Perf::stop);
+        row.fleet.pause();
+        let requests = outcome.statuses.all().max(1) as f64;
+        let calls = calls.map(|calls| calls / requests);
+        if let Ok(calls) = calls {
+            bench.report.figure(SECTION, row.name, 0, "calls_per_request", calls);
+        }
+        let mut line = vec![
+            Some(row.name.to_owned()),
+            Some(calls.map_or_else(|why| why, |calls| format!("{calls:.2}"))),
+            Some(format!("{:.0}", bytes / requests)),
+        ];
+        for (name, of, to) in COLUMNS {
+            let value = match to {
+                Some(to) => counts.ratio(of, to),
+                None => Some(counts.get(of) / requests).filter(|value| *value > 0.0),
+            };
+            if let Some(value) = value {
+                bench.report.figure(SECTION, row.name, 0, name, value);
+            }
+            line.push(value.map(shown));
+        }
+        table.row(line);
+    }
+    bench.report.say(
+        "### Cost of a request\n\nOne run each. System calls: `perf stat -e raw_syscalls:sys_enter` \
+         over all nodes. Loopback bytes: all that went over it, between the client and the nodes \
+         too. The others: what the nodes count, sums over all.",
+    );
+    bench.report.say(&table.to_string());
+    Ok(())
+}
+
+fn shown(value: f64) -> String {
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+/// Bytes that the loopback interface has carried so far.
+fn loopback_bytes() -> f64 {
+    let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.trim().strip_prefix("lo:")?.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0.0)
+}
+
+/// perf, counting system calls of all nodes of a row.
+struct Perf {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Perf {
+    fn start(row: &Row, log: PathBuf) -> Result<Self, String> {
+        let pids: Vec<String> = row.fleet.nodes.iter().map(|node| node.pid().to_string()).collect();
+        let child = Command::new(find("perf", "linux-perf")?)
+            .args(["stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", &pids.join(","), "-o"])
+            .arg(&log)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("perf: {error}"))?;
+        // It has opened its counters when it has the file open and sleeps; there is no better sign.
+        let begun = Instant::now();
+        while begun.elapsed() < ATTACH_LIMIT && !log.exists() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        Ok(Self { child, log })
+    }
+
+    /// The calls since the start. perf writes its table when it is interrupted.
+    fn stop(mut self) -> Result<f64, String> {
+        let interrupt = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        let ended = interrupt.and_then(|_| self.child.wait());
+        ended.map_err(|error| format!("perf: {error}"))?;
+        let counts = fs::read_to_string(&self.log).map_err(|error| error.to_string())?;
+        // The next row waits for a file of its own.
+        let _ = fs::remove_file(&self.log);
+        counts
+            .lines()
+            .find(|line| line.contains("raw_syscalls"))
+            .and_then(|line| line.split(',').next()?.parse().ok())
+            .ok_or_else(|| "perf counted nothing".to_owned())
+    }
+}

@@ -1,0 +1,301 @@
+//! The clusters that are measured: how their nodes are started, filled, stopped and asked.
+
+use std::fmt;
+use std::io::{self, Read, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bench_table::{Server, find};
+use load::{KeyOrder, Keys, Outcome, Pace, Plan, Write};
+
+use crate::requests;
+
+/// Connections of every closed loop.
+pub(crate) const CONNECTIONS: usize = 64;
+
+/// How long a cluster may take until it answers, after its start and after it was stopped.
+const READY_LIMIT: Duration = Duration::from_secs(30);
+
+/// Load before each measurement, not counted: connections between nodes, and a leader, are found.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+/// Longest time to fill a store.
+const FILL_LIMIT: Duration = Duration::from_secs(600);
+
+/// `--memory` of a kvorum node: enough for what is measured, and for eleven of them.
+const MEMORY: &str = "256MiB";
+
+/// Ports of nodes: below those that the kernel gives to clients. One that a killed node left would
+/// be taken before the node is back, or a client would connect to itself.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// When kvorum makes writes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sync {
+    /// `interval:100`.
+    Interval,
+    /// Before the answer, as etcd does.
+    Always,
+}
+
+/// A cluster to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One kvorum node.
+    One(Sync),
+    /// Three of them.
+    Three(Sync),
+    /// Three nodes of etcd.
+    Etcd,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::One(Sync::Interval) => "one node, interval",
+            Self::One(Sync::Always) => "one node, always",
+            Self::Three(Sync::Interval) => "three nodes, interval",
+            Self::Three(Sync::Always) => "three nodes, always",
+            Self::Etcd => "etcd, three nodes",
+        })
+    }
+}
+
+/// The nodes of one cluster.
+pub(crate) struct Fleet {
+    pub(crate) kind: Kind,
+    pub(crate) nodes: Vec<Server>,
+}
+
+/// Where servers keep what they keep.
+pub(crate) struct Place {
+    /// On a real disk; each node has a directory in it.
+    pub(crate) root: PathBuf,
+    /// Where `kvorum` is.
+    binaries: PathBuf,
+    loops: usize,
+    /// How many nodes there were, to name their logs.
+    started: u32,
+    /// Where the next free port is looked for.
+    next_port: u16,
+}
+
+impl Place {
+    /// A place under `root`, with kvorum beside this program.
+    pub(crate) fn new(root: &Path, loops: usize) -> io::Result<Self> {
+        let own = std::env::current_exe()?;
+        let binaries = own.parent().unwrap_or(Path::new("")).to_owned();
+        // Two runs at once do not begin at the same one.
+        let next_port = PORTS.start + (std::process::id() % u32::from(PORTS.len() as u16)) as u16;
+        Ok(Self { root: root.to_owned(), binaries, loops, started: 0, next_port })
+    }
+
+    /// Starts a cluster and waits until it answers, or says why it can't be.
+    pub(crate) fn start(&mut self, kind: Kind) -> Result<Fleet, String> {
+        let count = if matches!(kind, Kind::One(_)) { 1 } else { 3 };
+        let addresses: Vec<_> =
+            (0..count).map(|_| self.free_address()).collect::<Result<_, _>>()?;
+        let nodes = match kind {
+            Kind::One(sync) | Kind::Three(sync) => (0..count)
+                .map(|own| {
+                    let command = self.kvorum(sync, &addresses, own)?;
+                    self.launch(command, addresses[own])
+                })
+                .collect::<Result<_, _>>()?,
+            Kind::Etcd => {
+                let peers: Vec<_> =
+                    (0..count).map(|_| self.free_address()).collect::<Result<_, _>>()?;
+                (0..count)
+                    .map(|own| {
+                        let command = self.etcd(&addresses, &peers, own)?;
+                        self.launch(command, addresses[own])
+                    })
+                    .collect::<Result<_, _>>()?
+            }
+        };
+        let fleet = Fleet { kind, nodes };
+        fleet.wait_ready()?;
+        Ok(fleet)
+    }
+
+    fn free_address(&mut self) -> Result<SocketAddr, String> {
+        for _ in PORTS {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.next_port));
+            self.next_port = PORTS.start + (self.next_port - PORTS.start + 1) % PORTS.len() as u16;
+            if TcpListener::bind(address).is_ok() {
+                return Ok(address);
+            }
+        }
+        Err(format!("no free port within {}..{}", PORTS.start, PORTS.end))
+    }
+
+    /// The command of a kvorum node, which keeps its data by its port.
+    pub(crate) fn kvorum(
+        &self,
+        sync: Sync,
+        addresses: &[SocketAddr],
+        own: usize,
+    ) -> Result<Command, String> {
+        let path = self.binaries.join("kvorum");
+        if !path.exists() {
+            let shown = path.display();
+            return Err(format!("{shown} is missing: run bench/cluster.sh, which builds it"));
+        }
+        let mut command = Command::new(path);
+        let address = addresses[own];
+        command.args(["serve", "--listen", &address.to_string(), "--data"]);
+        command.arg(self.root.join(format!("kvorum-{}", address.port())));
+        command.args(["--sync", if sync == Sync::Interval { "interval:100" } else { "always" }]);
+        command.args(["--loops", &self.loops.to_string(), "--memory", MEMORY]);
+        if addresses.len() > 1 {
+            command.arg("--cluster").arg(listed(addresses));
+        }
+        Ok(command)
+    }
+
+    fn etcd(
+        &self,
+        clients: &[SocketAddr],
+        peers: &[SocketAddr],
+        own: usize,
+    ) -> Result<Command, String> {
+        let mut command = Command::new(find("etcd", "etcd-server")?);
+        let (client, peer) = (format!("http://{}", clients[own]), format!("http://{}", peers[own]));
+        command.arg("--name").arg(node_name(own)).arg("--data-dir");
+        command.arg(self.root.join(format!("etcd-{}", clients[own].port())));
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &listed(peers), "--initial-cluster-state", "new"]);
+        command.args(["--logger", "zap", "--log-level", "error"]);
+        Ok(command)
+    }
+
+    /// Starts a node and waits until it listens.
+    pub(crate) fn launch(
+        &mut self,
+        command: Command,
+        address: SocketAddr,
+    ) -> Result<Server, String> {
+        self.started += 1;
+        Server::start(command, address, &self.root.join(format!("log-{}", self.started)))
+    }
+}
+
+/// The name that a node has.
+pub(crate) fn node_name(index: usize) -> String {
+    format!("n{}", index + 1)
+}
+
+/// `n1=http://…,n2=http://…`, as both kvorum and etcd take it.
+fn listed(addresses: &[SocketAddr]) -> String {
+    let node = |(index, address)| format!("{}=http://{address}", node_name(index));
+    addresses.iter().enumerate().map(node).collect::<Vec<_>>().join(",")
+}
+
+impl Fleet {
+    /// What asks for keys.
+    pub(crate) fn requests(&self) -> Write {
+        if self.kind == Kind::Etcd { requests::ETCD } else { requests::DEFAULT }
+    }
+
+    /// Where the nodes are.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.address).collect()
+    }
+
+    /// A plan over all nodes, or over the first alone.
+    pub(crate) fn plan(&self, all: bool, keys: u64, duration: Duration) -> Plan {
+        let others = self.addresses().split_off(1);
+        Plan {
+            connections: CONNECTIONS,
+            others: if all { others } else { Vec::new() },
+            write: Some(self.requests()),
+            keys: Keys { order: KeyOrder::Uniform, count: keys, len: 16 },
+            duration,
+            ..Plan::new(self.nodes[0].address)
+        }
+    }
+
+    /// `PUT`s all keys, each once.
+    pub(crate) fn fill(&self, keys: u64) -> Result<(), String> {
+        let mut plan = self.plan(true, keys, FILL_LIMIT);
+        plan.keys.order = KeyOrder::Sequential;
+        let outcome = run(&Plan { limit: keys, put_percent: 100, ..plan })?;
+        if outcome.statuses.success == keys {
+            Ok(())
+        } else {
+            let done = outcome.statuses.success;
+            Err(format!("{}: only {done} of {keys} keys could be put:\n{outcome}", self.kind))
+        }
+    }
+
+    /// CPU time of all nodes so far, in seconds.
+    pub(crate) fn cpu(&self) -> f64 {
+        self.nodes.iter().map(Server::cpu).sum()
+    }
+
+    /// Takes the cluster off the CPUs while others are measured.
+    pub(crate) fn pause(&self) {
+        self.nodes.iter().for_each(Server::pause);
+    }
+
+    /// Lets it go on, until it serves as before.
+    pub(crate) fn resume(&self, plan: &Plan) -> Result<(), String> {
+        self.nodes.iter().for_each(Server::resume);
+        self.wait_ready()?;
+        let limit = u64::MAX;
+        run(&Plan { duration: WARM_UP, limit, pace: Pace::Closed, ..plan.clone() }).map(drop)
+    }
+
+    /// Waits until each node takes a write.
+    fn wait_ready(&self) -> Result<(), String> {
+        let deadline = Instant::now() + READY_LIMIT;
+        for node in &self.nodes {
+            let mut request = Vec::new();
+            self.requests()(true, 0, &mut request);
+            loop {
+                let status = ask(node.address, &request).ok().and_then(|page| status(&page));
+                match status {
+                    Some(200..=299) => break,
+                    _ if Instant::now() > deadline => {
+                        let said = status.map_or("nothing".to_owned(), |s| s.to_string());
+                        return Err(format!("`{}` answers {said} to a write", node.argv));
+                    }
+                    _ => std::thread::sleep(Duration::from_millis(50)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs a plan.
+pub(crate) fn run(plan: &Plan) -> Result<Outcome, String> {
+    load::run(plan).map_err(|error| error.to_string())
+}
+
+/// The answer to a request that is given whole, on a connection of its own.
+fn ask(address: SocketAddr, request: &[u8]) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    stream.write_all(request)?;
+    let mut start = [0; 512];
+    let len = stream.read(&mut start)?;
+    Ok(String::from_utf8_lossy(&start[..len]).into_owned())
+}
+
+/// The body of a page of a node.
+pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    Ok(page.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
+}
+
+/// Of an answer, from `HTTP/1.1 201 Created`.
+fn status(answer: &str) -> Option<u16> {
+    answer.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
+}

@@ -1,0 +1,265 @@
+//! One of three nodes is killed under load and comes back: who notices, and how soon its missed
+//! writes are there.
+//!
+//! ```text
+//!   0        1/4            1/2                               end
+//!   ├─ load ─┼─ node 3 dead ─┼─ node 3 back: hints go out ──────┤
+//! ```
+//!
+//! A client thread has a node that it asks first. If that refuses, breaks off or answers 5xx, it
+//! asks the next one, once.
+
+use std::io::{self, BufRead, BufReader, Read, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench_table::{Spread, Table};
+
+use crate::Bench;
+use crate::fleet::{Kind, Sync, get};
+use crate::requests;
+
+const SECTION: &str = "kill";
+
+/// Client threads, a third of them for each node.
+const CLIENTS: u64 = 24;
+
+/// Requests a second of each, half of them PUTs.
+const RATE: u64 = 125;
+
+/// How much longer a run is than one in a closed loop.
+const LONGER: u64 = 6;
+
+/// Keys asked for.
+const KEYS: u64 = 20_000;
+
+/// Longest wait for an answer: the nodes' own deadline is 1 s.
+const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+
+/// Longest wait for the hints to be delivered after the load has ended.
+const HINTS_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a client met.
+#[derive(Default)]
+struct Met {
+    /// When each request was answered, from the start.
+    answered: Vec<Duration>,
+    slowest: Duration,
+    retried: u64,
+    failed: u64,
+}
+
+/// What became of the hints.
+struct Hints {
+    most: u64,
+    /// From the moment that the node listened again until none was left.
+    took: Option<Duration>,
+}
+
+/// Measures and reports.
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    let seconds = bench.scale.seconds * LONGER;
+    bench.report.say(&format!(
+        "## A node killed and back\n\n{CLIENTS} clients, {} requests/s together, half PUT, half GET, \
+         `ack` 2 of `from` 3, `--sync always`, for {seconds} s; node 3 is killed (SIGKILL) after a \
+         quarter and started again after a half. A request that fails is made once more, at another \
+         node.",
+        CLIENTS * RATE
+    ));
+    let mut columns: [Vec<f64>; 7] = Default::default();
+    for repeat in 0..bench.scale.repeats {
+        let (met, hints) = once(bench, Duration::from_secs(seconds))?;
+        let mut answered = met.answered;
+        answered.sort_unstable();
+        let gaps = answered.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1e3);
+        let rate = hints.took.map_or(f64::NAN, |took| hints.most as f64 / took.as_secs_f64());
+        let figures = [
+            ("answered", answered.len() as f64),
+            ("retried", met.retried as f64),
+            ("failed", met.failed as f64),
+            ("longest_gap_ms", gaps.fold(0.0, f64::max)),
+            ("slowest_ms", met.slowest.as_secs_f64() * 1e3),
+            ("hints", hints.most as f64),
+            ("hints_per_second", rate),
+        ];
+        for (column, (figure, value)) in columns.iter_mut().zip(figures) {
+            bench.report.figure(SECTION, "kill", repeat, figure, value);
+            column.push(value);
+        }
+    }
+    let mut table = Table::new(&["", "median (least–greatest)"]);
+    for (name, column) in [
+        "requests answered",
+        "made once more",
+        "failed after that",
+        "longest time without any answer, ms",
+        "slowest request, ms",
+        "hints that waited",
+        "hints replayed a second",
+    ]
+    .iter()
+    .zip(&columns)
+    {
+        let known: Vec<f64> = column.iter().copied().filter(|value| !value.is_nan()).collect();
+        table.row(vec![
+            Some((*name).to_owned()),
+            Spread::of(&known).map(|spread| spread.to_string()),
+        ]);
+    }
+    bench.report.say(&table.to_string());
+    Ok(())
+}
+
+fn once(bench: &mut Bench, duration: Duration) -> Result<(Met, Hints), String> {
+    let mut fleet = bench.place.start(Kind::Three(Sync::Always))?;
+    fleet.fill(KEYS)?;
+    let addresses = fleet.addresses();
+    let over = AtomicBool::new(false);
+    let start = Instant::now();
+    let (addresses, over) = (&addresses[..], &over);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| scope.spawn(move || Client::new(addresses, number).run(start, over)))
+            .collect();
+        let hints = (|| {
+            sleep_until(start + duration / 4);
+            // Dropped is killed.
+            drop(fleet.nodes.pop());
+            sleep_until(start + duration / 2);
+            let command = bench.place.kvorum(Sync::Always, addresses, 2)?;
+            let most = hints_waiting(&addresses[..2]);
+            fleet.nodes.push(bench.place.launch(command, addresses[2])?);
+            let back = Instant::now();
+            Ok(Hints { most, took: delivered(&addresses[..2], back, start + duration) })
+        })();
+        sleep_until(start + duration);
+        over.store(true, Ordering::Relaxed);
+        let mut all = Met::default();
+        for client in clients {
+            let met = client.join().map_err(|_| "a client thread panicked".to_owned())?;
+            all.answered.extend(met.answered);
+            all.slowest = all.slowest.max(met.slowest);
+            all.retried += met.retried;
+            all.failed += met.failed;
+        }
+        hints.map(|hints| (all, hints))
+    })
+}
+
+fn sleep_until(moment: Instant) {
+    thread::sleep(moment.saturating_duration_since(Instant::now()));
+}
+
+/// How long after `back` no hint was left, if that was at the latest some time after `end`.
+fn delivered(nodes: &[SocketAddr], back: Instant, end: Instant) -> Option<Duration> {
+    while Instant::now() < end + HINTS_LIMIT {
+        if hints_waiting(nodes) == 0 {
+            return Some(back.elapsed());
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+/// Hints that nodes keep, by their `/v0/status`.
+fn hints_waiting(nodes: &[SocketAddr]) -> u64 {
+    let of = |address: &SocketAddr| -> Option<u64> {
+        let page = get(*address, "/v0/status").ok()?;
+        let status: serde_json::Value = serde_json::from_str(&page).ok()?;
+        let peers = status.get("peers")?.as_array()?;
+        Some(peers.iter().filter_map(|peer| peer.get("hints")?.as_u64()).sum())
+    };
+    nodes.iter().filter_map(of).sum()
+}
+
+/// A client with a connection, made when it is needed, to each node.
+struct Client<'a> {
+    nodes: &'a [SocketAddr],
+    number: u64,
+    connections: Vec<Option<BufReader<TcpStream>>>,
+}
+
+impl<'a> Client<'a> {
+    fn new(nodes: &'a [SocketAddr], number: u64) -> Self {
+        Self { nodes, number, connections: nodes.iter().map(|_| None).collect() }
+    }
+
+    fn run(mut self, start: Instant, over: &AtomicBool) -> Met {
+        let mut met = Met::default();
+        let home = self.number as usize % self.nodes.len();
+        let mut request = Vec::new();
+        for turn in 0.. {
+            let due = start + Duration::from_nanos(turn * 1_000_000_000 / RATE);
+            sleep_until(due);
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+            let key = turn.wrapping_mul(0x9e37_79b9).wrapping_add(self.number * 7919) % KEYS;
+            request.clear();
+            requests::DEFAULT(turn % 2 == 0, key, &mut request);
+            let mut answered = self.ask(home, &request);
+            if !answered {
+                met.retried += 1;
+                answered = self.ask((home + 1) % self.nodes.len(), &request);
+            }
+            if answered {
+                met.answered.push(start.elapsed());
+                met.slowest = met.slowest.max(due.elapsed());
+            } else {
+                met.failed += 1;
+            }
+        }
+        met
+    }
+
+    /// Whether the node answered the request, and not by 5xx.
+    fn ask(&mut self, node: usize, request: &[u8]) -> bool {
+        let taken = self.connections[node].take();
+        let answer = taken.map_or_else(|| connect(self.nodes[node]), Ok).and_then(|mut stream| {
+            stream.get_mut().write_all(request)?;
+            let (status, goes_on) = read_answer(&mut stream)?;
+            Ok((goes_on.then_some(stream), status))
+        });
+        match answer {
+            Ok((stream, status)) => {
+                self.connections[node] = stream;
+                status < 500
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
+    let stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_nodelay(true)?;
+    Ok(BufReader::new(stream))
+}
+
+/// Status of an answer, which is read to its end, and whether the connection can be used again.
+fn read_answer(stream: &mut BufReader<TcpStream>) -> io::Result<(u16, bool)> {
+    let mut line = String::new();
+    let (mut status, mut len, mut goes_on) = (None, 0, true);
+    loop {
+        line.clear();
+        if stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let text = line.trim_end().to_ascii_lowercase();
+        if status.is_none() {
+            status = text.split(' ').nth(1).and_then(|word| word.parse().ok());
+        } else if let Some(value) = text.strip_prefix("content-length:") {
+            len = value.trim().parse().unwrap_or(0);
+        } else if text == "connection: close" {
+            goes_on = false;
+        } else if text.is_empty() {
+            break;
+        }
+    }
+    io::copy(&mut stream.by_ref().take(len), &mut io::sink())?;
+    let status = status.ok_or(io::ErrorKind::InvalidData)?;
+    Ok((status, goes_on))
+}

@@ -1,0 +1,128 @@
+//! Three kvorum nodes beside one, and beside a three-node etcd, in one run.
+//!
+//! ```text
+//!   CPU 0 and 1   the nodes of one cluster at a time (the others are stopped), and this program,
+//!                 whose one thread is the client
+//! ```
+//!
+//! Nothing is pinned: three nodes and a client share two CPUs as the kernel sees fit. Repeats
+//! alternate over all rows, forwards and backwards, and ratios are taken repeat by repeat.
+
+mod cost;
+mod fleet;
+mod kill;
+mod metrics;
+mod quorum;
+mod requests;
+mod seeds;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bench_table::Report;
+use clap::{Parser, ValueEnum};
+use fleet::Place;
+
+/// Three kvorum nodes beside one and beside a three-node etcd. Needs two CPUs.
+#[derive(Parser)]
+struct Args {
+    /// What to measure, in this order; all by default.
+    #[arg(value_enum)]
+    sections: Vec<Section>,
+    /// Some three minutes: fewer and shorter repeats. For a look, not for publishing.
+    #[arg(long)]
+    quick: bool,
+    /// Repeats of each row [default: 5, quick: 2].
+    #[arg(long)]
+    repeats: Option<usize>,
+    /// Seconds of one repeat; four times as many at a fixed rate [default: 5, quick: 2].
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Where servers keep their data: a real disk, not tmpfs. Removed afterwards.
+    #[arg(long, default_value = "/var/tmp")]
+    dir: PathBuf,
+    /// Markdown file to write; raw figures go beside it, as .csv.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Event loops of each kvorum node.
+    #[arg(long, default_value_t = 1)]
+    loops: usize,
+    /// Leaves etcd out.
+    #[arg(long)]
+    no_etcd: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Section {
+    /// Closed loop, 64 connections, 2 of 3: three nodes, one node, etcd.
+    Quorum,
+    /// Open loop, 10,000/s on each of three nodes at once, 128 connections each.
+    Seed002,
+    /// One copy: PUT 40,000/s, GET 2,500/s at one of three nodes, 64 connections.
+    Seed000,
+    /// One of three nodes killed and back under load.
+    Kill,
+}
+
+/// How much to measure.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    repeats: usize,
+    seconds: u64,
+    /// Keys that a store holds before it is measured.
+    keys: u64,
+}
+
+/// Everything a section needs.
+struct Bench {
+    scale: Scale,
+    etcd: bool,
+    place: Place,
+    report: Report,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), String> {
+    let dir = tempfile::Builder::new()
+        .prefix("kvorum-bench-")
+        .tempdir_in(&args.dir)
+        .map_err(|error| format!("can't make a directory in {}: {error}", args.dir.display()))?;
+    let scale = Scale {
+        repeats: args.repeats.unwrap_or(if args.quick { 2 } else { 5 }).max(1),
+        seconds: args.seconds.unwrap_or(if args.quick { 2 } else { 5 }).max(1),
+        keys: if args.quick { 10_000 } else { 50_000 },
+    };
+    let place = Place::new(dir.path(), args.loops).map_err(|error| error.to_string())?;
+    let mut bench = Bench { scale, etcd: !args.no_etcd, place, report: Report::new() };
+    bench.report.say("# A kvorum cluster");
+    bench.report.say(&bench_table::describe(dir.path()));
+    bench.report.say(&format!(
+        "{} repeats of {} s a row, alternating; median (least–greatest). Nodes and client share all \
+         CPUs; kvorum with `--loops {}`.",
+        scale.repeats, scale.seconds, args.loops
+    ));
+    let all = [Section::Quorum, Section::Seed002, Section::Seed000, Section::Kill];
+    let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
+    for section in sections {
+        match section {
+            Section::Quorum => quorum::run(&mut bench)?,
+            Section::Seed002 => seeds::seed002(&mut bench)?,
+            Section::Seed000 => seeds::seed000(&mut bench)?,
+            Section::Kill => kill::run(&mut bench)?,
+        }
+        if let Some(out) = &args.out {
+            bench.report.save(out).map_err(|error| format!("{}: {error}", out.display()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! A few seeds of every run of the tests; `cargo run --release -p sim -- sweep` goes through more.
+#![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
+
+use sim::{Fault, Plan, run};
+
+/// Seeds of one run: some seconds without optimisation. `KVORUM_SEEDS=N` has N more.
+fn seeds() -> u64 {
+    let more = std::env::var("KVORUM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    12 + more
+}
+
+fn short(seed: u64) -> Plan {
+    let mut plan = Plan::of(seed);
+    plan.seconds = plan.seconds.min(10);
+    plan.think_micros = plan.think_micros.max(20_000);
+    plan
+}
+
+#[test]
+fn whatever_goes_wrong_the_cluster_keeps_what_it_promised() {
+    for seed in 0..seeds() {
+        let report = run(&short(seed));
+        assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
+        assert!(report.tally.reads > 0, "seed {seed} asked something");
+    }
+}
+
+#[test]
+fn a_seed_repeats_every_event() {
+    let mut plan = short(3);
+    plan.faults = Fault::ALL.to_vec();
+    let (first, second) = (run(&plan), run(&plan));
+    assert_eq!((first.hash, first.events), (second.hash, second.events));
+    plan.seed += 1;
+    assert_ne!(first.hash, run(&plan).hash, "another seed is another run");
+}
+
+#[test]
+fn on_a_sunny_day_every_request_succeeds() {
+    let mut plan = short(1);
+    (plan.faults, plan.skew_micros) = (Vec::new(), 0);
+    let report = run(&plan);
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    assert_eq!((report.tally.failed, report.tally.unknown), (0, 0));
+    assert!(report.tally.reads > 100 && report.tally.writes > 100);
+}
