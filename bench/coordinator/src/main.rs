@@ -138,7 +138,7 @@ impl Bench {
     fn answer(&self, effect: Effect) -> Event {
         match effect {
             Effect::Read { op, .. } => Event::Read { op, result: Ok(None) },
-            Effect::Write { op, .. } => Event::Written { op, result: Ok(false) },
+            Effect::Write { op, .. } => Event::Written { op, result: Ok(None) },
             Effect::Send { peer, message: Message { id, body: Body::Request { request, .. } } } => {
                 let reply = match request {
                     Request::Read { .. } => Reply::Absent { sure: true },

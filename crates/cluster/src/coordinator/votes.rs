@@ -248,8 +248,9 @@ pub(super) fn may_hold(vote: &Vote) -> bool {
     match vote.state {
         _ if vote.resent => true,
         State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
-        // What waits for a connection goes out once it stands, even if that is after the answer.
-        State::Asked | State::Repairing => true,
+        // What waits for a connection goes out once it stands, so nobody is told before that:
+        // `is_worth_waiting` sees to it.
+        State::Asked | State::Repairing => vote.sent,
         State::Idle | State::Told { .. } => false,
         State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {
             false
