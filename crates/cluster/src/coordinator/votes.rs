@@ -248,9 +248,9 @@ pub(super) fn may_hold(vote: &Vote) -> bool {
     match vote.state {
         _ if vote.resent => true,
         State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
-        // What waits for a connection goes out once it stands, so nobody is told before that:
-        // `is_worth_waiting` sees to it.
-        State::Asked | State::Repairing => vote.sent,
+        // What waits for a connection goes out once it stands: `is_worth_waiting` waits for that,
+        // but at the deadline it may still be so.
+        State::Asked | State::Repairing => true,
         State::Idle | State::Told { .. } => false,
         State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {
             false
@@ -285,8 +285,9 @@ fn trouble(slot: &Slot) -> Trouble {
 /// decide whether *all* were busy or full, and whether nobody was sent the write, so that it may
 /// safely be tried anew.
 pub(super) fn is_worth_waiting(slot: &Slot) -> bool {
+    let gone_out = |vote: &Vote| may_hold(vote) && (!vote.is_open() || vote.sent);
     let none = match &slot.work {
-        Work::Write(work) => !work.restamped && !slot.votes.iter().any(may_hold),
+        Work::Write(work) => !work.restamped && !slot.votes.iter().any(gone_out),
         Work::Read(_) | Work::Call(_) => false,
     };
     slot.votes.iter().any(Vote::is_open) && (none || trouble(slot) != Trouble::TooFew)
