@@ -338,7 +338,7 @@ impl Ledger {
             return;
         };
         write.seen.get_or_insert(now);
-        let (own, begun, fate) = (&write.key == key, write.begun, write.fate);
+        let (own, begun, fate) = (write.key == *key, write.begun, write.fate);
         let kind = write.kind;
         if !own || kind != record.rank.kind || begun > now {
             self.accuse(now, format!("invented: {id:?} is told under {key:?}"));
@@ -350,7 +350,10 @@ impl Ledger {
     }
 
     fn raise(&mut self, key: &Bytes, floor: Floor) {
-        if floor.wipes < self.wipes && floor.stamp.time > self.born {
+        // One of those that hold it may be the one whose disk was lost meanwhile.
+        let lost = (self.wipes - floor.wipes).min(u32::from(floor.held_by)) as u8;
+        let floor = Floor { held_by: floor.held_by - lost, ..floor };
+        if lost > 0 && (floor.held_by == 0 || floor.stamp.time > self.born) {
             return;
         }
         let floors = self.floors.entry(key.clone()).or_default();

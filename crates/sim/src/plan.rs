@@ -114,6 +114,8 @@ pub struct Plan {
     pub max_skew_micros: u64,
     /// Most microseconds that wall clocks are wrong by when nothing happens to them.
     pub skew_micros: u64,
+    /// Microseconds between two ticks of the wall clocks: with coarse ones stamps meet.
+    pub clock_micros: u64,
     pub(crate) speed: Speed,
     /// Whether every line of the journal is printed.
     pub log: bool,
@@ -149,6 +151,7 @@ impl Plan {
             deadline_micros: 1_000_000,
             max_skew_micros: 500_000,
             skew_micros: *random.pick(&[0, 1_000, 100_000, 240_000]),
+            clock_micros: *random.pick(&[1, 1, 1_000, 16_000]),
             speed: Speed {
                 least_micros,
                 most_micros: random.spread(least_micros, 20_000),

@@ -10,16 +10,19 @@ pub(crate) struct Wall {
     offset: i64,
     drift: i64,
     since: u64,
+    /// It shows multiples of this.
+    grain: u64,
 }
 
 impl Wall {
-    pub(crate) fn new(offset: i64, drift: i64) -> Self {
-        Self { offset, drift, since: 0 }
+    pub(crate) fn new(offset: i64, drift: i64, grain: u64) -> Self {
+        Self { offset, drift, since: 0, grain }
     }
 
     /// What it shows at true time `now`.
     pub(crate) fn wall(&self, now: u64) -> u64 {
-        (EPOCH + now as i64 + self.offset(now)) as u64
+        let wall = (EPOCH + now as i64 + self.offset(now)) as u64;
+        wall - wall % self.grain
     }
 
     /// How far it is ahead of true time.
@@ -57,7 +60,7 @@ mod tests {
     #[test]
     fn a_wake_up_is_never_early() {
         for drift in [-200, 0, 7, 200] {
-            let wall = Wall::new(0, drift);
+            let wall = Wall::new(0, drift, 1);
             for mono in (0..1_000_000_000).step_by(7_654_321) {
                 let now = wall.when(mono);
                 assert!(wall.mono(now) >= mono && wall.mono(now.saturating_sub(5)) <= mono);

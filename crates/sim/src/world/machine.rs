@@ -110,7 +110,7 @@ impl Machine {
         let drift = random.between(0, 200) as i64 - 100;
         Self {
             name: format!("node-{number:04}"),
-            wall: Wall::new(offset, drift),
+            wall: Wall::new(offset, drift, plan.clock_micros),
             disk: MemDisk::new(),
             lives: 0,
             process: None,
@@ -134,8 +134,8 @@ pub(crate) struct Outbox {
     /// By connection.
     pub(crate) replies: BTreeMap<u64, Vec<Message>>,
     pub(crate) batch: lsm::Batch,
-    /// What the batch is for, and whether newer records were held.
-    pub(crate) writes: Vec<(OpId, bool)>,
+    /// What the batch is for, and the time of a newer record that was held.
+    pub(crate) writes: Vec<(OpId, Option<u64>)>,
     /// Writes that were not taken into the batch.
     pub(crate) events: VecDeque<Event>,
     /// Records for replicas that missed them.
