@@ -16,7 +16,8 @@ use cluster::{Body, Event, Message, NodeId, Request};
 use tokio::task::AbortHandle;
 
 use super::dial::{self, Connected};
-use super::lane::{Driver, Lane, shorten};
+use super::driver::Driver;
+use super::lane::{Lane, shorten};
 use super::{FromPeers, Peers};
 
 /// Least time between a dial that failed and the next. What is sent in between waits for that one,

@@ -18,6 +18,7 @@
 
 mod complaints;
 mod dial;
+mod driver;
 mod facts;
 mod greet;
 mod lane;
@@ -41,8 +42,9 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
+use driver::{Driver, End};
 pub(crate) use facts::Facts;
-use lane::{Driver, End, Lane};
+use lane::Lane;
 use line::Line;
 
 /// How often a sign of life is asked for on every lane that was dialed. One that brought nothing

@@ -1,3 +1,5 @@
+//! What is sent arrives, once, on the right lane.
+
 use cluster::{Event, Filter, Message, PageRequest, Reply, Request};
 
 use super::world::*;

@@ -1,3 +1,5 @@
+//! What can't be delivered is told, and costs nobody else anything.
+
 use std::time::Duration;
 
 use cluster::handshake::Identity;

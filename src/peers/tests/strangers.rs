@@ -1,3 +1,5 @@
+//! Whoever has no right to speak, and peers that are broken.
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

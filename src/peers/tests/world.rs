@@ -219,7 +219,7 @@ impl Node {
 pub(super) async fn until(what: &str, condition: impl Fn() -> bool) {
     let waited = timeout(PATIENCE / 2, async {
         while !condition() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
         }
     });
     waited.await.unwrap_or_else(|_| panic!("never: {what}"));

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::topology::Member;
+use crate::topology::{Member, Topology};
 
 struct Someone {
     name: &'static str,

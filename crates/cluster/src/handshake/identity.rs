@@ -1,0 +1,96 @@
+//! Who a node is, whom it expects, and what proves that it belongs there.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::Role;
+use crate::message::NodeId;
+use crate::topology::Topology;
+
+/// What proves that a node belongs to the cluster. Empty if none is configured.
+#[derive(Clone, Default)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// Any bytes.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    pub(super) fn mac(&self, role: Role, dialer: &[u8], acceptor: &[u8]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("keys have any length");
+        mac.update(match role {
+            Role::Dialer => b"kvorum-peer/1 dialer",
+            Role::Acceptor => b"kvorum-peer/1 acceptor",
+        });
+        for hello in [dialer, acceptor] {
+            mac.update(&(hello.len() as u32).to_le_bytes());
+            mac.update(hello);
+        }
+        mac
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Who this node is, and whom it expects: shared by all its handshakes.
+#[derive(Debug)]
+pub struct Identity {
+    pub(super) topology: Topology,
+    pub(super) own: NodeId,
+    pub(super) cluster: u64,
+    pub(super) incarnation: u64,
+    pub(super) secret: Secret,
+    /// Incarnations by node, as they were met last; 0 = never.
+    known: Vec<AtomicU64>,
+}
+
+impl Identity {
+    /// Node `own` of `topology`. `cluster` is 0 if it belongs to none yet, `incarnation` is not 0.
+    pub fn new(
+        topology: Topology,
+        own: NodeId,
+        cluster: u64,
+        incarnation: u64,
+        secret: Secret,
+    ) -> Self {
+        let known = (0..topology.nodes()).map(|_| AtomicU64::new(0)).collect();
+        Self { topology, own, cluster, incarnation, secret, known }
+    }
+
+    /// The cluster's nodes.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// This node.
+    pub fn own(&self) -> NodeId {
+        self.own
+    }
+
+    /// The incarnation under which a node is known.
+    pub fn known(&self, node: NodeId) -> Option<u64> {
+        Some(self.known[usize::from(node.0)].load(Ordering::Relaxed)).filter(|known| *known != 0)
+    }
+
+    /// From now on the node is known under this incarnation.
+    pub fn know(&self, node: NodeId, incarnation: u64) {
+        self.known[usize::from(node.0)].store(incarnation, Ordering::Relaxed);
+    }
+
+    /// A node's name.
+    pub fn name(&self, node: NodeId) -> &str {
+        &self.topology.member(node).name
+    }
+
+    pub(super) fn own_name(&self) -> &str {
+        self.name(self.own)
+    }
+}
