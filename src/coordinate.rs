@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use cluster::{
     Answer, CallId, Class, ClientId, Coordinator, Effect, Event, NodeId, Now, OpId, PageRequest,
     Quorum, Reply, Request, StoreError, Trouble,
 };
-use lsm::{Lookup, Space};
+use lsm::{Lookup, Newer, Space};
 use slab::Slab;
 use tokio::time::{Instant as TokioInstant, sleep_until};
 
@@ -42,8 +43,8 @@ const QUEUE_FULL: &str = "too many reads wait for the disk (--queue)";
 /// What a write to the store was for.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// The coordinator waits for it. Whether a newer record was held is known before.
-    Op(OpId, bool),
+    /// The coordinator waits for it. The time of a newer record that is held is known before.
+    Op(OpId, Option<u64>),
     /// A hint of so many bytes, for a replica.
     Hint(NodeId, u64),
     /// Nobody waits.
@@ -302,11 +303,7 @@ impl EventLoop {
 
     fn store(self: &Rc<Self>, op: OpId, key: &[u8], record: &cluster::Record, look: bool) {
         let version = records::version(record.rank.stamp);
-        let newer = look && {
-            // An error shows again, and better, when the record is written or read.
-            let held = self.node.db.holds_newer(Space::Data, key, version);
-            held.unwrap_or(None).unwrap_or(true)
-        };
+        let newer = if look { self.newer(key, version) } else { None };
         let bytes = key.len() + record.bytes.len() + WRITE_OVERHEAD;
         let added = self.writes.add(bytes, Purpose::Op(op, newer), |batch| {
             batch.record(Space::Data, key, &records::to_store(record))
@@ -316,9 +313,19 @@ impl EventLoop {
         }
     }
 
+    /// The time of a newer record's stamp than `version`, or one that is not below it.
+    fn newer(&self, key: &[u8], version: lsm::Version) -> Option<u64> {
+        match self.node.db.holds_newer(Space::Data, key, version) {
+            Ok(Newer::No) => None,
+            Ok(Newer::Held(held)) => Some(held.time),
+            // An error shows again, and better, when the record is written or read.
+            Ok(Newer::WouldBlock) | Err(_) => Some(self.node.shared.newest.load(Ordering::Relaxed)),
+        }
+    }
+
     fn store_all(self: &Rc<Self>, op: OpId, items: &[(Bytes, cluster::Record)]) {
         let bytes = items.iter().map(|(k, r)| k.len() + r.bytes.len() + WRITE_OVERHEAD).sum();
-        let added = self.writes.add(bytes, Purpose::Op(op, false), |batch| {
+        let added = self.writes.add(bytes, Purpose::Op(op, None), |batch| {
             items.iter().try_for_each(|(key, record)| {
                 batch.record(Space::Data, key, &records::to_store(record))
             })

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use torture::{
-    Failure, Setup, descriptors, disk_full, fuzz, kill, memory, power_cut, real_input, slow,
-    sync_error,
+    Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, memory,
+    partition, pause, power_cut, real_input, restarts, slow, stranger, sync_error, wiped,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -55,6 +55,52 @@ fn row_12_too_few_descriptors() {
 #[test]
 fn row_13_too_little_memory() {
     row("13", memory::run(&setup(1)));
+}
+
+#[test]
+fn rows_15_to_17_partitions() {
+    row("15", partition::run(&setup(1)));
+}
+
+#[test]
+fn row_18_nodes_that_stand_still() {
+    row("18", pause::run(&setup(2)));
+}
+
+#[test]
+fn row_20_a_wiped_directory() {
+    row("20", wiped::run(&setup(1)));
+}
+
+#[test]
+fn row_22_rolling_restarts_and_a_killed_node() {
+    row("22", restarts::run(&setup(1)));
+    row("killed", restarts::killed(&setup(2)));
+}
+
+#[test]
+fn row_23_clocks_that_jump() {
+    row("23", clocks::run(&setup(2)));
+}
+
+#[test]
+fn row_24_a_power_cut_everywhere() {
+    row("24", blackout::run(&setup(1)));
+}
+
+#[test]
+fn row_25_a_rotten_replica() {
+    row("25", corrupt::run(&setup(20)));
+}
+
+#[test]
+fn row_26_hints_and_a_holder_that_is_killed() {
+    row("26", hints::run(&setup(1)));
+}
+
+#[test]
+fn row_36_strangers() {
+    row("36", stranger::run(&setup(10)));
 }
 
 #[test]

@@ -174,11 +174,12 @@ fn greeting(urls: &[String], pids: &[u32], data: &Path, program: &Path) -> Strin
     }
     let (other, last) = (&urls[1 % count], &urls[count - 1]);
     let first = &urls[0];
+    let votes = if count >= 3 { "&ack=2&from=3" } else { "" };
     let _ = write!(
         text,
         "\nTry in another terminal:\n\
-         \n  curl -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting'\
-         \n  curl -i '{other}/v0/entity?id=greeting'\
+         \n  curl -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting{votes}'\
+         \n  curl -i '{other}/v0/entity?id=greeting{votes}'\
          \n  curl -i '{last}/v0/entities?start=a'\
          \n  {program} status --watch --url {first}\
          \n  kill -9 {}     # node-{count}; it is started again after {} s: see it heal\n\

@@ -12,6 +12,7 @@ mod body;
 mod entities;
 mod entity;
 mod params;
+mod peer;
 mod problem;
 mod status;
 mod upload;
@@ -25,12 +26,12 @@ use hyper::body::Incoming;
 use hyper::header::{
     ALLOW, CONNECTION, CONTENT_TYPE, ETAG, EXPECT, HeaderValue, RETRY_AFTER, UPGRADE,
 };
-use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use lsm::Version;
 
 pub(crate) use body::Body;
 pub(crate) use params::Replication;
+pub(crate) use peer::{PEER_PATH, PEER_PROTOCOL};
 use problem::Problem;
 use upload::Upload;
 
@@ -40,10 +41,6 @@ use crate::event_loop::EventLoop;
 
 /// Longest key in bytes.
 const MAX_KEY_LEN: usize = 1024;
-
-/// Where another node asks to speak as a peer, and what it asks to speak.
-pub(crate) const PEER_PATH: &str = "/v0/peer";
-pub(crate) const PEER_PROTOCOL: &str = "kvorum-peer/1";
 
 /// Longest request head in bytes; hyper answers 431 over it.
 pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
@@ -136,7 +133,7 @@ pub(crate) async fn answer(
         (Some(_), Kind::Get) => entity::get(&event_loop, query).await,
         (Some(_), Kind::Put) => entity::put(&event_loop, query, &mut upload).await,
         (Some(_), Kind::Delete) => entity::delete(&event_loop, query).await,
-        (Some(Route::Peer), Kind::Admin) => upgrade(&watch, &head),
+        (Some(Route::Peer), Kind::Admin) => peer::upgrade(&watch, &head),
         (Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
         (Some(route), Kind::Admin) => Ok(admin::get(&event_loop.node, route)),
         (Some(route), Kind::Other) => Err(Problem::method(&head.method, route.allowed())),
@@ -151,17 +148,6 @@ pub(crate) async fn answer(
     event_loop.counters.answered(kind, response.status(), begun.elapsed());
     watch.request_ends(clean);
     Ok(response)
-}
-
-/// Another node wants to speak as a peer. Who it is it must prove there, before anything is done
-/// for it.
-fn upgrade(watch: &Watch, head: &Parts) -> Result<Answer, Problem> {
-    let wanted = head.headers.get(UPGRADE).is_some_and(|protocol| protocol == PEER_PROTOCOL);
-    if !wanted || head.version != hyper::Version::HTTP_11 {
-        return Err(Problem::upgrade(PEER_PROTOCOL));
-    }
-    watch.upgrade();
-    Ok(Answer::empty(StatusCode::SWITCHING_PROTOCOLS))
 }
 
 fn respond(

@@ -179,6 +179,7 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, why: &str) {
         [small, bulk]
     };
     let stood = matches!(fallen[0].link, Link::Up(_));
+    let left = matches!(&fallen[0].link, Link::Up(lane) if lane.is_leaving());
     for slot in fallen {
         match slot.link {
             Link::Up(lane) => lane.close("another connection to it was lost"),
@@ -188,7 +189,12 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, why: &str) {
     }
     let facts = &peers.inner.facts;
     if stood && facts.seen(peer).line_down() && !peers.inner.leaving.get() {
-        tracing::warn!(peer = facts.name(peer), why, "lost the connection to a peer");
+        let name = facts.name(peer);
+        if left {
+            tracing::info!(peer = name, "a peer has stopped");
+        } else {
+            tracing::warn!(peer = name, why, "lost the connection to a peer");
+        }
     }
     let event = if stood { Event::Lost(peer) } else { Event::Unreachable(peer) };
     peers.tell(FromPeers::Event(event));

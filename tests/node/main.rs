@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod client;
+mod cluster;
 mod config;
 mod contract;
 mod dev;
 mod identity;
 mod lifecycle;
 mod malformed;
+mod peers;
 mod people;
 mod process;
 mod protocol;

@@ -44,9 +44,19 @@ impl Node {
     }
 
     /// Starts `command serve` on `data` and reads where it listens.
-    pub(crate) fn start_with(mut command: Command, data: TempDir, args: &[&str]) -> Self {
+    pub(crate) fn start_with(command: Command, data: TempDir, args: &[&str]) -> Self {
+        Self::start_at("127.0.0.1:0", command, data, args)
+    }
+
+    /// The same, listening where it is told to.
+    pub(crate) fn start_at(
+        listen: &str,
+        mut command: Command,
+        data: TempDir,
+        args: &[&str],
+    ) -> Self {
         let mut child = command
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .args(["serve", "--listen", listen, "--data"])
             .arg(data.path().join("data"))
             .args(args)
             .stdin(Stdio::null())

@@ -18,7 +18,7 @@ const NODES: usize = 3;
 const IMAGE_BYTES: u64 = 1 << 30;
 
 /// How long hints may take to bring everything about.
-const BY_ITSELF: Duration = Duration::from_secs(20);
+const BY_ITSELF: Duration = Duration::from_secs(5);
 
 /// `rounds` cuts.
 pub fn run(setup: &Setup) -> Result<String, Failure> {

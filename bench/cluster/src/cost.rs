@@ -67,9 +67,9 @@ pub(crate) fn run(bench: &mut Bench, rows: &[Row]) -> Result<(), String> {
         table.row(line);
     }
     bench.report.say(
-        "### Cost of a request\n\nOne run each. System calls: `perf stat -e raw_syscalls:sys_enter` \
-         over all nodes. Loopback bytes: all that went over it, between the client and the nodes \
-         too. The others: what the nodes count, sums over all.",
+        "### Cost of a request\n\nOne run each. System calls: \
+         `perf stat -e raw_syscalls:sys_enter` over all nodes. Loopback bytes: all that went over \
+         it, between the client and the nodes too. The others: what the nodes count, sums over all.",
     );
     bench.report.say(&table.to_string());
     Ok(())

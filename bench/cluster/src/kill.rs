@@ -62,10 +62,10 @@ struct Hints {
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let seconds = bench.scale.seconds * LONGER;
     bench.report.say(&format!(
-        "## A node killed and back\n\n{CLIENTS} clients, {} requests/s together, half PUT, half GET, \
-         `ack` 2 of `from` 3, `--sync always`, for {seconds} s; node 3 is killed (SIGKILL) after a \
-         quarter and started again after a half. A request that fails is made once more, at another \
-         node.",
+        "## A node killed and back\n\n{CLIENTS} clients, {} requests/s together, half PUT, half \
+         GET, `ack` 2 of `from` 3, `--sync always`, for {seconds} s; node 3 is killed (SIGKILL) \
+         after a quarter and started again after a half. A request that fails is made once more, \
+         at another node.",
         CLIENTS * RATE
     ));
     let mut columns: [Vec<f64>; 7] = Default::default();

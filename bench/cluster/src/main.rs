@@ -107,8 +107,8 @@ fn run(args: &Args) -> Result<(), String> {
     bench.report.say("# A kvorum cluster");
     bench.report.say(&bench_table::describe(dir.path()));
     bench.report.say(&format!(
-        "{} repeats of {} s a row, alternating; median (least–greatest). Nodes and client share all \
-         CPUs; kvorum with `--loops {}`.",
+        "{} repeats of {} s a row, alternating; median (least–greatest). Nodes and client share \
+         all CPUs; kvorum with `--loops {}`.",
         scale.repeats, scale.seconds, args.loops
     ));
     let all = [Section::Quorum, Section::Seed002, Section::Seed000, Section::Kill];

@@ -55,7 +55,8 @@ mod tests {
     #[test]
     fn labels_and_nodes_are_summed_and_differences_taken() {
         let text = "# HELP kvorum_peer_bytes_sent x\nkvorum_peer_bytes_sent_total 5\n\
-                    kvorum_peer_bytes_sent_total{peer=\"a b\"} 7.5\nother 3\nkvorum_flushes_total 2\n";
+                    kvorum_peer_bytes_sent_total{peer=\"a b\"} 7.5\nother 3\n\
+                    kvorum_flushes_total 2\n";
         let mut counts = Counts::default();
         counts.add(text);
         assert_eq!(counts.get("peer_bytes_sent"), 12.5);

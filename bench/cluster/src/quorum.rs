@@ -65,9 +65,9 @@ const ROWS: [Line; 10] = [
 /// Measures and reports.
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     bench.report.say(&format!(
-        "## Quorum\n\nClosed loop, {CONNECTIONS} connections over all nodes, `ack` 2 of `from` 3 (of \
-         one node: 1 of 1); keys and values of the seeds (`keyN`, `valueN`). PUT: from key0 on; GET: \
-         any of the {} keys that are there.",
+        "## Quorum\n\nClosed loop, {CONNECTIONS} connections over all nodes, `ack` 2 of `from` 3 \
+         (of one node: 1 of 1); keys and values of the seeds (`keyN`, `valueN`). PUT: from key0 \
+         on; GET: any of the {} keys that are there.",
         bench.scale.keys
     ));
     let mut rows = start(bench);

@@ -13,8 +13,7 @@ pub(crate) const DEFAULT: Write = |put, number, out| entity("", put, number, out
 /// One copy.
 pub(crate) const ONE_COPY: Write = |put, number, out| entity("ack=1&from=1&", put, number, out);
 
-/// etcd's gateway: JSON over HTTP, keys and values in base64. Reads are linearizable, as they are by
-/// default.
+/// etcd's gateway: JSON over HTTP, keys and values in base64. Reads are linearizable, its default.
 pub(crate) const ETCD: Write = |put, number, out| {
     let key = STANDARD.encode(format!("key{number}"));
     let (path, body) = if put {

@@ -148,12 +148,13 @@ pub enum Event {
         /// The newest record, verified.
         result: Result<Option<Record>, StoreError>,
     },
-    /// The store wrote; the value is whether it held a newer record.
+    /// The store wrote.
     Written {
         /// For what.
         op: OpId,
-        /// Whether a newer record was there.
-        result: Result<bool, StoreError>,
+        /// The time of a newer record's stamp, if one was there; if that can't be told, one that
+        /// no record's is above.
+        result: Result<Option<u64>, StoreError>,
     },
     /// The store read a page.
     Paged {
@@ -217,8 +218,7 @@ pub enum Effect {
         key: Bytes,
         /// Its record.
         record: Record,
-        /// Whether to look if a newer record is held. If that can't be told without waiting, the
-        /// answer is yes.
+        /// Whether to look if a newer record is held.
         look: bool,
     },
     /// Write several records to this node's store, all or nothing; ends in [`Event::Written`].

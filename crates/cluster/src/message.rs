@@ -121,8 +121,11 @@ pub enum Reply {
     },
     /// To a write: it is as durable as the node's sync mode says.
     Stored,
-    /// To a write: the same, but the node holds a newer record of the key.
-    Newer,
+    /// To a write: the same, but the node holds a newer record of the key, or can't exclude it.
+    Newer {
+        /// The time of that record's stamp, or one that it is not above.
+        time: u64,
+    },
     /// To a write: refused, its stamp is too far ahead of this node's wall clock.
     Ahead,
     /// Refused: too much waits already. Nothing was changed.

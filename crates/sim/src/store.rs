@@ -12,8 +12,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{NodeId, OpId, Page, Record, Stamp, StoreError};
 use lsm::{
-    Backlog, Batch, Core, Error, Kind, Lookup, MemDisk, Options, Space, SyncMode, Version, Wait,
-    Work,
+    Backlog, Batch, Core, Error, Kind, Lookup, MemDisk, Newer, Options, Space, SyncMode, Version,
+    Wait, Work,
 };
 
 use crate::random::Random;
@@ -26,7 +26,7 @@ const PAGE_RECORDS: usize = 1024;
 #[derive(Debug)]
 pub(crate) enum Asker {
     /// A loop, for these writes; each with whether a newer record was held.
-    Loop(usize, Vec<(OpId, bool)>),
+    Loop(usize, Vec<(OpId, Option<u64>)>),
     /// Whoever counts the hints for these nodes, and their bytes.
     Hints(Vec<(NodeId, u64)>),
     /// The clock: its bound is durable.
@@ -132,9 +132,9 @@ impl Store {
     }
 
     /// Whether a newer record is held, as far as that is told without waiting; if not, yes.
-    pub(crate) fn holds_newer(&self, key: &[u8], stamp: Stamp) -> bool {
+    pub(crate) fn holds_newer(&self, key: &[u8], stamp: Stamp) -> Newer {
         let version = Version { time: stamp.time, origin: stamp.origin };
-        self.core.holds_newer(Space::Data, key, version).unwrap_or(None).unwrap_or(true)
+        self.core.holds_newer(Space::Data, key, version).unwrap_or(Newer::WouldBlock)
     }
 
     /// One step of each kind of background work; whether there was any.

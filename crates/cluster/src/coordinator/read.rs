@@ -1,9 +1,9 @@
 //! Reads: the newest of what enough replicas tell, made sure of before it is told.
 //!
 //! ```text
-//!  ask `ack` ──▶ all told ──▶ the newest is held by enough ─────────────────────▶ answer ──▶ the
-//!     │ ▲                 └─▶ it is not: have it written until it is (repair) ──▶ answer     others
-//!     ▼ │                                                                                    behind
+//!  ask `ack` ──▶ all told ──▶ the newest is held by enough ────────────────────▶ answer ──▶ the
+//!     │ ▲                 └─▶ it is not: have it written until it is (repair) ─▶ answer     others
+//!     ▼ │                                                                                   behind
 //!  one failed, or is later than usual (hedge): ask the next
 //! ```
 

@@ -92,7 +92,7 @@ impl Coordinator {
         &mut self,
         now: Now,
         op: OpId,
-        result: Result<bool, StoreError>,
+        result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
         match op {
@@ -106,10 +106,10 @@ impl Coordinator {
 }
 
 /// What a write to this node's store is to another node.
-pub(super) fn reply_to_write(result: &Result<bool, StoreError>) -> Reply {
+pub(super) fn reply_to_write(result: &Result<Option<u64>, StoreError>) -> Reply {
     match result {
-        Ok(false) => Reply::Stored,
-        Ok(true) => Reply::Newer,
+        Ok(None) => Reply::Stored,
+        Ok(Some(time)) => Reply::Newer { time: *time },
         Err(error) => reply_to_error(error),
     }
 }

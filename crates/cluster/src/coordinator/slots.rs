@@ -97,8 +97,8 @@ pub(super) struct ReadWork {
 #[derive(Debug)]
 pub(super) struct WriteWork {
     pub(super) record: Record,
-    /// Whether a replica that holds it holds a newer record too.
-    pub(super) overtaken: bool,
+    /// The time of a newer record's stamp, if a replica that holds this one holds such a one too.
+    pub(super) overtaken: Option<u64>,
     /// Whether the record has been stamped anew.
     pub(super) restamped: bool,
 }

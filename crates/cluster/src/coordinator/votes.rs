@@ -136,8 +136,8 @@ impl Coordinator {
                 self.peers.took(peer, took);
                 self.told(now, id, vote, None, sure, out);
             }
-            Reply::Stored => self.stored(now, id, vote, false, out),
-            Reply::Newer => self.stored(now, id, vote, true, out),
+            Reply::Stored => self.stored(now, id, vote, None, out),
+            Reply::Newer { time } => self.stored(now, id, vote, Some(time), out),
             Reply::Busy => self.fail(now, id, vote, Why::Busy, out),
             Reply::NoSpace => self.fail(now, id, vote, Why::NoSpace, out),
             Reply::Ahead | Reply::WrongEpoch => self.fail(now, id, vote, Why::Declined, out),
@@ -248,7 +248,8 @@ pub(super) fn may_hold(vote: &Vote) -> bool {
     match vote.state {
         _ if vote.resent => true,
         State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
-        // What waits for a connection goes out once it stands, even if that is after the answer.
+        // What waits for a connection goes out once it stands: `is_worth_waiting` waits for that,
+        // but at the deadline it may still be so.
         State::Asked | State::Repairing => true,
         State::Idle | State::Told { .. } => false,
         State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {
@@ -284,8 +285,9 @@ fn trouble(slot: &Slot) -> Trouble {
 /// decide whether *all* were busy or full, and whether nobody was sent the write, so that it may
 /// safely be tried anew.
 pub(super) fn is_worth_waiting(slot: &Slot) -> bool {
+    let gone_out = |vote: &Vote| may_hold(vote) && (!vote.is_open() || vote.sent);
     let none = match &slot.work {
-        Work::Write(work) => !work.restamped && !slot.votes.iter().any(may_hold),
+        Work::Write(work) => !work.restamped && !slot.votes.iter().any(gone_out),
         Work::Read(_) | Work::Call(_) => false,
     };
     slot.votes.iter().any(Vote::is_open) && (none || trouble(slot) != Trouble::TooFew)

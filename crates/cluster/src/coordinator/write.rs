@@ -14,12 +14,15 @@ use bytes::Bytes;
 
 use super::slots::{Slot, State, Vote, Work, WriteWork};
 use super::{Coordinator, votes};
-use crate::clock::BoundReached;
 use crate::event::{Answer, ClientId, Denied, Effect, Now, OpId, StoreError, Trouble};
 use crate::hints::hint_bytes;
 use crate::message::{Class, Request};
 use crate::quorum::Quorum;
 use crate::record::Record;
+
+/// Why a write is not stamped above a record that is there already.
+const BEHIND: &str = "this node's clock is too far behind that of a record which the write must \
+                      follow (--max-clock-skew): set it, or ask another node";
 
 impl Coordinator {
     pub(super) fn write(
@@ -32,7 +35,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let votes = self.votes_of(&key, quorum.from);
-        let work = Work::Write(WriteWork { record, overtaken: false, restamped: false });
+        let work = Work::Write(WriteWork { record, overtaken: None, restamped: false });
         let deadline = now.mono + self.config.deadline_micros;
         let detail = None;
         let id = self.slots.add(Slot {
@@ -55,7 +58,7 @@ impl Coordinator {
         &mut self,
         now: Now,
         id: u64,
-        result: Result<bool, StoreError>,
+        result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
         let own = self.shared.own;
@@ -81,7 +84,7 @@ impl Coordinator {
         now: Now,
         id: u64,
         vote: usize,
-        newer: bool,
+        newer: Option<u64>,
         out: &mut Vec<Effect>,
     ) {
         let Some(slot) = self.slots.get_mut(id) else { return };
@@ -93,10 +96,10 @@ impl Coordinator {
             return;
         }
         slot.votes[vote].state = State::Holds;
-        work.overtaken |= newer;
+        work.overtaken = work.overtaken.max(newer);
         // All `ack` must have spoken: the first that holds a newer record need not be the one that
         // holds the newest, and it is that one's clock which counts.
-        let anew = work.overtaken && !work.restamped && !slot.answered;
+        let anew = work.overtaken.is_some() && !work.restamped && !slot.answered;
         let held = slot.count(|vote| vote.state == State::Holds);
         if anew && held >= usize::from(slot.quorum.ack) {
             self.stamp_anew(now, id, out);
@@ -107,16 +110,25 @@ impl Coordinator {
 
     /// Sends the write once more, with a stamp above all that this node has seen by now.
     fn stamp_anew(&mut self, now: Now, id: u64, out: &mut Vec<Effect>) {
-        let Ok(stamp) = self.shared.clock.issue(now.wall) else {
-            // Without a stamp the order can't be promised, and neither can the write.
-            let Some(slot) = self.slots.get_mut(id) else { return };
-            slot.answered = true;
-            let client = slot.client;
-            let detail = Some(BoundReached.to_string());
-            let denied = Denied { trouble: Trouble::Busy, detail, ..self.denied(id) };
-            out.push(Effect::Answer { client, answer: Answer::Denied(denied) });
-            self.advance_write(id, out);
-            return;
+        let Some(slot) = self.slots.get(id) else { return };
+        let Work::Write(work) = &slot.work else { return };
+        let (clock, skew) = (&self.shared.clock, self.config.max_skew_micros);
+        let in_reach = clock.merge(work.overtaken.unwrap_or(0), now.wall, skew);
+        let stamp = match clock.issue(now.wall) {
+            Ok(stamp) if in_reach => stamp,
+            // Without a stamp above that record the order can't be promised, and neither can the
+            // write.
+            issued => {
+                let behind = || BEHIND.to_owned();
+                let detail = Some(issued.map_or_else(|reached| reached.to_string(), |_| behind()));
+                let denied = Denied { trouble: Trouble::Busy, detail, ..self.denied(id) };
+                let Some(slot) = self.slots.get_mut(id) else { return };
+                slot.answered = true;
+                let (client, answer) = (slot.client, Answer::Denied(denied));
+                out.push(Effect::Answer { client, answer });
+                self.advance_write(id, out);
+                return;
+            }
         };
         let id = self.slots.renew(id);
         let restamp = self.config.codec.restamp;

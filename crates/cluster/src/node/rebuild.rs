@@ -82,7 +82,9 @@ impl Node {
                 let request = Request::Writes { items };
                 self.call(Caller::Rebuild(peer), own, Class::Repair, request, out);
             }
-            (State::Writing(next), Ok(Reply::Stored | Reply::Newer)) => self.go_on(peer, next, out),
+            (State::Writing(next), Ok(Reply::Stored | Reply::Newer { .. })) => {
+                self.go_on(peer, next, out)
+            }
             // Not reachable, busy, or the write failed: the same page again.
             _ => source.not_before = now.mono + RETRY_MICROS,
         }

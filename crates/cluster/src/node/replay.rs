@@ -95,7 +95,7 @@ impl Node {
         let replay = &mut self.replays[usize::from(peer.0)];
         let State::Sending(items) = std::mem::take(&mut replay.state) else { return };
         match result {
-            Ok(Reply::Stored | Reply::Newer) => {
+            Ok(Reply::Stored | Reply::Newer { .. }) => {
                 replay.wait = FIRST_WAIT;
                 replay.after = items.last().map(|(key, _)| key.clone());
                 let bytes = items.iter().map(|(key, record)| hint_bytes(key, record)).sum();

@@ -245,7 +245,7 @@ impl Reader {
             kind::FOUND => Reply::Found { record: self.record(codec)?, sure },
             kind::ABSENT => Reply::Absent { sure },
             kind::STORED => Reply::Stored,
-            kind::NEWER => Reply::Newer,
+            kind::NEWER => Reply::Newer { time: self.u64()? },
             kind::AHEAD => Reply::Ahead,
             kind::BUSY => Reply::Busy,
             kind::NO_SPACE => Reply::NoSpace,

@@ -173,6 +173,7 @@ pub fn message_len(message: &Message) -> usize {
             Request::Ping => 0,
         },
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
+        Body::Reply(Reply::Newer { .. }) => size_of::<u64>(),
         Body::Reply(Reply::Page(page)) => {
             page.next.as_ref().map_or(0, |next| KEY_LEN + next.len()) + items_len(&page.items)
         }
@@ -227,7 +228,7 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
         Reply::Found { sure: word, .. } => (kind::FOUND, sure(word)),
         Reply::Absent { sure: word } => (kind::ABSENT, sure(word)),
         Reply::Stored => (kind::STORED, 0),
-        Reply::Newer => (kind::NEWER, 0),
+        Reply::Newer { .. } => (kind::NEWER, 0),
         Reply::Ahead => (kind::AHEAD, 0),
         Reply::Busy => (kind::BUSY, 0),
         Reply::NoSpace => (kind::NO_SPACE, 0),
@@ -254,6 +255,7 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
 fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
     match reply {
         Reply::Found { record, .. } => put_record(out, record),
+        Reply::Newer { time } => out.extend_from_slice(&time.to_le_bytes()),
         Reply::Page(Page { items, next, sure: _ }) => {
             if let Some(next) = next {
                 put_key(out, next);

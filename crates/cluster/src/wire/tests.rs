@@ -61,7 +61,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         (entry(), any::<bool>()).prop_map(|((_, record), sure)| Reply::Found { record, sure }),
         any::<bool>().prop_map(|sure| Reply::Absent { sure }),
         Just(Reply::Stored),
-        Just(Reply::Newer),
+        any::<u64>().prop_map(|time| Reply::Newer { time }),
         Just(Reply::Ahead),
         Just(Reply::Busy),
         Just(Reply::NoSpace),
@@ -333,28 +333,66 @@ fn sealed_envelopes_leave_in_any_portions() {
     assert_eq!(decode(writer.sealed()).unwrap(), [Item::Message(long(20))]);
 }
 
-/// Pins the layout: if this fails, the protocol has another version.
+/// One of each kind, in the order of the document.
+fn one_of_each() -> Vec<(&'static str, Item)> {
+    let key = || Bytes::from_static(b"key");
+    let short = || parse(Bytes::from_static(b"time....origkc.check...")).unwrap();
+    let page = |filter, end| {
+        let (start, max_bytes) = (Bytes::from_static(b"from"), 0x0a0b_0c0d);
+        Request::Page(PageRequest { start, end, filter, max_bytes })
+    };
+    let nodes = vec![NodeId(2), NodeId(0x0102)];
+    let chosen = Filter::Chosen { ack: 2, from: 3, preference: nodes };
+    let ask = |class, request| {
+        let body = Body::Request { remaining_ms: 0x01f4, class, request };
+        Item::Message(Message { id: 0x0807_0605_0403_0201, body })
+    };
+    let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
+    let rows = |next| Page { items: vec![(key(), short())], next, sure: true };
+    vec![
+        ("read", ask(Class::Client, Request::Read { key: key() })),
+        ("write", ask(Class::Repair, Request::Write { key: key(), record: short() })),
+        ("writes", ask(Class::Hint, Request::Writes { items: vec![(key(), short())] })),
+        ("page chosen", ask(Class::Stream, page(chosen, None))),
+        ("page held by", ask(Class::Stream, page(Filter::HeldBy(NodeId(7)), Some(key())))),
+        ("ping", ask(Class::Client, Request::Ping)),
+        ("found", reply(Reply::Found { record: short(), sure: false })),
+        ("found sure", reply(Reply::Found { record: short(), sure: true })),
+        ("absent", reply(Reply::Absent { sure: false })),
+        ("absent sure", reply(Reply::Absent { sure: true })),
+        ("stored", reply(Reply::Stored)),
+        ("newer", reply(Reply::Newer { time: 7 })),
+        ("ahead", reply(Reply::Ahead)),
+        ("busy", reply(Reply::Busy)),
+        ("no space", reply(Reply::NoSpace)),
+        ("failed", reply(Reply::Failed)),
+        ("wrong epoch", reply(Reply::WrongEpoch)),
+        ("page", reply(Reply::Page(rows(None)))),
+        ("page with more", reply(Reply::Page(rows(Some(key()))))),
+        ("pong", reply(Reply::Pong)),
+        ("piece", Item::Piece { last: false, bytes: key() }),
+        ("last piece", Item::Piece { last: true, bytes: key() }),
+        ("credit", Item::Credit(0x0102_0304)),
+        ("beat", Item::Beat { token: 5 }),
+        ("echo", Item::Echo { token: 5, wall: 0x0102 }),
+        ("goodbye", Item::Goodbye),
+    ]
+}
+
+/// Pins the layout of every item, and of an envelope around all of them: if this fails, the
+/// protocol has another version.
 #[test]
 fn the_bytes_are_those_of_the_document() {
-    let items = [
-        Item::Message(Message {
-            id: 0x0807_0605_0403_0201,
-            body: Body::Request {
-                remaining_ms: 0x0a0b,
-                class: Class::Repair,
-                request: Request::Write { key: Bytes::from_static(b"key"), record: record(vec![]) },
-            },
-        }),
-        Item::Message(Message { id: 3, body: Body::Reply(Reply::Absent { sure: true }) }),
-        Item::Beat { token: 9 },
-    ];
-    let expected = [
-        "cadbe02d7069c421 5b000000 03000000 8877665544332211 2a00000000000000",
-        "02000200 1f000000 0102030405060708 0b0a0000 0300 6b6579 16000000",
-        "07070707070707070707070707070707070707070707",
-        "82010000 00000000 0300000000000000 00000000",
-        "42000000 00000000 0900000000000000 00000000",
-    ];
-    let hex: String = encode(&items).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, expected.concat().replace(' ', ""));
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let items = one_of_each();
+    let mut lines = String::new();
+    for (name, item) in &items {
+        let bytes = encode(std::slice::from_ref(item));
+        let (head, body) = bytes[ENVELOPE_HEAD..].split_at(ITEM_HEAD);
+        let (body, gap) = (hex(body), if body.is_empty() { "" } else { " " });
+        lines += &format!("{name}: {}{gap}{body}\n", hex(head));
+    }
+    let all = encode(&items.into_iter().map(|(_, item)| item).collect::<Vec<_>>());
+    lines += &format!("envelope: {}\n", hex(&all[..ENVELOPE_HEAD]));
+    assert_eq!(lines, include_str!("fixture.txt"), "got:\n{lines}");
 }

@@ -18,6 +18,7 @@
 //!
 //!     UPDATE_SCRIPTS=1 cargo test -p cluster --test scripts
 
+mod effects;
 mod node;
 mod random;
 mod range;

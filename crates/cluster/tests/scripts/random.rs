@@ -211,9 +211,10 @@ impl Random {
             (None, false) => {
                 Event::Read { op, result: if verb < 4 { Ok(found) } else { Err(error) } }
             }
-            (None, true) => {
-                Event::Written { op, result: if verb < 4 { Ok(verb == 3) } else { Err(error) } }
-            }
+            (None, true) => Event::Written {
+                op,
+                result: if verb < 4 { Ok((verb == 3).then_some(0)) } else { Err(error) },
+            },
             (Some(peer), _) => Event::Reply { peer, id, reply: reply(verb, is_write, found, sure) },
         });
     }
@@ -329,7 +330,7 @@ fn reply(verb: u16, is_write: bool, found: Option<Record>, sure: bool) -> Reply 
     match (verb, found) {
         (0..3, _) if is_write => Reply::Stored,
         (0..3, Some(record)) => Reply::Found { record, sure },
-        (3, _) if is_write => Reply::Newer,
+        (3, _) if is_write => Reply::Newer { time: 0 },
         (3, _) => Reply::Absent { sure },
         (4, _) => Reply::Busy,
         (5, _) => Reply::NoSpace,
@@ -381,7 +382,7 @@ proptest! {
                 Some(Effect::Read { .. }) if *result < 9 => Event::Read { op, result: Err(error) },
                 Some(Effect::Read { .. }) => Event::Read { op, result: Ok(None) },
                 Some(Effect::Write { .. } | Effect::WriteAll { .. }) => {
-                    Event::Written { op, result: Ok(*result < 9) }
+                    Event::Written { op, result: Ok((*result < 9).then_some(0)) }
                 }
                 Some(Effect::Respond { .. }) => continue,
                 other => panic!("{other:?}"),

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Class, Denied, Effect, Filter, Kind, LaneId, Message, NodeEffect, NodeId, OpId, Page,
-    PageRequest, Quorum, Record, Reply, Request, Stamp, Step, Topology, Trouble, origin_of,
+    Class, Filter, Kind, LaneId, NodeId, OpId, Page, PageRequest, Record, Reply, Request, Stamp,
+    Topology, origin_of,
 };
 
 use crate::toy;
@@ -57,6 +57,11 @@ pub(crate) fn micros(text: &str) -> Result<u64, String> {
     Ok(count * unit)
 }
 
+/// The time of a newer record: `5s` after the scripts' clocks begin, or of no matter.
+pub(crate) fn newer(text: Option<&str>) -> Result<u64, String> {
+    text.map_or(Ok(0), |text| Ok((BASE + micros(text)?) << 12))
+}
+
 /// `300ms`, or `300.05ms` if it must be.
 pub(crate) fn time(micros: i64) -> String {
     let sign = if micros < 0 { "-" } else { "" };
@@ -65,7 +70,7 @@ pub(crate) fn time(micros: i64) -> String {
 }
 
 /// `s4`, and `s4.2` if the place is used for the third time.
-fn slot(id: u64) -> String {
+pub(crate) fn slot(id: u64) -> String {
     let (place, generation) = (id as u32, id >> 32);
     if generation == 0 { format!("s{place}") } else { format!("s{place}.{generation}") }
 }
@@ -95,7 +100,7 @@ pub(crate) fn class(text: &str) -> Result<Class, String> {
     found.ok_or_else(|| format!("{text:?} is no class"))
 }
 
-fn lower(value: impl std::fmt::Debug) -> String {
+pub(crate) fn lower(value: impl std::fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 
@@ -110,15 +115,6 @@ fn stamp(text: &str) -> Result<Stamp, String> {
     let micros = BASE.checked_add_signed(ms * 1000 + us).ok_or("out of range")?;
     let origin = origin_of(&format!("n{origin}"));
     Ok(Stamp { time: micros << 12 | counter, origin })
-}
-
-pub(crate) fn trouble(trouble: Trouble) -> &'static str {
-    match trouble {
-        Trouble::TooFew => "too few",
-        Trouble::Busy => "busy",
-        Trouble::NoSpace => "no space",
-        Trouble::Failed => "failed",
-    }
 }
 
 impl Words {
@@ -148,7 +144,7 @@ impl Words {
         Ok(self.keys[name].clone())
     }
 
-    fn name_of(key: &[u8]) -> String {
+    pub(crate) fn name_of(key: &[u8]) -> String {
         let text = String::from_utf8_lossy(key);
         text.split('.').next().unwrap_or_default().to_owned()
     }
@@ -184,7 +180,7 @@ impl Words {
         Ok((key, record))
     }
 
-    fn record_text(&self, key: Option<&[u8]>, record: &Record) -> String {
+    pub(crate) fn record_text(&self, key: Option<&[u8]>, record: &Record) -> String {
         let mut text = match record.rank.kind {
             Kind::Value => String::from_utf8_lossy(&record.bytes).into_owned(),
             kind => lower(kind)[..3].replace("tom", "del"),
@@ -199,11 +195,11 @@ impl Words {
         text
     }
 
-    fn item_text(&self, key: &[u8], record: &Record) -> String {
+    pub(crate) fn item_text(&self, key: &[u8], record: &Record) -> String {
         format!("{}={}", Self::name_of(key), self.record_text(Some(key), record))
     }
 
-    fn items_text(&self, items: &[(Bytes, Record)]) -> String {
+    pub(crate) fn items_text(&self, items: &[(Bytes, Record)]) -> String {
         let items: Vec<_> = items.iter().map(|(key, record)| self.item_text(key, record)).collect();
         items.join(" ")
     }
@@ -240,7 +236,7 @@ impl Words {
         }
     }
 
-    fn request_text(&self, request: &Request) -> String {
+    pub(crate) fn request_text(&self, request: &Request) -> String {
         match request {
             Request::Read { key } => format!("read {}", Self::name_of(key)),
             Request::Write { key, record } => format!("write {}", self.item_text(key, record)),
@@ -250,7 +246,7 @@ impl Words {
         }
     }
 
-    fn page_request_text(&self, page: &PageRequest) -> String {
+    pub(crate) fn page_request_text(&self, page: &PageRequest) -> String {
         let text = |key: &Bytes| key.escape_ascii().to_string();
         let end = page.end.as_ref().map(text).unwrap_or_default();
         let filter = match &page.filter {
@@ -277,7 +273,7 @@ impl Words {
             }
             "absent" => Ok(Reply::Absent { sure: sure(words) }),
             "stored" => Ok(Reply::Stored),
-            "newer" => Ok(Reply::Newer),
+            "newer" => Ok(Reply::Newer { time: newer(words.next())? }),
             "ahead" => Ok(Reply::Ahead),
             "busy" => Ok(Reply::Busy),
             "nospace" => Ok(Reply::NoSpace),
@@ -289,7 +285,7 @@ impl Words {
         }
     }
 
-    fn reply_text(&self, reply: &Reply) -> String {
+    pub(crate) fn reply_text(&self, reply: &Reply) -> String {
         let unsure = |sure: &bool| if *sure { "" } else { " unsure" };
         match reply {
             Reply::Found { record, sure } => {
@@ -320,110 +316,9 @@ impl Words {
         }
         Ok(page)
     }
-
-    /// One line.
-    pub(crate) fn effect(&self, effect: &Effect) -> String {
-        match effect {
-            Effect::Read { op: id, key } => {
-                format!("store: {} read {}", op(*id), Self::name_of(key))
-            }
-            Effect::Write { op: id, key, record, look } => {
-                let look = if *look { " look" } else { "" };
-                format!("store: {} write {}{look}", op(*id), self.item_text(key, record))
-            }
-            Effect::WriteAll { op: id, items } => {
-                format!("store: {} writes {}", op(*id), self.items_text(items))
-            }
-            Effect::Page { op: id, request } => {
-                format!("store: {} {}", op(*id), self.page_request_text(request))
-            }
-            Effect::Send { peer, message } => format!("n{}: {}", peer.0, self.message(message)),
-            Effect::Respond { lane, id, reply } => {
-                format!("l{}.{id}: {}", lane.0, self.reply_text(reply))
-            }
-            Effect::Answer { client, answer } => format!("c{}: {}", client.0, self.answer(answer)),
-            Effect::Returned { call, result } => {
-                let result = match result {
-                    Ok(reply) => self.reply_text(reply),
-                    Err(why) => format!("nothing, {}", trouble(*why)),
-                };
-                format!("k{}: {result}", call.0)
-            }
-            Effect::Hint { peer, key, record } => {
-                format!("hint for n{}: {}", peer.0, self.item_text(key, record))
-            }
-            Effect::Missed { peer, .. } => format!("a partition of n{} needs repair", peer.0),
-        }
-    }
-
-    /// What a node wants done, one line.
-    pub(crate) fn node_effect(&self, effect: &NodeEffect) -> String {
-        match effect {
-            NodeEffect::ReadHints { peer, after, max_bytes } => {
-                let after = after.as_ref().map(|key| format!(" after {}", Self::name_of(key)));
-                let after = after.unwrap_or_default();
-                format!("store: hints for n{}{after}, {max_bytes} bytes", peer.0)
-            }
-            NodeEffect::DropHints { peer, items } => {
-                format!("store: drop hints for n{}: {}", peer.0, self.items_text(items))
-            }
-            NodeEffect::Call { call, node, class, request } => {
-                let (class, request) = (lower(class), self.request_text(request));
-                format!("k{} of n{}: {class} {request}", call.0, node.0)
-            }
-            NodeEffect::Remember { peer, incarnation } => {
-                format!("remember n{} disk {incarnation}", peer.0)
-            }
-            NodeEffect::Stand(standing) => format!("stand {}", lower(standing)),
-        }
-    }
-
-    /// What a walk does next, one line.
-    pub(crate) fn step(&self, step: &Step) -> String {
-        match step {
-            Step::Item(key, record) => format!("item {}", self.item_text(key, record)),
-            Step::Ask(node, page) => format!("n{}: {}", node.0, self.page_request_text(page)),
-            Step::Wait => "wait".to_owned(),
-            Step::End => "end".to_owned(),
-            Step::OutOfReach => "out of reach".to_owned(),
-        }
-    }
-
-    fn message(&self, message: &Message) -> String {
-        match &message.body {
-            cluster::Body::Request { remaining_ms, class, request } => {
-                let (class, request) = (lower(class), self.request_text(request));
-                format!("{} {class} {request} ({remaining_ms} ms)", slot(message.id))
-            }
-            cluster::Body::Reply(reply) => {
-                format!("{} {}", slot(message.id), self.reply_text(reply))
-            }
-        }
-    }
-
-    fn answer(&self, answer: &Answer) -> String {
-        match answer {
-            Answer::Found(None) => "absent".to_owned(),
-            Answer::Found(Some(record)) => format!("found {}", self.record_text(None, record)),
-            Answer::Written(stamp) => format!("written {}", self.stamp_text(*stamp)),
-            Answer::Denied(denied) => denied_text(denied),
-        }
-    }
 }
 
 /// What `x` or `del` is as a record's content.
 pub(crate) fn content(text: &str) -> (Kind, &str) {
     if text == "del" { (Kind::Tombstone, "") } else { (Kind::Value, text) }
-}
-
-fn denied_text(denied: &Denied) -> String {
-    let Quorum { ack, from } = denied.quorum;
-    let (why, acked) = (trouble(denied.trouble), denied.acked);
-    let outcome = match (denied.is_write, denied.unknown) {
-        (false, _) => "",
-        (true, true) => ", outcome unknown",
-        (true, false) => ", outcome none",
-    };
-    let detail = denied.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-    format!("denied, {why}: {acked} did, {ack}/{from} wanted{outcome}{detail}")
 }

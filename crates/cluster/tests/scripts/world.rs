@@ -9,7 +9,7 @@ use cluster::{
 };
 
 use crate::toy;
-use crate::words::{self, BASE, Words, micros, next, node, numbered};
+use crate::words::{self, BASE, Words, micros, newer, next, node, numbered};
 
 pub(crate) type Split<'a> = std::str::SplitWhitespace<'a>;
 
@@ -338,7 +338,10 @@ impl World {
             }
             "absent" => return Ok(Event::Read { op, result: Ok(None) }),
             "wrote" => {
-                let newer = words.next() == Some("newer");
+                let newer = match words.next() {
+                    Some("newer") => Some(newer(words.next())?),
+                    _ => None,
+                };
                 return Ok(Event::Written { op, result: Ok(newer) });
             }
             "page" => {

@@ -34,7 +34,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use background::Background;
 pub use background::Work;
-pub use read::{Lookup, Scan, Snapshot};
+pub use read::{Lookup, Newer, Scan, Snapshot};
 use tree::Tree;
 pub use write::Committed;
 use write::Writer;

@@ -23,6 +23,17 @@ pub enum Lookup {
     WouldBlock,
 }
 
+/// Whether a newer record than one in question is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Newer {
+    /// None is.
+    No,
+    /// One is, with this version.
+    Held(Version),
+    /// The answer needs the disk.
+    WouldBlock,
+}
+
 /// The newest record seen so far, and whether an older place may hold a newer one.
 #[derive(Default)]
 struct Newest {
@@ -54,39 +65,34 @@ impl Core {
         Ok(Lookup::Found(record))
     }
 
-    /// Whether a record of `key` with a version above `version` is held; `None` if that can't be
-    /// told without waiting. Only tables that hold any version above it are looked into, so for a
+    /// Whether a record of `key` with a version above `version` is held, as far as that can be told
+    /// without waiting. Only tables that hold any version above it are looked into, so for a
     /// version of the present the memtables suffice.
-    pub fn holds_newer(
-        &self,
-        space: Space,
-        key: &[u8],
-        version: Version,
-    ) -> Result<Option<bool>, Error> {
+    pub fn holds_newer(&self, space: Space, key: &[u8], version: Version) -> Result<Newer, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
         let key = internal.bytes();
         let state = self.trees[self.tree_of(hash)].load();
-        let newer = |record: RecordRef<'_>| record.version() > version;
-        if state.memtables().any(|memtable| memtable.get(key, hash).is_some_and(newer)) {
-            return Ok(Some(true));
+        let mut newest = version;
+        for memtable in state.memtables() {
+            let held = memtable.get(key, hash).map_or(version, |record| record.version());
+            newest = newest.max(held);
         }
         for table in state.levels.iter().flatten() {
             let meta = table.meta();
-            if meta.max_version <= version || key < &meta.smallest[..] || key > &meta.largest[..] {
+            if meta.max_version <= newest || key < &meta.smallest[..] || key > &meta.largest[..] {
                 continue;
             }
             match table.get(key, hash, Wait::No)? {
                 TableGet::Absent => {}
-                TableGet::WouldBlock => return Ok(None),
+                TableGet::WouldBlock => return Ok(Newer::WouldBlock),
                 TableGet::Found(raw) => {
-                    if RecordRef::parse(&raw).is_ok_and(newer) {
-                        return Ok(Some(true));
-                    }
+                    let held = RecordRef::parse(&raw).map_or(version, |record| record.version());
+                    newest = newest.max(held);
                 }
             }
         }
-        Ok(Some(false))
+        Ok(if newest > version { Newer::Held(newest) } else { Newer::No })
     }
 
     /// A point-in-time view of all trees.

@@ -19,7 +19,7 @@ use commit::CommitQueue;
 use threads::{Signals, Threads};
 
 use crate::batch::{Batch, Space};
-use crate::core::{Backlog, Core, Lookup, Scan, Snapshot};
+use crate::core::{Backlog, Core, Lookup, Newer, Scan, Snapshot};
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::options::{Options, SyncMode};
@@ -81,14 +81,9 @@ impl Db {
         self.shared.core.get(space, key, Wait::No)
     }
 
-    /// Whether a record of `key` with a version above `version` is held; `None` if that can't be
-    /// told without waiting for the disk.
-    pub fn holds_newer(
-        &self,
-        space: Space,
-        key: &[u8],
-        version: Version,
-    ) -> Result<Option<bool>, Error> {
+    /// Whether a record of `key` with a version above `version` is held, as far as that can be told
+    /// without waiting for the disk.
+    pub fn holds_newer(&self, space: Space, key: &[u8], version: Version) -> Result<Newer, Error> {
         self.shared.core.holds_newer(space, key, version)
     }
 

@@ -134,8 +134,8 @@ pub(crate) struct Outbox {
     /// By connection.
     pub(crate) replies: BTreeMap<u64, Vec<Message>>,
     pub(crate) batch: lsm::Batch,
-    /// What the batch is for, and whether newer records were held.
-    pub(crate) writes: Vec<(OpId, bool)>,
+    /// What the batch is for, and the time of a newer record that was held.
+    pub(crate) writes: Vec<(OpId, Option<u64>)>,
     /// Writes that were not taken into the batch.
     pub(crate) events: VecDeque<Event>,
     /// Records for replicas that missed them.

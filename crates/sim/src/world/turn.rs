@@ -2,12 +2,14 @@
 //! and does what that wants done. The writes of a turn become one batch, the messages to a node one
 //! envelope.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use cluster::{
     Answer, Body, ClientId, Denied, Effect, Event, Filter, Kind, LaneId, Message, NodeId, Now,
     OpId, PageRequest, Record, StoreError, Trouble,
 };
-use lsm::{Batch, Space};
+use lsm::{Batch, Newer, Space};
 
 use super::lines::{brief, told};
 use super::machine::{Input, Outbox, Process, Taken};
@@ -138,10 +140,15 @@ impl World {
             out.events.push_back(Event::Written { op, result: Err(error) });
             return;
         }
-        let one = |(key, record): &(Bytes, Record)| {
-            look && process.store.holds_newer(key, record.rank.stamp)
+        let one = |(key, record): &(Bytes, Record)| match process
+            .store
+            .holds_newer(key, record.rank.stamp)
+        {
+            Newer::No => None,
+            Newer::Held(held) => Some(held.time),
+            Newer::WouldBlock => Some(process.shared.newest.load(Ordering::Relaxed)),
         };
-        let newer = items.iter().any(one);
+        let newer = if look { items.iter().filter_map(one).max() } else { None };
         for (key, record) in &items {
             let record = lsm::Record::parse(record.bytes.clone()).expect("it was parsed before");
             out.batch.record(Space::Data, key, &record).expect("a turn's writes fit a batch");

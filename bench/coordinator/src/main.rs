@@ -1,0 +1,174 @@
+//! What the protocol itself costs: CPU time that a request spends inside a coordinator's `handle`,
+//! its events' being made and its effects' being dropped included; the store, the peers and the
+//! clock are free.
+//!
+//!     cargo run --release -p bench-coordinator
+//!
+//! The aim is 300 ns for a request whose only replica is this node.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+
+use bench_table::{Spread, Table};
+use bytes::Bytes;
+use cluster::{
+    Body, Class, ClientId, Clock, Codec, Config, Coordinator, Effect, Event, LaneId, Member,
+    Message, NodeId, Now, Quorum, Rank, Record, Reply, Request, Shared, Stamp, Standing, Topology,
+    Vouching,
+};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+const REQUESTS: u64 = 1_000_000 / IN_FLIGHT * IN_FLIGHT;
+const REPEATS: usize = 7;
+const KEYS: u64 = 4096;
+const VALUE: &[u8] = &[b'v'; 100];
+const WALL: u64 = 1_700_000_000_000_000;
+
+/// Requests under way at once, as many as a busy loop has connections.
+const IN_FLIGHT: u64 = 64;
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Get,
+    Put,
+    /// Another node's write.
+    Replica,
+}
+
+fn main() {
+    println!("{}\n", bench_table::describe(Path::new(".")));
+    let mut table = Table::new(&["request", "nodes", "ack/from", "ns: median (least–most)"]);
+    for (name, kind, nodes, ack) in [
+        ("GET", Kind::Get, 1, 1),
+        ("PUT", Kind::Put, 1, 1),
+        ("GET", Kind::Get, 3, 1),
+        ("GET", Kind::Get, 3, 2),
+        ("PUT", Kind::Put, 3, 2),
+        ("a replica's write", Kind::Replica, 3, 2),
+    ] {
+        let mut bench = Bench::new(nodes, Quorum { ack, from: nodes });
+        bench.run(kind, REQUESTS / 10);
+        let nanos: Vec<f64> = (0..REPEATS).map(|_| bench.run(kind, REQUESTS)).collect();
+        table.row(vec![
+            Some(name.to_owned()),
+            Some(nodes.to_string()),
+            Some(format!("{ack}/{nodes}")),
+            Spread::of(&nanos).map(|spread| spread.to_string()),
+        ]);
+    }
+    println!("{table}");
+}
+
+struct Bench {
+    coordinator: Coordinator,
+    quorum: Quorum,
+    items: Vec<(Bytes, Record)>,
+    micros: u64,
+    requests: u64,
+}
+
+impl Bench {
+    fn new(nodes: u8, quorum: Quorum) -> Self {
+        let name = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
+        let topology =
+            Topology::new((0..nodes).map(name).collect(), 3).expect("there is nothing to refuse");
+        let clock = Arc::new(Clock::start(7, WALL, 0));
+        let vouching = Vouching::new(Standing::Member, 0);
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0));
+        let codec = Codec { parse: |_| None, verify, restamp: |_, record, _| record.clone() };
+        let config = Config { deadline_micros: 1_000_000, max_skew_micros: 500_000, codec };
+        let item = |n| {
+            let key = Bytes::from(format!("key{n:09}"));
+            let record = record(&key);
+            (key, record)
+        };
+        let items = (0..KEYS).map(item).collect();
+        let mut coordinator = Coordinator::new(shared, config);
+        for peer in 1..nodes {
+            let up = Event::Up(NodeId(peer.into()));
+            coordinator.handle(Now { mono: 0, wall: WALL }, up, &mut Vec::new());
+        }
+        Self { coordinator, quorum, items, micros: 0, requests: 0 }
+    }
+
+    /// Nanoseconds of each of so many requests.
+    fn run(&mut self, kind: Kind, requests: u64) -> f64 {
+        let (mut asked, mut out) = (Vec::new(), Vec::new());
+        let begun = cpu_nanos();
+        for _ in 0..requests / IN_FLIGHT {
+            self.micros += 300;
+            let now = Now { mono: self.micros, wall: WALL + self.micros };
+            for _ in 0..IN_FLIGHT {
+                let event = self.request(kind);
+                self.coordinator.handle(now, event, &mut asked);
+            }
+            let now = Now { mono: self.micros + 100, ..now };
+            for effect in asked.drain(..) {
+                self.coordinator.handle(now, self.answer(effect), &mut out);
+            }
+            black_box(&out);
+            out.clear();
+            if self.coordinator.next_wake().is_some_and(|wake| wake <= now.mono) {
+                self.coordinator.handle(now, Event::Tick, &mut out);
+            }
+        }
+        let nanos = (cpu_nanos() - begun) as f64;
+        assert!(self.coordinator.is_empty(), "all was answered");
+        nanos / requests as f64
+    }
+
+    fn request(&mut self, kind: Kind) -> Event {
+        self.requests += 1;
+        let (key, record) = &self.items[(self.requests % KEYS) as usize];
+        let (client, key, quorum) = (ClientId(self.requests), key.clone(), self.quorum);
+        let mut record = record.clone();
+        record.rank.stamp.time += self.requests;
+        match kind {
+            Kind::Get => Event::Get { client, key, quorum },
+            Kind::Put => Event::Write { client, key, record, quorum },
+            Kind::Replica => {
+                let (lane, id, class) = (LaneId(1), self.requests, Class::Client);
+                Event::Request { lane, id, class, request: Request::Write { key, record } }
+            }
+        }
+    }
+
+    /// What a store or a peer says to it.
+    fn answer(&self, effect: Effect) -> Event {
+        match effect {
+            Effect::Read { op, .. } => Event::Read { op, result: Ok(None) },
+            Effect::Write { op, .. } => Event::Written { op, result: Ok(None) },
+            Effect::Send { peer, message: Message { id, body: Body::Request { request, .. } } } => {
+                let reply = match request {
+                    Request::Read { .. } => Reply::Absent { sure: true },
+                    _ => Reply::Stored,
+                };
+                Event::Reply { peer, id, reply }
+            }
+            other => unreachable!("{other:?} before any answer"),
+        }
+    }
+}
+
+/// CPU time of this process: others may be on the machine.
+fn cpu_nanos() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/schedstat").expect("Linux tells");
+    let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
+    nanos.expect("the first field is nanoseconds on a CPU")
+}
+
+fn record(key: &[u8]) -> Record {
+    let bytes = Bytes::from_static(VALUE);
+    let stamp = Stamp { time: WALL << 12, origin: 7 };
+    let rank = Rank { stamp, kind: cluster::Kind::Value, check: check(key, &bytes) };
+    Record { rank, copies: 0, bytes }
+}
+
+fn check(key: &[u8], value: &[u8]) -> u64 {
+    xxh3_64_with_seed(value, xxh3_64_with_seed(key, 0))
+}
+
+fn verify(key: &[u8], record: &Record) -> bool {
+    record.rank.check == check(key, &record.bytes)
+}

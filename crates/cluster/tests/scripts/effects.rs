@@ -1,0 +1,117 @@
+//! What comes of an event, a line each.
+
+use cluster::{Answer, Body, Denied, Effect, Message, NodeEffect, Quorum, Step, Trouble};
+
+use crate::words::{Words, lower, op, slot};
+
+impl Words {
+    /// One line.
+    pub(crate) fn effect(&self, effect: &Effect) -> String {
+        match effect {
+            Effect::Read { op: id, key } => {
+                format!("store: {} read {}", op(*id), Self::name_of(key))
+            }
+            Effect::Write { op: id, key, record, look } => {
+                let look = if *look { " look" } else { "" };
+                format!("store: {} write {}{look}", op(*id), self.item_text(key, record))
+            }
+            Effect::WriteAll { op: id, items } => {
+                format!("store: {} writes {}", op(*id), self.items_text(items))
+            }
+            Effect::Page { op: id, request } => {
+                format!("store: {} {}", op(*id), self.page_request_text(request))
+            }
+            Effect::Send { peer, message } => format!("n{}: {}", peer.0, self.message(message)),
+            Effect::Respond { lane, id, reply } => {
+                format!("l{}.{id}: {}", lane.0, self.reply_text(reply))
+            }
+            Effect::Answer { client, answer } => format!("c{}: {}", client.0, self.answer(answer)),
+            Effect::Returned { call, result } => {
+                let result = match result {
+                    Ok(reply) => self.reply_text(reply),
+                    Err(why) => format!("nothing, {}", trouble(*why)),
+                };
+                format!("k{}: {result}", call.0)
+            }
+            Effect::Hint { peer, key, record } => {
+                format!("hint for n{}: {}", peer.0, self.item_text(key, record))
+            }
+            Effect::Missed { peer, .. } => format!("a partition of n{} needs repair", peer.0),
+        }
+    }
+
+    /// What a node wants done, one line.
+    pub(crate) fn node_effect(&self, effect: &NodeEffect) -> String {
+        match effect {
+            NodeEffect::ReadHints { peer, after, max_bytes } => {
+                let after = after.as_ref().map(|key| format!(" after {}", Self::name_of(key)));
+                let after = after.unwrap_or_default();
+                format!("store: hints for n{}{after}, {max_bytes} bytes", peer.0)
+            }
+            NodeEffect::DropHints { peer, items } => {
+                format!("store: drop hints for n{}: {}", peer.0, self.items_text(items))
+            }
+            NodeEffect::Call { call, node, class, request } => {
+                let (class, request) = (lower(class), self.request_text(request));
+                format!("k{} of n{}: {class} {request}", call.0, node.0)
+            }
+            NodeEffect::Remember { peer, incarnation } => {
+                format!("remember n{} disk {incarnation}", peer.0)
+            }
+            NodeEffect::Stand(standing) => format!("stand {}", lower(standing)),
+        }
+    }
+
+    /// What a walk does next, one line.
+    pub(crate) fn step(&self, step: &Step) -> String {
+        match step {
+            Step::Item(key, record) => format!("item {}", self.item_text(key, record)),
+            Step::Ask(node, page) => format!("n{}: {}", node.0, self.page_request_text(page)),
+            Step::Wait => "wait".to_owned(),
+            Step::End => "end".to_owned(),
+            Step::OutOfReach => "out of reach".to_owned(),
+        }
+    }
+
+    fn message(&self, message: &Message) -> String {
+        match &message.body {
+            Body::Request { remaining_ms, class, request } => {
+                let (class, request) = (lower(class), self.request_text(request));
+                format!("{} {class} {request} ({remaining_ms} ms)", slot(message.id))
+            }
+            Body::Reply(reply) => {
+                format!("{} {}", slot(message.id), self.reply_text(reply))
+            }
+        }
+    }
+
+    fn answer(&self, answer: &Answer) -> String {
+        match answer {
+            Answer::Found(None) => "absent".to_owned(),
+            Answer::Found(Some(record)) => format!("found {}", self.record_text(None, record)),
+            Answer::Written(stamp) => format!("written {}", self.stamp_text(*stamp)),
+            Answer::Denied(denied) => denied_text(denied),
+        }
+    }
+}
+
+fn denied_text(denied: &Denied) -> String {
+    let Quorum { ack, from } = denied.quorum;
+    let (why, acked) = (trouble(denied.trouble), denied.acked);
+    let outcome = match (denied.is_write, denied.unknown) {
+        (false, _) => "",
+        (true, true) => ", outcome unknown",
+        (true, false) => ", outcome none",
+    };
+    let detail = denied.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+    format!("denied, {why}: {acked} did, {ack}/{from} wanted{outcome}{detail}")
+}
+
+fn trouble(trouble: Trouble) -> &'static str {
+    match trouble {
+        Trouble::TooFew => "too few",
+        Trouble::Busy => "busy",
+        Trouble::NoSpace => "no space",
+        Trouble::Failed => "failed",
+    }
+}

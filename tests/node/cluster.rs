@@ -1,0 +1,228 @@
+//! Several nodes as real processes: quorums, a node down and back, ranges, what a wiped disk costs.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::client::{Client, Response};
+use crate::process::{Node, kvorum, wait_until};
+
+struct Cluster {
+    addresses: Vec<SocketAddr>,
+    nodes: Vec<Option<Node>>,
+    down: Vec<Option<TempDir>>,
+    args: Vec<String>,
+}
+
+impl Cluster {
+    fn start(count: usize, args: &[&str]) -> Self {
+        // Held together until all are known, so that no two are the same.
+        let held: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses: Vec<_> = held.iter().map(|held| held.local_addr().unwrap()).collect();
+        drop(held);
+        let listed: Vec<_> =
+            addresses.iter().enumerate().map(|(n, at)| format!("n{n}=http://{at}")).collect();
+        let mut all = vec!["--cluster".to_owned(), listed.join(","), "--log".to_owned()];
+        all.push("warn".to_owned());
+        all.extend(args.iter().map(|arg| (*arg).to_owned()));
+        let down = (0..count).map(|_| Some(tempfile::tempdir().unwrap())).collect();
+        let nodes = (0..count).map(|_| None).collect();
+        let mut cluster = Self { addresses, nodes, down, args: all };
+        (0..count).for_each(|node| cluster.up(node));
+        cluster
+    }
+
+    fn up(&mut self, node: usize) {
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        let data = self.down[node].take().unwrap();
+        let at = self.addresses[node].to_string();
+        self.nodes[node] = Some(Node::start_at(&at, kvorum(), data, &args));
+    }
+
+    fn kill(&mut self, node: usize) {
+        self.down[node] = Some(self.nodes[node].take().unwrap().kill());
+    }
+
+    fn client(&self, node: usize) -> Client {
+        Client::connect(self.addresses[node])
+    }
+
+    /// Keys that `node` holds itself.
+    fn local(&self, node: usize) -> Vec<Vec<u8>> {
+        self.client(node).get("/v0/entities?start=%00&local=true").chunks
+    }
+
+    fn status(&self, node: usize) -> serde_json::Value {
+        serde_json::from_slice(&self.client(node).get("/v0/status").body()).unwrap()
+    }
+
+    /// Waits until every node vouches for what it lacks.
+    fn settled(&self) {
+        for node in 0..self.nodes.len() {
+            wait_until("being a member", || self.status(node)["standing"] == "member");
+        }
+    }
+}
+
+fn key(number: usize) -> String {
+    format!("/v0/entity?id=key{number:04}")
+}
+
+fn votes(response: &Response) -> (u64, u64, u64) {
+    let json = response.json();
+    let of = |name: &str| json[name].as_u64().unwrap();
+    (of("acked"), of("required"), of("from"))
+}
+
+#[test]
+fn any_node_answers_for_all_and_no_more_copies_are_made_than_asked_for() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let mut clients: Vec<_> = (0..3).map(|node| cluster.client(node)).collect();
+    for number in 0..60 {
+        let from = number % 3 + 1;
+        let put = clients[number % 2].put(&format!("{}&ack={from}&from={from}", key(number)), b"v");
+        assert_eq!(put.status, 201);
+        for client in &mut clients {
+            let got = client.get(&format!("{}&ack=1&from={from}", key(number)));
+            assert_eq!((got.status, got.body()), (200, b"v".to_vec()));
+            assert_eq!(got.header("etag"), put.header("etag"));
+        }
+    }
+    // Reads with the default quorum look further, and must not spread what they find.
+    for number in 0..60 {
+        clients[2].get(&key(number));
+    }
+    let copies: usize = (0..3).map(|node| cluster.local(node).len()).sum();
+    assert_eq!(copies, 20 + 2 * 20 + 3 * 20);
+    assert_eq!(clients[1].get("/v0/entities?start=key&ack=3").chunks.len(), 60);
+    assert_eq!(clients[1].delete(&key(59)).status, 202);
+    assert_eq!(clients[0].get(&key(59)).status, 404);
+    assert_eq!(clients[0].get(&format!("{}&from=4", key(1))).status, 400);
+}
+
+#[test]
+fn with_a_node_down_majorities_go_on_and_the_others_are_refused_at_once() {
+    let mut cluster = Cluster::start(3, &["--deadline", "20s"]);
+    cluster.settled();
+    cluster.kill(2);
+    let mut client = cluster.client(0);
+    let begun = Instant::now();
+    for number in 0..50 {
+        assert_eq!(client.put(&key(number), b"new").status, 201);
+        let got = client.get(&key(number));
+        assert_eq!((got.status, got.body()), (200, b"new".to_vec()));
+    }
+    let all = client.put(&format!("{}&ack=3&from=3", key(0)), b"x");
+    assert_eq!((all.status, votes(&all)), (504, (2, 3, 3)));
+    assert_eq!(all.json()["outcome"], "unknown", "two replicas hold it");
+    let all = client.get(&format!("{}&ack=3&from=3", key(0)));
+    assert_eq!((all.status, votes(&all)), (504, (2, 3, 3)));
+    assert_eq!(client.get("/v0/entities?start=a").chunks.len(), 50, "a range needs two of three");
+    assert_eq!(client.get("/v0/entities?start=a&ack=3&from=3").status, 504);
+    cluster.kill(1);
+    let alone = client.put(&key(1), b"y");
+    assert_eq!((alone.status, votes(&alone)), (504, (1, 2, 3)));
+    let alone = client.get(&key(1));
+    assert_eq!((alone.status, votes(&alone)), (504, (1, 2, 3)));
+    assert_eq!(client.get(&format!("{}&ack=1", key(2))).body(), b"new");
+    assert!(begun.elapsed() < Duration::from_secs(15), "a refused connection is no time-out");
+}
+
+#[test]
+fn a_node_that_comes_back_serves_at_once_and_gets_what_it_missed() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let mut client = cluster.client(0);
+    for number in 0..100 {
+        assert_eq!(client.put(&key(number), b"old").status, 201);
+    }
+    cluster.kill(1);
+    for number in 0..100 {
+        assert_eq!(client.put(&key(number), b"new").status, 201);
+    }
+    assert_eq!(client.delete(&key(0)).status, 202);
+    cluster.up(1);
+    let all = client.put(&format!("{}&ack=3&from=3", key(100)), b"new");
+    assert_eq!(all.status, 201, "never refused because it was down before");
+    let mut back = cluster.client(1);
+    assert_eq!(back.get(&key(50)).body(), b"new");
+    assert_eq!(back.get(&key(0)).status, 404);
+    let healed =
+        |items: &[Vec<u8>]| items.len() == 100 && items.iter().all(|item| item.ends_with(b"\nnew"));
+    wait_until("hints", || healed(&cluster.local(1)));
+    let waiting = || cluster.status(0)["peers"].as_array().unwrap().iter().any(|p| p["hints"] != 0);
+    wait_until("forgetting the hints", || !waiting());
+}
+
+#[test]
+fn a_wiped_disk_is_noticed_and_streamed_back() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let mut client = cluster.client(0);
+    for number in 0..200 {
+        let put = client.put(&format!("{}&ack=3&from=3", key(number)), b"v");
+        assert_eq!(put.status, 201);
+    }
+    cluster.kill(2);
+    cluster.down[2] = Some(tempfile::tempdir().unwrap());
+    cluster.up(2);
+    let mut wiped = cluster.client(2);
+    for number in 0..200 {
+        let got = wiped.get(&format!("{}&ack=1&from=3", key(number)));
+        assert_eq!((got.status, got.body()), (200, b"v".to_vec()), "its absences don't count");
+    }
+    cluster.settled();
+    assert_eq!(cluster.local(2).len(), 200);
+}
+
+#[test]
+fn a_range_goes_on_when_a_node_dies_in_the_middle() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let mut client = cluster.client(0);
+    let value = vec![b'v'; 100_000];
+    for number in 0..150 {
+        assert_eq!(client.put(&key(number), &value).status, 201);
+    }
+    let mut reader = cluster.client(0);
+    reader.send("GET /v0/entities?start=key HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(reader.read_head().unwrap().status, 200);
+    let mut items = vec![reader.read_chunk().unwrap().unwrap()];
+    cluster.kill(1);
+    while let Some(item) = reader.read_chunk().unwrap() {
+        items.push(item);
+    }
+    assert_eq!(items.len(), 150);
+    assert!(items.is_sorted());
+    let mut reader = cluster.client(0);
+    reader.send("GET /v0/entities?start=key HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(reader.read_head().unwrap().status, 200);
+    assert!(reader.read_chunk().unwrap().is_some());
+    cluster.kill(2);
+    let broken = loop {
+        match reader.read_chunk() {
+            Ok(Some(_)) => {}
+            Ok(None) => break false,
+            Err(_) => break true,
+        }
+    };
+    assert!(broken, "one of three can't tell a range that two must agree on");
+}
+
+#[test]
+fn large_values_go_through_any_node() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    for (number, len) in [30_000, 40_000, 200_000, 1 << 20].into_iter().enumerate() {
+        let value: Vec<u8> = (0..len).map(|at| (at * 31 + number) as u8).collect();
+        let target = format!("{}&ack=3&from=3", key(number));
+        assert_eq!(cluster.client(number % 3).put(&target, &value).status, 201, "{len} bytes");
+        for node in 0..3 {
+            let got = cluster.client(node).get(&format!("{}&ack=3&from=3", key(number)));
+            assert_eq!(got.status, 200, "{len} bytes");
+            assert!(got.body() == value, "{len} bytes came back changed");
+        }
+    }
+}

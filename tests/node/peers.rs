@@ -1,0 +1,321 @@
+//! Whoever comes to the route of the peers: strangers, liars, and another node that is broken.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use cluster::handshake::{Handshake, Identity, LaneKind, Met, Refused, Secret};
+use cluster::wire::{Envelope, Item, Sender, Writer, envelope_len};
+use cluster::{Body, Class, Clock, Codec, Member, Message, NodeId, Reply, Request, Topology};
+
+use crate::client::Client;
+use crate::process::{Node, PATIENCE, kvorum, wait_until};
+
+const SECRET: &str = "sixteen bytes and more";
+
+/// Where the nodes are said to be: nobody listens there, and the test comes by itself.
+const CLUSTER: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2";
+
+const UPGRADE: &str =
+    "GET /v0/peer HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: kvorum-peer/1\r\n\r\n";
+
+/// Node a. The test is everybody else.
+fn node() -> Node {
+    let mut command = kvorum();
+    command.env("KVORUM_CLUSTER_SECRET", SECRET);
+    let args = ["--advertise", "http://127.0.0.1:1", "--cluster", CLUSTER];
+    Node::start_with(command, tempfile::tempdir().unwrap(), &args)
+}
+
+fn topology(names: &[&str]) -> Topology {
+    let member = |name: &&str| Member { name: (*name).to_owned(), zone: String::new(), weight: 1 };
+    Topology::new(names.iter().map(member).collect(), 3).unwrap()
+}
+
+/// Node b, as far as a handshake shows.
+fn b(topology: Topology, secret: &str) -> Arc<Identity> {
+    let own = topology.own("b").unwrap();
+    Arc::new(Identity::new(topology, own, 0, 7, Secret::new(secret.into())))
+}
+
+static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));
+
+fn good_b() -> Arc<Identity> {
+    b(USUAL.clone(), SECRET)
+}
+
+/// A connection that was granted the upgrade.
+fn upgraded(node: &Node) -> TcpStream {
+    let mut client = node.client();
+    client.send(UPGRADE);
+    let head = client.read_head().unwrap();
+    assert_eq!((head.status, head.header("upgrade")), (101, Some("kvorum-peer/1")));
+    client.stream
+}
+
+/// A handshake as the dialer; what was sent of it, too.
+fn shake(stream: &mut TcpStream, own: Arc<Identity>) -> (Result<Met, Refused>, Vec<u8>) {
+    let (mut sent, mut told) = (0, Vec::new());
+    let mut dialing = Handshake::dial(own, NodeId(0), LaneKind::Small, [9; 32], &mut told);
+    let mut heard = [0; 4096];
+    loop {
+        stream.write_all(&told[sent..]).unwrap();
+        sent = told.len();
+        let length = stream.read(&mut heard).unwrap();
+        assert_ne!(length, 0, "closed in the handshake");
+        let received = dialing.receive(&heard[..length], &mut told);
+        if let Some(outcome) = received.transpose() {
+            // What was refused is closed on already, maybe.
+            let _ = stream.write_all(&told[sent..]);
+            return (outcome, told);
+        }
+    }
+}
+
+/// A connection on which b has proved itself.
+fn proven(node: &Node) -> TcpStream {
+    let mut stream = upgraded(node);
+    let met = shake(&mut stream, good_b()).0.unwrap();
+    assert_eq!(met.node, NodeId(0));
+    stream
+}
+
+/// Everything that comes until the connection is closed, in whatever way.
+fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut all = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut all) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    all
+}
+
+fn now_micros() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64
+}
+
+fn honest() -> Sender {
+    Sender { epoch: USUAL.digest(), clock: now_micros() << 12 }
+}
+
+fn request(id: u64, request: Request) -> Message {
+    Message { id, body: Body::Request { remaining_ms: 1000, class: Class::Client, request } }
+}
+
+fn envelope(message: &Message, sender: Sender) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.message(message);
+    writer.seal(sender);
+    writer.sealed().to_vec()
+}
+
+/// No reply that is waited for here has a record.
+const CODEC: Codec =
+    Codec { parse: |_| None, verify: |_, _| false, restamp: |_, record, _| record.clone() };
+
+/// The next reply, and who sent it.
+fn reply(stream: &mut TcpStream) -> (Sender, u64, Reply) {
+    let mut read = Vec::new();
+    loop {
+        if let Some(length) = envelope_len(&read).unwrap()
+            && read.len() >= length
+        {
+            let bytes = read.drain(..length).collect::<Vec<_>>();
+            let mut envelope = Envelope::open(Bytes::from(bytes)).unwrap();
+            while let Some(item) = envelope.next(&CODEC).unwrap() {
+                if let Item::Message(Message { id, body: Body::Reply(reply) }) = item {
+                    return (envelope.sender(), id, reply);
+                }
+            }
+        }
+        let mut piece = [0; 4096];
+        let length = stream.read(&mut piece).unwrap();
+        assert_ne!(length, 0, "closed instead of a reply");
+        read.extend_from_slice(&piece[..length]);
+    }
+}
+
+fn metric(node: &Node, name: &str) -> u64 {
+    let text = String::from_utf8(node.client().get("/metrics").body()).unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+const REFUSED: &str = "kvorum_peer_refused_handshakes_total";
+
+#[test]
+fn the_route_is_for_peers_only() {
+    let node = node();
+    let head = |rest: &str| format!("GET /v0/peer HTTP/1.1\r\nHost: t\r\n{rest}\r\n");
+    let cases = [
+        (426, head("")),
+        (426, head("Connection: Upgrade\r\nUpgrade: websocket\r\n")),
+        (426, head("Connection: Upgrade\r\nUpgrade: kvorum-peer/2\r\n")),
+        (426, head("Connection: Upgrade\r\n")),
+        (426, head("Upgrade: kvorum-peer/1\r\n")),
+        (426, UPGRADE.replace("HTTP/1.1", "HTTP/1.0")),
+        (400, head("Connection: Upgrade\r\nUpgrade: kvorum-peer/1\r\nContent-Length: 0\r\n")),
+        (405, UPGRADE.replace("GET", "DELETE")),
+        (405, UPGRADE.replace("GET", "POST")),
+        (400, UPGRADE.replace("/v0/peer", "/v0/peers")),
+    ];
+    for (status, request) in cases {
+        let mut client = node.client();
+        client.send(&request);
+        let response = client.response();
+        assert_eq!(response.status, status, "{request}");
+        response.json();
+        if status == 426 {
+            assert_eq!(response.header("upgrade"), Some("kvorum-peer/1"));
+        }
+    }
+    let mut client = node.client();
+    client.send(
+        "PUT /v0/peer HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\n\
+                 Upgrade: kvorum-peer/1\r\nContent-Length: 3\r\n\r\nabc",
+    );
+    assert_eq!(client.response().status, 405);
+}
+
+#[test]
+fn an_upgrade_is_asked_for_elsewhere_in_vain() {
+    let node = node();
+    for target in ["/healthz", "/metrics", "/v0/status"] {
+        let mut client = node.client();
+        client.send(UPGRADE.replace("/v0/peer", target));
+        assert_eq!(client.response().status, 200, "{target}");
+    }
+}
+
+#[test]
+fn strangers_get_nothing() {
+    let node = node();
+    let mut recording = {
+        let mut stream = upgraded(&node);
+        shake(&mut stream, good_b()).1
+    };
+    recording.extend_from_slice(&envelope(&request(1, Request::Ping), honest()));
+    let tls = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec();
+    let http = UPGRADE.as_bytes().to_vec();
+    for said in [vec![], vec![0; 100_000], vec![0xff; 100_000], tls, http, recording] {
+        let mut stream = upgraded(&node);
+        // It may be closed on before all of it is sent.
+        let _ = stream.write_all(&said);
+        let heard = until_closed(&mut stream);
+        let refusal = [1, 0, 0, 0, 3, 3];
+        assert!(heard.is_empty() || heard.ends_with(&refusal), "{} bytes", heard.len());
+    }
+    let mut stream = upgraded(&node);
+    let refused = shake(&mut stream, b(USUAL.clone(), "another secret, long enough")).0;
+    assert!(refused.unwrap_err().text.contains("different cluster secrets"));
+    assert_eq!(until_closed(&mut stream), b"");
+    wait_until("all of them are counted", || metric(&node, REFUSED) >= 7);
+    assert_eq!(metric(&node, "kvorum_peer_messages_received_total"), 0);
+}
+
+#[test]
+fn strangers_in_numbers_keep_nobody_out_and_are_gone_soon() {
+    let node = node();
+    let (files, resident) = (node.open_files(), node.resident());
+    let mut strangers: Vec<TcpStream> = (0..300).map(|_| upgraded(&node)).collect();
+    for stranger in &mut strangers {
+        // Those that came first are closed on already.
+        let _ = stranger.write_all(&[90, 0, 0]);
+    }
+    let mut peer = proven(&node);
+    peer.write_all(&envelope(&request(1, Request::Ping), honest())).unwrap();
+    assert_eq!(reply(&mut peer).2, Reply::Pong);
+    assert_eq!(node.client().get("/healthz").status, 200);
+    wait_until("the strangers are gone", || node.open_files() <= files + 4);
+    assert!(node.resident() < resident + (16 << 20), "{} from {resident}", node.resident());
+    for stranger in &mut strangers {
+        assert_eq!(until_closed(stranger), b"");
+    }
+}
+
+#[test]
+fn a_list_that_differs_is_told_to_both_sides() {
+    let node = node();
+    for _ in 0..3 {
+        let mut stream = upgraded(&node);
+        let other = topology(&["a", "b", "c"]);
+        let refused = shake(&mut stream, b(other, SECRET)).0.unwrap_err();
+        assert!(refused.text.contains("node c is in our list and not in a's"), "{refused}");
+        assert_eq!(until_closed(&mut stream), b"");
+    }
+    wait_until("it is counted", || metric(&node, REFUSED) == 3);
+    node.signal(rustix::process::Signal::TERM);
+    let (_, log) = node.wait();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("topologies")).collect();
+    assert_eq!(lines.len(), 1, "said once, not for every try: {log}");
+    assert!(lines[0].contains("node c is in b's list and not in ours"), "{log}");
+}
+
+#[test]
+fn a_forged_clock_moves_nothing() {
+    let node = node();
+    let mut peer = proven(&node);
+    let hour = 3_600_000_000;
+    let ahead = Sender { clock: (now_micros() + hour) << 12, ..honest() };
+    for clock in [ahead.clock, u64::MAX, 0] {
+        let sender = Sender { clock, ..ahead };
+        peer.write_all(&envelope(&request(1, Request::Ping), sender)).unwrap();
+        let (own, _, pong) = reply(&mut peer);
+        assert_eq!(pong, Reply::Pong);
+        assert!(!Clock::is_ahead(own.clock, now_micros(), 1_000_000), "its clock was carried away");
+    }
+}
+
+#[test]
+fn another_epoch_is_answered_and_never_served() {
+    let node = node();
+    let mut peer = proven(&node);
+    let sender = Sender { epoch: 1, ..honest() };
+    peer.write_all(&envelope(&request(1, Request::Ping), sender)).unwrap();
+    assert_eq!(reply(&mut peer).2, Reply::WrongEpoch);
+    peer.write_all(&envelope(&request(2, Request::Ping), honest())).unwrap();
+    assert_eq!(reply(&mut peer).2, Reply::Pong);
+}
+
+#[test]
+fn what_is_malformed_closes_its_connection_and_no_other() {
+    let node = node();
+    let mut good = proven(&node);
+    let ping = envelope(&request(1, Request::Ping), honest());
+    let mut flipped = ping.clone();
+    flipped[40] ^= 1;
+    let garbage: Vec<u8> = (0..50_000_u32).map(|at| (at * 31 % 251) as u8).collect();
+    let endless = [[0; 8].as_slice(), &[0xff; 4]].concat();
+    // A record that is none: nothing of it may reach the store.
+    let mut record = envelope(&request(1, Request::Read { key: "k".into() }), honest());
+    record[32] = 2;
+    let check = xxhash_rust::xxh3::xxh3_64(&record[8..]);
+    record[..8].copy_from_slice(&check.to_le_bytes());
+    let cases = [flipped, garbage, endless, record];
+    for case in &cases {
+        let mut stream = proven(&node);
+        stream.write_all(case).unwrap();
+        until_closed(&mut stream);
+    }
+    assert_eq!(metric(&node, "kvorum_peer_malformed_total"), cases.len() as u64);
+    good.write_all(&ping).unwrap();
+    assert_eq!(reply(&mut good).2, Reply::Pong);
+    let mut client: Client = node.client();
+    assert_eq!(client.get("/healthz").status, 200);
+}
+
+#[test]
+fn a_peer_is_told_when_the_node_stops() {
+    let node = node();
+    let mut peer = proven(&node);
+    peer.write_all(&envelope(&request(1, Request::Ping), honest())).unwrap();
+    assert_eq!(reply(&mut peer).2, Reply::Pong);
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    node.signal(rustix::process::Signal::TERM);
+    let last = until_closed(&mut peer);
+    let mut envelope = Envelope::open(Bytes::from(last)).unwrap();
+    assert_eq!(envelope.next(&CODEC).unwrap(), Some(Item::Goodbye));
+    assert_eq!(node.wait().0.code(), Some(0));
+}
