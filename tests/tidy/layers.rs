@@ -11,7 +11,7 @@ struct Layer {
     why: &'static str,
 }
 
-const LAYERS: [Layer; 3] = [
+const LAYERS: [Layer; 4] = [
     Layer {
         name: "lsm",
         never: &["cluster", "load", "kvorum", "tokio", "hyper", "hyper-util", "socket2", "mio"],
@@ -21,6 +21,11 @@ const LAYERS: [Layer; 3] = [
         name: "cluster",
         never: &["lsm", "load", "kvorum", "tokio", "hyper", "rustix", "libc", "socket2", "mio"],
         why: "the protocol is pure: messages in, messages out, so that a simulation can run it",
+    },
+    Layer {
+        name: "sim",
+        never: &["load", "kvorum", "tokio", "hyper", "socket2", "mio", "rand"],
+        why: "the simulation runs the protocol and the engine, and nothing of the real world",
     },
     Layer {
         name: "load",
@@ -81,7 +86,7 @@ mod tests {
     use super::*;
     use crate::metadata::package;
 
-    /// The three layers, and "between", which only `lsm` uses.
+    /// The layers, and "between", which only `lsm` uses.
     fn workspace(between_needs: &[usize]) -> Vec<Package> {
         vec![
             package("lsm", &[3]),
@@ -89,6 +94,7 @@ mod tests {
             package("load", &[]),
             package("between", between_needs),
             package("tokio", &[]),
+            package("sim", &[1]),
         ]
     }
 

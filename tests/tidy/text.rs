@@ -70,8 +70,8 @@ const RULES: [Rule; 8] = [
     Rule { why: "nobody comes back to it: do it, file it, or leave it out", find: leftover },
     Rule { why: "it does not exist where others build this", find: private_path },
     Rule {
-        why: "the engine and the protocol must replay from one seed: take time, threads and chance \
-              from the caller",
+        why: "engine, protocol and simulation must replay from one seed: take time, threads and \
+              chance from the caller",
         find: chance,
     },
     Rule {
@@ -226,6 +226,7 @@ fn private_path(file: File<'_>) -> Vec<(usize, String)> {
 fn chance(file: File<'_>) -> Vec<(usize, String)> {
     let path = file.path;
     let pure = path.starts_with("crates/cluster/src/")
+        || path.starts_with("crates/sim/src/") && path != "crates/sim/src/main.rs"
         || path.starts_with("crates/lsm/src/")
             && !path.starts_with("crates/lsm/src/db/")
             && path != "crates/lsm/src/disk/real.rs";
@@ -300,6 +301,8 @@ mod tests {
         let said = ["2: Instant::now is used"];
         assert_eq!(found("crates/cluster/src/node.rs", clock), said);
         assert_eq!(found("crates/lsm/src/core/read.rs", clock), said);
+        assert_eq!(found("crates/sim/src/world/turn.rs", clock), said);
+        assert_eq!(found("crates/sim/src/main.rs", clock), CLEAN);
         assert_eq!(found("crates/lsm/src/disk/mem/state.rs", clock), said);
         assert_eq!(found("crates/lsm/src/db/threads.rs", clock), CLEAN);
         assert_eq!(found("crates/lsm/src/disk/real.rs", clock), CLEAN);

@@ -11,6 +11,7 @@
 
 mod clients;
 mod ending;
+mod lines;
 mod machine;
 mod nemesis;
 mod node;

@@ -11,6 +11,7 @@ use cluster::{
 };
 use lsm::{Batch, Newer, Space};
 
+use super::lines::{brief, told};
 use super::machine::{Input, Outbox, Process, Taken};
 use super::{Due, Machine, Place, World};
 use crate::ledger::{Told, What};
@@ -376,70 +377,4 @@ fn page(process: &Process, request: &PageRequest) -> Result<cluster::Page, Store
     let mut page = process.store.page(&request.start, request.end.as_deref(), bytes, wanted)?;
     page.sure = process.shared.vouching.sure(None);
     Ok(page)
-}
-
-/// An event in a line of the journal.
-fn brief(event: &Event) -> String {
-    match event {
-        Event::Get { client, key, quorum } => {
-            format!("get {} {key:?} {}/{}", client.0, quorum.ack, quorum.from)
-        }
-        Event::Write { client, key, record, quorum } => {
-            let Record { rank, copies, .. } = record;
-            let (stamp, kind) = (rank.stamp, rank.kind);
-            let time = stamp.time;
-            format!(
-                "write {} {key:?} {kind:?} {time:x} x{copies} {}/{}",
-                client.0, quorum.ack, quorum.from
-            )
-        }
-        Event::Request { lane, id, class, request } => {
-            format!("request {}:{id:x} {class:?} {}", lane.0, request_line(request))
-        }
-        Event::Reply { peer, id, reply } => {
-            format!("reply n{}:{id:x} {}", peer.0, reply_line(reply))
-        }
-        Event::Read { op, result } => {
-            let held = result.as_ref().map(|r| r.as_ref().map(|r| r.rank.stamp.time));
-            format!("read {op:?} {held:x?}")
-        }
-        Event::Paged { op, result } => {
-            format!("paged {op:?} {:?}", result.as_ref().map(|page| page.items.len()))
-        }
-        other => format!("{other:?}"),
-    }
-}
-
-fn request_line(request: &cluster::Request) -> String {
-    use cluster::Request;
-    match request {
-        Request::Read { key } => format!("read {key:?}"),
-        Request::Write { key, record } => {
-            format!("write {key:?} {:?} {:x}", record.rank.kind, record.rank.stamp.time)
-        }
-        Request::Writes { items } => format!("writes {}", items.len()),
-        other => format!("{other:?}"),
-    }
-}
-
-fn reply_line(reply: &cluster::Reply) -> String {
-    use cluster::Reply;
-    match reply {
-        Reply::Found { record, sure } => {
-            format!("found {:?} {:x} sure={sure}", record.rank.kind, record.rank.stamp.time)
-        }
-        Reply::Page(page) => format!("page of {}", page.items.len()),
-        other => format!("{other:?}"),
-    }
-}
-
-/// An answer in a line of the journal.
-fn told(answer: &Answer) -> String {
-    match answer {
-        Answer::Found(record) => {
-            format!("found {:x?}", record.as_ref().map(|r| (r.rank.kind, r.rank.stamp.time)))
-        }
-        Answer::Written(stamp) => format!("written {:x}", stamp.time),
-        Answer::Denied(denied) => format!("{denied:?}"),
-    }
 }

@@ -1,0 +1,67 @@
+//! Events and answers as lines of the journal.
+
+use cluster::{Answer, Event, Record, Reply, Request};
+
+/// An event in a line of the journal.
+pub(super) fn brief(event: &Event) -> String {
+    match event {
+        Event::Get { client, key, quorum } => {
+            format!("get {} {key:?} {}/{}", client.0, quorum.ack, quorum.from)
+        }
+        Event::Write { client, key, record, quorum } => {
+            let Record { rank, copies, .. } = record;
+            let (stamp, kind) = (rank.stamp, rank.kind);
+            let time = stamp.time;
+            format!(
+                "write {} {key:?} {kind:?} {time:x} x{copies} {}/{}",
+                client.0, quorum.ack, quorum.from
+            )
+        }
+        Event::Request { lane, id, class, request } => {
+            format!("request {}:{id:x} {class:?} {}", lane.0, request_line(request))
+        }
+        Event::Reply { peer, id, reply } => {
+            format!("reply n{}:{id:x} {}", peer.0, reply_line(reply))
+        }
+        Event::Read { op, result } => {
+            let held = result.as_ref().map(|r| r.as_ref().map(|r| r.rank.stamp.time));
+            format!("read {op:?} {held:x?}")
+        }
+        Event::Paged { op, result } => {
+            format!("paged {op:?} {:?}", result.as_ref().map(|page| page.items.len()))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn request_line(request: &Request) -> String {
+    match request {
+        Request::Read { key } => format!("read {key:?}"),
+        Request::Write { key, record } => {
+            format!("write {key:?} {:?} {:x}", record.rank.kind, record.rank.stamp.time)
+        }
+        Request::Writes { items } => format!("writes {}", items.len()),
+        other => format!("{other:?}"),
+    }
+}
+
+fn reply_line(reply: &Reply) -> String {
+    match reply {
+        Reply::Found { record, sure } => {
+            format!("found {:?} {:x} sure={sure}", record.rank.kind, record.rank.stamp.time)
+        }
+        Reply::Page(page) => format!("page of {}", page.items.len()),
+        other => format!("{other:?}"),
+    }
+}
+
+/// An answer in a line of the journal.
+pub(super) fn told(answer: &Answer) -> String {
+    match answer {
+        Answer::Found(record) => {
+            format!("found {:x?}", record.as_ref().map(|r| (r.rank.kind, r.rank.stamp.time)))
+        }
+        Answer::Written(stamp) => format!("written {:x}", stamp.time),
+        Answer::Denied(denied) => format!("{denied:?}"),
+    }
+}
