@@ -29,7 +29,7 @@ struct Args {
     /// What to measure, in this order; all by default.
     #[arg(value_enum)]
     sections: Vec<Section>,
-    /// Some three minutes: fewer and shorter repeats. For a look, not for publishing.
+    /// Some four minutes: fewer and shorter repeats. For a look, not for publishing.
     #[arg(long)]
     quick: bool,
     /// Repeats of each row [default: 5, quick: 2].

@@ -48,7 +48,8 @@ impl World {
                 let (waiting, taken) = (ledger.waiting(peer).0, ledger.taken(peer));
                 let (dropped, marked) = (ledger.dropped(peer), ledger.marked(peer));
                 return Ok(vec![format!(
-                    "{waiting} wait, {taken} taken, {dropped} dropped, {marked} partitions to repair"
+                    "{waiting} wait, {taken} taken, {dropped} dropped, {marked} partitions to \
+                     repair"
                 )]);
             }
             "fills" => {

@@ -11,6 +11,7 @@ use cluster::{
     NodeId, Now, OpId, Page, Quorum, Rank, Record, Reply, Request, Shared, Stamp, Standing,
     StoreError, Vouching,
 };
+use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::toy;
@@ -346,7 +347,7 @@ proptest! {
     #[test]
     fn everybody_is_answered_once_in_time_and_with_reason(
         nodes in 1u16..6,
-        steps in proptest::collection::vec(any::<(u8, u16, u16)>(), 1..150),
+        steps in vec(any::<(u8, u16, u16)>(), 1..150),
     ) {
         let mut random = Random::new(nodes);
         for step in steps {
@@ -361,7 +362,7 @@ proptest! {
 
     /// What other nodes ask is answered once, whatever this node's store says.
     #[test]
-    fn a_replica_answers_what_it_is_asked(asked in proptest::collection::vec(any::<(u8, u8)>(), 1..50)) {
+    fn a_replica_answers_what_it_is_asked(asked in vec(any::<(u8, u8)>(), 1..50)) {
         let mut random = Random::new(3);
         let now = Now { mono: 1, wall: BASE };
         let key = Bytes::from("k");
@@ -388,7 +389,8 @@ proptest! {
                 other => panic!("{other:?}"),
             };
             random.coordinator.handle(now, result, &mut effects);
-            let answered = matches!(effects.pop(), Some(Effect::Respond { id: to, .. }) if to == id);
+            let last = effects.pop();
+            let answered = matches!(last, Some(Effect::Respond { id: to, .. }) if to == id);
             prop_assert!(answered && effects.is_empty());
         }
     }

@@ -1,4 +1,5 @@
-//! Everything that a script names, as text and back: nodes, slots, keys, records, requests, replies.
+//! Everything that a script names, as text and back: nodes, slots, keys, records, requests,
+//! replies.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
