@@ -10,7 +10,8 @@ use lsm::{Batch, Error, Space, Version};
 
 use super::machine::Input;
 use super::{Due, Place, World};
-use crate::store::{Asker, Store};
+use crate::ledger::show;
+use crate::store::{Asker, Hint, Store};
 
 /// Where the clock's bound is kept, in [`Space::Node`].
 pub(super) const BOUND_KEY: &[u8] = b"clock-bound";
@@ -212,7 +213,8 @@ impl World {
             let version = Version { time: stamp.time, origin: stamp.origin };
             let put = batch.put(Space::Hints, &hint, version, &record.bytes);
             put.expect("a turn's hints fit a batch");
-            kept.push((peer, hint_bytes(&key, &record)));
+            let bytes = hint_bytes(&key, &record);
+            kept.push(Hint { peer, key, stamp, bytes });
         }
         let Some(process) = self.process(place) else { return };
         if process.store.refusal().is_some() {
@@ -222,13 +224,37 @@ impl World {
         }
     }
 
-    pub(super) fn hints_kept(&mut self, place: Place, hints: &[(NodeId, u64)], stored: bool) {
-        let Some(process) = self.process(place) else { return };
-        for (peer, bytes) in hints {
-            if stored {
-                process.shared.hints.kept(*peer, *bytes);
-            } else {
+    pub(super) fn hints_kept(&mut self, place: Place, hints: &[Hint], stored: bool) {
+        for Hint { peer, key, stamp, bytes } in hints {
+            let Some(process) = self.process(place) else { return };
+            if !stored {
                 process.shared.hints.lost(*peer, *bytes);
+                continue;
+            }
+            process.shared.hints.kept(*peer, *bytes);
+            let owed = self.owed.entry((usize::from(peer.0), place.node, key.clone()));
+            let owed = owed.or_insert(*stamp);
+            *owed = (*owed).max(*stamp);
+        }
+    }
+
+    /// A disk is gone, with the hints on it; those for it have nothing to add to.
+    pub(super) fn forget_hints(&mut self, node: usize) {
+        self.owed.retain(|(peer, holder, _), _| *peer != node && *holder != node);
+    }
+
+    /// What was kept for a node has reached it, once no hint waits any more.
+    pub(super) fn hints_are_delivered(&mut self) {
+        for ((peer, holder, key), stamp) in std::mem::take(&mut self.owed) {
+            let process = self.machines[peer].process.as_ref().expect("all are settled");
+            let held = process.store.get(Space::Data, &key).ok().flatten();
+            if held.as_ref().is_none_or(|held| held.rank.stamp < stamp) {
+                let what = format!(
+                    "hint lost: node {holder} kept {:x} of {key:?} for node {peer}, which holds {}",
+                    stamp.time,
+                    show(held.as_ref())
+                );
+                self.ledger.accuse(self.now, what);
             }
         }
     }
