@@ -11,6 +11,7 @@
 
 mod clients;
 mod ending;
+mod growth;
 mod lines;
 mod machine;
 mod nemesis;

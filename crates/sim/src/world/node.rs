@@ -33,19 +33,28 @@ pub(crate) struct State {
     pub(super) hints: Vec<(NodeId, u64, u64)>,
 }
 
+/// What a node with an empty disk is.
+#[derive(Debug)]
+pub(super) struct Newborn {
+    pub(super) incarnation: u64,
+    pub(super) standing: Standing,
+    pub(super) born: u64,
+}
+
 impl State {
-    /// What is in the store. An empty one gets a new incarnation, which is `random`.
+    /// What is in the store; an empty one gets what is `new`.
     pub(super) fn load(
         store: &Store,
         topology: &Topology,
         own: usize,
         now: u64,
-        born: u64,
-        random: u64,
+        new: &Newborn,
     ) -> Result<Self, Error> {
         if store.number(INCARNATION_KEY)?.is_none() {
+            let Newborn { incarnation, standing, born } = *new;
+            let standing = standing as u64;
             let numbers =
-                [(INCARNATION_KEY, random), (STANDING_KEY, Standing::New as u64), (BORN_KEY, born)];
+                [(INCARNATION_KEY, incarnation), (STANDING_KEY, standing), (BORN_KEY, born)];
             store.core().commit(std::iter::once(&number_batch(now, &numbers)))?;
         }
         let number = |key| Ok::<_, Error>(store.number(key)?.expect("written together"));

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use cluster::{Clock, Config, Coordinator, Node, NodeId, Shared, Vouching, origin_of};
+use cluster::{Clock, Config, Coordinator, Node, NodeId, Shared, Standing, Vouching, origin_of};
 use lsm::{Error, MemDisk, SyncMode};
 
 use super::machine::{Loop, Process};
-use super::node::{BOUND_KEY, State, number_batch};
+use super::node::{BOUND_KEY, Newborn, State, number_batch};
 use super::ranges::Walks;
 use super::{Due, Machine, Place, World};
 use crate::ledger::Told;
@@ -46,9 +46,10 @@ impl World {
         }
         machine.dark = false;
         let opened = Self::open(machine, self.now, self.plan.sync).and_then(|(store, clock)| {
-            let random = self.random.number();
             let born = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
-            let state = State::load(&store, &self.topology, node, self.now, born, random)?;
+            let standing = if self.plan.founded { Standing::Member } else { Standing::New };
+            let new = Newborn { incarnation: self.random.number(), standing, born };
+            let state = State::load(&store, &self.topology, node, self.now, &new)?;
             Ok((store, clock, state))
         });
         match opened {
