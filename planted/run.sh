@@ -15,7 +15,7 @@ cargo=${CARGO:-cargo}
 limit=${PLANTED_TIMEOUT:-600}
 
 if [ "${1:-}" = --check ]; then
-    for patch in planted/*.patch; do
+    for patch in planted/*.patch planted/protocol/*.patch; do
         git apply --check "$patch" || { echo "$patch no longer applies" >&2; exit 1; }
     done
     exit 0
