@@ -72,7 +72,9 @@ impl Dev {
 impl Drop for Dev {
     fn drop(&mut self) {
         // It takes its nodes along, which SIGKILL would not. (It may have ended.)
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        for signal in [Signal::TERM, Signal::CONT] {
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
         let _ = self.child.wait();
     }
 }
