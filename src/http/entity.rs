@@ -83,6 +83,9 @@ fn record(
 ) -> Result<cluster::Record, Problem> {
     let version = event_loop.node.clock.issue();
     let version = version.map_err(|error| Problem::version(&error, quorum))?;
+    if event_loop.node.facts.is_ahead_of_most(version.time) {
+        return Err(Problem::clock_ahead(quorum));
+    }
     let fields = Fields { copies, ..Fields::new(kind, version) };
     Ok(records::from_store(&Record::new(key, &fields, value)))
 }

@@ -148,6 +148,13 @@ impl Problem {
         .votes(quorum)
     }
 
+    /// A write whose version most of the others would refuse.
+    pub(super) fn clock_ahead(quorum: Quorum) -> Self {
+        let what = "this node's clock is too far ahead of most others' (--max-clock-skew): set it, \
+                    or ask another node";
+        Self::overload(what).undone().votes(quorum)
+    }
+
     pub(super) fn votes(mut self, quorum: Quorum) -> Self {
         self.votes = Some(Votes { acked: 0, required: quorum.ack, from: quorum.from });
         self

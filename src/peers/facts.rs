@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use cluster::handshake::Identity;
 use cluster::wire::Sender;
-use cluster::{Codec, NodeId, Shared};
+use cluster::{Clock, Codec, NodeId, Shared};
 
 use super::complaints::Complaints;
 use crate::clock::wall_micros;
@@ -88,13 +88,28 @@ impl Facts {
         Sender { epoch: self.shared.topology.digest(), clock: self.shared.clock.now(wall_micros()) }
     }
 
+    /// Whether most nodes would refuse a write stamped with this time as too far ahead of them. It
+    /// must not even be stored here: whoever found it later would take it for the newest, and bring
+    /// it to the others.
+    pub(crate) fn is_ahead_of_most(&self, time: u64) -> bool {
+        let wall = wall_micros();
+        let ahead = |seen: &&Seen| {
+            let theirs = wall.saturating_add_signed(seen.skew_micros());
+            seen.lines() > 0
+                && seen.rtt_micros() > 0
+                && Clock::is_ahead(time, theirs, self.max_skew_micros)
+        };
+        self.seen.iter().filter(ahead).count() * 2 > self.nodes()
+    }
+
     /// Takes in another node's clock, unless it is too far ahead.
     pub(super) fn merge_clock(&self, time: u64) {
         self.shared.clock.merge(time, wall_micros(), self.max_skew_micros);
     }
 }
 
-/// What was seen of another node, over all loops. For people: nothing is decided by it.
+/// What was seen of another node, over all loops. For people; and a node whose clock is ahead of
+/// all others' sees that by it.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     lines: AtomicU32,

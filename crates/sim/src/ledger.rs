@@ -76,7 +76,7 @@ struct Floor {
     from: u8,
     /// What reads must tell.
     stamp: Stamp,
-    /// What later writes must be stamped above: acknowledged while all clocks were right.
+    /// What later writes must be stamped above: the greatest that was acknowledged.
     order: Option<Stamp>,
     /// Disks that had been lost by then.
     wipes: u32,
@@ -181,9 +181,8 @@ impl Ledger {
         }
     }
 
-    /// A client is told. `reach` is the greatest time of a stamp that all clocks concerned go by; 0
-    /// if they are too far apart.
-    pub(crate) fn end(&mut self, now: u64, number: u64, told: &Told, reach: u64) {
+    /// A client is told.
+    pub(crate) fn end(&mut self, now: u64, number: u64, told: &Told) {
         let Some(mut operation) = self.operations.remove(&number) else { return };
         for (key, floors) in &mut operation.floors {
             let mixed = self.copies.get(key).is_some_and(|copies| copies.len() > 1);
@@ -198,7 +197,7 @@ impl Ledger {
             }
             (Told::Answer(Answer::Written(stamp)), What::Put | What::Delete) => {
                 self.tally.writes += 1;
-                self.wrote(now, write, &operation, *stamp, reach);
+                self.wrote(now, write, &operation, *stamp);
             }
             (Told::Answer(Answer::Denied(denied)), what) => {
                 if what == What::Get || !denied.unknown {
@@ -297,14 +296,14 @@ impl Ledger {
         })
     }
 
-    fn wrote(&mut self, now: u64, write: WriteId, operation: &Operation, stamp: Stamp, reach: u64) {
+    fn wrote(&mut self, now: u64, write: WriteId, operation: &Operation, stamp: Stamp) {
         self.stamped(now, write, stamp);
         if let Some(write) = self.writes.get_mut(&write) {
             write.fate = Fate::Acknowledged(stamp);
         }
         let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
         for floor in operation.floors().filter(|floor| floor.met_by(quorum)) {
-            if floor.order.is_some_and(|order| stamp <= order && order.time <= reach) {
+            if floor.order.is_some_and(|order| stamp <= order) {
                 let what = format!(
                     "order: {write:?} {}/{} of {key:?}, begun at {}, is stamped {:x}, \
                      but {floor} was known by then",
@@ -313,7 +312,7 @@ impl Ledger {
                 self.accuse(now, what);
             }
         }
-        let order = (stamp.time <= reach).then_some(stamp);
+        let order = Some(stamp);
         let (held_by, from, wipes) = (quorum.ack, quorum.from, operation.wipes);
         self.raise(key, Floor { held_by, from, stamp, order, wipes });
     }
@@ -381,16 +380,6 @@ impl Ledger {
         let of_operations = self.operations.values_mut().map(|operation| &mut operation.floors);
         for floors in of_operations.chain([&mut self.floors]).flat_map(BTreeMap::values_mut) {
             floors.retain(|floor| floor.stamp.time <= born);
-        }
-    }
-
-    /// A clock jumps: nobody knows whether those before and after it are within the bound.
-    pub(crate) fn clock_jumped(&mut self) {
-        for floor in self.floors.values_mut().flatten() {
-            floor.order = None;
-        }
-        for operation in self.operations.values_mut() {
-            operation.floors.values_mut().flatten().for_each(|floor| floor.order = None);
         }
     }
 

@@ -52,6 +52,8 @@ struct Client {
     sure: HashSet<NodeId>,
     /// Who said to hold which record, or a newer one.
     holds: Vec<(NodeId, Rank)>,
+    /// Who said to hold the write, and of what time the newest record was beside it.
+    beside: Vec<(NodeId, u64)>,
 }
 
 struct Random {
@@ -141,9 +143,9 @@ impl Random {
         let from = (a % self.nodes()) as u8 + 1;
         let quorum = Quorum { ack: (b % u16::from(from)) as u8 + 1, from };
         let (answers, done_nowhere) = (0, false);
-        let (sure, holds) = Default::default();
+        let (sure, holds, beside) = Default::default();
         let begun = self.mono;
-        let told = Client { quorum, begun, answers, done_nowhere, sure, holds };
+        let told = Client { quorum, begun, answers, done_nowhere, sure, holds, beside };
         self.clients.insert(key.clone(), told);
         self.handle(if write {
             let stamp = self.shared.clock.issue(BASE + self.mono).expect("the bound is far");
@@ -197,7 +199,10 @@ impl Random {
                     client.sure.extend(Some(node).filter(|_| sure));
                 }
                 (None, None) if verb == 3 && sure => client.sure.extend([node]),
-                (Some(record), _) if verb < 4 => client.holds.push((node, record.rank)),
+                (Some(record), _) if verb < 4 => {
+                    client.holds.push((node, record.rank));
+                    client.beside.push((node, if verb == 3 { newer_time(b) } else { 0 }));
+                }
                 _ => {}
             }
         }
@@ -214,9 +219,13 @@ impl Random {
             }
             (None, true) => Event::Written {
                 op,
-                result: if verb < 4 { Ok((verb == 3).then_some(0)) } else { Err(error) },
+                result: if verb < 4 {
+                    Ok((verb == 3).then_some(newer_time(b)))
+                } else {
+                    Err(error)
+                },
             },
-            (Some(peer), _) => Event::Reply { peer, id, reply: reply(verb, is_write, found, sure) },
+            (Some(peer), _) => Event::Reply { peer, id, reply: reply(b, is_write, found, sure) },
         });
     }
 
@@ -298,6 +307,9 @@ impl Random {
             Answer::Written(stamp) => {
                 let held = holding(&|rank| rank.stamp == *stamp);
                 assert!(held >= ack, "{held} hold it, not {ack}");
+                let below = client.beside.iter().filter(|(_, time)| *time < stamp.time);
+                let below: HashSet<NodeId> = below.map(|(node, _)| *node).collect();
+                assert!(below.len() >= ack, "it does not come after what was there before");
             }
             Answer::Found(found) => {
                 assert!(client.sure.len() >= ack, "{} told, not {ack}", client.sure.len());
@@ -326,12 +338,18 @@ fn record(key: &[u8], n: u64, damaged: bool) -> Record {
     if damaged { toy::damaged(record) } else { record }
 }
 
+/// Around the stamps that are issued, some of them further ahead than any clock is taken in.
+fn newer_time(b: u16) -> u64 {
+    (BASE + u64::from(b >> 8) * 10_000) << 12
+}
+
 /// Mostly what answers the request.
-fn reply(verb: u16, is_write: bool, found: Option<Record>, sure: bool) -> Reply {
+fn reply(b: u16, is_write: bool, found: Option<Record>, sure: bool) -> Reply {
+    let (verb, newer) = (b % 8, newer_time(b));
     match (verb, found) {
         (0..3, _) if is_write => Reply::Stored,
         (0..3, Some(record)) => Reply::Found { record, sure },
-        (3, _) if is_write => Reply::Newer { time: 0 },
+        (3, _) if is_write => Reply::Newer { time: newer },
         (3, _) => Reply::Absent { sure },
         (4, _) => Reply::Busy,
         (5, _) => Reply::NoSpace,

@@ -53,12 +53,12 @@ pub(crate) fn quorum(text: &str) -> Result<(u32, u32), String> {
 /// `300ms`, `2s`, `50us`, in microseconds.
 pub(crate) fn micros(text: &str) -> Result<u64, String> {
     let unit = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
-    let split = |(end, unit)| Some((text.strip_suffix(end)?.parse::<u64>().ok()?, unit));
+    let split = |(end, unit)| Some((text.strip_suffix(end)?.parse::<f64>().ok()?, unit));
     let (count, unit) = unit.into_iter().find_map(split).ok_or(format!("{text:?} is no time"))?;
-    Ok(count * unit)
+    Ok((count * f64::from(unit)).round() as u64)
 }
 
-/// The time of a newer record: `5s` after the scripts' clocks begin, or of no matter.
+/// The time of a newer record's stamp: so long after the script's beginning; without, long before.
 pub(crate) fn newer(text: Option<&str>) -> Result<u64, String> {
     text.map_or(Ok(0), |text| Ok((BASE + micros(text)?) << 12))
 }
@@ -68,6 +68,11 @@ pub(crate) fn time(micros: i64) -> String {
     let sign = if micros < 0 { "-" } else { "" };
     let (ms, rest) = (micros.abs() / 1000, micros.abs() % 1000);
     if rest == 0 { format!("{sign}{ms}") } else { format!("{sign}{ms}.{rest:03}") }
+}
+
+/// A stamp's time in milliseconds after the script's beginning, without its counter.
+fn after_base(stamp_time: u64) -> String {
+    time((stamp_time >> 12) as i64 - BASE as i64)
 }
 
 /// `s4`, and `s4.2` if the place is used for the third time.
@@ -151,7 +156,7 @@ impl Words {
     }
 
     pub(crate) fn stamp_text(&self, stamp: Stamp) -> String {
-        let at = time((stamp.time >> 12) as i64 - BASE as i64);
+        let at = after_base(stamp.time);
         let counter = stamp.time & 0xfff;
         let counter = if counter == 0 { String::new() } else { format!("+{counter}") };
         let nodes = (0..self.topology.nodes() as u16).map(NodeId);
@@ -296,6 +301,8 @@ impl Words {
             Reply::Page(page) => {
                 format!("page {}{}", self.items_text(&page.items), unsure(&page.sure))
             }
+            Reply::Newer { time: 0 } => "newer".to_owned(),
+            Reply::Newer { time } => format!("newer {}ms", after_base(*time)),
             other => lower(other),
         }
     }

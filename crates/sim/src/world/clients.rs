@@ -47,7 +47,6 @@ impl World {
         self.journal.line(self.now, line);
         let at = self.now + self.random.between(30, 300);
         let machine = &self.machines[node];
-        let (told, reach) = (Told::Refused, 0);
         match &machine.process {
             Some(process) if !machine.stopping => {
                 let index = self.random.index(process.loops.len());
@@ -55,9 +54,9 @@ impl World {
                 self.agenda.put(at, Due::Asked { number, place });
                 let patience = PATIENCE * self.plan.deadline_micros;
                 let told = Told::Nothing;
-                self.agenda.put(self.now + patience, Due::Told { number, told, reach });
+                self.agenda.put(self.now + patience, Due::Told { number, told });
             }
-            _ => self.agenda.put(at, Due::Told { number, told, reach }),
+            _ => self.agenda.put(at, Due::Told { number, told: Told::Refused }),
         }
         number
     }
@@ -96,17 +95,16 @@ impl World {
         if self.process(place).is_some() {
             self.input(place, Input::Client(number));
         } else {
-            let (told, reach) = (Told::Nothing, 0);
-            self.agenda.put(self.now + 100, Due::Told { number, told, reach });
+            self.agenda.put(self.now + 100, Due::Told { number, told: Told::Nothing });
         }
     }
 
     /// A client is told.
-    pub(super) fn told(&mut self, number: u64, told: &Told, reach: u64) {
+    pub(super) fn told(&mut self, number: u64, told: &Told) {
         if self.ledger.asked(number).is_none() {
             return;
         }
-        self.ledger.end(self.now, number, told, reach);
+        self.ledger.end(self.now, number, told);
         self.answers.insert(number, told.clone());
         let waiting = self.clients.iter().position(|client| client.waits_for == Some(number));
         if let Some(client) = waiting {

@@ -55,8 +55,6 @@ pub(crate) struct Loop {
 pub(crate) struct Taken {
     /// When, by the node's own counting clock.
     pub(crate) mono: u64,
-    /// How far ahead stamps could be for it to go by them.
-    pub(crate) reach: u64,
     /// Pauses of the machine so far: a process that stood still may be late.
     pub(crate) pauses: u32,
 }

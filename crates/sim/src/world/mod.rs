@@ -76,7 +76,7 @@ pub(crate) enum Due {
     /// A client's request arrives.
     Asked { number: u64, place: Place },
     /// A client hears, or has waited long enough.
-    Told { number: u64, told: Told, reach: u64 },
+    Told { number: u64, told: Told },
     /// The next fault.
     Nemesis,
     /// A fault ends.
@@ -186,7 +186,7 @@ impl World {
             Due::Ping { connection } => self.ping(connection),
             Due::Client(client) => self.client_asks(client),
             Due::Asked { number, place } => self.asked(number, place),
-            Due::Told { number, told, reach } => self.told(number, &told, reach),
+            Due::Told { number, told } => self.told(number, &told),
             Due::Nemesis => self.next_fault(),
             Due::Remedy(remedy) => self.remedy(remedy),
             Due::Start(node) => self.start(node),

@@ -265,7 +265,6 @@ impl World {
         let offset = random.between(0, 2 * far) as i64 - far as i64;
         self.journal.line(self.now, format_args!("n{node} is {offset} us off"));
         self.machines[node].wall.set(self.now, offset);
-        self.ledger.clock_jumped();
     }
 
     /// Asks a process to stop; it has a second to end what it has taken, and is started again.

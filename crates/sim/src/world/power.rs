@@ -163,7 +163,7 @@ impl World {
         let taken = process.taken.keys().map(|client| client.0);
         for number in taken.chain(process.walks.numbers()) {
             let at = self.now + self.random.between(50, 500);
-            self.agenda.put(at, Due::Told { number, told: Told::Nothing, reach: 0 });
+            self.agenda.put(at, Due::Told { number, told: Told::Nothing });
         }
         for (connection, end) in self.network.of_process(node, process.life) {
             let told = how != End::PowerCut;
@@ -199,7 +199,6 @@ impl World {
         machine.disk = MemDisk::new();
         (machine.disk_is_bad, machine.rotten) = (false, false);
         machine.wall.set(self.now, 0);
-        self.ledger.clock_jumped();
         self.ledger.wiped((machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12);
     }
 

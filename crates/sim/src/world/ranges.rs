@@ -82,7 +82,7 @@ impl World {
         };
         walks.remove(&number);
         let at = self.now + self.random.between(30, 300);
-        self.agenda.put(at, Due::Told { number, told, reach: 0 });
+        self.agenda.put(at, Due::Told { number, told });
     }
 
     /// Whether the result of a call was a range's.

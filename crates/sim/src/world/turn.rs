@@ -13,7 +13,7 @@ use lsm::{Batch, Newer, Space};
 
 use super::lines::{brief, told};
 use super::machine::{Input, Outbox, Process, Taken};
-use super::{Due, Machine, Place, World};
+use super::{Due, Place, World};
 use crate::ledger::{Told, What};
 use crate::network::Envelope;
 use crate::records::{WriteId, make};
@@ -254,10 +254,9 @@ impl World {
         }
         let (client, copies) = (ClientId(number), asked.quorum.from);
         let copies = if asked.default_copies { 0 } else { copies };
-        let reach = self.reach(place.node, &asked.key);
         let pauses = self.machines[place.node].pauses;
         let Some(process) = self.process(place) else { return };
-        process.taken.insert(client, Taken { mono: now.mono, reach, pauses });
+        process.taken.insert(client, Taken { mono: now.mono, pauses });
         let kind = match asked.what {
             What::Get => {
                 let event = Event::Get { client, key: asked.key, quorum: asked.quorum };
@@ -296,34 +295,11 @@ impl World {
             let what = format!("late: {client:?} is answered after {took} us with {answer:?}");
             self.ledger.accuse(self.now, what);
         }
-        let reach = match self.ledger.asked(client.0).map(|asked| asked.key.clone()) {
-            Some(key) => self.reach(place.node, &key).min(taken.reach),
-            None => taken.reach,
-        };
         let line = format_args!("n{} tells {} {}", place.node, client.0, told(&answer));
         self.journal.line(self.now, line);
         let at = self.now + self.random.between(30, 300);
         let told = Told::Answer(answer);
-        self.agenda.put(at, Due::Told { number: client.0, told, reach });
-    }
-
-    /// The greatest time of a stamp that a node and the replicas of a key go by, and have gone by
-    /// since it was issued; 0 if their clocks are too far apart for any order.
-    fn reach(&self, node: usize, key: &Bytes) -> u64 {
-        let mut replicas = Vec::new();
-        self.topology.replicas(self.topology.partition_of(key), u8::MAX, &mut replicas);
-        let concerned = replicas.iter().map(|node| usize::from(node.0)).chain([node]);
-        let machines = concerned.map(|node| &self.machines[node]);
-        let (mut slowest, mut fastest) = (u64::MAX, 0);
-        for Machine { wall, process, .. } in machines {
-            let wall = wall.wall(self.now);
-            let clock = process.as_ref().map_or(0, |p| p.shared.clock.now(wall) >> 12);
-            slowest = slowest.min(wall);
-            fastest = fastest.max(clock);
-        }
-        // Clocks go on between the looks at them.
-        let most = slowest + self.plan.max_skew_micros * 9 / 10;
-        if fastest <= most { most << 12 } else { 0 }
+        self.agenda.put(at, Due::Told { number: client.0, told });
     }
 
     pub(super) fn wake(&mut self, place: Place) {
