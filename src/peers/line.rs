@@ -121,15 +121,16 @@ async fn serve(peers: Peers, peer: NodeId, kind: LaneKind, life: u64) {
         tokio::time::sleep_until(not_before.into()).await;
     }
     let facts = &peers.inner.facts;
-    let connected = match dial::dial(facts, peer, kind).await {
-        Ok(connected) => connected,
-        Err(error) => {
-            error.complain(facts, &peers.inner.counters, peer);
-            let refused = matches!(error, DialError::Refused(_));
-            let spacing = if refused { REFUSED_SPACING } else { DIAL_SPACING };
-            return fall(&peers, peer, life, spacing, &error.to_string());
-        }
-    };
+    let connected =
+        match dial::dial(facts, peer, kind, &peers.inner.lookups[usize::from(peer.0)]).await {
+            Ok(connected) => connected,
+            Err(error) => {
+                error.complain(facts, &peers.inner.counters, peer);
+                let refused = matches!(error, DialError::Refused(_));
+                let spacing = if refused { REFUSED_SPACING } else { DIAL_SPACING };
+                return fall(&peers, peer, life, spacing, &error.to_string());
+            }
+        };
     let Some(driver) = rise(&peers, peer, life, connected) else { return };
     let lane = driver.lane();
     let end = driver.run(&peers).await;
