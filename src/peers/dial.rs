@@ -1,13 +1,16 @@
 //! Making a connection to another node: TCP, an HTTP upgrade, the handshake.
 
+use std::cell::RefCell;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::NodeId;
 use cluster::handshake::{Handshake, LaneKind, Met, Refused};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
 use super::facts::Facts;
@@ -15,8 +18,8 @@ use super::greet::{self, HANDSHAKE_TIME, Unmet};
 use crate::counters::Counters;
 use crate::http::{PEER_PATH, PEER_PROTOCOL};
 
-/// How long a node may take to accept a connection, its name being looked up included. One that is
-/// up does so in the time of a round trip; the requests that wait have little more.
+/// How long a node may take to accept a connection, and as long its name to be looked up. One that
+/// is up does so in the time of a round trip; the requests that wait have little more.
 const CONNECT_TIME: Duration = Duration::from_millis(250);
 
 /// Longest answer to the request for an upgrade, in bytes.
@@ -76,14 +79,43 @@ impl DialError {
     }
 }
 
+/// A name being looked up, which takes a thread of the runtime's.
+pub(super) type Lookup = JoinHandle<io::Result<Vec<SocketAddr>>>;
+
+/// Where a node is. `lookup` is one that did not end in time, or becomes one: there is no second
+/// one while it lasts, or a name server that is silent would take thread after thread.
+async fn addresses(
+    authority: &str,
+    lookup: &RefCell<Option<Lookup>>,
+) -> Result<Vec<SocketAddr>, DialError> {
+    if let Ok(address) = authority.parse() {
+        return Ok(vec![address]);
+    }
+    let begun = lookup.borrow_mut().take();
+    let name = authority.to_owned();
+    let mut looking = begun.unwrap_or_else(|| {
+        spawn_local(async move { Ok(lookup_host(name).await?.collect::<Vec<_>>()) })
+    });
+    match timeout(CONNECT_TIME, &mut looking).await {
+        Ok(Ok(found)) => Ok(found?),
+        Ok(Err(_)) => Err(io::Error::other("looking up its name was broken off").into()),
+        Err(_) => {
+            *lookup.borrow_mut() = Some(looking);
+            Err(DialError::Late(CONNECT_TIME))
+        }
+    }
+}
+
 /// Makes a connection.
 pub(super) async fn dial(
     facts: &Arc<Facts>,
     peer: NodeId,
     kind: LaneKind,
+    lookup: &RefCell<Option<Lookup>>,
 ) -> Result<Connected, DialError> {
     let authority = facts.authority(peer);
-    let connecting = timeout(CONNECT_TIME, TcpStream::connect(authority)).await;
+    let addresses = addresses(authority, lookup).await?;
+    let connecting = timeout(CONNECT_TIME, TcpStream::connect(&addresses[..])).await;
     let mut stream = connecting.map_err(|_| DialError::Late(CONNECT_TIME))??;
     stream.set_nodelay(true)?;
     let shaking = async {

@@ -15,7 +15,7 @@ use cluster::wire::{WHOLE_MAX, message_len};
 use cluster::{Body, Event, Message, NodeId, Request};
 use tokio::task::AbortHandle;
 
-use super::dial::{self, Connected};
+use super::dial::{self, Connected, DialError};
 use super::driver::Driver;
 use super::lane::{Lane, shorten};
 use super::{FromPeers, Peers};
@@ -24,6 +24,10 @@ use super::{FromPeers, Peers};
 /// so that a peer that refuses connections does not cost one for each request.
 const DIAL_SPACING: Duration = Duration::from_millis(2);
 
+/// The same after a handshake that was refused. That is a matter of settings, and costs both nodes
+/// more than a connection that is refused.
+const REFUSED_SPACING: Duration = Duration::from_millis(50);
+
 /// The lanes to one peer.
 #[derive(Default)]
 pub(super) struct Line {
@@ -31,7 +35,8 @@ pub(super) struct Line {
     bulk: Slot,
     /// Counts how often it fell: whatever belongs to an earlier life is told by that.
     life: u64,
-    failed: Option<Instant>,
+    /// When it may be dialed again, if that failed or it fell.
+    not_before: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -111,27 +116,26 @@ pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
 /// Makes a connection and serves it to its end.
 async fn serve(peers: Peers, peer: NodeId, kind: LaneKind, life: u64) {
     let line = &peers.inner.lines[usize::from(peer.0)];
-    let spacing = line
-        .borrow()
-        .failed
-        .map_or(Duration::ZERO, |failed| DIAL_SPACING.saturating_sub(failed.elapsed()));
-    if !spacing.is_zero() {
-        tokio::time::sleep(spacing).await;
+    let not_before = line.borrow().not_before;
+    if let Some(not_before) = not_before {
+        tokio::time::sleep_until(not_before.into()).await;
     }
     let facts = &peers.inner.facts;
-    let connected = match dial::dial(facts, peer, kind).await {
-        Ok(connected) => connected,
-        Err(error) => {
-            error.complain(facts, &peers.inner.counters, peer);
-            line.borrow_mut().failed = Some(Instant::now());
-            return fall(&peers, peer, life, &error.to_string());
-        }
-    };
+    let connected =
+        match dial::dial(facts, peer, kind, &peers.inner.lookups[usize::from(peer.0)]).await {
+            Ok(connected) => connected,
+            Err(error) => {
+                error.complain(facts, &peers.inner.counters, peer);
+                let refused = matches!(error, DialError::Refused(_));
+                let spacing = if refused { REFUSED_SPACING } else { DIAL_SPACING };
+                return fall(&peers, peer, life, spacing, &error.to_string());
+            }
+        };
     let Some(driver) = rise(&peers, peer, life, connected) else { return };
     let lane = driver.lane();
     let end = driver.run(&peers).await;
     peers.note_end(&lane, &end);
-    fall(&peers, peer, life, &end.to_string());
+    fall(&peers, peer, life, DIAL_SPACING, &end.to_string());
 }
 
 /// A lane stands: what waited for it goes out.
@@ -144,7 +148,7 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
         if line.life != life {
             return None;
         }
-        line.failed = None;
+        line.not_before = None;
         let slot = line.slot(met.lane);
         slot.bytes = 0;
         for (mut message, since) in slot.waiting.drain(..) {
@@ -169,17 +173,19 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
 }
 
 /// The line, or an attempt to make it, is at its end: for all of it, and once.
-fn fall(peers: &Peers, peer: NodeId, life: u64, why: &str) {
+fn fall(peers: &Peers, peer: NodeId, life: u64, spacing: Duration, why: &str) {
     let fallen = {
         let mut line = peers.inner.lines[usize::from(peer.0)].borrow_mut();
         if line.life != life {
             return;
         }
         let Line { small, bulk, .. } = std::mem::take(&mut *line);
-        (line.life, line.failed) = (life + 1, Some(Instant::now()));
+        (line.life, line.not_before) = (life + 1, Some(Instant::now() + spacing));
         [small, bulk]
     };
     let stood = matches!(fallen[0].link, Link::Up(_));
+    // What went out over a bulk lane may have been done, be there a small one or not.
+    let sent = fallen.iter().any(|slot| matches!(slot.link, Link::Up(_)));
     let left = matches!(&fallen[0].link, Link::Up(lane) if lane.is_leaving());
     for slot in fallen {
         match slot.link {
@@ -197,6 +203,6 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, why: &str) {
             tracing::warn!(peer = name, why, "lost the connection to a peer");
         }
     }
-    let event = if stood { Event::Lost(peer) } else { Event::Unreachable(peer) };
+    let event = if sent { Event::Lost(peer) } else { Event::Unreachable(peer) };
     peers.tell(FromPeers::Event(event));
 }

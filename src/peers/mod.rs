@@ -42,6 +42,7 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
+use dial::Lookup;
 use driver::{Driver, End};
 pub(crate) use facts::Facts;
 use lane::Lane;
@@ -93,6 +94,8 @@ struct Inner {
     /// Taken away at the end, for it holds whoever holds this.
     sink: RefCell<Option<Sink>>,
     lines: Vec<RefCell<Line>>,
+    /// Names of peers being looked up, by node.
+    lookups: Vec<RefCell<Option<Lookup>>>,
     accepted: RefCell<HashMap<u64, Rc<Lane>>>,
     next_lane: Cell<u64>,
     /// Handshakes with whoever connected, the oldest first.
@@ -111,12 +114,14 @@ impl Peers {
     /// No connections yet. `sink` is called with nothing borrowed, and may send and respond.
     pub(crate) fn new(facts: Arc<Facts>, counters: Arc<Counters>, sink: Sink) -> Self {
         let lines = (0..facts.nodes()).map(|_| RefCell::default()).collect();
+        let lookups = (0..facts.nodes()).map(|_| RefCell::default()).collect();
         Self {
             inner: Rc::new(Inner {
                 facts,
                 counters,
                 sink: RefCell::new(Some(sink)),
                 lines,
+                lookups,
                 accepted: RefCell::default(),
                 next_lane: Cell::new(0),
                 greeting: RefCell::default(),

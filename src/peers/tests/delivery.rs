@@ -107,6 +107,18 @@ fn pages_and_hints_take_the_bulk_lane() {
 }
 
 #[test]
+fn a_peer_is_found_by_its_name() {
+    run(async {
+        let ([_, port], mut urls) = ports();
+        urls[1] = format!("http://localhost:{}", port.local_addr().unwrap().port());
+        let a = Node::start(A, &urls, &Setup::default(), only_pings);
+        let b = Node::start(B, &urls, &Setup::default(), only_pings);
+        b.listen(port);
+        a.connect(B).await;
+    });
+}
+
+#[test]
 fn the_sink_may_send_and_respond() {
     run(async {
         let (a, b) = pair(|_| Some(Reply::Stored)).await;

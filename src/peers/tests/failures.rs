@@ -219,3 +219,28 @@ fn a_node_that_closes_still_says_what_it_had_to_say() {
         assert!(matches!(a.event().await, Event::Lost(B)));
     });
 }
+
+#[test]
+fn what_went_out_on_one_lane_is_lost_when_the_other_can_not_be_made() {
+    run(async {
+        let (ports, urls) = ports();
+        let a = Node::start(A, &urls, &Setup::default(), only_pings);
+        let [_, port] = ports;
+        let b = Node::start(B, &urls, &Setup::default(), only_pings);
+        port.set_nonblocking(true).unwrap();
+        let port = tokio::net::TcpListener::from_std(port).unwrap();
+        let identity = b.facts.identity.clone();
+        tokio::task::spawn_local(async move {
+            // The small lane is dialed first.
+            let small = port.accept().await.unwrap();
+            let (bulk, _) = port.accept().await.unwrap();
+            let mut bulk = shake_as_acceptor(bulk, identity).await;
+            let mut write = [0; 1000];
+            tokio::io::AsyncReadExt::read_exact(&mut bulk, &mut write).await.unwrap();
+            drop(small);
+            std::future::pending::<()>().await;
+        });
+        a.peers.send(B, write(1, 100_000));
+        assert!(matches!(a.event().await, Event::Lost(B)), "it may have been done");
+    });
+}
