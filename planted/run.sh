@@ -42,7 +42,7 @@ failures() {
 echo "| planted bug | caught by |"
 echo "|---|---|"
 survived=0
-for patch in planted/*.patch; do
+for patch in planted/*.patch planted/protocol/*.patch; do
     name=$(basename "$patch" .patch)
     if [ $# -gt 0 ] && [[ " $* " != *" ${name%%-*} "* ]]; then continue; fi
     git apply "$patch"
