@@ -96,6 +96,8 @@ pub struct Plan {
     pub think_micros: u64,
     /// Requests of a thousand that name `ack` and `from`.
     pub named_quorums: u64,
+    /// Requests of a thousand that read a range: all keys there are.
+    pub ranges: u64,
     /// Seconds in which faults happen.
     pub seconds: u64,
     /// Kinds of faults that happen; none = a sunny day.
@@ -144,6 +146,7 @@ impl Plan {
             own_keys: random.between(1, 20) as usize,
             think_micros: random.spread(5_000, 300_000),
             named_quorums: *random.pick(&[0, 100, 300, 1000]),
+            ranges: 10,
             seconds: random.between(5, 40),
             faults: Self::some_faults(&mut random),
             fault_micros: random.spread(200_000, 10_000_000),

@@ -12,7 +12,7 @@ use crate::records::codec;
 use crate::world::World;
 
 /// Simulated seconds of each part of a measurement.
-const SECONDS: u64 = 10;
+const SECONDS: u64 = 5;
 
 /// What was counted.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +36,8 @@ pub fn measure(nodes: usize, seed: u64) -> Scale {
     let mut plan = Plan::of(seed);
     plan.nodes = nodes;
     (plan.loops, plan.replicas, plan.clients) = (2, 3, 100);
-    (plan.hot_keys, plan.own_keys, plan.think_micros) = (10_000, 1_000, 20_000);
-    (plan.faults, plan.founded, plan.named_quorums) = (Vec::new(), true, 0);
+    (plan.hot_keys, plan.own_keys, plan.think_micros) = (10_000, 1_000, 40_000);
+    (plan.faults, plan.founded, plan.named_quorums, plan.ranges) = (Vec::new(), true, 0, 0);
     (plan.skew_micros, plan.clock_micros, plan.cold_reads) = (0, 1, 0);
     World::new(plan).scale(SECONDS * 1_000_000)
 }

@@ -72,7 +72,7 @@ impl World {
         let what = match random.below(1000) {
             0..450 => What::Get,
             450..840 => What::Put,
-            840..990 => What::Delete,
+            draw if draw < 1000 - plan.ranges => What::Delete,
             _ => What::Scan,
         };
         let (mut ack, mut from) = (None, None);
