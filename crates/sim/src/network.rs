@@ -283,6 +283,12 @@ impl Network {
         told.then(|| connection.pipes[1 - end][0].put(at, 0, Arrival::Closed))
     }
 
+    /// When the last of what was lost, or is slow, will have arrived.
+    pub(crate) fn settled_at(&self) -> u64 {
+        let pipes = self.connections.values().flat_map(|found| found.pipes.iter().flatten());
+        pipes.map(|pipe| pipe.last).max().unwrap_or(0)
+    }
+
     /// How many there are.
     pub(crate) fn connections(&self) -> u64 {
         self.connections.len() as u64

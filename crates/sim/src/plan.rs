@@ -106,6 +106,8 @@ pub struct Plan {
     pub fault_micros: u64,
     /// When a write is acknowledged.
     pub sync: SyncMode,
+    /// Bytes of a memtable: small, so that much is flushed and compacted.
+    pub memtable_bytes: usize,
     /// Least and most microseconds of a disk's sync.
     pub disk_micros: (u64, u64),
     /// Reads of a thousand that wait for the disk.
@@ -151,6 +153,7 @@ impl Plan {
             faults: Self::some_faults(&mut random),
             fault_micros: random.spread(200_000, 10_000_000),
             sync,
+            memtable_bytes: 128 << 10,
             disk_micros: (50, random.spread(100, 10_000)),
             cold_reads: *random.pick(&[0, 20, 500]),
             deadline_micros: 1_000_000,

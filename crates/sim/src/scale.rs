@@ -39,6 +39,7 @@ pub fn measure(nodes: usize, seed: u64) -> Scale {
     (plan.hot_keys, plan.own_keys, plan.think_micros) = (10_000, 1_000, 40_000);
     (plan.faults, plan.founded, plan.named_quorums, plan.ranges) = (Vec::new(), true, 0, 0);
     (plan.skew_micros, plan.clock_micros, plan.cold_reads) = (0, 1, 0);
+    plan.memtable_bytes = 4 << 20;
     World::new(plan).scale(SECONDS * 1_000_000)
 }
 

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{NodeId, OpId, Page, Record, Stamp, StoreError};
 use lsm::{
-    Backlog, Batch, Core, Error, Kind, Lookup, MemDisk, Newer, Options, Space, SyncMode, Version,
-    Wait, Work,
+    Backlog, Batch, Core, Error, Kind, Lookup, MemDisk, Newer, Options, Space, Version, Wait, Work,
 };
 
+use crate::plan::Plan;
 use crate::random::Random;
 use crate::records::{from_engine, from_view, parse};
 
@@ -56,8 +56,8 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens or recovers what is on the disk.
-    pub(crate) fn open(disk: &MemDisk, store_id: u64, sync: SyncMode) -> Result<Self, Error> {
-        let core = Core::open(Arc::new(disk.clone()), options(store_id, sync))?;
+    pub(crate) fn open(disk: &MemDisk, store_id: u64, plan: &Plan) -> Result<Self, Error> {
+        let core = Core::open(Arc::new(disk.clone()), options(store_id, plan))?;
         Ok(Self { core, starved: false, waiting: Vec::new(), committing: Vec::new() })
     }
 
@@ -208,12 +208,12 @@ impl Store {
 }
 
 /// Small, so that a minute of a simulated client's writes is rotated, flushed and compacted.
-fn options(store_id: u64, sync: SyncMode) -> Options {
+fn options(store_id: u64, plan: &Plan) -> Options {
     Options {
         new_store_id: store_id,
         new_tree_bits: 0,
-        sync,
-        memtable_bytes: 128 << 10,
+        sync: plan.sync,
+        memtable_bytes: plan.memtable_bytes,
         cache_bytes: 1 << 20,
         segment_bytes: 64 << 10,
         block_bytes: 1 << 10,

@@ -6,7 +6,7 @@ use sim::{Fault, Plan, run};
 /// Seeds of one run: some seconds without optimisation. `KVORUM_SEEDS=N` has N more.
 fn seeds() -> u64 {
     let more = std::env::var("KVORUM_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    12 + more
+    30 + more
 }
 
 fn short(seed: u64) -> Plan {

@@ -17,6 +17,9 @@ const MOST_SECONDS: u64 = 900;
 /// How far ahead of true time stamps may be for requests to succeed again, in microseconds.
 const MOST_AHEAD: u64 = 250_000;
 
+/// A pipe in which something arrives later than that still suffers from what was lost on it.
+const STRAGGLER_MICROS: u64 = 100_000;
+
 /// Microseconds between two requests of the judge.
 const STEP_MICROS: u64 = 2_000;
 
@@ -52,6 +55,9 @@ impl World {
         let most = true_wall(self.now) + MOST_AHEAD;
         if self.ledger.greatest >> 12 > most {
             return Some("there are stamps of the future".to_owned());
+        }
+        if self.network.settled_at() > self.now + STRAGGLER_MICROS {
+            return Some("packets that were lost are still on their way".to_owned());
         }
         for machine in &self.machines {
             let name = &machine.name;

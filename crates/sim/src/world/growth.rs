@@ -31,6 +31,9 @@ impl World {
         let connections = self.network.connections();
         let waiting = self.hints_for(AWAY);
         self.agenda.put(self.now, Due::Start(AWAY));
+        while self.machines[AWAY].process.is_none() {
+            self.run_until(self.now + LOOK_MICROS);
+        }
         let back = self.now;
         let mut looks = 0;
         while !self.hints_for(AWAY).is_empty() && looks < MOST_LOOKS {

@@ -264,7 +264,9 @@ impl World {
         let far = *random.pick(&[100_000, 400_000, 2_000_000, JUMP_MICROS]);
         let offset = random.between(0, 2 * far) as i64 - far as i64;
         self.journal.line(self.now, format_args!("n{node} is {offset} us off"));
-        self.machines[node].wall.set(self.now, offset);
+        let machine = &mut self.machines[node];
+        machine.wall.set(self.now, offset);
+        machine.most_ahead = machine.most_ahead.max(offset);
     }
 
     /// Asks a process to stop; it has a second to end what it has taken, and is started again.

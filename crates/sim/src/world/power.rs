@@ -11,6 +11,7 @@ use super::node::{BOUND_KEY, Newborn, State, number_batch};
 use super::ranges::Walks;
 use super::{Due, Machine, Place, World};
 use crate::ledger::Told;
+use crate::plan::Plan;
 use crate::records::codec;
 use crate::store::{Asker, Store};
 use crate::wall::true_wall;
@@ -45,7 +46,7 @@ impl World {
             return;
         }
         machine.dark = false;
-        let opened = Self::open(machine, self.now, self.plan.sync).and_then(|(store, clock)| {
+        let opened = Self::open(machine, self.now, &self.plan).and_then(|(store, clock)| {
             let born = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
             let standing = if self.plan.founded { Standing::Member } else { Standing::New };
             let new = Newborn { incarnation: self.random.number(), standing, born };
@@ -77,9 +78,9 @@ impl World {
     }
 
     /// The store, and a clock that begins above all that earlier lives have issued.
-    fn open(machine: &Machine, now: u64, sync: SyncMode) -> Result<(Store, Clock), Error> {
+    fn open(machine: &Machine, now: u64, plan: &Plan) -> Result<(Store, Clock), Error> {
         let origin = origin_of(&machine.name);
-        let store = Store::open(&machine.disk, u64::from(origin) + 1, sync)?;
+        let store = Store::open(&machine.disk, u64::from(origin) + 1, plan)?;
         let persisted = store.number(BOUND_KEY)?.unwrap_or(0);
         let wall = machine.wall.wall(now);
         let clock = Clock::start(origin, wall, persisted);
