@@ -36,10 +36,10 @@ pub(crate) enum Command {
     Get(client::KeyArgs),
     /// Delete a value, also if there is none
     Del(client::KeyArgs),
-    /// Print keys and values in order, one item a line: KEY, tab, VALUE. Backslashes, control
-    /// characters and what is no UTF-8 are written \n, \t, \\, \xNN. Exit code 2 if the range
-    /// could not be read to its end
-    #[command(verbatim_doc_comment)]
+    /// Print keys and values in order
+    ///
+    /// One item a line: KEY, tab, VALUE. Backslashes, control characters and what is no UTF-8 are
+    /// written \n, \t, \\, \xNN. Exit code 2 if the range could not be read to its end.
     Scan(client::ScanArgs),
     /// Show the cluster: every node, as it tells itself. Exit code 1: not every node is up
     Status(client::StatusArgs),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, memory,
-    partition, pause, power_cut, real_input, restarts, slow, stranger, sync_error, wiped,
+    partition, pause, power_cut, real_input, restarts, scans, slow, stranger, sync_error, wiped,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -76,6 +76,11 @@ fn row_20_a_wiped_directory() {
 fn row_22_rolling_restarts_and_a_killed_node() {
     row("22", restarts::run(&setup(1)));
     row("killed", restarts::killed(&setup(2)));
+}
+
+#[test]
+fn ranges_while_nodes_are_killed() {
+    row("scans", scans::run(&setup(4)));
 }
 
 #[test]

@@ -72,7 +72,9 @@ impl Dev {
 impl Drop for Dev {
     fn drop(&mut self) {
         // It takes its nodes along, which SIGKILL would not. (It may have ended.)
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        for signal in [Signal::TERM, Signal::CONT] {
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
         let _ = self.child.wait();
     }
 }
@@ -90,7 +92,7 @@ fn a_killed_node_comes_back_with_its_data_and_ctrl_c_stops_all() {
     let status = dev.client(0).get("/v0/status").body();
     let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
     assert_eq!(status["name"], "node-1");
-    let pid = pid_of(&dev);
+    let pid = pid_of(&dev, "node-1");
     kill_process(pid, Signal::KILL).unwrap();
     let line = dev.until("node-1 = ").unwrap();
     assert!(line.contains("killed") && line.contains("again"), "{line}");
@@ -105,9 +107,38 @@ fn a_killed_node_comes_back_with_its_data_and_ctrl_c_stops_all() {
     assert!(test_kill_process(again).is_err(), "no process is left behind");
 }
 
-/// The only process that works on node-1's directory.
-fn pid_of(dev: &Dev) -> Pid {
-    let data = dev.data.path().join("dev/node-1");
+#[test]
+fn a_cluster_heals_after_a_kill() {
+    let mut dev = Dev::start(3, &["--sync", "never", "--memory", "64MiB"]);
+    let url = |number: u16| format!("http://127.0.0.1:{}", dev.port + number);
+    let kvorum = |number: u16, args: &[&str]| run(&[args, &["--url", &url(number)]].concat());
+    let value = |number, key| kvorum(number, &["get", key, "--ack", "2", "--from", "3"]).stdout;
+    wait_until("a cluster", || kvorum(0, &["put", "before", "1", "--ack", "3"]).status.success());
+    assert_eq!(value(2, "before"), b"1");
+    let table = kvorum(1, &["status"]);
+    assert_eq!(table.status.code(), Some(0), "{}", String::from_utf8_lossy(&table.stdout));
+    assert_eq!(String::from_utf8(table.stdout).unwrap().lines().count(), 4);
+    // While it stands still itself it starts nothing again, however long the next steps take.
+    dev.signal(Signal::STOP);
+    kill_process(pid_of(&dev, "node-3"), Signal::KILL).unwrap();
+    // In the instant in which it dies, a write may wait for it to the deadline.
+    wait_until("a write", || kvorum(0, &["put", "while-away", "2", "--ack", "2"]).status.success());
+    assert_eq!(value(1, "while-away"), b"2");
+    assert_eq!(kvorum(1, &["status"]).status.code(), Some(1), "one is down");
+    let again = kvorum(1, &["get", "before", "--ack", "3"]);
+    assert_eq!(again.status.code(), Some(2), "three can't answer");
+    dev.signal(Signal::CONT);
+    wait_until("healing", || {
+        let held = kvorum(2, &["scan", "--local"]).stdout;
+        held == b"before\t1\nwhile-away\t2\n"
+    });
+    wait_until("a whole cluster", || kvorum(0, &["status"]).status.success());
+    assert!(dev.until("node-3 = down").is_some() && dev.until("node-3 = up").is_some());
+}
+
+/// The only process that works on a node's directory.
+fn pid_of(dev: &Dev, name: &str) -> Pid {
+    let data = dev.data.path().join("dev").join(name);
     let mut found = None;
     wait_until("the node's process", || {
         let all = std::fs::read_dir("/proc").unwrap().flatten();

@@ -32,6 +32,7 @@ pub mod prober;
 pub mod random;
 pub mod real_input;
 pub mod restarts;
+pub mod scans;
 pub mod slow;
 pub mod slow_replica;
 pub mod strace;

@@ -7,8 +7,8 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, memory,
-    partition, pause, power_cut, real_input, restarts, slow, slow_replica, stranger, sync_error,
-    wiped,
+    partition, pause, power_cut, real_input, restarts, scans, slow, slow_replica, stranger,
+    sync_error, wiped,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -60,6 +60,8 @@ enum Row {
     Restarts,
     /// A node killed and back
     Killed,
+    /// Ranges while nodes are killed
+    Scans,
     /// Row 23: clocks that are wrong and jump (libfaketime)
     Clocks,
     /// Row 24: a power cut at all replicas (root, loop devices)
@@ -79,7 +81,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 21] = [
+    const EACH: [Self; 22] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -93,6 +95,7 @@ impl Row {
         Self::Wiped,
         Self::Restarts,
         Self::Killed,
+        Self::Scans,
         Self::Clocks,
         Self::Blackout,
         Self::Corrupt,
@@ -114,7 +117,7 @@ impl Row {
             Self::Partition => 3,
             Self::Pause => 16,
             Self::Restarts | Self::Blackout => 10,
-            Self::Killed | Self::Clocks => 20,
+            Self::Killed | Self::Scans | Self::Clocks => 20,
             Self::Corrupt => 50,
             Self::Stranger => 100,
             Self::Slowreplica | Self::Wiped | Self::Hints => 1,
@@ -140,6 +143,7 @@ impl Row {
             Self::Wiped => wiped::run(setup),
             Self::Restarts => restarts::run(setup),
             Self::Killed => restarts::killed(setup),
+            Self::Scans => scans::run(setup),
             Self::Clocks => clocks::run(setup),
             Self::Blackout => blackout::run(setup),
             Self::Corrupt => corrupt::run(setup),

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
+use crate::client::{Client, target};
 use crate::cluster::Cluster;
 use crate::fill::{Fill, fill};
 use crate::ledger::Ledger;
@@ -24,8 +27,53 @@ const VALUE_LEN: usize = 4000;
 /// How long a rebuild may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// One rebuild, beside clients.
+/// Keys of which one copy is left, and how many of them are asked for while that can't be reached:
+/// each takes as long as a request may.
+const LONE: u64 = 200;
+const ASKED: usize = 3;
+
+/// A rebuild of a node that holds the second of two copies, and one beside clients.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let lone = lone_copies(setup)?;
+    Ok(format!("{lone}; {}", rebuild(setup)?))
+}
+
+/// Writes that two of three have acknowledged, the third being away. One of the two is wiped, the
+/// other one stands still, the third comes back: neither of those that answer holds them, and yet
+/// they must not be said to be absent.
+fn lone_copies(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "always"])?;
+    let ledger = Arc::new(Ledger::default());
+    let (away, holder) = ((WIPED + 1) % NODES, (WIPED + 2) % NODES);
+    cluster.kill(away)?;
+    let what = Fill { keys: LONE, value_len: 100, prefix: 'l', votes: "&ack=2&from=3" };
+    fill(&cluster.others(away), &ledger, what)?;
+    cluster.node(holder)?.signal(Signal::STOP)?;
+    cluster.kill(WIPED)?;
+    fs::remove_dir_all(cluster.data(WIPED))?;
+    cluster.start_node(WIPED)?;
+    cluster.start_node(away)?;
+    for node in [WIPED, away] {
+        let mut client = Client::connect(cluster.addresses()[node])?;
+        for key in ledger.keys().iter().take(ASKED) {
+            let answer = client.request("GET", &(target(key) + what.votes), b"")?;
+            if !matches!(answer.status, 503 | 504) {
+                let status = answer.status;
+                return Err(Failure::Broken(format!(
+                    "GET {key} answers {status} while its only copy can't be reached"
+                )));
+            }
+        }
+    }
+    cluster.node(holder)?.signal(Signal::CONT)?;
+    cluster.until_ready()?;
+    cluster.check(&ledger)?;
+    let agreed = cluster.agree(PATIENCE)?;
+    Ok(format!("{} keys of which one copy was left never said to be absent", agreed.keys))
+}
+
+/// One rebuild, beside clients.
+fn rebuild(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let ledger = Arc::new(Ledger::default());
     let keys = setup.size(100_000, 3_000);

@@ -126,6 +126,8 @@ pub(crate) struct Ledger {
     /// How many copies a key was written with.
     copies: BTreeMap<Bytes, BTreeSet<u8>>,
     stamps: BTreeMap<Stamp, WriteId>,
+    /// The greatest time of any stamp.
+    pub(crate) greatest: u64,
     deletes: BTreeMap<Bytes, Vec<WriteId>>,
     next: u64,
     /// Copies of a key unless a request says otherwise.
@@ -174,6 +176,7 @@ impl Ledger {
 
     /// A node stamps a write.
     pub(crate) fn stamped(&mut self, now: u64, write: WriteId, stamp: Stamp) {
+        self.greatest = self.greatest.max(stamp.time);
         if let Some(other) = self.stamps.insert(stamp, write)
             && other != write
         {

@@ -14,12 +14,14 @@ mod network;
 mod plan;
 mod random;
 mod records;
+mod scale;
 mod store;
 mod wall;
 mod world;
 
 pub use ledger::Tally;
 pub use plan::{Fault, Plan};
+pub use scale::{Parts, Scale, measure, parts};
 
 use world::World;
 

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use sim::{Plan, Report};
+use cluster::Topology;
+use sim::{Plan, Report, Scale};
 
 /// Whole kvorum clusters in one thread, from one seed.
 #[derive(Debug, Parser)]
@@ -58,6 +59,12 @@ enum Command {
         #[arg(long)]
         first: bool,
     },
+    /// How costs grow with the number of nodes, as a table.
+    Scale {
+        /// Numbers of nodes.
+        #[arg(value_delimiter = ',', default_values_t = [3, 10, 100, 1000])]
+        sizes: Vec<usize>,
+    },
 }
 
 impl Shape {
@@ -81,6 +88,10 @@ fn main() -> ExitCode {
         Some(Command::Sweep { from, count, minutes, first }) => {
             let limit = minutes.map(|minutes| Duration::from_secs(60 * minutes));
             sweep(&cli.shape, from, count, limit, first)
+        }
+        Some(Command::Scale { sizes }) => {
+            scale(&sizes, cli.seed);
+            true
         }
     };
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -112,6 +123,48 @@ fn sweep(shape: &Shape, from: u64, count: u64, limit: Option<Duration>, first: b
     eprint!("\r\x1b[K");
     println!("{}", sum.line(begun.elapsed()));
     sum.failed == 0
+}
+
+/// Loops of a node whose memory is weighed, and how many are weighed at once.
+const LOOPS: usize = 2;
+const SETS: usize = 64;
+
+fn scale(sizes: &[usize], seed: u64) {
+    println!(
+        "| nodes | placement, ms | its table, KiB | protocol's memory a node, KiB | messages a \
+         request | connections a node | hints | kept by nodes | delivered after, s |\n\
+         |---|---|---|---|---|---|---|---|---|"
+    );
+    for nodes in sizes {
+        let members = Scale::members(*nodes);
+        let (before, begun) = (resident(), Instant::now());
+        let topology = Topology::new(members, 3).expect("the names are in order");
+        let placed = begun.elapsed();
+        let table = resident().saturating_sub(before);
+        let before = resident();
+        let parts = sim::parts(&topology, LOOPS, SETS);
+        let memory = resident().saturating_sub(before) / SETS as u64;
+        drop(parts);
+        let counted = sim::measure(*nodes, seed);
+        println!(
+            "| {nodes} | {:.1} | {} | {} | {:.2} | {:.1} | {} | {} | {:.2} |",
+            placed.as_secs_f64() * 1e3,
+            table / 1024,
+            memory / 1024,
+            counted.messages as f64 / counted.answered as f64,
+            counted.connections as f64 / *nodes as f64,
+            counted.hints,
+            counted.holders,
+            counted.hint_micros as f64 / 1e6,
+        );
+    }
+}
+
+/// Bytes of memory that this process has in use; 0 where that can't be told.
+fn resident() -> u64 {
+    const PAGE: u64 = 4096;
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * PAGE
 }
 
 #[derive(Default)]

@@ -283,6 +283,11 @@ impl Network {
         told.then(|| connection.pipes[1 - end][0].put(at, 0, Arrival::Closed))
     }
 
+    /// How many there are.
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.len() as u64
+    }
+
     /// A machine is there again, and knows nothing of what its earlier lives were connected to:
     /// whoever pings one of those is told. The connections, the ends and the times.
     pub(crate) fn reset(&mut self, now: u64, node: usize) -> Vec<(u64, usize, u64)> {

@@ -116,6 +116,8 @@ pub struct Plan {
     pub skew_micros: u64,
     /// Microseconds between two ticks of the wall clocks: with coarse ones stamps meet.
     pub clock_micros: u64,
+    /// Whether nodes begin as members, so that none asks all others what it holds.
+    pub founded: bool,
     pub(crate) speed: Speed,
     /// Whether every line of the journal is printed.
     pub log: bool,
@@ -152,6 +154,7 @@ impl Plan {
             max_skew_micros: 500_000,
             skew_micros: *random.pick(&[0, 1_000, 100_000, 240_000]),
             clock_micros: *random.pick(&[1, 1, 1_000, 16_000]),
+            founded: false,
             speed: Speed {
                 least_micros,
                 most_micros: random.spread(least_micros, 20_000),

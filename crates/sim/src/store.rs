@@ -22,13 +22,23 @@ use crate::records::{from_engine, from_view, parse};
 /// Records that are looked at for one page, so that a desert of others' keys ends one.
 const PAGE_RECORDS: usize = 1024;
 
+/// A hint on its way into the store.
+#[derive(Debug, Clone)]
+pub(crate) struct Hint {
+    pub(crate) peer: NodeId,
+    pub(crate) key: Bytes,
+    pub(crate) stamp: Stamp,
+    /// What it counts for.
+    pub(crate) bytes: u64,
+}
+
 /// Who gets to know what became of a batch.
 #[derive(Debug)]
 pub(crate) enum Asker {
     /// A loop, for these writes; each with whether a newer record was held.
     Loop(usize, Vec<(OpId, Option<u64>)>),
-    /// Whoever counts the hints for these nodes, and their bytes.
-    Hints(Vec<(NodeId, u64)>),
+    /// Whoever counts the hints.
+    Hints(Vec<Hint>),
     /// The clock: its bound is durable.
     Clock(u64),
     /// Nobody.

@@ -37,6 +37,7 @@ impl World {
             seconds += 1;
             self.run_until(self.now + 1_000_000);
         }
+        self.hints_are_delivered();
         self.every_request_succeeds();
         self.read_everything();
         self.run_until(self.now + 3_000_000);
@@ -48,11 +49,15 @@ impl World {
 
     /// What is not yet as it should be.
     fn unsettled(&self) -> Option<String> {
+        let most = true_wall(self.now) + MOST_AHEAD;
+        if self.ledger.greatest >> 12 > most {
+            return Some("there are stamps of the future".to_owned());
+        }
         for machine in &self.machines {
             let name = &machine.name;
             let Some(process) = &machine.process else { return Some(format!("{name} is down")) };
             let clock = process.shared.clock.now(machine.wall.wall(self.now)) >> 12;
-            if clock > true_wall(self.now) + MOST_AHEAD {
+            if clock > most {
                 return Some(format!("the clock of {name} is ahead"));
             }
             if process.shared.vouching.standing() != Standing::Member {

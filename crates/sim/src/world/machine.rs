@@ -80,6 +80,8 @@ pub(crate) struct Process {
 pub(crate) struct Machine {
     pub(crate) name: String,
     pub(crate) wall: Wall,
+    /// The most that it was ahead of true time, in microseconds.
+    pub(crate) most_ahead: i64,
     pub(crate) disk: MemDisk,
     /// Processes so far.
     pub(crate) lives: u32,
@@ -109,6 +111,7 @@ impl Machine {
         Self {
             name: format!("node-{number:04}"),
             wall: Wall::new(offset, drift, plan.clock_micros),
+            most_ahead: 0,
             disk: MemDisk::new(),
             lives: 0,
             process: None,

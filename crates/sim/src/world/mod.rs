@@ -11,6 +11,7 @@
 
 mod clients;
 mod ending;
+mod growth;
 mod lines;
 mod machine;
 mod nemesis;
@@ -23,7 +24,7 @@ mod wire;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{Member, NodeEvent, NodeId, OpId, PageRequest, Topology};
+use cluster::{Member, NodeEvent, NodeId, OpId, PageRequest, Stamp, Topology};
 
 use crate::Report;
 use crate::agenda::Agenda;
@@ -101,6 +102,8 @@ pub(crate) struct World {
     /// What those were told who are no clients.
     answers: BTreeMap<u64, Told>,
     topology: Topology,
+    /// Newest stamps of the hints that were stored, by whom they are for, who holds them, and key.
+    owed: BTreeMap<(usize, usize, Bytes), Stamp>,
     /// Faults that last, and which node has lost its disk.
     nemesis: nemesis::Nemesis,
     /// Whether clients go on asking.
@@ -132,6 +135,7 @@ impl World {
             ledger: Ledger::new(topology.default_copies()),
             answers: BTreeMap::new(),
             topology,
+            owed: BTreeMap::new(),
             nemesis: nemesis::Nemesis::new(random.fork()),
             clients_run: true,
             faults: 0,

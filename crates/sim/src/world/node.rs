@@ -10,7 +10,8 @@ use lsm::{Batch, Error, Space, Version};
 
 use super::machine::Input;
 use super::{Due, Place, World};
-use crate::store::{Asker, Store};
+use crate::ledger::show;
+use crate::store::{Asker, Hint, Store};
 
 /// Where the clock's bound is kept, in [`Space::Node`].
 pub(super) const BOUND_KEY: &[u8] = b"clock-bound";
@@ -32,19 +33,28 @@ pub(crate) struct State {
     pub(super) hints: Vec<(NodeId, u64, u64)>,
 }
 
+/// What a node with an empty disk is.
+#[derive(Debug)]
+pub(super) struct Newborn {
+    pub(super) incarnation: u64,
+    pub(super) standing: Standing,
+    pub(super) born: u64,
+}
+
 impl State {
-    /// What is in the store. An empty one gets a new incarnation, which is `random`.
+    /// What is in the store; an empty one gets what is `new`.
     pub(super) fn load(
         store: &Store,
         topology: &Topology,
         own: usize,
         now: u64,
-        born: u64,
-        random: u64,
+        new: &Newborn,
     ) -> Result<Self, Error> {
         if store.number(INCARNATION_KEY)?.is_none() {
+            let Newborn { incarnation, standing, born } = *new;
+            let standing = standing as u64;
             let numbers =
-                [(INCARNATION_KEY, random), (STANDING_KEY, Standing::New as u64), (BORN_KEY, born)];
+                [(INCARNATION_KEY, incarnation), (STANDING_KEY, standing), (BORN_KEY, born)];
             store.core().commit(std::iter::once(&number_batch(now, &numbers)))?;
         }
         let number = |key| Ok::<_, Error>(store.number(key)?.expect("written together"));
@@ -212,7 +222,8 @@ impl World {
             let version = Version { time: stamp.time, origin: stamp.origin };
             let put = batch.put(Space::Hints, &hint, version, &record.bytes);
             put.expect("a turn's hints fit a batch");
-            kept.push((peer, hint_bytes(&key, &record)));
+            let bytes = hint_bytes(&key, &record);
+            kept.push(Hint { peer, key, stamp, bytes });
         }
         let Some(process) = self.process(place) else { return };
         if process.store.refusal().is_some() {
@@ -222,13 +233,37 @@ impl World {
         }
     }
 
-    pub(super) fn hints_kept(&mut self, place: Place, hints: &[(NodeId, u64)], stored: bool) {
-        let Some(process) = self.process(place) else { return };
-        for (peer, bytes) in hints {
-            if stored {
-                process.shared.hints.kept(*peer, *bytes);
-            } else {
+    pub(super) fn hints_kept(&mut self, place: Place, hints: &[Hint], stored: bool) {
+        for Hint { peer, key, stamp, bytes } in hints {
+            let Some(process) = self.process(place) else { return };
+            if !stored {
                 process.shared.hints.lost(*peer, *bytes);
+                continue;
+            }
+            process.shared.hints.kept(*peer, *bytes);
+            let owed = self.owed.entry((usize::from(peer.0), place.node, key.clone()));
+            let owed = owed.or_insert(*stamp);
+            *owed = (*owed).max(*stamp);
+        }
+    }
+
+    /// A disk is gone, with the hints on it; those for it have nothing to add to.
+    pub(super) fn forget_hints(&mut self, node: usize) {
+        self.owed.retain(|(peer, holder, _), _| *peer != node && *holder != node);
+    }
+
+    /// What was kept for a node has reached it, once no hint waits any more.
+    pub(super) fn hints_are_delivered(&mut self) {
+        for ((peer, holder, key), stamp) in std::mem::take(&mut self.owed) {
+            let process = self.machines[peer].process.as_ref().expect("all are settled");
+            let held = process.store.get(Space::Data, &key).ok().flatten();
+            if held.as_ref().is_none_or(|held| held.rank.stamp < stamp) {
+                let what = format!(
+                    "hint lost: node {holder} kept {:x} of {key:?} for node {peer}, which holds {}",
+                    stamp.time,
+                    show(held.as_ref())
+                );
+                self.ledger.accuse(self.now, what);
             }
         }
     }

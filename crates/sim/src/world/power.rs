@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use cluster::{Clock, Config, Coordinator, Node, NodeId, Shared, Vouching, origin_of};
+use cluster::{Clock, Config, Coordinator, Node, NodeId, Shared, Standing, Vouching, origin_of};
 use lsm::{Error, MemDisk, SyncMode};
 
 use super::machine::{Loop, Process};
-use super::node::{BOUND_KEY, State, number_batch};
+use super::node::{BOUND_KEY, Newborn, State, number_batch};
 use super::ranges::Walks;
 use super::{Due, Machine, Place, World};
 use crate::ledger::Told;
 use crate::records::codec;
 use crate::store::{Asker, Store};
+use crate::wall::true_wall;
 
 /// Most microseconds between two looks at the clock's bound and the background work.
 const KEEP_MICROS: u64 = 250_000;
@@ -22,6 +23,9 @@ const AGAIN_MICROS: u64 = 500_000;
 
 /// Longest wait for the wall clock at a start, in microseconds.
 const LONGEST_WAIT: u64 = 2_500_000;
+
+/// Microseconds by which a start can put a clock ahead: what the bound is ahead of it.
+const START_AHEAD: u64 = 2_000_000;
 
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +46,10 @@ impl World {
         }
         machine.dark = false;
         let opened = Self::open(machine, self.now, self.plan.sync).and_then(|(store, clock)| {
-            let random = self.random.number();
             let born = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
-            let state = State::load(&store, &self.topology, node, self.now, born, random)?;
+            let standing = if self.plan.founded { Standing::Member } else { Standing::New };
+            let new = Newborn { incarnation: self.random.number(), standing, born };
+            let state = State::load(&store, &self.topology, node, self.now, &new)?;
             Ok((store, clock, state))
         });
         match opened {
@@ -199,6 +204,9 @@ impl World {
         machine.disk = MemDisk::new();
         (machine.disk_is_bad, machine.rotten) = (false, false);
         machine.wall.set(self.now, 0);
+        machine.most_ahead = 0;
+        self.forget_hints(node);
+        let machine = &self.machines[node];
         self.ledger.wiped((machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12);
     }
 
@@ -224,6 +232,7 @@ impl World {
         let place = Place { node, life, index: 0 };
         let wall = self.times(node).wall;
         let (now, sync) = (self.now, self.plan.sync);
+        self.clock_is_its_own(node);
         let Some(process) = self.process(place) else { return };
         let worked = process.store.work();
         if let SyncMode::Interval(every) = sync
@@ -241,6 +250,24 @@ impl World {
         let pause = if worked { 20_000 } else { KEEP_MICROS };
         let at = self.now + self.random.between(pause / 10, pause);
         self.agenda.put(at, Due::Keep { node, life });
+    }
+
+    /// Others can't carry a node's clock further ahead of its own wall clock than the skew allowed;
+    /// only its own past can, by its bound, at each start.
+    fn clock_is_its_own(&mut self, node: usize) {
+        let (now, skew) = (self.now, self.plan.max_skew_micros);
+        let machine = &mut self.machines[node];
+        machine.most_ahead = machine.most_ahead.max(machine.wall.offset(now));
+        let starts = u64::from(machine.lives) * START_AHEAD;
+        let most = true_wall(now) + skew + starts + KEEP_MICROS;
+        let most = most.saturating_add_signed(machine.most_ahead);
+        let Some(process) = &machine.process else { return };
+        let clock = process.shared.clock.now(0) >> 12;
+        if clock > most {
+            let what =
+                format!("carried away: the clock of node {node} is {} us ahead", clock - most);
+            self.ledger.accuse(now, what);
+        }
     }
 
     pub(super) fn bound_written(&mut self, place: Place, bound: u64, durable: bool) {

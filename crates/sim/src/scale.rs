@@ -1,0 +1,76 @@
+//! How a cluster's costs grow with its nodes: what an operation sends, what a node that was away is
+//! sent after, and the protocol's own parts, to be weighed.
+
+use std::sync::Arc;
+
+use cluster::{
+    Clock, Config, Coordinator, Member, Node, NodeId, Shared, Standing, Topology, Vouching,
+};
+
+use crate::plan::Plan;
+use crate::records::codec;
+use crate::world::World;
+
+/// Simulated seconds of each part of a measurement.
+const SECONDS: u64 = 10;
+
+/// What was counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    /// Requests that clients had answered, with nothing wrong.
+    pub answered: u64,
+    /// Messages between nodes meanwhile, replies included.
+    pub messages: u64,
+    /// Connections that stood at the end.
+    pub connections: u64,
+    /// Hints that were kept for a node that was away.
+    pub hints: u64,
+    /// How many nodes kept them.
+    pub holders: u64,
+    /// Simulated microseconds after its return until it had all of them.
+    pub hint_micros: u64,
+}
+
+/// Runs a cluster of so many nodes without faults, then takes one away and brings it back.
+pub fn measure(nodes: usize, seed: u64) -> Scale {
+    let mut plan = Plan::of(seed);
+    plan.nodes = nodes;
+    (plan.loops, plan.replicas, plan.clients) = (2, 3, 100);
+    (plan.hot_keys, plan.own_keys, plan.think_micros) = (10_000, 1_000, 20_000);
+    (plan.faults, plan.founded, plan.named_quorums) = (Vec::new(), true, 0);
+    (plan.skew_micros, plan.clock_micros, plan.cold_reads) = (0, 1, 0);
+    World::new(plan).scale(SECONDS * 1_000_000)
+}
+
+/// All that the protocol keeps in memory for one node of a cluster, the topology left out, which
+/// is shared here and weighed apart.
+#[derive(Debug)]
+pub struct Parts {
+    _coordinators: Vec<Coordinator>,
+    _node: Node,
+}
+
+/// Makes `sets` of them.
+pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
+    let config = Config { deadline_micros: 1_000_000, max_skew_micros: 500_000, codec: codec() };
+    let nodes = topology.nodes();
+    let make = |_| {
+        let clock = Arc::new(Clock::start(1, 0, 0));
+        let vouching = Vouching::new(Standing::Member, 0);
+        let shared = Arc::new(Shared::new(topology.clone(), NodeId(0), clock, vouching, 0));
+        let coordinator = |_| Coordinator::new(Arc::clone(&shared), config);
+        Parts {
+            _coordinators: (0..loops).map(coordinator).collect(),
+            _node: Node::new(Arc::clone(&shared), 1, vec![None; nodes]),
+        }
+    };
+    (0..sets).map(make).collect()
+}
+
+impl Scale {
+    /// Members of a cluster of so many nodes.
+    pub fn members(nodes: usize) -> Vec<Member> {
+        let member = |n| Member { name: format!("node-{n:04}"), zone: String::new(), weight: 1 };
+        (0..nodes).map(member).collect()
+    }
+}

@@ -1,0 +1,51 @@
+//! A cluster whose costs are counted: see [`crate::measure`].
+
+use cluster::NodeId;
+
+use super::power::End;
+use super::{Due, World};
+use crate::scale::Scale;
+
+/// The node that goes away.
+const AWAY: usize = 0;
+
+/// Microseconds between two looks at the hints.
+const LOOK_MICROS: u64 = 10_000;
+
+/// Looks after which hints should have been delivered.
+const MOST_LOOKS: u32 = 6_000;
+
+impl World {
+    /// Runs so long with all nodes, so long without one, and until that one has its hints.
+    pub(crate) fn scale(mut self, micros: u64) -> Scale {
+        self.run_until(self.now + 1_000_000);
+        let (tally, messages) = (self.ledger.tally, self.network.messages);
+        self.run_until(self.now + micros);
+        let done = self.ledger.tally;
+        let answered = done.reads + done.writes - tally.reads - tally.writes;
+        let messages = self.network.messages - messages;
+        self.end_process(AWAY, End::Kill);
+        self.run_until(self.now + micros);
+        self.clients_run = false;
+        self.run_until(self.now + 2 * self.plan.deadline_micros);
+        let connections = self.network.connections();
+        let waiting = self.hints_for(AWAY);
+        self.agenda.put(self.now, Due::Start(AWAY));
+        let back = self.now;
+        let mut looks = 0;
+        while !self.hints_for(AWAY).is_empty() && looks < MOST_LOOKS {
+            self.run_until(self.now + LOOK_MICROS);
+            looks += 1;
+        }
+        let hints = waiting.iter().sum();
+        let (holders, hint_micros) = (waiting.len() as u64, self.now - back);
+        Scale { answered, messages, connections, hints, holders, hint_micros }
+    }
+
+    /// How many hints each of those has that has any.
+    fn hints_for(&self, node: usize) -> Vec<u64> {
+        let processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        let hints = processes.map(|p| p.shared.hints.waiting(NodeId(node as u16)).0);
+        hints.filter(|hints| *hints > 0).collect()
+    }
+}

@@ -1,0 +1,109 @@
+//! Ranges over the whole cluster while its nodes are killed and come back: a range holds
+//! everything, or it breaks off for all to see. A short list that looks whole would be a loss.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::fill::{Fill, fill};
+use crate::ledger::{Ledger, Process};
+use crate::random::Random;
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+
+/// How long one node may stay away: shorter and longer than a range takes.
+const AWAY_MS: u64 = 800;
+
+/// What the readers saw.
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    whole: u64,
+    broken: u64,
+    refused: u64,
+}
+
+/// `rounds` kills under ranges from every node.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let ledger = Arc::new(Ledger::default());
+    let keys = setup.size(40_000, 5_000);
+    let what = Fill { keys, value_len: 200, prefix: 's', votes: "&ack=2&from=3" };
+    fill(cluster.addresses(), &ledger, what)?;
+    let stop = AtomicBool::new(false);
+    let addresses = cluster.addresses().to_vec();
+    let mut random = Random::new(setup.seed);
+    let seen = thread::scope(|scope| {
+        let readers: Vec<_> = addresses
+            .iter()
+            .map(|address| scope.spawn(|| read_on(*address, &ledger, keys, &stop)))
+            .collect();
+        let broken = (0..setup.rounds).try_for_each(|_| {
+            let node = random.below(NODES as u64) as usize;
+            thread::sleep(Duration::from_millis(random.below(AWAY_MS)));
+            cluster.kill(node)?;
+            thread::sleep(Duration::from_millis(random.below(AWAY_MS)));
+            cluster.start_node(node)?;
+            cluster.until_ready()
+        });
+        stop.store(true, Ordering::Relaxed);
+        let mut sum = Seen::default();
+        for reader in readers {
+            let seen = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            sum.whole += seen.whole;
+            sum.broken += seen.broken;
+            sum.refused += seen.refused;
+        }
+        broken.map(|()| sum)
+    })?;
+    let Seen { whole, broken, refused } = seen;
+    if whole == 0 {
+        return Err(Failure::Trouble("no range was ever read to its end".to_owned()));
+    }
+    Ok(format!(
+        "{} kills under ranges of {keys} keys from every node: {whole} came whole, {broken} broke \
+         off for all to see, {refused} were refused, 0 were short",
+        setup.rounds
+    ))
+}
+
+/// Reads everything again and again.
+fn read_on(
+    address: SocketAddr,
+    ledger: &Ledger,
+    keys: u64,
+    stop: &AtomicBool,
+) -> Result<Seen, Failure> {
+    let mut seen = Seen::default();
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(mut client) = Client::connect(address) else {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        let mut found = BTreeMap::new();
+        let read = client.scan("%01", |key, value| {
+            found.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec());
+            Ok(())
+        });
+        match read {
+            Ok(()) if found.len() as u64 == keys => {
+                ledger.check(&found, Process::Same)?;
+                seen.whole += 1;
+            }
+            Ok(()) => {
+                let there = found.len();
+                return Err(Failure::Broken(format!(
+                    "a range that came to its end at {address} has {there} of {keys} keys"
+                )));
+            }
+            Err(_) if found.is_empty() => seen.refused += 1,
+            Err(_) => seen.broken += 1,
+        }
+    }
+    Ok(seen)
+}
