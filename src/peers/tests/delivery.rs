@@ -48,11 +48,11 @@ fn what_is_sent_in_one_turn_is_one_envelope_and_one_write() {
         for id in 1..=100 {
             assert_eq!(a.reply().await, (id, Reply::Stored));
         }
-        // A beat may have come in between.
-        assert!(a.counts().writes.get() - writes <= 2);
-        assert!(a.counts().envelopes_sent.get() - envelopes <= 2);
-        assert!(b.counts().writes.get() - answers <= 2);
-        assert!(b.counts().envelopes_sent.get() - back <= 2);
+        // Beats may have come in between.
+        assert!(a.counts().writes.get() - writes < 10);
+        assert!(a.counts().envelopes_sent.get() - envelopes < 10);
+        assert!(b.counts().writes.get() - answers < 10);
+        assert!(b.counts().envelopes_sent.get() - back < 10);
     });
 }
 

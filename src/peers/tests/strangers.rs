@@ -1,7 +1,6 @@
 //! Whoever has no right to speak, and peers that are broken.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use cluster::handshake::{Handshake, LaneKind};
 use cluster::wire::Writer;
@@ -54,15 +53,14 @@ fn a_stranger_that_says_nothing_is_closed_on() {
 fn garbage_is_closed_on_at_once() {
     run(async {
         let (_, b, address) = listening().await;
-        let begun = std::time::Instant::now();
         let clienthello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".as_slice();
         for garbage in [&[0xff; 5000], b"GET / HTTP/1.1\r\n\r\n".as_slice(), clienthello] {
             let mut stream = upgraded(address).await;
             stream.write_all(garbage).await.unwrap();
             assert_eq!(until_closed(&mut stream).await, b"");
         }
-        assert!(begun.elapsed() < Duration::from_secs(1), "no timeout was needed");
         assert_eq!(b.counts().refused.get(), 3);
+        assert_eq!(b.facts.complaints.about_whom(), [None], "not for its being late");
         assert!(b.try_event().is_none());
     });
 }
