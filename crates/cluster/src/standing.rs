@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Standing {
-    /// An empty data directory, and too few nodes have said yet that they never met another under
+    /// An empty data directory, and not all nodes have said yet that they never met another under
     /// this name. Like an amnesiac's, its absences don't count.
     New = 0,
     /// It holds everything that it ever acknowledged.

@@ -195,9 +195,8 @@ impl Node {
             None => {
                 self.vouched[usize::from(peer.0)] = true;
                 let vouched = self.vouched.iter().filter(|vouched| **vouched).count();
-                // With this node itself, a majority. What a former life acknowledged with a
-                // quorum of others, one of any majority knows.
-                if vouched + 1 > self.sources.len() / 2 {
+                // All of them: whoever is missing may be the only one that met a former life.
+                if vouched + 1 == self.sources.len() {
                     self.stand(Standing::Member, out);
                 }
             }
