@@ -17,12 +17,15 @@
 
 mod connection;
 mod keys;
+mod known;
 mod outcome;
 mod plan;
+pub mod record;
 mod reply;
 mod run;
 
 pub use keys::{KeyOrder, Keys};
+pub use known::Known;
 pub use outcome::{Errors, Latencies, Outcome, Statuses, Warning};
 pub use plan::{Error, Pace, Plan, Write};
 pub use run::run;

@@ -1,0 +1,22 @@
+//! What the caller knows of the servers it is used with. The kit itself knows none.
+
+/// How a kind of server is asked for its keys, its figures and its profiles. Every field can be
+/// empty: then that question is not asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Known {
+    /// Name and version of the tool, for `run.json`.
+    pub tool: &'static str,
+    /// Path and query where a URL has none and keys are made up; `{key}` stands for the key.
+    pub key_path: &'static str,
+    /// Where the figures are, in the Prometheus text format: `/metrics`.
+    pub metrics_path: &'static str,
+    /// Metrics that are all zero when the server does nothing in the background.
+    pub idle: &'static [&'static str],
+    /// Metrics worth a column in `timeline.csv`.
+    pub timeline: &'static [&'static str],
+    /// Where a recording is asked for; `{events}` and `{seconds}` are filled in. It answers with
+    /// JSON: `{"events": {"cpu": {"folded": "a;b 1\n…"}, …}}`.
+    pub profile_path: &'static str,
+    /// Where settings are told, as a flat JSON object.
+    pub about_path: &'static str,
+}
