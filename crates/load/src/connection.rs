@@ -148,9 +148,9 @@ impl Connection {
         self.reply.body()
     }
 
-    /// Reads what is there, adding to `bytes`. `ended`: the event said that the server sends no more. A read that does
-    /// not fill the buffer has emptied the socket, and saves the call that would say so, but it
-    /// hides an end that came with the same event.
+    /// Reads what is there, and adds to `bytes` how much that was. `ended`: the event said that the
+    /// server sends no more. A read that does not fill the buffer has emptied the socket, and saves
+    /// the call that would say so, but it hides an end that came with the same event.
     pub(crate) fn receive(&mut self, buffer: &mut [u8], ended: bool, bytes: &mut u64) -> Received {
         let Some(stream) = &mut self.stream else { return Received::Broken };
         loop {
