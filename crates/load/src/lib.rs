@@ -15,6 +15,7 @@
 //!
 //! One thread, one epoll; a connection has one request in flight. See [`run`].
 
+pub mod cli;
 mod connection;
 mod keys;
 mod known;
