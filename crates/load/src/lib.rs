@@ -23,6 +23,7 @@ mod plan;
 pub mod record;
 mod reply;
 mod run;
+pub mod server;
 
 pub use keys::{KeyOrder, Keys};
 pub use known::Known;
