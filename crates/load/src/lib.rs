@@ -23,7 +23,9 @@ mod plan;
 pub mod record;
 mod reply;
 mod run;
+pub mod script;
 pub mod server;
+pub mod url;
 
 pub use keys::{KeyOrder, Keys};
 pub use known::Known;
