@@ -25,6 +25,7 @@ pub mod record;
 mod reply;
 mod run;
 pub mod script;
+pub mod server;
 pub mod url;
 
 pub use keys::{KeyOrder, Keys};
