@@ -16,6 +16,7 @@
 //! One thread, one epoll; a connection has one request in flight. See [`run`].
 
 mod connection;
+pub mod import;
 mod keys;
 mod known;
 mod outcome;
