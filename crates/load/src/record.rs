@@ -175,7 +175,7 @@ pub struct Point {
 pub struct Server {
     /// Its URL.
     pub url: String,
-    /// What it says of itself (`/metrics`, `/v0/status` …), name to value: its version and settings.
+    /// What it says of itself (`/metrics`, `/v0/status` …), name to value: version and settings.
     pub about: BTreeMap<String, String>,
     /// CPU seconds that its process took during the run; none if it is not on this machine.
     pub cpu_s: Option<f64>,
