@@ -89,8 +89,8 @@ fn what_the_command_does_not_say_or_says_otherwise_is_named() {
     assert_eq!(put.run.plan.rate, Some(40_000.0));
     assert!(missing(&put.run, "the command says -40000: taken as -R40000"));
     assert_eq!(get.run.plan.duration_s, 180.0);
-    assert!(missing(&get.run, "the command says -d 1h, but the run took 180 s"));
-    let other = "the command shown is not the one that was run: -d 1h there, 3m here";
+    assert!(missing(&get.run, "the command says -d 60m, but the run took 180 s"));
+    let other = "the command shown is not the one that was run: -d 60m there, 3m here";
     assert_eq!(warned(&get.run, "other-command"), Some(other));
     assert_eq!(warned(&put.run, "other-command"), None);
     let [single, .., pooled] = &runs("003-worker-pool")[..] else { panic!("four runs") };

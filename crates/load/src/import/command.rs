@@ -12,7 +12,8 @@ pub(super) struct Command {
     pub(super) argv: Vec<String>,
     pub(super) threads: Option<usize>,
     pub(super) connections: Option<usize>,
-    pub(super) duration_s: Option<f64>,
+    /// The duration as it stands there, and in seconds.
+    pub(super) duration: Option<(String, f64)>,
     pub(super) rate: Option<f64>,
     /// The rate's word, if it was given without its flag: `-40000`.
     pub(super) mistyped_rate: Option<String>,
@@ -76,7 +77,7 @@ impl Command {
         match flag {
             "t" | "threads" => self.threads = value.parse().ok(),
             "c" | "connections" => self.connections = value.parse().ok(),
-            "d" | "duration" => self.duration_s = seconds(&value),
+            "d" | "duration" => self.duration = seconds(&value).map(|s| (value, s)),
             "R" | "rate" => self.rate = count(&value),
             "s" | "script" => self.script = Some(value),
             _ => {}
@@ -93,13 +94,16 @@ mod tests {
         let attached = parse("`wrk2 -t4 -c64 -R2.5k -d60m -s wrk/get.lua --latency  http://h:1`");
         let attached = attached.unwrap();
         assert_eq!((attached.threads, attached.connections), (Some(4), Some(64)));
-        assert_eq!((attached.rate, attached.duration_s), (Some(2500.0), Some(3600.0)));
+        assert_eq!(
+            (attached.rate, attached.duration),
+            (Some(2500.0), Some(("60m".to_owned(), 3600.0)))
+        );
         assert_eq!(attached.script.as_deref(), Some("wrk/get.lua"));
         assert_eq!(attached.url.as_deref(), Some("http://h:1"));
         let apart = parse("$ ./wrk -d 30 -t 1 --connections=1 -R 50000 -L http://h >> file");
         let apart = apart.unwrap();
         assert_eq!((apart.threads, apart.connections), (Some(1), Some(1)));
-        assert_eq!((apart.rate, apart.duration_s), (Some(50_000.0), Some(30.0)));
+        assert_eq!((apart.rate, apart.duration), (Some(50_000.0), Some(("30".to_owned(), 30.0))));
         assert_eq!(apart.argv.last().map(String::as_str), Some("http://h"));
         let mistyped = parse("wrk2 -t4 -40000 http://h").unwrap();
         assert_eq!(mistyped.rate, Some(40_000.0));

@@ -5,6 +5,7 @@
 //! for a connection, and its wait is in the latencies.
 
 use super::command::Command;
+use super::figures;
 use super::output::Output;
 use crate::record::{Latency, Run, Warning};
 
@@ -97,8 +98,8 @@ fn backlog(run: &Run, output: &Output) -> Option<Warning> {
         return None;
     }
     let mut text = format!(
-        "{:.2} a second were answered, but {:.2} s late on average, {:.2} s at worst: at any moment \
-         {under_way:.0} requests were due and not answered",
+        "{:.2} a second were answered, but {:.2} s late on average, {:.2} s at worst: at any \
+         moment {under_way:.0} requests were due and not answered",
         run.throughput,
         latency.mean / 1e3,
         latency.max / 1e3
@@ -194,8 +195,13 @@ fn other_command(output: &Output, command: &Command) -> Option<Warning> {
     let number = |number: Option<usize>| number.map(|number| number.to_string());
     compare("-t", number(command.threads), number(output.threads));
     compare("-c", number(command.connections), number(output.connections));
-    compare("-d", command.duration_s.map(super::figures::headed), output.headed.clone());
     compare("the URL", command.url.clone(), output.url.clone());
+    // 100 s are headed as 2m: the same only in wrk's own rounding.
+    if let (Some((word, said)), Some(was)) = (&command.duration, &output.headed)
+        && figures::headed(*said) != *was
+    {
+        differs.push(format!("-d {word} there, {was} here"));
+    }
     if differs.is_empty() {
         return None;
     }
