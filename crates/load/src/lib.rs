@@ -24,6 +24,8 @@ mod plan;
 pub mod record;
 mod reply;
 mod run;
+pub mod script;
+pub mod url;
 
 pub use keys::{KeyOrder, Keys};
 pub use known::Known;
