@@ -17,6 +17,7 @@
 
 pub mod cli;
 mod connection;
+pub mod import;
 mod keys;
 mod known;
 mod outcome;
