@@ -16,6 +16,7 @@ mod event_loop;
 mod hints;
 mod http;
 mod identity;
+mod latency;
 mod members;
 mod memory;
 mod metrics;
@@ -29,6 +30,7 @@ mod serve;
 mod status;
 mod store;
 mod units;
+mod usage;
 mod writes;
 
 use std::io::{self, Write};
