@@ -16,9 +16,11 @@
 //! Each thread has its own connections, epoll, slots and histograms, and hands over what it has
 //! counted once a second ([`run_under`]); a connection has one request in flight.
 
+pub mod cli;
 mod connection;
 mod control;
 mod error;
+pub mod import;
 mod keys;
 mod known;
 mod outcome;
@@ -29,7 +31,10 @@ mod reply;
 mod request;
 mod run;
 mod schedule;
+pub mod script;
+pub mod server;
 mod tally;
+pub mod url;
 mod values;
 mod warning;
 mod worker;
