@@ -21,6 +21,7 @@ mod keys;
 mod known;
 mod outcome;
 mod plan;
+pub mod print;
 pub mod record;
 mod reply;
 mod run;
