@@ -17,6 +17,7 @@
 
 pub mod cli;
 mod connection;
+pub mod import;
 mod keys;
 mod known;
 mod outcome;
@@ -26,6 +27,7 @@ pub mod record;
 mod reply;
 mod run;
 pub mod script;
+pub mod server;
 pub mod url;
 
 pub use keys::{KeyOrder, Keys};
