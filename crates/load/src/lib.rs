@@ -26,6 +26,7 @@ mod known;
 mod outcome;
 mod plan;
 mod publish;
+pub mod print;
 pub mod record;
 mod reply;
 mod request;
