@@ -25,6 +25,7 @@ mod keys;
 mod known;
 mod outcome;
 mod plan;
+pub mod print;
 mod publish;
 pub mod record;
 mod reply;
