@@ -43,6 +43,11 @@ pub(crate) enum Command {
     Scan(client::ScanArgs),
     /// Show the cluster: every node, as it tells itself. Exit code 1: not every node is up
     Status(client::StatusArgs),
+    /// Make run directories of outputs of wrk2 and wrk, and of pages that quote them
+    ///
+    /// What an output lacks is said, and what its figures give away is warned of: refusals, a
+    /// backlog, the limit of one connection.
+    Import(load::import::ImportArgs),
 }
 
 /// Everything after `dev`.

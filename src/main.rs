@@ -33,6 +33,7 @@ mod units;
 mod usage;
 mod writes;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Command::Del(args) => answered(client::del(&args)),
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
+        Command::Import(args) => told(load::import::import(&args)),
     }
 }
 
@@ -77,6 +79,14 @@ fn ended(outcome: Result<(), String>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints what a command has to tell.
+fn told(outcome: Result<String, String>) -> ExitCode {
+    ended(outcome.and_then(|text| {
+        let printed = io::stdout().write_all(text.as_bytes());
+        printed.map_err(|error| format!("stdout: {error}"))
+    }))
 }
 
 fn answered(outcome: Result<(), client::Unable>) -> ExitCode {
