@@ -23,6 +23,7 @@ mod error;
 pub mod import;
 mod keys;
 mod known;
+pub mod machine;
 mod outcome;
 mod plan;
 pub mod print;
