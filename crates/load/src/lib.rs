@@ -24,7 +24,9 @@ pub mod record;
 mod reply;
 mod run;
 pub mod script;
+pub mod search;
 pub mod server;
+mod trial;
 pub mod url;
 
 pub use keys::{KeyOrder, Keys};
