@@ -43,6 +43,16 @@ pub(crate) enum Command {
     Scan(client::ScanArgs),
     /// Show the cluster: every node, as it tells itself. Exit code 1: not every node is up
     Status(client::StatusArgs),
+    /// Make run directories of outputs of wrk2 and wrk, and of pages that quote them
+    ///
+    /// What an output lacks is said, and what its figures give away is warned of: refusals, a
+    /// backlog, the limit of one connection.
+    Import(load::import::ImportArgs),
+    /// Find the rate at which a server breaks, any HTTP server
+    ///
+    /// Sends load at rates chosen so that the highest rate at which the objective is met, and the
+    /// lowest at which it is missed, are found and confirmed; prints each trial and what limits.
+    Search(load::search::Args),
 }
 
 /// Everything after `dev`.

@@ -16,6 +16,8 @@ mod event_loop;
 mod hints;
 mod http;
 mod identity;
+mod latency;
+mod measure;
 mod members;
 mod memory;
 mod metrics;
@@ -29,8 +31,10 @@ mod serve;
 mod status;
 mod store;
 mod units;
+mod usage;
 mod writes;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -54,6 +58,8 @@ fn main() -> ExitCode {
         Command::Del(args) => answered(client::del(&args)),
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
+        Command::Search(args) => ended(measure::search(&args)),
+        Command::Import(args) => told(load::import::import(&args)),
     }
 }
 
@@ -75,6 +81,14 @@ fn ended(outcome: Result<(), String>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints what a command has to tell.
+fn told(outcome: Result<String, String>) -> ExitCode {
+    ended(outcome.and_then(|text| {
+        let printed = io::stdout().write_all(text.as_bytes());
+        printed.map_err(|error| format!("stdout: {error}"))
+    }))
 }
 
 fn answered(outcome: Result<(), client::Unable>) -> ExitCode {

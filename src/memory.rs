@@ -16,7 +16,7 @@ use crate::units::Size;
 pub(crate) const MIN_BUDGET: Size = Size(64 << 20);
 
 /// Memtables that exist at once: one active, and up to three that are flushed or still being read.
-const MEMTABLES: u64 = 4;
+pub(crate) const MEMTABLES: u64 = 4;
 
 /// The least memtable: smaller ones make tables faster than compactions can merge them.
 const MIN_MEMTABLE: u64 = 1 << 20;
@@ -26,7 +26,7 @@ const MIN_CACHE: u64 = 8 << 20;
 
 /// A connection's read buffer (8 KiB, at most 16 KiB while it holds a request's head), write buffer
 /// (8 KiB) and task.
-const CONNECTION_BYTES: u64 = 24 << 10;
+pub(crate) const CONNECTION_BYTES: u64 = 24 << 10;
 
 /// WAL segments: as large as a memtable, so that a flush frees about one; within this range so that
 /// preparing one ahead is neither constant work nor a burst.

@@ -171,6 +171,7 @@ impl<T> Writes<T> {
             })
             .await;
             if !delay.is_zero() {
+                self.counters.slowdown_nanos.add(delay.as_nanos() as u64);
                 tokio::time::sleep(delay).await;
             }
             self.commit();

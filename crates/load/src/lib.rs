@@ -15,7 +15,10 @@
 //!
 //! One thread, one epoll; a connection has one request in flight. See [`run`].
 
+pub mod cli;
 mod connection;
+pub mod import;
+mod interrupt;
 mod keys;
 mod known;
 mod outcome;
@@ -29,6 +32,7 @@ pub mod server;
 mod trial;
 pub mod url;
 
+pub use interrupt::until_interrupted;
 pub use keys::{KeyOrder, Keys};
 pub use known::Known;
 pub use outcome::{Errors, Latencies, Outcome, Statuses, Warning};

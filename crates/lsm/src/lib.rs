@@ -27,5 +27,5 @@ pub use record::{
     BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_KEY_LEN, MAX_RECORD_LEN, Record, RecordRef,
     Version,
 };
-pub use stats::{LevelStats, Stats};
+pub use stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, LevelStats, Stats};
 pub use table::Wait;

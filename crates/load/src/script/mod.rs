@@ -2,22 +2,37 @@
 //! and `done`.
 //!
 //! ```text
-//!  main state     load ─▶ setup(thread) × threads                     ─▶ done(summary, latency …)
-//!                              │ set/get                                    ▲ get
-//!  thread states  load ────────┴─▶ init(args) ─▶ request() ⇄ response() ────┘
+//!  main state     load ─▶ setup(thread) for each                        done(summary, latency …)
+//!                              │ set/get                                  ▲ get
+//!  thread states  load ────────┴─▶ init(args) ─▶ request() ⇄ response() ──┘
 //! ```
+//!
+//! Without a script the request is fixed, made by the same `wrk.lua`.
 
 mod error;
+mod pipeline;
+mod state;
+mod summary;
+mod thread;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use mlua::{Function, LuaString, Table};
+
 pub use error::{Error, Phase};
+pub use summary::Summary;
 
 use crate::url::Url;
+use state::State;
+use summary::Stats;
+use thread::{Shared, Thread};
+
+/// What errors call the script if there is none.
+const NO_FILE: &str = "(none)";
 
 /// What scripts are made from.
 #[derive(Debug, Clone)]
@@ -28,52 +43,108 @@ pub struct Source {
     pub url: Url,
     /// `wrk.headers`, in order.
     pub headers: Vec<(String, String)>,
-    /// What `init` gets.
+    /// What `init` gets, the URL first: in Lua it is `args[0]`.
     pub args: Vec<String>,
-    /// The addresses behind the URL: what `thread.addr` begins with is the first.
+    /// The addresses behind the URL: what `thread.addr` begins with is the first. Never empty.
     pub addresses: Vec<SocketAddr>,
 }
 
 /// One thread's script.
 #[derive(Debug)]
 pub struct Script {
-    stopped: Arc<AtomicBool>,
-    fixed: Option<Vec<u8>>,
+    state: State,
+    shared: Arc<Shared>,
+    request: Function,
+    response: Option<Function>,
+    delay: Option<Function>,
+    /// What `request` returned when it was looked at, still to be sent.
+    first: Option<Vec<u8>>,
     pipeline: usize,
-    address: SocketAddr,
+    fixed: bool,
 }
 
 impl Script {
+    fn load(source: &Source) -> Result<Self, Error> {
+        let state = State::load(source)?;
+        let shared = Arc::new(Shared::new(source.addresses[0]));
+        let script = Self {
+            request: state.call("request"),
+            response: None,
+            delay: None,
+            first: None,
+            pipeline: 1,
+            fixed: false,
+            state,
+            shared,
+        };
+        let lua = &script.state.lua;
+        let wrk: mlua::Result<Table> = lua.globals().raw_get("wrk");
+        wrk.and_then(|wrk| wrk.set("thread", script.thread()))
+            .map_err(|error| script.state.failed(Phase::Load, &error))?;
+        Ok(script)
+    }
+
+    fn thread(&self) -> Thread {
+        Thread { state: self.state.lua.weak(), shared: Arc::clone(&self.shared) }
+    }
+
+    /// Runs `init`, and looks at what the first request is.
+    fn init(&mut self, args: &[String]) -> Result<(), Error> {
+        self.state.init(args)?;
+        self.fixed = self.state.says("fixed");
+        self.response = self.state.says("listens").then(|| self.state.call("response"));
+        self.delay = self.state.says("delays").then(|| self.state.call("delay"));
+        let mut first = Vec::new();
+        self.request(&mut first)?;
+        self.pipeline =
+            pipeline::count(&first).map_err(|wrong| self.state.wrong(Phase::Request, wrong))?;
+        self.first = Some(first);
+        Ok(())
+    }
+
     /// Appends what is to be sent next: one request, or [`Self::pipeline`] of them.
     pub fn request(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
-        out.extend_from_slice(self.fixed.as_deref().unwrap_or_default());
+        if let Some(first) = self.first.take() {
+            out.extend_from_slice(&first);
+            return Ok(());
+        }
+        let text: LuaString =
+            self.request.call(()).map_err(|error| self.state.failed(Phase::Request, &error))?;
+        out.extend_from_slice(&text.as_bytes());
         Ok(())
     }
 
     /// Whether [`Self::response`] has to be called for each answer.
     pub fn wants_response(&self) -> bool {
-        false
+        self.response.is_some()
     }
 
     /// Hands over an answer: the head as it came, status line included, and the body without its
     /// chunks' framing.
-    pub fn response(&mut self, _status: u16, _head: &[u8], _body: &[u8]) -> Result<(), Error> {
-        Ok(())
+    pub fn response(&mut self, status: u16, head: &[u8], body: &[u8]) -> Result<(), Error> {
+        let Some(response) = &self.response else { return Ok(()) };
+        response
+            .call((status, LuaString::wrap(head), LuaString::wrap(body)))
+            .map_err(|error| self.state.failed(Phase::Response, &error))
     }
 
     /// How long to wait before the next request; none if the script does not say.
     pub fn delay(&mut self) -> Result<Option<Duration>, Error> {
-        Ok(None)
+        let Some(delay) = &self.delay else { return Ok(None) };
+        let milliseconds: f64 =
+            delay.call(()).map_err(|error| self.state.failed(Phase::Delay, &error))?;
+        // Forever is longer than any run.
+        Ok(Some(Duration::try_from_secs_f64(milliseconds / 1e3).unwrap_or(Duration::MAX)))
     }
 
     /// Whether the script has stopped its thread.
     pub fn stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+        self.shared.stopped.load(Ordering::Relaxed)
     }
 
     /// Whether all requests are the same: ask once, send that.
     pub fn is_fixed(&self) -> bool {
-        self.fixed.is_some()
+        self.fixed
     }
 
     /// Requests in what one call of [`Self::request`] appends, and so the answers to it: 1 unless
@@ -84,30 +155,32 @@ impl Script {
 
     /// Where this thread connects to: the script may have chosen it.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.shared.address()
     }
 }
 
 /// The scripts of a run.
 #[derive(Debug)]
 pub struct Scripts {
+    main: State,
     threads: Vec<Script>,
 }
 
 impl Scripts {
-    /// Loads the script once for each thread, and runs its `setup` and `init`.
+    /// Loads the script once for each thread, and runs its `setup` and `init`. A script that does
+    /// not come to an end here is the user's to interrupt.
     pub fn load(source: &Source, threads: usize) -> Result<Self, Error> {
-        let url = &source.url;
-        let fixed = format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", url.path, url.authority());
-        let threads = (0..threads)
-            .map(|_| Script {
-                stopped: Arc::new(AtomicBool::new(false)),
-                fixed: Some(fixed.clone().into_bytes()),
-                pipeline: 1,
-                address: source.addresses[0],
-            })
-            .collect();
-        Ok(Self { threads })
+        let main = State::load(source)?;
+        let mut scripts = Self { main, threads: Vec::with_capacity(threads) };
+        for _ in 0..threads {
+            let mut script = Script::load(source)?;
+            let setup = scripts.main.call("setup").call::<()>(script.thread());
+            setup.map_err(|error| scripts.main.failed(Phase::Setup, &error))?;
+            scripts.main.flush();
+            script.init(&source.args)?;
+            scripts.threads.push(script);
+        }
+        Ok(scripts)
     }
 
     /// One script for each thread.
@@ -117,36 +190,22 @@ impl Scripts {
 
     /// Whether the script has a `done`, which [`Self::done`] runs.
     pub fn wants_done(&self) -> bool {
-        false
+        self.main.says("reports")
     }
 
     /// Runs the script's `done`, if it has one.
-    pub fn done(&mut self, _summary: &Summary<'_>) -> Result<(), Error> {
+    pub fn done(&mut self, summary: &Summary<'_>) -> Result<(), Error> {
+        if !self.wants_done() {
+            return Ok(());
+        }
+        let latency = Stats::latency(summary.latency);
+        let requests = Stats::of(summary.requests_per_second);
+        let done = self.main.call("done");
+        summary
+            .table(&self.main.lua)
+            .and_then(|summary| done.call::<()>((summary, latency, requests)))
+            .map_err(|error| self.main.failed(Phase::Done, &error))?;
+        self.main.flush();
         Ok(())
     }
-}
-
-/// What `done` is told.
-#[derive(Debug, Clone, Copy)]
-pub struct Summary<'a> {
-    /// How long the run took.
-    pub duration: Duration,
-    /// Answers.
-    pub requests: u64,
-    /// Bytes received.
-    pub bytes: u64,
-    /// Connections that could not be made.
-    pub connect: u64,
-    /// Failed while reading.
-    pub read: u64,
-    /// Failed while writing.
-    pub write: u64,
-    /// Answers with a status above 399.
-    pub status: u64,
-    /// Answers later than the timeout.
-    pub timeout: u64,
-    /// Latencies from the intended start in nanoseconds.
-    pub latency: &'a hdrhistogram::Histogram<u64>,
-    /// Answers a second, a sample for each thread and second.
-    pub requests_per_second: &'a [u64],
 }

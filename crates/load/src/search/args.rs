@@ -1,21 +1,22 @@
 //! The command line of a search.
 
-use std::str::FromStr;
-use std::time::Duration;
-
 use clap::Args as ClapArgs;
 
 use super::decide::Bounds;
 use super::slo::{Slo, What};
 use super::sweep::Sweep;
+use crate::cli::{Count, Time};
 use crate::trial::Error;
-use crate::trial::args::{SeriesArgs, parse_time};
+use crate::trial::args::SeriesArgs;
 
 /// A search without an objective for errors gets this one: answers that are refusals are fast.
 const ERRORS: &str = "errors<0.1%";
 
 /// Narrowest precision: below it, neighbours differ by less than any noise.
 const LEAST_PRECISION: f64 = 0.005;
+
+/// Highest rate: one request a nanosecond.
+const MAX_RATE: u64 = 1_000_000_000;
 
 /// Find the rate at which a server breaks
 #[derive(Debug, Clone, ClapArgs)]
@@ -30,23 +31,22 @@ pub struct Args {
     #[arg(long, value_name = "TERMS", default_value = "p99<10ms,errors<0.1%")]
     pub(crate) slo: Slo,
 
-    /// Length of a trial in s, m or h; the first are half as long [default: 10s]
-    #[arg(short, long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
-    #[arg(hide_default_value = true)]
-    pub(crate) duration: Duration,
+    /// How long a trial is; the first are half as long. s unless it says ms, m or h
+    #[arg(short, long, value_name = "TIME", default_value = "10s")]
+    pub(crate) duration: Time,
 
-    /// Load before each trial that is not counted, in s, m or h
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
-    pub(crate) warmup: Duration,
+    /// Sends for this long before each trial; nothing of it is counted
+    #[arg(long, value_name = "TIME", default_value = "2s")]
+    pub(crate) warmup: Time,
 
-    /// Lowest rate, requests a second; k and M are known [default: a hundredth of what a closed loop
+    /// Lowest rate, 1 request a second or more; k, M, G [default: a hundredth of what a closed loop
     /// brings]
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
-    pub(crate) from: Option<u64>,
+    #[arg(long, value_name = "RATE")]
+    pub(crate) from: Option<Count>,
 
-    /// Highest rate, requests a second; k and M are known [default: twice what a closed loop brings]
-    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
-    pub(crate) to: Option<u64>,
+    /// Highest rate, requests a second, up to 1G; k, M, G [default: twice what a closed loop brings]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) to: Option<Count>,
 
     /// How far the rate that passes and the one that fails may be apart, 0.5%..100%
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_precision)]
@@ -57,9 +57,10 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=9))]
     pub(crate) repeats: u32,
 
-    /// Requests, as METHOD=PERCENT,…; given several times, each is searched
-    #[arg(long, value_name = "MIX", default_value = "get=100")]
-    pub(crate) mix: Vec<Mix>,
+    /// Search also for these requests, in place of the first: a mix, as in get=100. Can be given
+    /// several times
+    #[arg(long, value_name = "MIX")]
+    pub(crate) also: Vec<String>,
 
     /// Write every key once before the first trial, and again whenever the data are fresh
     #[arg(long)]
@@ -75,34 +76,6 @@ pub struct Args {
     pub(crate) sweep: Vec<Sweep>,
 }
 
-/// A mix of methods.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mix {
-    pub(crate) name: String,
-    pub(crate) put_percent: u8,
-}
-
-impl FromStr for Mix {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "methods with percentages that make 100, as in put=50,get=50".to_owned();
-        let (mut put, mut all) = (0, 0u32);
-        for part in text.split(',') {
-            let (method, percent) = part.split_once('=').ok_or_else(wrong)?;
-            let percent: u8 = percent.trim_end_matches('%').parse().map_err(|_| wrong())?;
-            match method.to_ascii_lowercase().as_str() {
-                "put" => put += percent,
-                "get" => {}
-                _ => return Err(wrong()),
-            }
-            all += u32::from(percent);
-        }
-        let name = text.to_owned();
-        (all == 100).then_some(Self { name, put_percent: put }).ok_or_else(wrong)
-    }
-}
-
 impl Args {
     /// The objective, errors included.
     pub(crate) fn objective(&self) -> Slo {
@@ -114,28 +87,25 @@ impl Args {
     }
 
     pub(crate) fn bounds(&self) -> Result<Bounds, Error> {
-        if let (Some(from), Some(to)) = (self.from, self.to)
+        if let (Some(from), Some(to)) = (self.from.map(|rate| rate.0), self.to.map(|rate| rate.0))
             && from > to
         {
             return Err(Error::Asked(format!("--from {from} is above --to {to}: exchange them")));
         }
+        for (name, rate) in [("--from", self.from), ("--to", self.to)] {
+            if let Some(Count(rate)) = rate
+                && !(1..=MAX_RATE).contains(&rate)
+            {
+                return Err(Error::Asked(format!("{name} {rate}: it must be 1 to {MAX_RATE}")));
+            }
+        }
         Ok(Bounds {
-            from: self.from,
-            to: self.to,
+            from: self.from.map(|rate| rate.0),
+            to: self.to.map(|rate| rate.0),
             precision: self.precision,
             repeats: self.repeats,
         })
     }
-}
-
-/// `2500`, `2.5k`, `1M`.
-fn parse_rate(text: &str) -> Result<u64, String> {
-    let units = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
-    let unit = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(*unit)?, *scale)));
-    let (digits, scale) = unit.unwrap_or((text, 1.0));
-    let rate = digits.parse::<f64>().ok().map(|rate| rate * scale);
-    let rate = rate.filter(|rate| (1.0..=1e9).contains(rate));
-    rate.map(|rate| rate as u64).ok_or_else(|| "a rate of 1 to 1G, as in 2500 or 2.5k".to_owned())
 }
 
 fn parse_precision(text: &str) -> Result<f64, String> {

@@ -131,7 +131,7 @@ impl<'a> Hunt<'a> {
             self.say(&format!("      note: {note}"));
         }
         waiting.finish_and_clear();
-        let ask = Ask { rate, warmup: self.args.warmup, duration: self.length(rate, full) };
+        let ask = Ask { rate, warmup: self.args.warmup.0, duration: self.length(rate, full) };
         let name = role_name(role);
         let dir = self.kept.next_dir(name, rate);
         let said = rate.map_or("a closed loop".to_owned(), |rate| format!("{}/s", grouped(rate)));
@@ -147,9 +147,9 @@ impl<'a> Hunt<'a> {
 
     /// How long a trial is.
     fn length(&self, rate: Option<u64>, full: bool) -> Duration {
-        let usual = if full { self.args.duration } else { self.args.duration / 2 };
+        let usual = if full { self.args.duration.0 } else { self.args.duration.0 / 2 };
         let needed = rate.map_or(0.0, |rate| self.slo.samples() as f64 * SPARE / rate as f64);
-        usual.max(Duration::from_secs_f64(needed)).min(self.args.duration * STRETCH)
+        usual.max(Duration::from_secs_f64(needed)).min(self.args.duration.0 * STRETCH)
     }
 
     fn keep(&mut self, over: &Over, role: Role, ask: &Ask, dir: String) -> Result<(), Error> {

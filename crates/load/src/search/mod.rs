@@ -43,11 +43,9 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
     let command = args.series.command()?;
     let words = command.as_ref().map_or(Vec::new(), |command| command.words().to_vec());
     let points = sweep::points(command, &args.sweep).map_err(Error::Asked)?;
-    let workloads: Vec<Workload> = args
-        .mix
-        .iter()
-        .map(|mix| args.series.workload(&mix.name, mix.put_percent, known))
-        .collect::<Result<_, _>>()?;
+    let all = [None].into_iter().chain(args.also.iter().map(|also| Some(also.as_str())));
+    let workloads: Vec<Workload> =
+        all.map(|also| args.series.workload(also, known)).collect::<Result<_, _>>()?;
     let mut kept = Kept::create(args.series.out.as_deref(), "search", known, &words)?;
     kept.set_slo(slo.to_string());
     let mut ended = Ok(());

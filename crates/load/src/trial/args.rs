@@ -1,12 +1,12 @@
 //! Flags that all series share: what is sent, where, to which server.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 
 use super::{Error, Keeping, Workload};
 use crate::Known;
+use crate::cli::RequestArgs;
 use crate::keys::{KeyOrder, Keys};
 use crate::plan::Plan;
 use crate::server::Command;
@@ -15,29 +15,9 @@ use crate::url::Url;
 /// What is sent, and to which server.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SeriesArgs {
-    /// The server
-    #[arg(default_value = "http://127.0.0.1:8080")]
-    pub(crate) url: String,
-
-    /// Connections, 1..20000
-    #[arg(short, long, value_name = "N", default_value_t = 64)]
-    pub(crate) connections: usize,
-
-    /// Different keys, 1 or more
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    pub(crate) keys: u64,
-
-    /// Bytes of a key, 2..1024
-    #[arg(long, value_name = "BYTES", default_value_t = 16)]
-    pub(crate) key_len: usize,
-
-    /// Bytes of a value, 0..16777216
-    #[arg(long, value_name = "BYTES", default_value_t = 64)]
-    pub(crate) value_len: usize,
-
-    /// Seed of all that is random
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
+    /// What is sent.
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
 
     /// Starts the server: a command line, split as a shell does, without one. {data} in it stands
     /// for a data directory that is fresh at each start, and removed after it
@@ -67,36 +47,34 @@ impl SeriesArgs {
         Keeping { command, restart, fresh_in: self.fresh.clone() }
     }
 
-    /// A workload of this share of `PUT`s, the others being `GET`s.
-    pub(crate) fn workload(
-        &self,
-        name: &str,
-        put_percent: u8,
-        known: &Known,
-    ) -> Result<Workload, Error> {
-        let url = Url::parse(&self.url).map_err(|error| Error::Asked(error.to_string()))?;
-        let addresses = url.resolve().map_err(|error| Error::Asked(error.to_string()))?;
+    /// What is sent: the requests as they are given, or `also` in place of their mix.
+    pub(crate) fn workload(&self, also: Option<&str>, known: &Known) -> Result<Workload, Error> {
+        let asked = |error: crate::url::Error| Error::Asked(error.to_string());
+        let args = &self.request;
+        let mix = also.or(args.mix.as_deref()).unwrap_or("get=100");
+        let url = Url::parse(&args.urls[0]).map_err(asked)?;
+        let addresses = url.resolve().map_err(asked)?;
         let path = if url.has_path { url.path.as_str() } else { known.key_path };
+        let keys = Keys {
+            order: KeyOrder::Uniform,
+            count: args.key_count.map_or(200_000, |count| count.0),
+            len: args.key_len.map_or(16, |len| len.0 as usize),
+        };
         let plan = Plan {
-            others: addresses[1..].to_vec(),
             path: path.replace("{key}", ""),
-            connections: self.connections,
-            put_percent,
-            keys: Keys { order: KeyOrder::Uniform, count: self.keys, len: self.key_len },
-            value_len: self.value_len,
-            seed: self.seed,
+            connections: args.connections.0 as usize,
+            put_percent: puts(mix)?,
+            keys,
+            value_len: args.value_len.map_or(64, |len| len.0 as usize),
+            seed: args.seed,
             ..Plan::new(addresses[0])
         };
-        Ok(Workload { name: name.to_owned(), plan })
+        Ok(Workload { name: mix.to_owned(), plan })
     }
 }
 
-/// `10`, `10s`, `3m`, `500ms`: a time above 0 and up to a day.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
-    let seconds = match text.parse::<f64>() {
-        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Err(_) => humantime::parse_duration(text).ok(),
-    };
-    let fits = |time: &Duration| *time <= Duration::from_secs(24 * 3600);
-    seconds.filter(fits).ok_or_else(|| "a time up to 24 h, as in 500ms, 10s or 3m".to_owned())
+fn puts(mix: &str) -> Result<u8, Error> {
+    let wrong = || Error::Asked(format!("--mix {mix}: say percentages, as in put=50,get=50"));
+    let put = mix.split(',').find_map(|part| part.strip_prefix("put="));
+    put.map_or(Ok(0), |percent| percent.parse().map_err(|_| wrong()))
 }

@@ -1,0 +1,114 @@
+//! Collapsed stacks, the format that every flame graph tool reads: a line for each distinct stack,
+//! `root;frame;frame WEIGHT`, the root being the thread.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Stacks with their weights, each once.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Folded {
+    stacks: BTreeMap<String, u64>,
+}
+
+/// A text is not in the format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is no collapsed stack: {text:?} should be `frame;frame WEIGHT`")]
+pub struct NotFolded {
+    /// Which line, from 1.
+    pub line: usize,
+    /// Its beginning.
+    pub text: String,
+}
+
+impl Folded {
+    /// Adds `weight` to the stack `frames`, from the root.
+    pub fn add<'a>(&mut self, frames: impl IntoIterator<Item = &'a str>, weight: u64) {
+        let mut stack = String::new();
+        for frame in frames {
+            if !stack.is_empty() {
+                stack.push(';');
+            }
+            // What separates frames and lines can't be part of one.
+            stack.extend(frame.chars().map(|c| match c {
+                ';' => ',',
+                c if c.is_control() => ' ',
+                c => c,
+            }));
+        }
+        *self.stacks.entry(stack).or_default() += weight;
+    }
+
+    /// Reads the format; empty lines are left out.
+    pub fn parse(text: &str) -> Result<Self, NotFolded> {
+        let mut folded = Self::default();
+        for (line, number) in text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty()) {
+            let parts = line.rsplit_once(' ');
+            let parsed = parts.and_then(|(stack, weight)| Some((stack, weight.parse().ok()?)));
+            let Some((stack, weight)) = parsed.filter(|(stack, _): &(&str, u64)| !stack.is_empty())
+            else {
+                let text = line.chars().take(80).collect();
+                return Err(NotFolded { line: number, text });
+            };
+            *folded.stacks.entry(stack.to_owned()).or_default() += weight;
+        }
+        Ok(folded)
+    }
+
+    /// Each stack, from the root, with its weight, in the order of their names.
+    pub fn stacks(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.stacks.iter().map(|(stack, weight)| (stack.as_str(), *weight))
+    }
+
+    /// The sum of all weights.
+    pub fn total(&self) -> u64 {
+        self.stacks.values().sum()
+    }
+
+    /// Whether there is no stack.
+    pub fn is_empty(&self) -> bool {
+        self.stacks.is_empty()
+    }
+
+    /// The share, 0–1, of the stacks with a frame for which `of` holds.
+    pub fn share(&self, mut of: impl FnMut(&str) -> bool) -> f64 {
+        let holds = self.stacks().filter(|(stack, _)| stack.split(';').any(&mut of));
+        let sum: u64 = holds.map(|(_, weight)| weight).sum();
+        if sum == 0 { 0.0 } else { sum as f64 / self.total() as f64 }
+    }
+}
+
+impl std::fmt::Display for Folded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (stack, weight) in self.stacks() {
+            f.write_str(stack)?;
+            f.write_char(' ')?;
+            writeln!(f, "{weight}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let mut folded = Folded::default();
+        folded.add(["loop-0", "a b", "c"], 2);
+        folded.add(["loop-0", "a b", "c"], 3);
+        folded.add(["loop-0", "x;y\nz"], 1);
+        assert_eq!(folded.to_string(), "loop-0;a b;c 5\nloop-0;x,y z 1\n");
+        assert_eq!(Folded::parse(&folded.to_string()), Ok(folded.clone()));
+        assert_eq!((folded.total(), folded.share(|frame| frame == "c")), (6, 5.0 / 6.0));
+        assert_eq!(Folded::parse("\n\n").unwrap().total(), 0);
+    }
+
+    #[test]
+    fn what_is_no_stack_is_named() {
+        for bad in ["a", "a b", "a -1", " 5"] {
+            let error = Folded::parse(&format!("a;b 1\n{bad}\n")).unwrap_err();
+            assert_eq!((error.line, error.text.as_str()), (2, bad));
+        }
+    }
+}
