@@ -1,5 +1,6 @@
 //! One search: runs what `decide` wants tried, has it judged, and says so line by line.
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::Arc;
@@ -43,8 +44,10 @@ pub(super) struct Hunt<'a> {
     slo: Slo,
     history: History,
     dots: Vec<Dot>,
-    /// What limited in the trials that did not pass, by rate.
-    limits: Vec<(u64, Limit)>,
+    /// The last trial of each rate that did not pass, and the rate: what limits is said of one.
+    missed: BTreeMap<u64, Figures>,
+    /// Mean time from writing to the answer at the lowest rate, and that rate.
+    unloaded: Option<(u64, f64)>,
 }
 
 /// A trial that is over.
@@ -65,9 +68,21 @@ impl<'a> Hunt<'a> {
     ) -> Self {
         let keeping = args.series.keeping(point.command.clone(), args.restart);
         let ground = Ground::new(known, workload.addresses(), keeping, Arc::clone(stop));
-        let (history, dots, limits) = (History::default(), Vec::new(), Vec::new());
         let slo = args.objective();
-        Self { args, known, kept, workload, ground, stop, label, slo, history, dots, limits }
+        Self {
+            args,
+            known,
+            kept,
+            workload,
+            ground,
+            stop,
+            label,
+            slo,
+            missed: BTreeMap::new(),
+            unloaded: None,
+            history: History::default(),
+            dots: Vec::new(),
+        }
     }
 
     /// Searches, and keeps and says what was found, also when it is ended early.
@@ -142,6 +157,7 @@ impl<'a> Hunt<'a> {
         let judged = rate.filter(|_| !figures.interrupted).map(|_| judge(&self.slo, &figures));
         let over = Over { figures, judged };
         self.keep(&over, role, &ask, dir)?;
+        self.learn(rate, &over);
         Ok(over)
     }
 
@@ -162,9 +178,6 @@ impl<'a> Hunt<'a> {
         if let (Some(rate), Some(judged)) = (ask.rate, judged) {
             let ms = figures.value(What::Quantile(self.slo.quantile()));
             self.dots.push(Dot { rate, ms, verdict: judged.verdict });
-            if judged.verdict != Verdict::Pass {
-                self.limits.push((rate, limit(figures, self.known.held_back)));
-            }
         }
         self.kept.add_trial(Trial {
             dir,
@@ -174,6 +187,17 @@ impl<'a> Hunt<'a> {
             verdict: verdict.to_owned(),
             why,
         })
+    }
+
+    /// Keeps what tells in the end what limits.
+    fn learn(&mut self, rate: Option<u64>, over: &Over) {
+        let (Some(rate), Some(judged)) = (rate, &over.judged) else { return };
+        if judged.verdict != Verdict::Pass {
+            self.missed.insert(rate, over.figures.clone());
+        }
+        if self.unloaded.is_none_or(|(lowest, _)| rate <= lowest) {
+            self.unloaded = Some((rate, over.figures.answer_ms()));
+        }
     }
 
     fn say(&self, line: &str) {
@@ -244,9 +268,9 @@ impl<'a> Hunt<'a> {
         let name = What::Quantile(self.slo.quantile()).to_string();
         self.say(&format!("\n{}", plot(&name, &self.dots, self.slo.limit_ms())));
         let edge = found.fails.or(found.unclear);
-        // The last trial at the edge is one of full length.
-        let limit = self.limits.iter().rev().find(|(rate, _)| Some(*rate) == edge);
-        let limit = limit.map(|(_, limit)| limit.clone());
+        let missed = edge.and_then(|edge| self.missed.get(&edge));
+        let unloaded = self.unloaded.map_or(0.0, |(_, ms)| ms);
+        let limit = missed.map(|figures| limit(figures, self.known.held_back, unloaded));
         let ceiling = self.history.ceiling;
         self.say(&describe(bounds, found, &self.slo, ceiling));
         if let Some(Limit { what, why }) = &limit {

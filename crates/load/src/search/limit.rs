@@ -6,9 +6,12 @@
 //!  disk          the server says that it held writes back or refused them for flushes and
 //!                compactions; or tasks waited for the disk for half of the time while the server
 //!                had CPU to spare
-//!  cpu           its process took ≥ 90 % of its CPUs, or one of its threads ≥ 90 % of one, or
-//!                nobody left the machine ≥ 10 % idle
-//!  connections   ≥ 90 % of them waited for an answer (Little: answers/s × time from writing)
+//!  cpu           its process took ≥ 90 % of its CPUs, or one of its threads ≥ 90 % of one; or it
+//!                and the client left the machine < 10 % idle
+//!  connections   answers take as long as at the lowest rates, so each connection carries one
+//!                after the other as fast as ever, and all are used (Little: rate × time)
+//!  lock          answers take several times as long as at the lowest rates, without CPU or disk
+//!                being short: they wait for each other, by a lock, a queue, a pool of threads
 //!  unknown       none of these
 //! ```
 //!
@@ -27,8 +30,14 @@ const IDLE_LIMIT: f64 = 0.1;
 /// Share of the time in which something waited for the disk.
 const IO_LIMIT: f64 = 0.5;
 
-/// Share of the connections that are all of them.
-const CONNECTIONS_LIMIT: f64 = 0.9;
+/// Share of what the connections carry at most that is all of it.
+const CONNECTIONS_LIMIT: f64 = 0.8;
+
+/// Answers that take this many times as long as at the lowest rates wait for each other.
+const SLOWED: f64 = 3.0;
+
+/// A machine whose CPU goes to others than server and client by this share is not theirs.
+const OTHERS_LIMIT: f64 = 0.3;
 
 /// What limits, and how that was seen.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,15 +48,15 @@ pub(crate) struct Limit {
 }
 
 /// What limits in a trial that did not pass. `held_back` are metrics that grow when the server holds
-/// writes back.
-pub(crate) fn limit(figures: &Figures, held_back: &[&str]) -> Limit {
-    let none =
-        || Limit { what: "unknown", why: format!("{}; none of these is a limit", said(figures)) };
+/// writes back; `unloaded` is the mean time from writing to the answer at the lowest rates, in
+/// milliseconds.
+pub(crate) fn limit(figures: &Figures, held_back: &[&str], unloaded: f64) -> Limit {
     client(figures)
         .or_else(|| disk(figures, held_back))
         .or_else(|| cpu(figures))
-        .or_else(|| connections(figures))
-        .unwrap_or_else(none)
+        .or_else(|| connections(figures, unloaded))
+        .or_else(|| lock(figures, unloaded))
+        .unwrap_or_else(|| Limit { what: "unknown", why: said(figures) })
 }
 
 fn client(figures: &Figures) -> Option<Limit> {
@@ -86,27 +95,45 @@ fn cpu(figures: &Figures) -> Option<Limit> {
     let shared = || {
         let usage = figures.servers.iter().find(|usage| usage.idle < IDLE_LIMIT)?;
         let (server, client) = (usage.cpu_s / usage.seconds, figures.client_cpus);
-        Some(format!(
-            "the machine had {} of its CPU left: the server took {server:.2} CPUs, the client \
-             {client:.2}, which share it",
-            percent(usage.idle)
-        ))
+        let theirs = server + client >= (1.0 - OTHERS_LIMIT) * usage.machine_cpus;
+        theirs.then(|| {
+            format!(
+                "server ({server:.2} CPUs) and client ({client:.2}) left the machine {} of its CPU",
+                percent(usage.idle)
+            )
+        })
     };
     all.or_else(one).or_else(shared).map(|why| Limit { what: "cpu", why })
 }
 
-fn connections(figures: &Figures) -> Option<Limit> {
-    let (in_flight, all) = (figures.in_flight(), figures.connections);
-    if in_flight < CONNECTIONS_LIMIT * all as f64 {
+fn connections(figures: &Figures, unloaded: f64) -> Option<Limit> {
+    let all = figures.connections;
+    let most = all as f64 / unloaded * 1e3;
+    let slowed = figures.answer_ms() >= SLOWED * unloaded;
+    if slowed || figures.throughput < CONNECTIONS_LIMIT * most {
         return None;
     }
-    let latency = Time(figures.written.mean() / 1e6);
-    let rate = figures.throughput;
     let why = format!(
-        "{in_flight:.1} of {all} connections were waiting ({rate:.0}/s × {latency}): more of them \
-         may carry more"
+        "{all} connections at {} an answer carry at most {most:.0}/s, and the server is no slower \
+         than without load: more of them would carry more",
+        Time(unloaded)
     );
     Some(Limit { what: "connections", why })
+}
+
+fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
+    let now = figures.answer_ms();
+    if figures.servers.is_empty() || now < SLOWED * unloaded {
+        return None;
+    }
+    let why = format!(
+        "an answer takes {}, {} at the lowest rate, while {}: requests wait for each other in the \
+         server, for a lock, a queue or a pool of threads",
+        Time(now),
+        Time(unloaded),
+        said(figures)
+    );
+    Some(Limit { what: "lock", why })
 }
 
 /// The figures that were looked at.
@@ -115,17 +142,19 @@ fn said(figures: &Figures) -> String {
         .servers
         .iter()
         .map(|usage| {
+            let others = usage.machine_cpus - usage.cpu_s / usage.seconds - figures.client_cpus;
             let stalled = usage.io_stalled.map_or("unknown".to_owned(), percent);
             format!(
-                "the server took {} of its CPUs, the disk was waited for {stalled} of the time",
-                percent(usage.cpu_share())
+                "it took {} of its CPUs, others than it and the client {:.2} CPUs, and the disk \
+                 was waited for {stalled} of the time",
+                percent(usage.cpu_share()),
+                others.max(0.0)
             )
         })
         .collect();
     if said.is_empty() {
         said.push("the server's process can't be looked at".to_owned());
     }
-    said.push(format!("{:.1} of {} connections waited", figures.in_flight(), figures.connections));
     said.join(", ")
 }
 
@@ -142,7 +171,7 @@ mod tests {
     fn of(change: impl FnOnce(&mut Figures)) -> Limit {
         let mut figures = figures(1000, 12.0);
         change(&mut figures);
-        limit(&figures, &["slowed"])
+        limit(&figures, &["slowed"], 1.2)
     }
 
     #[test]
@@ -153,18 +182,25 @@ mod tests {
         let busiest = Busiest { name: "loop-0".to_owned(), share: 0.97 };
         let thread = of(|f| f.servers[0].busiest = Some(busiest));
         assert_eq!((thread.what, thread.why.contains("loop-0")), ("cpu", true));
-        let shared = of(|f| f.servers[0].idle = 0.02);
+        let shared = of(|f| {
+            let usage = &mut f.servers[0];
+            (usage.idle, usage.cpu_s, usage.machine_cpus) = (0.02, 15.0, 2.0);
+        });
         assert_eq!((shared.what, shared.why.contains("client")), ("cpu", true));
+        let others = of(|f| (f.servers[0].idle, f.servers[0].machine_cpus) = (0.02, 2.0));
+        assert_eq!(others.what, "unknown", "somebody else had the CPU");
         let held = of(|f| f.metrics[0] = Metrics::parse("slowed_total 12\n"));
         assert_eq!((held.what, held.why.as_str()), ("disk", "slowed grew by 12"));
         assert_eq!(of(|f| f.servers[0].io_stalled = Some(0.7)).what, "disk");
-        // 16,000/s that take 4 ms: 64 in flight.
-        let full = of(|f| {
-            f.throughput = 16_000.0;
+        // 64 connections at 1.2 ms: at most 53,333/s.
+        let full = of(|f| f.throughput = 50_000.0);
+        assert_eq!((full.what, full.why.contains("53333/s")), ("connections", true), "{full:?}");
+        let queued = of(|f| {
+            f.throughput = 50_000.0;
             f.written.clear();
-            f.written.record_n(4_000_000, 100).unwrap();
+            f.written.record_n(9_000_000, 100).unwrap();
         });
-        assert_eq!((full.what, full.why.contains("64 connections")), ("connections", true));
+        assert_eq!((queued.what, queued.why.contains("9ms")), ("lock", true), "{queued:?}");
     }
 
     #[test]
@@ -178,7 +214,7 @@ mod tests {
     fn a_server_out_of_cpu_is_not_called_short_of_connections() {
         let both = of(|f| {
             f.servers[0].cpu_s = 19.5;
-            f.throughput = 640_000.0;
+            f.throughput = 50_000.0;
         });
         assert_eq!(both.what, "cpu");
     }
