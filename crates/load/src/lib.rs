@@ -13,28 +13,48 @@
 //!              └ intended ─▶ written ─▶ done
 //! ```
 //!
-//! One thread, one epoll; a connection has one request in flight. See [`run`].
+//! Each thread has its own connections, epoll, slots and histograms, and hands over what it has
+//! counted once a second ([`run_under`]); a connection has one request in flight.
 
 pub mod cli;
 mod connection;
+mod control;
+mod error;
 pub mod import;
 mod interrupt;
 mod keys;
 mod known;
 mod outcome;
 mod plan;
+pub mod print;
+mod publish;
 pub mod record;
 mod reply;
+mod request;
 mod run;
+mod schedule;
 pub mod script;
 pub mod search;
 pub mod server;
+mod tally;
 mod trial;
 pub mod url;
+mod values;
+mod warning;
+mod worker;
+mod zipf;
 
+pub use control::{Control, Interval, Watch};
+pub use error::Error;
 pub use interrupt::until_interrupted;
 pub use keys::{KeyOrder, Keys};
 pub use known::Known;
-pub use outcome::{Errors, Latencies, Outcome, Statuses, Warning};
-pub use plan::{Error, Pace, Plan, Write};
-pub use run::run;
+pub use outcome::{Figures, LeftOut, Outcome, counts, latencies};
+pub use plan::{
+    Arrival, KEY, MAX_CONNECTIONS, MAX_DURATION, MAX_RATE, MAX_TARGETS, MAX_THREADS, MAX_VALUE_LEN,
+    Pace, Plan, Requests, Target, TargetMode, Write,
+};
+pub use request::Method;
+pub use run::{run, run_under};
+pub use tally::{Errors, Latencies, Statuses, Tally};
+pub use warning::Warning;
