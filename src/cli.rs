@@ -53,6 +53,11 @@ pub(crate) enum Command {
     /// Sends load at rates chosen so that the highest rate at which the objective is met, and the
     /// lowest at which it is missed, are found and confirmed; prints each trial and what limits.
     Search(load::search::Args),
+    /// Compare a server just started with one that has run, for PUT and GET
+    ///
+    /// Four runs, put-cold, put-hot, get-cold and get-hot, each on a store of its own that has been
+    /// through the same before: what differs is one restart.
+    Coldhot(load::coldhot::Args),
 }
 
 /// Everything after `dev`.

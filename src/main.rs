@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
         Command::Search(args) => ended(measure::search(&args)),
+        Command::Coldhot(args) => ended(measure::coldhot(&args)),
         Command::Import(args) => told(load::import::import(&args)),
     }
 }

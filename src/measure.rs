@@ -19,3 +19,9 @@ pub(crate) fn search(args: &load::search::Args) -> Result<(), String> {
     let stop = load::until_interrupted().map_err(|error| format!("signals: {error}"))?;
     load::search::run(args, &KNOWN, &stop).map(drop).map_err(|error| error.to_string())
 }
+
+/// `kvorum coldhot`.
+pub(crate) fn coldhot(args: &load::coldhot::Args) -> Result<(), String> {
+    let stop = load::until_interrupted().map_err(|error| format!("signals: {error}"))?;
+    load::coldhot::run(args, &KNOWN, &stop).map(drop).map_err(|error| error.to_string())
+}

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use args::Args;
 use hunt::Hunt;
-pub(crate) use slo::What;
+pub(crate) use slo::{Time, What};
 
 use crate::record::{Finding, Series};
 use crate::trial::Workload;

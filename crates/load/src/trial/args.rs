@@ -8,7 +8,7 @@ use super::{Error, Keeping, Workload};
 use crate::Known;
 use crate::cli::RequestArgs;
 use crate::keys::{KeyOrder, Keys};
-use crate::plan::Plan;
+use crate::plan::{Plan, Target};
 use crate::server::Command;
 use crate::url::Url;
 
@@ -60,14 +60,15 @@ impl SeriesArgs {
             count: args.key_count.map_or(200_000, |count| count.0),
             len: args.key_len.map_or(16, |len| len.0 as usize),
         };
+        let target = Target { name: url.authority(), addresses, path: path.to_owned() };
         let plan = Plan {
-            path: path.replace("{key}", ""),
+            threads: args.threads.map_or(1, |threads| threads.0 as usize),
             connections: args.connections.0 as usize,
             put_percent: puts(mix)?,
             keys,
             value_len: args.value_len.map_or(64, |len| len.0 as usize),
             seed: args.seed,
-            ..Plan::new(addresses[0])
+            ..Plan::new(target)
         };
         Ok(Workload { name: mix.to_owned(), plan })
     }

@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::{Error, Workload};
@@ -58,8 +58,9 @@ impl<'a> Ground<'a> {
         Self { known, addresses, keeping, stop, server: None, prepared: false }
     }
 
-    pub(crate) fn interrupted(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+    /// Becomes true when all is to end.
+    pub(crate) fn stop_flag(&self) -> &Arc<AtomicBool> {
+        &self.stop
     }
 
     /// Makes the server ready for a trial; what is worth knowing about that. `prepare` writes the
@@ -71,7 +72,7 @@ impl<'a> Ground<'a> {
         }
         self.start(None)?;
         if let Some(workload) = prepare.filter(|_| !self.prepared) {
-            workload.fill()?;
+            workload.fill(&self.stop)?;
             self.prepared = true;
         }
         self.idle()

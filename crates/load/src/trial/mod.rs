@@ -82,24 +82,19 @@ pub(crate) fn run(
     dir: &Path,
 ) -> Result<Figures, Error> {
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    if !ask.warmup.is_zero() {
-        // A server that dies of it is judged by the trial.
-        let _ = workload.send(ask.rate, ask.warmup);
-    }
     let before = ground.look();
-    let sent = workload.send(ask.rate, ask.duration);
+    let sent = workload.send(ask, ground.stop_flag());
     let (servers, metrics) = ground.used_since(&before);
     let died = ground.died();
-    let figures = match sent {
+    match sent {
         Ok(outcome) => {
             let run = Run { started, ..workload.record(ask, &outcome, &servers) };
             leave(dir, &run)?;
-            Figures { servers, metrics, died, ..workload.figures(&outcome) }
+            Ok(Figures { servers, metrics, died, ..workload.figures(&outcome) })
         }
-        Err(_) if died.is_some() => Figures { died, ..workload.nothing() },
-        Err(error) => return Err(error.into()),
-    };
-    Ok(Figures { interrupted: ground.interrupted(), ..figures })
+        Err(_) if died.is_some() => Ok(Figures { died, ..workload.nothing() }),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn leave(dir: &Path, run: &record::Run) -> Result<(), Error> {

@@ -1,14 +1,19 @@
 //! What a series sends: one plan but for rate and duration.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::{Ask, Error, Figures};
-use crate::keys::KeyOrder;
-use crate::outcome::{Outcome, Warning};
+use crate::control::Control;
+use crate::keys::{KeyOrder, Keys};
+use crate::outcome::Outcome;
 use crate::plan::{Pace, Plan};
 use crate::record::{self, Run};
 use crate::server::Usage;
+use crate::tally::Latencies;
+use crate::warning::Warning;
 
 /// How long filling may take.
 const FILL_LIMIT: Duration = Duration::from_secs(3600);
@@ -24,79 +29,82 @@ pub(crate) struct Workload {
 impl Workload {
     /// Of the servers.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        std::iter::once(self.plan.target).chain(self.plan.others.iter().copied()).collect()
+        let mut addresses: Vec<SocketAddr> =
+            self.plan.targets.iter().flat_map(|target| target.addresses.clone()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
     }
 
-    /// Sends it for that long.
-    pub(crate) fn send(
-        &self,
-        rate: Option<u64>,
-        duration: Duration,
-    ) -> Result<Outcome, crate::Error> {
-        let pace = rate.map_or(Pace::Closed, Pace::Open);
-        crate::run(&Plan { pace, duration, ..self.plan.clone() })
+    /// Sends it as asked.
+    pub(crate) fn send(&self, ask: &Ask, stop: &Arc<AtomicBool>) -> Result<Outcome, crate::Error> {
+        let pace = ask.rate.map_or(Pace::Closed, |rate| Pace::Open(rate as f64));
+        let (warmup, duration) = (ask.warmup, ask.duration);
+        let plan = Plan { pace, warmup, duration, ..self.plan.clone() };
+        crate::run_under(&plan, &Control::new(Arc::clone(stop)))
     }
 
     /// Writes each of its keys once.
-    pub(crate) fn fill(&self) -> Result<(), Error> {
-        let keys = crate::Keys { order: KeyOrder::Scattered, ..self.plan.keys };
+    pub(crate) fn fill(&self, stop: &Arc<AtomicBool>) -> Result<(), Error> {
+        let keys = Keys { order: KeyOrder::Scattered, ..self.plan.keys };
         let plan = Plan {
             pace: Pace::Closed,
             duration: FILL_LIMIT,
             limit: keys.count,
             put_percent: 100,
+            delete_percent: 0,
             keys,
             ..self.plan.clone()
         };
-        let outcome = crate::run(&plan)?;
-        let (written, all) = (outcome.statuses.success, keys.count);
-        if written < all {
+        let outcome = crate::run_under(&plan, &Control::new(Arc::clone(stop)))?;
+        let (written, all) = (outcome.tally.statuses.success(), keys.count);
+        if written < all && !outcome.interrupted {
             return Err(Error::Prepare(format!(
-                "{written} of {all} keys were written ({} answers were no 2xx, {} connections \
-                 broke)",
-                outcome.statuses.all() - written,
-                outcome.errors.read + outcome.errors.write
+                "{written} of {all} keys were written: of the answers {} were no 2xx, and {} \
+                 requests were lost",
+                outcome.answered() - written,
+                outcome.tally.errors.read + outcome.tally.errors.write
             )));
         }
         Ok(())
     }
 
     pub(crate) fn figures(&self, outcome: &Outcome) -> Figures {
-        let both = outcome.both();
-        let failed = &outcome.errors;
-        let refused = outcome.statuses.all() - outcome.statuses.success;
-        let cpu = outcome.client_cpu.as_secs_f64() / outcome.elapsed.as_secs_f64().max(1e-9);
+        let Latencies { intended, written, late } = outcome.both();
+        let failed = &outcome.tally.errors;
         let backlog = outcome.warnings().into_iter().find_map(|warning| match warning {
-            Warning::BacklogGrowing { backlog } => Some(backlog),
+            Warning::BacklogGrowing { backlog, .. } => Some(backlog),
             _ => None,
         });
+        let refused = outcome.tally.statuses.refused();
         Figures {
             planned: outcome.planned,
-            in_time: outcome.in_time,
+            in_time: outcome.tally.in_time,
             throughput: outcome.throughput(),
             errors: refused + failed.connect + failed.read + failed.write,
-            intended: both.intended,
-            written: both.written,
-            late: both.late,
+            intended,
+            written,
+            late,
             backlog,
-            client_busy: cpu,
-            client_cpus: cpu,
+            client_busy: outcome.busy.iter().copied().fold(0.0, f64::max),
+            client_cpus: outcome.client_cpu.as_secs_f64() / outcome.elapsed.as_secs_f64().max(1e-9),
+            interrupted: outcome.interrupted,
             ..self.nothing()
         }
     }
 
     /// The figures of a trial that did not take place.
     pub(crate) fn nothing(&self) -> Figures {
-        let none = crate::outcome::Latencies::new();
+        let Latencies { intended, written, late } = Latencies::new();
         Figures {
             planned: 0,
             in_time: 0,
             throughput: 0.0,
             errors: 0,
-            intended: none.intended,
-            written: none.written,
-            late: none.late,
-            connections: self.plan.connections,
+            intended,
+            written,
+            late,
+            connections: self.plan.all_connections(),
             backlog: None,
             client_busy: 0.0,
             client_cpus: 0.0,
@@ -113,19 +121,23 @@ impl Workload {
             source: "load".to_owned(),
             argv: std::env::args().collect(),
             plan: record::Planned {
-                targets: vec![format!("http://{}{}", self.plan.target, self.plan.path)],
-                threads: 1,
-                connections: self.plan.connections,
-                rate: ask.rate.map(|rate| rate as f64),
+                targets: self.plan.targets.iter().map(|target| target.name.clone()).collect(),
+                threads: self.plan.threads,
+                connections: outcome.connections,
+                rate: outcome.rate,
                 closed: ask.rate.is_none(),
-                duration_s: ask.duration.as_secs_f64(),
+                arrival: "even".to_owned(),
                 warmup_s: ask.warmup.as_secs_f64(),
+                duration_s: ask.duration.as_secs_f64(),
                 requests: self.name.clone(),
                 seed: self.plan.seed,
                 ..record::Planned::default()
             },
+            interrupted: outcome.interrupted,
             elapsed_s: outcome.elapsed.as_secs_f64(),
             throughput: outcome.throughput(),
+            counts: outcome.counts(),
+            latency: outcome.latencies(),
             backlog: outcome.backlog.clone(),
             client_cpu_s: outcome.client_cpu.as_secs_f64(),
             servers: servers
@@ -136,6 +148,7 @@ impl Workload {
                     ..record::Server::default()
                 })
                 .collect(),
+            warnings: outcome.warnings().iter().map(Warning::record).collect(),
             ..Run::default()
         }
     }
