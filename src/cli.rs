@@ -48,6 +48,8 @@ pub(crate) enum Command {
     /// What an output lacks is said, and what its figures give away is warned of: refusals, a
     /// backlog, the limit of one connection.
     Import(load::import::ImportArgs),
+    /// Write one offline HTML page about runs and series
+    Report(load::report::ReportArgs),
 }
 
 /// Everything after `dev`.
