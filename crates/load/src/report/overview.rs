@@ -8,6 +8,9 @@ use super::percentiles::knee;
 use super::shown::{Shown, firm};
 use crate::record::Latency;
 
+/// Warnings of a kind that are shown unfolded.
+const AT_ONCE: usize = 3;
+
 /// The percentiles of the table.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
@@ -29,38 +32,61 @@ pub(crate) fn validity(runs: &[Shown<'_>]) -> Markup {
                 p.warning { b { "interrupted" } " " (link(run)) ": the figures are those up to then" }
             }
             @if !warned.is_empty() {
-                ul.warnings {
-                    @for (code, text, names) in grouped(&warned) {
-                        li { b { (code) } " " span.names {
-                            @for run in names { (link(run)) " " }
-                        } (text) }
-                    }
-                }
+                ul.warnings { @for (code, texts) in grouped(&warned) { (kind(code, &texts)) } }
             }
         }
     }
 }
 
-/// Warnings in the order of their first appearance, equal ones once with all their runs.
-fn grouped<'a>(runs: &[&'a Shown<'a>]) -> Vec<(&'a str, &'a str, Vec<&'a Shown<'a>>)> {
-    let mut grouped: Vec<(&str, &str, Vec<&Shown<'_>>)> = Vec::new();
+/// A warning's text with the runs that have it.
+type Said<'a> = (&'a str, Vec<&'a Shown<'a>>);
+
+/// All warnings of a kind. Of a kind that does not spoil the run, a number of them is folded.
+fn kind(code: &str, texts: &[Said<'_>]) -> Markup {
+    let said = html! {
+        @for (text, runs) in texts {
+            p { span.names { @for run in runs { (link(run)) " " } } (text) }
+        }
+    };
+    let folded = texts.len() > AT_ONCE && gravity(code) > 0;
+    html! {
+        li {
+            b { (code) }
+            @if folded {
+                details { summary { (plural(texts.len(), "warning")) ", such as: " (texts[0].0) }
+                    (said) }
+            } @else { (said) }
+        }
+    }
+}
+
+/// Warnings by their kind, the gravest first; equal ones are one with all their runs.
+fn grouped<'a>(runs: &[&'a Shown<'a>]) -> Vec<(&'a str, Vec<Said<'a>>)> {
+    let mut kinds: Vec<(&str, Vec<Said<'_>>)> = Vec::new();
     for run in runs {
         for warning in &run.run().warnings {
-            let (code, text) = (warning.code.as_str(), warning.text.as_str());
-            match grouped.iter_mut().find(|known| (known.0, known.1) == (code, text)) {
-                Some(known) => known.2.push(run),
-                None => grouped.push((code, text, vec![run])),
+            let place = kinds.iter().position(|kind| kind.0 == warning.code).unwrap_or_else(|| {
+                kinds.push((&warning.code, Vec::new()));
+                kinds.len() - 1
+            });
+            let texts = &mut kinds[place].1;
+            match texts.iter_mut().find(|said| said.0 == warning.text) {
+                Some(said) => said.1.push(run),
+                None => texts.push((&warning.text, vec![run])),
             }
         }
     }
-    // What makes all figures worthless comes before what blurs some.
-    let weight = |code: &str| match code {
+    kinds.sort_by_key(|(code, _)| gravity(code));
+    kinds
+}
+
+/// 0: the figures are worthless; 1: they mislead; 2: they say less than it seems.
+fn gravity(code: &str) -> u8 {
+    match code {
         "non-2xx" | "client-limited" => 0,
-        "backlog" | "socket-errors" | "rate-not-reached" => 1,
+        "backlog" | "socket-errors" | "rate-not-reached" | "other-command" => 1,
         _ => 2,
-    };
-    grouped.sort_by_key(|(code, _, _)| weight(code));
-    grouped
+    }
 }
 
 /// A run's name, leading to what is known of it.
