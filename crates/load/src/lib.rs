@@ -18,24 +18,24 @@
 
 pub mod cli;
 mod connection;
-pub mod import;
 mod control;
 mod error;
+pub mod import;
 mod keys;
 mod known;
 mod outcome;
 mod plan;
-mod publish;
 pub mod print;
+mod publish;
 pub mod record;
 mod reply;
 mod request;
 mod run;
+mod schedule;
 pub mod script;
 pub mod server;
-pub mod url;
-mod schedule;
 mod tally;
+pub mod url;
 mod values;
 mod warning;
 mod worker;
