@@ -17,6 +17,7 @@
 //! counted once a second ([`run_under`]); a connection has one request in flight.
 
 pub mod cli;
+pub mod coldhot;
 mod connection;
 mod control;
 mod error;
@@ -32,14 +33,18 @@ pub mod print;
 mod publish;
 pub mod record;
 mod reply;
+pub mod report;
 mod request;
 mod run;
 pub mod rundir;
+mod saved;
 mod schedule;
 pub mod script;
+pub mod search;
 pub mod server;
 mod tally;
 mod timeline;
+mod trial;
 pub mod url;
 mod values;
 mod warning;
