@@ -33,7 +33,7 @@ struct Row {
 pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let server = place::hello(dir.path())?;
-    let lua = Path::new(env!("CARGO_MANIFEST_DIR")).join("../http/get.lua");
+    let lua = Path::new(env!("CARGO_MANIFEST_DIR")).join("get.lua");
     let row = |name, wrk, script: Option<&PathBuf>, beside| {
         let script = script.cloned();
         Row { name, wrk, script, beside, rates: Vec::new(), micros: Vec::new() }
@@ -96,7 +96,7 @@ fn own(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
         file: row.script.clone(),
         url: Url::parse(&format!("http://{}", server.address)).map_err(|e| e.to_string())?,
         headers: Vec::new(),
-        args: vec![format!("http://{}", server.address), "200000".to_owned()],
+        args: vec![format!("http://{}", server.address)],
         addresses: vec![server.address],
     };
     let mut scripts = Scripts::load(&source, 1).map_err(|error| error.to_string())?;
@@ -111,7 +111,7 @@ fn wrk(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
     if let Some(script) = &row.script {
         command.arg("-s").arg(script);
     }
-    command.arg(format!("http://{}", server.address)).args(["--", "200000"]);
+    command.arg(format!("http://{}", server.address));
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("wrk: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let said = || format!("wrk printed no figures:\n{text}");
