@@ -50,7 +50,7 @@ pub(crate) enum Command {
     ///
     /// Exit code: 0; 1 it failed; 2 the command line makes no sense; 3 a warning, with --strict; 130
     /// ctrl-C.
-    #[command(version)]
+    #[command(version, disable_version_flag = true)]
     Load(load::cli::LoadArgs),
     /// Make run directories of outputs of wrk2 and wrk, and of pages that quote them
     ///
