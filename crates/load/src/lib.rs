@@ -25,6 +25,7 @@ pub mod import;
 mod interrupt;
 mod keys;
 mod known;
+pub mod machine;
 mod outcome;
 mod plan;
 pub mod print;

@@ -90,6 +90,8 @@ pub enum Requests {
     Keys,
     /// A function.
     Custom(Write),
+    /// A Lua script for each thread.
+    Script,
 }
 
 /// What to send, where, how fast and for how long.

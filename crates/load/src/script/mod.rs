@@ -128,6 +128,11 @@ impl Script {
             .map_err(|error| self.state.failed(Phase::Response, &error))
     }
 
+    /// Whether [`Self::delay`] has anything to say.
+    pub fn wants_delay(&self) -> bool {
+        self.delay.is_some()
+    }
+
     /// How long to wait before the next request; none if the script does not say.
     pub fn delay(&mut self) -> Result<Option<Duration>, Error> {
         let Some(delay) = &self.delay else { return Ok(None) };

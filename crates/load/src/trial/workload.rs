@@ -41,7 +41,7 @@ impl Workload {
         let pace = ask.rate.map_or(Pace::Closed, |rate| Pace::Open(rate as f64));
         let (warmup, duration) = (ask.warmup, ask.duration);
         let plan = Plan { pace, warmup, duration, ..self.plan.clone() };
-        crate::run_under(&plan, &Control::new(Arc::clone(stop)))
+        crate::run_under(&plan, &mut [], &Control::new(Arc::clone(stop)))
     }
 
     /// Writes each of its keys once.
@@ -56,7 +56,7 @@ impl Workload {
             keys,
             ..self.plan.clone()
         };
-        let outcome = crate::run_under(&plan, &Control::new(Arc::clone(stop)))?;
+        let outcome = crate::run_under(&plan, &mut [], &Control::new(Arc::clone(stop)))?;
         let (written, all) = (outcome.tally.statuses.success(), keys.count);
         if written < all && !outcome.interrupted {
             return Err(Error::Prepare(format!(
