@@ -188,3 +188,16 @@ fn allow_files(needed: u64) -> Result<(), Error> {
     let raised = Rlimit { current: Some(maximum.unwrap_or(needed)), maximum };
     setrlimit(Resource::Nofile, raised).map_err(Error::system("raising the limit of open files"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_files_than_the_process_may_have_are_refused() {
+        allow_files(1).unwrap();
+        let Some(limit) = getrlimit(Resource::Nofile).maximum else { return };
+        let error = allow_files(limit + 1).unwrap_err().to_string();
+        assert!(error.contains(&limit.to_string()) && error.contains("ulimit"), "{error}");
+    }
+}
