@@ -43,6 +43,15 @@ pub(crate) enum Command {
     Scan(client::ScanArgs),
     /// Show the cluster: every node, as it tells itself. Exit code 1: not every node is up
     Status(client::StatusArgs),
+    /// Send load to any HTTP server, as wrk2 does, and tell the latencies
+    ///
+    /// wrk2's flags, scripts and output. Requests go out by plan, and latency counts from the moment
+    /// that the plan says. Ctrl-C ends a run early, with the figures up to then.
+    ///
+    /// Exit code: 0; 1 it failed; 2 the command line makes no sense; 3 a warning, with --strict; 130
+    /// ctrl-C.
+    #[command(version)]
+    Load(load::cli::LoadArgs),
     /// Make run directories of outputs of wrk2 and wrk, and of pages that quote them
     ///
     /// What an output lacks is said, and what its figures give away is warned of: refusals, a

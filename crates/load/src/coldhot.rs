@@ -163,7 +163,7 @@ impl Rehearsed<'_> {
     ) -> Result<Figures, Error> {
         let rate = if role.starts_with("put") { self.args.put_rate } else { self.args.get_rate };
         let duration = self.args.duration.0;
-        let ask = Ask { rate: Some(rate.0), warmup: Duration::ZERO, duration };
+        let ask = Ask { rate: Some(rate.0), warmup: Duration::ZERO, duration, profile: &[] };
         let bar = progress(&format!("{role}: fill, rehearsal"), Some(duration));
         self.ground.stop();
         let note = self.ground.ready(Some(&self.preparation))?;
@@ -176,6 +176,7 @@ impl Rehearsed<'_> {
         }
         bar.finish_and_clear();
         let bar = progress(&format!("{role}: measured"), Some(duration));
+        let ask = Ask { profile: &self.args.series.profile, ..ask };
         let dir = self.kept.next_dir(role, ask.rate);
         let figures = run_trial(&mut self.ground, workload, &ask, &self.kept.dir().join(&dir))?;
         bar.finish_and_clear();

@@ -18,7 +18,7 @@ use super::sweep::Point;
 use crate::Known;
 use crate::record::{Finding, Trial};
 use crate::trial::series::Kept;
-use crate::trial::{Ask, Error, Figures, Ground, Preparation, Workload, progress, run};
+use crate::trial::{Ask, Error, Figures, Ground, Preparation, Workload, program, progress, run};
 
 /// A trial is made this many times longer, at most, for as many samples as the objective needs.
 const STRETCH: u32 = 10;
@@ -28,6 +28,9 @@ const SPARE: f64 = 1.05;
 
 /// If more of a closed loop's answers than this are errors, it measures something else.
 const ERRORS_LIMIT: f64 = 0.5;
+
+/// Where the server records itself, as parts of the rate that it holds: at work, and overloaded.
+const PROFILED: [f64; 2] = [0.7, 1.05];
 
 /// CPUs that others may take before it is worth a warning: what a system does beside.
 const OTHERS_LIMIT: f64 = 0.2;
@@ -54,6 +57,8 @@ pub(super) struct Hunt<'a> {
     unloaded: Option<(u64, f64)>,
     /// Most CPUs that processes other than server and client took in a trial.
     others: f64,
+    /// Directories of the trials in which the server recorded itself.
+    recorded: Vec<String>,
 }
 
 /// A trial that is over.
@@ -88,6 +93,7 @@ impl<'a> Hunt<'a> {
             missed: BTreeMap::new(),
             unloaded: None,
             others: 0.0,
+            recorded: Vec::new(),
         })
     }
 
@@ -114,7 +120,23 @@ impl<'a> Hunt<'a> {
                     let verdict = judged.verdict;
                     self.history.tried.push(Tried { rate, full, verdict });
                 }
-                Step::Done(_) => break,
+                Step::Done(found) => return self.record(&found),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the server record itself well below and just above what it holds.
+    fn record(&mut self, found: &Found) -> Result<(), Error> {
+        let Some(passes) = found.passes.filter(|_| !self.args.series.profile.is_empty()) else {
+            return Ok(());
+        };
+        for share in PROFILED {
+            let rate = (passes as f64 * share).round().max(1.0) as u64;
+            self.recorded.push(self.kept.next_dir(role_name(Role::Profile), Some(rate)));
+            let over = self.trial(Some(rate), Role::Profile, true)?;
+            if over.figures.interrupted {
+                break;
             }
         }
         Ok(())
@@ -151,7 +173,13 @@ impl<'a> Hunt<'a> {
             self.say(&format!("      note: {note}"));
         }
         waiting.finish_and_clear();
-        let ask = Ask { rate, warmup: self.args.warmup.0, duration: self.length(rate, full) };
+        let recorded = role == Role::Profile;
+        let ask = Ask {
+            rate,
+            warmup: self.args.warmup.0,
+            duration: self.length(rate, full),
+            profile: if recorded { &self.args.series.profile } else { &[] },
+        };
         let name = role_name(role);
         let dir = self.kept.next_dir(name, rate);
         let said = rate.map_or("a closed loop".to_owned(), |rate| format!("{}/s", grouped(rate)));
@@ -173,7 +201,7 @@ impl<'a> Hunt<'a> {
         usual.max(Duration::from_secs_f64(needed)).min(self.args.duration.0 * STRETCH)
     }
 
-    fn keep(&mut self, over: &Over, role: Role, ask: &Ask, dir: String) -> Result<(), Error> {
+    fn keep(&mut self, over: &Over, role: Role, ask: &Ask<'_>, dir: String) -> Result<(), Error> {
         let Over { figures, judged } = over;
         let verdict = judged.as_ref().map_or("", |judged| verdict_name(judged.verdict));
         let why = judged.as_ref().map_or(String::new(), |judged| judged.why.clone());
@@ -227,7 +255,7 @@ impl<'a> Hunt<'a> {
         ));
     }
 
-    fn say_trial(&self, role: Role, ask: &Ask, figures: &Figures, verdict: &str, why: &str) {
+    fn say_trial(&self, role: Role, ask: &Ask<'_>, figures: &Figures, verdict: &str, why: &str) {
         let number = self.kept.series().trials.len() + 1;
         let rate = ask.rate.map_or("closed".to_owned(), grouped);
         let seconds = format!("{:.1} s", ask.duration.as_secs_f64());
@@ -246,7 +274,7 @@ impl<'a> Hunt<'a> {
     fn add_to_curve(
         &self,
         role: Role,
-        ask: &Ask,
+        ask: &Ask<'_>,
         figures: &Figures,
         verdict: &str,
     ) -> Result<(), Error> {
@@ -282,6 +310,13 @@ impl<'a> Hunt<'a> {
         self.say(&describe(bounds, found, &self.slo, ceiling));
         if let Some(Limit { what, why }) = &limit {
             self.say(&format!("limit: {what}: {why}"));
+        }
+        if let [below, above] = &self.recorded[..] {
+            let (dir, program) = (self.kept.dir().display(), program());
+            self.say(&format!(
+                "recorded in {dir}/{{{below},{above}}}/profile: {program} profile diff A B shows \
+                 what changes"
+            ));
         }
         if self.others > OTHERS_LIMIT {
             self.say(&format!(
@@ -345,6 +380,7 @@ fn role_name(role: Role) -> &'static str {
         Role::Bracket => "bracket",
         Role::Bisect => "bisect",
         Role::Confirm => "confirm",
+        Role::Profile => "profile",
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use super::prepare::without_keys;
 use super::{Error, Keeping, Preparation, Prepare, Workload};
 use crate::Known;
-use crate::cli::RequestArgs;
+use crate::cli::{ProfileEvent, RequestArgs};
 use crate::server::Command;
 
 /// What is sent, and to which server.
@@ -25,6 +25,11 @@ pub(crate) struct SeriesArgs {
     /// Where fresh data directories are made [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) fresh: Option<PathBuf>,
+
+    /// Has each server record itself, where it can: cpu, alloc, lock, wall. The folded stacks are
+    /// kept with the run
+    #[arg(long, value_name = "EVENT,...", value_delimiter = ',')]
+    pub(crate) profile: Vec<ProfileEvent>,
 
     /// Where the series is kept: an empty directory, or one to be made [default: named after the
     /// time, in the current one]

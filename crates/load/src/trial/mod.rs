@@ -17,7 +17,7 @@ pub(crate) mod series;
 mod workload;
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 pub(crate) use figures::Figures;
 pub(crate) use ground::{Ground, Keeping};
@@ -25,7 +25,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use prepare::{Preparation, Prepare};
 pub(crate) use workload::Workload;
 
-use crate::record::Run;
+use crate::cli::ProfileEvent;
 use crate::{Error as LoadError, rundir, script, server};
 
 /// Between two moves of the sign that something goes on.
@@ -75,34 +75,29 @@ impl Error {
 }
 
 /// What a trial is to be.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Ask {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
     /// Requests a second; none in a closed loop.
     pub(crate) rate: Option<u64>,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
+    /// What the servers record of themselves.
+    pub(crate) profile: &'a [ProfileEvent],
 }
 
 /// Runs `ask` on `ground`, which is ready, and leaves it in `dir`.
 pub(crate) fn run(
     ground: &mut Ground<'_>,
     workload: &Workload,
-    ask: &Ask,
+    ask: &Ask<'_>,
     dir: &Path,
 ) -> Result<Figures, Error> {
-    let started = SystemTime::now();
     let before = ground.look();
-    let sent = workload.send(ask, dir, started, ground.stop_flag());
+    let sent = workload.send(ask, dir, ground.known(), ground.stop_flag());
     let (servers, metrics) = ground.used_since(&before);
     let died = ground.died();
     match sent {
-        Ok((outcome, kept)) => {
-            let looked_at = workload.servers(&servers, &metrics);
-            let run = workload.record(ask, started, &outcome, looked_at);
-            let run = Run { tool: ground.known().tool.to_owned(), ..run };
-            kept.finish(&run, &outcome.to_string())?;
-            Ok(Figures { servers, metrics, died, ..workload.figures(&outcome) })
-        }
+        Ok(outcome) => Ok(Figures { servers, metrics, died, ..workload.figures(&outcome) }),
         Err(Error::Load(_)) if died.is_some() => Ok(Figures { died, ..workload.nothing() }),
         Err(error) => Err(error),
     }

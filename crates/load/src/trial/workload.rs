@@ -7,16 +7,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime};
 
 use super::{Ask, Error, Figures};
-use crate::cli::{Asked, RequestArgs};
+use crate::cli::servers::Servers;
+use crate::cli::{Asked, RequestArgs, profile, told};
 use crate::control::Control;
 use crate::known::Known;
-use crate::machine::{machine, rfc3339};
 use crate::outcome::Outcome;
 use crate::plan::{Pace, Plan, Requests};
-use crate::record::{self, Run};
+use crate::print::{self, Printed};
+use crate::record::Run;
 use crate::rundir::RunDir;
 use crate::script::{Script, Scripts};
-use crate::server::Usage;
 use crate::tally::Latencies;
 use crate::warning::Warning;
 
@@ -61,25 +61,51 @@ impl Workload {
         self.asked.plan.keys.count
     }
 
-    /// Sends it as asked, and leaves its logs in `dir`, which is still to be finished.
+    /// Sends it as asked, and leaves all of that in `dir`.
     pub(crate) fn send(
         &self,
-        ask: &Ask,
+        ask: &Ask<'_>,
         dir: &Path,
-        started: SystemTime,
+        known: &Known,
         stop: &Arc<AtomicBool>,
-    ) -> Result<(Outcome, RunDir), Error> {
-        let mut kept = RunDir::create(dir, started, &[])?;
-        let outcome = {
+    ) -> Result<Outcome, Error> {
+        let started = SystemTime::now();
+        let asked = Asked { plan: self.plan(ask), ..self.asked.clone() };
+        let plan = &asked.plan;
+        let servers = Servers::look(known, &plan.targets);
+        let mut kept = RunDir::create(dir, started, &servers.columns())?;
+        let mut run = told::planned(&asked, known, started);
+        let recordings =
+            profile::start(known, &plan.targets, ask.profile, ask.warmup, ask.duration);
+        let sent = {
             let control = Control::new(Arc::clone(stop));
-            let control = control.watched(|interval| kept.second(interval, &[]));
-            self.run(&self.plan(ask), &control)?
+            let control = control.watched(|interval| kept.second(interval, &servers.told()));
+            self.run(plan, &control)
         };
-        Ok((outcome, kept))
+        let outcome = match sent {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                kept.discard();
+                return Err(error);
+            }
+        };
+        told::fill(&mut run, &outcome);
+        run.servers = servers.finish();
+        let recordings = recordings.map(|all| all.finish(outcome.interrupted));
+        profile::keep(&mut run, Some(&mut kept), recordings.unwrap_or_default());
+        if let Some(file) = self.asked.sources.first().and_then(|source| source.file.as_ref()) {
+            // It was read a moment ago; a copy that can't be made is no reason to end a series.
+            if std::fs::read(file).is_ok_and(|text| kept.file("script.lua", &text).is_ok()) {
+                run.plan.script = "script.lua".to_owned();
+            }
+        }
+        let text = text(&run, &outcome);
+        kept.finish(&run, &text)?;
+        Ok(outcome)
     }
 
     /// The same, of which nothing is kept.
-    pub(crate) fn rehearse(&self, ask: &Ask, stop: &Arc<AtomicBool>) -> Result<(), Error> {
+    pub(crate) fn rehearse(&self, ask: &Ask<'_>, stop: &Arc<AtomicBool>) -> Result<(), Error> {
         self.run(&self.plan(ask), &Control::new(Arc::clone(stop))).map(drop)
     }
 
@@ -101,7 +127,7 @@ impl Workload {
         Ok(())
     }
 
-    fn plan(&self, ask: &Ask) -> Plan {
+    fn plan(&self, ask: &Ask<'_>) -> Plan {
         let pace = ask.rate.map_or(Pace::Closed, |rate| Pace::Open(rate as f64));
         let (warmup, duration) = (ask.warmup, ask.duration);
         Plan { pace, warmup, duration, ..self.asked.plan.clone() }
@@ -162,61 +188,18 @@ impl Workload {
             interrupted: false,
         }
     }
+}
 
-    pub(crate) fn record(
-        &self,
-        ask: &Ask,
-        started: SystemTime,
-        outcome: &Outcome,
-        servers: Vec<record::Server>,
-    ) -> Run {
-        let Asked { plan, urls, requests, .. } = &self.asked;
-        Run {
-            format: record::FORMAT,
-            source: "load".to_owned(),
-            argv: std::env::args().collect(),
-            started: rfc3339(started),
-            machine: machine(),
-            plan: record::Planned {
-                targets: urls.iter().map(|url| url.text.clone()).collect(),
-                threads: plan.threads,
-                connections: outcome.connections,
-                rate: outcome.rate,
-                closed: ask.rate.is_none(),
-                arrival: "even".to_owned(),
-                warmup_s: ask.warmup.as_secs_f64(),
-                duration_s: ask.duration.as_secs_f64(),
-                requests: requests.clone(),
-                seed: plan.seed,
-                ..record::Planned::default()
-            },
-            interrupted: outcome.interrupted,
-            elapsed_s: outcome.elapsed.as_secs_f64(),
-            throughput: outcome.throughput(),
-            counts: outcome.counts(),
-            latency: outcome.latencies(),
-            backlog: outcome.backlog.clone(),
-            client_cpu_s: outcome.client_cpu.as_secs_f64(),
-            servers,
-            warnings: outcome.warnings().iter().map(Warning::record).collect(),
-            ..Run::default()
-        }
-    }
-
-    /// What is kept of the servers: the first may be looked at, each may tell.
-    pub(crate) fn servers(
-        &self,
-        used: &[Usage],
-        told: &[crate::server::Metrics],
-    ) -> Vec<record::Server> {
-        let urls = self.asked.urls.iter().enumerate();
-        let server = |(at, url): (usize, &crate::url::Url)| record::Server {
-            url: url.origin(),
-            cpu_s: used.get(at).map(|usage| usage.cpu_s),
-            rss: used.get(at).map(|usage| usage.rss),
-            metrics: told.get(at).map(|told| told.series().clone()).unwrap_or_default(),
-            ..record::Server::default()
-        };
-        urls.map(server).collect()
-    }
+/// The figures as wrk2 prints them.
+fn text(run: &Run, outcome: &Outcome) -> String {
+    let latencies = outcome.both();
+    let printed = Printed {
+        run,
+        intended: &latencies.intended,
+        written: &latencies.written,
+        rates: &outcome.thread_rates,
+        detail: true,
+        uncorrected: false,
+    };
+    format!("{}{printed}", print::header(run))
 }
