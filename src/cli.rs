@@ -63,6 +63,7 @@ pub(crate) enum Command {
     /// lowest at which it is missed, are found and confirmed; prints each trial and what limits.
     Search(load::search::Args),
     /// Compare a server just started with one that has run, for PUT and GET
+    ///
     /// Four runs, put-cold, put-hot, get-cold and get-hot, each on a store of its own that has been
     /// through the same before: what differs is one restart.
     Coldhot(load::coldhot::Args),

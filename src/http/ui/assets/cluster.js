@@ -1,7 +1,7 @@
 // The nodes: a row each, with what it says of itself and what the others say of it.
 
 import { KINDS } from "./history.js";
-import { bytes, clock, count, element, nanos, percent, say, short, skew, span } from "./format.js";
+import { bytes, count, element, moment, nanos, percent, say, short, skew, span } from "./format.js";
 import { bounds, percentile } from "./latency.js";
 
 const COLUMNS = [
@@ -41,7 +41,7 @@ function seenBy(nodes, name) {
 
 function judge(node) {
   if (node.lost !== null) {
-    const why = `since ${clock(node.lost.since)}: ${node.lost.why}`;
+    const why = `since ${moment(node.lost.since)}: ${node.lost.why}`;
     return ["unreachable", "bad", why];
   }
   if (node.now === null) return ["waiting", "idle", "nothing heard yet"];
