@@ -19,7 +19,7 @@ use crate::known::Known;
 use crate::outcome::Outcome;
 use crate::plan::{Plan, Requests};
 use crate::print;
-use crate::record::{self, Run};
+use crate::record::Run;
 use crate::run::run_under;
 use crate::rundir::RunDir;
 use crate::script::{Script, Scripts, Summary};
@@ -75,7 +75,7 @@ pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
     };
     told::fill(&mut run, &outcome);
     run.servers = servers.finish();
-    keep(&mut run, &mut sinks, recordings);
+    profile::keep(&mut run, sinks.dir.as_mut(), recordings);
     let wrong = tell(args, &asked, &mut run, &outcome, sinks)?;
     if let Some(scripts) = &mut scripts {
         done(scripts, &outcome)?;
@@ -134,26 +134,6 @@ impl Work<'_> {
         let finish = |recordings: profile::Recordings| recordings.finish(outcome.interrupted);
         let recordings = recordings.map(finish).unwrap_or_default();
         Ok((outcome, recordings))
-    }
-}
-
-/// Puts recordings into the directory; one that is missing is a warning.
-fn keep(run: &mut Run, sinks: &mut Sinks, recordings: Vec<Recording>) {
-    for Recording { server, folded } in recordings {
-        let kept = folded.and_then(|events| {
-            let Some(dir) = &mut sinks.dir else { return Ok(()) };
-            for (event, stacks) in events {
-                let name = format!("profile/{}-{event}.folded", server.replace(':', "-"));
-                dir.file(&name, stacks.as_bytes()).map_err(|error| error.to_string())?;
-                let url = format!("http://{server}");
-                run.profiles.push(record::Profile { url, event, folded: name });
-            }
-            Ok(())
-        });
-        if let Err(why) = kept {
-            let text = format!("no profile of {server}: {why}");
-            run.warnings.push(record::Warning { code: "no-profile".to_owned(), text });
-        }
     }
 }
 

@@ -12,11 +12,11 @@ mod args;
 mod check;
 mod load;
 mod mend;
-mod profile;
+pub(crate) mod profile;
 mod progress;
-mod servers;
+pub(crate) mod servers;
 mod sinks;
-mod told;
+pub(crate) mod told;
 mod units;
 
 pub use args::{Arrival, LoadArgs, ProfileEvent, RequestArgs, TargetMode};

@@ -10,6 +10,8 @@ use serde::Deserialize;
 use super::args::ProfileEvent;
 use crate::known::Known;
 use crate::plan::Target;
+use crate::record::{self, Run};
+use crate::rundir::RunDir;
 
 /// Longest recording that is asked for, in seconds: what servers allow.
 const MAX_SECONDS: u64 = 300;
@@ -21,15 +23,15 @@ const GRACE: Duration = Duration::from_secs(15);
 const MAX_LEN: u64 = 256 << 20;
 
 /// A recording, or why there is none.
-pub(super) struct Recording {
+pub(crate) struct Recording {
     /// Whose: `HOST:PORT`.
-    pub(super) server: String,
+    pub(crate) server: String,
     /// Collapsed stacks by event.
-    pub(super) folded: Result<BTreeMap<String, String>, String>,
+    pub(crate) folded: Result<BTreeMap<String, String>, String>,
 }
 
 /// Recordings that are being made.
-pub(super) struct Recordings {
+pub(crate) struct Recordings {
     servers: Vec<String>,
     results: Receiver<Recording>,
     wait: Duration,
@@ -48,7 +50,7 @@ struct Event {
 }
 
 /// Has every target recorded for `duration`, from `delay` on. Nothing if no event is asked for.
-pub(super) fn start(
+pub(crate) fn start(
     known: &Known,
     targets: &[Target],
     events: &[ProfileEvent],
@@ -87,7 +89,7 @@ pub(super) fn start(
 
 impl Recordings {
     /// What became of each; with `now`, of those that are there.
-    pub(super) fn finish(self, now: bool) -> Vec<Recording> {
+    pub(crate) fn finish(self, now: bool) -> Vec<Recording> {
         let wait = if now { Duration::ZERO } else { self.wait };
         let mut all: Vec<Recording> = Vec::new();
         while all.len() < self.servers.len()
@@ -104,6 +106,27 @@ impl Recordings {
             .collect();
         all.extend(missing);
         all
+    }
+}
+
+/// Puts recordings into the directory, if there is one; one that is missing is a warning.
+pub(crate) fn keep(run: &mut Run, dir: Option<&mut RunDir>, recordings: Vec<Recording>) {
+    let mut dir = dir;
+    for Recording { server, folded } in recordings {
+        let kept = folded.and_then(|events| {
+            let Some(dir) = &mut dir else { return Ok(()) };
+            for (event, stacks) in events {
+                let name = format!("profile/{}-{event}.folded", server.replace(':', "-"));
+                dir.file(&name, stacks.as_bytes()).map_err(|error| error.to_string())?;
+                let url = format!("http://{server}");
+                run.profiles.push(record::Profile { url, event, folded: name });
+            }
+            Ok(())
+        });
+        if let Err(why) = kept {
+            let text = format!("no profile of {server}: {why}");
+            run.warnings.push(record::Warning { code: "no-profile".to_owned(), text });
+        }
     }
 }
 

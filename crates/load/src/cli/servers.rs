@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 type Told = Arc<Mutex<Vec<Option<Metrics>>>>;
 
 /// All servers of a run.
-pub(super) struct Servers {
+pub(crate) struct Servers {
     known: Known,
     all: Vec<Server>,
     latest: Told,
@@ -38,7 +38,7 @@ struct Server {
 
 impl Servers {
     /// Looks at them for the first time, and goes on asking those that tell something.
-    pub(super) fn look(known: &Known, targets: &[Target]) -> Self {
+    pub(crate) fn look(known: &Known, targets: &[Target]) -> Self {
         let all: Vec<Server> = targets
             .iter()
             .filter_map(|target| {
@@ -56,7 +56,7 @@ impl Servers {
     }
 
     /// Names of what [`Self::told`] tells.
-    pub(super) fn columns(&self) -> Vec<String> {
+    pub(crate) fn columns(&self) -> Vec<String> {
         let of = |server: &Server| -> Vec<String> {
             let names = self.known.timeline.iter();
             names.map(|name| format!("{} {name}", server.name)).collect()
@@ -65,7 +65,7 @@ impl Servers {
     }
 
     /// What they told last.
-    pub(super) fn told(&self) -> Vec<Option<f64>> {
+    pub(crate) fn told(&self) -> Vec<Option<f64>> {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let told = self.all.iter().zip(latest.iter()).filter(|(first, _)| first.metrics.is_some());
         let values = told.flat_map(|(_, metrics)| {
@@ -76,7 +76,7 @@ impl Servers {
     }
 
     /// Looks at them for the last time.
-    pub(super) fn finish(mut self) -> Vec<record::Server> {
+    pub(crate) fn finish(mut self) -> Vec<record::Server> {
         if let Some((stop, thread)) = self.asking.take() {
             drop(stop);
             // It has no way to fail but a bug, which the figures need not suffer from.

@@ -17,7 +17,7 @@ use crate::tally::Tally;
 use crate::warning::Warning;
 
 /// What is known before the first request.
-pub(super) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run {
+pub(crate) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run {
     let plan = &asked.plan;
     Run {
         format: FORMAT,
@@ -50,7 +50,7 @@ pub(super) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run 
 }
 
 /// Fills in what came of it.
-pub(super) fn fill(run: &mut Run, outcome: &Outcome) {
+pub(crate) fn fill(run: &mut Run, outcome: &Outcome) {
     run.interrupted = outcome.interrupted;
     run.elapsed_s = outcome.elapsed.as_secs_f64();
     run.throughput = outcome.throughput();
