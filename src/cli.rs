@@ -48,6 +48,11 @@ pub(crate) enum Command {
     /// What an output lacks is said, and what its figures give away is warned of: refusals, a
     /// backlog, the limit of one connection.
     Import(load::import::ImportArgs),
+    /// Say what differs between two runs, or two sets of repeats, and whether it is more than noise
+    ///
+    /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:
+    /// cannot be told".
+    Compare(load::compare::CompareArgs),
     /// Write one offline HTML page about runs and series
     Report(load::report::ReportArgs),
 }

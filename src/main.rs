@@ -58,6 +58,7 @@ fn main() -> ExitCode {
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
         Command::Import(args) => told(load::import::import(&args)),
+        Command::Compare(args) => told(load::compare::compare(&args)),
         Command::Report(args) => told(load::report::report(&args)),
     }
 }

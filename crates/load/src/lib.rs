@@ -17,6 +17,7 @@
 //! counted once a second ([`run_under`]); a connection has one request in flight.
 
 pub mod cli;
+pub mod compare;
 mod connection;
 mod control;
 mod error;
