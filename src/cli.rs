@@ -48,6 +48,16 @@ pub(crate) enum Command {
     /// What an output lacks is said, and what its figures give away is warned of: refusals, a
     /// backlog, the limit of one connection.
     Import(load::import::ImportArgs),
+    /// Find the rate at which a server breaks, any HTTP server
+    ///
+    /// Sends load at rates chosen so that the highest rate at which the objective is met, and the
+    /// lowest at which it is missed, are found and confirmed; prints each trial and what limits.
+    Search(load::search::Args),
+    /// Compare a server just started with one that has run, for PUT and GET
+    ///
+    /// Four runs, put-cold, put-hot, get-cold and get-hot, each on a store of its own that has been
+    /// through the same before: what differs is one restart.
+    Coldhot(load::coldhot::Args),
     /// Say what differs between two runs, or two sets of repeats, and whether it is more than noise
     ///
     /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:

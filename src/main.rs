@@ -17,6 +17,7 @@ mod hints;
 mod http;
 mod identity;
 mod latency;
+mod measure;
 mod members;
 mod memory;
 mod metrics;
@@ -57,6 +58,8 @@ fn main() -> ExitCode {
         Command::Del(args) => answered(client::del(&args)),
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
+        Command::Search(args) => ended(measure::search(&args)),
+        Command::Coldhot(args) => ended(measure::coldhot(&args)),
         Command::Import(args) => told(load::import::import(&args)),
         Command::Compare(args) => told(load::compare::compare(&args)),
         Command::Report(args) => told(load::report::report(&args)),

@@ -35,6 +35,8 @@ const SEGMENT_RANGE: (u64, u64) = (8 << 20, 32 << 20);
 /// What each part of the process may take, in bytes or pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryPlan {
+    /// All of it.
+    pub(crate) budget_bytes: u64,
     /// One memtable.
     pub(crate) memtable_bytes: u64,
     /// The block cache.
@@ -74,6 +76,7 @@ impl MemoryPlan {
         }
         let bodies = budget / 16;
         Ok(Self {
+            budget_bytes: budget,
             memtable_bytes,
             cache_bytes: store - MEMTABLES * memtable_bytes,
             segment_bytes: memtable_bytes.clamp(SEGMENT_RANGE.0, SEGMENT_RANGE.1),

@@ -1,8 +1,8 @@
 //! The HTTP contract: what a request asks, and how the answer looks.
 //!
 //! ```text
-//!  request ─▶ route ─▶ params ─▶ (body) ─▶ entity · entities · admin ─▶ Answer ─▶ response
-//!                └────────┴─────────┴─────────────┴─ Problem ─────────────┘
+//!  request ─▶ route ─▶ params ─▶ (body) ─▶ entity · entities · admin · ui ─▶ Answer ─▶ response
+//!                └────────┴─────────┴──────────────┴─ Problem ──────────────┘
 //! ```
 //!
 //! `params` says what is asked; `entity` and `entities` ask the loop's coordinator.
@@ -15,6 +15,7 @@ mod params;
 mod peer;
 mod problem;
 mod status;
+mod ui;
 mod upload;
 
 use std::convert::Infallible;
@@ -33,6 +34,7 @@ pub(crate) use body::Body;
 pub(crate) use params::Replication;
 pub(crate) use peer::{PEER_PATH, PEER_PROTOCOL};
 use problem::Problem;
+pub(crate) use ui::MAX_STREAMS;
 use upload::Upload;
 
 use crate::connection::Watch;
@@ -51,17 +53,19 @@ struct Answer {
     status: StatusCode,
     version: Option<Version>,
     content_type: Option<&'static str>,
+    /// More headers.
+    headers: &'static [(&'static str, &'static str)],
     body: Body,
 }
 
 impl Answer {
     fn empty(status: StatusCode) -> Self {
-        Self { status, version: None, content_type: None, body: Body::Empty }
+        Self { status, version: None, content_type: None, headers: &[], body: Body::Empty }
     }
 
     fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
         let content_type = Some("text/plain; charset=utf-8");
-        Self { status, version: None, content_type, body: Body::Whole(text.into()) }
+        Self { status, version: None, content_type, headers: &[], body: Body::Whole(text.into()) }
     }
 }
 
@@ -75,6 +79,9 @@ enum Route {
     Metrics,
     Peer,
     Status,
+    Ui(&'static ui::Asset),
+    UiEvents,
+    UiKey,
 }
 
 impl Route {
@@ -87,15 +94,17 @@ impl Route {
             "/metrics" => Self::Metrics,
             PEER_PATH => Self::Peer,
             "/v0/status" => Self::Status,
-            _ => return None,
+            "/ui/events" => Self::UiEvents,
+            "/ui/key" => Self::UiKey,
+            _ => return ui::Asset::at(path).map(Self::Ui),
         })
     }
 
     fn allowed(self) -> &'static str {
         match self {
             Self::Entity => "GET, HEAD, PUT, DELETE",
-            Self::Entities | Self::Peer => "GET",
-            Self::Health | Self::Ready | Self::Metrics | Self::Status => "GET, HEAD",
+            Self::Entities | Self::Peer | Self::UiEvents => "GET",
+            _ => "GET, HEAD",
         }
     }
 
@@ -105,11 +114,9 @@ impl Route {
             (Self::Entity, &Method::PUT) => Kind::Put,
             (Self::Entity, &Method::DELETE) => Kind::Delete,
             (Self::Entities, &Method::GET) => Kind::Range,
-            (Self::Peer, &Method::GET) => Kind::Admin,
-            (
-                Self::Health | Self::Ready | Self::Metrics | Self::Status,
-                &Method::GET | &Method::HEAD,
-            ) => Kind::Admin,
+            (Self::Peer | Self::UiEvents, &Method::GET) => Kind::Admin,
+            (Self::Entity | Self::Entities | Self::Peer | Self::UiEvents, _) => Kind::Other,
+            (_, &Method::GET | &Method::HEAD) => Kind::Admin,
             _ => Kind::Other,
         }
     }
@@ -134,6 +141,9 @@ pub(crate) async fn answer(
         (Some(_), Kind::Put) => entity::put(&event_loop, query, &mut upload).await,
         (Some(_), Kind::Delete) => entity::delete(&event_loop, query).await,
         (Some(Route::Peer), Kind::Admin) => peer::upgrade(&watch, &head),
+        (Some(Route::Ui(asset)), Kind::Admin) => Ok(asset.answer()),
+        (Some(Route::UiEvents), Kind::Admin) => ui::events(&event_loop, query),
+        (Some(Route::UiKey), Kind::Admin) => ui::key(&event_loop, query).await,
         (Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
         (Some(route), Kind::Admin) => Ok(admin::get(&event_loop.node, route)),
         (Some(route), Kind::Other) => Err(Problem::method(&head.method, route.allowed())),
@@ -176,6 +186,9 @@ fn respond(
     }
     if let Some(content_type) = answer.content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
+    for (name, value) in answer.headers {
+        headers.insert(*name, HeaderValue::from_static(value));
     }
     if answer.status == StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -83,12 +83,39 @@ pub(super) fn entities(query: &str, replication: Replication) -> Result<Entities
         Some(end) => Some(key("end", end)?.into_owned()),
         None => None,
     };
-    if let Some(other) = local.filter(|local| !matches!(*local, "true" | "false")) {
-        let shown: String = other.chars().take(100).collect();
-        return Err(bad(format!("local is {shown:?}; it is true or false")));
-    }
+    let local = flag("local", local)?;
     let quorum = agree(ack, from, replication)?;
-    Ok(EntitiesParams { start, end, quorum, local: local == Some("true") })
+    Ok(EntitiesParams { start, end, quorum, local })
+}
+
+/// The key whose replicas are asked for, and how many.
+pub(super) fn placement(
+    query: &str,
+    replication: Replication,
+) -> Result<(Cow<'_, [u8]>, u8), Problem> {
+    let mut slots = [None; 2];
+    fill(query, ["id", "from"], &mut slots)?;
+    let [id, from] = slots;
+    let key = key("id", required("id", id)?)?;
+    Ok((key, agree(Some("1"), from, replication)?.from))
+}
+
+/// Whether only this node's events are meant.
+pub(super) fn events(query: &str) -> Result<bool, Problem> {
+    let mut slots = [None; 1];
+    fill(query, ["local"], &mut slots)?;
+    flag("local", slots[0])
+}
+
+fn flag(name: &str, value: Slot<'_>) -> Result<bool, Problem> {
+    match value {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => {
+            let shown: String = other.chars().take(100).collect();
+            Err(bad(format!("{name} is {shown:?}; it is true or false")))
+        }
+    }
 }
 
 fn bad(detail: String) -> Problem {

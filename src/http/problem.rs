@@ -183,6 +183,7 @@ impl Problem {
             status: StatusCode::from_u16(self.status).expect("made of a StatusCode"),
             version: None,
             content_type: Some(CONTENT_TYPE),
+            headers: &[],
             body: Body::Whole(Bytes::from(body)),
         }
     }
@@ -194,6 +195,7 @@ pub(super) fn not_found() -> Answer {
         status: StatusCode::NOT_FOUND,
         version: None,
         content_type: Some(CONTENT_TYPE),
+        headers: &[],
         body: Body::Whole(Bytes::from_static(NOT_FOUND)),
     }
 }

@@ -19,12 +19,16 @@ pub(crate) struct Request {
     pub(crate) made: Made,
     /// It is not of the warm-up.
     pub(crate) counted: bool,
+    /// Answers still to come: more than one where requests were sent together.
+    pub(crate) left: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum State {
     Connecting,
     Idle,
+    /// Connected, but its script wants it to wait.
+    Thinking,
     Waiting(Request),
     /// To be opened anew when its time has come.
     Closed,
@@ -35,10 +39,38 @@ pub(crate) enum State {
 pub(crate) enum Received {
     /// Not all of it is here.
     Partly,
-    /// It is complete. `usable`: the connection takes another request.
-    Whole { status: u16, usable: bool },
+    /// It is complete, with this status.
+    Whole(u16),
     /// It will never be complete.
     Broken,
+}
+
+/// What was read from a connection and not looked at yet. One is enough for a thread.
+pub(crate) struct Inbox {
+    buffer: Box<[u8]>,
+    at: usize,
+    len: usize,
+    /// There may be more to read.
+    more: bool,
+    /// The server sends no more than there is.
+    ended: bool,
+}
+
+impl Inbox {
+    /// One that takes `len` bytes at once.
+    pub(crate) fn new(len: usize) -> Self {
+        let buffer = vec![0; len].into_boxed_slice();
+        Self { buffer, at: 0, len: 0, more: true, ended: false }
+    }
+
+    /// Begins anew, with an event of a connection that may say that the server sends no more.
+    ///
+    /// A read that does not fill the buffer has emptied the socket, and saves the call that would
+    /// say so, but it hides an end that came with the same event.
+    pub(crate) fn open(&mut self, ended: bool) -> &mut Self {
+        (self.at, self.len, self.more, self.ended) = (0, 0, true, ended);
+        self
+    }
 }
 
 pub(crate) struct Connection {
@@ -148,32 +180,54 @@ impl Connection {
         self.reply.body()
     }
 
-    /// Reads what is there, and adds to `bytes` how much that was. `ended`: the event said that the
-    /// server sends no more. A read that does not fill the buffer has emptied the socket, and saves
-    /// the call that would say so, but it hides an end that came with the same event.
-    pub(crate) fn receive(&mut self, buffer: &mut [u8], ended: bool, bytes: &mut u64) -> Received {
+    /// The head of the answer, if it is kept.
+    pub(crate) fn head(&self) -> &[u8] {
+        self.reply.head()
+    }
+
+    /// Makes ready for the next of several answers.
+    pub(crate) fn expect_next(&mut self) {
+        self.reply.reset(false);
+    }
+
+    /// Reads one answer, as far as it is there, and adds to `bytes` how much was read.
+    pub(crate) fn receive(&mut self, inbox: &mut Inbox, bytes: &mut u64) -> Received {
         let Some(stream) = &mut self.stream else { return Received::Broken };
         loop {
-            let len = match stream.read(buffer) {
-                Ok(0) if self.reply.end_of_stream() => return self.whole(false),
-                Ok(0) => return Received::Broken,
-                Ok(len) => len,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Partly,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            if inbox.at == inbox.len {
+                if !inbox.more {
+                    return Received::Partly;
+                }
+                inbox.len = match stream.read(&mut inbox.buffer) {
+                    Ok(0) if self.reply.end_of_stream() => 0,
+                    Ok(0) => return Received::Broken,
+                    Ok(len) => len,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Partly,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(_) => return Received::Broken,
+                };
+                inbox.at = 0;
+                inbox.more = inbox.len == inbox.buffer.len() || inbox.ended;
+                *bytes += inbox.len as u64;
+            }
+            match self.reply.feed(&inbox.buffer[inbox.at..inbox.len]) {
+                Ok(taken) => inbox.at += taken,
                 Err(_) => return Received::Broken,
-            };
-            *bytes += len as u64;
-            match self.reply.feed(&buffer[..len]) {
-                Ok(taken) if self.reply.is_done() => return self.whole(taken == len && !ended),
-                Ok(_) if len < buffer.len() && !ended => return Received::Partly,
-                Ok(_) => {}
-                Err(_) => return Received::Broken,
+            }
+            if self.reply.is_done() {
+                return Received::Whole(self.reply.status());
             }
         }
     }
 
-    fn whole(&self, clean: bool) -> Received {
-        let usable = clean && !self.reply.closes() && self.out_at == self.out.len();
-        Received::Whole { status: self.reply.status(), usable }
+    /// Whether another answer can come after this one.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.reply.closes()
+    }
+
+    /// Whether the connection takes another request, after its last answer.
+    pub(crate) fn is_usable(&self, inbox: &Inbox) -> bool {
+        let clean = inbox.at == inbox.len && !inbox.ended;
+        clean && self.goes_on() && self.out_at == self.out.len()
     }
 }

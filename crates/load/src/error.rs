@@ -30,6 +30,9 @@ pub enum Error {
         /// `RLIMIT_NOFILE`, the hard one.
         limit: u64,
     },
+    /// A script failed.
+    #[error(transparent)]
+    Script(#[from] crate::script::Error),
     /// The operating system refused something the generator needs.
     #[error("the load generator stopped, its figures are lost: {what}: {cause}")]
     System {

@@ -71,6 +71,11 @@ impl Reply {
         self.body.clear();
     }
 
+    /// The head with its status line, if it is kept and the response is done.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
     /// The body, if it is kept and the response is done.
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
@@ -109,7 +114,7 @@ impl Reply {
 
     fn step(&mut self, bytes: &[u8]) -> Result<usize, BadReply> {
         match self.state {
-            State::Head => self.until(bytes, b"\r\n\r\n", Self::head),
+            State::Head => self.until(bytes, b"\r\n\r\n", Self::read_head),
             State::ChunkSize => self.until(bytes, b"\r\n", Self::chunk_size),
             State::ChunkEnd => self.until(bytes, b"\r\n", Self::chunk_end),
             State::Trailers => self.until(bytes, b"\r\n", Self::trailer),
@@ -180,7 +185,7 @@ impl Reply {
         }
     }
 
-    fn head(&mut self, head: &[u8]) -> Result<(), BadReply> {
+    fn read_head(&mut self, head: &[u8]) -> Result<(), BadReply> {
         let status = head.get(9..12).ok_or(BadReply)?;
         if !head.starts_with(b"HTTP/1.") || !status.iter().all(u8::is_ascii_digit) {
             return Err(BadReply);

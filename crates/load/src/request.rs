@@ -2,6 +2,7 @@
 
 use crate::keys::{Numbers, mix};
 use crate::plan::{KEY, Plan, Requests, Target};
+use crate::script::{self, Script};
 use crate::values::Values;
 
 /// What a request asks for. Latencies are kept apart by it.
@@ -32,6 +33,18 @@ impl Method {
     }
 }
 
+impl Method {
+    /// That of a request as it goes over the wire.
+    fn of(request: &[u8]) -> Self {
+        match request.split(|&byte| byte == b' ').next() {
+            Some(b"GET") => Self::Get,
+            Some(b"PUT") => Self::Put,
+            Some(b"DELETE") => Self::Delete,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// What is to be remembered of a request that was made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Made {
@@ -47,6 +60,9 @@ pub(crate) struct Maker<'a> {
     plan: &'a Plan,
     numbers: Numbers,
     values: Values,
+    script: Option<&'a mut Script>,
+    /// What the script asked for last.
+    method: Method,
     /// By target, then by method.
     heads: Vec<[Head; 3]>,
 }
@@ -87,7 +103,7 @@ impl Head {
 
 impl<'a> Maker<'a> {
     /// For one thread of the plan.
-    pub(crate) fn new(plan: &'a Plan, worker: usize) -> Self {
+    pub(crate) fn new(plan: &'a Plan, worker: usize, script: Option<&'a mut Script>) -> Self {
         let head = |target| {
             [Method::Get, Method::Put, Method::Delete].map(|method| Head::new(plan, target, method))
         };
@@ -95,6 +111,8 @@ impl<'a> Maker<'a> {
             plan,
             numbers: Numbers::new(&plan.keys, worker, plan.workers()),
             values: Values::new(plan.seed, plan.value_len),
+            script,
+            method: Method::Other,
             heads: plan.targets.iter().map(head).collect(),
         }
     }
@@ -107,11 +125,38 @@ impl<'a> Maker<'a> {
 
     /// What the request of this number would ask for.
     pub(crate) fn method_of(&self, number: u64) -> Method {
+        if self.script.is_some() {
+            // It can't be known without asking for it.
+            return self.method;
+        }
         self.method(&mut self.random(number))
     }
 
-    /// Writes the request of this number into the empty buffer.
-    pub(crate) fn make(&mut self, number: u64, target: usize, out: &mut Vec<u8>) -> Made {
+    /// The script of the thread, if it has one.
+    pub(crate) fn script(&mut self) -> Option<&mut Script> {
+        self.script.as_deref_mut()
+    }
+
+    /// Writes the request of this number into the buffer, which holds the connection's last one.
+    pub(crate) fn make(
+        &mut self,
+        number: u64,
+        target: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Made, script::Error> {
+        if let Some(script) = &mut self.script {
+            if out.is_empty() || !script.is_fixed() {
+                out.clear();
+                script.request(out)?;
+                self.method = Method::of(out);
+            }
+            return Ok(Made { method: self.method, key: 0, order: 0 });
+        }
+        out.clear();
+        Ok(self.make_for_key(number, target, out))
+    }
+
+    fn make_for_key(&mut self, number: u64, target: usize, out: &mut Vec<u8>) -> Made {
         let random = &mut self.random(number);
         let method = self.method(random);
         let key = self.numbers.next(method == Method::Put, number, random);
@@ -164,7 +209,7 @@ mod tests {
 
     fn text(plan: &Plan, number: u64, target: usize) -> String {
         let mut out = Vec::new();
-        Maker::new(plan, 0).make(number, target, &mut out);
+        Maker::new(plan, 0, None).make(number, target, &mut out).unwrap();
         String::from_utf8_lossy(&out).into_owned()
     }
 

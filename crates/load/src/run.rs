@@ -1,6 +1,7 @@
 //! A run from outside: the threads are started, begin together, report, and are added up.
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -10,11 +11,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::control::Control;
 use crate::error::Error;
 use crate::outcome::{LeftOut, Outcome};
-use crate::plan::{Plan, Target};
+use crate::plan::{Plan, Requests, Target};
 use crate::publish::{Publisher, Report, SPARES, Seconds};
 use crate::schedule::nanos;
+use crate::script::Script;
 use crate::tally::Tally;
-use crate::worker::{CONNECT_LIMIT, Ended, Worker};
+use crate::worker::{CONNECT_LIMIT, Ended, Stops, Worker};
 
 /// Files that are open beside the connections: an epoll each thread, logs, and what the rest of the
 /// process has.
@@ -26,16 +28,29 @@ const LEAD: Duration = Duration::from_millis(5);
 /// Sends requests by `plan` and says what came of them. Returns by warm-up, duration and drain
 /// together, and a connecting time of at most 5 s before.
 pub fn run(plan: &Plan) -> Result<Outcome, Error> {
-    run_under(plan, &Control::default())
+    run_under(plan, &mut [], &Control::default())
 }
 
-/// The same, watched and ended by `control`.
-pub fn run_under(plan: &Plan, control: &Control<'_>) -> Result<Outcome, Error> {
+/// The same, watched and ended by `control`; with [`Requests::Script`], `scripts` has one for each
+/// of [`Plan::workers`].
+pub fn run_under(
+    plan: &Plan,
+    scripts: &mut [Script],
+    control: &Control<'_>,
+) -> Result<Outcome, Error> {
     plan.check()?;
+    let needed = if matches!(plan.requests, Requests::Script) { plan.workers() } else { 0 };
+    if scripts.len() != needed {
+        let wrong = format!("{} scripts where there must be {needed}", scripts.len());
+        return Err(Error::Plan(wrong));
+    }
     allow_files(plan.all_connections() as u64 + plan.workers() as u64 + OTHER_FILES)?;
     let mut left_out = Vec::new();
     let addresses: Vec<Vec<SocketAddr>> =
         plan.targets.iter().map(|target| reachable(target, &mut left_out)).collect();
+    let failed = AtomicBool::new(false);
+    let stops = Stops { asked: control.flag(), failed: &failed };
+    let mut scripts = scripts.iter_mut();
     std::thread::scope(|scope| {
         let (full, reports) = sync_channel(plan.workers() * (SPARES + 1));
         let mut crew = Crew { threads: Vec::new(), ready: Vec::new(), go: Vec::new() };
@@ -48,7 +63,7 @@ pub fn run_under(plan: &Plan, control: &Control<'_>) -> Result<Outcome, Error> {
             }
             empties.push(give);
             let publisher = Publisher::new(index, nanos(plan.warmup), full.clone(), empty);
-            let worker = Worker::new(plan, control.flag(), index, &addresses, publisher)?;
+            let worker = Worker::new(plan, stops, index, &addresses, publisher, scripts.next())?;
             let (ready, is_ready) = sync_channel(1);
             let (go, start) = sync_channel(1);
             crew.ready.push(is_ready);
@@ -172,4 +187,17 @@ fn allow_files(needed: u64) -> Result<(), Error> {
     }
     let raised = Rlimit { current: Some(maximum.unwrap_or(needed)), maximum };
     setrlimit(Resource::Nofile, raised).map_err(Error::system("raising the limit of open files"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_files_than_the_process_may_have_are_refused() {
+        allow_files(1).unwrap();
+        let Some(limit) = getrlimit(Resource::Nofile).maximum else { return };
+        let error = allow_files(limit + 1).unwrap_err().to_string();
+        assert!(error.contains(&limit.to_string()) && error.contains("ulimit"), "{error}");
+    }
 }

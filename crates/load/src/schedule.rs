@@ -49,6 +49,8 @@ pub(crate) struct Schedule {
     /// Number of the thread, and of how many.
     worker: u64,
     workers: u64,
+    /// Requests of one slot: more than one where they are sent together.
+    batch: u64,
     limit: u64,
     warmup: u64,
     end: u64,
@@ -105,9 +107,11 @@ impl Draw {
 }
 
 impl Schedule {
-    /// The share of thread `worker`, whose connections are numbered `owned` among all.
-    pub(crate) fn new(plan: &Plan, worker: usize, owned: &[usize]) -> Self {
-        let kind = match (plan.rate(), plan.arrival) {
+    /// The share of thread `worker`, whose connections are numbered `owned` among all, and which
+    /// makes `batch` requests at once.
+    pub(crate) fn new(plan: &Plan, worker: usize, owned: &[usize], batch: u64) -> Self {
+        let rate = plan.rate().map(|rate| rate / batch as f64);
+        let kind = match (rate, plan.arrival) {
             (None, _) => Kind::Closed,
             (Some(rate), Arrival::Even) => {
                 let first: Vec<u64> = owned.iter().map(|&index| index as u64).collect();
@@ -131,7 +135,8 @@ impl Schedule {
             kind,
             worker: worker as u64,
             workers: plan.workers() as u64,
-            limit: plan.limit,
+            batch,
+            limit: plan.limit / batch,
             warmup,
             end: warmup.saturating_add(nanos(plan.duration)),
             due: 0,
@@ -157,12 +162,12 @@ impl Schedule {
 
     /// Requests that were due and count; of a closed loop, that were sent.
     pub(crate) fn planned(&self) -> u64 {
-        self.planned
+        self.planned * self.batch
     }
 
     /// Requests due and not taken.
     pub(crate) fn backlog(&self) -> u64 {
-        self.due - self.taken
+        (self.due - self.taken) * self.batch
     }
 
     /// Whether time has left all slots behind.
@@ -330,7 +335,7 @@ mod tests {
         let owned = |worker| -> Vec<usize> {
             owned(plan, worker).into_iter().map(|(index, _)| index).collect()
         };
-        (0..plan.workers()).map(|worker| Schedule::new(plan, worker, &owned(worker))).collect()
+        (0..plan.workers()).map(|worker| Schedule::new(plan, worker, &owned(worker), 1)).collect()
     }
 
     /// All slots due by `now`, taken as soon as they are.
@@ -458,6 +463,17 @@ mod tests {
             slots[worker / 2] += all(schedule, u64::MAX).len();
         }
         assert_eq!(slots, [1000; 3]);
+    }
+
+    #[test]
+    fn requests_sent_together_share_a_slot() {
+        let plan = Plan { limit: 120, ..plan(1, 2, Pace::Open(100.0), Arrival::Even) };
+        let mut schedule = Schedule::new(&plan, 0, &[0, 1], 5);
+        let Step::Due(Some(0)) = schedule.step(0) else { panic!("the first is due at once") };
+        assert_eq!(schedule.step(0), Step::Later(50_000_000));
+        assert_eq!(schedule.backlog(), 5);
+        assert_eq!(all(&mut schedule, u64::MAX).len(), 23, "of 24, and one is not taken");
+        assert_eq!(schedule.planned(), 120);
     }
 
     #[test]

@@ -15,12 +15,13 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::time::ClockId;
 
-use crate::connection::{Connection, Received, Request, State};
+use crate::connection::{Connection, Inbox, Received, Request, State};
 use crate::error::Error;
 use crate::plan::{Pace, Plan};
 use crate::publish::Publisher;
-use crate::request::Maker;
+use crate::request::{Maker, Method};
 use crate::schedule::{Schedule, Slot, Step, nanos, owned};
+use crate::script::{self, Script};
 use crate::tally::Tally;
 
 /// How late, in nanoseconds, the kernel may wake this thread. Its default of 50 µs would be part of
@@ -68,7 +69,7 @@ pub(crate) struct Ended {
 /// One thread of a run.
 pub(crate) struct Worker<'a> {
     plan: &'a Plan,
-    stop: &'a AtomicBool,
+    stops: Stops<'a>,
     epoll: OwnedFd,
     connections: Vec<Connection>,
     schedule: Schedule,
@@ -83,7 +84,16 @@ pub(crate) struct Worker<'a> {
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     /// Where slots belong to no connection: those that are free, the longest first.
     free: VecDeque<usize>,
-    buffer: Box<[u8]>,
+    inbox: Inbox,
+    /// Requests sent together.
+    batch: u32,
+    /// Whether the script is told of answers.
+    tells: bool,
+    /// Whether the script has connections wait.
+    delays: bool,
+    /// When the script stopped its thread.
+    stopped: Option<u64>,
+    failure: Option<script::Error>,
     tally: Box<Tally>,
     publisher: Publisher,
     backlog: Vec<u64>,
@@ -91,6 +101,21 @@ pub(crate) struct Worker<'a> {
     cpu: [Option<Duration>; 2],
     answered: u64,
     rates: Rates,
+}
+
+/// What ends a run early.
+#[derive(Clone, Copy)]
+pub(crate) struct Stops<'a> {
+    /// Somebody outside wants it to end.
+    pub(crate) asked: &'a AtomicBool,
+    /// A thread can't go on.
+    pub(crate) failed: &'a AtomicBool,
+}
+
+impl Stops<'_> {
+    fn now(self) -> bool {
+        self.asked.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
 }
 
 /// Answers a second, over and over.
@@ -104,25 +129,31 @@ impl<'a> Worker<'a> {
     /// Thread `worker` of the plan. `addresses` are those of each target that can be reached.
     pub(crate) fn new(
         plan: &'a Plan,
-        stop: &'a AtomicBool,
+        stops: Stops<'a>,
         worker: usize,
         addresses: &[Vec<SocketAddr>],
         publisher: Publisher,
+        script: Option<&'a mut Script>,
     ) -> Result<Self, Error> {
         let owned = owned(plan, worker);
         let indexes: Vec<usize> = owned.iter().map(|&(index, _)| index).collect();
+        let tells = script.as_ref().is_some_and(|script| script.wants_response());
+        let batch = script.as_ref().map_or(1, |script| script.pipeline() as u32);
+        let chosen = script.as_ref().and_then(|script| script.chosen_address());
         let connections = owned.iter().map(|&(index, target)| {
             let of_target = &addresses[target];
-            let address = of_target[index / plan.targets.len() % of_target.len()];
-            Connection::new(target, address, plan.verify)
+            let dealt = of_target[index / plan.targets.len() % of_target.len()];
+            let address = chosen.unwrap_or(dealt);
+            Connection::new(target, address, plan.verify || tells)
         });
         Ok(Self {
             plan,
-            stop,
+            stops,
             epoll: epoll::create(CreateFlags::CLOEXEC).map_err(Error::system("epoll"))?,
             connections: connections.collect(),
-            schedule: Schedule::new(plan, worker, &indexes),
-            maker: Maker::new(plan, worker),
+            schedule: Schedule::new(plan, worker, &indexes, batch.into()),
+            delays: script.as_ref().is_some_and(|script| script.wants_delay()),
+            maker: Maker::new(plan, worker, script),
             start: Instant::now(),
             warmup: nanos(plan.warmup),
             timeout: nanos(plan.timeout),
@@ -130,7 +161,11 @@ impl<'a> Worker<'a> {
             waiting: 0,
             timers: BinaryHeap::new(),
             free: VecDeque::new(),
-            buffer: vec![0; READ_LEN].into_boxed_slice(),
+            inbox: Inbox::new(READ_LEN),
+            batch,
+            tells,
+            stopped: None,
+            failure: None,
             tally: Box::default(),
             publisher,
             backlog: Vec::new(),
@@ -157,7 +192,7 @@ impl<'a> Worker<'a> {
         let deadline = Instant::now() + CONNECT_LIMIT;
         let mut events = Vec::with_capacity(MAX_EVENTS);
         let mut open = 0;
-        while open < self.connections.len() && !self.stop.load(Ordering::Relaxed) {
+        while open < self.connections.len() && !self.stops.now() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let late = |c: &&Connection| matches!(c.state, State::Connecting);
@@ -182,26 +217,31 @@ impl<'a> Worker<'a> {
     pub(crate) fn run(mut self, start: Instant) -> Result<Ended, Error> {
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         self.start = start;
-        let last = self.schedule.end().saturating_add(nanos(self.plan.drain));
         let mut events = Vec::with_capacity(MAX_EVENTS);
         for index in 0..self.connections.len() {
             let now = self.now();
-            self.next(index, now);
+            self.free(index, now);
         }
         loop {
             let now = self.now();
             self.send_due(now);
             self.keep_count(now);
-            if self.stop.load(Ordering::Relaxed) {
+            if let Some(failure) = self.failure {
+                self.stops.failed.store(true, Ordering::Relaxed);
+                return Err(failure.into());
+            }
+            if self.stops.now() {
                 self.schedule.stop(now);
                 break;
             }
             let over = self.schedule.is_over(now);
-            if now >= last || (over && self.waiting == 0 && self.schedule.backlog() == 0) {
+            let last = self.schedule.end().saturating_add(nanos(self.plan.drain));
+            let done = self.stopped.is_some() || self.schedule.backlog() == 0;
+            if now >= last || (over && self.waiting == 0 && done) {
                 break;
             }
             let wake = if over { last } else { self.next_due.min(self.schedule.end()) };
-            let wake = self.reopen(now, wake).min(self.publisher.next()).min(now + TICK);
+            let wake = self.on_time(now, wake).min(self.publisher.next()).min(now + TICK);
             // Sending took its time.
             let sleep = wake.saturating_sub(self.now());
             wait(&self.epoll, &mut events, sleep)?;
@@ -252,7 +292,7 @@ impl<'a> Worker<'a> {
 
     /// Sends the connection's next request if there is one and it can.
     fn next(&mut self, index: usize, now: u64) {
-        if !self.is_idle(index) {
+        if !self.is_idle(index) || self.stopped.is_some() {
             return;
         }
         let connection = &mut self.connections[index];
@@ -265,17 +305,23 @@ impl<'a> Worker<'a> {
             return;
         };
         connection.owed = None;
-        connection.out.clear();
-        let made = self.maker.make(number, connection.target, &mut connection.out);
+        let made = match self.maker.make(number, connection.target, &mut connection.out) {
+            Ok(made) => made,
+            Err(failure) => {
+                self.failure = Some(failure);
+                return;
+            }
+        };
         let counted = self.schedule.counts(intended);
         if counted {
             let late = now.saturating_sub(intended.max(connection.ready));
             self.tally.latencies_mut(made.method).late.saturating_record(late);
-            self.tally.sent += 1;
+            self.tally.sent += u64::from(self.batch);
         }
         self.waiting += 1;
-        if connection.send(Request { intended, written: now, made, counted }).is_err() {
-            self.tally.errors.write += u64::from(counted);
+        let left = self.batch;
+        if connection.send(Request { intended, written: now, made, counted, left }).is_err() {
+            self.tally.errors.write += if counted { left.into() } else { 0 };
             self.give_up(index, now);
         }
     }
@@ -283,28 +329,15 @@ impl<'a> Worker<'a> {
     /// Takes what an event says; returns the time after it.
     fn ready(&mut self, index: usize, ended: bool) -> u64 {
         let connection = &mut self.connections[index];
-        let bytes = &mut self.tally.bytes;
         match connection.state {
             State::Connecting => self.connected(index),
-            State::Waiting(request) => {
-                let sent = connection.flush();
-                match connection.receive(&mut self.buffer, ended, bytes) {
-                    Received::Partly if sent.is_ok() => self.now(),
-                    Received::Partly | Received::Broken => {
-                        let now = self.now();
-                        self.tally.errors.read += u64::from(request.counted);
-                        self.give_up(index, now);
-                        now
-                    }
-                    Received::Whole { status, usable } => {
-                        self.answered(index, &request, status, usable)
-                    }
-                }
-            }
+            State::Waiting(request) => self.read(index, request, ended),
             // Nothing is awaited: the server closed, or sent what nobody asked for.
-            State::Idle => {
-                let now = self.start.elapsed().as_nanos() as u64;
-                if !matches!(connection.receive(&mut self.buffer, ended, bytes), Received::Partly) {
+            State::Idle | State::Thinking => {
+                let received = connection.receive(self.inbox.open(ended), &mut self.tally.bytes);
+                let now = self.now();
+                if !matches!(received, Received::Partly) {
+                    let connection = &mut self.connections[index];
                     // At once, but not over and over with a server that takes nobody.
                     let pause = if connection.proven { 0 } else { RETRY_AFTER };
                     connection.close();
@@ -316,13 +349,49 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Reads the answers to a request, as far as they are there.
+    fn read(&mut self, index: usize, mut request: Request, ended: bool) -> u64 {
+        let sent = self.connections[index].flush();
+        self.inbox.open(ended);
+        loop {
+            let connection = &mut self.connections[index];
+            let received = connection.receive(&mut self.inbox, &mut self.tally.bytes);
+            let now = self.start.elapsed().as_nanos() as u64;
+            match received {
+                Received::Partly if sent.is_ok() => {
+                    connection.state = State::Waiting(request);
+                    return now;
+                }
+                Received::Partly | Received::Broken => {
+                    self.lost(index, &request, now);
+                    return now;
+                }
+                Received::Whole(status) => {
+                    let goes_on = connection.goes_on();
+                    self.answered(index, &request, status, now);
+                    request.left -= 1;
+                    let connection = &mut self.connections[index];
+                    if request.left == 0 {
+                        let usable = connection.is_usable(&self.inbox);
+                        self.all_answered(index, usable, now);
+                        return now;
+                    }
+                    if !goes_on {
+                        self.lost(index, &request, now);
+                        return now;
+                    }
+                    connection.expect_next();
+                }
+            }
+        }
+    }
+
     fn connected(&mut self, index: usize) -> u64 {
         let now = self.now();
         let connection = &mut self.connections[index];
         if connection.finish_connect().is_ok() {
-            connection.state = State::Idle;
             connection.ready = now;
-            self.next(index, now);
+            self.free(index, now);
         } else {
             self.connect_failed(index, now);
         }
@@ -335,39 +404,76 @@ impl<'a> Worker<'a> {
         self.timers.push(Reverse((now + RETRY_AFTER, index)));
     }
 
-    fn answered(&mut self, index: usize, request: &Request, status: u16, usable: bool) -> u64 {
-        let now = self.now();
-        self.waiting -= 1;
+    fn answered(&mut self, index: usize, request: &Request, status: u16, now: u64) {
         self.answered += 1;
-        let connection = &mut self.connections[index];
-        let Request { intended, written, made, counted } = *request;
+        let connection = &self.connections[index];
+        let Request { intended, written, made, counted, .. } = *request;
         if counted {
             let latencies = self.tally.latencies_mut(made.method);
-            latencies.intended.saturating_record(now - intended);
+            latencies.intended.saturating_record(now.saturating_sub(intended));
             latencies.written.saturating_record(now - written);
             self.tally.statuses.count(status);
             self.tally.in_time += u64::from(now <= self.schedule.end());
             self.tally.errors.timeout += u64::from(now - written > self.timeout);
             let wrong = self.plan.verify
-                && (status, made.method) == (200, crate::Method::Get)
+                && (status, made.method) == (200, Method::Get)
                 && !self.maker.is_value(&made, connection.body());
             self.tally.wrong_values += u64::from(wrong);
         }
         self.maker.answered(&made);
+        if self.tells
+            && let Some(script) = self.maker.script()
+            && let Err(failure) = script.response(status, connection.head(), connection.body())
+        {
+            self.failure = Some(failure);
+        }
+    }
+
+    /// The connection has all that it was sent for.
+    fn all_answered(&mut self, index: usize, usable: bool, now: u64) {
+        self.waiting -= 1;
+        let connection = &mut self.connections[index];
         connection.ready = now;
         connection.proven = true;
         if usable {
-            connection.state = State::Idle;
-            self.next(index, now);
+            self.free(index, now);
         } else {
             connection.owed = Some(now);
             connection.close();
             self.open(index, now);
         }
-        now
     }
 
-    /// The awaited answer will not come.
+    /// The connection can send, once its script has let it.
+    fn free(&mut self, index: usize, now: u64) {
+        self.connections[index].state = State::Idle;
+        if let Some(script) = self.maker.script() {
+            if script.stopped() && self.stopped.is_none() {
+                self.stopped = Some(now);
+                self.schedule.stop(now);
+            }
+            if self.delays {
+                match script.delay() {
+                    Ok(None) => {}
+                    Ok(Some(delay)) => {
+                        let until = now.saturating_add(nanos(delay));
+                        self.connections[index].state = State::Thinking;
+                        self.timers.push(Reverse((until, index)));
+                        return;
+                    }
+                    Err(failure) => self.failure = Some(failure),
+                }
+            }
+        }
+        self.next(index, now);
+    }
+
+    /// The awaited answers will not come.
+    fn lost(&mut self, index: usize, request: &Request, now: u64) {
+        self.tally.errors.read += if request.counted { request.left.into() } else { 0 };
+        self.give_up(index, now);
+    }
+
     fn give_up(&mut self, index: usize, now: u64) {
         self.waiting -= 1;
         let connection = &mut self.connections[index];
@@ -378,14 +484,24 @@ impl<'a> Worker<'a> {
         self.timers.push(Reverse((now + RETRY_AFTER, index)));
     }
 
-    /// Opens what is to be opened; returns when to come again, at the latest at `wake`.
-    fn reopen(&mut self, now: u64, wake: u64) -> u64 {
+    /// Does what has its time come; returns when to come again, at the latest at `wake`.
+    fn on_time(&mut self, now: u64, wake: u64) -> u64 {
         while let Some(&Reverse((at, index))) = self.timers.peek() {
             if at > now {
                 return wake.min(at);
             }
             self.timers.pop();
-            self.open(index, now);
+            match self.connections[index].state {
+                State::Closed => self.open(index, now),
+                State::Thinking => {
+                    let connection = &mut self.connections[index];
+                    connection.state = State::Idle;
+                    connection.ready = at;
+                    self.next(index, now);
+                }
+                // It was closed while it was thinking, and is open again.
+                State::Connecting | State::Idle | State::Waiting(_) => {}
+            }
         }
         wake
     }
@@ -431,15 +547,18 @@ impl<'a> Worker<'a> {
             if let State::Waiting(request) = self.connections[index].state
                 && request.counted
             {
-                self.tally.errors.timeout += u64::from(now - request.written > self.timeout);
-                self.unfinished(request.made.method, now - request.intended, 1);
+                let left = u64::from(request.left);
+                let late = now - request.written > self.timeout;
+                self.tally.errors.timeout += if late { left } else { 0 };
+                self.unfinished(request.made.method, now - request.intended, left);
             }
             if self.plan.pace == Pace::Closed {
                 continue;
             }
             while let Some(Slot { number, intended }) = self.schedule.take(index, now, now) {
                 if self.schedule.counts(intended) {
-                    let count = 1 + self.schedule.skip(index, group - 1);
+                    let slots = 1 + self.schedule.skip(index, group - 1);
+                    let count = slots * u64::from(self.batch);
                     self.unfinished(self.maker.method_of(number), now - intended, count);
                 }
             }
@@ -460,7 +579,7 @@ impl<'a> Worker<'a> {
         ended
     }
 
-    fn unfinished(&mut self, method: crate::Method, waited: u64, count: u64) {
+    fn unfinished(&mut self, method: Method, waited: u64, count: u64) {
         self.tally.latencies_mut(method).intended.saturating_record_n(waited, count);
         self.tally.unfinished += count;
     }

@@ -7,9 +7,11 @@
 //! ```
 
 mod args;
+mod check;
 mod mend;
 mod units;
 
 pub use args::{Arrival, LoadArgs, ProfileEvent, RequestArgs, TargetMode};
+pub use check::Asked;
 pub use mend::mend;
 pub use units::{Count, Rate, Time};

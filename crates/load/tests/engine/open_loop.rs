@@ -1,13 +1,11 @@
 //! The generator against a small server whose delays are known. Delays of a loaded machine only
 //! add to them, so every bound on time here is a lower one.
 
-mod server;
-
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
+use crate::server::{Answer, Server};
 use load::{Error, KeyOrder, Keys, Method, Outcome, Pace, Plan, Requests, Target, Warning};
-use server::{Answer, Server};
 
 fn target(server: &Server) -> Target {
     Target::new(server.address(), "/v0/entity?id={key}")

@@ -1,0 +1,6 @@
+//! The generator against small servers whose answers are known.
+
+mod bad_input;
+mod open_loop;
+mod plans;
+mod server;
