@@ -67,6 +67,11 @@ pub(crate) enum Command {
     /// Four runs, put-cold, put-hot, get-cold and get-hot, each on a store of its own that has been
     /// through the same before: what differs is one restart.
     Coldhot(load::coldhot::Args),
+    /// Say what differs between two runs, or two sets of repeats, and whether it is more than noise
+    ///
+    /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:
+    /// cannot be told".
+    Compare(load::compare::CompareArgs),
     /// Write one offline HTML page about runs and series
     Report(load::report::ReportArgs),
 }

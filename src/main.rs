@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Command::Search(args) => ended(measure::search(&args)),
         Command::Coldhot(args) => ended(measure::coldhot(&args)),
         Command::Import(args) => told(load::import::import(&args)),
+        Command::Compare(args) => told(load::compare::compare(&args)),
         Command::Report(args) => told(load::report::report(&args)),
     }
 }
