@@ -7,6 +7,7 @@
 //!
 //! `params` says what is asked; `entity` and `entities` ask the loop's coordinator.
 
+mod access;
 mod admin;
 mod body;
 mod entities;
@@ -14,6 +15,7 @@ mod entity;
 mod params;
 mod peer;
 mod problem;
+mod profile;
 mod status;
 mod upload;
 
@@ -74,6 +76,7 @@ enum Route {
     Ready,
     Metrics,
     Peer,
+    Profile,
     Status,
 }
 
@@ -86,6 +89,7 @@ impl Route {
             "/readyz" => Self::Ready,
             "/metrics" => Self::Metrics,
             PEER_PATH => Self::Peer,
+            "/admin/profile" => Self::Profile,
             "/v0/status" => Self::Status,
             _ => return None,
         })
@@ -94,7 +98,7 @@ impl Route {
     fn allowed(self) -> &'static str {
         match self {
             Self::Entity => "GET, HEAD, PUT, DELETE",
-            Self::Entities | Self::Peer => "GET",
+            Self::Entities | Self::Peer | Self::Profile => "GET",
             Self::Health | Self::Ready | Self::Metrics | Self::Status => "GET, HEAD",
         }
     }
@@ -105,7 +109,7 @@ impl Route {
             (Self::Entity, &Method::PUT) => Kind::Put,
             (Self::Entity, &Method::DELETE) => Kind::Delete,
             (Self::Entities, &Method::GET) => Kind::Range,
-            (Self::Peer, &Method::GET) => Kind::Admin,
+            (Self::Peer | Self::Profile, &Method::GET) => Kind::Admin,
             (
                 Self::Health | Self::Ready | Self::Metrics | Self::Status,
                 &Method::GET | &Method::HEAD,
@@ -134,6 +138,9 @@ pub(crate) async fn answer(
         (Some(_), Kind::Put) => entity::put(&event_loop, query, &mut upload).await,
         (Some(_), Kind::Delete) => entity::delete(&event_loop, query).await,
         (Some(Route::Peer), Kind::Admin) => peer::upgrade(&watch, &head),
+        (Some(Route::Profile), Kind::Admin) => {
+            profile::get(&event_loop.node, &watch, &head.headers, query).await
+        }
         (Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
         (Some(route), Kind::Admin) => Ok(admin::get(&event_loop.node, route)),
         (Some(route), Kind::Other) => Err(Problem::method(&head.method, route.allowed())),

@@ -13,6 +13,7 @@ mod malformed;
 mod peers;
 mod people;
 mod process;
+mod profile;
 mod protocol;
 mod ranges;
 mod slow;

@@ -1,0 +1,131 @@
+//! Where a thread is: its return addresses, by walking frame pointers.
+//!
+//! ```text
+//!   sp ─▶ │ locals           │
+//!   fp ─▶ │ caller's fp   ───┼──┐   each is above the one before, below the thread's top of stack,
+//!         │ return address   │  │   and aligned: otherwise the walk ends there
+//!         │ caller's locals  │  │
+//!         │ its caller's fp ◀┼──┘
+//!         │ return address   │
+//! ```
+//!
+//! It allocates nothing, takes no lock and reads only the calling thread's live stack, so that a
+//! signal handler may do it wherever the thread was interrupted. Code without frame pointers (the C
+//! library) may have anything in the register: the bounds make that a short stack, not a fault.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Frames of a stack that are kept, from the leaf. Debug builds of async code have about 100.
+pub(crate) const MAX_FRAMES: usize = 128;
+
+/// No thread's stack is larger, in bytes. A bound on how far from the stack pointer its top may be.
+const MAX_STACK: usize = 256 << 20;
+
+/// No function is below, and neither is any other mapping.
+const LOWEST_ADDRESS: usize = 64 << 10;
+
+/// End of the first thread's stack; 0 = not known yet. The kernel made it, so that nothing in the
+/// thread's own memory says where it ends.
+static MAIN_TOP: AtomicUsize = AtomicUsize::new(0);
+
+/// Notes where the first thread's stack ends. Without it that thread's stacks have one frame.
+#[cfg(feature = "record")]
+pub(crate) fn know_main_stack() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let line = maps.lines().find(|line| line.ends_with("[stack]"));
+    let end = line.and_then(|line| line.split([' ', '-']).nth(1));
+    if let Some(end) = end.and_then(|end| usize::from_str_radix(end, 16).ok()) {
+        MAIN_TOP.store(end, Ordering::Relaxed);
+    }
+}
+
+/// The end of the stack that `sp` is on; 0 = not known.
+fn top_of(sp: usize) -> usize {
+    // SAFETY: it only reads a register and can be called in a signal handler. glibc keeps a thread's
+    // own data at the top of its stack, in the same mapping: frames are below it.
+    let own = unsafe { libc::pthread_self() } as usize;
+    let main = MAIN_TOP.load(Ordering::Relaxed);
+    let is_top = |top: &usize| *top > sp && *top - sp <= MAX_STACK;
+    [own, main].into_iter().find(is_top).unwrap_or(0)
+}
+
+/// Fills `into` with return addresses, from the frame at `fp` on; how many.
+pub(crate) fn walk(mut fp: usize, sp: usize, into: &mut [usize]) -> usize {
+    let (top, mut low) = (top_of(sp), sp);
+    for (count, address) in into.iter_mut().enumerate() {
+        let fits = fp >= low && fp.is_multiple_of(size_of::<usize>()) && fp < top;
+        if !fits || top - fp < 2 * size_of::<usize>() {
+            return count;
+        }
+        let frame = fp as *const usize;
+        // SAFETY: both words are aligned and between the thread's stack pointer and the top of its
+        // stack, which is mapped as long as the thread lives. Volatile: they are frames, not
+        // objects that the compiler knows. 0.1 µs for 30 frames; unwinding tables take over 10 µs
+        // and locks.
+        let (next, back) = unsafe { (frame.read_volatile(), frame.add(1).read_volatile()) };
+        if back < LOWEST_ADDRESS {
+            return count;
+        }
+        *address = back;
+        low = fp + 2 * size_of::<usize>();
+        fp = next;
+    }
+    into.len()
+}
+
+/// The caller's stack, without the caller itself.
+#[inline(always)]
+pub(crate) fn here(into: &mut [usize]) -> usize {
+    let (fp, sp): (usize, usize);
+    // SAFETY: copies two registers and does nothing else.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("mov {}, rbp", "mov {}, rsp", out(reg) fp, out(reg) sp,
+            options(nomem, nostack, preserves_flags));
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("mov {}, x29", "mov {}, sp", out(reg) fp, out(reg) sp,
+            options(nomem, nostack, preserves_flags));
+    }
+    walk(fp, sp, into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn deeper(depth: usize, into: &mut [usize]) -> usize {
+        if depth == 0 {
+            return std::hint::black_box(here(into));
+        }
+        std::hint::black_box(deeper(std::hint::black_box(depth - 1), into))
+    }
+
+    #[test]
+    fn every_call_is_a_frame_up_to_the_bound() {
+        let mut frames = [0; MAX_FRAMES];
+        let shallow = deeper(1, &mut frames);
+        let deep = deeper(21, &mut frames);
+        assert_eq!(deep, shallow + 20);
+        assert!(frames[..deep].iter().all(|address| *address >= LOWEST_ADDRESS));
+        assert_eq!(deeper(2 * MAX_FRAMES, &mut frames), MAX_FRAMES);
+        assert_eq!(deeper(20, &mut frames[..3]), 3);
+    }
+
+    #[test]
+    fn a_wrong_frame_pointer_ends_the_walk() {
+        let mut frames = [0; MAX_FRAMES];
+        let local = [0usize; 2];
+        let sp = (&raw const local) as usize;
+        for wrong in [0, 1, sp - 8, sp + 1, usize::MAX, usize::MAX - 7, sp + MAX_STACK] {
+            assert_eq!(walk(wrong, sp, &mut frames), 0, "{wrong:#x}");
+        }
+        assert_eq!(walk(sp, sp, &mut frames), 0, "a return address of 0");
+        let looped = [(&raw const local) as usize, 1 << 20];
+        let at = (&raw const looped) as usize;
+        assert!(walk(at, at.min(sp), &mut frames) <= 2, "frames only go up");
+    }
+}
