@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::perf::{Events, Record};
+use crate::perf::Events;
 use crate::ring::{self, Source, Taken};
 use crate::stacks::{Named, Stack, Stacks};
 use crate::timers::Timers;
@@ -31,7 +31,7 @@ pub const HERTZ: u64 = 199;
 /// fit it.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Between two looks at which threads there are, and at the kernel's rings.
+/// Between two looks at which threads there are.
 const FOLLOW: Duration = Duration::from_millis(100);
 
 /// Niceness while stacks get their names: whoever serves requests goes first.
@@ -194,7 +194,7 @@ struct Recorder {
 
 impl Recorder {
     fn new(order: &Order) -> Self {
-        stack::know_main_stack();
+        stack::know_the_process();
         // What came after the last recording is not of this one.
         ring::take(|_| {});
         live::clear();
@@ -214,9 +214,7 @@ impl Recorder {
         };
         recorder.find_threads();
         for (event, source) in SOURCES {
-            // CPU samples may come from elsewhere.
-            let wanted = wants(event) && event != Event::Cpu;
-            recorder.sources |= if wanted { source as u32 } else { 0 };
+            recorder.sources |= if wants(event) { source as u32 } else { 0 };
             ring::lost(source);
         }
         if wants(Event::Cpu) {
@@ -236,11 +234,11 @@ impl Recorder {
         let period = Duration::from_nanos(1_000_000_000 / HERTZ);
         let mut why = String::new();
         if clock == Clock::Perf {
-            match Events::new(&self.threads, period) {
+            match Events::new(period) {
                 Ok(events) => {
                     self.sampler = format!("perf_event_open, {HERTZ} Hz");
                     self.cpu = Cpu::Perf(events);
-                    return;
+                    return self.follow();
                 }
                 Err(error) => why = format!(" (perf_event_open: {error})"),
             }
@@ -249,7 +247,6 @@ impl Recorder {
             Ok(timers) => {
                 self.sampler = format!("CPU timers, {HERTZ} Hz{why}");
                 self.cpu = Cpu::Timers(timers);
-                self.sources |= Source::Cpu as u32;
                 self.follow();
             }
             Err(error) => self.notes.push(format!("no CPU samples: timers: {error}{why}")),
@@ -269,28 +266,23 @@ impl Recorder {
         self.threads = threads;
     }
 
-    /// Has each thread sampled, and takes what was.
+    /// Has each thread sampled.
     fn follow(&mut self) {
-        let Self { cpu, threads, stacks, names, not_followed, .. } = self;
-        match cpu {
+        match &mut self.cpu {
             Cpu::Off => {}
-            Cpu::Timers(timers) => timers.follow(threads),
+            Cpu::Timers(timers) => timers.follow(&self.threads),
             Cpu::Perf(events) => {
-                let refused = events.follow(threads, |thread, record| {
-                    take_perf(stacks, names, thread, record);
-                });
-                *not_followed = refused.max(*not_followed);
+                self.not_followed = events.follow(&self.threads).max(self.not_followed);
             }
         }
     }
 
     fn run(mut self, order: &Order, stop: &AtomicBool) -> Option<Profile> {
         let begun = Instant::now();
-        let look = if self.sources == 0 { FOLLOW } else { LOOK };
         let mut followed = begun;
         while begun.elapsed() < order.duration && !stop.load(Ordering::Relaxed) {
             let left = order.duration.saturating_sub(begun.elapsed());
-            thread::park_timeout(look.min(left));
+            thread::park_timeout(LOOK.min(left));
             if followed.elapsed() >= FOLLOW {
                 followed = Instant::now();
                 self.find_threads();
@@ -319,10 +311,6 @@ impl Recorder {
 
     /// Ends all sampling, and takes what is left.
     fn stop(&mut self) {
-        if let Cpu::Perf(events) = &mut self.cpu {
-            let (stacks, names) = (&mut self.stacks, &mut self.names);
-            events.take(|thread, record| take_perf(stacks, names, thread, record));
-        }
         self.cpu = Cpu::Off;
         self.take_samples();
         // Waits are recorded until here, and from here on no handler is called.
@@ -405,27 +393,6 @@ impl Recorder {
         }
         let Self { started, sampler, notes, .. } = self;
         Profile { started, seconds, sampler, notes, events }
-    }
-}
-
-fn take_perf(stacks: &mut Stacks, names: &mut HashMap<i32, String>, thread: i32, record: Record) {
-    match record {
-        Record::Lost(lost) => stacks.lose(Event::Cpu, lost),
-        Record::Stack(frames) => {
-            let name = names.entry(thread).or_insert_with(|| threads::name(thread)).clone();
-            let number = stacks.number(Stack {
-                event: Event::Cpu,
-                thread: name,
-                state: ring::State::Unknown,
-                place: None,
-                holder: None,
-                site: None,
-                frames,
-            });
-            if let Some(number) = number {
-                stacks.add(number, 1_000_000_000 / HERTZ, 1, 1);
-            }
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Signals that make a thread look at itself.
 //!
 //! ```text
-//!  CPU timer of the thread ─── SIGURG ────┐   the handler walks the interrupted thread's frame
+//!  the thread's CPU clock ──── SIGURG ────┐   the handler walks the interrupted thread's frame
 //!  recorder, whether it runs ─ SIGWINCH ──┴─▶ pointers and puts a sample into the ring
 //! ```
 //!
@@ -11,6 +11,7 @@
 //! writes of files are not interrupted, and `epoll_wait` returns `EINTR`, which tokio takes for a
 //! turn in which nothing happened.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use crate::place;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
-/// Sent by CPU timers.
+/// Sent by perf events and CPU timers.
 pub(crate) const CPU_SIGNAL: c_int = libc::SIGURG;
 /// Sent by the recorder.
 pub(crate) const WALL_SIGNAL: c_int = libc::SIGWINCH;
@@ -27,18 +28,16 @@ pub(crate) const WALL_SIGNAL: c_int = libc::SIGWINCH;
 /// `si_code` of a signal that a thread was sent by `tgkill`; libc does not name it.
 const SI_TKILL: c_int = -6;
 
-/// Nanoseconds between two signals of a timer.
+/// `si_code` of a signal that a file sends when there is something to read; of a perf event, when it
+/// has counted a period.
+const POLL_IN: c_int = 1;
+
+/// Nanoseconds of CPU time between two signals.
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 
-/// What the kernel says of a timer's signal, as far as it is looked at.
-#[repr(C)]
-struct TimerInfo {
-    _signal: c_int,
-    _errno: c_int,
-    _code: c_int,
-    _pad: c_int,
-    _timer: c_int,
-    overrun: c_int,
+thread_local! {
+    /// The thread's CPU time when it was last sampled, and in which recording.
+    static SAMPLED: Cell<(u32, u64)> = const { Cell::new((0, 0)) };
 }
 
 /// A handler that is in place; dropped, the former one is again.
@@ -75,7 +74,7 @@ impl Drop for Handler {
     }
 }
 
-/// Sets how many nanoseconds of CPU a timer's signal stands for.
+/// Sets how many nanoseconds of CPU time are between two signals.
 pub(crate) fn set_period(nanos: u64) {
     PERIOD.store(nanos, Ordering::Relaxed);
 }
@@ -93,13 +92,11 @@ extern "C" fn look(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
-        let (source, weight) = if signal == CPU_SIGNAL && (*info).si_code == libc::SI_TIMER {
-            let overrun = (*info.cast::<TimerInfo>()).overrun.max(0) as u64;
-            (Source::Cpu, PERIOD.load(Ordering::Relaxed) * (1 + overrun))
-        } else if signal == WALL_SIGNAL
-            && (*info).si_code == SI_TKILL
-            && (*info).si_pid() == libc::getpid()
-        {
+        let code = (*info).si_code;
+        let of_clock = code == libc::SI_TIMER || code == POLL_IN;
+        let (source, weight) = if signal == CPU_SIGNAL && of_clock {
+            (Source::Cpu, cpu_since_sample())
+        } else if signal == WALL_SIGNAL && code == SI_TKILL && (*info).si_pid() == libc::getpid() {
             (Source::Wall, 0)
         } else {
             return;
@@ -112,10 +109,27 @@ extern "C" fn look(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
     }
 }
 
+/// Nanoseconds of CPU time that a sample stands for: as many periods as were begun since the one
+/// before, for a thread that is long in a system call takes one signal for many.
+fn cpu_since_sample() -> u64 {
+    let period = PERIOD.load(Ordering::Relaxed);
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the struct; the clock is the thread's own. Safe in a handler.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let (recording, before) = SAMPLED.replace((ring::recording(), now));
+    if recording != ring::recording() {
+        return period;
+    }
+    let periods = (now.saturating_sub(before) + period / 2) / period.max(1);
+    periods.max(1) * period
+}
+
 fn record(registers: &Registers, source: Source, weight: u64) {
     let mut frames = [0; MAX_FRAMES];
     frames[0] = registers.pc;
-    let depth = 1 + stack::walk(registers.fp, registers.sp, &mut frames[1..]);
+    let depth =
+        1 + stack::walk_interrupted(registers.pc, registers.fp, registers.sp, &mut frames[1..]);
     ring::push(&Sample {
         source,
         state: registers.state(),
@@ -140,7 +154,7 @@ struct Registers {
 
 #[cfg(target_arch = "x86_64")]
 impl Registers {
-    /// Length of the instruction that enters the kernel.
+    /// The instruction that enters the kernel.
     const CALL: [u8; 2] = [0x0f, 0x05];
 
     fn of(context: &libc::ucontext_t) -> Self {

@@ -28,14 +28,29 @@ const LOWEST_ADDRESS: usize = 64 << 10;
 /// thread's own memory says where it ends.
 static MAIN_TOP: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes where the first thread's stack ends. Without it that thread's stacks have one frame.
+/// Begin and end of the program's own code, in which every function has a frame; 0 = not known.
+static CODE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Notes where the first thread's stack ends, and where the program's code is. Without it that
+/// thread's stacks have one frame.
 #[cfg(feature = "record")]
-pub(crate) fn know_main_stack() {
+pub(crate) fn know_the_process() {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let line = maps.lines().find(|line| line.ends_with("[stack]"));
-    let end = line.and_then(|line| line.split([' ', '-']).nth(1));
-    if let Some(end) = end.and_then(|end| usize::from_str_radix(end, 16).ok()) {
-        MAIN_TOP.store(end, Ordering::Relaxed);
+    let own = know_the_process as *const () as usize;
+    for line in maps.lines() {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let hex = |text: &str| usize::from_str_radix(text, 16).ok();
+        let Some((Some(begin), Some(end))) = range.map(|(begin, end)| (hex(begin), hex(end)))
+        else {
+            continue;
+        };
+        if line.ends_with("[stack]") {
+            MAIN_TOP.store(end, Ordering::Relaxed);
+        }
+        if (begin..end).contains(&own) {
+            CODE[0].store(begin, Ordering::Relaxed);
+            CODE[1].store(end, Ordering::Relaxed);
+        }
     }
 }
 
@@ -71,6 +86,65 @@ pub(crate) fn walk(mut fp: usize, sp: usize, into: &mut [usize]) -> usize {
         fp = next;
     }
     into.len()
+}
+
+/// Words above the stack pointer in which the C library's frames end: its system calls have few.
+#[cfg(feature = "record")]
+const FOREIGN_WORDS: usize = 48;
+
+/// A chain that ends before this many frames did not begin where a thread does.
+#[cfg(feature = "record")]
+const WHOLE: usize = 3;
+
+/// The same for a thread that was interrupted anywhere. If the C library has something else in the
+/// frame pointer, it has saved the program's on the stack, below the address that it returns to:
+/// both are looked for, and the walk goes on from there. If it has no frame at all, the address is
+/// where the stack pointer is.
+#[cfg(feature = "record")]
+pub(crate) fn walk_interrupted(pc: usize, fp: usize, sp: usize, into: &mut [usize]) -> usize {
+    let depth = walk(fp, sp, into);
+    if depth >= WHOLE {
+        let code = CODE[0].load(Ordering::Relaxed)..CODE[1].load(Ordering::Relaxed);
+        // SAFETY: as in `walk`; there are frames above, so that it is within the stack.
+        let back = unsafe { (sp as *const usize).read_unaligned() };
+        if code.contains(&pc) || !code.contains(&back) || depth == into.len() {
+            return depth;
+        }
+        into.copy_within(..depth, 1);
+        into[0] = back;
+        return depth + 1;
+    }
+    let Some((back, saved)) = find_foreign(sp) else { return depth };
+    into[0] = back;
+    1 + walk(saved, sp, &mut into[1..])
+}
+
+/// The address in the program that foreign code at `sp` returns to, and the frame pointer there.
+#[cfg(feature = "record")]
+fn find_foreign(sp: usize) -> Option<(usize, usize)> {
+    const WORD: usize = size_of::<usize>();
+    let top = top_of(sp);
+    let code = CODE[0].load(Ordering::Relaxed)..CODE[1].load(Ordering::Relaxed);
+    let begin = sp.next_multiple_of(WORD);
+    // SAFETY: as in `walk`: aligned words between the stack pointer and the top of the stack.
+    let word = |at: usize| unsafe { (at as *const usize).read_volatile() };
+    let end = top.saturating_sub(2 * WORD).min(begin + FOREIGN_WORDS * WORD);
+    for at in (begin..end).step_by(WORD) {
+        if !code.contains(&word(at)) {
+            continue;
+        }
+        let is_frame = |saved: &usize| {
+            let inside = *saved > at && *saved < top.saturating_sub(2 * WORD);
+            inside
+                && saved.is_multiple_of(WORD)
+                && word(*saved) > *saved
+                && code.contains(&word(*saved + WORD))
+        };
+        if let Some(saved) = (begin..at).step_by(WORD).map(word).find(is_frame) {
+            return Some((word(at), saved));
+        }
+    }
+    None
 }
 
 /// The caller's stack, without the caller itself.

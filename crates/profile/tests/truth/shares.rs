@@ -104,7 +104,12 @@ fn bytes_by_call_path_and_what_is_left_of_them() {
     // Four thousand samples in all: as many as the ring has room for, whenever it is looked at.
     const PART: usize = 64 << 20;
     let _turn = turn();
-    let (recording, profile) = start(order(&[Event::Alloc, Event::Live], 2, Clock::default()));
+    let events = [Event::Alloc, Event::Live, Event::Lock];
+    let (recording, profile) = start(order(&events, 2, Clock::default()));
+    // Until it has begun.
+    while profile::queued().is_none() {
+        thread::yield_now();
+    }
     for _ in 0..3 {
         asks_for_much(PART);
     }
