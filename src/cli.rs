@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Compare(load::compare::CompareArgs),
     /// Write one offline HTML page about runs and series
     Report(load::report::ReportArgs),
+    /// Record flame graphs of running nodes, and compare them
+    Profile(client::ProfileArgs),
 }
 
 /// Everything after `dev`.
@@ -139,6 +141,12 @@ pub(crate) struct Settings {
     /// loopback [default: none]
     #[arg(long, env = "KVORUM_CLUSTER_SECRET_FILE", value_name = "FILE")]
     pub(crate) cluster_secret_file: Option<PathBuf>,
+
+    /// File with the token that admin requests (/admin/...) must carry as `Authorization: Bearer
+    /// TOKEN`, 16 to 4096 bytes; it can be in the variable KVORUM_ADMIN_TOKEN instead. Without one
+    /// they are answered on loopback only [default: none]
+    #[arg(long, env = "KVORUM_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) admin_token_file: Option<PathBuf>,
 
     /// How far ahead of this node's clock another node's may be, in ms or s, 1ms..60s; writes
     /// stamped further ahead are refused [default: 500ms]

@@ -14,6 +14,7 @@ mod malformed;
 mod peers;
 mod people;
 mod process;
+mod profile;
 mod protocol;
 mod ranges;
 mod slow;
