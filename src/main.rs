@@ -34,6 +34,7 @@ mod units;
 mod usage;
 mod writes;
 
+use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -50,7 +51,11 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refused(&error),
+    };
+    match command {
         Command::Serve(args) => run_node(args),
         Command::Dev(args) => ended(dev::run(&args)),
         Command::Put(args) => answered(client::put(&args)),
@@ -58,10 +63,27 @@ fn main() -> ExitCode {
         Command::Del(args) => answered(client::del(&args)),
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
+        Command::Load(args) => measure::load(&args),
         Command::Search(args) => ended(measure::search(&args)),
         Command::Coldhot(args) => ended(measure::coldhot(&args)),
         Command::Import(args) => told(load::import::import(&args)),
+        Command::Compare(args) => told(load::compare::compare(&args)),
         Command::Report(args) => told(load::report::report(&args)),
+    }
+}
+
+/// Says what is wrong with the command line, and what was meant if that can be told.
+fn refused(error: &clap::Error) -> ExitCode {
+    let words: Vec<String> = env::args_os().skip(1).map(|w| w.to_string_lossy().into()).collect();
+    let measures =
+        words.first().is_some_and(|word| ["load", "search", "coldhot"].contains(&&**word));
+    let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
+    match load::cli::mend(&words).filter(|_| measures && unknown) {
+        Some(line) => {
+            eprintln!("kvorum: {line}");
+            ExitCode::from(USAGE)
+        }
+        None => error.exit(),
     }
 }
 

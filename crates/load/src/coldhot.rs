@@ -18,6 +18,7 @@
 //! (the program's own file stays in the page cache) and the client. A server that keeps the latest
 //! writes in memory has them in files after the restart: that is part of what a restart costs.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -31,7 +32,10 @@ use crate::search::{Time as Shown, What, grouped};
 use crate::server::Dropped;
 use crate::trial::args::SeriesArgs;
 use crate::trial::series::Kept;
-use crate::trial::{Ask, Error, Figures, Ground, Workload, program, progress, run as run_trial};
+use crate::trial::{
+    Ask, Error, Figures, Ground, Preparation, Prepare, Workload, program, progress,
+    run as run_trial,
+};
 
 /// Repeats: beyond these the machine changes more than the server.
 const MAX_REPEATS: i64 = 20;
@@ -54,6 +58,19 @@ pub struct Args {
     #[arg(long, value_name = "RATE")]
     pub(crate) get_rate: Count,
 
+    /// Script of the runs that write, in place of keys and values made here
+    #[arg(long, value_name = "FILE", requires_all = ["get_script", "prepare"])]
+    pub(crate) put_script: Option<PathBuf>,
+
+    /// Script of the runs that read
+    #[arg(long, value_name = "FILE", requires_all = ["put_script", "prepare"])]
+    pub(crate) get_script: Option<PathBuf>,
+
+    /// What each store holds before: "keys", every key of --key-count once; FILE.lua:N, N requests
+    /// of a script
+    #[arg(long, value_name = "WHAT", default_value = "keys")]
+    pub(crate) prepare: Prepare,
+
     /// How long each run is. s unless it says ms, m or h
     #[arg(short, long, value_name = "TIME", default_value = "30s")]
     pub(crate) duration: Time,
@@ -74,6 +91,7 @@ struct Measured {
 struct Rehearsed<'a> {
     args: &'a Args,
     ground: Ground<'a>,
+    preparation: Preparation,
     kept: Kept,
     /// What the page cache gave up last.
     dropped: Option<Dropped>,
@@ -90,16 +108,22 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
                 .to_owned(),
         ));
     };
-    if args.series.request.mix.is_some() {
-        let why = "coldhot makes PUT runs and GET runs: leave out --mix";
+    if args.series.request.mix.is_some() || args.series.request.script.is_some() {
+        let why = "coldhot makes PUT runs and GET runs: leave out --mix and -s, or say \
+                   --put-script and --get-script";
         return Err(Error::Asked(why.to_owned()));
     }
-    let put = args.series.workload(Some("put=100"), known)?;
-    let get = args.series.workload(Some("get=100"), known)?;
+    let workload = |script: &Option<PathBuf>, mix: &str| {
+        let script = script.as_ref().map(|file| file.display().to_string());
+        args.series.workload(Some(script.as_deref().unwrap_or(mix)), known)
+    };
+    let put = workload(&args.put_script, "put=100")?;
+    let get = workload(&args.get_script, "get=100")?;
+    let preparation = Preparation::new(&args.prepare, &args.series.request, known)?;
     let kept = Kept::create(args.series.out.as_deref(), "coldhot", known, command.words())?;
     let keeping = args.series.keeping(Some(command), false);
     let ground = Ground::new(known, put.addresses(), keeping, Arc::clone(stop));
-    let mut rehearsed = Rehearsed { args, ground, kept, dropped: None };
+    let mut rehearsed = Rehearsed { args, ground, preparation, kept, dropped: None };
     rehearsed.say(&format!(
         "{:>14} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>12}",
         "run", "requests/s", "answers/s", "p50", "p99", "p99.9", "max", "CPU/request"
@@ -139,12 +163,12 @@ impl Rehearsed<'_> {
     ) -> Result<Figures, Error> {
         let rate = if role.starts_with("put") { self.args.put_rate } else { self.args.get_rate };
         let duration = self.args.duration.0;
-        let ask = Ask { rate: Some(rate.0), warmup: Duration::ZERO, duration };
+        let ask = Ask { rate: Some(rate.0), warmup: Duration::ZERO, duration, profile: &[] };
         let bar = progress(&format!("{role}: fill, rehearsal"), Some(duration));
         self.ground.stop();
-        let note = self.ground.ready(Some(workload))?;
+        let note = self.ground.ready(Some(&self.preparation))?;
         self.note(note);
-        workload.send(&ask, self.ground.stop_flag())?;
+        workload.rehearse(&ask, self.ground.stop_flag())?;
         let note = self.ground.idle()?;
         self.note(note);
         if cold {
@@ -152,6 +176,7 @@ impl Rehearsed<'_> {
         }
         bar.finish_and_clear();
         let bar = progress(&format!("{role}: measured"), Some(duration));
+        let ask = Ask { profile: &self.args.series.profile, ..ask };
         let dir = self.kept.next_dir(role, ask.rate);
         let figures = run_trial(&mut self.ground, workload, &ask, &self.kept.dir().join(&dir))?;
         bar.finish_and_clear();

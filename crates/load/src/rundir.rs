@@ -109,6 +109,16 @@ impl RunDir {
         fs::create_dir_all(parent).and_then(|()| fs::write(&path, content)).map_err(failed(&path))
     }
 
+    /// Takes it away again: there was no run.
+    pub fn discard(self) {
+        for (name, _) in LOGS {
+            let _ = fs::remove_file(self.path.join(format!("{name}.hdr")));
+        }
+        let _ = fs::remove_file(self.path.join("timeline.csv"));
+        // It stays if there is something else in it.
+        let _ = fs::remove_dir(&self.path);
+    }
+
     /// Writes what is known only at the end. Returns the first that went wrong in all the time.
     pub fn finish(mut self, run: &Run, output: &str) -> Result<(), Error> {
         let json = serde_json::to_vec_pretty(run).expect("all of it is plain data");

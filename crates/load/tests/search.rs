@@ -133,6 +133,33 @@ fn answers_that_are_errors_are_nothing_to_search_for() {
 }
 
 #[test]
+fn scripts_are_searched_one_after_the_other_on_what_a_script_prepared() {
+    let place = Place::new();
+    let script = |name: &str, text: &str| {
+        let path = place.dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let get = script("get.lua", "wrk.method = 'GET'");
+    let put = script("put.lua", "wrk.method = 'PUT' wrk.body = 'value'");
+    let server = place.server("--capacity 2000");
+    let (prepare, some) = (format!("{put}:20"), ["--from", "50", "--to", "50", "--repeats", "1"]);
+    let flags = ["-s", &get, "--also", &put, "--prepare", &prepare, "--server", &server];
+    let series = place.search(&[&flags[..], &some].concat()).unwrap();
+    let found: Vec<_> =
+        series.findings.iter().map(|found| (found.value.clone(), found.passes)).collect();
+    assert_eq!(found, [(get.clone(), Some(50.0)), (put.clone(), Some(50.0))]);
+    let dir = place.dir.path().join("out").join(&series.trials[0].dir);
+    assert_eq!(std::fs::read_to_string(dir.join("script.lua")).unwrap(), "wrk.method = 'GET'");
+
+    let place = Place::new();
+    let server = place.server("--status 503");
+    let error = place.search(&["-s", &get, "--prepare", &prepare, "--server", &server]);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("0 of 20 requests") && error.contains("put.lua"), "{error}");
+}
+
+#[test]
 fn a_server_that_does_not_start_is_said_to_have_said_why() {
     let error = refused(&["--server", "ls /nowhere/at/all"]);
     assert!(error.contains("exit code 2") && error.contains("/nowhere/at/all"), "{error}");
@@ -202,6 +229,7 @@ fn four_runs_cold_and_hot_are_on_fresh_data_each() {
         place.server("--capacity 100000")
     );
     let mut words = place.words(&["--server", &server, "--put-rate", "200", "--get-rate", "200"]);
+    words[1].push_str("{key}");
     words.extend(["-d", "1s", "--key-count", "100"].map(str::to_owned));
     let args = Cli::<coldhot::Args>::try_parse_from(words).unwrap().args;
     let stop = Arc::new(AtomicBool::new(false));

@@ -58,7 +58,7 @@ pub(crate) fn bytes(value: f64) -> String {
 pub(crate) fn share(value: f64) -> String {
     match value * 100.0 {
         p if p > 0.0 && p < 0.01 => "< 0.01 %".to_owned(),
-        p if p < 100.0 && p >= 99.95 => "> 99.9 %".to_owned(),
+        p if (99.95..100.0).contains(&p) => "> 99.9 %".to_owned(),
         p => format!("{} %", three(p)),
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct SavedSeries {
 #[derive(Debug, Clone)]
 pub(crate) enum Found {
     Run(Box<Saved>),
-    Series(SavedSeries),
+    Series(Box<SavedSeries>),
 }
 
 impl Found {
@@ -86,13 +86,13 @@ pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<Found>, String> {
 
 fn read_one(directory: &Path, found: &mut Vec<Found>) -> Result<(), String> {
     if directory.join("series.json").is_file() {
-        found.push(Found::Series(series(directory)?));
+        found.push(Found::Series(Box::new(series(directory)?)));
     } else if directory.join("run.json").is_file() {
         found.push(Found::Run(Box::new(run(directory)?)));
     } else {
         for inner in inner(directory)? {
             if inner.join("series.json").is_file() {
-                found.push(Found::Series(series(&inner)?));
+                found.push(Found::Series(Box::new(series(&inner)?)));
             } else if inner.join("run.json").is_file() {
                 found.push(Found::Run(Box::new(run(&inner)?)));
             }

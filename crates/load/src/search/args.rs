@@ -6,8 +6,8 @@ use super::decide::Bounds;
 use super::slo::{Slo, What};
 use super::sweep::Sweep;
 use crate::cli::{Count, Time};
-use crate::trial::Error;
 use crate::trial::args::SeriesArgs;
+use crate::trial::{Error, Prepare};
 
 /// A search without an objective for errors gets this one: answers that are refusals are fast.
 const ERRORS: &str = "errors<0.1%";
@@ -57,14 +57,15 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=9))]
     pub(crate) repeats: u32,
 
-    /// Search also for these requests, in place of the first: a mix, as in get=100. Can be given
-    /// several times
-    #[arg(long, value_name = "MIX")]
+    /// Search also with these requests in place of the first: a mix, as in get=100, or a script's
+    /// file. Can be given several times
+    #[arg(long, value_name = "MIX|FILE")]
     pub(crate) also: Vec<String>,
 
-    /// Write every key once before the first trial, and again whenever the data are fresh
-    #[arg(long)]
-    pub(crate) prepare: bool,
+    /// Write data before the first trial, and again whenever they are fresh: "keys", every key of
+    /// --key-count once; FILE.lua:N, N requests of a script. Nothing of it is counted
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) prepare: Option<Prepare>,
 
     /// Start the server of --server anew for each trial
     #[arg(long, requires = "server")]

@@ -44,6 +44,8 @@ pub(crate) enum Role {
     Bracket,
     Bisect,
     Confirm,
+    /// The server records itself: votes for nothing.
+    Profile,
 }
 
 /// Where to search, and how thoroughly.

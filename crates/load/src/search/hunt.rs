@@ -18,7 +18,7 @@ use super::sweep::Point;
 use crate::Known;
 use crate::record::{Finding, Trial};
 use crate::trial::series::Kept;
-use crate::trial::{Ask, Error, Figures, Ground, Workload, progress, run};
+use crate::trial::{Ask, Error, Figures, Ground, Preparation, Workload, program, progress, run};
 
 /// A trial is made this many times longer, at most, for as many samples as the objective needs.
 const STRETCH: u32 = 10;
@@ -28,6 +28,12 @@ const SPARE: f64 = 1.05;
 
 /// If more of a closed loop's answers than this are errors, it measures something else.
 const ERRORS_LIMIT: f64 = 0.5;
+
+/// Where the server records itself, as parts of the rate that it holds: at work, and overloaded.
+const PROFILED: [f64; 2] = [0.7, 1.05];
+
+/// CPUs that others may take before it is worth a warning: what a system does beside.
+const OTHERS_LIMIT: f64 = 0.2;
 
 /// What a trial's line and its row in `curve.csv` say, under these names.
 const COLUMNS: &str = "search,trial,role,rate,seconds,answers_per_s,p50_ms,p99_ms,p99.9_ms,verdict";
@@ -39,6 +45,7 @@ pub(super) struct Hunt<'a> {
     kept: &'a mut Kept,
     workload: &'a Workload,
     ground: Ground<'a>,
+    preparation: Option<Preparation>,
     stop: &'a AtomicBool,
     label: String,
     slo: Slo,
@@ -48,6 +55,10 @@ pub(super) struct Hunt<'a> {
     missed: BTreeMap<u64, Figures>,
     /// Mean time from writing to the answer at the lowest rate, and that rate.
     unloaded: Option<(u64, f64)>,
+    /// Most CPUs that processes other than server and client took in a trial.
+    others: f64,
+    /// Directories of the trials in which the server recorded itself.
+    recorded: Vec<String>,
 }
 
 /// A trial that is over.
@@ -65,24 +76,25 @@ impl<'a> Hunt<'a> {
         workload: &'a Workload,
         point: &Point,
         label: String,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let keeping = args.series.keeping(point.command.clone(), args.restart);
-        let ground = Ground::new(known, workload.addresses(), keeping, Arc::clone(stop));
-        let slo = args.objective();
-        Self {
+        Ok(Self {
             args,
             known,
             kept,
             workload,
-            ground,
+            ground: Ground::new(known, workload.addresses(), keeping, Arc::clone(stop)),
+            preparation: args.series.preparation(args.prepare.as_ref(), known)?,
             stop,
             label,
-            slo,
-            missed: BTreeMap::new(),
-            unloaded: None,
+            slo: args.objective(),
             history: History::default(),
             dots: Vec::new(),
-        }
+            missed: BTreeMap::new(),
+            unloaded: None,
+            others: 0.0,
+            recorded: Vec::new(),
+        })
     }
 
     /// Searches, and keeps and says what was found, also when it is ended early.
@@ -108,7 +120,23 @@ impl<'a> Hunt<'a> {
                     let verdict = judged.verdict;
                     self.history.tried.push(Tried { rate, full, verdict });
                 }
-                Step::Done(_) => break,
+                Step::Done(found) => return self.record(&found),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the server record itself well below and just above what it holds.
+    fn record(&mut self, found: &Found) -> Result<(), Error> {
+        let Some(passes) = found.passes.filter(|_| !self.args.series.profile.is_empty()) else {
+            return Ok(());
+        };
+        for share in PROFILED {
+            let rate = (passes as f64 * share).round().max(1.0) as u64;
+            self.recorded.push(self.kept.next_dir(role_name(Role::Profile), Some(rate)));
+            let over = self.trial(Some(rate), Role::Profile, true)?;
+            if over.figures.interrupted {
+                break;
             }
         }
         Ok(())
@@ -127,7 +155,7 @@ impl<'a> Hunt<'a> {
         if errors > ERRORS_LIMIT {
             return Err(wrong(format!(
                 "{:.0} % of the requests were answered with errors, so there is nothing to \
-                 search for: are the URL and the data right (--prepare writes all keys)?",
+                 search for: are the URL and the data right (--prepare keys writes all keys)?",
                 errors * 100.0
             )));
         }
@@ -140,13 +168,18 @@ impl<'a> Hunt<'a> {
 
     /// Runs one trial on a server that is ready, and keeps and says what came of it.
     fn trial(&mut self, rate: Option<u64>, role: Role, full: bool) -> Result<Over, Error> {
-        let fill = self.args.prepare.then_some(self.workload);
         let waiting = progress(&format!("{} getting ready", role_name(role)), None);
-        if let Some(note) = self.ground.ready(fill)? {
+        if let Some(note) = self.ground.ready(self.preparation.as_ref())? {
             self.say(&format!("      note: {note}"));
         }
         waiting.finish_and_clear();
-        let ask = Ask { rate, warmup: self.args.warmup.0, duration: self.length(rate, full) };
+        let recorded = role == Role::Profile;
+        let ask = Ask {
+            rate,
+            warmup: self.args.warmup.0,
+            duration: self.length(rate, full),
+            profile: if recorded { &self.args.series.profile } else { &[] },
+        };
         let name = role_name(role);
         let dir = self.kept.next_dir(name, rate);
         let said = rate.map_or("a closed loop".to_owned(), |rate| format!("{}/s", grouped(rate)));
@@ -168,7 +201,7 @@ impl<'a> Hunt<'a> {
         usual.max(Duration::from_secs_f64(needed)).min(self.args.duration.0 * STRETCH)
     }
 
-    fn keep(&mut self, over: &Over, role: Role, ask: &Ask, dir: String) -> Result<(), Error> {
+    fn keep(&mut self, over: &Over, role: Role, ask: &Ask<'_>, dir: String) -> Result<(), Error> {
         let Over { figures, judged } = over;
         let verdict = judged.as_ref().map_or("", |judged| verdict_name(judged.verdict));
         let why = judged.as_ref().map_or(String::new(), |judged| judged.why.clone());
@@ -191,6 +224,7 @@ impl<'a> Hunt<'a> {
 
     /// Keeps what tells in the end what limits.
     fn learn(&mut self, rate: Option<u64>, over: &Over) {
+        self.others = self.others.max(over.figures.others_cpus().unwrap_or(0.0));
         let (Some(rate), Some(judged)) = (rate, &over.judged) else { return };
         if judged.verdict != Verdict::Pass {
             self.missed.insert(rate, over.figures.clone());
@@ -212,7 +246,8 @@ impl<'a> Hunt<'a> {
         let label = if self.label.is_empty() { self.workload.name.as_str() } else { &self.label };
         self.say(&format!(
             "\n{label}: {} on {} connections",
-            self.slo, self.workload.plan.connections
+            self.slo,
+            self.workload.connections()
         ));
         let high = What::Quantile(self.slo.quantile()).to_string();
         self.say(&format!(
@@ -220,7 +255,7 @@ impl<'a> Hunt<'a> {
         ));
     }
 
-    fn say_trial(&self, role: Role, ask: &Ask, figures: &Figures, verdict: &str, why: &str) {
+    fn say_trial(&self, role: Role, ask: &Ask<'_>, figures: &Figures, verdict: &str, why: &str) {
         let number = self.kept.series().trials.len() + 1;
         let rate = ask.rate.map_or("closed".to_owned(), grouped);
         let seconds = format!("{:.1} s", ask.duration.as_secs_f64());
@@ -239,7 +274,7 @@ impl<'a> Hunt<'a> {
     fn add_to_curve(
         &self,
         role: Role,
-        ask: &Ask,
+        ask: &Ask<'_>,
         figures: &Figures,
         verdict: &str,
     ) -> Result<(), Error> {
@@ -275,6 +310,20 @@ impl<'a> Hunt<'a> {
         self.say(&describe(bounds, found, &self.slo, ceiling));
         if let Some(Limit { what, why }) = &limit {
             self.say(&format!("limit: {what}: {why}"));
+        }
+        if let [below, above] = &self.recorded[..] {
+            let (dir, program) = (self.kept.dir().display(), program());
+            self.say(&format!(
+                "recorded in {dir}/{{{below},{above}}}/profile: {program} profile diff A B shows \
+                 what changes"
+            ));
+        }
+        if self.others > OTHERS_LIMIT {
+            self.say(&format!(
+                "WARNING other processes took up to {:.1} CPUs during trials: the server may hold \
+                 more on a quiet machine",
+                self.others
+            ));
         }
         if self.ground.in_memory() {
             self.say("note: the data lie in memory, where nothing waits for a disk: --fresh DIR");
@@ -331,6 +380,7 @@ fn role_name(role: Role) -> &'static str {
         Role::Bracket => "bracket",
         Role::Bisect => "bisect",
         Role::Confirm => "confirm",
+        Role::Profile => "profile",
     }
 }
 

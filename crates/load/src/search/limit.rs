@@ -138,24 +138,16 @@ fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
 
 /// The figures that were looked at.
 fn said(figures: &Figures) -> String {
-    let mut said: Vec<String> = figures
-        .servers
-        .iter()
-        .map(|usage| {
-            let others = usage.machine_cpus - usage.cpu_s / usage.seconds - figures.client_cpus;
-            let stalled = usage.io_stalled.map_or("unknown".to_owned(), percent);
-            format!(
-                "it took {} of its CPUs, others than it and the client {:.2} CPUs, and the disk \
-                 was waited for {stalled} of the time",
-                percent(usage.cpu_share()),
-                others.max(0.0)
-            )
-        })
-        .collect();
-    if said.is_empty() {
-        said.push("the server's process can't be looked at".to_owned());
-    }
-    said.join(", ")
+    let Some(usage) = figures.servers.first() else {
+        return "the server's process can't be looked at".to_owned();
+    };
+    let others = figures.others_cpus().unwrap_or(0.0);
+    let stalled = usage.io_stalled.map_or("unknown".to_owned(), percent);
+    format!(
+        "the server took {} of its CPUs, others than it and the client {others:.2} CPUs, and the \
+         disk was waited for {stalled} of the time",
+        percent(usage.cpu_share())
+    )
 }
 
 fn percent(share: f64) -> String {

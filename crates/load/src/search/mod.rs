@@ -52,7 +52,8 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
     'all: for point in &points {
         for workload in &workloads {
             let label = label(&point.label, workload, workloads.len());
-            ended = Hunt::new(args, known, stop, &mut kept, workload, point, label).run();
+            let hunt = Hunt::new(args, known, stop, &mut kept, workload, point, label);
+            ended = hunt.and_then(Hunt::run);
             if ended.is_err() || stop.load(Ordering::Relaxed) {
                 break 'all;
             }

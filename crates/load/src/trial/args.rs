@@ -4,13 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Error, Keeping, Workload};
+use super::prepare::without_keys;
+use super::{Error, Keeping, Preparation, Prepare, Workload};
 use crate::Known;
-use crate::cli::RequestArgs;
-use crate::keys::{KeyOrder, Keys};
-use crate::plan::{Plan, Target};
+use crate::cli::{ProfileEvent, RequestArgs};
 use crate::server::Command;
-use crate::url::Url;
 
 /// What is sent, and to which server.
 #[derive(Debug, Clone, Args)]
@@ -27,6 +25,11 @@ pub(crate) struct SeriesArgs {
     /// Where fresh data directories are made [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) fresh: Option<PathBuf>,
+
+    /// Has each server record itself, where it can: cpu, alloc, lock, wall. The folded stacks are
+    /// kept with the run
+    #[arg(long, value_name = "EVENT,...", value_delimiter = ',')]
+    pub(crate) profile: Vec<ProfileEvent>,
 
     /// Where the series is kept: an empty directory, or one to be made [default: named after the
     /// time, in the current one]
@@ -47,35 +50,25 @@ impl SeriesArgs {
         Keeping { command, restart, fresh_in: self.fresh.clone() }
     }
 
-    /// What is sent: the requests as they are given, or `also` in place of their mix.
-    pub(crate) fn workload(&self, also: Option<&str>, known: &Known) -> Result<Workload, Error> {
-        let asked = |error: crate::url::Error| Error::Asked(error.to_string());
-        let args = &self.request;
-        let mix = also.or(args.mix.as_deref()).unwrap_or("get=100");
-        let url = Url::parse(&args.urls[0]).map_err(asked)?;
-        let addresses = url.resolve().map_err(asked)?;
-        let path = if url.has_path { url.path.as_str() } else { known.key_path };
-        let keys = Keys {
-            order: KeyOrder::Uniform,
-            count: args.key_count.map_or(200_000, |count| count.0),
-            len: args.key_len.map_or(16, |len| len.0 as usize),
+    /// What is sent: the requests as they are given, or `instead`, a mix or a script's file.
+    pub(crate) fn workload(&self, instead: Option<&str>, known: &Known) -> Result<Workload, Error> {
+        let args = self.request.clone();
+        let args = match instead {
+            None => args,
+            // A mix says percentages.
+            Some(mix) if mix.contains('=') => {
+                RequestArgs { mix: Some(mix.to_owned()), script: None, ..args }
+            }
+            Some(file) => RequestArgs { script: Some(file.into()), ..without_keys(args) },
         };
-        let target = Target { name: url.authority(), addresses, path: path.to_owned() };
-        let plan = Plan {
-            threads: args.threads.map_or(1, |threads| threads.0 as usize),
-            connections: args.connections.0 as usize,
-            put_percent: puts(mix)?,
-            keys,
-            value_len: args.value_len.map_or(64, |len| len.0 as usize),
-            seed: args.seed,
-            ..Plan::new(target)
-        };
-        Ok(Workload { name: mix.to_owned(), plan })
+        Workload::new(&args, known)
     }
-}
 
-fn puts(mix: &str) -> Result<u8, Error> {
-    let wrong = || Error::Asked(format!("--mix {mix}: say percentages, as in put=50,get=50"));
-    let put = mix.split(',').find_map(|part| part.strip_prefix("put="));
-    put.map_or(Ok(0), |percent| percent.parse().map_err(|_| wrong()))
+    pub(crate) fn preparation(
+        &self,
+        prepare: Option<&Prepare>,
+        known: &Known,
+    ) -> Result<Option<Preparation>, Error> {
+        prepare.map(|prepare| Preparation::new(prepare, &self.request, known)).transpose()
+    }
 }

@@ -75,6 +75,13 @@ impl Figures {
         self.written.mean() / MS
     }
 
+    /// CPUs that neither the servers on this machine nor the client took, if that can be seen.
+    pub(crate) fn others_cpus(&self) -> Option<f64> {
+        let machine = self.servers.first()?.machine_cpus;
+        let servers: f64 = self.servers.iter().map(|usage| usage.cpu_s / usage.seconds).sum();
+        Some((machine - servers - self.client_cpus).max(0.0))
+    }
+
     /// The growth of a metric on all servers.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         self.metrics.iter().filter_map(|metrics| metrics.total(name)).sum()

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::{Error, Workload};
+use super::{Error, Preparation};
 use crate::Known;
 use crate::server::{
     self, Command, Data, Idle, Look, Metrics, Server, Usage, listens, wait_until_idle,
@@ -58,6 +58,10 @@ impl<'a> Ground<'a> {
         Self { known, addresses, keeping, stop, server: None, prepared: false }
     }
 
+    pub(crate) fn known(&self) -> &Known {
+        self.known
+    }
+
     /// Becomes true when all is to end.
     pub(crate) fn stop_flag(&self) -> &Arc<AtomicBool> {
         &self.stop
@@ -65,14 +69,14 @@ impl<'a> Ground<'a> {
 
     /// Makes the server ready for a trial; what is worth knowing about that. `prepare` writes the
     /// data that the trial needs: once, and again whenever they are fresh.
-    pub(crate) fn ready(&mut self, prepare: Option<&Workload>) -> Result<Option<String>, Error> {
+    pub(crate) fn ready(&mut self, prepare: Option<&Preparation>) -> Result<Option<String>, Error> {
         let gone = self.died().is_some();
         if self.keeping.restart || gone {
             self.stop();
         }
         self.start(None)?;
-        if let Some(workload) = prepare.filter(|_| !self.prepared) {
-            workload.fill(&self.stop)?;
+        if let Some(preparation) = prepare.filter(|_| !self.prepared) {
+            preparation.carry_out(&self.stop)?;
             self.prepared = true;
         }
         self.idle()

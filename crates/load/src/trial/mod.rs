@@ -3,6 +3,7 @@
 //! ```text
 //!  ground.rs    the server: started or there, prepared, idle; looked at before and after
 //!  workload.rs  what is sent
+//!  prepare.rs   what is written before
 //!  figures.rs   what came of it, as verdicts and limits look at it
 //!  series.rs    the directory that all of it is left in
 //!  args.rs      the flags that say all this
@@ -11,19 +12,21 @@
 pub(crate) mod args;
 pub(crate) mod figures;
 mod ground;
+mod prepare;
 pub(crate) mod series;
 mod workload;
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 pub(crate) use figures::Figures;
 pub(crate) use ground::{Ground, Keeping};
 use indicatif::{ProgressBar, ProgressStyle};
+pub(crate) use prepare::{Preparation, Prepare};
 pub(crate) use workload::Workload;
 
-use crate::record::{self, Run};
-use crate::{Error as LoadError, server};
+use crate::cli::ProfileEvent;
+use crate::{Error as LoadError, rundir, script, server};
 
 /// Between two moves of the sign that something goes on.
 const TICK: Duration = Duration::from_millis(200);
@@ -40,9 +43,15 @@ pub enum Error {
     /// The load.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The keys could not be written before the trials.
+    /// What must be there before the trials could not be written.
     #[error("can't prepare the data: {0}; nothing was measured on them")]
     Prepare(String),
+    /// A script.
+    #[error(transparent)]
+    Script(#[from] script::Error),
+    /// A run's directory.
+    #[error(transparent)]
+    RunDir(#[from] rundir::Error),
     /// What came of it could not be kept.
     #[error("can't write {path}: {cause}; what is there of the series stays")]
     Write {
@@ -66,42 +75,32 @@ impl Error {
 }
 
 /// What a trial is to be.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Ask {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
     /// Requests a second; none in a closed loop.
     pub(crate) rate: Option<u64>,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
+    /// What the servers record of themselves.
+    pub(crate) profile: &'a [ProfileEvent],
 }
 
-/// Runs `ask` on `ground`, which is ready, and leaves `run.json` in `dir`.
+/// Runs `ask` on `ground`, which is ready, and leaves it in `dir`.
 pub(crate) fn run(
     ground: &mut Ground<'_>,
     workload: &Workload,
-    ask: &Ask,
+    ask: &Ask<'_>,
     dir: &Path,
 ) -> Result<Figures, Error> {
-    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let before = ground.look();
-    let sent = workload.send(ask, ground.stop_flag());
+    let sent = workload.send(ask, dir, ground.known(), ground.stop_flag());
     let (servers, metrics) = ground.used_since(&before);
     let died = ground.died();
     match sent {
-        Ok(outcome) => {
-            let run = Run { started, ..workload.record(ask, &outcome, &servers) };
-            leave(dir, &run)?;
-            Ok(Figures { servers, metrics, died, ..workload.figures(&outcome) })
-        }
-        Err(_) if died.is_some() => Ok(Figures { died, ..workload.nothing() }),
-        Err(error) => Err(error.into()),
+        Ok(outcome) => Ok(Figures { servers, metrics, died, ..workload.figures(&outcome) }),
+        Err(Error::Load(_)) if died.is_some() => Ok(Figures { died, ..workload.nothing() }),
+        Err(error) => Err(error),
     }
-}
-
-fn leave(dir: &Path, run: &record::Run) -> Result<(), Error> {
-    std::fs::create_dir_all(dir).map_err(Error::write(dir))?;
-    let path = dir.join("run.json");
-    let text = serde_json::to_vec_pretty(run).expect("all of it is plain data");
-    std::fs::write(&path, text).map_err(Error::write(&path))
 }
 
 /// What goes on, on stderr if that is a terminal; with a bar if it is known how long it takes.

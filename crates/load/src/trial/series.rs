@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use super::Error;
 use crate::Known;
+use crate::machine::{machine, rfc3339};
 use crate::record::{FORMAT, Finding, Series, Trial};
 
 /// A series as it is on disk, written anew after each run: a crash leaves all runs before it.
@@ -22,7 +23,7 @@ impl Kept {
         known: &Known,
         server: &[String],
     ) -> Result<Self, Error> {
-        let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let started = rfc3339(SystemTime::now());
         let named = || PathBuf::from(format!("{kind}-{}", started.replace([':', 'Z'], "")));
         let dir = dir.map_or_else(named, Path::to_owned);
         std::fs::create_dir_all(&dir).map_err(Error::write(&dir))?;
@@ -39,6 +40,7 @@ impl Kept {
             tool: known.tool.to_owned(),
             argv: std::env::args().collect(),
             started,
+            machine: machine(),
             server: server.to_vec(),
             ..Series::default()
         };

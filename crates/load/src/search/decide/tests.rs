@@ -18,7 +18,7 @@ fn search(
                 history.ceiling = Some(ceiling);
             }
             Step::Try { rate, role, full } => {
-                assert!(role != Role::Ceiling);
+                assert!(role != Role::Ceiling && role != Role::Profile);
                 assert!(history.tried.len() < 100, "no end: {history:?}");
                 let verdict = server(rate, full);
                 history.tried.push(Tried { rate, full, verdict });
