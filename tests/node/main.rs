@@ -7,6 +7,7 @@ mod cluster;
 mod config;
 mod contract;
 mod dashboard;
+mod deploy;
 mod dev;
 mod identity;
 mod lifecycle;
