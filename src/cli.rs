@@ -50,7 +50,7 @@ pub(crate) enum Command {
     ///
     /// Exit code: 0; 1 it failed; 2 the command line makes no sense; 3 a warning, with --strict; 130
     /// ctrl-C.
-    #[command(version)]
+    #[command(version, disable_version_flag = true)]
     Load(load::cli::LoadArgs),
     /// Make run directories of outputs of wrk2 and wrk, and of pages that quote them
     ///
@@ -67,8 +67,15 @@ pub(crate) enum Command {
     /// Four runs, put-cold, put-hot, get-cold and get-hot, each on a store of its own that has been
     /// through the same before: what differs is one restart.
     Coldhot(load::coldhot::Args),
+    /// Say what differs between two runs, or two sets of repeats, and whether it is more than noise
+    ///
+    /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:
+    /// cannot be told".
+    Compare(load::compare::CompareArgs),
     /// Write one offline HTML page about runs and series
     Report(load::report::ReportArgs),
+    /// Record flame graphs of running nodes, and compare them
+    Profile(client::ProfileArgs),
 }
 
 /// Everything after `dev`.
@@ -134,6 +141,12 @@ pub(crate) struct Settings {
     /// loopback [default: none]
     #[arg(long, env = "KVORUM_CLUSTER_SECRET_FILE", value_name = "FILE")]
     pub(crate) cluster_secret_file: Option<PathBuf>,
+
+    /// File with the token that admin requests (/admin/...) must carry as `Authorization: Bearer
+    /// TOKEN`, 16 to 4096 bytes; it can be in the variable KVORUM_ADMIN_TOKEN instead. Without one
+    /// they are answered on loopback only [default: none]
+    #[arg(long, env = "KVORUM_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) admin_token_file: Option<PathBuf>,
 
     /// How far ahead of this node's clock another node's may be, in ms or s, 1ms..60s; writes
     /// stamped further ahead are refused [default: 500ms]

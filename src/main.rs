@@ -43,9 +43,11 @@ use clap::Parser;
 use crate::cli::{Cli, Command, ServeArgs};
 
 /// Gives freed memory back to the system sooner than the default one, which the memory ledger
-/// counts on, and does not slow down as threads free what others allocated.
+/// counts on, and does not slow down as threads free what others allocated. While a profile is
+/// recorded it tells where memory is asked for.
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: profile::Sampled<tikv_jemallocator::Jemalloc> =
+    profile::Sampled(tikv_jemallocator::Jemalloc);
 
 /// Exit code for a command line, variable or file that makes no sense, as clap's own.
 const USAGE: u8 = 2;
@@ -67,7 +69,9 @@ fn main() -> ExitCode {
         Command::Search(args) => ended(measure::search(&args)),
         Command::Coldhot(args) => ended(measure::coldhot(&args)),
         Command::Import(args) => told(load::import::import(&args)),
+        Command::Compare(args) => told(load::compare::compare(&args)),
         Command::Report(args) => told(load::report::report(&args)),
+        Command::Profile(args) => answered(client::profile(&args)),
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::accept;
 use crate::cli::{Cli, Command, DevArgs};
-use crate::secret::VARIABLE;
+use crate::secret::CLUSTER;
 use console::Console;
 use keeper::{Keeper, News};
 
@@ -87,7 +87,8 @@ fn plan(args: &DevArgs) -> Result<Vec<Planned>, String> {
             words.extend(["--memory".into(), MEMORY.into()]);
         }
         let said = serve.settings.cluster_secret_file.is_some() || serve.config.is_some();
-        let secret = (!said && std::env::var_os(VARIABLE).is_none()).then(|| random.clone());
+        let secret =
+            (!said && std::env::var_os(CLUSTER.variable).is_none()).then(|| random.clone());
         nodes.push(Planned { number, name, address, args: words, secret });
     }
     Ok(nodes)

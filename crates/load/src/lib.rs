@@ -18,6 +18,7 @@
 
 pub mod cli;
 pub mod coldhot;
+pub mod compare;
 mod connection;
 mod control;
 mod error;

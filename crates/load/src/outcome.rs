@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
@@ -71,6 +71,8 @@ pub struct Outcome {
     /// Requests that were due; in a closed loop, that were sent. They were answered, are
     /// unfinished, or were lost by a read or write error.
     pub planned: u64,
+    /// When the plan began, the warm-up included: what its times are counted from.
+    pub started: Instant,
     /// How long the plan was.
     pub duration: Duration,
     /// CPU time of the generating threads from the end of the warm-up on.
@@ -96,7 +98,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn new(plan: &Plan, tallies: Vec<Tally>, ended: &[Ended]) -> Self {
+    pub(crate) fn new(plan: &Plan, started: Instant, tallies: Vec<Tally>, ended: &[Ended]) -> Self {
         let mut tally = Tally::default();
         tallies.iter().for_each(|of_target| tally.add(of_target));
         let mut by_target = Vec::new();
@@ -115,6 +117,7 @@ impl Outcome {
             tally,
             by_target,
             planned: ended.iter().map(|ended| ended.planned).sum(),
+            started,
             duration: plan.duration,
             client_cpu: ended.iter().map(|ended| ended.cpu).sum(),
             busy: ended.iter().map(|ended| ended.busy).collect(),

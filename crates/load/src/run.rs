@@ -75,10 +75,10 @@ pub fn run_under(
             crew.threads.push(thread);
         }
         drop(full);
-        crew.start()?;
+        let started = crew.start()?;
         let tallies = collect(plan, control, &reports, &empties);
         let ended = crew.join()?;
-        let mut outcome = Outcome::new(plan, tallies, &ended);
+        let mut outcome = Outcome::new(plan, started, tallies, &ended);
         outcome.interrupted = control.is_stopped();
         outcome.left_out = left_out;
         Ok(outcome)
@@ -109,7 +109,7 @@ struct Crew<'scope> {
 
 impl Crew<'_> {
     /// Waits until all are connected, and lets them begin together.
-    fn start(&mut self) -> Result<(), Error> {
+    fn start(&mut self) -> Result<Instant, Error> {
         for ready in &self.ready {
             // A thread that panicked says nothing; joining it tells.
             ready.recv().unwrap_or(Ok(()))?;
@@ -118,7 +118,7 @@ impl Crew<'_> {
         for go in self.go.drain(..) {
             let _ = go.send(start);
         }
-        Ok(())
+        Ok(start)
     }
 
     fn join(self) -> Result<Vec<Ended>, Error> {

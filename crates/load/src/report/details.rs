@@ -16,7 +16,7 @@ pub(crate) fn all(runs: &[Shown<'_>]) -> Markup {
     html! {
         @for run in runs {
             details.run id={ "run-" (run.number) } open[runs.len() <= UNFOLDED] {
-                summary { (key(run.number)) span.name { (run.name()) } span.what { (what(run)) } }
+                summary { (key(run.colour)) span.name { (run.name()) } span.what { (what(run)) } }
                 (one(run))
             }
         }

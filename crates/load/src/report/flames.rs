@@ -36,8 +36,8 @@ pub(crate) fn section(runs: &[Shown<'_>]) -> Result<Markup, String> {
                     div.flames {
                         @for (place, graph) in graphs.iter().enumerate() {
                             figure { figcaption { (graph.name) }
-                                (PreEscaped(fragment(&tabs(event, graph, graphs.first()
-                                    .filter(|_| place > 0))))) }
+                                (PreEscaped(fragment(&tabs(event, graph,
+                                    base(graphs, place))))) }
                         }
                     }
                 }
@@ -66,7 +66,14 @@ fn graphs(runs: &[Shown<'_>], event: &str) -> Result<Vec<Graph>, String> {
     Ok(graphs)
 }
 
-/// The graph, and what is different in it from the first one.
+/// What a graph is compared with: of a hot run the cold one, else the first graph.
+fn base(graphs: &[Graph], place: usize) -> Option<&Graph> {
+    let cold = graphs[place].name.replace("-hot", "-cold");
+    let other = |graph: &&Graph| graph.name == cold && graph.name != graphs[place].name;
+    graphs.iter().find(other).or_else(|| graphs.first().filter(|_| place > 0))
+}
+
+/// The graph, and what is different in it from the other.
 fn tabs<'a>(event: &str, graph: &'a Graph, first: Option<&'a Graph>) -> Vec<Tab<'a>> {
     let unit = if event == "alloc" { Unit::Bytes } else { Unit::Nanos };
     let plain = Tab {

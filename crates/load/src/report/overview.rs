@@ -131,7 +131,7 @@ fn row(run: &Shown<'_>) -> Markup {
     let warnings = all.warnings.len();
     html! {
         tr {
-            th scope="row" { (key(run.number)) (link(run)) }
+            th scope="row" { (key(run.colour)) (link(run)) }
             td { @match all.plan.rate {
                 Some(rate) => (figures::rate(rate)),
                 None => @if all.plan.closed { "closed loop" } @else { "–" },
@@ -144,7 +144,8 @@ fn row(run: &Shown<'_>) -> Markup {
             @let refused = run.refused();
             td.bad[refused > 0.0] { (figures::share(refused)) }
             td.bad[run.errors() > 0] { (figures::grouped(run.errors() as f64)) }
-            td { (cpu(run)) }
+            td { (run.cpu_per_answer().map_or_else(|| "–".to_owned(),
+                |cpu| format!("{} µs", figures::three(cpu)))) }
             td.bad[warnings > 0] { (warnings) }
         }
     }
@@ -158,15 +159,5 @@ fn at(latency: Option<&Latency>, quantile: f64) -> Markup {
             Some((latency, value)) => td.few[!firm(latency, quantile)] { (figures::ms(value)) },
             None => td { "–" },
         }
-    }
-}
-
-/// CPU time of the servers for each answer.
-fn cpu(run: &Shown<'_>) -> String {
-    let servers: Option<f64> = run.run().servers.iter().map(|server| server.cpu_s).sum();
-    let answered = run.run().counts.answered;
-    match servers.filter(|cpu| *cpu > 0.0 && answered > 0) {
-        Some(cpu) => format!("{} µs", figures::three(cpu * 1e6 / answered as f64)),
-        None => "–".to_owned(),
     }
 }

@@ -168,8 +168,12 @@
         const place = (event.clientX - bounds.left) * (svg.viewBox.baseVal.width / bounds.width);
         move(from(chart.x, Math.min(1, Math.max(0, (place - left) / width))));
       });
-      svg.addEventListener('pointerleave', () => hide(figure));
-      svg.addEventListener('blur', () => hide(figure));
+      for (const event of ['pointerleave', 'blur']) {
+        svg.addEventListener(event, () => {
+          x = null;
+          hide(figure);
+        });
+      }
       svg.addEventListener('keydown', (event) => {
         const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
         if (event.key === 'Escape') hide(figure);

@@ -34,7 +34,7 @@ pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
         lines.push(Line {
             name: run.name().to_owned(),
             switch: Some(run.number),
-            colour: run.number,
+            colour: run.colour,
             points: points(latency),
             thin_from: thin_from(latency),
             hidden: run.hidden,
@@ -51,7 +51,7 @@ pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
                     figures::percentile(knee.quantile)
                 ),
                 switch: Some(run.number),
-                colour: run.number,
+                colour: run.colour,
             });
         }
     }

@@ -102,9 +102,11 @@ impl Part<'_> {
             let name = if value.is_empty() { "trials".to_owned() } else { value.clone() };
             lines.push(Line { name, colour, points: middles(&points), ..Line::default() });
         }
-        for finding in &series.findings {
-            let Some(passes) = finding.passes else { continue };
-            let text = finding.value.clone();
+        // Of a sweep the table has them: bands over each other show nothing.
+        if let [finding] = series.findings.as_slice()
+            && let Some(passes) = finding.passes
+        {
+            let text = "breaks".to_owned();
             marks.push(Mark::Band { from: passes, to: finding.fails.unwrap_or(passes), text });
         }
         marks.extend(objective.iter().map(|level| Mark::Level {
@@ -244,6 +246,7 @@ fn sentence(finding: &Finding, slo: &str) -> String {
     let limit = match (finding.limit.as_str(), finding.why.as_str()) {
         ("", _) => String::new(),
         ("unknown", why) => format!(" What limits is not known: {why}"),
+        (limit, "") => format!(" What limits: {limit}."),
         (limit, why) => format!(" What limits: {limit} ({why})."),
     };
     format!("{edge}{limit}")
@@ -292,13 +295,17 @@ fn pair(name: &str, cold: &Shown<'_>, hot: &Shown<'_>) -> Markup {
     ];
     let ms = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), figures::ms);
     let throughput = (cold.run().throughput, hot.run().throughput);
+    let cpus = [cold, hot].map(Shown::cpu_per_answer);
+    let micros = |cpu: Option<f64>| {
+        cpu.map_or_else(|| "–".to_owned(), |cpu| format!("{} µs", figures::three(cpu)))
+    };
     html! {
         div.scroll tabindex="0" role="region" aria-label={ (name) ", cold and hot" } {
             table.pair {
                 caption { (name) }
                 thead { tr {
-                    th scope="col" { "" } th scope="col" { (key(cold.number)) "cold" }
-                    th scope="col" { (key(hot.number)) "hot" } th scope="col" { "hot is" }
+                    th scope="col" { "" } th scope="col" { (key(cold.colour)) "cold" }
+                    th scope="col" { (key(hot.colour)) "hot" } th scope="col" { "hot is" }
                 } }
                 tbody {
                     tr { th scope="row" { "answered/s" } td { (figures::rate(throughput.0)) }
@@ -308,6 +315,9 @@ fn pair(name: &str, cold: &Shown<'_>, hot: &Shown<'_>) -> Markup {
                         th scope="row" { (name) } td { (ms(cold)) } td { (ms(hot)) }
                         td { (change(cold, hot, "slower", "faster")) }
                     } }
+                    tr { th scope="row" { "CPU/request" } td { (micros(cpus[0])) }
+                        td { (micros(cpus[1])) }
+                        td { (change(cpus[0], cpus[1], "more", "less")) } }
                 }
             }
         }

@@ -13,8 +13,10 @@ const BEYOND: f64 = 10.0;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shown<'a> {
     pub(crate) saved: &'a Saved,
-    /// Its switch, colour and the end of its anchor.
+    /// Its switch and the end of its anchor.
     pub(crate) number: usize,
+    /// Its place among the colours: those that are seen at first have the first ones.
+    pub(crate) colour: usize,
     /// Not in the charts until it is switched on.
     pub(crate) hidden: bool,
 }
@@ -31,13 +33,18 @@ pub(crate) fn all(found: &[Found]) -> Vec<Shown<'_>> {
                     series.runs.len() > AT_ONCE && role != "confirm"
                 }
             };
-            shown.push(Shown { saved, number: shown.len(), hidden });
+            shown.push(Shown { saved, number: shown.len(), colour: 0, hidden });
         }
     }
     let mut visible = 0;
     for shown in &mut shown {
         visible += usize::from(!shown.hidden);
         shown.hidden |= visible > AT_ONCE;
+    }
+    let mut order: Vec<usize> = (0..shown.len()).collect();
+    order.sort_by_key(|place| shown[*place].hidden);
+    for (colour, place) in order.into_iter().enumerate() {
+        shown[place].colour = colour;
     }
     shown
 }
@@ -61,6 +68,13 @@ impl<'a> Shown<'a> {
     pub(crate) fn refused(&self) -> f64 {
         let counts = &self.run().counts;
         counts.refused as f64 / counts.answered.max(1) as f64
+    }
+
+    /// CPU time of the servers for each answer, in µs.
+    pub(crate) fn cpu_per_answer(&self) -> Option<f64> {
+        let servers: Option<f64> = self.run().servers.iter().map(|server| server.cpu_s).sum();
+        let answered = self.run().counts.answered as f64;
+        servers.filter(|cpu| *cpu > 0.0 && answered > 0.0).map(|cpu| cpu * 1e6 / answered)
     }
 
     /// Requests that brought no answer.

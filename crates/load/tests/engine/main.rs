@@ -1,5 +1,6 @@
 //! The generator against small servers whose answers are known.
 
+mod accuracy;
 mod bad_input;
 mod open_loop;
 mod plans;

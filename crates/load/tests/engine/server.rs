@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How one request is answered.
 pub(crate) struct Answer {
@@ -65,6 +65,14 @@ struct Shared {
     connections: AtomicUsize,
     stopped: AtomicBool,
     requests: Mutex<Vec<(String, usize)>>,
+    times: Mutex<Vec<Times>>,
+}
+
+/// When a request had come whole, and when its answer began to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) came: Instant,
+    pub(crate) answered: Instant,
 }
 
 pub(crate) struct Server {
@@ -85,6 +93,7 @@ impl Server {
             connections: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             requests: Mutex::new(Vec::new()),
+            times: Mutex::new(Vec::new()),
         });
         let accepted = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -107,6 +116,11 @@ impl Server {
     /// Request lines and lengths of bodies.
     pub(crate) fn requests(&self) -> Vec<(String, usize)> {
         self.shared.requests.lock().expect("no panic holding it").clone()
+    }
+
+    /// Of each request, in the order of the answers.
+    pub(crate) fn times(&self) -> Vec<Times> {
+        self.shared.times.lock().expect("no panic holding it").clone()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -168,6 +182,7 @@ fn serve(stream: TcpStream, shared: &Shared) -> Option<()> {
         }
         let mut sent = vec![0; length];
         reader.read_exact(&mut sent).ok()?;
+        let came = Instant::now();
         shared
             .requests
             .lock()
@@ -188,6 +203,8 @@ fn serve(stream: TcpStream, shared: &Shared) -> Option<()> {
         if answer.silent {
             continue;
         }
+        let times = Times { came, answered: Instant::now() };
+        shared.times.lock().expect("no panic holding it").push(times);
         if let Some(bytes) = answer.verbatim {
             stream.write_all(bytes).ok()?;
             if answer.close {

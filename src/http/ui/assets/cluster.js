@@ -108,7 +108,7 @@ export class ClusterPanel {
     put("rate", live ? short(mean(all)) : "–");
     put("cpu", live ? percent(mean((found) => found.cpu)) : "–");
     put("p99", live ? this.p99(history, view, first, per) : "–");
-    put("rss", `${bytes(memory.resident)} of ${bytes(memory.budget)}`);
+    put("rss", `${bytes(memory.resident)} of ${bytes(memory.limit)}`);
     put("disk", bytes(store.disk_bytes));
     put("keys", short(status.keys));
     put("up", live ? span(status.uptime_s) : "–");

@@ -191,8 +191,7 @@ export class Memory {
     const nodes = history.reached(view.names).map((node) => node.now);
     if (nodes.length === 0) return;
     const add = (pick) => nodes.reduce((sum, now) => sum + pick(now), 0);
-    const budget = add((now) => now.memory.budget);
-    this.bar("resident", add((now) => now.memory.resident), budget);
+    this.bar("resident", add((now) => now.memory.resident), add((now) => now.memory.limit));
     nodes[0].memory.parts.forEach(({ name }, place) => {
       const most = add((now) => now.memory.parts[place].budget);
       this.bar(name, add((now) => now.memory.parts[place].used), most);

@@ -28,6 +28,15 @@ impl Unit {
         }
     }
 
+    /// The round step at or above `least`; bytes are rounded in units of 1024.
+    fn step(self, least: f64) -> f64 {
+        let mut unit = 1.0;
+        while self == Self::Bytes && least >= unit * 1024.0 {
+            unit *= 1024.0;
+        }
+        step(least / unit) * unit
+    }
+
     fn write(self, value: f64) -> String {
         match self {
             Self::Milliseconds => figures::ms(value),
@@ -55,7 +64,7 @@ impl Axis {
     /// A linear axis from 0 over all of `values`.
     pub(crate) fn linear(unit: Unit, values: impl Iterator<Item = f64>) -> Self {
         let max = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
-        let step = step(max / 4.0);
+        let step = unit.step(max / 4.0);
         let max = if max > 0.0 { (max / step).ceil() * step } else { 1.0 };
         Self { unit, log: false, min: 0.0, max }
     }
@@ -101,7 +110,7 @@ impl Axis {
                 [fine, middle].into_iter().find(|ticks| ticks.len() <= most).unwrap_or(coarse)
             }
             (_, false) => {
-                let step = step((self.max - self.min) / most as f64);
+                let step = self.unit.step((self.max - self.min) / most as f64);
                 let first = (self.min / step).ceil() as i64;
                 let last = (self.max / step * (1.0 + 1e-9)).floor() as i64;
                 (first..=last).map(|tick| tick as f64 * step).collect()
