@@ -43,11 +43,39 @@ pub(crate) enum Command {
     Scan(client::ScanArgs),
     /// Show the cluster: every node, as it tells itself. Exit code 1: not every node is up
     Status(client::StatusArgs),
+    /// Send load to any HTTP server, as wrk2 does, and tell the latencies
+    ///
+    /// wrk2's flags, scripts and output. Requests go out by plan, and latency counts from the moment
+    /// that the plan says. Ctrl-C ends a run early, with the figures up to then.
+    ///
+    /// Exit code: 0; 1 it failed; 2 the command line makes no sense; 3 a warning, with --strict; 130
+    /// ctrl-C.
+    #[command(version, disable_version_flag = true)]
+    Load(load::cli::LoadArgs),
     /// Make run directories of outputs of wrk2 and wrk, and of pages that quote them
     ///
     /// What an output lacks is said, and what its figures give away is warned of: refusals, a
     /// backlog, the limit of one connection.
     Import(load::import::ImportArgs),
+    /// Find the rate at which a server breaks, any HTTP server
+    ///
+    /// Sends load at rates chosen so that the highest rate at which the objective is met, and the
+    /// lowest at which it is missed, are found and confirmed; prints each trial and what limits.
+    Search(load::search::Args),
+    /// Compare a server just started with one that has run, for PUT and GET
+    ///
+    /// Four runs, put-cold, put-hot, get-cold and get-hot, each on a store of its own that has been
+    /// through the same before: what differs is one restart.
+    Coldhot(load::coldhot::Args),
+    /// Say what differs between two runs, or two sets of repeats, and whether it is more than noise
+    ///
+    /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:
+    /// cannot be told".
+    Compare(load::compare::CompareArgs),
+    /// Write one offline HTML page about runs and series
+    Report(load::report::ReportArgs),
+    /// Record flame graphs of running nodes, and compare them
+    Profile(client::ProfileArgs),
 }
 
 /// Everything after `dev`.
@@ -113,6 +141,12 @@ pub(crate) struct Settings {
     /// loopback [default: none]
     #[arg(long, env = "KVORUM_CLUSTER_SECRET_FILE", value_name = "FILE")]
     pub(crate) cluster_secret_file: Option<PathBuf>,
+
+    /// File with the token that admin requests (/admin/...) must carry as `Authorization: Bearer
+    /// TOKEN`, 16 to 4096 bytes; it can be in the variable KVORUM_ADMIN_TOKEN instead. Without one
+    /// they are answered on loopback only [default: none]
+    #[arg(long, env = "KVORUM_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) admin_token_file: Option<PathBuf>,
 
     /// How far ahead of this node's clock another node's may be, in ms or s, 1ms..60s; writes
     /// stamped further ahead are refused [default: 500ms]

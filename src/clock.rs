@@ -17,6 +17,10 @@ pub(crate) const COUNTER_BITS: u32 = 12;
 /// How often the bound is looked at; a fraction of how far it is ahead.
 const PERIOD: Duration = Duration::from_millis(250);
 
+/// Where it is waited, for profiles.
+static IDLE: profile::Place =
+    profile::Place::new(profile::Kind::Idle, "clock: its bound is far enough ahead");
+
 /// The longest that a start waits for the wall clock: a bit more than the bound is ahead.
 const LONGEST_WAIT: Duration = Duration::from_millis(2_500);
 
@@ -150,7 +154,7 @@ impl Shared {
             }
             state = self.lock();
             if !state.stopping {
-                let waited = self.changed.wait_timeout(state, PERIOD);
+                let waited = IDLE.during(|| self.changed.wait_timeout(state, PERIOD));
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::cli::{LogFormat, ServeArgs, Settings, Sync};
 use crate::members::Members;
 use crate::memory::MemoryPlan;
-use crate::secret::{self, Secret};
+use crate::secret::{self, Kind, Secret};
 use crate::units::{Size, Time};
 
 /// Longest value that can be asked for; a record with it fits a WAL batch many times.
@@ -37,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) members: Members,
     /// What its nodes know each other by.
     pub(crate) secret: Option<Secret>,
+    /// What admin requests must carry; none = they must come from loopback.
+    pub(crate) admin_token: Option<Secret>,
     /// How far ahead of this node's clock another's may be.
     pub(crate) max_clock_skew: Duration,
     /// When a write is acknowledged.
@@ -76,7 +78,8 @@ pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), String> {
         Some(path) => read_file(path)?,
         None => Settings::default(),
     };
-    complete(args.settings.or(file), std::env::var_os(secret::VARIABLE))
+    let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(Kind::variable);
+    complete(args.settings.or(file), cluster, admin)
 }
 
 fn read_file(path: &Path) -> Result<Settings, String> {
@@ -99,6 +102,7 @@ impl Settings {
             cluster: self.cluster.or(other.cluster),
             advertise: self.advertise.or(other.advertise),
             cluster_secret_file: self.cluster_secret_file.or(other.cluster_secret_file),
+            admin_token_file: self.admin_token_file.or(other.admin_token_file),
             max_clock_skew: self.max_clock_skew.or(other.max_clock_skew),
             sync: self.sync.or(other.sync),
             memory: self.memory.or(other.memory),
@@ -135,12 +139,16 @@ impl Settings {
 fn complete(
     settings: Settings,
     secret_variable: Option<OsString>,
+    token_variable: Option<OsString>,
 ) -> Result<(Config, Logging), String> {
     let listen = settings.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080)));
     let replicas = settings.replicas.map_or(3, |replicas| replicas as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
     let members = Members::parse(cluster, advertise, listen, replicas)?;
-    let (secret, warning) = secret::load(settings.cluster_secret_file.as_deref(), secret_variable)?;
+    let (secret, warning) =
+        secret::CLUSTER.load(settings.cluster_secret_file.as_deref(), secret_variable)?;
+    let (admin_token, token_warning) =
+        secret::ADMIN.load(settings.admin_token_file.as_deref(), token_variable)?;
     let unprotected = without_secret(&members, listen, secret.as_ref())?;
     let budget = settings.memory.unwrap_or(Size(512 << 20));
     let memory = MemoryPlan::of(budget, settings.memtable)?;
@@ -159,6 +167,7 @@ fn complete(
         data: settings.data.unwrap_or_else(|| PathBuf::from("./kvorum-data")),
         members,
         secret,
+        admin_token,
         max_clock_skew,
         sync: settings.sync.unwrap_or(Sync(lsm::SyncMode::Always)).0,
         memory,
@@ -169,7 +178,7 @@ fn complete(
         read_threads: settings.read_threads.unwrap_or(8) as usize,
         queue: settings.queue.unwrap_or(1024) as usize,
         connections,
-        warnings: [warning, unprotected].into_iter().flatten().collect(),
+        warnings: [warning, token_warning, unprotected].into_iter().flatten().collect(),
     };
     let logging = Logging {
         filter: settings.log.unwrap_or_else(|| "info".to_owned()),
@@ -214,7 +223,7 @@ fn without_secret(
         None => Ok(Some(format!(
             "no cluster secret: every process on this machine can pass for one of the nodes; see \
              --cluster-secret-file and {}",
-            secret::VARIABLE
+            secret::CLUSTER.variable
         ))),
         Some(place) => Err(format!(
             "{place} can be reached from other machines, and the cluster has no secret: write one \
@@ -236,13 +245,13 @@ mod tests {
     fn the_earlier_source_wins() {
         let first = Settings { queue: Some(1), ..Settings::default() };
         let second = Settings { queue: Some(2), loops: Some(3), ..Settings::default() };
-        let (config, _) = complete(first.or(second), None).unwrap();
+        let (config, _) = complete(first.or(second), None, None).unwrap();
         assert_eq!((config.queue, config.loops), (1, 3));
     }
 
     #[test]
     fn defaults_are_complete() {
-        let (config, logging) = complete(Settings::default(), None).unwrap();
+        let (config, logging) = complete(Settings::default(), None, None).unwrap();
         assert_eq!(config.listen, listen());
         assert_eq!(config.sync, lsm::SyncMode::Always);
         assert_eq!((config.replicas, config.max_value), (3, 1 << 20));
@@ -263,7 +272,7 @@ mod tests {
             Settings { memory: Some(Size(1 << 20)), ..Settings::default() },
             Settings { max_clock_skew: Some(Time(Duration::ZERO)), ..Settings::default() },
         ] {
-            let error = complete(bad, None).unwrap_err();
+            let error = complete(bad, None, None).unwrap_err();
             assert!(error.starts_with("--") && !error.contains('\n'), "{error}");
         }
     }
@@ -278,7 +287,7 @@ mod tests {
                 listen: Some(listen.parse().unwrap()),
                 ..Settings::default()
             };
-            complete(settings, secret).map(|(config, _)| config.warnings)
+            complete(settings, secret, None).map(|(config, _)| config.warnings)
         };
         let local = "http://127.0.0.1:1,http://localhost:2,http://[::1]:3";
         let warnings = cluster(local, "127.0.0.1:1", None).unwrap();

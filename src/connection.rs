@@ -15,6 +15,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -83,7 +85,12 @@ pub(crate) struct Watch {
     unread: Cell<bool>,
     reaped: Cell<bool>,
     broken: Cell<bool>,
+    /// Whether the request under way is for nobody once the client has closed its end.
+    heeded: Cell<bool>,
+    left: Cell<bool>,
     upgraded: Cell<bool>,
+    /// Who is at the other end, as far as it was known when it came.
+    pub(crate) client: Cell<Option<SocketAddr>>,
     /// Place in the loop's list of connections.
     pub(crate) place: Cell<usize>,
     /// The loop's tick, shared with it.
@@ -102,7 +109,10 @@ impl Watch {
             unread: Cell::new(true),
             reaped: Cell::new(false),
             broken: Cell::new(false),
+            heeded: Cell::new(false),
+            left: Cell::new(false),
             upgraded: Cell::new(false),
+            client: Cell::new(None),
             place: Cell::new(0),
             now,
             task: RefCell::new(None),
@@ -134,6 +144,17 @@ impl Watch {
     pub(crate) fn request_ends(&self, clean: bool) {
         self.unread.set(!clean);
         self.enter(Phase::Idle);
+    }
+
+    /// From now on, whenever the connection is polled, it is looked whether the client has left.
+    pub(crate) fn heed_leaving(&self, heeded: bool) {
+        self.heeded.set(heeded);
+    }
+
+    /// Whether the client was seen to have closed its end. One that only has nothing more to say is
+    /// not told from one that is gone.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.get()
     }
 
     /// Another protocol goes on where this answer ends.
@@ -281,6 +302,14 @@ impl Socket {
     }
 }
 
+/// Whether the other end is closed and all that it sent was read.
+fn is_closed(stream: &TcpStream) -> bool {
+    match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
+        Ok(waiting) => waiting == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+    }
+}
+
 impl AsyncRead for Socket {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -344,6 +373,9 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.watch.heeded.get() && is_closed(&self.stream) {
+            self.watch.left.set(true);
+        }
         Poll::Ready(Ok(()))
     }
 

@@ -219,6 +219,7 @@ impl EventLoop {
             }
         };
         let watch = Watch::new(Rc::clone(&self.now));
+        watch.client.set(stream.peer_addr().ok());
         {
             let mut watches = self.watches.borrow_mut();
             watch.place.set(watches.len());

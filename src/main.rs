@@ -17,6 +17,7 @@ mod hints;
 mod http;
 mod identity;
 mod latency;
+mod measure;
 mod members;
 mod memory;
 mod metrics;
@@ -33,6 +34,7 @@ mod units;
 mod usage;
 mod writes;
 
+use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -41,15 +43,21 @@ use clap::Parser;
 use crate::cli::{Cli, Command, ServeArgs};
 
 /// Gives freed memory back to the system sooner than the default one, which the memory ledger
-/// counts on, and does not slow down as threads free what others allocated.
+/// counts on, and does not slow down as threads free what others allocated. While a profile is
+/// recorded it tells where memory is asked for.
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: profile::Sampled<tikv_jemallocator::Jemalloc> =
+    profile::Sampled(tikv_jemallocator::Jemalloc);
 
 /// Exit code for a command line, variable or file that makes no sense, as clap's own.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refused(&error),
+    };
+    match command {
         Command::Serve(args) => run_node(args),
         Command::Dev(args) => ended(dev::run(&args)),
         Command::Put(args) => answered(client::put(&args)),
@@ -57,7 +65,28 @@ fn main() -> ExitCode {
         Command::Del(args) => answered(client::del(&args)),
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
+        Command::Load(args) => measure::load(&args),
+        Command::Search(args) => ended(measure::search(&args)),
+        Command::Coldhot(args) => ended(measure::coldhot(&args)),
         Command::Import(args) => told(load::import::import(&args)),
+        Command::Compare(args) => told(load::compare::compare(&args)),
+        Command::Report(args) => told(load::report::report(&args)),
+        Command::Profile(args) => answered(client::profile(&args)),
+    }
+}
+
+/// Says what is wrong with the command line, and what was meant if that can be told.
+fn refused(error: &clap::Error) -> ExitCode {
+    let words: Vec<String> = env::args_os().skip(1).map(|w| w.to_string_lossy().into()).collect();
+    let measures =
+        words.first().is_some_and(|word| ["load", "search", "coldhot"].contains(&&**word));
+    let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
+    match load::cli::mend(&words).filter(|_| measures && unknown) {
+        Some(line) => {
+            eprintln!("kvorum: {line}");
+            ExitCode::from(USAGE)
+        }
+        None => error.exit(),
     }
 }
 

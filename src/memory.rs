@@ -15,6 +15,9 @@ use crate::units::Size;
 /// The least `--memory`: below it a memtable is so small that flushes never end.
 pub(crate) const MIN_BUDGET: Size = Size(64 << 20);
 
+/// What the process may take besides `--memory`: program, stacks, the allocator's slack.
+pub(crate) const OUTSIDE_BYTES: u64 = 64 << 20;
+
 /// Memtables that exist at once: one active, and up to three that are flushed or still being read.
 pub(crate) const MEMTABLES: u64 = 4;
 

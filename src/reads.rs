@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use cluster::{Page, PageRequest};
 use lsm::{Db, Record, Space};
+use profile::{Kind, Place};
 use tokio::sync::oneshot;
 
 use crate::budget::Budget;
@@ -21,6 +22,11 @@ use crate::pages::{self, PageError};
 
 /// Every so many jobs, a page goes before a get.
 const PAGE_TURN: u32 = 4;
+
+/// Where it is waited, for profiles.
+static QUEUES: Place = Place::new(Kind::Lock, "queues of the read pool");
+static QUEUED: Place = Place::new(Kind::Queue, "reads: no thread of the pool is free");
+static NO_READ: Place = Place::new(Kind::Idle, "read pool: no read");
 
 /// Why a read was not done.
 #[derive(Debug, Clone)]
@@ -37,11 +43,14 @@ struct Get {
     key: Box<[u8]>,
     deadline: Instant,
     reply: oneshot::Sender<Result<Option<Record>, ReadError>>,
+    /// Since when, while that is recorded.
+    since: Option<Instant>,
 }
 
 struct NextPage {
     request: PageRequest,
     reply: oneshot::Sender<Result<Page, PageError>>,
+    since: Option<Instant>,
 }
 
 enum Job {
@@ -57,7 +66,7 @@ pub(crate) struct ReadPool {
 }
 
 struct Shared {
-    queues: Mutex<Queues>,
+    queues: profile::Mutex<Queues>,
     arrived: Condvar,
 }
 
@@ -80,8 +89,9 @@ impl Queues {
 }
 
 impl Shared {
+    #[track_caller]
     fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock()
     }
 
     fn work(&self, db: &Db, cluster: &cluster::Shared, pages: &Budget) {
@@ -91,10 +101,15 @@ impl Shared {
                 if queues.closed {
                     return;
                 }
-                queues = self.arrived.wait(queues).unwrap_or_else(PoisonError::into_inner);
+                let wait = || self.arrived.wait(queues).unwrap_or_else(PoisonError::into_inner);
+                queues = NO_READ.during(wait);
                 continue;
             };
             drop(queues);
+            QUEUED.waited_since(match &job {
+                Job::Get(get) => get.since,
+                Job::NextPage(next) => next.since,
+            });
             // A reply that nobody waits for any more is dropped.
             match job {
                 Job::Get(get) if get.reply.is_closed() || get.deadline <= Instant::now() => {
@@ -123,8 +138,10 @@ impl ReadPool {
         threads: usize,
         bound: usize,
     ) -> Result<Self, String> {
-        let shared =
-            Arc::new(Shared { queues: Mutex::new(Queues::default()), arrived: Condvar::new() });
+        let shared = Arc::new(Shared {
+            queues: profile::Mutex::new(&QUEUES, Queues::default()),
+            arrived: Condvar::new(),
+        });
         let pool = Self { shared, bound, threads: Mutex::new(Vec::new()) };
         for number in 0..threads {
             let (shared, db) = (Arc::clone(&pool.shared), Arc::clone(db));
@@ -155,7 +172,8 @@ impl ReadPool {
             if queues.gets.len() >= self.bound {
                 return Err(ReadError::QueueFull);
             }
-            queues.gets.push_back(Get { key: key.into(), deadline, reply });
+            let since = profile::queued();
+            queues.gets.push_back(Get { key: key.into(), deadline, reply, since });
         }
         self.shared.arrived.notify_one();
         match tokio::time::timeout_at(deadline.into(), answer).await {
@@ -168,7 +186,8 @@ impl ReadPool {
     /// Asks for a page.
     pub(crate) fn page(&self, request: PageRequest) -> oneshot::Receiver<Result<Page, PageError>> {
         let (reply, answer) = oneshot::channel();
-        self.shared.lock().pages.push_back(NextPage { request, reply });
+        let since = profile::queued();
+        self.shared.lock().pages.push_back(NextPage { request, reply, since });
         self.shared.arrived.notify_one();
         answer
     }

@@ -1,5 +1,5 @@
-//! The secret that the nodes of a cluster share: by it they know each other. It is read from a file
-//! or a variable, and written nowhere.
+//! Secrets: the one that the nodes of a cluster share, by which they know each other, and the token
+//! of those who may administer a node. Each is read from a file or a variable, and written nowhere.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,8 +9,27 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// The secret itself. There is no flag of this name: anybody on the machine can read those.
-pub(crate) const VARIABLE: &str = "KVORUM_CLUSTER_SECRET";
+/// Where a secret comes from.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// The flag that names its file.
+    flag: &'static str,
+    /// The variable that has the secret itself. There is no flag of this name: anybody on the
+    /// machine can read those.
+    pub(crate) variable: &'static str,
+    what: &'static str,
+}
+
+/// What the nodes of a cluster know each other by.
+pub(crate) const CLUSTER: Kind = Kind {
+    flag: "--cluster-secret-file",
+    variable: "KVORUM_CLUSTER_SECRET",
+    what: "the cluster's secret",
+};
+
+/// What admin requests carry.
+pub(crate) const ADMIN: Kind =
+    Kind { flag: "--admin-token-file", variable: "KVORUM_ADMIN_TOKEN", what: "the admin token" };
 
 /// Bytes of a secret at least: 128 bits, if they are random.
 const MIN: usize = 16;
@@ -19,7 +38,7 @@ const MAX: usize = 4096;
 /// Permissions by which others than the owner can read a file.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
-/// What the nodes of a cluster share. It does not print.
+/// The bytes. They do not print.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(Vec<u8>);
 
@@ -45,30 +64,36 @@ impl Secret {
     }
 }
 
-/// Reads the secret from the file or takes it from the variable, if either is given. The second
-/// value is a warning.
-pub(crate) fn load(
-    file: Option<&Path>,
-    variable: Option<OsString>,
-) -> Result<(Option<Secret>, Option<String>), String> {
-    match (file, variable) {
-        (None, None) => Ok((None, None)),
-        (Some(_), Some(_)) => {
-            Err(format!("--cluster-secret-file and {VARIABLE}: only one of them can hold"))
-        }
-        (None, Some(value)) => {
-            let secret = Secret::new(value.into_vec());
-            secret.map(|secret| (Some(secret), None)).map_err(|why| format!("{VARIABLE}: {why}"))
-        }
-        (Some(path), None) => {
-            let shown = path.display();
-            let failed = |why: &dyn fmt::Display| format!("--cluster-secret-file {shown}: {why}");
-            let (bytes, mode) = read(path).map_err(|error| failed(&error))?;
-            let secret = Secret::new(bytes).map_err(|why| failed(&why))?;
-            let warning = (mode & READABLE_BY_OTHERS != 0).then(|| {
-                format!("{shown} holds the cluster's secret, and others can read it: chmod 600")
-            });
-            Ok((Some(secret), warning))
+impl Kind {
+    /// What the variable says, if it is set.
+    pub(crate) fn variable(&self) -> Option<OsString> {
+        std::env::var_os(self.variable)
+    }
+
+    /// Reads the secret from the file or takes it from the variable, if either is given. The second
+    /// value is a warning.
+    pub(crate) fn load(
+        &self,
+        file: Option<&Path>,
+        variable: Option<OsString>,
+    ) -> Result<(Option<Secret>, Option<String>), String> {
+        let Self { flag, variable: name, what } = self;
+        match (file, variable) {
+            (None, None) => Ok((None, None)),
+            (Some(_), Some(_)) => Err(format!("{flag} and {name}: only one of them can hold")),
+            (None, Some(value)) => {
+                let secret = Secret::new(value.into_vec());
+                secret.map(|secret| (Some(secret), None)).map_err(|why| format!("{name}: {why}"))
+            }
+            (Some(path), None) => {
+                let shown = path.display();
+                let failed = |why: &dyn fmt::Display| format!("{flag} {shown}: {why}");
+                let (bytes, mode) = read(path).map_err(|error| failed(&error))?;
+                let secret = Secret::new(bytes).map_err(|why| failed(&why))?;
+                let warning = (mode & READABLE_BY_OTHERS != 0)
+                    .then(|| format!("{shown} holds {what}, and others can read it: chmod 600"));
+                Ok((Some(secret), warning))
+            }
         }
     }
 }
@@ -96,13 +121,13 @@ mod tests {
         let path = dir.path().join("secret");
         fs::write(&path, format!("{GOOD}\r\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        let (from_file, warning) = load(Some(&path), None).unwrap();
+        let (from_file, warning) = CLUSTER.load(Some(&path), None).unwrap();
         assert_eq!((from_file.as_ref().unwrap().bytes(), warning), (GOOD.as_bytes(), None));
-        assert_eq!(load(None, Some(GOOD.into())).unwrap(), (from_file, None));
-        assert_eq!(load(None, None).unwrap(), (None, None));
+        assert_eq!(CLUSTER.load(None, Some(GOOD.into())).unwrap(), (from_file, None));
+        assert_eq!(CLUSTER.load(None, None).unwrap(), (None, None));
         for mode in [0o640, 0o604] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let (_, warning) = load(Some(&path), None).unwrap();
+            let (_, warning) = CLUSTER.load(Some(&path), None).unwrap();
             assert!(warning.unwrap().contains("others can read it"));
         }
     }
@@ -113,17 +138,20 @@ mod tests {
         let path = dir.path().join("secret");
         for bad in ["", "fifteen letters", "padded         \n", &"x".repeat(4097)] {
             fs::write(&path, bad).unwrap();
-            for error in [load(Some(&path), None), load(None, Some(bad.into()))] {
+            for error in [CLUSTER.load(Some(&path), None), CLUSTER.load(None, Some(bad.into()))] {
                 let error = error.unwrap_err();
                 assert!(error.contains("write 16 to 4096") && !error.contains('\n'), "{error}");
                 assert!(bad.is_empty() || !error.contains(bad), "{error}");
             }
         }
-        let both = load(Some(&path), Some(GOOD.into())).unwrap_err();
+        let both = CLUSTER.load(Some(&path), Some(GOOD.into())).unwrap_err();
         assert!(both.contains("only one of them"), "{both}");
-        let missing = load(Some(Path::new("/nowhere/secret")), None).unwrap_err();
+        let missing = CLUSTER.load(Some(Path::new("/nowhere/secret")), None).unwrap_err();
         assert!(missing.contains("/nowhere/secret"), "{missing}");
-        assert!(load(Some(Path::new("/dev/zero")), None).is_err(), "it does not read for ever");
+        assert!(
+            CLUSTER.load(Some(Path::new("/dev/zero")), None).is_err(),
+            "it does not read for ever"
+        );
     }
 
     #[test]

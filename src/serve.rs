@@ -211,7 +211,7 @@ fn greet(address: SocketAddr, data: &str) {
     // Nobody reading it is no reason not to serve.
     let _ = writeln!(
         io::stdout(),
-        "kvorum {} listens on {url}, data in {data}. Try:\n\
+        "kvorum {} listens on {url}, data in {data}. The dashboard is at {url}/ui. Try:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entities?start=a'\n",

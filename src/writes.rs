@@ -10,11 +10,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use lsm::{Batch, Db, Pressure, SyncMode};
+use profile::{Kind, Place};
 
 use crate::counters::Counters;
 
@@ -42,10 +43,14 @@ struct Turn<T> {
     waiting: Vec<T>,
 }
 
+/// Where it is waited, for profiles.
+static ARRIVALS: Place = Place::new(Kind::Lock, "outcomes of writes");
+static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed, flushes or compactions are behind");
+
 /// Outcomes on their way from the log's thread to the loop.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Arrivals {
-    inner: Mutex<Arrived>,
+    inner: profile::Mutex<Arrived>,
 }
 
 #[derive(Debug, Default)]
@@ -55,8 +60,9 @@ struct Arrived {
 }
 
 impl Arrivals {
+    #[track_caller]
     fn lock(&self) -> MutexGuard<'_, Arrived> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 
@@ -110,7 +116,9 @@ impl<T> Writes<T> {
             in_flight: RefCell::default(),
             submitted: Cell::new(0),
             waiting_bytes: Cell::new(0),
-            arrivals: Arc::default(),
+            arrivals: Arc::new(Arrivals {
+                inner: profile::Mutex::new(&ARRIVALS, Arrived::default()),
+            }),
         }
     }
 
@@ -172,7 +180,9 @@ impl<T> Writes<T> {
             .await;
             if !delay.is_zero() {
                 self.counters.slowdown_nanos.add(delay.as_nanos() as u64);
+                let since = profile::queued();
                 tokio::time::sleep(delay).await;
+                SLOWED.waited_since(since);
             }
             self.commit();
         }

@@ -122,7 +122,7 @@ pub(crate) struct StatusArgs {
     pub(crate) ask: Ask,
 }
 
-fn node_url(text: &str) -> Result<String, String> {
+pub(super) fn node_url(text: &str) -> Result<String, String> {
     let url = text.strip_suffix('/').unwrap_or(text);
     check_url(url)?;
     Ok(url.to_owned())

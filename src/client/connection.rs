@@ -13,8 +13,8 @@ const MAX_HEADERS: usize = 32;
 /// Bytes of an answer's head: far more than kvorum's, so that it is somebody else's.
 const MAX_HEAD: usize = 64 << 10;
 
-/// Longest piece of a body that is taken in one: a key, a line break and the longest value.
-const MAX_PIECE: u64 = 16 << 20;
+/// Longest piece of a body that is taken in one: a long recording of all events.
+const MAX_PIECE: u64 = 128 << 20;
 
 /// Bytes that are sent between two looks at the progress bar.
 const STEP: usize = 64 << 10;
@@ -23,6 +23,8 @@ const STEP: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: BufReader<TcpStream>,
+    /// A header line of every request, with its end.
+    authorization: String,
 }
 
 /// What comes before an answer's body.
@@ -50,12 +52,18 @@ impl Connection {
                     stream.set_nodelay(true)?;
                     stream.set_read_timeout(Some(patience))?;
                     stream.set_write_timeout(Some(patience))?;
-                    return Ok(Self { stream: BufReader::with_capacity(64 << 10, stream) });
+                    let stream = BufReader::with_capacity(64 << 10, stream);
+                    return Ok(Self { stream, authorization: String::new() });
                 }
                 Err(error) => last = error,
             }
         }
         Err(last)
+    }
+
+    /// Sends this admin token from now on.
+    pub(super) fn authorize(&mut self, token: &str) {
+        self.authorization = format!("Authorization: Bearer {token}\r\n");
     }
 
     /// Sends a request, telling `sent` how much of the body is on its way; then the answer's head.
@@ -68,8 +76,10 @@ impl Connection {
     ) -> io::Result<Head> {
         let length =
             body.map_or(String::new(), |body| format!("Content-Length: {}\r\n", body.len()));
-        let mut bytes =
-            format!("{method} {target} HTTP/1.1\r\nHost: kvorum\r\n{length}\r\n").into_bytes();
+        let authorization = &self.authorization;
+        let head =
+            format!("{method} {target} HTTP/1.1\r\nHost: kvorum\r\n{authorization}{length}\r\n");
+        let mut bytes = head.into_bytes();
         let body = body.unwrap_or_default();
         let (first, rest) = body.split_at(body.len().min(STEP));
         bytes.extend_from_slice(first);

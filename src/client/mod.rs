@@ -12,6 +12,7 @@ mod bytes;
 mod connection;
 mod entity;
 mod problem;
+mod profile;
 mod scan;
 mod status;
 
@@ -26,6 +27,7 @@ pub(crate) use args::{KeyArgs, PutArgs, ScanArgs, StatusArgs};
 use connection::Connection;
 pub(crate) use entity::{del, get, put};
 use problem::Problem;
+pub(crate) use profile::{ProfileArgs, profile};
 pub(crate) use scan::scan;
 pub(crate) use status::status;
 

@@ -25,8 +25,15 @@ impl Problem {
                 eprintln!("{}", String::from_utf8_lossy(body).trim_end());
                 Unable::Failed
             }
-            Ok(problem) => fail(format!("{} answers {status}: {}", ask.url, problem.words())),
-            Err(_) => fail(format!("{} answers {status}, and no kvorum would say so", ask.url)),
+            _ => Self::tell_of(status, body, &ask.url),
+        }
+    }
+
+    /// Tells people what the node at `url` said.
+    pub(super) fn tell_of(status: u16, body: &[u8], url: &str) -> Unable {
+        match serde_json::from_slice::<Self>(body) {
+            Ok(problem) => fail(format!("{url} answers {status}: {}", problem.words())),
+            Err(_) => fail(format!("{url} answers {status}, and no kvorum would say so")),
         }
     }
 

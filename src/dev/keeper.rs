@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Planned;
 use super::console::Console;
-use crate::secret::VARIABLE;
+use crate::secret::CLUSTER;
 
 /// How long a node that was killed stays down: long enough to see what the others do without it.
 pub(super) const PAUSE: Duration = Duration::from_secs(3);
@@ -123,7 +123,7 @@ impl Keeper {
         command.args(&self.args).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(secret) = &self.secret {
-            command.env(VARIABLE, secret);
+            command.env(CLUSTER.variable, secret);
         }
         // A terminal's ctrl-C is for us; the nodes are told in our way. A life that ends by a panic
         // of ours takes them along.

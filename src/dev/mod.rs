@@ -26,7 +26,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::accept;
 use crate::cli::{Cli, Command, DevArgs};
-use crate::secret::VARIABLE;
+use crate::secret::CLUSTER;
 use console::Console;
 use keeper::{Keeper, News};
 
@@ -87,7 +87,8 @@ fn plan(args: &DevArgs) -> Result<Vec<Planned>, String> {
             words.extend(["--memory".into(), MEMORY.into()]);
         }
         let said = serve.settings.cluster_secret_file.is_some() || serve.config.is_some();
-        let secret = (!said && std::env::var_os(VARIABLE).is_none()).then(|| random.clone());
+        let secret =
+            (!said && std::env::var_os(CLUSTER.variable).is_none()).then(|| random.clone());
         nodes.push(Planned { number, name, address, args: words, secret });
     }
     Ok(nodes)
@@ -177,7 +178,8 @@ fn greeting(urls: &[String], pids: &[u32], data: &Path, program: &Path) -> Strin
     let votes = if count >= 3 { "&ack=2&from=3" } else { "" };
     let _ = write!(
         text,
-        "\nTry in another terminal:\n\
+        "\nThe dashboard: {first}/ui\n\
+         \nTry in another terminal:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting{votes}'\
          \n  curl -i '{other}/v0/entity?id=greeting{votes}'\
          \n  curl -i '{last}/v0/entities?start=a'\

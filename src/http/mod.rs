@@ -7,6 +7,7 @@
 //!
 //! `params` says what is asked; `entity` and `entities` ask the loop's coordinator.
 
+mod access;
 mod admin;
 mod body;
 mod entities;
@@ -14,6 +15,7 @@ mod entity;
 mod params;
 mod peer;
 mod problem;
+mod profile;
 mod status;
 mod ui;
 mod upload;
@@ -78,6 +80,7 @@ enum Route {
     Ready,
     Metrics,
     Peer,
+    Profile,
     Status,
     Ui(&'static ui::Asset),
     UiEvents,
@@ -93,6 +96,7 @@ impl Route {
             "/readyz" => Self::Ready,
             "/metrics" => Self::Metrics,
             PEER_PATH => Self::Peer,
+            "/admin/profile" => Self::Profile,
             "/v0/status" => Self::Status,
             "/ui/events" => Self::UiEvents,
             "/ui/key" => Self::UiKey,
@@ -103,7 +107,7 @@ impl Route {
     fn allowed(self) -> &'static str {
         match self {
             Self::Entity => "GET, HEAD, PUT, DELETE",
-            Self::Entities | Self::Peer | Self::UiEvents => "GET",
+            Self::Entities | Self::Peer | Self::Profile | Self::UiEvents => "GET",
             _ => "GET, HEAD",
         }
     }
@@ -114,8 +118,10 @@ impl Route {
             (Self::Entity, &Method::PUT) => Kind::Put,
             (Self::Entity, &Method::DELETE) => Kind::Delete,
             (Self::Entities, &Method::GET) => Kind::Range,
-            (Self::Peer | Self::UiEvents, &Method::GET) => Kind::Admin,
-            (Self::Entity | Self::Entities | Self::Peer | Self::UiEvents, _) => Kind::Other,
+            (Self::Peer | Self::UiEvents | Self::Profile, &Method::GET) => Kind::Admin,
+            (Self::Entity | Self::Entities | Self::Peer | Self::UiEvents | Self::Profile, _) => {
+                Kind::Other
+            }
             (_, &Method::GET | &Method::HEAD) => Kind::Admin,
             _ => Kind::Other,
         }
@@ -144,6 +150,9 @@ pub(crate) async fn answer(
         (Some(Route::Ui(asset)), Kind::Admin) => Ok(asset.answer()),
         (Some(Route::UiEvents), Kind::Admin) => ui::events(&event_loop, query),
         (Some(Route::UiKey), Kind::Admin) => ui::key(&event_loop, query).await,
+        (Some(Route::Profile), Kind::Admin) => {
+            profile::get(&event_loop.node, &watch, &head.headers, query).await
+        }
         (Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
         (Some(route), Kind::Admin) => Ok(admin::get(&event_loop.node, route)),
         (Some(route), Kind::Other) => Err(Problem::method(&head.method, route.allowed())),

@@ -2,8 +2,10 @@
 //! error that names it, for a typing error must not quietly become another request.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use cluster::{Quorum, quorum};
+use profile::{Event, Format};
 
 use super::MAX_KEY_LEN;
 use super::problem::Problem;
@@ -35,6 +37,18 @@ pub(super) struct EntitiesParams {
     /// Whether only what this node holds is meant.
     pub(super) local: bool,
 }
+
+/// What is to be recorded, and how the answer looks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ProfileParams {
+    pub(super) events: Vec<Event>,
+    pub(super) duration: Duration,
+    pub(super) format: Format,
+    pub(super) idle: bool,
+}
+
+/// Seconds of a recording that does not say how long.
+const DEFAULT_SECONDS: u32 = 20;
 
 /// What was found for one parameter so far.
 type Slot<'a> = Option<&'a str>;
@@ -105,6 +119,27 @@ pub(super) fn events(query: &str) -> Result<bool, Problem> {
     let mut slots = [None; 1];
     fill(query, ["local"], &mut slots)?;
     flag("local", slots[0])
+}
+
+pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
+    let mut slots = [None; 4];
+    fill(query, ["event", "seconds", "format", "idle"], &mut slots)?;
+    let [events, seconds, format, idle] = slots;
+    let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad)?;
+    let format: Format = format.unwrap_or("html").parse().map_err(bad)?;
+    if format.is_of_one() && events.len() > 1 {
+        let (name, events) = (format.name(), profile::event::names(&events));
+        return Err(bad(format!(
+            "format={name} holds one event, not {events}; ask for html or json, or one at a time"
+        )));
+    }
+    let seconds = u64::from(digits("seconds", seconds)?.unwrap_or(DEFAULT_SECONDS));
+    if !profile::SECONDS.contains(&seconds) {
+        let (least, most) = (profile::SECONDS.start(), profile::SECONDS.end());
+        return Err(bad(format!("seconds is {seconds}; a recording takes {least} to {most}")));
+    }
+    let idle = flag("idle", idle)?;
+    Ok(ProfileParams { events, duration: Duration::from_secs(seconds), format, idle })
 }
 
 fn flag(name: &str, value: Slot<'_>) -> Result<bool, Problem> {

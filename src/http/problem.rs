@@ -84,6 +84,23 @@ impl Problem {
         Self::new(StatusCode::UPGRADE_REQUIRED, "upgrade-required", title, detail)
     }
 
+    /// An admin request of somebody who may not.
+    pub(super) fn forbidden(detail: &str) -> Self {
+        let title = "This is for those who administer the node";
+        Self::new(StatusCode::FORBIDDEN, "forbidden", title, detail.to_owned())
+    }
+
+    /// Two recordings at once.
+    pub(super) fn recording_runs(detail: String) -> Self {
+        Self::new(StatusCode::CONFLICT, "recording-runs", "One recording at a time", detail)
+    }
+
+    /// A recording that came to nothing.
+    pub(super) fn no_recording(detail: String) -> Self {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Self::new(status, "no-recording", "Nothing was recorded", detail)
+    }
+
     pub(super) fn too_large(bound: usize) -> Self {
         let detail = format!("a value has at most {bound} bytes here (--max-value)");
         let title = "The value is too large";

@@ -118,6 +118,11 @@ impl Node {
         (status, stderr)
     }
 
+    /// A file that the kernel keeps about the process.
+    pub(crate) fn proc(&self, name: &str) -> String {
+        format!("/proc/{}/{name}", self.child.id())
+    }
+
     /// File descriptors in use.
     pub(crate) fn open_files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()

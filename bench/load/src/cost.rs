@@ -99,7 +99,7 @@ fn own(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
         args: vec![format!("http://{}", server.address)],
         addresses: vec![server.address],
     };
-    let mut scripts = Scripts::load(&source, 1).map_err(|error| error.to_string())?;
+    let mut scripts = Scripts::load(&[source], 1).map_err(|error| error.to_string())?;
     let outcome = load::run_under(&plan, scripts.threads(), &Control::default())
         .map_err(|error| error.to_string())?;
     Ok((outcome.answered() as f64, outcome.elapsed.as_secs_f64()))

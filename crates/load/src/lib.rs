@@ -17,10 +17,14 @@
 //! counted once a second ([`run_under`]); a connection has one request in flight.
 
 pub mod cli;
+pub mod coldhot;
+pub mod compare;
 mod connection;
 mod control;
 mod error;
+mod hdrlog;
 pub mod import;
+mod interrupt;
 mod keys;
 mod known;
 pub mod machine;
@@ -30,12 +34,18 @@ pub mod print;
 mod publish;
 pub mod record;
 mod reply;
+pub mod report;
 mod request;
 mod run;
+pub mod rundir;
+mod saved;
 mod schedule;
 pub mod script;
+pub mod search;
 pub mod server;
 mod tally;
+mod timeline;
+mod trial;
 pub mod url;
 mod values;
 mod warning;
@@ -44,6 +54,7 @@ mod zipf;
 
 pub use control::{Control, Interval, Watch};
 pub use error::Error;
+pub use interrupt::until_interrupted;
 pub use keys::{KeyOrder, Keys};
 pub use known::Known;
 pub use outcome::{Figures, LeftOut, Outcome, counts, latencies};

@@ -211,7 +211,7 @@ fn in_figures(from: &str, method: &str, histogram: &Histogram<u64>) -> record::L
 }
 
 /// wrk2's detailed spectrum.
-fn spectrum(histogram: &Histogram<u64>) -> Vec<record::Point> {
+pub(crate) fn spectrum(histogram: &Histogram<u64>) -> Vec<record::Point> {
     let mut count = 0;
     let points = histogram.iter_quantiles(SPECTRUM_TICKS).map(|step| {
         count += step.count_since_last_iteration();

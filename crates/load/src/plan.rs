@@ -203,7 +203,7 @@ impl Plan {
         self.keys.check()
     }
 
-    fn check_numbers(&self) -> Result<(), Error> {
+    pub(crate) fn check_numbers(&self) -> Result<(), Error> {
         let wrong = if self.connections == 0 || self.all_connections() > MAX_CONNECTIONS {
             let all = self.all_connections();
             format!("{all} connections: there must be 1–{MAX_CONNECTIONS} over all targets")

@@ -18,16 +18,14 @@ use std::fmt::{self, Write};
 
 use hdrhistogram::Histogram;
 
-use crate::record::Run;
+use crate::outcome::{self, Figures};
+use crate::record::{Point, Run};
 
 /// Percentiles of the short list.
 const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 100.0];
 
 /// wrk never says hours.
 const MINUTES: [(&str, f64); 1] = [("m", 60.0)];
-
-/// Lines of the spectrum for each halving of the distance to 100 %.
-const TICKS: u32 = 5;
 
 /// A unit grows when the number reaches this share of the next, as in wrk.
 const NEXT_UNIT: f64 = 0.85;
@@ -41,8 +39,8 @@ pub struct Printed<'a> {
     pub intended: &'a Histogram<u64>,
     /// From writing the request, in nanoseconds.
     pub written: &'a Histogram<u64>,
-    /// Answers of a thread in each second.
-    pub rates: &'a [u64],
+    /// Answers a second of one thread, sampled over and over.
+    pub rates: &'a Histogram<u64>,
     /// Whether latencies are printed in detail (`-L`).
     pub detail: bool,
     /// Whether those from writing are, too (`-U`).
@@ -64,9 +62,8 @@ impl fmt::Display for Printed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { run, intended, written, .. } = self;
         f.write_str("  Thread Stats   Avg      Stdev     Max   +/- Stdev\n")?;
-        let latency = Spread::of(intended);
-        latency.line(f, "Latency", |nanos| time(nanos / 1e3))?;
-        Spread::of_rates(self.rates).line(f, "Req/Sec", metric)?;
+        line(f, "Latency", &Figures::of(intended), |nanos| time(nanos / 1e3))?;
+        line(f, "Req/Sec", &Figures::of(self.rates), metric)?;
         if self.detail {
             spectrum(f, intended, "Recorded Latency")?;
         }
@@ -114,49 +111,20 @@ impl fmt::Display for Printed<'_> {
     }
 }
 
-/// Mean, deviation and maximum of something, and how much of it is within the deviation.
-struct Spread {
-    mean: f64,
-    stdev: f64,
-    max: f64,
-    /// Percent.
-    within: f64,
-}
-
-impl Spread {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        let (mean, stdev) = (histogram.mean(), histogram.stdev());
-        let near = |value: u64| (value as f64 - mean).abs() <= stdev;
-        let count: u64 = histogram
-            .iter_recorded()
-            .filter(|step| near(histogram.median_equivalent(step.value_iterated_to())))
-            .map(|step| step.count_at_value())
-            .sum();
-        let within = 100.0 * count as f64 / histogram.len().max(1) as f64;
-        Self { mean, stdev, max: histogram.max() as f64, within }
-    }
-
-    fn of_rates(rates: &[u64]) -> Self {
-        let count = rates.len().max(1) as f64;
-        let mean = rates.iter().sum::<u64>() as f64 / count;
-        // Not `sum`, which is -0.0 of nothing.
-        let squares = rates.iter().fold(0.0, |sum, &rate| sum + (rate as f64 - mean).powi(2));
-        let stdev = (squares / (count - 1.0).max(1.0)).sqrt();
-        let near = rates.iter().filter(|&&rate| (rate as f64 - mean).abs() <= stdev).count();
-        let max = rates.iter().copied().max().unwrap_or(0) as f64;
-        Self { mean, stdev, max, within: 100.0 * near as f64 / count }
-    }
-
-    fn line(&self, f: &mut fmt::Formatter<'_>, name: &str, unit: fn(f64) -> String) -> fmt::Result {
-        writeln!(
-            f,
-            "    {name:<10}{}{}{}{:8.2}%",
-            padded(&unit(self.mean), 8),
-            padded(&unit(self.stdev), 10),
-            padded(&unit(self.max), 9),
-            self.within
-        )
-    }
+fn line(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    figures: &Figures,
+    unit: fn(f64) -> String,
+) -> fmt::Result {
+    writeln!(
+        f,
+        "    {name:<10}{}{}{}{:8.2}%",
+        padded(&unit(figures.mean), 8),
+        padded(&unit(figures.stdev), 10),
+        padded(&unit(figures.max), 9),
+        figures.within * 100.0
+    )
 }
 
 /// The short list, then every step to 100 %, and the line that ends it.
@@ -168,10 +136,9 @@ fn spectrum(f: &mut fmt::Formatter<'_>, latency: &Histogram<u64>, what: &str) ->
     }
     writeln!(f, "\n  Detailed Percentile spectrum:")?;
     writeln!(f, "       Value   Percentile   TotalCount 1/(1-Percentile)\n")?;
-    for (value, quantile, count) in steps(latency) {
-        let value = value as f64 / 1e6;
-        write!(f, "{value:12.3} {quantile:12.6} {count:12} ")?;
-        writeln!(f, "{:12.2}", 1.0 / (1.0 - quantile))?;
+    for Point { value, quantile, count } in outcome::spectrum(latency) {
+        let beyond = 1.0 / (1.0 - quantile);
+        writeln!(f, "{value:12.3} {quantile:12.6} {count:12} {beyond:12.2}")?;
     }
     let (mean, stdev) = (latency.mean() / 1e6, latency.stdev() / 1e6);
     writeln!(f, "#[Mean    = {mean:12.3}, StdDeviation   = {stdev:12.3}]")?;
@@ -183,15 +150,6 @@ fn spectrum(f: &mut fmt::Formatter<'_>, latency: &Histogram<u64>, what: &str) ->
 
 /// Of a histogram with three digits.
 const SUB_BUCKETS: u32 = 2048;
-
-/// Value, share of the samples asked for, and how many samples are no greater, up to all.
-pub(crate) fn steps(histogram: &Histogram<u64>) -> impl Iterator<Item = (u64, f64, u64)> {
-    let mut count = 0;
-    histogram.iter_quantiles(TICKS).map(move |step| {
-        count += step.count_since_last_iteration();
-        (step.value_iterated_to(), step.quantile_iterated_to(), count)
-    })
-}
 
 /// Right-aligned so that numbers stand under each other, whatever the length of their units.
 fn padded(text: &str, width: usize) -> String {

@@ -139,14 +139,11 @@ impl<'a> Worker<'a> {
         let indexes: Vec<usize> = owned.iter().map(|&(index, _)| index).collect();
         let tells = script.as_ref().is_some_and(|script| script.wants_response());
         let batch = script.as_ref().map_or(1, |script| script.pipeline() as u32);
-        let chosen = script.as_ref().map(|script| script.address());
+        let chosen = script.as_ref().and_then(|script| script.chosen_address());
         let connections = owned.iter().map(|&(index, target)| {
             let of_target = &addresses[target];
-            let mut address = of_target[index / plan.targets.len() % of_target.len()];
-            // One that the script has put in the place of the first.
-            if let Some(chosen) = chosen.filter(|chosen| !of_target.contains(chosen)) {
-                address = chosen;
-            }
+            let dealt = of_target[index / plan.targets.len() % of_target.len()];
+            let address = chosen.unwrap_or(dealt);
             Connection::new(target, address, plan.verify || tells)
         });
         Ok(Self {

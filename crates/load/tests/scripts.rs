@@ -41,7 +41,7 @@ fn sorted(request: &str) -> String {
 fn without_a_script_the_request_is_the_url_and_the_headers() {
     let mut source = source(None);
     source.headers = vec![("X-One".into(), "1".into())];
-    let mut scripts = Scripts::load(&source, 2).expect("loads");
+    let mut scripts = Scripts::load(&[source], 2).expect("loads");
     assert!(!scripts.wants_done());
     for script in scripts.threads() {
         assert!(script.is_fixed() && !script.wants_response() && !script.stopped());
@@ -61,21 +61,21 @@ fn the_host_header_is_as_wrk_builds_it() {
         ("http://[::1]/", "[::1]"),
     ] {
         let source = Source { url: Url::parse(url).expect("a URL"), ..source(None) };
-        let mut scripts = Scripts::load(&source, 1).expect("loads");
+        let mut scripts = Scripts::load(&[source], 1).expect("loads");
         assert_eq!(
             sorted(&next(&mut scripts.threads()[0])),
             format!("GET / HTTP/1.1|Host: {host}|")
         );
     }
     let source = Source { headers: vec![("Host".into(), "mine".into())], ..source(None) };
-    let mut scripts = Scripts::load(&source, 1).expect("loads");
+    let mut scripts = Scripts::load(&[source], 1).expect("loads");
     assert_eq!(sorted(&next(&mut scripts.threads()[0])), "GET /a?b=c HTTP/1.1|Host: mine|");
 }
 
 #[test]
 fn a_counter_makes_each_request_another_from_the_first_on() {
     for (file, method) in [("put.lua", "PUT"), ("get.lua", "GET")] {
-        let mut scripts = Scripts::load(&source(Some(&fixture(file))), 2).expect("loads");
+        let mut scripts = Scripts::load(&[source(Some(&fixture(file)))], 2).expect("loads");
         for script in scripts.threads() {
             assert!(!script.is_fixed());
             for number in 0..12 {
@@ -93,7 +93,7 @@ fn a_counter_makes_each_request_another_from_the_first_on() {
 
 #[test]
 fn an_answer_can_change_what_is_sent() {
-    let mut scripts = Scripts::load(&source(Some(&fixture("auth.lua"))), 1).expect("loads");
+    let mut scripts = Scripts::load(&[source(Some(&fixture("auth.lua")))], 1).expect("loads");
     let script = &mut scripts.threads()[0];
     assert!(script.wants_response());
     assert_eq!(sorted(&next(script)), "GET /token HTTP/1.1|Host: localhost:8080|");
@@ -110,7 +110,7 @@ fn threads_and_the_end_share_values() {
     let told = dir.path().join("told");
     let mut source = source(Some(&fixture("threads.lua")));
     source.args.extend([told.display().to_string(), "second".into()]);
-    let mut scripts = Scripts::load(&source, 2).expect("loads");
+    let mut scripts = Scripts::load(&[source], 2).expect("loads");
     for (index, script) in scripts.threads().iter_mut().enumerate() {
         let want = format!("GET /{}/t2 HTTP/1.1|Host: localhost:8080|", index + 1);
         assert_eq!(sorted(&next(script)), want);
@@ -126,6 +126,8 @@ fn threads_and_the_end_share_values() {
     for (micros, count) in [(100, 6), (200, 3), (1000, 1)] {
         latency.record_n(micros * 1000, count).expect("within");
     }
+    let mut rates = Histogram::<u64>::new(3).expect("digits");
+    [4, 6, 5].iter().for_each(|&rate| rates.record(rate).expect("within"));
     let summary = Summary {
         duration: Duration::from_secs(3),
         requests: 10,
@@ -136,7 +138,7 @@ fn threads_and_the_end_share_values() {
         status: 4,
         timeout: 5,
         latency: &latency,
-        requests_per_second: &[4, 6, 5],
+        requests_per_second: &rates,
     };
     assert!(scripts.wants_done());
     scripts.done(&summary).expect("it is done");
@@ -151,7 +153,7 @@ fn threads_and_the_end_share_values() {
 
 #[test]
 fn requests_in_one_string_are_counted() {
-    let mut scripts = Scripts::load(&source(Some(&fixture("pipeline.lua"))), 1).expect("loads");
+    let mut scripts = Scripts::load(&[source(Some(&fixture("pipeline.lua")))], 1).expect("loads");
     let script = &mut scripts.threads()[0];
     assert_eq!(script.pipeline(), 3);
     assert_eq!(next(script).matches(" HTTP/1.1\r\n").count(), 3);
@@ -163,15 +165,15 @@ fn a_script_can_choose_where_its_threads_connect() {
     let address = listener.local_addr().expect("it is bound");
     let url = Url::parse(&format!("http://localhost:{}", address.port())).expect("a URL");
     let source = Source { url, ..source(Some(&fixture("servers.lua"))) };
-    let mut scripts = Scripts::load(&source, 2).expect("loads");
+    let mut scripts = Scripts::load(&[source], 2).expect("loads");
     for script in scripts.threads() {
-        assert_eq!(script.address(), address);
+        assert_eq!(script.chosen_address(), Some(address));
     }
 }
 
 #[test]
 fn a_script_can_wait() {
-    let mut scripts = Scripts::load(&source(Some(&fixture("delay.lua"))), 1).expect("loads");
+    let mut scripts = Scripts::load(&[source(Some(&fixture("delay.lua")))], 1).expect("loads");
     let script = &mut scripts.threads()[0];
     for micros in [10_000, 0, 2500] {
         assert_eq!(script.delay().expect("a time"), Some(Duration::from_micros(micros)));
@@ -185,7 +187,7 @@ fn refused(text: &str) -> String {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("bad.lua");
     fs::write(&file, text).expect("writes");
-    let error = Scripts::load(&source(Some(&file)), 1).expect_err("it is bad").to_string();
+    let error = Scripts::load(&[source(Some(&file))], 1).expect_err("it is bad").to_string();
     error.replace(&file.display().to_string(), "bad.lua")
 }
 
@@ -222,7 +224,7 @@ fn an_error_after_the_start_is_told_too() {
                 return wrk.format()\nend\nfunction response()\n error({})\nend\nfunction done()\n \
                 boom()\nend";
     fs::write(&file, text).expect("writes");
-    let mut scripts = Scripts::load(&source(Some(&file)), 1).expect("loads");
+    let mut scripts = Scripts::load(&[source(Some(&file))], 1).expect("loads");
     let script = &mut scripts.threads()[0];
     next(script);
     let error = script.request(&mut Vec::new()).expect_err("late").to_string();
@@ -240,7 +242,7 @@ fn an_error_after_the_start_is_told_too() {
         status: 0,
         timeout: 0,
         latency: &latency,
-        requests_per_second: &[],
+        requests_per_second: &latency,
     };
     let error = scripts.done(&summary).expect_err("no boom").to_string();
     assert!(error.contains("late.lua:11: in done: attempt to call global 'boom'"), "{error}");
@@ -248,6 +250,6 @@ fn an_error_after_the_start_is_told_too() {
 
 #[test]
 fn a_missing_script_is_named() {
-    let error = Scripts::load(&source(Some(Path::new("no/such.lua"))), 1).expect_err("none");
+    let error = Scripts::load(&[source(Some(Path::new("no/such.lua")))], 1).expect_err("none");
     assert!(error.to_string().starts_with("can't read the script no/such.lua: No such file"));
 }

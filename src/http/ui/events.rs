@@ -3,7 +3,7 @@
 //! ```text
 //!  event: own ¶ data: {"node":NAME}                         who answers, once
 //!  data: {"node":NAME,"snapshot":{…}}                        once a second from each node
-//!  event: lost ¶ data: {"node":NAME,"why":…,"since_ms":…}    while one can't be reached
+//!  event: lost ¶ data: {"node":NAME,"why":…,"since_ms":…}   while one can't be reached
 //! ```
 //!
 //! With `local=true` it is this node's snapshots alone, as `data: {…}`: what [`super::relay`] reads.

@@ -7,6 +7,7 @@ use crate::clock::wall_micros;
 use crate::counters::{Count, Counters, Kind, STATUSES};
 use crate::http::status;
 use crate::latency;
+use crate::memory::OUTSIDE_BYTES;
 use crate::node::Node;
 use crate::status::Status;
 use crate::usage;
@@ -56,7 +57,8 @@ struct Queue {
 #[derive(Debug, Serialize)]
 struct Memory {
     resident: u64,
-    budget: u64,
+    /// `--memory`, and what may come on top.
+    limit: u64,
     parts: Vec<Part>,
 }
 
@@ -108,7 +110,7 @@ impl Snapshot {
             queues: queues(node, &stats),
             memory: Memory {
                 resident: usage::resident_bytes(),
-                budget: node.config.memory.budget_bytes,
+                limit: node.config.memory.budget_bytes + OUTSIDE_BYTES,
                 parts: parts
                     .map(|part| Part { name: part.name, used: part.used, budget: part.budget })
                     .collect(),

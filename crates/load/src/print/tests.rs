@@ -51,7 +51,8 @@ fn the_header_says_what_begins() {
 #[test]
 fn everything_stands_where_wrk2_puts_it() {
     let intended = histogram(&[41, 664, 883, 1062, 1230, 1405, 2015, 3137, 28_430, 1_250_000]);
-    let rates = [9800, 10_000, 10_600];
+    let mut rates = Histogram::new(3).expect("digits");
+    [9800, 10_000, 10_600].iter().for_each(|&rate| rates.record(rate).expect("within"));
     let run = run();
     let (detail, uncorrected) = (true, false);
     let written = &intended;
@@ -115,7 +116,7 @@ fn what_was_not_asked_for_is_not_printed() {
         run: &run,
         intended: &empty,
         written: &empty,
-        rates: &[],
+        rates: &empty,
         detail: false,
         uncorrected: false,
     };

@@ -158,9 +158,9 @@ impl Script {
         self.pipeline
     }
 
-    /// Where this thread connects to: the script may have chosen it.
-    pub fn address(&self) -> SocketAddr {
-        self.shared.address()
+    /// Where this thread connects to, if the script has chosen that in its `setup`.
+    pub fn chosen_address(&self) -> Option<SocketAddr> {
+        self.shared.chosen()
     }
 }
 
@@ -172,12 +172,12 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    /// Loads the script once for each thread, and runs its `setup` and `init`. A script that does
-    /// not come to an end here is the user's to interrupt.
-    pub fn load(source: &Source, threads: usize) -> Result<Self, Error> {
-        let main = State::load(source)?;
-        let mut scripts = Self { main, threads: Vec::with_capacity(threads) };
-        for _ in 0..threads {
+    /// Loads the script `threads` times from each of `sources`, which differ in their URLs, and runs
+    /// `setup` and `init`. A script that does not come to an end here is the user's to interrupt.
+    pub fn load(sources: &[Source], threads: usize) -> Result<Self, Error> {
+        let main = State::load(&sources[0])?;
+        let mut scripts = Self { main, threads: Vec::with_capacity(sources.len() * threads) };
+        for source in sources.iter().flat_map(|source| std::iter::repeat_n(source, threads)) {
             let mut script = Script::load(source)?;
             let setup = scripts.main.call("setup").call::<()>(script.thread());
             setup.map_err(|error| scripts.main.failed(Phase::Setup, &error))?;
@@ -204,7 +204,7 @@ impl Scripts {
             return Ok(());
         }
         let latency = Stats::latency(summary.latency);
-        let requests = Stats::of(summary.requests_per_second);
+        let requests = Stats::rates(summary.requests_per_second);
         let done = self.main.call("done");
         summary
             .table(&self.main.lua)

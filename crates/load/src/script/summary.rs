@@ -6,7 +6,6 @@
 //!  latency.min .max .mean .stdev   latency:percentile(99.9)
 //! ```
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -33,8 +32,8 @@ pub struct Summary<'a> {
     pub timeout: u64,
     /// Latencies from the intended start in nanoseconds.
     pub latency: &'a Histogram<u64>,
-    /// Answers a second, a sample for each thread and second.
-    pub requests_per_second: &'a [u64],
+    /// Answers a second of one thread, sampled over and over.
+    pub requests_per_second: &'a Histogram<u64>,
 }
 
 impl Summary<'_> {
@@ -67,39 +66,28 @@ pub(super) struct Stats {
 impl Stats {
     /// Latencies, in microseconds.
     pub(super) fn latency(histogram: &Histogram<u64>) -> Self {
-        let micros = |nanos: u64| (nanos + 500) / 1000;
+        Self::of(histogram, 1000)
+    }
+
+    /// Answers a second.
+    pub(super) fn rates(histogram: &Histogram<u64>) -> Self {
+        Self::of(histogram, 1)
+    }
+
+    fn of(histogram: &Histogram<u64>, unit: u64) -> Self {
         let mut values: Vec<(u64, u64)> = Vec::new();
         let mut upto = 0;
         for step in histogram.iter_recorded() {
             upto += step.count_at_value();
-            let value = micros(step.value_iterated_to().min(histogram.max()));
+            let value = step.value_iterated_to().min(histogram.max());
+            let value = (value + unit / 2) / unit;
             match values.last_mut() {
                 Some(last) if last.0 == value => last.1 = upto,
                 _ => values.push((value, upto)),
             }
         }
-        Self { values, mean: histogram.mean() / 1e3, stdev: histogram.stdev() / 1e3 }
-    }
-
-    pub(super) fn of(samples: &[u64]) -> Self {
-        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
-        for &sample in samples {
-            *counts.entry(sample).or_default() += 1;
-        }
-        let mut upto = 0;
-        let values = counts
-            .iter()
-            .map(|(&value, count)| {
-                upto += count;
-                (value, upto)
-            })
-            .collect();
-        let count = samples.len().max(1) as f64;
-        let mean = samples.iter().sum::<u64>() as f64 / count;
-        let squares: f64 = samples.iter().map(|&sample| (sample as f64 - mean).powi(2)).sum();
-        // Of a sample, as wrk's: one value has no deviation.
-        let stdev = (squares / (count - 1.0).max(1.0)).sqrt();
-        Self { values, mean, stdev }
+        let unit = unit as f64;
+        Self { values, mean: histogram.mean() / unit, stdev: histogram.stdev() / unit }
     }
 
     fn len(&self) -> u64 {

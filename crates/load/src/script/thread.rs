@@ -36,16 +36,18 @@ impl FromLua for Address {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) stopped: AtomicBool,
-    address: Mutex<SocketAddr>,
+    /// The first of the host's.
+    first: SocketAddr,
+    chosen: Mutex<Option<SocketAddr>>,
 }
 
 impl Shared {
     pub(super) fn new(address: SocketAddr) -> Self {
-        Self { stopped: AtomicBool::new(false), address: Mutex::new(address) }
+        Self { stopped: AtomicBool::new(false), first: address, chosen: Mutex::new(None) }
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn chosen(&self) -> Option<SocketAddr> {
+        *self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -64,10 +66,12 @@ impl Thread {
 
 impl UserData for Thread {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        fields.add_field_method_get("addr", |_, this| Ok(Address(this.shared.address())));
+        fields.add_field_method_get("addr", |_, this| {
+            Ok(Address(this.shared.chosen().unwrap_or(this.shared.first)))
+        });
         fields.add_field_method_set("addr", |_, this, address: Address| {
-            let mut held = this.shared.address.lock().unwrap_or_else(PoisonError::into_inner);
-            *held = address.0;
+            let mut held = this.shared.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+            *held = Some(address.0);
             Ok(())
         });
     }

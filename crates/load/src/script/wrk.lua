@@ -29,7 +29,6 @@ function wrk.format(method, path, headers, body)
 end
 
 function wrk.setup(thread)
-   thread.addr = wrk.addrs[1]
    if type(setup) == "function" then
       setup(thread)
    end

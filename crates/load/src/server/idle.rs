@@ -50,23 +50,23 @@ pub fn wait_until_idle(
     let begun = Instant::now();
     let mut quiet = 0;
     let mut looks: Vec<_> = pids.iter().filter_map(|pid| Some((*pid, Look::at(*pid)?))).collect();
-    let tells = !known.idle.is_empty() && !known.metrics_path.is_empty();
+    let asked = !known.idle.is_empty() && !known.metrics_path.is_empty();
+    let mut told = !looks.is_empty();
     loop {
         std::thread::sleep(LOOK);
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
         let mut busy = None;
-        if tells {
-            for address in addresses {
-                let metrics = Metrics::scrape(*address, known.metrics_path, SCRAPE_LIMIT)?;
-                busy = busy.or_else(|| busy_with(&metrics, known.idle));
-            }
+        for address in addresses.iter().filter(|_| asked) {
+            // One that tells nothing is looked at from outside only.
+            let metrics = Metrics::scrape(*address, known.metrics_path, SCRAPE_LIMIT).ok();
+            told |= metrics.is_some();
+            busy = busy.or_else(|| busy_with(metrics.as_ref()?, known.idle));
         }
         busy = busy.or_else(|| working(&mut looks));
         quiet = if busy.is_some() { 0 } else { quiet + 1 };
         if quiet >= QUIET {
-            let told = tells || !looks.is_empty();
             let yes = Idle::Yes { waited: begun.elapsed() };
             return Ok(if told { yes } else { Idle::Untold });
         }

@@ -53,6 +53,8 @@ pub struct Usage {
     pub read_per_s: f64,
     /// Share of the machine's CPU time that nobody used, 0–1. Waiting for a disk counts as unused.
     pub idle: f64,
+    /// CPUs of the machine that were used, by anybody.
+    pub machine_cpus: f64,
     /// Share of the time in which some task of the machine waited for a disk, 0–1, if the kernel
     /// tells (`/proc/pressure/io`).
     pub io_stalled: Option<f64>,
@@ -133,6 +135,9 @@ impl Look {
             rss: self.resident,
             written_per_s: used(self.written, before.written) / seconds,
             read_per_s: used(self.read, before.read) / seconds,
+            machine_cpus: (all - used(self.machine.idle, before.machine.idle))
+                / per_second
+                / seconds,
             idle: used(self.machine.idle, before.machine.idle) / all.max(1.0),
             io_stalled: stalled.map(|(now, then)| used(now, then) / 1e6 / seconds),
         }

@@ -145,7 +145,7 @@ fn scripted(plan: &Plan, server: &Server, lua: &str) -> Result<load::Outcome, Er
         args: Vec::new(),
         addresses: vec![server.address()],
     };
-    let mut scripts = Scripts::load(&source, plan.workers()).expect("it loads");
+    let mut scripts = Scripts::load(&[source], plan.workers()).expect("it loads");
     let plan = Plan { requests: Requests::Script, ..plan.clone() };
     load::run_under(&plan, scripts.threads(), &Control::default())
 }

@@ -9,6 +9,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use profile::{Kind, Place};
 
 use super::Shared;
 use crate::batch::Batch;
@@ -20,6 +23,12 @@ use crate::stats::Stats;
 const MAX_GROUP_BYTES: usize = 4 << 20;
 /// Bytes that may wait; beyond them a batch is refused.
 const MAX_QUEUED_BYTES: usize = 64 << 20;
+
+/// Where it is waited, for profiles.
+static QUEUE: Place = Place::new(Kind::Lock, "commit queue");
+static LED: Place = Place::new(Kind::Queue, "commit: another caller leads");
+static QUEUED: Place = Place::new(Kind::Queue, "commit: batches behind the one that is committed");
+static NO_BATCH: Place = Place::new(Kind::Idle, "commit: no batch");
 
 type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
@@ -33,6 +42,8 @@ enum Asker {
 struct Pending {
     batch: Batch,
     asker: Asker,
+    /// Since when, while that is recorded.
+    since: Option<Instant>,
 }
 
 enum Turn {
@@ -58,7 +69,8 @@ impl Waiter {
         loop {
             match std::mem::replace(&mut *turn, Turn::Waiting) {
                 Turn::Waiting => {
-                    turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+                    let wait = || self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+                    turn = LED.during(wait);
                 }
                 told => return told,
             }
@@ -79,7 +91,7 @@ struct Queue {
 
 /// The queue before the log.
 pub(super) struct CommitQueue {
-    queue: Mutex<Queue>,
+    queue: profile::Mutex<Queue>,
     thread_wanted: Condvar,
     slowed: AtomicU64,
     refused: AtomicU64,
@@ -88,7 +100,7 @@ pub(super) struct CommitQueue {
 impl CommitQueue {
     pub(super) fn new() -> Self {
         Self {
-            queue: Mutex::default(),
+            queue: profile::Mutex::new(&QUEUE, Queue::default()),
             thread_wanted: Condvar::new(),
             slowed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -111,8 +123,9 @@ impl CommitQueue {
         stats.refused_writes = self.refused.load(Ordering::Relaxed);
     }
 
+    #[track_caller]
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Waits until the lead is handed to the commit thread; `false` = the store closes.
@@ -126,7 +139,8 @@ impl CommitQueue {
             if queue.closing {
                 return false;
             }
-            queue = self.thread_wanted.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            let wait = || self.thread_wanted.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = NO_BATCH.during(wait);
         }
     }
 
@@ -145,7 +159,7 @@ impl CommitQueue {
                 self.thread_wanted.notify_all();
             }
             Some(Pending { asker: Asker::Waiter(_), .. }) => {
-                let Some(Pending { batch, asker: Asker::Waiter(waiter) }) =
+                let Some(Pending { batch, asker: Asker::Waiter(waiter), .. }) =
                     queue.pending.pop_front()
                 else {
                     unreachable!("just looked at");
@@ -170,6 +184,10 @@ impl CommitQueue {
             let next = queue.pending.pop_front().expect("just looked at");
             queue.bytes -= next.batch.byte_len();
             group.push(next);
+        }
+        drop(queue);
+        for pending in &group {
+            QUEUED.waited_since(pending.since);
         }
         group
     }
@@ -198,7 +216,8 @@ impl Shared {
         }
         let waiter = Arc::new(Waiter { turn: Mutex::new(Turn::Waiting), changed: Condvar::new() });
         queue.bytes += batch.byte_len();
-        queue.pending.push_back(Pending { batch, asker: Asker::Waiter(Arc::clone(&waiter)) });
+        let asker = Asker::Waiter(Arc::clone(&waiter));
+        queue.pending.push_back(Pending { batch, asker, since: profile::queued() });
         drop(queue);
         match waiter.wait() {
             Turn::Done(outcome) => outcome,
@@ -214,7 +233,8 @@ impl Shared {
             return done(Err(refused));
         }
         queue.bytes += batch.byte_len();
-        queue.pending.push_back(Pending { batch, asker: Asker::Callback(done) });
+        let asker = Asker::Callback(done);
+        queue.pending.push_back(Pending { batch, asker, since: profile::queued() });
         if !queue.led {
             queue.led = true;
             queue.handed_to_thread = true;

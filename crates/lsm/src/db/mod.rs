@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use commit::CommitQueue;
+use profile::{Kind, Place};
 use threads::{Signals, Threads};
 use times::Times;
 
@@ -45,6 +46,9 @@ pub enum Pressure {
 const MAX_SLOWDOWN: Duration = Duration::from_millis(20);
 /// How long [`Db::write_batch`] waits for room before it gives up as busy.
 const MAX_WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
+
+/// Where it is waited, for profiles.
+static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed, flushes or compactions are behind");
 
 /// A store. Cheap to share by reference or `Arc`; dropped, it stops its threads.
 pub struct Db {
@@ -114,7 +118,7 @@ impl Db {
     pub fn write_batch(&self, batch: Batch) -> Result<(), Error> {
         match self.pressure() {
             Pressure::Clear => {}
-            Pressure::Slow(delay) => std::thread::sleep(delay),
+            Pressure::Slow(delay) => SLOWED.during(|| std::thread::sleep(delay)),
             Pressure::Full => self.wait_for_room()?,
         }
         self.commit(batch)

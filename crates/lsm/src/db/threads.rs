@@ -7,12 +7,19 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use profile::{Kind, Place};
+
 use super::{Shared, sync_interval};
 use crate::core::{Committed, Work};
 use crate::error::Error;
 
 /// How long a step that failed for lack of space or descriptors waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Where it is waited, for profiles.
+static NO_WORK: Place = Place::new(Kind::Idle, "store: nothing to flush, compact or prepare");
+static NO_ROOM: Place =
+    Place::new(Kind::Queue, "writes: flushes or compactions are too far behind");
 
 /// Something happened; whoever waits looks again.
 #[derive(Default)]
@@ -30,7 +37,8 @@ impl Signal {
     /// Waits for the signal, at most so long, and clears it.
     fn wait(&self, at_most: Duration) {
         let raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(raised, at_most, |raised| !*raised);
+        let waited =
+            NO_WORK.during(|| self.changed.wait_timeout_while(raised, at_most, |raised| !*raised));
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
 
@@ -47,7 +55,8 @@ impl Signal {
                 return false;
             }
             // The condition may change between the check and the wait: look again soon.
-            let waited = self.changed.wait_timeout(raised, left.min(RETRY_AFTER));
+            let wait = || self.changed.wait_timeout(raised, left.min(RETRY_AFTER));
+            let waited = NO_ROOM.during(wait);
             raised = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use profile::{Kind, Place};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
@@ -30,6 +31,13 @@ const REMOVE_STEP: u64 = 8 << 20;
 const ZERO_STEP: usize = 256 << 10;
 
 static ZEROS: [u8; ZERO_STEP] = [0; ZERO_STEP];
+
+/// Where it is waited, for profiles.
+static SYNC: Place = Place::new(Kind::File, "sync");
+static SYNC_DIRECTORY: Place = Place::new(Kind::File, "sync of the directory");
+static READ: Place = Place::new(Kind::File, "read");
+static WRITE: Place = Place::new(Kind::File, "write");
+static ALLOCATE: Place = Place::new(Kind::File, "allocate");
 
 /// A directory of the real file system, locked against other processes until dropped.
 #[derive(Debug)]
@@ -130,7 +138,7 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        self.directory.sync_all()
+        SYNC_DIRECTORY.during(|| self.directory.sync_all())
     }
 }
 
@@ -198,7 +206,7 @@ impl File for RealFile {
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset)
+        READ.during(|| self.file.read_exact_at(buf, offset))
     }
 
     fn try_read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
@@ -223,7 +231,7 @@ impl File for RealFile {
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(buf, offset).map_err(quota_as_full)
+        WRITE.during(|| self.file.write_all_at(buf, offset)).map_err(quota_as_full)
     }
 
     fn allocate(&self, len: u64, zeroed: bool) -> io::Result<()> {
@@ -231,10 +239,10 @@ impl File for RealFile {
         let allocated = if len <= before {
             Ok(())
         } else if zeroed {
-            self.write_zeros(before, len)
+            ALLOCATE.during(|| self.write_zeros(before, len))
         } else {
             let reserve = || rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len);
-            match retry_on_intr(reserve) {
+            match ALLOCATE.during(|| retry_on_intr(reserve)) {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(before, len),
                 reserved => reserved.map_err(io::Error::from),
             }
@@ -248,7 +256,7 @@ impl File for RealFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.file.sync_data().map_err(quota_as_full)
+        SYNC.during(|| self.file.sync_data()).map_err(quota_as_full)
     }
 
     fn start_writeback(&self, offset: u64, len: u64) {

@@ -22,6 +22,9 @@ const find = (id) => document.getElementById(id);
 const history = new History();
 const cursor = new Cursor();
 
+/** Kinds of requests that are in the legend even if there are none. */
+const BASIC = ["get", "put"];
+
 /** Status codes in their order, each with a colour and a dash of its own. */
 const ERRORS = [
   { status: 503, name: "503 overload", colour: "error-1" },
@@ -32,9 +35,7 @@ const ERRORS = [
 ];
 
 const requests = new Lines(find("requests"), cursor, {
-  label: "Requests per second by kind",
-  height: 118,
-  keys: KINDS.map((kind) => ({ name: kind, colour: kind })),
+  label: "Requests per second by kind", height: 120, keys: [],
 });
 const errors = new Lines(find("errors"), cursor, {
   label: "Errors per second by status", height: 100, keys: [], most: 1,
@@ -57,6 +58,9 @@ const panels = [
   new Hints(find("hints")),
 ];
 
+/** Seconds that are shown at least. */
+const LEAST = 60;
+
 let own = null;
 let broken = null;
 let frozen = null;
@@ -70,11 +74,19 @@ function view() {
   if (!controls.paused) frozen = null;
   else frozen ??= history.end;
   const node = controls.nodes.value;
-  return {
-    names: node ? new Set([node]) : null,
-    seconds: Number(controls.window.value),
-    end: frozen ?? history.end,
-  };
+  const end = frozen ?? history.end;
+  // A plot that has just begun is not mostly empty.
+  const heard = Math.max(LEAST, end - history.begin);
+  const seconds = Math.min(Number(controls.window.value), heard);
+  return { names: node ? new Set([node]) : null, seconds, end };
+}
+
+function showRequests(shown) {
+  const of = (kind) => history.series(shown, (found) => found.requests[kind]);
+  const series = new Map(KINDS.map((kind) => [kind, of(kind)]));
+  const used = KINDS.filter((kind) => BASIC.includes(kind) || series.get(kind).some(Boolean));
+  requests.setKeys(used.map((kind) => ({ name: kind, colour: kind })));
+  requests.update(shown, new Map(used.map((kind) => [kind, series.get(kind)])));
 }
 
 function showErrors(shown) {
@@ -149,8 +161,7 @@ function show() {
   const heard = [...history.nodes.values()].find((node) => node.now !== null);
   if (heard === undefined) return;
   for (const panel of panels) panel.update(history, shown);
-  const of = (kind) => history.series(shown, (found) => found.requests[kind]);
-  requests.update(shown, new Map(KINDS.map((kind) => [kind, of(kind)])));
+  showRequests(shown);
   showErrors(shown);
   showWork(shown);
   const kind = controls.kinds.value;

@@ -1,7 +1,7 @@
 // The nodes: a row each, with what it says of itself and what the others say of it.
 
 import { KINDS } from "./history.js";
-import { bytes, clock, count, element, nanos, percent, say, short, skew, span } from "./format.js";
+import { bytes, count, element, moment, nanos, percent, say, short, skew, span } from "./format.js";
 import { bounds, percentile } from "./latency.js";
 
 const COLUMNS = [
@@ -41,7 +41,7 @@ function seenBy(nodes, name) {
 
 function judge(node) {
   if (node.lost !== null) {
-    const why = `since ${clock(node.lost.since)}: ${node.lost.why}`;
+    const why = `since ${moment(node.lost.since)}: ${node.lost.why}`;
     return ["unreachable", "bad", why];
   }
   if (node.now === null) return ["waiting", "idle", "nothing heard yet"];
@@ -108,7 +108,7 @@ export class ClusterPanel {
     put("rate", live ? short(mean(all)) : "–");
     put("cpu", live ? percent(mean((found) => found.cpu)) : "–");
     put("p99", live ? this.p99(history, view, first, per) : "–");
-    put("rss", `${bytes(memory.resident)} of ${bytes(memory.budget)}`);
+    put("rss", `${bytes(memory.resident)} of ${bytes(memory.limit)}`);
     put("disk", bytes(store.disk_bytes));
     put("keys", short(status.keys));
     put("up", live ? span(status.uptime_s) : "–");

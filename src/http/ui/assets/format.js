@@ -37,6 +37,11 @@ export function nanos(value) {
   return scaled(value / 1e6, 1000, ["ms", "s"], " ");
 }
 
+/** Without zeros behind the point: 2.50 k is 2.5 k. */
+export function trimmed(text) {
+  return text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
+}
+
 /** A share: 12.3 %. */
 export function percent(share) {
   const value = share * 100;
@@ -56,6 +61,14 @@ export function span(seconds) {
 /** The time of day of milliseconds since 1970. */
 export function clock(ms) {
   return new Date(ms).toLocaleTimeString("en-GB");
+}
+
+/** The time of day, with the day unless that is today. */
+export function moment(ms) {
+  const then = new Date(ms);
+  const today = then.toDateString() === new Date().toDateString();
+  const day = then.toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
+  return today ? clock(ms) : `${day}, ${clock(ms)}`;
 }
 
 /** A signed difference of clocks, given in microseconds. */

@@ -70,6 +70,7 @@ export class HeatMap extends Plot {
     const [low, high] = this.rows();
     const rows = high - low + 1;
     const row = (bucket) => area.y + area.h - ((bucket - low) / rows) * area.h;
+    this.paintScale(pen, area, low, high, row);
     const palette = shades();
     const width = area.w / this.view.seconds;
     this.columns.forEach((counts, place) => {
@@ -85,7 +86,6 @@ export class HeatMap extends Plot {
         pen.fillRect(left, row(bucket + 1), right - left - gap, area.h / rows + 0.3);
       }
     });
-    this.paintScale(pen, area, low, high, row);
     const y = (value) => this.level(value, low, high, row);
     SHARES.forEach((key, at) => {
       for (const [name, wide] of [["halo", 3.5], [key.colour, 1.5]]) {
@@ -108,8 +108,7 @@ export class HeatMap extends Plot {
     const round = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8, 3e8, 1e9, 3e9];
     const [from, to] = [this.limits[low] ?? 0, this.limits[Math.min(high, this.limits.length - 2)]];
     const shown = round.filter((value) => value > from && value < to);
-    const name = (value) => nanos(value).replace(/\.0+ /, " ");
-    this.paintGrid(pen, area, shown, (value) => this.level(value, low, high, row), name);
+    this.paintGrid(pen, area, shown, (value) => this.level(value, low, high, row), nanos);
   }
 
   readings(place) {

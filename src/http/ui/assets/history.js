@@ -99,7 +99,8 @@ class Node {
 export class History {
   constructor() {
     this.nodes = new Map();
-    /** The last second that is complete. */
+    /** The first second that was heard of, and the last. */
+    this.begin = null;
     this.end = 0;
   }
 
@@ -116,6 +117,7 @@ export class History {
     const node = this.node(name);
     node.url = snapshot.status.url;
     this.end = Math.max(this.end, node.hear(snapshot));
+    this.begin ??= this.end;
   }
 
   lost(name, why, since) {

@@ -52,7 +52,7 @@ export class Lines extends Plot {
     for (const values of this.series.values()) {
       for (const value of values) most = Math.max(most, value ?? 0);
     }
-    const marks = ticks(most, area.h < 90 ? 2 : 4);
+    const marks = ticks(most, most <= 1 ? 1 : area.h < 90 ? 2 : 4);
     const top = marks[marks.length - 1];
     const y = (value) => area.y + area.h - (value / top) * area.h;
     this.paintGrid(pen, area, marks, y, this.format);

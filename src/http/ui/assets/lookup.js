@@ -1,6 +1,6 @@
 // Which replicas hold which version of a key.
 
-import { bytes, clock, element } from "./format.js";
+import { bytes, element, moment } from "./format.js";
 
 const SAYS = {
   value: "holds a value", tombstone: "holds a deletion", superseded: "holds a mark",
@@ -29,7 +29,7 @@ function row(replica, newest) {
   const [word, mood] = judge(replica, newest);
   const badge = word ? [" ", element("span", `badge ${mood}`, word)] : [];
   const stamped = replica.version === undefined ? "–"
-    : `${clock(replica.stamped_ms)} by ${replica.stamped_by || "a stranger"}`;
+    : `${moment(replica.stamped_ms)} by ${replica.stamped_by || "a stranger"}`;
   const cells = [
     [SAYS[replica.holds] ?? replica.holds, ...badge],
     [replica.version ? element("code", "", replica.version) : "–"],

@@ -61,7 +61,7 @@ export class Tiles {
   constructor(host) {
     this.tiles = new Map();
     for (const [name, title] of [["rate", "requests/s"], ["errors", "errors/s"], ["p50", "p50"],
-      ["p99", "p99"], ["p999", "p99.9"], ["hits", "cache hits"], ["keys", "keys, copies counted"],
+      ["p99", "p99"], ["p999", "p99.9"], ["hits", "cache hits"], ["keys", "keys, all copies"],
       ["disk", "disk"]]) {
       const value = element("b");
       const note = element("small");
@@ -150,15 +150,15 @@ export class Cache {
     });
     const last = rate.findLast((share) => share !== null);
     const told = last === undefined ? "–" : percent(last);
-    this.rows.put("cache hits", told, "of blocks asked for", rate, 4);
-    this.rows.put("blocks read", short(newest(misses)), "per second", misses, 0);
-    this.rows.put("tables skipped", short(newest(skips)), "per second, by filters", skips, 0);
+    this.rows.put("cache hits", told, "of blocks", rate, 4);
+    this.rows.put("blocks read", short(newest(misses)), "/s", misses, 0);
+    this.rows.put("skipped by filters", short(newest(skips)), "tables/s", skips, 0);
     const logged = series((s) => s.logged);
-    this.rows.put("written to the log", bytes(newest(logged)), "per second", logged, 0);
+    this.rows.put("into the log", bytes(newest(logged)), "/s", logged, 0);
     const syncs = series((s) => s.syncs);
-    this.rows.put("syncs of the log", short(newest(syncs)), "per second", syncs, 0);
+    this.rows.put("syncs of the log", short(newest(syncs)), "/s", syncs, 0);
     const messages = series((s) => s.messages);
-    this.rows.put("messages between nodes", short(newest(messages)), "per second", messages, 0);
+    this.rows.put("messages to nodes", short(newest(messages)), "/s", messages, 0);
   }
 }
 
@@ -170,7 +170,7 @@ export class Memory {
     this.made = new Map();
   }
 
-  bar(name, used, budget, of) {
+  bar(name, used, budget, text) {
     if (!this.made.has(name)) {
       const meter = element("meter");
       meter.min = 0;
@@ -181,27 +181,26 @@ export class Memory {
     }
     const { meter, value } = this.made.get(name);
     meter.max = budget;
-    meter.high = budget * 0.9;
+    // A cache is there to be full.
+    meter.high = name === "cache" ? budget : budget * 0.9;
     meter.value = used;
-    say(value, `${bytes(used)} of ${of}`);
+    say(value, text ?? `${bytes(used)} of ${bytes(budget)}`);
   }
 
   update(history, view) {
     const nodes = history.reached(view.names).map((node) => node.now);
     if (nodes.length === 0) return;
     const add = (pick) => nodes.reduce((sum, now) => sum + pick(now), 0);
-    const budget = add((now) => now.memory.budget);
-    this.bar("resident", add((now) => now.memory.resident), budget, bytes(budget));
+    this.bar("resident", add((now) => now.memory.resident), add((now) => now.memory.limit));
     nodes[0].memory.parts.forEach(({ name }, place) => {
       const most = add((now) => now.memory.parts[place].budget);
-      this.bar(name, add((now) => now.memory.parts[place].used), most, bytes(most));
+      this.bar(name, add((now) => now.memory.parts[place].used), most);
     });
     const disk = add((now) => now.store.disk_bytes);
     nodes[0].store.levels.forEach((_, level) => {
       const held = add((now) => now.store.levels[level]?.[1] ?? 0);
-      const tables = add((now) => now.store.levels[level]?.[0] ?? 0);
-      if (tables > 0 || this.made.has(`level ${level}`)) {
-        this.bar(`level ${level}`, held, disk, `${bytes(disk)} disk, ${count(tables)} tables`);
+      if (held > 0 || this.made.has(`level ${level}`)) {
+        this.bar(`level ${level}`, held, disk, `${bytes(held)} on disk`);
       }
     });
   }

@@ -8,9 +8,9 @@
 //   │   └─ 12:00:00 ── 12:00:30 ─│
 //   └────────────────────────────┘
 
-import { clock, element, say } from "./format.js";
+import { clock, element, say, trimmed } from "./format.js";
 
-const LEFT = 48;
+const LEFT = 54;
 const RIGHT = 8;
 const TOP = 6;
 const BOTTOM = 20;
@@ -57,7 +57,6 @@ export class Plot {
   constructor(host, cursor, { label, height, keys }) {
     this.cursor = cursor;
     this.label = label;
-    this.height = height;
     this.view = null;
     this.canvas = element("canvas");
     this.canvas.tabIndex = 0;
@@ -126,14 +125,14 @@ export class Plot {
   }
 
   draw() {
-    const width = this.canvas.clientWidth;
+    const [width, height] = [this.canvas.clientWidth, this.canvas.clientHeight];
     if (this.view === null || width === 0) return;
     const scale = devicePixelRatio;
     this.canvas.width = Math.round(width * scale);
-    this.canvas.height = Math.round(this.height * scale);
+    this.canvas.height = Math.round(height * scale);
     const pen = this.canvas.getContext("2d");
     pen.scale(scale, scale);
-    const area = { x: LEFT, y: TOP, w: width - LEFT - RIGHT, h: this.height - TOP - BOTTOM };
+    const area = { x: LEFT, y: TOP, w: width - LEFT - RIGHT, h: height - TOP - BOTTOM };
     pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
     this.paint(pen, area);
     this.paintTime(pen, area);
@@ -174,7 +173,7 @@ export class Plot {
       pen.fillStyle = colour("grid");
       pen.fillRect(area.x, at, area.w, 1);
       pen.fillStyle = colour("faint");
-      pen.fillText(name(value), area.x - 6, at);
+      pen.fillText(trimmed(name(value)), area.x - 6, at);
     }
   }
 

@@ -1,0 +1,110 @@
+//! What can be recorded.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::graph::Unit;
+
+/// A kind of profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Event {
+    /// Time on a CPU, in the program and in the kernel.
+    Cpu,
+    /// Memory asked for.
+    Alloc,
+    /// Memory asked for during the recording and still there at its end.
+    Live,
+    /// Time spent waiting at named places.
+    Lock,
+    /// Time, running or not.
+    Wall,
+}
+
+impl Event {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Cpu, Self::Alloc, Self::Live, Self::Lock, Self::Wall];
+
+    /// As flags, parameters and file names have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Alloc => "alloc",
+            Self::Live => "live",
+            Self::Lock => "lock",
+            Self::Wall => "wall",
+        }
+    }
+
+    /// What its weights are.
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::Alloc | Self::Live => Unit::Bytes,
+            Self::Cpu | Self::Lock | Self::Wall => Unit::Nanos,
+        }
+    }
+
+    /// What its graph shows, in a line.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU time, in the program and in the kernel",
+            Self::Alloc => "bytes asked for, whether freed again or not",
+            Self::Live => "bytes asked for during the recording and still there at its end",
+            Self::Lock => {
+                "time waited at named places: locks, queues and files. Waits that had not ended \
+                 are not in it"
+            }
+            Self::Wall => "time of all threads, running or not",
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Event {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|event| event.name() == text);
+        let shown: String = text.chars().take(40).collect();
+        found.ok_or_else(|| format!("{shown:?} is no event: there are {}", names(&Self::ALL)))
+    }
+}
+
+/// Reads a list like `cpu,alloc`; each event once.
+pub fn list(text: &str) -> Result<Vec<Event>, String> {
+    let mut events = Vec::new();
+    for one in text.split(',') {
+        let event = one.parse()?;
+        if events.contains(&event) {
+            return Err(format!("event {event} is named twice"));
+        }
+        events.push(event);
+    }
+    Ok(events)
+}
+
+/// A list as [`list`] reads it.
+pub fn names(events: &[Event]) -> String {
+    events.iter().map(|event| event.name()).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists() {
+        assert_eq!(list("cpu,wall"), Ok(vec![Event::Cpu, Event::Wall]));
+        assert_eq!(list(&names(&Event::ALL)), Ok(Event::ALL.to_vec()));
+        for (bad, said) in
+            [("", "\"\" is no event"), ("cpu,", "\"\""), ("CPU", "cpu,alloc"), ("cpu,cpu", "twice")]
+        {
+            let error = list(bad).unwrap_err();
+            assert!(error.contains(said), "{bad}: {error}");
+        }
+    }
+}

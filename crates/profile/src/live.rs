@@ -1,0 +1,69 @@
+//! Which sampled allocations are still there: a table of their addresses, eight to a cache line.
+//!
+//! Freeing looks into one line and is done with it. A line that is full drops what comes, so that
+//! the table is bounded; at 64 KiB between samples its 65,536 places stand for 4 GiB.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const LINES: usize = 8192;
+const PLACES: usize = 8;
+
+#[repr(align(64))]
+struct Line([AtomicUsize; PLACES]);
+
+static TABLE: [Line; LINES] = [const { Line([const { AtomicUsize::new(0) }; PLACES]) }; LINES];
+
+fn line(address: usize) -> &'static Line {
+    let mixed = (address as u64 >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    &TABLE[(mixed >> 51) as usize % LINES]
+}
+
+/// Notes an allocation; whether there was room.
+pub(crate) fn insert(address: usize) -> bool {
+    let place = line(address).0.iter().find(|place| {
+        place.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    });
+    place.is_some()
+}
+
+/// Forgets an allocation, if it was noted.
+#[inline]
+pub(crate) fn remove(address: usize) {
+    for place in &line(address).0 {
+        if place.load(Ordering::Relaxed) == address {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether an allocation was noted and not forgotten.
+#[cfg(feature = "record")]
+pub(crate) fn contains(address: usize) -> bool {
+    line(address).0.iter().any(|place| place.load(Ordering::Relaxed) == address)
+}
+
+/// Forgets all.
+#[cfg(feature = "record")]
+pub(crate) fn clear() {
+    for place in TABLE.iter().flat_map(|line| &line.0) {
+        place.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, feature = "record"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_is_there_until_it_is_forgotten() {
+        let addresses: Vec<usize> = (1..20_000).map(|number| number * 48).collect();
+        let kept: Vec<_> = addresses.iter().filter(|address| insert(**address)).collect();
+        assert!(kept.len() > 19_000, "{}", kept.len());
+        assert!(kept.iter().all(|address| contains(**address)));
+        addresses.iter().for_each(|address| remove(*address));
+        assert!(!addresses.iter().any(|address| contains(*address)));
+        assert!(insert(16));
+        clear();
+        assert!(!contains(16));
+    }
+}

@@ -1,0 +1,259 @@
+//! A profile in the formats that it is asked for.
+
+use std::io;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::Event;
+use crate::folded::Folded;
+use crate::graph::{self, Tab};
+use crate::pprof;
+use crate::record::Profile;
+use crate::stacks::Named;
+
+/// How a profile is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One interactive page, a tab for each event.
+    Html,
+    /// A picture.
+    Svg,
+    /// Collapsed stacks.
+    Folded,
+    /// For pprof.
+    Pprof,
+    /// All events, for programs.
+    Json,
+}
+
+impl Format {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Html, Self::Svg, Self::Folded, Self::Pprof, Self::Json];
+
+    /// As flags and parameters have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Html => "html",
+            Self::Svg => "svg",
+            Self::Folded => "folded",
+            Self::Pprof => "pprof",
+            Self::Json => "json",
+        }
+    }
+
+    /// For HTTP.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Html => "text/html; charset=utf-8",
+            Self::Svg => "image/svg+xml",
+            Self::Folded => "text/plain; charset=utf-8",
+            Self::Pprof => "application/octet-stream",
+            Self::Json => "application/json",
+        }
+    }
+
+    /// Whether it holds one event only.
+    pub fn is_of_one(self) -> bool {
+        matches!(self, Self::Svg | Self::Folded | Self::Pprof)
+    }
+
+    fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|format| format.name() == text);
+        let shown: String = text.chars().take(40).collect();
+        found.ok_or_else(|| format!("{shown:?} is no format: there are {}", Self::names()))
+    }
+}
+
+impl Profile {
+    /// All of it, or its first event where a format holds one. `node` is whose it is.
+    pub fn write(&self, format: Format, node: &str) -> io::Result<Vec<u8>> {
+        if format.is_of_one() {
+            let Some((event, _)) = self.events.first() else { return Ok(Vec::new()) };
+            return self.write_one(*event, format, node);
+        }
+        match format {
+            Format::Html => Ok(self.page(node, &self.events).into_bytes()),
+            _ => Ok(self.json(node).to_string().into_bytes()),
+        }
+    }
+
+    /// One event.
+    pub fn write_one(&self, event: Event, format: Format, node: &str) -> io::Result<Vec<u8>> {
+        let empty = Named::default();
+        let named = self.events.iter().find(|(known, _)| *known == event);
+        let named = named.map_or(&empty, |(_, named)| named);
+        let title = format!("{event} of {node}");
+        match format {
+            Format::Html => Ok(self.page(node, &[(event, named.clone())]).into_bytes()),
+            Format::Svg => graph::svg(&title, event.unit(), &named.folded, None),
+            Format::Folded => Ok(named.folded.to_string().into_bytes()),
+            Format::Json => {
+                let one = Self { events: vec![(event, named.clone())], ..self.clone() };
+                Ok(one.json(node).to_string().into_bytes())
+            }
+            Format::Pprof => pprof::encode(
+                event.name(),
+                event.unit(),
+                &named.folded,
+                &named.counts,
+                self.started,
+                Duration::from_secs_f64(self.seconds),
+            ),
+        }
+    }
+
+    /// Reads what [`Format::Json`] writes.
+    pub fn from_json(text: &[u8]) -> Result<Self, String> {
+        let json: serde_json::Value =
+            serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let events = json["events"].as_object().ok_or("it has no events")?;
+        let mut profile = Self {
+            started: UNIX_EPOCH
+                + Duration::from_millis(json["started_ms"].as_u64().unwrap_or_default()),
+            seconds: json["seconds"].as_f64().ok_or("it says no seconds")?.clamp(0.0, 1e9),
+            sampler: json["sampler"].as_str().unwrap_or_default().to_owned(),
+            notes: Vec::new(),
+            events: Vec::new(),
+        };
+        for note in json["notes"].as_array().into_iter().flatten() {
+            profile.notes.extend(note.as_str().map(str::to_owned));
+        }
+        // In the order in which events are always shown.
+        for event in Event::ALL {
+            let Some(one) = events.get(event.name()) else { continue };
+            let stacks = |field: &str| {
+                Folded::parse(one[field].as_str().unwrap_or_default())
+                    .map_err(|error| format!("{field} of {event}: {error}"))
+            };
+            let number = |field: &str| one[field].as_u64().unwrap_or_default();
+            let named = Named {
+                folded: stacks("folded")?,
+                counts: stacks("counts")?,
+                samples: number("samples"),
+                lost: number("lost"),
+                idle: number("idle"),
+            };
+            profile.events.push((event, named));
+        }
+        Ok(profile)
+    }
+
+    fn page(&self, node: &str, events: &[(Event, Named)]) -> String {
+        let tabs: Vec<Tab<'_>> = events
+            .iter()
+            .map(|(event, named)| Tab {
+                name: event.name().to_owned(),
+                unit: event.unit(),
+                note: note(*event, named),
+                folded: &named.folded,
+                counts: (*event != Event::Cpu && *event != Event::Wall).then_some(&named.counts),
+                base: None,
+            })
+            .collect();
+        let mut lines = vec![format!(
+            "{:.1} s from {}; CPU samples by {}.",
+            self.seconds,
+            utc(self.started),
+            self.sampler
+        )];
+        lines.extend(self.notes.iter().cloned());
+        graph::page(&format!("Profile of {node}"), &lines, &tabs)
+    }
+
+    fn json(&self, node: &str) -> serde_json::Value {
+        let events = self.events.iter().map(|(event, named)| {
+            let object = serde_json::json!({
+                "unit": event.unit().name(),
+                "folded": named.folded.to_string(),
+                "counts": named.counts.to_string(),
+                "samples": named.samples,
+                "lost": named.lost,
+                "idle": named.idle,
+            });
+            (event.name().to_owned(), object)
+        });
+        serde_json::json!({
+            "node": node,
+            "started": utc(self.started),
+            "started_ms": self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()
+                as u64,
+            "seconds": self.seconds,
+            "sampler": self.sampler,
+            "notes": self.notes,
+            "events": events.collect::<serde_json::Map<_, _>>(),
+        })
+    }
+}
+
+fn note(event: Event, named: &Named) -> String {
+    let mut note = format!("{}; {} samples", event.meaning(), named.samples);
+    if named.lost > 0 {
+        note += &format!(", {} lost", named.lost);
+    }
+    if named.idle > 0 {
+        let seconds = named.idle as f64 / 1e9;
+        note +=
+            &format!(". Not shown: {seconds:.1} s of threads that had nothing to do (idle=true)");
+    }
+    note
+}
+
+/// A moment in UTC, as RFC 3339 writes it.
+pub(crate) fn utc(moment: SystemTime) -> String {
+    let seconds = moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Howard Hinnant's `civil_from_days`, for days after 1970.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_read_again() {
+        let folded = Folded::parse("loop-0;a;b 300\n").unwrap();
+        let named = Named { counts: folded.clone(), folded, samples: 1, lost: 2, idle: 3 };
+        let profile = Profile {
+            started: UNIX_EPOCH + Duration::from_millis(1_767_225_599_123),
+            seconds: 1.5,
+            sampler: "timers".to_owned(),
+            notes: vec!["one".to_owned()],
+            events: vec![(Event::Cpu, named), (Event::Wall, Named::default())],
+        };
+        let json = profile.write(Format::Json, "n").unwrap();
+        let again = Profile::from_json(&json).unwrap();
+        assert_eq!(again.write(Format::Json, "n").unwrap(), json);
+        for bad in
+            ["", "{}", "{\"events\":{}}", "{\"events\":{\"cpu\":{\"folded\":\"x\"}},\"seconds\":1}"]
+        {
+            assert!(Profile::from_json(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn dates() {
+        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_827_696), "2000-02-29T12:34:56Z");
+        assert_eq!(at(1_767_225_599), "2025-12-31T23:59:59Z");
+    }
+}

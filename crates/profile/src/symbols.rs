@@ -1,0 +1,161 @@
+//! Names of addresses: functions with those inlined into them, from the running binary's own debug
+//! information (`/proc/self/exe`, which is there even if the file was replaced) and the symbol
+//! tables of the libraries it has loaded.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use addr2line::Loader;
+
+/// An executable mapping's file.
+struct Module {
+    path: String,
+    /// Where its first byte is.
+    base: u64,
+    /// Executable ranges.
+    code: Vec<(u64, u64)>,
+    loader: Option<Loader>,
+}
+
+/// The names, as far as they were asked for.
+pub(crate) struct Symbols {
+    modules: Vec<Module>,
+    known: HashMap<u64, Rc<[Rc<str>]>>,
+    names: HashMap<String, Rc<str>>,
+}
+
+impl Symbols {
+    /// Of the process as it is now.
+    pub(crate) fn of_this_process() -> Self {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+        let mut modules = modules(&maps);
+        for module in &mut modules {
+            let own = *module.path == *exe.to_string_lossy();
+            let file = if own { "/proc/self/exe" } else { &module.path };
+            module.loader = Loader::new(file).ok();
+        }
+        Self { modules, known: HashMap::new(), names: HashMap::new() }
+    }
+
+    /// The functions at an address, the innermost first; none if there is no code.
+    pub(crate) fn at(&mut self, address: u64) -> Rc<[Rc<str>]> {
+        if let Some(known) = self.known.get(&address) {
+            return Rc::clone(known);
+        }
+        let found = self.find(address).into_iter().map(|name| self.intern(name)).collect();
+        self.known.entry(address).insert_entry(found).get().clone()
+    }
+
+    fn intern(&mut self, name: String) -> Rc<str> {
+        Rc::clone(self.names.entry(name).or_insert_with_key(|name| Rc::from(name.as_str())))
+    }
+
+    fn find(&self, address: u64) -> Vec<String> {
+        let holds = |module: &&Module| {
+            module.code.iter().any(|(begin, end)| (*begin..*end).contains(&address))
+        };
+        let Some(module) = self.modules.iter().find(holds) else { return Vec::new() };
+        let offset = address.wrapping_sub(module.base);
+        let names = module.loader.as_ref().map_or(Vec::new(), |loader| in_file(loader, offset));
+        if names.is_empty() { vec![nameless(&module.path, offset)] } else { names }
+    }
+}
+
+/// A place in a file without symbols.
+fn nameless(path: &str, offset: u64) -> String {
+    let file = path.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or(path);
+    // The kernel's own page is named in brackets already.
+    if file.starts_with('[') { file.to_owned() } else { format!("[{file}+{offset:#x}]") }
+}
+
+fn in_file(loader: &Loader, offset: u64) -> Vec<String> {
+    let probe = loader.relative_address_base().wrapping_add(offset);
+    let mut names = Vec::new();
+    if let Ok(mut frames) = loader.find_frames(probe) {
+        while let Ok(Some(frame)) = frames.next() {
+            let function = frame.function.as_ref().and_then(|function| function.raw_name().ok());
+            names.extend(function.map(|name| readable(&name)));
+        }
+    }
+    if names.is_empty() {
+        names.extend(loader.find_symbol(probe).map(readable));
+    }
+    names
+}
+
+/// A symbol as its author wrote it, without the compiler's hash.
+fn readable(symbol: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(symbol))
+}
+
+/// Files with code, from `/proc/self/maps`: `begin-end perms offset dev inode path`.
+fn modules(maps: &str) -> Vec<Module> {
+    let mut modules: Vec<Module> = Vec::new();
+    for line in maps.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let (Some(range), Some(rights), Some(offset)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let path = fields.skip(2).collect::<Vec<_>>().join(" ");
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let parsed = range
+            .split_once('-')
+            .and_then(|(begin, end)| Some((hex(begin)?, hex(end)?, hex(offset)?)));
+        let Some((begin, end, offset)) = parsed.filter(|_| !path.is_empty()) else { continue };
+        // A file's first mapping is of its beginning.
+        if modules.last().is_none_or(|last| last.path != path) {
+            let base = begin.wrapping_sub(offset);
+            modules.push(Module { path, base, code: Vec::new(), loader: None });
+        }
+        if rights.contains('x') {
+            modules.last_mut().expect("just pushed").code.push((begin, end));
+        }
+    }
+    modules.retain(|module| !module.code.is_empty());
+    modules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+        1000-2000 r--p 00000000 fe:00 12   /bin/x y\n\
+        2000-3000 r-xp 00001000 fe:00 12   /bin/x y\n\
+        3000-4000 rw-p 00002000 fe:00 12   /bin/x y\n\
+        8000-9000 rw-p 00000000 00:00 0    [heap]\n\
+        a000-b000 r-xp 00000000 00:00 0 \n\
+        c000-d000 r-xp 00000000 00:00 0    [vdso]\n";
+
+    #[test]
+    fn code_is_found_by_its_file() {
+        let found = modules(MAPS);
+        let seen: Vec<_> = found.iter().map(|m| (m.path.as_str(), m.base, &m.code[..])).collect();
+        let expected: [(&str, u64, &[(u64, u64)]); 2] =
+            [("/bin/x y", 0x1000, &[(0x2000, 0x3000)]), ("[vdso]", 0xc000, &[(0xc000, 0xd000)])];
+        assert_eq!(seen, expected);
+        assert_eq!(nameless("/lib/libm.so.6", 0x20), "[libm.so.6+0x20]");
+        assert_eq!(nameless("[vdso]", 0x20), "[vdso]");
+    }
+
+    #[inline(never)]
+    fn somewhere() -> u64 {
+        let mut frames = [0; 4];
+        assert!(crate::stack::here(&mut frames) > 1);
+        frames[0] as u64 - 1
+    }
+
+    #[test]
+    fn a_function_knows_its_caller() {
+        let mut symbols = Symbols::of_this_process();
+        let names = symbols.at(somewhere());
+        let own = "profile::symbols::tests::a_function_knows_its_caller";
+        assert!(names.iter().any(|name| name.starts_with(own)), "{names:?}");
+        assert!(symbols.at(16).is_empty());
+        let libc_function = libc::getppid as *const () as u64;
+        assert_eq!(&*symbols.at(libc_function)[0], "getppid");
+    }
+}

@@ -1,0 +1,62 @@
+//! A program whose shares are known, and what its profile says of them: within three percentage
+//! points, and nothing left behind. One process, one recording at a time: the tests take turns.
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod after;
+mod shares;
+
+use std::alloc::System;
+use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use profile::{Clock, Event, Folded, Order, Profile, Recording, Refused, Sampled};
+
+#[global_allocator]
+static ALLOCATOR: Sampled<System> = Sampled(System);
+
+/// How long anything may take before a test gives it up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How far a share may be from the truth.
+const CLOSE: f64 = 0.03;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for the other tests of this process.
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn order(events: &[Event], seconds: u64, clock: Clock) -> Order {
+    let duration = Duration::from_secs(seconds);
+    Order { events: events.to_vec(), duration, who: "a test".to_owned(), idle: false, clock }
+}
+
+/// Starts a recording that will tell the receiver.
+fn start(order: Order) -> (Recording, mpsc::Receiver<Profile>) {
+    let begun = Instant::now();
+    loop {
+        let (tell, told) = mpsc::sync_channel(1);
+        match profile::start(order.clone(), move |profile| drop(tell.send(profile))) {
+            Ok(recording) => return (recording, told),
+            // The one before is still being ended.
+            Err(Refused::Busy { .. }) if begun.elapsed() < PATIENCE => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn folded(profile: &Profile, event: Event) -> &Folded {
+    &profile.events.iter().find(|(known, _)| *known == event).unwrap().1.folded
+}
+
+/// The share of the stacks with a function of this name.
+fn share(folded: &Folded, function: &str) -> f64 {
+    folded.share(|frame| frame.contains(function))
+}
+
+#[track_caller]
+fn assert_close(what: &str, found: f64, truth: f64) {
+    assert!((found - truth).abs() <= CLOSE, "{what}: {found:.3}, but in truth it is {truth:.3}");
+}

@@ -1,0 +1,260 @@
+//! Shares of CPU, of allocated bytes, of time waited.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use profile::{Clock, Event, Kind, Place};
+
+use crate::{PATIENCE, assert_close, folded, order, share, start, turn};
+
+fn own_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Works until the thread has used so much CPU time.
+#[inline(always)]
+fn work_until(end: Duration) {
+    let mut state = 1u64;
+    while own_cpu() < end {
+        for _ in 0..10_000 {
+            state = black_box(state.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1);
+        }
+    }
+}
+
+#[inline(never)]
+fn works_seventy_parts(end: Duration) {
+    work_until(end);
+    black_box(());
+}
+
+#[inline(never)]
+fn works_thirty_parts(end: Duration) {
+    work_until(end);
+    black_box(());
+}
+
+/// What a thread does that works 70 parts here and 30 parts there, until it is told to stop; the
+/// share of the first in truth.
+fn work(stop: &AtomicBool) -> f64 {
+    let (mut first, mut second) = (0.0, 0.0);
+    while !stop.load(Ordering::Relaxed) {
+        let begun = own_cpu();
+        works_seventy_parts(begun + Duration::from_millis(70));
+        let between = own_cpu();
+        works_thirty_parts(between + Duration::from_millis(30));
+        first += (between - begun).as_secs_f64();
+        second += (own_cpu() - between).as_secs_f64();
+    }
+    first / (first + second)
+}
+
+fn cpu_shares(clock: Clock, sampler: Option<&str>) {
+    let _turn = turn();
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    let (recording, profile) = start(order(&[Event::Cpu], 3, clock));
+    let worker = thread::Builder::new().name("worker".to_owned()).spawn(move || work(&told));
+    let profile = profile.recv_timeout(PATIENCE).unwrap();
+    drop(recording);
+    stop.store(true, Ordering::Relaxed);
+    let truth = worker.unwrap().join().unwrap();
+    if let Some(sampler) = sampler {
+        assert!(profile.sampler.contains(sampler), "{}", profile.sampler);
+    }
+    let cpu = folded(&profile, Event::Cpu);
+    let (first, second) = (share(cpu, "works_seventy_parts"), share(cpu, "works_thirty_parts"));
+    assert!(first + second > 0.9, "{cpu}");
+    assert_close("seventy parts", first / (first + second), truth);
+    // Stacks go back to where the thread began, and threads have their names.
+    let stacks: Vec<&str> = cpu.stacks().map(|(stack, _)| stack).collect();
+    let whole = |stack: &&str| stack.starts_with("worker;") && stack.contains("shares::work;");
+    assert!(stacks.iter().any(whole), "{cpu}");
+}
+
+#[test]
+fn cpu_time_by_the_best_clock_there_is() {
+    cpu_shares(Clock::Perf, None);
+}
+
+#[test]
+fn cpu_time_by_timers() {
+    cpu_shares(Clock::Timers, Some("CPU timers"));
+}
+
+#[inline(never)]
+fn asks_for_little(total: usize) -> Vec<Box<[u8]>> {
+    (0..total / 1024).map(|_| black_box(vec![0u8; 1024].into_boxed_slice())).collect()
+}
+
+#[inline(never)]
+fn asks_for_much(total: usize) {
+    for _ in 0..total / 100_000 {
+        drop(black_box(vec![1u8; 100_000]));
+    }
+    black_box(());
+}
+
+#[test]
+fn bytes_by_call_path_and_what_is_left_of_them() {
+    // Four thousand samples in all: as many as the ring has room for, whenever it is looked at.
+    const PART: usize = 64 << 20;
+    let _turn = turn();
+    let events = [Event::Alloc, Event::Live, Event::Lock];
+    let (recording, profile) = start(order(&events, 2, Clock::default()));
+    // Until it has begun.
+    while profile::queued().is_none() {
+        thread::yield_now();
+    }
+    for _ in 0..3 {
+        asks_for_much(PART);
+    }
+    drop(asks_for_little(PART / 2));
+    let kept = asks_for_little(PART / 2);
+    let profile = profile.recv_timeout(PATIENCE).unwrap();
+    drop(recording);
+    let alloc = folded(&profile, Event::Alloc);
+    let (little, much) = (share(alloc, "asks_for_little"), share(alloc, "asks_for_much"));
+    assert_close("much", much / (little + much), 0.75);
+    assert!(little + much > 0.95, "{alloc}");
+    let total = alloc.total() as f64 / (4.0 * PART as f64);
+    assert!((0.95..1.1).contains(&total), "bytes are bytes, not shares only: {total}");
+    let live = folded(&profile, Event::Live);
+    let (little, much) = (share(live, "asks_for_little"), share(live, "asks_for_much"));
+    assert!(little > 0.97 && much < 0.02, "{little} {much}\n{live}");
+    let left = live.total() as f64 / (PART as f64 / 2.0);
+    assert!((0.9..1.15).contains(&left), "{left}");
+    let (_, named) = profile.events.iter().find(|(event, _)| *event == Event::Alloc).unwrap();
+    let pieces = named.counts.total() as f64 / (PART as f64 / 1024.0);
+    assert!((0.9..1.1).contains(&pieces), "pieces of 1 KiB are most of the number: {pieces}");
+    drop(kept);
+}
+
+static SLOW: Place = Place::new(Kind::Lock, "the slow one");
+static QUICK: Place = Place::new(Kind::Lock, "the quick one");
+static WORK: Place = Place::new(Kind::Idle, "no work");
+
+/// Takes `lock` as often as it can while another thread holds it for `hold`; nanoseconds waited.
+fn contend(lock: &'static profile::Mutex<()>, hold: Duration, stop: Arc<AtomicBool>) -> u64 {
+    let told = Arc::clone(&stop);
+    let holder = thread::Builder::new().name("holder".to_owned()).spawn(move || {
+        while !told.load(Ordering::Relaxed) {
+            let held = lock.lock();
+            let begun = Instant::now();
+            while begun.elapsed() < hold {
+                thread::park_timeout(hold);
+            }
+            drop(held);
+            thread::park_timeout(Duration::from_millis(1));
+        }
+    });
+    let mut waited = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        drop(lock.lock());
+        waited += begun.elapsed().as_nanos() as u64;
+        thread::park_timeout(Duration::from_micros(100));
+    }
+    holder.unwrap().join().unwrap();
+    waited
+}
+
+#[inline(never)]
+fn waits_for_the_slow_one(stop: Arc<AtomicBool>) -> u64 {
+    static LOCK: profile::Mutex<()> = profile::Mutex::new(&SLOW, ());
+    black_box(contend(&LOCK, Duration::from_millis(15), stop))
+}
+
+#[inline(never)]
+fn waits_for_the_quick_one(stop: Arc<AtomicBool>) -> u64 {
+    static LOCK: profile::Mutex<()> = profile::Mutex::new(&QUICK, ());
+    black_box(contend(&LOCK, Duration::from_millis(5), stop))
+}
+
+#[test]
+fn time_waited_for_locks_and_who_held_them() {
+    let _turn = turn();
+    for idle in [false, true] {
+        let stop = Arc::new(AtomicBool::new(false));
+        let ordered = profile::Order { idle, ..order(&[Event::Lock], 2, Clock::default()) };
+        let (recording, profile) = start(ordered);
+        let (first, second) = (Arc::clone(&stop), Arc::clone(&stop));
+        let slow = thread::spawn(move || waits_for_the_slow_one(first));
+        let quick = thread::spawn(move || waits_for_the_quick_one(second));
+        let profile = loop {
+            let nap = || profile.recv_timeout(Duration::from_millis(50));
+            if let Ok(profile) = WORK.during(nap) {
+                break profile;
+            }
+        };
+        drop(recording);
+        stop.store(true, Ordering::Relaxed);
+        let (slow, quick) = (slow.join().unwrap() as f64, quick.join().unwrap() as f64);
+        let lock = folded(&profile, Event::Lock);
+        let seen = |place: &str| share(lock, place);
+        let (slow_seen, quick_seen) = (seen("lock: the slow one"), seen("lock: the quick one"));
+        let found = slow_seen / (slow_seen + quick_seen);
+        assert_close("slow", found, slow / (slow + quick));
+        assert_close("its function", seen("waits_for_the_slow_one"), slow_seen);
+        // The first wait may be for somebody who took it before that was recorded.
+        let held = seen("held by holder at crates/profile/tests/truth/shares.rs:");
+        assert!(held / (slow_seen + quick_seen) > 0.9, "{lock}");
+        let idle_seen = seen("idle: no work");
+        assert_eq!(idle_seen > 0.0, idle, "only if it is asked for: {lock}");
+    }
+}
+
+#[inline(never)]
+fn naps(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        WORK.during(|| thread::park_timeout(Duration::from_millis(300)));
+    }
+    black_box(());
+}
+
+#[inline(never)]
+fn reads_what_never_comes(pipe: &std::io::PipeReader) {
+    use std::io::Read;
+    assert_eq!({ pipe }.read(&mut [0]).unwrap(), 0, "only the end");
+    black_box(());
+}
+
+#[test]
+fn wall_time_of_threads_that_run_wait_and_have_nothing_to_do() {
+    let _turn = turn();
+    for idle in [false, true] {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (first, second) = (Arc::clone(&stop), Arc::clone(&stop));
+        let threads = [
+            thread::spawn(move || assert!(work(&first) < 1.0)),
+            thread::spawn(move || naps(&second)),
+            thread::spawn(move || reads_what_never_comes(&reader)),
+        ];
+        let ordered = profile::Order { idle, ..order(&[Event::Wall], 2, Clock::default()) };
+        let (recording, profile) = start(ordered);
+        let profile = profile.recv_timeout(PATIENCE).unwrap();
+        drop(recording);
+        stop.store(true, Ordering::Relaxed);
+        drop(writer);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let wall = folded(&profile, Event::Wall);
+        let seconds = |of: &str| share(wall, of) * wall.total() as f64 / 1e9;
+        for (of, truth) in [
+            ("shares::work", profile.seconds),
+            ("reads_what_never_comes", profile.seconds),
+            ("shares::naps", if idle { profile.seconds } else { 0.0 }),
+        ] {
+            let found = seconds(of);
+            assert!((found - truth).abs() < 0.1 * profile.seconds, "{of}: {found} s\n{wall}");
+        }
+        let waiting = wall.stacks().any(|(stack, _)| {
+            stack.contains("reads_what_never_comes") && stack.ends_with("[waiting]")
+        });
+        assert!(waiting, "{wall}");
+    }
+}

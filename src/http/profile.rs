@@ -1,0 +1,64 @@
+//! `GET /admin/profile`: the node records itself, and answers when the recording is over. All of it
+//! happens in the recorder's thread; the loop only waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::{HeaderMap, StatusCode};
+use profile::{Clock, Order, Refused};
+use tokio::sync::oneshot;
+
+use super::problem::Problem;
+use super::{Answer, Body, access, params};
+use crate::connection::Watch;
+use crate::node::Node;
+
+/// How often it is looked whether the client is still there and the node still serves.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(super) async fn get(
+    node: &Arc<Node>,
+    watch: &Watch,
+    headers: &HeaderMap,
+    query: &str,
+) -> Result<Answer, Problem> {
+    access::admit(node, watch, headers)?;
+    let params::ProfileParams { events, duration, format, idle } = params::profile(query)?;
+    let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
+    tracing::info!(who, events = profile::event::names(&events), ?duration, "recording");
+    let order = Order { events, duration, who, idle, clock: Clock::default() };
+    let (tell, mut told) = oneshot::channel();
+    let url = node.url().to_owned();
+    let recording = profile::start(order, move |profile| {
+        // Whoever asked may have gone.
+        let _ = tell.send(profile.write(format, &url));
+    });
+    let recording = recording.map_err(|error| match error {
+        Refused::Busy { .. } => Problem::recording_runs(error.to_string()),
+        Refused::Thread(_) => Problem::no_recording(error.to_string()),
+    })?;
+    watch.heed_leaving(true);
+    let written = loop {
+        tokio::select! {
+            biased;
+            written = &mut told => break written,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        if watch.has_left() || node.is_stopping() {
+            drop(recording);
+            return Err(Problem::no_recording("it was broken off".to_owned()));
+        }
+    };
+    watch.heed_leaving(false);
+    let failed = |why: String| Problem::no_recording(why);
+    let written = written.map_err(|_| failed("the recording ended by itself".to_owned()))?;
+    let written = written.map_err(|error| failed(error.to_string()))?;
+    Ok(Answer {
+        status: StatusCode::OK,
+        version: None,
+        content_type: Some(format.content_type()),
+        headers: &[],
+        body: Body::Whole(Bytes::from(written)),
+    })
+}

@@ -1,0 +1,184 @@
+//! What is in `deploy/` fits the binary: metrics, flags and settings that are named there exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use yaml_rust2::{Yaml, YamlLoader};
+
+use crate::process::{Node, kvorum, run};
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(deploy().join(path)).unwrap()
+}
+
+/// The words of `text` that begin with `prefix`.
+fn words<'a>(text: &'a str, prefix: &str) -> BTreeSet<&'a str> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.starts_with(prefix) && word.len() > prefix.len())
+        .collect()
+}
+
+/// All names under which `/metrics` has figures.
+fn metrics(node: &Node) -> BTreeSet<String> {
+    let text = String::from_utf8(node.client().get("/metrics").body()).unwrap();
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types
+        .flat_map(|line| {
+            let (name, kind) = line.split_once(' ').unwrap();
+            let suffixes: &[&str] = match kind {
+                "counter" => &["_total"],
+                "histogram" => &["_bucket", "_sum", "_count"],
+                _ => &[""],
+            };
+            suffixes.iter().map(move |suffix| format!("{name}{suffix}")).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+#[test]
+fn every_metric_that_is_watched_exists() {
+    let node = Node::start(&[]);
+    let known = metrics(&node);
+    for path in
+        ["prometheus/kvorum.rules.yml", "prometheus/kvorum.rules.test.yml", "grafana/kvorum.json"]
+    {
+        let text = text(path);
+        let used = words(&text, "kvorum_");
+        assert!(used.len() > 5, "{path} uses {used:?}");
+        for name in used {
+            assert!(known.contains(name), "{path}: there is no {name}");
+        }
+    }
+}
+
+#[test]
+fn the_rules_are_complete() {
+    let rules = &YamlLoader::load_from_str(&text("prometheus/kvorum.rules.yml")).unwrap()[0];
+    let rules = rules["groups"][0]["rules"].as_vec().unwrap();
+    let mut names = BTreeSet::new();
+    for rule in rules {
+        let name = rule["alert"].as_str().unwrap();
+        assert!(names.insert(name), "{name} is there twice");
+        assert!(rule["expr"].as_str().is_some(), "{name} has an expression");
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert!(["page", "ticket"].contains(&severity), "{name}: {severity}");
+        for said in ["summary", "description"] {
+            assert!(rule["annotations"][said].as_str().is_some(), "{name} has no {said}");
+        }
+    }
+    let scrape = &YamlLoader::load_from_str(&text("prometheus/prometheus.yml")).unwrap()[0];
+    assert_eq!(scrape["rule_files"][0].as_str(), Some("kvorum.rules.yml"));
+    assert_eq!(scrape["scrape_configs"][0]["job_name"].as_str(), Some("kvorum"));
+}
+
+#[test]
+fn the_panels_have_a_place_and_a_query_each() {
+    let board: Value = serde_json::from_str(&text("grafana/kvorum.json")).unwrap();
+    let panels = board["panels"].as_array().unwrap();
+    let mut ids = BTreeSet::new();
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let title = panel["title"].as_str().unwrap();
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its id is another's");
+        let place = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+        assert!(place("x") + place("w") <= 24, "{title} is beyond the edge");
+        for x in place("x")..place("x") + place("w") {
+            for y in place("y")..place("y") + place("h") {
+                assert!(taken.insert((x, y)), "{title} covers another panel");
+            }
+        }
+        for target in panel["targets"].as_array().unwrap() {
+            let query = target["expr"].as_str().unwrap();
+            assert!(query.contains("job=\"$job\",instance=~\"$instance\""), "{title}: {query}");
+        }
+    }
+}
+
+#[test]
+fn every_variable_that_is_set_exists() {
+    let help = String::from_utf8(run(&["serve", "--help"]).stdout).unwrap();
+    let known = words(&help, "KVORUM_");
+    for path in ["systemd/kvorum.service", "docker/Dockerfile", "docker/compose.yml"] {
+        let text = text(path);
+        for name in words(&text, "KVORUM_") {
+            assert!(known.contains(name), "{path}: there is no {name}");
+        }
+    }
+}
+
+#[test]
+fn the_composed_nodes_are_one_cluster() {
+    let compose = &YamlLoader::load_from_str(&text("docker/compose.yml")).unwrap()[0];
+    let list = compose["x-environment"]["KVORUM_CLUSTER"].as_str().unwrap();
+    let services = compose["services"].as_hash().unwrap();
+    assert_eq!(services.len(), 3);
+    let mut ports = BTreeSet::new();
+    for (name, service) in services {
+        let name = name.as_str().unwrap();
+        let url = service["environment"]["KVORUM_ADVERTISE"].as_str().unwrap();
+        assert_eq!(url, format!("http://{name}:8080"));
+        assert!(list.contains(&format!("{name}={url}")), "{list} lacks {name}");
+        let port = service["ports"][0].as_str().unwrap();
+        assert!(port.starts_with("127.0.0.1:") && ports.insert(port), "{port}");
+        assert_ne!(compose["volumes"][name], Yaml::BadValue, "{name} has no volume of its own");
+    }
+}
+
+#[test]
+fn the_settings_of_the_service_are_taken() {
+    let config = deploy().join("systemd/kvorum.toml");
+    let mut command = kvorum();
+    command.env("KVORUM_CLUSTER_SECRET", "0123456789abcdef");
+    let args = ["--config", config.to_str().unwrap(), "--advertise", "http://10.0.0.1:8080"];
+    let node = Node::start_with(command, tempfile::tempdir().unwrap(), &args);
+    let status: Value = serde_json::from_slice(&node.client().get("/v0/status").body()).unwrap();
+    assert_eq!((&status["name"], &status["url"]), (&"a".into(), &"http://10.0.0.1:8080".into()));
+    node.stop();
+}
+
+/// Whether `tool` is installed here, where its judgment is asked for.
+fn is_here(tool: &str) -> bool {
+    let tried =
+        Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    tried.is_ok_and(|status| status.success())
+}
+
+fn approves(command: &mut Command) {
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(output.status.success(), "{said}");
+}
+
+#[test]
+fn prometheus_takes_the_rules_where_it_is_installed() {
+    if !is_here("promtool") {
+        return;
+    }
+    let at = deploy().join("prometheus");
+    approves(Command::new("promtool").args(["check", "config", "prometheus.yml"]).current_dir(&at));
+    let tests = ["test", "rules", "kvorum.rules.test.yml"];
+    approves(Command::new("promtool").args(tests).current_dir(&at));
+}
+
+#[test]
+fn systemd_takes_the_service_where_it_is_installed() {
+    if !is_here("systemd-analyze") {
+        return;
+    }
+    let unit = text("systemd/kvorum.service");
+    let binary = env!("CARGO_BIN_EXE_kvorum");
+    let unit = unit.replace("/usr/local/bin/kvorum", binary);
+    assert!(unit.contains(&format!("ExecStart={binary} serve --config")), "{unit}");
+    let at = tempfile::tempdir().unwrap();
+    let path = at.path().join("kvorum.service");
+    fs::write(&path, unit).unwrap();
+    approves(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path));
+}
