@@ -65,11 +65,13 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), String> {
+    // Pinned, this program would see one CPU.
+    let machine = bench_table::describe(&std::env::temp_dir());
     place::pin_to(place::CLIENT_CPU)?;
     let (repeats, seconds) = (args.repeats.max(1), args.seconds.max(1));
     let mut bench = Bench { repeats, seconds, report: Report::new() };
     bench.report.say("# The load generator");
-    bench.report.say(&bench_table::describe(&std::env::temp_dir()));
+    bench.report.say(&machine);
     bench.report.say(&format!(
         "{repeats} repeats of {seconds} s a row; median (least–greatest). Server on CPU {}, client \
          on CPU {}.",
