@@ -45,11 +45,11 @@ pub(crate) enum Command {
     Status(client::StatusArgs),
     /// Send load to any HTTP server, as wrk2 does, and tell the latencies
     ///
-    /// wrk2's flags, scripts and output. Requests go out by plan, and latency counts from the moment
-    /// that the plan says. Ctrl-C ends a run early, with the figures up to then.
+    /// wrk2's flags, scripts and output. Requests go out by plan, and latency counts from the
+    /// moment that the plan says. Ctrl-C ends a run early, with the figures up to then.
     ///
-    /// Exit code: 0; 1 it failed; 2 the command line makes no sense; 3 a warning, with --strict; 130
-    /// ctrl-C.
+    /// Exit code: 0; 1 it failed; 2 the command line makes no sense; 3 a warning, with --strict;
+    /// 130 ctrl-C.
     #[command(version, disable_version_flag = true)]
     Load(load::cli::LoadArgs),
     /// Make run directories of outputs of wrk2 and wrk, and of pages that quote them

@@ -115,7 +115,8 @@ pub struct LoadArgs {
     #[arg(short = 'U', long = "u_latency")]
     pub u_latency: bool,
 
-    /// With a script that pipelines: latency of the whole batch instead of each request
+    /// wrk2's: latency of batches instead of requests. Changes nothing unless the script pipelines;
+    /// with one that does it is refused, as here each answer is timed by itself
     #[arg(short = 'B', long = "batch_latency")]
     pub batch_latency: bool,
 

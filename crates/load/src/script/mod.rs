@@ -172,8 +172,8 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    /// Loads the script `threads` times from each of `sources`, which differ in their URLs, and runs
-    /// `setup` and `init`. A script that does not come to an end here is the user's to interrupt.
+    /// Loads the script `threads` times from each of `sources`, which differ in their URLs, and
+    /// runs `setup` and `init`. One that does not come to an end here is the user's to interrupt.
     pub fn load(sources: &[Source], threads: usize) -> Result<Self, Error> {
         let main = State::load(&sources[0])?;
         let mut scripts = Self { main, threads: Vec::with_capacity(sources.len() * threads) };
