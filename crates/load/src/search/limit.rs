@@ -10,8 +10,8 @@
 //!                and the client left the machine < 10 % idle
 //!  connections   answers take as long as at the lowest rates, so each connection carries one
 //!                after the other as fast as ever, and all are used (Little: rate × time)
-//!  lock          answers take several times as long as at the lowest rates, without CPU or disk
-//!                being short: they wait for each other, by a lock, a queue, a pool of threads
+//!  lock          answers take several times as long as at the lowest rates, while the machine
+//!                has CPU to spare: they wait for each other, by a lock, a queue, a pool of threads
 //!  unknown       none of these
 //! ```
 //!
@@ -123,7 +123,9 @@ fn connections(figures: &Figures, unloaded: f64) -> Option<Limit> {
 
 fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
     let now = figures.answer_ms();
-    if figures.servers.is_empty() || now < SLOWED * unloaded {
+    // Without CPU left, whoever took it, they may just as well wait for that.
+    let rested = figures.servers.iter().any(|usage| usage.idle >= IDLE_LIMIT);
+    if !rested || now < SLOWED * unloaded {
         return None;
     }
     let why = format!(
@@ -193,6 +195,16 @@ mod tests {
             f.written.record_n(9_000_000, 100).unwrap();
         });
         assert_eq!((queued.what, queued.why.contains("9ms")), ("lock", true), "{queued:?}");
+        let starved = of(|f| {
+            f.written.clear();
+            f.written.record_n(9_000_000, 100).unwrap();
+            (f.servers[0].idle, f.servers[0].machine_cpus) = (0.02, 2.0);
+        });
+        assert_eq!(
+            (starved.what, starved.why.contains("1.50 CPUs")),
+            ("unknown", true),
+            "{starved:?}"
+        );
     }
 
     #[test]
