@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 
+use crate::latency::Latency;
+
 /// A number that one thread changes and others read.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
@@ -64,31 +66,6 @@ impl Kind {
 pub(crate) const STATUSES: [u16; 13] =
     [200, 201, 202, 400, 404, 405, 413, 431, 500, 503, 504, 507, 0];
 
-/// Latency buckets double from this many nanoseconds on (16.384 µs) …
-pub(crate) const FIRST_BUCKET_NANOS: u64 = 1 << 14;
-
-/// … this many times, up to 8.6 s; one more holds the rest.
-pub(crate) const BUCKETS: usize = 20;
-
-/// How long requests took, in buckets that double.
-#[derive(Debug, Default)]
-pub(crate) struct Latency {
-    /// How many fell into each bucket.
-    pub(crate) buckets: [Count; BUCKETS + 1],
-    /// Their sum.
-    pub(crate) nanos: Count,
-}
-
-impl Latency {
-    #[inline]
-    fn record(&self, took: Duration) {
-        let nanos = took.as_nanos() as u64;
-        let bits = u64::BITS - (nanos.saturating_sub(1) / FIRST_BUCKET_NANOS).leading_zeros();
-        self.buckets[(bits as usize).min(BUCKETS)].add(1);
-        self.nanos.add(nanos);
-    }
-}
-
 /// What one loop counts of its connections to and from other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct PeerCounts {
@@ -129,6 +106,8 @@ pub(crate) struct Counters {
     pub(crate) batches: Count,
     /// Writes in them.
     pub(crate) batched_writes: Count,
+    /// Nanoseconds for which batches were held back because the store is behind.
+    pub(crate) slowdown_nanos: Count,
     /// Bytes of writes that wait for the store.
     pub(crate) waiting_bytes: Count,
     /// Range reads that were begun.
@@ -167,23 +146,6 @@ mod tests {
     fn kinds_index_their_own_row() {
         for (place, (kind, _, _)) in Kind::ALL.iter().enumerate() {
             assert_eq!(*kind as usize, place);
-        }
-    }
-
-    #[test]
-    fn a_latency_falls_into_the_first_bucket_that_holds_it() {
-        for (nanos, bucket) in [
-            (0, 0),
-            (FIRST_BUCKET_NANOS, 0),
-            (FIRST_BUCKET_NANOS + 1, 1),
-            (FIRST_BUCKET_NANOS * 2, 1),
-            (FIRST_BUCKET_NANOS * 2 + 1, 2),
-            (FIRST_BUCKET_NANOS << (BUCKETS - 1), BUCKETS - 1),
-            (u64::MAX / 2, BUCKETS),
-        ] {
-            let latency = Latency::default();
-            latency.record(Duration::from_nanos(nanos));
-            assert_eq!(latency.buckets[bucket].get(), 1, "{nanos} ns");
         }
     }
 

@@ -274,6 +274,11 @@ impl EventLoop {
         }
     }
 
+    /// Whether what never ends by itself is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
     /// The cluster as quorums see it.
     pub(crate) fn replication(&self) -> http::Replication {
         let nodes = self.node.shared.topology.nodes() as u32;

@@ -16,6 +16,8 @@ mod event_loop;
 mod hints;
 mod http;
 mod identity;
+mod latency;
+mod measure;
 mod members;
 mod memory;
 mod metrics;
@@ -29,8 +31,11 @@ mod serve;
 mod status;
 mod store;
 mod units;
+mod usage;
 mod writes;
 
+use std::env;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -48,7 +53,11 @@ static ALLOCATOR: profile::Sampled<tikv_jemallocator::Jemalloc> =
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refused(&error),
+    };
+    match command {
         Command::Serve(args) => run_node(args),
         Command::Dev(args) => ended(dev::run(&args)),
         Command::Put(args) => answered(client::put(&args)),
@@ -57,6 +66,27 @@ fn main() -> ExitCode {
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
         Command::Profile(args) => answered(client::profile(&args)),
+        Command::Load(args) => measure::load(&args),
+        Command::Search(args) => ended(measure::search(&args)),
+        Command::Coldhot(args) => ended(measure::coldhot(&args)),
+        Command::Import(args) => told(load::import::import(&args)),
+        Command::Compare(args) => told(load::compare::compare(&args)),
+        Command::Report(args) => told(load::report::report(&args)),
+    }
+}
+
+/// Says what is wrong with the command line, and what was meant if that can be told.
+fn refused(error: &clap::Error) -> ExitCode {
+    let words: Vec<String> = env::args_os().skip(1).map(|w| w.to_string_lossy().into()).collect();
+    let measures =
+        words.first().is_some_and(|word| ["load", "search", "coldhot"].contains(&&**word));
+    let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
+    match load::cli::mend(&words).filter(|_| measures && unknown) {
+        Some(line) => {
+            eprintln!("kvorum: {line}");
+            ExitCode::from(USAGE)
+        }
+        None => error.exit(),
     }
 }
 
@@ -78,6 +108,14 @@ fn ended(outcome: Result<(), String>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints what a command has to tell.
+fn told(outcome: Result<String, String>) -> ExitCode {
+    ended(outcome.and_then(|text| {
+        let printed = io::stdout().write_all(text.as_bytes());
+        printed.map_err(|error| format!("stdout: {error}"))
+    }))
 }
 
 fn answered(outcome: Result<(), client::Unable>) -> ExitCode {

@@ -16,7 +16,7 @@ use crate::units::Size;
 pub(crate) const MIN_BUDGET: Size = Size(64 << 20);
 
 /// Memtables that exist at once: one active, and up to three that are flushed or still being read.
-const MEMTABLES: u64 = 4;
+pub(crate) const MEMTABLES: u64 = 4;
 
 /// The least memtable: smaller ones make tables faster than compactions can merge them.
 const MIN_MEMTABLE: u64 = 1 << 20;
@@ -26,7 +26,7 @@ const MIN_CACHE: u64 = 8 << 20;
 
 /// A connection's read buffer (8 KiB, at most 16 KiB while it holds a request's head), write buffer
 /// (8 KiB) and task.
-const CONNECTION_BYTES: u64 = 24 << 10;
+pub(crate) const CONNECTION_BYTES: u64 = 24 << 10;
 
 /// WAL segments: as large as a memtable, so that a flush frees about one; within this range so that
 /// preparing one ahead is neither constant work nor a burst.
@@ -35,6 +35,8 @@ const SEGMENT_RANGE: (u64, u64) = (8 << 20, 32 << 20);
 /// What each part of the process may take, in bytes or pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MemoryPlan {
+    /// All of it.
+    pub(crate) budget_bytes: u64,
     /// One memtable.
     pub(crate) memtable_bytes: u64,
     /// The block cache.
@@ -74,6 +76,7 @@ impl MemoryPlan {
         }
         let bodies = budget / 16;
         Ok(Self {
+            budget_bytes: budget,
             memtable_bytes,
             cache_bytes: store - MEMTABLES * memtable_bytes,
             segment_bytes: memtable_bytes.clamp(SEGMENT_RANGE.0, SEGMENT_RANGE.1),

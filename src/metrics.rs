@@ -12,10 +12,18 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::counters::{BUCKETS, Count, Counters, FIRST_BUCKET_NANOS, Kind, PeerCounts, STATUSES};
+use crate::counters::{Count, Counters, Kind, PeerCounts, STATUSES};
+use crate::latency;
 use crate::node::Node;
+use crate::usage;
 
 const NANOS: f64 = 1e9;
+
+/// The doublings of latency that are told, of those that are counted: from 16.384 µs …
+const FIRST_DOUBLING: usize = 4;
+
+/// … up to 8.6 s, each as one bucket.
+const LAST_DOUBLING: usize = 23;
 
 type NoLabels = [(&'static str, &'static str); 0];
 
@@ -43,7 +51,10 @@ impl Collector for Metrics {
         server(&mut out, &self.0)?;
         peers(&mut out, &self.0)?;
         hints(&mut out, &self.0)?;
-        store(&mut out, &self.0.db.stats())
+        let stats = self.0.db.stats();
+        machine(&mut out, &self.0, &stats)?;
+        store(&mut out, &stats)?;
+        store_times(&mut out, &stats)
     }
 }
 
@@ -54,6 +65,11 @@ impl Out<'_, '_> {
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(value).encode(metric)
+    }
+
+    fn seconds(&mut self, name: &str, help: &str, nanos: u64) -> fmt::Result {
+        let metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(nanos as f64 / NANOS).encode(metric)
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
@@ -96,15 +112,7 @@ fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     let name = "request_duration_seconds";
     let mut metric = out.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
     for (kind, route, method) in Kind::ALL {
-        let buckets: Vec<(f64, u64)> = (0..=BUCKETS)
-            .map(|bucket| {
-                let bound = match bucket {
-                    BUCKETS => f64::INFINITY,
-                    _ => (FIRST_BUCKET_NANOS << bucket) as f64 / NANOS,
-                };
-                (bound, sum(node, |counters| &counters.latency[kind as usize].buckets[bucket]))
-            })
-            .collect();
+        let buckets = latency_buckets(node, kind);
         let count = buckets.iter().map(|(_, count)| count).sum();
         let nanos = sum(node, |counters| &counters.latency[kind as usize].nanos);
         let labels = [("route", route), ("method", method)];
@@ -116,6 +124,21 @@ fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         )?;
     }
     Ok(())
+}
+
+/// The counted buckets put together into those that are told, as (bound in seconds, number).
+fn latency_buckets(node: &Node, kind: Kind) -> Vec<(f64, u64)> {
+    let count = |bucket| sum(node, |counters| &counters.latency[kind as usize].buckets[bucket]);
+    let mut from = 0;
+    let mut told = Vec::with_capacity(LAST_DOUBLING - FIRST_DOUBLING + 2);
+    for doubling in FIRST_DOUBLING..=LAST_DOUBLING {
+        let to = doubling * latency::PER_DOUBLING + 1;
+        let bound = (latency::FIRST_NANOS << doubling) as f64 / NANOS;
+        told.push((bound, (from..to).map(count).sum()));
+        from = to;
+    }
+    told.push((f64::INFINITY, (from..latency::BUCKETS).map(count).sum()));
+    told
 }
 
 fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
@@ -145,6 +168,9 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.counter("write_batches", "Batches of writes handed to the log", batches)?;
     let writes = sum(node, |counters| &counters.batched_writes);
     out.counter("writes_batched", "Writes in those batches", writes)?;
+    let held_back = sum(node, |counters| &counters.slowdown_nanos);
+    let help = "Time for which batches were held back because the store is behind";
+    out.seconds("write_slowdown_seconds", help, held_back)?;
     let ranges = sum(node, |counters| &counters.ranges);
     out.counter("ranges", "Range reads begun", ranges)?;
     let bodies = node.bodies.held() as u64;
@@ -204,6 +230,38 @@ fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         ([("peer", topology.member(id).name.clone())], up)
     });
     out.gauges("peer_lines", "Event loops that are connected to a node, by node", lines)
+}
+
+fn machine(out: &mut Out<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Result {
+    let uptime = node.started.elapsed().as_secs();
+    out.gauge("uptime_seconds", "Seconds since the node began to recover", uptime)?;
+    let cpu = usage::cpu_time().as_nanos() as u64;
+    out.seconds("cpu_seconds", "Processor time of all threads", cpu)?;
+    out.gauge("resident_bytes", "Resident memory", usage::resident_bytes())?;
+    let disk = usage::disk_bytes(node, stats);
+    out.gauge("disk_bytes", "Bytes of files in the data directory", disk)?;
+    let parts = usage::parts(node, stats);
+    let label = |part: &usage::Part| [("part", part.name)];
+    let used = parts.iter().map(|part| (label(part), part.used));
+    out.gauges("memory_used_bytes", "Of each part of --memory, bytes taken", used)?;
+    let budgets = parts.iter().map(|part| (label(part), part.budget));
+    out.gauges("memory_budget_bytes", "Of each part of --memory, bytes that may be", budgets)
+}
+
+fn store_times(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
+    out.seconds("flush_seconds", "Time spent flushing", stats.flush_nanos)?;
+    out.seconds("compaction_seconds", "Time spent compacting", stats.compaction_nanos)?;
+    let help = "Time that a group of batches took: log, sync under always, memtables";
+    let name = "commit_duration_seconds";
+    let mut metric = out.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    let bound = |bucket| match bucket {
+        n if n + 1 == lsm::COMMIT_BUCKETS => f64::INFINITY,
+        n => (lsm::FIRST_COMMIT_NANOS << n) as f64 / NANOS,
+    };
+    let buckets: Vec<_> =
+        stats.commit_times.iter().enumerate().map(|(n, count)| (bound(n), *count)).collect();
+    let count = stats.commit_times.iter().sum();
+    metric.encode_histogram::<NoLabels>(stats.commit_nanos as f64 / NANOS, count, &buckets, None)
 }
 
 fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {

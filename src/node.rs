@@ -43,6 +43,8 @@ pub(crate) struct Node {
     pub(crate) bodies: Budget,
     /// Bytes of pages that range reads hold.
     pub(crate) pages: Arc<Budget>,
+    /// Streams of snapshots that may be open.
+    pub(crate) streams: Budget,
     /// One set of counters a loop.
     pub(crate) counters: Vec<Arc<Counters>>,
     /// What the acceptor counts.

@@ -27,6 +27,7 @@ use crate::config::{Config, Logging};
 use crate::counters::Accepting;
 use crate::event_loop::{self, Handle, Told};
 use crate::hints;
+use crate::http;
 use crate::identity::{self, Identity};
 use crate::members::Membership;
 use crate::node::Node;
@@ -119,6 +120,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         reads,
         bodies: Budget::new(config.memory.body_bytes as usize),
         pages,
+        streams: Budget::new(http::MAX_STREAMS),
         counters: (0..config.loops).map(|_| Arc::default()).collect(),
         accepting: Accepting::default(),
         stopping: AtomicBool::new(false),
@@ -209,7 +211,7 @@ fn greet(address: SocketAddr, data: &str) {
     // Nobody reading it is no reason not to serve.
     let _ = writeln!(
         io::stdout(),
-        "kvorum {} listens on {url}, data in {data}. Try:\n\
+        "kvorum {} listens on {url}, data in {data}. The dashboard is at {url}/ui. Try:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entities?start=a'\n",

@@ -179,6 +179,7 @@ impl<T> Writes<T> {
             })
             .await;
             if !delay.is_zero() {
+                self.counters.slowdown_nanos.add(delay.as_nanos() as u64);
                 let since = profile::queued();
                 tokio::time::sleep(delay).await;
                 SLOWED.waited_since(since);

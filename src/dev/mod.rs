@@ -178,7 +178,8 @@ fn greeting(urls: &[String], pids: &[u32], data: &Path, program: &Path) -> Strin
     let votes = if count >= 3 { "&ack=2&from=3" } else { "" };
     let _ = write!(
         text,
-        "\nTry in another terminal:\n\
+        "\nThe dashboard: {first}/ui\n\
+         \nTry in another terminal:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting{votes}'\
          \n  curl -i '{other}/v0/entity?id=greeting{votes}'\
          \n  curl -i '{last}/v0/entities?start=a'\

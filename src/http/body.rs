@@ -3,11 +3,17 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::buf::Chain;
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
 
-use super::entities::{Broken, Item, Stream};
+use super::entities::{Broken, Stream};
+use super::ui::Events;
 use crate::budget::Held;
+
+/// A piece as it is sent: for an item of a range the key with its line feed, then the value, which
+/// is not copied.
+pub(super) type Item = Chain<Bytes, Bytes>;
 
 /// What is sent after a response's head.
 #[derive(Debug)]
@@ -18,6 +24,8 @@ pub(crate) enum Body {
     Whole(Bytes),
     /// The items of a range.
     Stream(Box<Stream>),
+    /// What the dashboard shows.
+    Events(Box<Events>),
 }
 
 /// A large value, with the memory that is set aside for it until its last byte is sent.
@@ -55,6 +63,9 @@ impl hyper::body::Body for Body {
                 Poll::Ready(Some(Ok(Frame::data(bytes.chain(Bytes::new())))))
             }
             Self::Stream(stream) => stream.poll_item(cx).map_ok(Frame::data),
+            Self::Events(events) => {
+                events.poll_event(cx).map(|event| event.map(|event| Ok(Frame::data(event))))
+            }
         }
     }
 
@@ -62,7 +73,7 @@ impl hyper::body::Body for Body {
         match self {
             Self::Empty => true,
             Self::Whole(bytes) => bytes.is_empty(),
-            Self::Stream(_) => false,
+            Self::Stream(_) | Self::Events(_) => false,
         }
     }
 
@@ -70,7 +81,7 @@ impl hyper::body::Body for Body {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Events(_) => SizeHint::default(),
         }
     }
 }

@@ -13,12 +13,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::buf::Chain;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use cluster::{Class, NodeId, Quorum, Reply, Request, Scan, Step, Trouble};
 use hyper::StatusCode;
 use tokio::time::{sleep, timeout};
 
+use super::body::Item;
 use super::params;
 use super::problem::Problem;
 use super::{Answer, Body};
@@ -41,9 +41,6 @@ const RETRIES: u32 = 300;
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the range could not be read to its end")]
 pub(crate) struct Broken;
-
-/// One item as it is sent: the key with its line feed, then the value, which is not copied.
-pub(super) type Item = Chain<Bytes, Bytes>;
 
 /// What came of asking a node.
 enum Asked {

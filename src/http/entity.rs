@@ -47,6 +47,7 @@ pub(super) async fn get(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answe
         status: StatusCode::OK,
         version: Some(view.version()),
         content_type: Some("application/octet-stream"),
+        headers: &[],
         body,
     })
 }

@@ -1,8 +1,8 @@
 //! The HTTP contract: what a request asks, and how the answer looks.
 //!
 //! ```text
-//!  request ─▶ route ─▶ params ─▶ (body) ─▶ entity · entities · admin ─▶ Answer ─▶ response
-//!                └────────┴─────────┴─────────────┴─ Problem ─────────────┘
+//!  request ─▶ route ─▶ params ─▶ (body) ─▶ entity · entities · admin · ui ─▶ Answer ─▶ response
+//!                └────────┴─────────┴──────────────┴─ Problem ──────────────┘
 //! ```
 //!
 //! `params` says what is asked; `entity` and `entities` ask the loop's coordinator.
@@ -17,6 +17,7 @@ mod peer;
 mod problem;
 mod profile;
 mod status;
+mod ui;
 mod upload;
 
 use std::convert::Infallible;
@@ -35,6 +36,7 @@ pub(crate) use body::Body;
 pub(crate) use params::Replication;
 pub(crate) use peer::{PEER_PATH, PEER_PROTOCOL};
 use problem::Problem;
+pub(crate) use ui::MAX_STREAMS;
 use upload::Upload;
 
 use crate::connection::Watch;
@@ -53,17 +55,19 @@ struct Answer {
     status: StatusCode,
     version: Option<Version>,
     content_type: Option<&'static str>,
+    /// More headers.
+    headers: &'static [(&'static str, &'static str)],
     body: Body,
 }
 
 impl Answer {
     fn empty(status: StatusCode) -> Self {
-        Self { status, version: None, content_type: None, body: Body::Empty }
+        Self { status, version: None, content_type: None, headers: &[], body: Body::Empty }
     }
 
     fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
         let content_type = Some("text/plain; charset=utf-8");
-        Self { status, version: None, content_type, body: Body::Whole(text.into()) }
+        Self { status, version: None, content_type, headers: &[], body: Body::Whole(text.into()) }
     }
 }
 
@@ -78,6 +82,9 @@ enum Route {
     Peer,
     Profile,
     Status,
+    Ui(&'static ui::Asset),
+    UiEvents,
+    UiKey,
 }
 
 impl Route {
@@ -91,15 +98,17 @@ impl Route {
             PEER_PATH => Self::Peer,
             "/admin/profile" => Self::Profile,
             "/v0/status" => Self::Status,
-            _ => return None,
+            "/ui/events" => Self::UiEvents,
+            "/ui/key" => Self::UiKey,
+            _ => return ui::Asset::at(path).map(Self::Ui),
         })
     }
 
     fn allowed(self) -> &'static str {
         match self {
             Self::Entity => "GET, HEAD, PUT, DELETE",
-            Self::Entities | Self::Peer | Self::Profile => "GET",
-            Self::Health | Self::Ready | Self::Metrics | Self::Status => "GET, HEAD",
+            Self::Entities | Self::Peer | Self::Profile | Self::UiEvents => "GET",
+            _ => "GET, HEAD",
         }
     }
 
@@ -109,11 +118,11 @@ impl Route {
             (Self::Entity, &Method::PUT) => Kind::Put,
             (Self::Entity, &Method::DELETE) => Kind::Delete,
             (Self::Entities, &Method::GET) => Kind::Range,
-            (Self::Peer | Self::Profile, &Method::GET) => Kind::Admin,
-            (
-                Self::Health | Self::Ready | Self::Metrics | Self::Status,
-                &Method::GET | &Method::HEAD,
-            ) => Kind::Admin,
+            (Self::Peer | Self::Profile | Self::UiEvents, &Method::GET) => Kind::Admin,
+            (Self::Entity | Self::Entities | Self::Peer | Self::Profile | Self::UiEvents, _) => {
+                Kind::Other
+            }
+            (_, &Method::GET | &Method::HEAD) => Kind::Admin,
             _ => Kind::Other,
         }
     }
@@ -141,6 +150,9 @@ pub(crate) async fn answer(
         (Some(Route::Profile), Kind::Admin) => {
             profile::get(&event_loop.node, &watch, &head.headers, query).await
         }
+        (Some(Route::Ui(asset)), Kind::Admin) => Ok(asset.answer()),
+        (Some(Route::UiEvents), Kind::Admin) => ui::events(&event_loop, query),
+        (Some(Route::UiKey), Kind::Admin) => ui::key(&event_loop, query).await,
         (Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
         (Some(route), Kind::Admin) => Ok(admin::get(&event_loop.node, route)),
         (Some(route), Kind::Other) => Err(Problem::method(&head.method, route.allowed())),
@@ -183,6 +195,9 @@ fn respond(
     }
     if let Some(content_type) = answer.content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    }
+    for (name, value) in answer.headers {
+        headers.insert(*name, HeaderValue::from_static(value));
     }
     if answer.status == StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -123,6 +123,25 @@ pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     Ok(ProfileParams { events, duration: Duration::from_secs(seconds), format, idle })
 }
 
+/// The key whose replicas are asked for, and how many.
+pub(super) fn placement(
+    query: &str,
+    replication: Replication,
+) -> Result<(Cow<'_, [u8]>, u8), Problem> {
+    let mut slots = [None; 2];
+    fill(query, ["id", "from"], &mut slots)?;
+    let [id, from] = slots;
+    let key = key("id", required("id", id)?)?;
+    Ok((key, agree(Some("1"), from, replication)?.from))
+}
+
+/// Whether only this node's events are meant.
+pub(super) fn events(query: &str) -> Result<bool, Problem> {
+    let mut slots = [None; 1];
+    fill(query, ["local"], &mut slots)?;
+    flag("local", slots[0])
+}
+
 fn flag(name: &str, value: Slot<'_>) -> Result<bool, Problem> {
     match value {
         None | Some("false") => Ok(false),

@@ -200,6 +200,7 @@ impl Problem {
             status: StatusCode::from_u16(self.status).expect("made of a StatusCode"),
             version: None,
             content_type: Some(CONTENT_TYPE),
+            headers: &[],
             body: Body::Whole(Bytes::from(body)),
         }
     }
@@ -211,6 +212,7 @@ pub(super) fn not_found() -> Answer {
         status: StatusCode::NOT_FOUND,
         version: None,
         content_type: Some(CONTENT_TYPE),
+        headers: &[],
         body: Body::Whole(Bytes::from_static(NOT_FOUND)),
     }
 }

@@ -1,17 +1,21 @@
 //! `GET /v0/status`: fills [`Status`] with what the node knows without waiting for the disk.
 
-use std::fs;
 use std::sync::Arc;
 
 use cluster::{NodeId, Standing};
 
 use crate::node::Node;
 use crate::status::{Peer, Status};
+use crate::usage;
 
 pub(super) fn encode(node: &Arc<Node>) -> Vec<u8> {
-    let stats = node.db.stats();
-    let tables = stats.levels.iter().map(|level| level.bytes).sum::<u64>();
-    let status = Status {
+    let status = status(node, node.db.stats());
+    serde_json::to_vec(&status).expect("strings and numbers always serialize")
+}
+
+/// The node as it is now, its store's part being `stats`.
+pub(super) fn status(node: &Node, stats: lsm::Stats) -> Status {
+    Status {
         name: node.name().to_owned(),
         url: node.url().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -19,12 +23,11 @@ pub(super) fn encode(node: &Arc<Node>) -> Vec<u8> {
         standing: standing(node).to_owned(),
         uptime_s: node.started.elapsed().as_secs(),
         keys: stats.keys,
-        disk_bytes: tables + stats.wal_segments * node.config.memory.segment_bytes,
-        memory_bytes: resident(),
+        disk_bytes: usage::disk_bytes(node, &stats),
+        memory_bytes: usage::resident_bytes(),
         failed: stats.failed,
         peers: peers(node),
-    };
-    serde_json::to_vec(&status).expect("strings and numbers always serialize")
+    }
 }
 
 fn standing(node: &Node) -> &'static str {
@@ -57,11 +60,4 @@ fn peers(node: &Node) -> Vec<Peer> {
             }
         })
         .collect()
-}
-
-/// Resident memory in bytes; 0 where the kernel does not say.
-fn resident() -> u64 {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
-    pages * rustix::param::page_size() as u64
 }

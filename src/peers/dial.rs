@@ -38,7 +38,7 @@ pub(super) struct Connected {
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DialError {
+pub(crate) enum DialError {
     #[error("it does not answer within {0:?}")]
     Late(Duration),
     #[error("{0}")]
@@ -80,7 +80,7 @@ impl DialError {
 }
 
 /// A name being looked up, which takes a thread of the runtime's.
-pub(super) type Lookup = JoinHandle<io::Result<Vec<SocketAddr>>>;
+pub(crate) type Lookup = JoinHandle<io::Result<Vec<SocketAddr>>>;
 
 /// Where a node is. `lookup` is one that did not end in time, or becomes one: there is no second
 /// one while it lasts, or a name server that is silent would take thread after thread.
@@ -106,6 +106,16 @@ async fn addresses(
     }
 }
 
+/// Connects to `HOST:PORT`. Who is there must still be proved.
+pub(crate) async fn connect(
+    authority: &str,
+    lookup: &RefCell<Option<Lookup>>,
+) -> Result<TcpStream, DialError> {
+    let addresses = addresses(authority, lookup).await?;
+    let connecting = timeout(CONNECT_TIME, TcpStream::connect(&addresses[..])).await;
+    Ok(connecting.map_err(|_| DialError::Late(CONNECT_TIME))??)
+}
+
 /// Makes a connection.
 pub(super) async fn dial(
     facts: &Arc<Facts>,
@@ -114,9 +124,7 @@ pub(super) async fn dial(
     lookup: &RefCell<Option<Lookup>>,
 ) -> Result<Connected, DialError> {
     let authority = facts.authority(peer);
-    let addresses = addresses(authority, lookup).await?;
-    let connecting = timeout(CONNECT_TIME, TcpStream::connect(&addresses[..])).await;
-    let mut stream = connecting.map_err(|_| DialError::Late(CONNECT_TIME))??;
+    let mut stream = connect(authority, lookup).await?;
     stream.set_nodelay(true)?;
     let shaking = async {
         let early = upgrade(&mut stream, authority).await?;

@@ -79,7 +79,8 @@ impl Facts {
         self.identity.name(node)
     }
 
-    pub(super) fn authority(&self, node: NodeId) -> &str {
+    /// Where it is, as `HOST:PORT`.
+    pub(crate) fn authority(&self, node: NodeId) -> &str {
         &self.authorities[usize::from(node.0)]
     }
 

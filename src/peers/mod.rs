@@ -42,7 +42,7 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
-use dial::Lookup;
+pub(crate) use dial::{DialError, Lookup, connect};
 use driver::{Driver, End};
 pub(crate) use facts::Facts;
 use lane::Lane;

@@ -3,12 +3,14 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::client::{Client, Response};
 use crate::process::{Node, kvorum, wait_until};
 
-struct Cluster {
+/// Nodes on addresses of their own, named `n0`, `n1` …
+pub(crate) struct Cluster {
     addresses: Vec<SocketAddr>,
     nodes: Vec<Option<Node>>,
     down: Vec<Option<TempDir>>,
@@ -16,7 +18,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn start(count: usize, args: &[&str]) -> Self {
+    pub(crate) fn start(count: usize, args: &[&str]) -> Self {
         // Held together until all are known, so that no two are the same.
         let held: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses: Vec<_> = held.iter().map(|held| held.local_addr().unwrap()).collect();
@@ -33,19 +35,23 @@ impl Cluster {
         cluster
     }
 
-    fn up(&mut self, node: usize) {
+    pub(crate) fn up(&mut self, node: usize) {
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let data = self.down[node].take().unwrap();
         let at = self.addresses[node].to_string();
         self.nodes[node] = Some(Node::start_at(&at, kvorum(), data, &args));
     }
 
-    fn kill(&mut self, node: usize) {
+    pub(crate) fn kill(&mut self, node: usize) {
         self.down[node] = Some(self.nodes[node].take().unwrap().kill());
     }
 
-    fn client(&self, node: usize) -> Client {
+    pub(crate) fn client(&self, node: usize) -> Client {
         Client::connect(self.addresses[node])
+    }
+
+    pub(crate) fn signal(&self, node: usize, signal: Signal) {
+        self.nodes[node].as_ref().unwrap().signal(signal);
     }
 
     /// Keys that `node` holds itself.
@@ -58,7 +64,7 @@ impl Cluster {
     }
 
     /// Waits until every node vouches for what it lacks.
-    fn settled(&self) {
+    pub(crate) fn settled(&self) {
         for node in 0..self.nodes.len() {
             wait_until("being a member", || self.status(node)["standing"] == "member");
         }

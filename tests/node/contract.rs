@@ -210,10 +210,13 @@ fn health_readiness_and_metrics() {
         r#"kvorum_request_duration_seconds_count{route="/v0/entity",method="GET"} 2"#,
         r#"kvorum_queue_depth{queue="reads"} 0"#,
         "kvorum_write_waiting_bytes 0",
+        r#"kvorum_memory_budget_bytes{part="cache"} 268435456"#,
         "# EOF",
     ] {
         assert!(metrics.lines().any(|found| found == line), "no {line:?} in:\n{metrics}");
     }
+    let last = r#"_bucket{le="8.589934592",route="/v0/entity",method="GET"} 2"#;
+    assert!(metrics.contains(last), "no {last:?} in:\n{metrics}");
     for name in ["wal_syncs", "flushes", "compactions", "cache_hits", "slowed_writes", "wal_bytes"]
     {
         assert!(metrics.contains(&format!("\nkvorum_{name}_total ")), "no {name}");

@@ -6,6 +6,7 @@ mod client;
 mod cluster;
 mod config;
 mod contract;
+mod dashboard;
 mod dev;
 mod identity;
 mod lifecycle;

@@ -40,7 +40,7 @@ fn files() -> Vec<(String, String)> {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
             let skipped = name.starts_with('.') && name != ".ci";
-            if skipped || ["target", "kvorum-data"].contains(&name.as_str()) {
+            if skipped || ["target", "kvorum-data", "node_modules"].contains(&name.as_str()) {
                 continue;
             }
             let path = entry.path();

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bench_table::{Server, find};
-use load::{KeyOrder, Keys, Outcome, Pace, Plan, Write};
+use load::{KeyOrder, Keys, Outcome, Pace, Plan, Requests, Target, Write};
 
 use crate::requests;
 
@@ -207,15 +207,19 @@ impl Fleet {
 
     /// A plan over all nodes, or over the first alone.
     pub(crate) fn plan(&self, all: bool, keys: u64, duration: Duration) -> Plan {
-        let others = self.addresses().split_off(1);
-        Plan {
+        let mut targets = targets(&self.addresses());
+        let first = targets.remove(0);
+        let mut plan = Plan {
             connections: CONNECTIONS,
-            others: if all { others } else { Vec::new() },
-            write: Some(self.requests()),
+            requests: Requests::Custom(self.requests()),
             keys: Keys { order: KeyOrder::Uniform, count: keys, len: 16 },
             duration,
-            ..Plan::new(self.nodes[0].address)
+            ..Plan::new(first)
+        };
+        if all {
+            plan.targets.extend(targets);
         }
+        plan
     }
 
     /// `PUT`s all keys, each once.
@@ -223,10 +227,10 @@ impl Fleet {
         let mut plan = self.plan(true, keys, FILL_LIMIT);
         plan.keys.order = KeyOrder::Sequential;
         let outcome = run(&Plan { limit: keys, put_percent: 100, ..plan })?;
-        if outcome.statuses.success == keys {
+        if outcome.tally.statuses.success() == keys {
             Ok(())
         } else {
-            let done = outcome.statuses.success;
+            let done = outcome.tally.statuses.success();
             Err(format!("{}: only {done} of {keys} keys could be put:\n{outcome}", self.kind))
         }
     }
@@ -269,6 +273,11 @@ impl Fleet {
         }
         Ok(())
     }
+}
+
+/// Nodes as targets: the requests bring their own paths.
+pub(crate) fn targets(nodes: &[SocketAddr]) -> Vec<Target> {
+    nodes.iter().map(|&node| Target::new(node, "/")).collect()
 }
 
 /// Runs a plan.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bench_table::{Spread, Table};
 use cluster::{Member, NodeId, Topology};
 use hdrhistogram::Histogram;
-use load::{KeyOrder, Outcome, Pace, Plan};
+use load::{KeyOrder, Outcome, Pace, Plan, Requests};
 
 use crate::Bench;
 use crate::fleet::{self, Fleet, Kind, Sync, node_name};
@@ -46,11 +46,11 @@ impl Run {
         let ms = |quantile| {
             latency.as_ref().map_or(0.0, |all| all.value_at_quantile(quantile) as f64 / 1e6)
         };
-        let answers: u64 = outcomes.iter().map(|outcome| outcome.statuses.all()).sum();
+        let answers: u64 = outcomes.iter().map(|outcome| outcome.answered()).sum();
         Self {
             percentiles: [ms(0.5), ms(0.99), ms(0.999), ms(1.0)],
             rate: outcomes.iter().map(Outcome::throughput).sum(),
-            failed: outcomes.iter().map(|o| o.planned - o.statuses.success).sum(),
+            failed: outcomes.iter().map(|o| o.planned - o.tally.statuses.success()).sum(),
             cpu: cpu * 1e6 / answers.max(1) as f64,
             warnings: outcomes.iter().flat_map(Outcome::warnings).map(|w| w.to_string()).collect(),
         }
@@ -79,7 +79,7 @@ pub(crate) fn seed002(bench: &mut Bench) -> Result<(), String> {
                 .into_iter()
                 .map(|target| {
                     let plan = fixed(&fleet, table.bench, put, connections, rate);
-                    Plan { target, others: Vec::new(), ..plan }
+                    Plan { targets: fleet::targets(&[target]), ..plan }
                 })
                 .collect();
             let cpu = fleet.cpu();
@@ -111,7 +111,8 @@ pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
         let fleet = table.bench.place.start(Kind::Three(sync))?;
         let asked = &fleet.addresses()[..1];
         let plan = fixed(&fleet, table.bench, put, connections, rate);
-        let plan = Plan { others: Vec::new(), write: Some(requests::ONE_COPY), ..plan };
+        let requests = Requests::Custom(requests::ONE_COPY);
+        let plan = Plan { targets: fleet::targets(asked), requests, ..plan };
         let filling = Plan { put_percent: 100, limit: KEYS, pace: Pace::Closed, ..plan.clone() };
         fleet::run(&filling)?;
         let (mut runs, mut proxied) = (Vec::new(), Vec::new());
@@ -119,7 +120,7 @@ pub(crate) fn seed000(bench: &mut Bench) -> Result<(), String> {
             let (cpu, before) = (fleet.cpu(), Counts::of(asked));
             let outcome = fleet::run(&plan)?;
             let sent = Counts::of(asked).since(&before).get("peer_messages_sent");
-            proxied.push(sent / outcome.statuses.all().max(1) as f64 * 100.0);
+            proxied.push(sent / outcome.answered().max(1) as f64 * 100.0);
             runs.push(Run::of(&[outcome], fleet.cpu() - cpu));
         }
         table.row(name, &runs, Spread::of(&proxied));
@@ -133,7 +134,7 @@ fn fixed(fleet: &Fleet, bench: &Bench, put: bool, connections: usize, rate: u64)
     let duration = Duration::from_secs(bench.scale.seconds * LONGER);
     let mut plan = fleet.plan(true, KEYS, duration);
     plan.connections = connections;
-    plan.pace = Pace::Open(rate);
+    plan.pace = Pace::Open(rate as f64);
     if put {
         plan.put_percent = 100;
         plan.keys.order = KeyOrder::Sequential;

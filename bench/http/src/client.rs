@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use load::{KeyOrder, Keys, Pace, Plan};
+use load::{KeyOrder, Keys, Pace, Plan, Target};
 
 use crate::process::{CLIENT_CPU, Server, argv, find, pinned};
 
@@ -108,6 +108,11 @@ pub(crate) fn wrk_command(
     Ok(command)
 }
 
+/// Where a server has its keys.
+pub(crate) fn target(server: &Server) -> Target {
+    Target::new(server.address, "/v0/entity?id={key}")
+}
+
 fn own(server: &Server, method: Method, keys: u64, seconds: u64) -> Result<Run, String> {
     let plan = Plan {
         connections: CONNECTIONS,
@@ -115,17 +120,17 @@ fn own(server: &Server, method: Method, keys: u64, seconds: u64) -> Result<Run, 
         put_percent: if method == Method::Put { 100 } else { 0 },
         keys: Keys { order: KeyOrder::Uniform, count: keys, len: KEY_LEN },
         value_len: VALUE_LEN,
-        ..Plan::new(server.address)
+        ..Plan::new(target(server))
     };
     let cpu = server.cpu();
     let outcome = load::run(&plan).map_err(|error| error.to_string())?;
     let cpu = server.cpu() - cpu;
-    let requests = outcome.statuses.all() as f64;
+    let requests = outcome.answered() as f64;
     Ok(Run {
         rate: outcome.throughput(),
         server_micros: cpu * 1e6 / requests,
         server_share: cpu / outcome.elapsed.as_secs_f64(),
-        failed: outcome.planned - outcome.statuses.success,
+        failed: outcome.planned - outcome.tally.statuses.success(),
         requests,
     })
 }
@@ -247,13 +252,16 @@ pub(crate) fn fill(server: &Server, keys: u64, value_len: usize) -> Result<(), S
         put_percent: 100,
         keys: Keys { order: KeyOrder::Scattered, count: keys, len: KEY_LEN },
         value_len,
-        ..Plan::new(server.address)
+        ..Plan::new(target(server))
     };
     let outcome = load::run(&plan).map_err(|error| error.to_string())?;
-    if outcome.statuses.success == keys {
+    if outcome.tally.statuses.success() == keys {
         Ok(())
     } else {
-        Err(format!("only {} of {keys} keys could be put:\n{outcome}", outcome.statuses.success))
+        Err(format!(
+            "only {} of {keys} keys could be put:\n{outcome}",
+            outcome.tally.statuses.success()
+        ))
     }
 }
 

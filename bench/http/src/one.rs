@@ -35,7 +35,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     for repeat in 0..bench.scale.repeats {
         for row in &mut rows {
             row.server.resume();
-            let open = measure(row, Pace::Open(RATE), bench.scale.seconds, repeat)?;
+            let open = measure(row, Pace::Open(RATE as f64), bench.scale.seconds, repeat)?;
             let closed = measure(row, Pace::Closed, bench.scale.seconds, repeat)?;
             row.server.pause();
             for (figure, quantile) in [("p50_us", 0.5), ("p99_us", 0.99), ("p99.9_us", 0.999)] {
@@ -112,7 +112,7 @@ fn measure(row: &Row, pace: Pace, seconds: u64, repeat: usize) -> Result<Outcome
         keys: Keys { order: KeyOrder::Uniform, count: KEYS, len: KEY_LEN },
         value_len: VALUE_LEN,
         seed: repeat as u64,
-        ..Plan::new(row.server.address)
+        ..Plan::new(client::target(&row.server))
     };
     load::run(&plan).map_err(|error| error.to_string())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bench_table::{Spread, Table, ratio};
 use hdrhistogram::Histogram;
-use load::{KeyOrder, Keys, Outcome, Pace, Plan};
+use load::{KeyOrder, Keys, Method, Outcome, Pace, Plan};
 
 use crate::Bench;
 use crate::client::{self, CONNECTIONS, KEY_LEN, VALUE_LEN};
@@ -116,8 +116,11 @@ impl Row {
 
     /// The latencies that the row is about.
     fn latency(&self, outcome: &Outcome) -> Histogram<u64> {
-        let latencies = if self.put_percent == 100 { &outcome.put } else { &outcome.get };
-        latencies.intended.clone()
+        let method = if self.put_percent == 100 { Method::Put } else { Method::Get };
+        outcome
+            .tally
+            .latencies(method)
+            .map_or_else(|| outcome.both().intended, |latencies| latencies.intended.clone())
     }
 }
 
@@ -140,13 +143,13 @@ fn measure(bench: &mut Bench, row: &mut Row, keys: u64, repeat: usize) -> Result
     let Some(server) = &row.server else { return Ok(()) };
     let plan = Plan {
         connections: CONNECTIONS,
-        pace: Pace::Open(row.rate),
+        pace: Pace::Open(row.rate as f64),
         duration: duration(bench),
         put_percent: row.put_percent,
         keys: Keys { order: KeyOrder::Uniform, count: keys, len: KEY_LEN },
         value_len: VALUE_LEN,
         seed: repeat as u64,
-        ..Plan::new(server.address)
+        ..Plan::new(client::target(server))
     };
     server.resume();
     let before = server.bytes_written();

@@ -2,28 +2,36 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::reply::Reply;
+use crate::request::Made;
 
 /// A request whose answer is awaited. Times are nanoseconds from the start of the run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) intended: u64,
     pub(crate) written: u64,
-    pub(crate) put: bool,
+    pub(crate) made: Made,
+    /// It is not of the warm-up.
+    pub(crate) counted: bool,
+    /// Answers still to come: more than one where requests were sent together.
+    pub(crate) left: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum State {
     Connecting,
     Idle,
+    /// Connected, but its script wants it to wait.
+    Thinking,
     Waiting(Request),
-    /// Broken; to be opened anew at this time.
-    Closed(u64),
+    /// To be opened anew when its time has come.
+    Closed,
 }
 
 /// What became of an awaited answer.
@@ -31,19 +39,55 @@ pub(crate) enum State {
 pub(crate) enum Received {
     /// Not all of it is here.
     Partly,
-    /// It is complete. `usable`: the connection takes another request.
-    Whole { status: u16, usable: bool },
+    /// It is complete, with this status.
+    Whole(u16),
     /// It will never be complete.
     Broken,
+}
+
+/// What was read from a connection and not looked at yet. One is enough for a thread.
+pub(crate) struct Inbox {
+    buffer: Box<[u8]>,
+    at: usize,
+    len: usize,
+    /// There may be more to read.
+    more: bool,
+    /// The server sends no more than there is.
+    ended: bool,
+}
+
+impl Inbox {
+    /// One that takes `len` bytes at once.
+    pub(crate) fn new(len: usize) -> Self {
+        let buffer = vec![0; len].into_boxed_slice();
+        Self { buffer, at: 0, len: 0, more: true, ended: false }
+    }
+
+    /// Begins anew, with an event of a connection that may say that the server sends no more.
+    ///
+    /// A read that does not fill the buffer has emptied the socket, and saves the call that would
+    /// say so, but it hides an end that came with the same event.
+    pub(crate) fn open(&mut self, ended: bool) -> &mut Self {
+        (self.at, self.len, self.more, self.ended) = (0, 0, true, ended);
+        self
+    }
 }
 
 pub(crate) struct Connection {
     stream: Option<TcpStream>,
     pub(crate) state: State,
-    /// The next slot of this connection.
-    pub(crate) slot: u64,
-    /// Since when it could have sent.
-    pub(crate) free_since: u64,
+    /// Number of its target, and one of that one's addresses.
+    pub(crate) target: usize,
+    pub(crate) address: SocketAddr,
+    /// Since when it could have sent: it was connected, or had its answer.
+    pub(crate) ready: u64,
+    /// Since when the next request of a closed loop would have been sent, had the server not closed
+    /// the connection after its last answer.
+    pub(crate) owed: Option<u64>,
+    /// An answer came since it was opened.
+    pub(crate) proven: bool,
+    /// It is on the list of those that are free.
+    pub(crate) listed: bool,
     /// The request, refilled for each.
     pub(crate) out: Vec<u8>,
     out_at: usize,
@@ -51,32 +95,32 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(slot: u64) -> Self {
+    pub(crate) fn new(target: usize, address: SocketAddr, keep: bool) -> Self {
         Self {
             stream: None,
-            state: State::Closed(0),
-            slot,
-            free_since: 0,
+            state: State::Closed,
+            target,
+            address,
+            ready: 0,
+            owed: None,
+            proven: false,
+            listed: false,
             out: Vec::new(),
             out_at: 0,
-            reply: Reply::new(),
+            reply: Reply::new(keep),
         }
     }
 
     /// Begins to connect, and asks for events under `index`.
     ///
     /// Edge-triggered for both directions: registered once, no call to change it later.
-    pub(crate) fn open(
-        &mut self,
-        target: SocketAddr,
-        epoll: &OwnedFd,
-        index: usize,
-    ) -> io::Result<()> {
-        let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    pub(crate) fn open(&mut self, epoll: &OwnedFd, index: usize) -> io::Result<()> {
+        let family =
+            if self.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
         rustix::net::sockopt::set_tcp_nodelay(&socket, true)?;
-        match rustix::net::connect(&socket, &target) {
+        match rustix::net::connect(&socket, &self.address) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
             Err(error) => return Err(error.into()),
         }
@@ -84,7 +128,8 @@ impl Connection {
         epoll::add(epoll, socket.as_fd(), EventData::new_u64(index as u64), events)?;
         self.stream = Some(TcpStream::from(socket));
         self.state = State::Connecting;
-        self.reply.reset();
+        self.proven = false;
+        self.reply.reset(false);
         Ok(())
     }
 
@@ -97,15 +142,20 @@ impl Connection {
         }
     }
 
-    pub(crate) fn close(&mut self, retry_at: u64) {
-        self.stream = None;
-        self.state = State::Closed(retry_at);
+    /// Closes by a reset: with an orderly end, whoever says it first keeps the port for a minute,
+    /// and a server that closes after each answer would soon have used them all up.
+    pub(crate) fn close(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            // If it fails, the end is an orderly one.
+            let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
+        }
+        self.state = State::Closed;
     }
 
     /// Begins to write `out`.
     pub(crate) fn send(&mut self, request: Request) -> io::Result<()> {
         self.out_at = 0;
-        self.reply.reset();
+        self.reply.reset(self.out.starts_with(b"HEAD "));
         self.state = State::Waiting(request);
         self.flush()
     }
@@ -125,31 +175,59 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there. `ended`: the event said that the server sends no more. A read that does
-    /// not fill the buffer has emptied the socket, and saves the call that would say so, but it
-    /// hides an end that came with the same event.
-    pub(crate) fn receive(&mut self, buffer: &mut [u8], ended: bool) -> Received {
+    /// The body of the answer, if it is kept.
+    pub(crate) fn body(&self) -> &[u8] {
+        self.reply.body()
+    }
+
+    /// The head of the answer, if it is kept.
+    pub(crate) fn head(&self) -> &[u8] {
+        self.reply.head()
+    }
+
+    /// Makes ready for the next of several answers.
+    pub(crate) fn expect_next(&mut self) {
+        self.reply.reset(false);
+    }
+
+    /// Reads one answer, as far as it is there, and adds to `bytes` how much was read.
+    pub(crate) fn receive(&mut self, inbox: &mut Inbox, bytes: &mut u64) -> Received {
         let Some(stream) = &mut self.stream else { return Received::Broken };
         loop {
-            let len = match stream.read(buffer) {
-                Ok(0) if self.reply.end_of_stream() => return self.whole(false),
-                Ok(0) => return Received::Broken,
-                Ok(len) => len,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Partly,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            if inbox.at == inbox.len {
+                if !inbox.more {
+                    return Received::Partly;
+                }
+                inbox.len = match stream.read(&mut inbox.buffer) {
+                    Ok(0) if self.reply.end_of_stream() => 0,
+                    Ok(0) => return Received::Broken,
+                    Ok(len) => len,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Partly,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(_) => return Received::Broken,
+                };
+                inbox.at = 0;
+                inbox.more = inbox.len == inbox.buffer.len() || inbox.ended;
+                *bytes += inbox.len as u64;
+            }
+            match self.reply.feed(&inbox.buffer[inbox.at..inbox.len]) {
+                Ok(taken) => inbox.at += taken,
                 Err(_) => return Received::Broken,
-            };
-            match self.reply.feed(&buffer[..len]) {
-                Ok(taken) if self.reply.is_done() => return self.whole(taken == len && !ended),
-                Ok(_) if len < buffer.len() && !ended => return Received::Partly,
-                Ok(_) => {}
-                Err(_) => return Received::Broken,
+            }
+            if self.reply.is_done() {
+                return Received::Whole(self.reply.status());
             }
         }
     }
 
-    fn whole(&self, clean: bool) -> Received {
-        let usable = clean && !self.reply.closes() && self.out_at == self.out.len();
-        Received::Whole { status: self.reply.status(), usable }
+    /// Whether another answer can come after this one.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.reply.closes()
+    }
+
+    /// Whether the connection takes another request, after its last answer.
+    pub(crate) fn is_usable(&self, inbox: &Inbox) -> bool {
+        let clean = inbox.at == inbox.len && !inbox.ended;
+        clean && self.goes_on() && self.out_at == self.out.len()
     }
 }

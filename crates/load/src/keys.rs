@@ -1,9 +1,16 @@
 //! Which keys are asked for: `k` and a number with zeros before it, all of one length.
 
-use crate::plan::Error;
+use std::collections::VecDeque;
+
+use crate::error::Error;
+use crate::zipf::Zipf;
 
 /// Longest key in bytes, as the store takes it.
 const MAX_KEY_LEN: usize = 1024;
+
+/// Most `PUT`s of a thread whose order of answers is remembered: several for each of the most
+/// connections. What is then still without an answer is no longer waited for.
+const MAX_UNANSWERED: usize = 1 << 16;
 
 /// In which order keys come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +21,10 @@ pub enum KeyOrder {
     Scattered,
     /// Each as likely as any other.
     Uniform,
+    /// By Zipf's law with a theta of 0.99, the popular ones scattered over all.
+    Zipf,
+    /// `PUT`s in sequence; other requests ask for one of this many keys last put and answered.
+    Latest(u64),
 }
 
 /// Which keys are asked for.
@@ -36,13 +47,17 @@ impl Default for Keys {
 impl Keys {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let digits = self.count.saturating_sub(1).max(1).ilog10() as usize + 1;
-        if self.count == 0 {
-            Err(Error::Plan("there must be at least one key"))
+        let wrong = if self.count == 0 {
+            "there must be at least one key".to_owned()
         } else if self.len < digits + 1 || self.len > MAX_KEY_LEN {
-            Err(Error::Plan("keys must be long enough for `k` and their number, up to 1 KiB"))
+            let (len, count, least) = (self.len, self.count, digits + 1);
+            format!("keys of {len} bytes: {count} keys need {least}, and 1,024 is the most")
+        } else if self.order == KeyOrder::Latest(0) {
+            "the latest 0 keys: it must be at least one".to_owned()
         } else {
-            Ok(())
-        }
+            return Ok(());
+        };
+        Err(Error::Plan(wrong))
     }
 
     /// Appends the key with this number.
@@ -52,37 +67,130 @@ impl Keys {
         out.resize(start + self.len - 1, b'0');
         let mut rest = number;
         for digit in out[start..].iter_mut().rev() {
+            if rest == 0 {
+                break;
+            }
             *digit = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
     }
 }
 
-/// Hands out numbers of keys.
+/// Two numbers into one that looks like neither (Steele et al., SplitMix64's finalizer).
+pub(crate) fn mix(seed: u64, number: u64) -> u64 {
+    let mut z = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Hands out numbers of keys to one thread. All but the latest follow from the request's number
+/// alone, however many threads there are.
+#[derive(Debug)]
 pub(crate) struct Numbers {
-    order: KeyOrder,
     count: u64,
-    next: u64,
     step: u64,
+    order: Order,
+}
+
+#[derive(Debug)]
+enum Order {
+    /// A step on from the request before: sequential, and scattered with a long one.
+    Steps,
+    Uniform,
+    Zipf(Zipf),
+    Latest(Latest),
+}
+
+/// The keys that one of several threads writes: `worker`, `worker + workers` …
+#[derive(Debug)]
+struct Latest {
+    worker: u64,
+    workers: u64,
+    /// How many of its last keys are asked for.
+    window: u64,
+    /// How many it has begun to write, and how many from the first on were answered.
+    begun: u64,
+    done: u64,
+    /// Which of those from `done` on were.
+    answered: VecDeque<bool>,
 }
 
 impl Numbers {
-    pub(crate) fn new(keys: &Keys) -> Self {
-        let step = match keys.order {
-            KeyOrder::Scattered => scattering_step(keys.count),
-            KeyOrder::Sequential | KeyOrder::Uniform => 1 % keys.count,
+    /// For one of `workers` threads.
+    pub(crate) fn new(keys: &Keys, worker: usize, workers: usize) -> Self {
+        let count = keys.count;
+        let (worker, workers) = (worker as u64, workers as u64);
+        let (step, order) = match keys.order {
+            KeyOrder::Sequential => (1, Order::Steps),
+            KeyOrder::Scattered => (scattering_step(count), Order::Steps),
+            KeyOrder::Uniform => (1, Order::Uniform),
+            KeyOrder::Zipf => (scattering_step(count), Order::Zipf(Zipf::new(count))),
+            KeyOrder::Latest(window) => {
+                let window = window.min(count).div_ceil(workers);
+                let answered = VecDeque::new();
+                let latest = Latest { worker, workers, window, begun: 0, done: 0, answered };
+                (1, Order::Latest(latest))
+            }
         };
-        Self { order: keys.order, count: keys.count, next: 0, step }
+        Self { count, step, order }
     }
 
-    pub(crate) fn next(&mut self, random: &mut fastrand::Rng) -> u64 {
-        match self.order {
-            KeyOrder::Uniform => random.u64(..self.count),
-            KeyOrder::Sequential | KeyOrder::Scattered => {
-                let number = self.next;
-                self.next = (number + self.step) % self.count;
-                number
-            }
+    /// The key of a request, and of a `PUT` its place among the thread's, for [`Self::answered`].
+    pub(crate) fn next(&mut self, put: bool, number: u64, random: &mut fastrand::Rng) -> Key {
+        let place = |rank: u64| {
+            let place = u128::from(rank) * u128::from(self.step) % u128::from(self.count);
+            Key { number: place as u64, order: 0 }
+        };
+        match &mut self.order {
+            Order::Steps => place(number),
+            Order::Uniform => Key { number: random.u64(..self.count), order: 0 },
+            Order::Zipf(zipf) => place(zipf.rank(random)),
+            Order::Latest(latest) => latest.next(put, self.count, random),
+        }
+    }
+
+    /// A `PUT` needs no longer be waited for.
+    pub(crate) fn answered(&mut self, order: u64) {
+        if let Order::Latest(latest) = &mut self.order {
+            latest.answered(order);
+        }
+    }
+}
+
+/// A key to be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) number: u64,
+    /// Of a `PUT` where that matters, how many the thread made before it.
+    pub(crate) order: u64,
+}
+
+impl Latest {
+    fn next(&mut self, put: bool, count: u64, random: &mut fastrand::Rng) -> Key {
+        let at = if put {
+            self.begun += 1;
+            i128::from(self.begun) - 1
+        } else {
+            // Before the first: the last of what an earlier run wrote.
+            i128::from(self.done) - 1 - i128::from(random.u64(..self.window))
+        };
+        let number = i128::from(self.worker) + at * i128::from(self.workers);
+        Key {
+            number: number.rem_euclid(i128::from(count)) as u64,
+            order: self.begun - u64::from(put),
+        }
+    }
+
+    fn answered(&mut self, order: u64) {
+        let Some(at) = order.checked_sub(self.done).map(|at| at as usize) else { return };
+        if at >= self.answered.len() {
+            self.answered.resize(at + 1, false);
+        }
+        self.answered[at] = true;
+        while self.answered.front() == Some(&true) || self.answered.len() > MAX_UNANSWERED {
+            self.answered.pop_front();
+            self.done += 1;
         }
     }
 }
@@ -102,17 +210,68 @@ fn gcd(a: u64, b: u64) -> u64 {
 mod tests {
     use super::{KeyOrder, Keys, Numbers};
 
+    fn numbers(order: KeyOrder, count: u64) -> (Numbers, fastrand::Rng) {
+        (Numbers::new(&Keys { order, count, len: 16 }, 0, 1), fastrand::Rng::with_seed(1))
+    }
+
     #[test]
     fn in_order_or_scattered_each_key_comes_once() {
         for order in [KeyOrder::Sequential, KeyOrder::Scattered] {
             for count in [1, 2, 3, 10, 360, 1009] {
-                let mut numbers = Numbers::new(&Keys { order, count, len: 16 });
-                let mut random = fastrand::Rng::with_seed(1);
-                let mut seen: Vec<u64> = (0..count).map(|_| numbers.next(&mut random)).collect();
+                let (mut numbers, mut random) = numbers(order, count);
+                let mut seen: Vec<u64> =
+                    (0..count).map(|n| numbers.next(true, n, &mut random).number).collect();
                 seen.sort_unstable();
                 assert_eq!(seen, (0..count).collect::<Vec<_>>(), "{order:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_popular_keys_are_not_neighbours() {
+        let (mut numbers, mut random) = numbers(KeyOrder::Zipf, 1000);
+        let mut seen = [0; 1000];
+        for n in 0..10_000 {
+            seen[numbers.next(false, n, &mut random).number as usize] += 1;
+        }
+        let mut popular: Vec<usize> = (0..1000).collect();
+        popular.sort_by_key(|&key| std::cmp::Reverse(seen[key]));
+        assert!(popular[0].abs_diff(popular[1]) > 100, "{:?}", &popular[..2]);
+    }
+
+    #[test]
+    fn the_latest_are_those_that_were_answered() {
+        let (mut numbers, mut random) = numbers(KeyOrder::Latest(2), 100);
+        let random = &mut random;
+        let puts: Vec<_> = (0..5).map(|n| numbers.next(true, n, random)).collect();
+        assert_eq!(puts.iter().map(|put| put.number).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        let mut read = |numbers: &mut Numbers| {
+            let mut seen: Vec<u64> =
+                (0..100).map(|n| numbers.next(false, n, random).number).collect();
+            seen.sort_unstable();
+            seen.dedup();
+            seen
+        };
+        assert_eq!(read(&mut numbers), [98, 99], "an earlier run's");
+        numbers.answered(puts[0].order);
+        numbers.answered(puts[2].order);
+        numbers.answered(puts[3].order);
+        assert_eq!(read(&mut numbers), [0, 99], "1 has no answer yet");
+        numbers.answered(puts[1].order);
+        assert_eq!(read(&mut numbers), [2, 3]);
+    }
+
+    #[test]
+    fn threads_write_different_keys() {
+        let keys = Keys { order: KeyOrder::Latest(10), count: 1000, len: 16 };
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut seen = Vec::new();
+        for worker in 0..3 {
+            let mut numbers = Numbers::new(&keys, worker, 3);
+            seen.extend((0..50).map(|n| numbers.next(true, n, &mut random).number));
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..150).collect::<Vec<_>>());
     }
 
     #[test]

@@ -12,6 +12,9 @@ pub struct Known {
     pub metrics_path: &'static str,
     /// Metrics that are all zero when the server does nothing in the background.
     pub idle: &'static [&'static str],
+    /// Counters that grow when the server holds writes back, or refuses them, until flushes and
+    /// compactions have caught up.
+    pub held_back: &'static [&'static str],
     /// Metrics worth a column in `timeline.csv`.
     pub timeline: &'static [&'static str],
     /// Where a recording is asked for; `{events}` and `{seconds}` are filled in. It answers with

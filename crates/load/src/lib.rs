@@ -13,19 +13,56 @@
 //!              └ intended ─▶ written ─▶ done
 //! ```
 //!
-//! One thread, one epoll; a connection has one request in flight. See [`run`].
+//! Each thread has its own connections, epoll, slots and histograms, and hands over what it has
+//! counted once a second ([`run_under`]); a connection has one request in flight.
 
+pub mod cli;
+pub mod coldhot;
+pub mod compare;
 mod connection;
+mod control;
+mod error;
+mod hdrlog;
+pub mod import;
+mod interrupt;
 mod keys;
 mod known;
+pub mod machine;
 mod outcome;
 mod plan;
+pub mod print;
+mod publish;
 pub mod record;
 mod reply;
+pub mod report;
+mod request;
 mod run;
+pub mod rundir;
+mod saved;
+mod schedule;
+pub mod script;
+pub mod search;
+pub mod server;
+mod tally;
+mod timeline;
+mod trial;
+pub mod url;
+mod values;
+mod warning;
+mod worker;
+mod zipf;
 
+pub use control::{Control, Interval, Watch};
+pub use error::Error;
+pub use interrupt::until_interrupted;
 pub use keys::{KeyOrder, Keys};
 pub use known::Known;
-pub use outcome::{Errors, Latencies, Outcome, Statuses, Warning};
-pub use plan::{Error, Pace, Plan, Write};
-pub use run::run;
+pub use outcome::{Figures, LeftOut, Outcome, counts, latencies};
+pub use plan::{
+    Arrival, KEY, MAX_CONNECTIONS, MAX_DURATION, MAX_RATE, MAX_TARGETS, MAX_THREADS, MAX_VALUE_LEN,
+    Pace, Plan, Requests, Target, TargetMode, Write,
+};
+pub use request::Method;
+pub use run::{run, run_under};
+pub use tally::{Errors, Latencies, Statuses, Tally};
+pub use warning::Warning;

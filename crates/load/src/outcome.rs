@@ -1,268 +1,300 @@
-//! What came of a run: three histograms a method, counts, and what is wrong with the figures.
+//! What came of a run.
 
 use std::fmt;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// Longest latency that is told apart, in nanoseconds: an hour. Longer ones count as this.
-const LONGEST: u64 = 3_600_000_000_000;
+use crate::plan::Plan;
+use crate::record;
+use crate::request::Method;
+use crate::tally::{Errors, Latencies, Tally};
+use crate::worker::Ended;
 
-/// Decimal digits a histogram keeps: 0.1 %.
-const DIGITS: u8 = 3;
+/// Ticks that a spectrum has each time that the distance to 100 % halves: wrk2's.
+const SPECTRUM_TICKS: u32 = 5;
 
-/// A client that was on its CPU for more of the time than this was the limit itself.
-const CPU_LIMIT: f64 = 0.95;
+/// Nanoseconds of a millisecond.
+const MILLI: f64 = 1e6;
 
-/// A client whose sends are this late at p99, in nanoseconds, has put its own delay into the
-/// latencies it reports.
-const LATE_LIMIT: u64 = 2_000_000;
-
-/// A share of answers other than 2xx above which the figures are of something else.
-const REFUSED_LIMIT: f64 = 0.001;
-
-/// A backlog smaller than this many milliseconds of the plan is no backlog.
-const BACKLOG_LIMIT_MS: u64 = 100;
-
-/// Latencies of one method, in nanoseconds.
-#[derive(Debug, Clone)]
-pub struct Latencies {
-    /// From the moment that the plan said until the answer was complete. Requests not answered by
-    /// the end are in it with the time they had waited.
-    pub intended: Histogram<u64>,
-    /// From writing the request until the answer was complete.
-    pub written: Histogram<u64>,
-    /// From the moment that the request was due *and* its connection free until it was written: the
-    /// client's own delay.
-    pub late: Histogram<u64>,
+/// What wrk2 prints of a histogram under `Thread Stats`.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Figures {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub stdev: f64,
+    /// Greatest.
+    pub max: f64,
+    /// Share of the samples, 0–1, that are within one deviation of the mean.
+    pub within: f64,
 }
 
-impl Latencies {
-    pub(crate) fn new() -> Self {
-        Self { intended: histogram(), written: histogram(), late: histogram() }
-    }
-
-    fn add(&mut self, other: &Self) {
-        // The bounds are the same, so nothing can be out of range.
-        self.intended += &other.intended;
-        self.written += &other.written;
-        self.late += &other.late;
-    }
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("constant bounds are valid")
-}
-
-/// Answers by status.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Statuses {
-    /// 2xx.
-    pub success: u64,
-    /// 404: not an error of the server, but no value was read either.
-    pub not_found: u64,
-    /// 503: refused for overload.
-    pub unavailable: u64,
-    /// All others.
-    pub other: u64,
-}
-
-impl Statuses {
-    pub(crate) fn count(&mut self, status: u16) {
-        match status {
-            200..=299 => self.success += 1,
-            404 => self.not_found += 1,
-            503 => self.unavailable += 1,
-            _ => self.other += 1,
+impl Figures {
+    /// Of a histogram, in its unit.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        if histogram.is_empty() {
+            return Self::default();
+        }
+        let (mean, stdev) = (histogram.mean(), histogram.stdev());
+        let (low, high) = ((mean - stdev).max(0.0).ceil() as u64, (mean + stdev).floor() as u64);
+        // Without a deviation nothing lies between, but all is at the mean.
+        let within = if low > high { histogram.len() } else { histogram.count_between(low, high) };
+        Self {
+            mean,
+            stdev,
+            max: histogram.max() as f64,
+            within: within as f64 / histogram.len() as f64,
         }
     }
-
-    /// Answers of any status.
-    pub fn all(&self) -> u64 {
-        self.success + self.not_found + self.unavailable + self.other
-    }
 }
 
-/// Requests and connections that failed without an answer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Errors {
-    /// Connections that could not be made again.
-    pub connect: u64,
-    /// Requests whose connection ended, or brought something other than HTTP, before the answer.
-    pub read: u64,
-    /// Requests that could not be written.
-    pub write: u64,
-    /// Answers later than the plan's timeout; they are in the histograms too.
-    pub timeout: u64,
+/// An address that a run did without.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Whose.
+    pub target: String,
+    /// It took no connection at the start.
+    pub address: SocketAddr,
+    /// Why.
+    pub cause: String,
 }
 
 /// What came of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Latencies of `GET`s.
-    pub get: Latencies,
-    /// Latencies of `PUT`s.
-    pub put: Latencies,
-    /// Answers by status.
-    pub statuses: Statuses,
-    /// Failures.
-    pub errors: Errors,
-    /// Requests that were due; in a closed loop, that were sent.
+    /// Counts and latencies of all requests.
+    pub tally: Tally,
+    /// The same by target, if each had its own rate and connections; else empty.
+    pub by_target: Vec<(String, Tally)>,
+    /// Requests that were due; in a closed loop, that were sent. They were answered, are
+    /// unfinished, or were lost by a read or write error.
     pub planned: u64,
-    /// Requests due but not answered when the run ended.
-    pub unfinished: u64,
-    /// Answers within the plan's duration.
-    pub in_time: u64,
+    /// When the plan began, the warm-up included: what its times are counted from.
+    pub started: Instant,
     /// How long the plan was.
     pub duration: Duration,
-    /// CPU time of the generating thread, and the wall time it ran.
+    /// CPU time of the generating threads from the end of the warm-up on.
     pub client_cpu: Duration,
-    /// Wall time, the drain included.
+    /// Share of the plan's time that each thread was on a CPU.
+    pub busy: Vec<f64>,
+    /// Wall time from the end of the warm-up, the drain included.
     pub elapsed: Duration,
     /// Requests due but not yet sent, at 20 moments of the run, the last at the end of the plan.
     pub backlog: Vec<u64>,
-    pub(crate) rate: Option<u64>,
+    /// Answers a second of one thread, sampled every 100 ms.
+    pub thread_rates: Histogram<u64>,
+    /// It was ended from outside: figures up to then.
+    pub interrupted: bool,
+    /// Addresses that could not be reached at the start, while others of the same name could.
+    pub left_out: Vec<LeftOut>,
+    /// Requests a second by plan, over all targets; none in a closed loop.
+    pub rate: Option<f64>,
+    /// Connections over all targets.
+    pub connections: usize,
+    /// Those to one target.
+    pub(crate) connections_each: usize,
 }
 
 impl Outcome {
-    /// Latencies of both methods together.
+    pub(crate) fn new(plan: &Plan, started: Instant, tallies: Vec<Tally>, ended: &[Ended]) -> Self {
+        let mut tally = Tally::default();
+        tallies.iter().for_each(|of_target| tally.add(of_target));
+        let mut by_target = Vec::new();
+        if tallies.len() > 1 {
+            let names = plan.targets.iter().map(|target| target.name.clone());
+            by_target = names.zip(tallies).collect();
+        }
+        let samples = ended.iter().map(|ended| ended.backlog.len()).min().unwrap_or(0);
+        let backlog = |i| ended.iter().map(|ended| ended.backlog[i]).sum();
+        let mut thread_rates = Histogram::new(3).expect("three digits are valid");
+        for ended in ended {
+            thread_rates += &ended.rates;
+        }
+        let elapsed = ended.iter().map(|ended| ended.elapsed).max().unwrap_or(0);
+        Self {
+            tally,
+            by_target,
+            planned: ended.iter().map(|ended| ended.planned).sum(),
+            started,
+            duration: plan.duration,
+            client_cpu: ended.iter().map(|ended| ended.cpu).sum(),
+            busy: ended.iter().map(|ended| ended.busy).collect(),
+            elapsed: Duration::from_nanos(elapsed),
+            backlog: (0..samples).map(backlog).collect(),
+            thread_rates,
+            interrupted: false,
+            left_out: Vec::new(),
+            rate: plan.rate(),
+            connections: plan.all_connections(),
+            connections_each: plan.connections.div_ceil(plan.targets.len() / plan.copies()),
+        }
+    }
+
+    /// Latencies of all methods together.
     pub fn both(&self) -> Latencies {
-        let mut both = self.get.clone();
-        both.add(&self.put);
-        both
+        self.tally.all_latencies()
+    }
+
+    /// Answers of any status.
+    pub fn answered(&self) -> u64 {
+        self.tally.statuses.all()
     }
 
     /// Answers a second within the plan's duration.
     pub fn throughput(&self) -> f64 {
-        self.in_time as f64 / self.duration.min(self.elapsed).as_secs_f64()
+        let time = self.duration.min(self.elapsed).as_secs_f64();
+        if time > 0.0 { self.tally.in_time as f64 / time } else { 0.0 }
     }
 
-    /// What is wrong with these figures.
-    pub fn warnings(&self) -> Vec<Warning> {
-        let mut warnings = Vec::new();
-        let refused = self.statuses.all() - self.statuses.success;
-        let share = refused as f64 / self.statuses.all().max(1) as f64;
-        if share > REFUSED_LIMIT {
-            warnings.push(Warning::NotSuccess { share });
-        }
-        let cpu = self.client_cpu.as_secs_f64() / self.elapsed.as_secs_f64();
-        let late = Duration::from_nanos(self.both().late.value_at_quantile(0.99));
-        if cpu > CPU_LIMIT || late.as_nanos() as u64 > LATE_LIMIT {
-            warnings.push(Warning::ClientLimited { cpu, late });
-        }
-        if let Some(rate) = self.rate
-            && let Some(backlog) = growing(&self.backlog, rate)
-        {
-            warnings.push(Warning::BacklogGrowing { backlog });
-        }
-        warnings
+    /// How many of what, for `run.json`.
+    pub fn counts(&self) -> record::Counts {
+        counts(&self.tally, self.planned)
+    }
+
+    /// The histograms in figures, for `run.json`: `intended`, `written` and `late` of all methods,
+    /// and of each if there are several.
+    pub fn latencies(&self) -> Vec<record::Latency> {
+        latencies(&self.tally)
     }
 }
 
-/// The backlog at the end, if the last third of the run had clearly more than the second.
-fn growing(backlog: &[u64], rate: u64) -> Option<u64> {
-    let third = backlog.len() / 3;
-    let last = *backlog.last()?;
-    let mean = |part: &[u64]| part.iter().sum::<u64>() as f64 / part.len().max(1) as f64;
-    let (middle, end) = (mean(&backlog[third..2 * third]), mean(&backlog[2 * third..]));
-    let grows = end > 1.2 * middle && last > rate * BACKLOG_LIMIT_MS / 1000;
-    grows.then_some(last)
-}
-
-/// What is wrong with the figures of a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Warning {
-    /// More than 0.1 % of the answers were not 2xx.
-    NotSuccess {
-        /// Their share.
-        share: f64,
-    },
-    /// The client was out of CPU, or sent late.
-    ClientLimited {
-        /// Share of the time that its thread was on a CPU.
-        cpu: f64,
-        /// Its lateness at p99.
-        late: Duration,
-    },
-    /// More became due than was answered: percentiles measure the length of the run.
-    BacklogGrowing {
-        /// Requests due but not sent when the plan ended.
-        backlog: u64,
-    },
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSuccess { share } => {
-                write!(f, "WARNING {:.2} % of the answers were not 2xx", share * 100.0)
-            }
-            Self::ClientLimited { cpu, late } => write!(
-                f,
-                "WARNING CLIENT-LIMITED: the client used {:.0} % of a CPU and sent {late:?} late \
-                 at p99; part of these latencies is its own",
-                cpu * 100.0
-            ),
-            Self::BacklogGrowing { backlog } => write!(
-                f,
-                "WARNING the backlog grew to {backlog} requests: the percentiles measure the \
-                 length of the run"
-            ),
-        }
+/// See [`Outcome::counts`].
+pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
+    let Errors { connect, read, write, timeout } = tally.errors;
+    record::Counts {
+        planned,
+        answered: tally.statuses.all(),
+        in_time: tally.in_time,
+        unfinished: tally.unfinished,
+        statuses: tally.statuses.by_status(),
+        refused: tally.statuses.refused(),
+        connect_errors: connect,
+        read_errors: read,
+        write_errors: write,
+        timeouts: timeout,
+        wrong_values: tally.wrong_values,
+        bytes: tally.bytes,
     }
+}
+
+/// See [`Outcome::latencies`].
+pub fn latencies(tally: &Tally) -> Vec<record::Latency> {
+    let all = tally.all_latencies();
+    let mut of = vec![("", &all)];
+    let methods = Method::ALL.map(|method| (method.name(), tally.latencies(method)));
+    let used = methods.into_iter().filter_map(|(name, latencies)| Some((name, latencies?)));
+    let used: Vec<_> = used.collect();
+    if used.len() > 1 {
+        of.extend(used);
+    }
+    let three = of.into_iter().flat_map(|(method, latencies)| {
+        let Latencies { intended, written, late } = latencies;
+        [("intended", intended), ("written", written), ("late", late)]
+            .map(|(from, histogram)| in_figures(from, method, histogram))
+    });
+    three.collect()
+}
+
+fn in_figures(from: &str, method: &str, histogram: &Histogram<u64>) -> record::Latency {
+    record::Latency {
+        from: from.to_owned(),
+        method: method.to_owned(),
+        count: histogram.len(),
+        mean: histogram.mean() / MILLI,
+        stdev: histogram.stdev() / MILLI,
+        min: histogram.min() as f64 / MILLI,
+        max: histogram.max() as f64 / MILLI,
+        spectrum: spectrum(histogram),
+    }
+}
+
+/// wrk2's detailed spectrum.
+pub(crate) fn spectrum(histogram: &Histogram<u64>) -> Vec<record::Point> {
+    let mut count = 0;
+    let points = histogram.iter_quantiles(SPECTRUM_TICKS).map(|step| {
+        count += step.count_since_last_iteration();
+        let value = step.value_iterated_to() as f64 / MILLI;
+        record::Point { value, quantile: step.quantile_iterated_to(), count }
+    });
+    points.collect()
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, latencies) in [("GET", &self.get), ("PUT", &self.put)] {
-            if !latencies.intended.is_empty() {
-                writeln!(f, "{name}")?;
+        for method in Method::ALL {
+            if let Some(latencies) = self.tally.latencies(method) {
+                writeln!(f, "{}", method.name())?;
                 line(f, "intended", &latencies.intended)?;
                 line(f, "written", &latencies.written)?;
                 line(f, "late", &latencies.late)?;
             }
         }
-        let Statuses { success, not_found, unavailable, other } = self.statuses;
-        writeln!(
-            f,
-            "answers    2xx {success}, 404 {not_found}, 503 {unavailable}, other {other}; \
-             unfinished {}",
-            self.unfinished
-        )?;
-        let Errors { connect, read, write, timeout } = self.errors;
+        write!(f, "answers   ")?;
+        for (status, count) in self.tally.statuses.by_status() {
+            write!(f, " {status}: {count},")?;
+        }
+        writeln!(f, " unfinished {} of {}", self.tally.unfinished, self.planned)?;
+        let Errors { connect, read, write, timeout } = self.tally.errors;
         writeln!(f, "errors     connect {connect}, read {read}, write {write}, timeout {timeout}")?;
-        let cpu = self.client_cpu.as_secs_f64() / self.elapsed.as_secs_f64() * 100.0;
-        writeln!(f, "answers/s  {:.0}, client CPU {cpu:.0} %", self.throughput())?;
+        let busy: Vec<String> = self.busy.iter().map(|b| format!("{:.0} %", b * 100.0)).collect();
+        let rate = self.throughput();
+        writeln!(f, "answers/s  {rate:.0}, client threads on a CPU {}", busy.join(", "))?;
         for warning in self.warnings() {
-            writeln!(f, "{warning}")?;
+            writeln!(f, "WARNING {warning}")?;
         }
         Ok(())
     }
 }
 
 fn line(f: &mut fmt::Formatter<'_>, name: &str, h: &Histogram<u64>) -> fmt::Result {
-    let ms = |q: f64| h.value_at_quantile(q) as f64 / 1e6;
+    let ms = |q: f64| h.value_at_quantile(q) as f64 / MILLI;
     writeln!(
         f,
         "  {name:<9}p50 {:.3} ms, p99 {:.3} ms, p99.9 {:.3} ms, max {:.3} ms, {} samples",
         ms(0.5),
         ms(0.99),
         ms(0.999),
-        h.max() as f64 / 1e6,
+        h.max() as f64 / MILLI,
         h.len()
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::growing;
+    use super::*;
 
     #[test]
-    fn a_backlog_that_grows_is_told_from_one_that_stays() {
-        let ramp: Vec<u64> = (1..=20).map(|i| i * 1000).collect();
-        assert_eq!(growing(&ramp, 10_000), Some(20_000));
-        assert_eq!(growing(&[5000; 20], 10_000), None);
-        assert_eq!(growing(&(1..=20).collect::<Vec<_>>(), 10_000), None);
-        assert_eq!(growing(&[], 10_000), None);
+    fn the_spectrum_has_wrk2s_points() {
+        let mut histogram = Histogram::new_with_bounds(1, 1_000_000_000, 3).unwrap();
+        for value in 1..=1000_u64 {
+            histogram.record(value * 1_000_000).unwrap();
+        }
+        let points = spectrum(&histogram);
+        let quantiles: Vec<f64> = points.iter().take(12).map(|point| point.quantile).collect();
+        let expected = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.775];
+        for (got, expected) in quantiles.iter().zip(expected) {
+            assert!((got - expected).abs() < 1e-9, "{quantiles:?}");
+        }
+        let half = points[5];
+        assert!((half.value - 500.0).abs() < 1.0 && half.count == 500, "{half:?}");
+        let last = points[points.len() - 1];
+        assert_eq!((last.quantile, last.count), (1.0, 1000));
+        assert!((last.value - 1000.0).abs() < 1.0, "{last:?}");
+    }
+
+    #[test]
+    fn figures_are_of_the_samples() {
+        let mut histogram = Histogram::new(3).unwrap();
+        assert_eq!(Figures::of(&histogram), Figures::default());
+        histogram.record(100).unwrap();
+        let one = Figures { mean: 100.0, stdev: 0.0, max: 100.0, within: 1.0 };
+        assert_eq!(Figures::of(&histogram), one);
+        for value in [100, 100, 100, 1000] {
+            histogram.record(value).unwrap();
+        }
+        let figures = Figures::of(&histogram);
+        assert!((figures.mean - 280.0).abs() < 1.0 && (figures.within - 0.8).abs() < 1e-9);
     }
 }

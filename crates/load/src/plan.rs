@@ -1,49 +1,117 @@
 //! What to send, where, how fast and for how long.
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::keys::Keys;
 
-/// Most connections of one run: a loopback client has some 28,000 ports, a process by default
-/// 1,024 files; more than this is another kind of test.
-const MAX_CONNECTIONS: usize = 20_000;
+/// Most connections of one run: a loopback client has some 28,000 ports; more than this is another
+/// kind of test.
+pub const MAX_CONNECTIONS: usize = 20_000;
+
+/// Most threads of one run: beyond the cores of any machine they only get in each other's way.
+pub const MAX_THREADS: usize = 256;
+
+/// Most URLs of one run.
+pub const MAX_TARGETS: usize = 64;
 
 /// Longest value in bytes: one is copied into each request.
-const MAX_VALUE_LEN: usize = 16 << 20;
+pub const MAX_VALUE_LEN: usize = 16 << 20;
 
-const SECOND: u64 = 1_000_000_000;
+/// Longest run: warm-up, duration and drain are at most this each.
+pub const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
+
+/// Highest rate over all targets: more than any client sends, and little enough to be counted one
+/// by one while it does not.
+pub const MAX_RATE: f64 = 1e7;
+
+/// Lowest rate: one request in about eleven days.
+const MIN_RATE: f64 = 1e-6;
+
+/// Stands for the key in a target's path.
+pub const KEY: &str = "{key}";
 
 /// When requests are sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
     /// By plan, this many a second over all connections, whatever the server does.
-    Open(u64),
+    Open(f64),
     /// Each connection sends when it has its answer.
     Closed,
+}
+
+/// How the moments at which requests are due lie in an open loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// At even distances; slot i belongs to connection i mod connections, as wrk2 has it.
+    Even,
+    /// At random, as from many users who know nothing of each other: distances are exponential.
+    /// Whichever connection of a thread is free takes the next.
+    Poisson,
+}
+
+/// What several targets share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetMode {
+    /// Each target gets all of the rate, the connections and the threads, as from a client of its
+    /// own.
+    Each,
+    /// They share them: connection k is to target k mod targets.
+    Spread,
+}
+
+/// One URL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// As people know it; `Host` of the requests that are made here.
+    pub name: String,
+    /// Where it is. Connections are dealt over all addresses that can be reached.
+    pub addresses: Vec<SocketAddr>,
+    /// Path and query; `{key}` stands for the key. Without it, all requests are alike.
+    pub path: String,
+}
+
+impl Target {
+    /// One address.
+    pub fn new(address: SocketAddr, path: &str) -> Self {
+        Self { name: address.to_string(), addresses: vec![address], path: path.to_owned() }
+    }
 }
 
 /// Writes a request for the key of this number, whole, to the end of the buffer; the flag says
 /// whether it is to be a write, which is counted as a `PUT` whatever its method.
 pub type Write = fn(put: bool, number: u64, out: &mut Vec<u8>);
 
+/// Who makes the requests.
+#[derive(Debug, Clone, Copy)]
+pub enum Requests {
+    /// `GET`, `PUT` and `DELETE` of the target's path with keys.
+    Keys,
+    /// A function.
+    Custom(Write),
+    /// A Lua script for each thread.
+    Script,
+}
+
 /// What to send, where, how fast and for how long.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The server.
-    pub target: SocketAddr,
-    /// Further servers of the same cluster: connections are dealt over all of them.
-    pub others: Vec<SocketAddr>,
-    /// What writes the requests; `None` = `GET`s and `PUT`s of `path` and key, as follows.
-    pub write: Option<Write>,
-    /// Path and query up to the key, which is appended: `/v0/entity?id=`.
-    pub path: String,
+    /// The servers.
+    pub targets: Vec<Target>,
+    /// What they share.
+    pub target_mode: TargetMode,
+    /// Threads; connection k belongs to thread k mod threads. 1–256, no more than connections.
+    pub threads: usize,
     /// Connections, 1–20,000, each with at most one request in flight.
     pub connections: usize,
     /// Open or closed loop.
     pub pace: Pace,
-    /// How long requests become due.
+    /// How an open loop's requests lie in time.
+    pub arrival: Arrival,
+    /// How long requests are sent before any is counted.
+    pub warmup: Duration,
+    /// How long, after that, requests become due.
     pub duration: Duration,
     /// At most this many requests; `u64::MAX` leaves it to `duration`.
     pub limit: u64,
@@ -52,98 +120,151 @@ pub struct Plan {
     pub drain: Duration,
     /// An answer that takes longer is counted as a timeout, and still waited for.
     pub timeout: Duration,
-    /// Percent of requests that are `PUT`s; the others are `GET`s.
+    /// Who makes the requests.
+    pub requests: Requests,
+    /// Percent of requests that are `PUT`s.
     pub put_percent: u8,
+    /// Percent that are `DELETE`s; the others are `GET`s.
+    pub delete_percent: u8,
     /// The keys.
     pub keys: Keys,
-    /// Bytes of a `PUT`'s value, random.
+    /// Bytes of a `PUT`'s value, which follows from the seed and the key.
     pub value_len: usize,
-    /// Seed of keys, values and the mix: one seed, one sequence of requests.
+    /// Whether to check that each value read is the one that was written with this seed and length.
+    pub verify: bool,
+    /// Further header lines, `Name: value`. A `Host` takes the place of the target's.
+    pub headers: Vec<String>,
+    /// Seed of keys, values, mix and arrivals: one seed, one sequence of requests.
     pub seed: u64,
 }
 
 impl Plan {
-    /// Uniform `GET`s of 16-byte keys on 64 connections in a closed loop for 10 s.
-    pub fn new(target: SocketAddr) -> Self {
+    /// `GET`s of uniform 16-byte keys on 64 connections of one thread in a closed loop for 10 s.
+    pub fn new(target: Target) -> Self {
         Self {
-            target,
-            others: Vec::new(),
-            write: None,
-            path: "/v0/entity?id=".to_owned(),
+            targets: vec![target],
+            target_mode: TargetMode::Spread,
+            threads: 1,
             connections: 64,
             pace: Pace::Closed,
+            arrival: Arrival::Even,
+            warmup: Duration::ZERO,
             duration: Duration::from_secs(10),
             limit: u64::MAX,
             drain: Duration::from_secs(2),
             timeout: Duration::from_secs(2),
+            requests: Requests::Keys,
             put_percent: 0,
+            delete_percent: 0,
             keys: Keys::default(),
             value_len: 64,
+            verify: false,
+            headers: Vec::new(),
             seed: 1,
         }
     }
 
+    /// How often the rate, connections and threads exist.
+    pub(crate) fn copies(&self) -> usize {
+        match self.target_mode {
+            TargetMode::Each => self.targets.len(),
+            TargetMode::Spread => 1,
+        }
+    }
+
+    /// Threads that take part: as many as there must be scripts. Thread w serves, with
+    /// [`TargetMode::Each`], the target `w / threads`.
+    pub fn workers(&self) -> usize {
+        self.threads * self.copies()
+    }
+
+    /// Connections over all threads and targets.
+    pub fn all_connections(&self) -> usize {
+        self.connections * self.copies()
+    }
+
+    /// Requests a second over all targets, if there is a plan.
+    pub fn rate(&self) -> Option<f64> {
+        match self.pace {
+            Pace::Open(rate) => Some(rate * self.copies() as f64),
+            Pace::Closed => None,
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let wrong = if self.connections == 0 || self.connections > MAX_CONNECTIONS {
-            "connections must be 1–20,000"
-        } else if matches!(self.pace, Pace::Open(rate) if rate == 0 || rate > SECOND) {
-            "the rate must be 1–1,000,000,000 requests a second"
-        } else if self.put_percent > 100 {
-            "the share of PUTs must be 0–100 percent"
+        self.check_numbers()?;
+        self.check_targets()?;
+        for line in &self.headers {
+            let named = line.split_once(':').is_some_and(|(name, _)| is_token(name));
+            if !named || line.bytes().any(|b| (b < b' ' && b != b'\t') || b == 0x7f) {
+                return Err(Error::Plan(format!("the header {line:?} is not `Name: value`")));
+            }
+        }
+        self.keys.check()
+    }
+
+    pub(crate) fn check_numbers(&self) -> Result<(), Error> {
+        let wrong = if self.connections == 0 || self.all_connections() > MAX_CONNECTIONS {
+            let all = self.all_connections();
+            format!("{all} connections: there must be 1–{MAX_CONNECTIONS} over all targets")
+        } else if self.threads == 0 || self.threads > MAX_THREADS {
+            format!("{} threads: there must be 1–{MAX_THREADS}", self.threads)
+        } else if self.connections < self.threads {
+            format!(
+                "{} connections for {} threads: each thread needs one (-c at least -t)",
+                self.connections, self.threads
+            )
+        } else if self.rate().is_some_and(|rate| !(MIN_RATE..=MAX_RATE).contains(&rate)) {
+            let rate = self.rate().unwrap_or(0.0);
+            format!("{rate} requests a second over all targets: it must be 0.000001–10,000,000")
+        } else if u16::from(self.put_percent) + u16::from(self.delete_percent) > 100 {
+            let (put, delete) = (self.put_percent, self.delete_percent);
+            format!("{put} % PUT and {delete} % DELETE: together at most 100 %")
         } else if self.value_len > MAX_VALUE_LEN {
-            "a value must be at most 16 MiB"
-        } else if self.duration.is_zero() || self.duration > Duration::from_secs(24 * 3600) {
-            "the duration must be more than 0 and at most 24 h"
-        } else if self.path.bytes().any(|b| b <= b' ' || b == 0x7f) {
-            "the path holds a blank or a control byte: percent-encode it"
+            format!("a value of {} bytes: it must be at most 16 MiB", self.value_len)
+        } else if self.duration.is_zero() || self.duration > MAX_DURATION {
+            format!("a duration of {:?}: it must be more than 0 and at most 24 h", self.duration)
+        } else if self.warmup > MAX_DURATION || self.drain > MAX_DURATION {
+            "warm-up and drain must be at most 24 h each".to_owned()
+        } else if self.verify && !matches!(self.requests, Requests::Keys) {
+            "values can be verified only where this program makes the requests".to_owned()
         } else {
-            return self.keys.check();
+            return Ok(());
         };
         Err(Error::Plan(wrong))
     }
-}
 
-/// When slot `slot` is due, in nanoseconds from the start.
-pub(crate) fn slot_at(slot: u64, rate: u64) -> u64 {
-    let nanos = u128::from(slot) * u128::from(SECOND) / u128::from(rate);
-    u64::try_from(nanos).unwrap_or(u64::MAX)
-}
-
-/// Why a run did not take place.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The plan can't be carried out.
-    #[error("the load plan is wrong: {0}")]
-    Plan(&'static str),
-    /// No connection at the start.
-    #[error("can't open {connections} connections to {target}: {cause}; nothing was sent")]
-    Connect {
-        /// The server.
-        target: SocketAddr,
-        /// How many were asked for.
-        connections: usize,
-        /// What the first that failed said.
-        cause: io::Error,
-    },
-    /// The operating system refused something the generator needs.
-    #[error("the load generator stopped, its figures are lost: {what}: {cause}")]
-    System {
-        /// What was asked of it.
-        what: &'static str,
-        /// What it said.
-        cause: io::Error,
-    },
-}
-
-#[cfg(test)]
-mod tests {
-    use super::slot_at;
-
-    #[test]
-    fn slots_do_not_drift() {
-        assert_eq!(slot_at(0, 60_000), 0);
-        assert_eq!(slot_at(1, 3), 333_333_333);
-        assert_eq!(slot_at(60_000 * 3600, 60_000), 3_600_000_000_000);
-        assert_eq!(slot_at(u64::MAX, 1), u64::MAX);
+    fn check_targets(&self) -> Result<(), Error> {
+        if self.targets.is_empty() || self.targets.len() > MAX_TARGETS {
+            let count = self.targets.len();
+            return Err(Error::Plan(format!("{count} targets: there must be 1–{MAX_TARGETS}")));
+        }
+        if self.connections < self.targets.len() && self.target_mode == TargetMode::Spread {
+            let (connections, targets) = (self.connections, self.targets.len());
+            return Err(Error::Plan(format!(
+                "{connections} connections spread over {targets} targets: each needs one"
+            )));
+        }
+        for Target { name, addresses, path } in &self.targets {
+            let wrong = if addresses.is_empty() {
+                "has no address"
+            } else if path.bytes().any(|b| b <= b' ' || b == 0x7f) {
+                "has a blank or a control byte in its path: percent-encode it"
+            } else if name.bytes().any(|b| b <= b' ' || b == 0x7f) {
+                "has a blank or a control byte in its name"
+            } else if path.matches(KEY).count() > 1 {
+                "has more than one {key} in its path"
+            } else {
+                continue;
+            };
+            return Err(Error::Plan(format!("the target {name:?} {wrong}")));
+        }
+        Ok(())
     }
+}
+
+/// A header's name, RFC 9110 section 5.1.
+fn is_token(name: &str) -> bool {
+    let other = b"!#$%&'*+-.^_`|~";
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || other.contains(&b))
 }

@@ -1,4 +1,5 @@
-//! Finds the end of an HTTP/1.1 response in a stream of bytes, keeping only its status.
+//! Finds the end of an HTTP/1.1 response in a stream of bytes. Keeps its status, and, where that is
+//! wanted, head and body.
 //!
 //! ```text
 //!  Head ─┬▶ Sized(left) ─────────────────────────┬▶ done
@@ -11,6 +12,9 @@ use memchr::{memchr, memmem};
 
 /// Longest response head or chunk line in bytes; a longer one is no server worth measuring.
 const MAX_HEAD_LEN: usize = 16 << 10;
+
+/// Longest body that is kept, where it is to be looked at.
+const MAX_KEPT_LEN: usize = 64 << 20;
 
 /// A response that is not HTTP/1.1; the connection can't be used further.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,18 +40,45 @@ pub(crate) struct Reply {
     pieces: Vec<u8>,
     status: u16,
     close: bool,
+    /// It answers a `HEAD`, and has no body whatever its head says.
+    bodiless: bool,
+    keep: bool,
+    head: Vec<u8>,
+    body: Vec<u8>,
 }
 
 impl Reply {
-    pub(crate) fn new() -> Self {
-        Self { state: State::Head, pieces: Vec::new(), status: 0, close: false }
+    /// With `keep`, head and body can be had when it is done.
+    pub(crate) fn new(keep: bool) -> Self {
+        Self {
+            state: State::Head,
+            pieces: Vec::new(),
+            status: 0,
+            close: false,
+            bodiless: false,
+            keep,
+            head: Vec::new(),
+            body: Vec::new(),
+        }
     }
 
-    /// Makes ready for the next response on the connection.
-    pub(crate) fn reset(&mut self) {
+    /// Makes ready for the next response on the connection. `bodiless`: it answers a `HEAD`.
+    pub(crate) fn reset(&mut self, bodiless: bool) {
         self.state = State::Head;
         self.pieces.clear();
         self.close = false;
+        self.bodiless = bodiless;
+        self.body.clear();
+    }
+
+    /// The head with its status line, if it is kept and the response is done.
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// The body, if it is kept and the response is done.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -83,21 +114,41 @@ impl Reply {
 
     fn step(&mut self, bytes: &[u8]) -> Result<usize, BadReply> {
         match self.state {
-            State::Head => self.until(bytes, b"\r\n\r\n", Self::head),
+            State::Head => self.until(bytes, b"\r\n\r\n", Self::read_head),
             State::ChunkSize => self.until(bytes, b"\r\n", Self::chunk_size),
             State::ChunkEnd => self.until(bytes, b"\r\n", Self::chunk_end),
             State::Trailers => self.until(bytes, b"\r\n", Self::trailer),
-            State::Sized(left) => Ok(self.skip(bytes, left, State::Sized, State::Done)),
-            State::Chunk(left) => Ok(self.skip(bytes, left, State::Chunk, State::ChunkEnd)),
-            State::UntilClose => Ok(bytes.len()),
+            State::Sized(left) => self.data(bytes, left, State::Sized, State::Done),
+            State::Chunk(left) => self.data(bytes, left, State::Chunk, State::ChunkEnd),
+            State::UntilClose => {
+                self.keep(bytes)?;
+                Ok(bytes.len())
+            }
             State::Done => Ok(0),
         }
     }
 
-    fn skip(&mut self, bytes: &[u8], left: u64, more: fn(u64) -> State, end: State) -> usize {
+    fn data(
+        &mut self,
+        bytes: &[u8],
+        left: u64,
+        more: fn(u64) -> State,
+        end: State,
+    ) -> Result<usize, BadReply> {
         let taken = left.min(bytes.len() as u64);
+        self.keep(&bytes[..taken as usize])?;
         self.state = if taken == left { end } else { more(left - taken) };
-        taken as usize
+        Ok(taken as usize)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), BadReply> {
+        if self.keep {
+            if self.body.len() + bytes.len() > MAX_KEPT_LEN {
+                return Err(BadReply);
+            }
+            self.body.extend_from_slice(bytes);
+        }
+        Ok(())
     }
 
     /// Calls `whole` with everything up to and including `end`, once it is there.
@@ -134,7 +185,7 @@ impl Reply {
         }
     }
 
-    fn head(&mut self, head: &[u8]) -> Result<(), BadReply> {
+    fn read_head(&mut self, head: &[u8]) -> Result<(), BadReply> {
         let status = head.get(9..12).ok_or(BadReply)?;
         if !head.starts_with(b"HTTP/1.") || !status.iter().all(u8::is_ascii_digit) {
             return Err(BadReply);
@@ -161,9 +212,19 @@ impl Reply {
                 self.close = value.eq_ignore_ascii_case(b"close");
             }
         }
+        if self.keep {
+            self.head.clear();
+            self.head.extend_from_slice(head);
+        }
         self.state = match self.status {
+            // What follows is no HTTP, and was not asked for.
+            101 => {
+                self.close = true;
+                State::Done
+            }
             100..=199 => State::Head,
             204 | 304 => State::Done,
+            _ if self.bodiless => State::Done,
             _ if chunked => State::ChunkSize,
             _ => match length {
                 Some(0) => State::Done,
@@ -225,7 +286,7 @@ mod tests {
         for text in WHOLE {
             let stream = [text.as_bytes(), b"HTTP/1.1 next"].concat();
             for cut in 0..text.len() {
-                let mut reply = Reply::new();
+                let mut reply = Reply::new(false);
                 assert_eq!(reply.feed(&stream[..cut]), Ok(cut), "{text:?} cut at {cut}");
                 assert!(!reply.is_done(), "{text:?} cut at {cut}");
                 assert_eq!(reply.feed(&stream[cut..]), Ok(text.len() - cut), "{text:?} at {cut}");
@@ -236,9 +297,9 @@ mod tests {
 
     #[test]
     fn one_byte_at_a_time() {
-        let mut reply = Reply::new();
+        let mut reply = Reply::new(false);
         for text in WHOLE {
-            reply.reset();
+            reply.reset(false);
             for byte in text.as_bytes() {
                 assert!(!reply.is_done());
                 assert_eq!(reply.feed(&[*byte]), Ok(1));
@@ -250,17 +311,45 @@ mod tests {
 
     #[test]
     fn without_a_length_the_end_of_the_stream_ends_it() {
-        let mut reply = Reply::new();
+        let mut reply = Reply::new(false);
         let text = b"HTTP/1.1 200 OK\r\n\r\nany";
         assert_eq!(reply.feed(text), Ok(text.len()));
         assert!(!reply.is_done() && reply.closes());
         assert!(reply.end_of_stream());
-        assert!(!Reply::new().end_of_stream());
+        assert!(!Reply::new(false).end_of_stream());
+    }
+
+    #[test]
+    fn the_body_is_kept_if_wanted_however_it_is_cut() {
+        for (text, body) in WHOLE.iter().zip(["hello", "", "", "x", "hello0123456789", "", "no"]) {
+            for cut in 0..text.len() {
+                let mut reply = Reply::new(true);
+                reply.feed(&text.as_bytes()[..cut]).unwrap();
+                reply.feed(&text.as_bytes()[cut..]).unwrap();
+                assert_eq!(reply.body(), body.as_bytes(), "{text:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_to_head_has_no_body() {
+        let mut reply = Reply::new(false);
+        reply.reset(true);
+        let text = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n";
+        assert_eq!(reply.feed(text), Ok(text.len()));
+        assert!(reply.is_done());
+    }
+
+    #[test]
+    fn after_an_upgrade_the_connection_is_of_no_use() {
+        let mut reply = Reply::new(false);
+        reply.feed(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n").unwrap();
+        assert!(reply.is_done() && reply.closes());
     }
 
     #[test]
     fn connection_close_is_seen() {
-        let mut reply = Reply::new();
+        let mut reply = Reply::new(false);
         reply.feed(b"HTTP/1.1 400 Bad\r\nConnection: close\r\ncontent-length: 0\r\n\r\n").unwrap();
         assert!(reply.is_done() && reply.closes());
     }
@@ -276,7 +365,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nab\r\n",
             long.as_str(),
         ] {
-            assert_eq!(Reply::new().feed(text.as_bytes()), Err(BadReply), "{text:.60}");
+            assert_eq!(Reply::new(false).feed(text.as_bytes()), Err(BadReply), "{text:.60}");
         }
     }
 }

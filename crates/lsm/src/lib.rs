@@ -18,7 +18,7 @@ mod table;
 mod wal;
 
 pub use batch::{Batch, MAX_BATCH_LEN, Space};
-pub use core::{Backlog, Committed, Core, Lookup, Newer, Scan, Snapshot, Work};
+pub use core::{Backlog, Committed, Core, Lookup, MAX_IMMUTABLES, Newer, Scan, Snapshot, Work};
 pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use error::Error;
@@ -27,5 +27,5 @@ pub use record::{
     BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_KEY_LEN, MAX_RECORD_LEN, Record, RecordRef,
     Version,
 };
-pub use stats::{LevelStats, Stats};
+pub use stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, LevelStats, Stats};
 pub use table::Wait;

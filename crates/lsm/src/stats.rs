@@ -1,5 +1,11 @@
 //! Counters and gauges of a store, read in one go.
 
+/// Times of commits double from this many nanoseconds on (16.384 µs) …
+pub const FIRST_COMMIT_NANOS: u64 = 1 << 14;
+
+/// … up to 8.6 s; the last bucket holds the rest.
+pub const COMMIT_BUCKETS: usize = 21;
+
 /// One level of all trees together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LevelStats {
@@ -35,16 +41,25 @@ pub struct Stats {
     pub wal_bytes: u64,
     /// Counter: syncs of the WAL.
     pub wal_syncs: u64,
+    /// Counter: groups by how long each took (log, sync under `always`, memtables), in buckets
+    /// that double.
+    pub commit_times: [u64; COMMIT_BUCKETS],
+    /// Counter: the sum of those times, in nanoseconds.
+    pub commit_nanos: u64,
     /// Counter: flushed memtables.
     pub flushes: u64,
     /// Counter: bytes of tables written by flushes.
     pub flush_bytes: u64,
+    /// Counter: nanoseconds spent flushing, with those of a flush under way.
+    pub flush_nanos: u64,
     /// Counter: compactions done.
     pub compactions: u64,
     /// Counter: bytes of tables read by compactions.
     pub compaction_read_bytes: u64,
     /// Counter: bytes of tables written by compactions.
     pub compaction_write_bytes: u64,
+    /// Counter: nanoseconds spent compacting, with those of a compaction under way.
+    pub compaction_nanos: u64,
     /// Gauge: bytes that compactions still have to move to bring every level to its target.
     pub compaction_debt_bytes: u64,
     /// Gauge: one entry a level, from 0.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use load::{KeyOrder, Keys, Pace, Plan};
+use load::{KeyOrder, Keys, Pace, Plan, Target};
 
 /// Open-loop load against `GET` and `PUT /v0/entity`.
 #[derive(Parser)]
@@ -13,6 +13,9 @@ struct Args {
     /// The server.
     #[arg(default_value = "127.0.0.1:8080")]
     target: SocketAddr,
+    /// Threads.
+    #[arg(short, default_value_t = 1)]
+    threads: usize,
     /// Connections.
     #[arg(short, default_value_t = 64)]
     connections: usize,
@@ -21,7 +24,7 @@ struct Args {
     duration: f64,
     /// Requests a second by plan; without it, a closed loop.
     #[arg(short = 'R', long)]
-    rate: Option<u64>,
+    rate: Option<f64>,
     /// Percent of `PUT`s.
     #[arg(long, default_value_t = 0)]
     put: u8,
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let order = if args.scattered { KeyOrder::Scattered } else { KeyOrder::Uniform };
     let plan = Plan {
+        threads: args.threads,
         connections: args.connections,
         pace: args.rate.map_or(Pace::Closed, Pace::Open),
         duration: Duration::try_from_secs_f64(args.duration).unwrap_or(Duration::ZERO),
@@ -53,7 +57,7 @@ fn main() -> ExitCode {
         put_percent: args.put,
         keys: Keys { order, count: args.keys, len: args.key_len },
         value_len: args.value_len,
-        ..Plan::new(args.target)
+        ..Plan::new(Target::new(args.target, "/v0/entity?id={key}"))
     };
     match load::run(&plan) {
         Ok(outcome) => {

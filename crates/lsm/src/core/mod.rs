@@ -62,7 +62,7 @@ pub enum Backlog {
 
 /// Rotated memtables of a tree that may wait for their flush; with the active one this bounds the
 /// memory of memtables.
-pub(crate) const MAX_IMMUTABLES: usize = 3;
+pub const MAX_IMMUTABLES: usize = 3;
 /// Level 0 tables, in multiples of the compaction's trigger, at which writes begin to slow down …
 const LEVEL0_SLOW: usize = 3;
 /// … and are refused: each is one more place for a read to look.

@@ -247,14 +247,15 @@ impl Shared {
     fn lead(&self, own: Batch) -> Result<(), Error> {
         let group = self.queue.take_group(own.byte_len());
         let batches = std::iter::once(&own).chain(group.iter().map(|pending| &pending.batch));
-        let outcome = self.core.commit(batches);
+        let outcome = self.times.commit(|| self.core.commit(batches));
         self.conclude(group, outcome)
     }
 
     /// The same on the commit thread, which has no batch of its own.
     pub(super) fn lead_from_thread(&self) {
         let group = self.queue.take_group(0);
-        let outcome = self.core.commit(group.iter().map(|pending| &pending.batch));
+        let batches = group.iter().map(|pending| &pending.batch);
+        let outcome = self.times.commit(|| self.core.commit(batches));
         // Each asker was told.
         let _ = self.conclude(group, outcome);
     }

@@ -11,6 +11,7 @@ mod commit;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod times;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use commit::CommitQueue;
 use profile::{Kind, Place};
 use threads::{Signals, Threads};
+use times::Times;
 
 use crate::batch::{Batch, Space};
 use crate::core::{Backlog, Core, Lookup, Newer, Scan, Snapshot};
@@ -59,14 +61,15 @@ struct Shared {
     core: Core,
     queue: CommitQueue,
     signals: Signals,
+    times: Times,
 }
 
 impl Db {
     /// Opens the store on `disk`, creating it if the disk is empty, recovering it otherwise.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         let core = Core::open(disk, options)?;
-        let shared =
-            Arc::new(Shared { core, queue: CommitQueue::new(), signals: Signals::default() });
+        let (queue, signals, times) = (CommitQueue::new(), Signals::default(), Times::new());
+        let shared = Arc::new(Shared { core, queue, signals, times });
         let threads = Threads::start(&shared)?;
         Ok(Self { shared, threads: Some(threads) })
     }
@@ -195,6 +198,7 @@ impl Db {
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.core.stats();
         self.shared.queue.fill(&mut stats);
+        self.shared.times.fill(&mut stats);
         stats
     }
 

@@ -65,6 +65,9 @@ fn what_many_threads_wrote_is_there_afterwards() {
         assert!(db.stats().flushes > 0);
         db.compact().unwrap();
         all_there(&db);
+        let stats = db.stats();
+        assert_eq!(stats.commit_times.iter().sum::<u64>(), stats.wal_writes, "each group is timed");
+        assert!(stats.commit_nanos > 0 && stats.flush_nanos > 0);
         db.close().unwrap();
         all_there(&open(&disk, sync));
     }

@@ -95,7 +95,7 @@ impl Signals {
     /// Notes how a step ended. Whoever waits for room looks again, whatever that was.
     fn after_step(&self, starved: &AtomicBool, outcome: &Result<Work, Error>) {
         starved.store(outcome.as_ref().is_err_and(Error::is_no_space), Ordering::Relaxed);
-        if !matches!(outcome, Ok(Work::Nothing)) {
+        if is_work(outcome) {
             self.room.notify();
         }
     }
@@ -165,7 +165,8 @@ fn flush_thread(shared: &Shared) {
 
 fn compaction_thread(shared: &Shared) {
     while !shared.signals.stopping() {
-        let outcome = shared.core.compact_one();
+        let times = &shared.times;
+        let outcome = times.during(&times.compaction, || shared.core.compact_one(), is_work);
         shared.signals.after_step(&shared.signals.compaction_starved, &outcome);
         match outcome {
             Ok(Work::Done) => {}
@@ -201,7 +202,8 @@ impl Shared {
     /// Flushes everything that has been rotated.
     pub(super) fn flush_all(&self) -> Result<(), Error> {
         loop {
-            let outcome = self.core.flush_one();
+            let times = &self.times;
+            let outcome = times.during(&times.flush, || self.core.flush_one(), is_work);
             self.signals.after_step(&self.signals.flush_starved, &outcome);
             match outcome {
                 Ok(Work::Nothing) => return Ok(()),
@@ -213,6 +215,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// Whether there was something to do, be it in vain.
+fn is_work(outcome: &Result<Work, Error>) -> bool {
+    !matches!(outcome, Ok(Work::Nothing))
 }
 
 fn warn(error: &Error, what: &str) {

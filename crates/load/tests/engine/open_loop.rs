@@ -1,21 +1,23 @@
 //! The generator against a small server whose delays are known. Delays of a loaded machine only
 //! add to them, so every bound on time here is a lower one.
 
-mod server;
-
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use load::{Error, KeyOrder, Keys, Pace, Plan, Warning};
-use server::{Answer, Server};
+use crate::server::{Answer, Server};
+use load::{Error, KeyOrder, Keys, Method, Outcome, Pace, Plan, Requests, Target, Warning};
+
+fn target(server: &Server) -> Target {
+    Target::new(server.address(), "/v0/entity?id={key}")
+}
 
 fn plan(server: &Server) -> Plan {
     Plan {
         connections: 1,
-        pace: Pace::Open(100),
+        pace: Pace::Open(100.0),
         duration: Duration::from_secs(1),
         drain: Duration::from_secs(20),
-        ..Plan::new(server.address())
+        ..Plan::new(target(server))
     }
 }
 
@@ -23,14 +25,18 @@ fn at_least(histogram: &hdrhistogram::Histogram<u64>, limit: Duration) -> u64 {
     histogram.count_between(limit.as_nanos() as u64, u64::MAX)
 }
 
+fn samples(outcome: &Outcome, method: Method) -> u64 {
+    outcome.tally.latencies(method).map_or(0, |latencies| latencies.intended.len())
+}
+
 #[test]
 fn every_slot_of_the_plan_is_sent_and_answered() {
     let server = Server::start(|_| Answer::value(b"hello"));
-    let plan = Plan { connections: 7, pace: Pace::Open(1000), ..plan(&server) };
+    let plan = Plan { connections: 7, pace: Pace::Open(1000.0), ..plan(&server) };
     let outcome = load::run(&plan).unwrap();
     assert_eq!(outcome.planned, 1000);
-    assert_eq!(outcome.statuses.success, 1000);
-    assert_eq!(outcome.unfinished, 0);
+    assert_eq!(outcome.tally.statuses.success(), 1000);
+    assert_eq!(outcome.tally.unfinished, 0);
     assert_eq!(outcome.both().intended.len(), 1000);
     assert_eq!(server.requests().len(), 1000);
 }
@@ -44,11 +50,13 @@ fn a_stall_is_felt_by_all_that_were_due_in_it() {
     });
     let outcome = load::run(&plan(&server)).unwrap();
     // 100 a second: those due in the first 300 ms of the stall waited at least 100 ms of it.
-    assert!(at_least(&outcome.get.intended, Duration::from_millis(99)) >= 30);
-    assert!(outcome.get.intended.max() >= stall.as_nanos() as u64);
+    assert!(at_least(&outcome.both().intended, Duration::from_millis(99)) >= 30);
+    assert!(outcome.both().intended.max() >= stall.as_nanos() as u64);
     // From writing, it is the one request that met it (and what the machine adds).
-    let written = at_least(&outcome.get.written, Duration::from_millis(99));
-    assert!(written >= 1 && written < at_least(&outcome.get.intended, Duration::from_millis(99)));
+    let written = at_least(&outcome.both().written, Duration::from_millis(99));
+    assert!(
+        written >= 1 && written < at_least(&outcome.both().intended, Duration::from_millis(99))
+    );
 }
 
 #[test]
@@ -57,12 +65,12 @@ fn what_is_never_answered_counts_as_at_least_the_wait() {
     let plan = Plan { drain: Duration::from_millis(200), ..plan(&server) };
     let outcome = load::run(&plan).unwrap();
     assert_eq!(outcome.planned, 100);
-    assert_eq!(outcome.statuses.success, 10);
-    assert_eq!(outcome.unfinished, 90);
-    assert_eq!(outcome.get.intended.len(), 100);
+    assert_eq!(outcome.tally.statuses.success(), 10);
+    assert_eq!(outcome.tally.unfinished, 90);
+    assert_eq!(outcome.both().intended.len(), 100);
     // Every one of the 90 had waited through the drain, the first also through the plan.
-    assert!(at_least(&outcome.get.intended, Duration::from_millis(199)) >= 90);
-    assert!(at_least(&outcome.get.intended, Duration::from_millis(1000)) >= 1);
+    assert!(at_least(&outcome.both().intended, Duration::from_millis(199)) >= 90);
+    assert!(at_least(&outcome.both().intended, Duration::from_millis(1000)) >= 1);
     assert!(
         outcome.warnings().iter().any(|w| matches!(w, Warning::BacklogGrowing { .. })),
         "{outcome}"
@@ -83,9 +91,9 @@ fn a_closed_loop_sends_each_key_once_and_stops_at_the_limit() {
         ..plan(&server)
     };
     let outcome = load::run(&plan).unwrap();
-    assert_eq!(outcome.statuses.success, 500);
-    assert_eq!(outcome.put.written.len(), 500);
-    assert_eq!(outcome.get.written.len(), 0);
+    assert_eq!(outcome.tally.statuses.success(), 500);
+    assert_eq!(samples(&outcome, Method::Put), 500);
+    assert_eq!(samples(&outcome, Method::Get), 0);
     let mut requests = server.requests();
     requests.sort();
     let expected: Vec<_> =
@@ -100,8 +108,8 @@ fn a_mix_keeps_the_methods_apart() {
     let outcome = load::run(&plan).unwrap();
     let puts = server.requests().iter().filter(|(line, _)| line.starts_with("PUT")).count() as u64;
     assert!(puts > 100 && puts < 300, "{puts} of 400");
-    assert_eq!(outcome.put.intended.len(), puts);
-    assert_eq!(outcome.get.intended.len(), 400 - puts);
+    assert_eq!(samples(&outcome, Method::Put), puts);
+    assert_eq!(samples(&outcome, Method::Get), 400 - puts);
 }
 
 #[test]
@@ -111,18 +119,21 @@ fn answers_other_than_2xx_are_counted_and_warned_about() {
         ..Answer::value(b"text")
     });
     let outcome = load::run(&Plan { limit: 40, ..plan(&server) }).unwrap();
-    let statuses = &outcome.statuses;
-    let counts = [statuses.success, statuses.not_found, statuses.unavailable, statuses.other];
-    assert_eq!(counts, [10; 4]);
-    assert!(outcome.warnings().contains(&Warning::NotSuccess { share: 0.75 }));
+    let counts = outcome.tally.statuses.by_status();
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [200, 404, 500, 503].map(|s| (s, 10)));
+    let refused = |w: &Warning| matches!(w, Warning::NotSuccess { share: 0.75, .. });
+    assert!(outcome.warnings().iter().any(refused), "{outcome}");
 }
 
 #[test]
 fn a_connection_that_closes_is_opened_again() {
     let server = Server::start(|n| Answer { close: n % 10 == 9, ..Answer::value(b"bye") });
     let outcome = load::run(&plan(&server)).unwrap();
-    assert_eq!(outcome.statuses.success, 100);
-    assert_eq!(outcome.errors.read + outcome.errors.write + outcome.errors.connect, 0);
+    assert_eq!(outcome.tally.statuses.success(), 100);
+    assert_eq!(
+        outcome.tally.errors.read + outcome.tally.errors.write + outcome.tally.errors.connect,
+        0
+    );
     assert!(server.connections() >= 10);
 }
 
@@ -130,8 +141,8 @@ fn a_connection_that_closes_is_opened_again() {
 fn a_request_cut_off_is_an_error_not_an_answer() {
     let server = Server::start(|n| Answer { cut: n == 5, ..Answer::value(b"whole") });
     let outcome = load::run(&plan(&server)).unwrap();
-    assert_eq!(outcome.errors.read, 1);
-    assert_eq!(outcome.statuses.success, 99);
+    assert_eq!(outcome.tally.errors.read, 1);
+    assert_eq!(outcome.tally.statuses.success(), 99);
 }
 
 #[test]
@@ -140,7 +151,7 @@ fn nobody_listening_is_said_at_once() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address: SocketAddr = listener.local_addr().unwrap();
     drop(listener);
-    let error = load::run(&Plan::new(address)).unwrap_err();
+    let error = load::run(&Plan::new(Target::new(address, "/"))).unwrap_err();
     assert!(matches!(error, Error::Connect { .. }), "{error}");
 }
 
@@ -149,10 +160,13 @@ fn a_plan_that_cannot_be_carried_out_is_refused() {
     let server = Server::start(|_| Answer::value(b""));
     for wrong in [
         Plan { connections: 0, ..plan(&server) },
-        Plan { pace: Pace::Open(0), ..plan(&server) },
+        Plan { pace: Pace::Open(0.0), ..plan(&server) },
         Plan { put_percent: 101, ..plan(&server) },
         Plan { duration: Duration::ZERO, ..plan(&server) },
-        Plan { path: "/a b".to_owned(), ..plan(&server) },
+        Plan { targets: vec![Target::new(server.address(), "/a b")], ..plan(&server) },
+        Plan { threads: 2, ..plan(&server) },
+        Plan { headers: vec!["no colon".to_owned()], ..plan(&server) },
+        Plan { headers: vec!["a: b\r\nc: d".to_owned()], ..plan(&server) },
         Plan { keys: Keys { len: 3, ..Keys::default() }, ..plan(&server) },
     ] {
         assert!(matches!(load::run(&wrong), Err(Error::Plan(_))), "{wrong:?}");
@@ -164,18 +178,18 @@ fn a_plan_that_cannot_be_carried_out_is_refused() {
 fn connections_are_dealt_over_all_targets_and_requests_can_be_anybodys() {
     let servers = [(); 3].map(|()| Server::start(|_| Answer::value(b"")));
     let plan = Plan {
-        others: vec![servers[1].address(), servers[2].address()],
+        targets: servers.iter().map(target).collect(),
         connections: 6,
         pace: Pace::Closed,
         limit: 60,
         keys: Keys { order: KeyOrder::Sequential, count: 1000, len: 16 },
-        write: Some(|put, number, out| {
+        requests: Requests::Custom(|put, number, out| {
             assert!(!put);
             out.extend_from_slice(format!("GET /own/{number} HTTP/1.1\r\n\r\n").as_bytes());
         }),
         ..plan(&servers[0])
     };
-    assert_eq!(load::run(&plan).unwrap().statuses.success, 60);
+    assert_eq!(load::run(&plan).unwrap().answered(), 60);
     let mut paths: Vec<String> = Vec::new();
     for server in &servers {
         let requests = server.requests();

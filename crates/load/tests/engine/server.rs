@@ -1,10 +1,11 @@
 //! A server that answers as it is told: a thread for each connection, stopped when dropped.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How one request is answered.
 pub(crate) struct Answer {
@@ -17,6 +18,14 @@ pub(crate) struct Answer {
     pub(crate) close: bool,
     /// The connection ends in the middle of it.
     pub(crate) cut: bool,
+    /// All that is said, in the place of status and body.
+    pub(crate) verbatim: Option<&'static [u8]>,
+    /// The connection is reset in its place.
+    pub(crate) reset: bool,
+    /// The server ends in its place.
+    pub(crate) die: bool,
+    /// The value last put under the path is got, if there is one.
+    pub(crate) stored: bool,
 }
 
 impl Answer {
@@ -28,18 +37,42 @@ impl Answer {
             silent: false,
             close: false,
             cut: false,
+            verbatim: None,
+            reset: false,
+            die: false,
+            stored: false,
         }
+    }
+
+    /// As a store does.
+    pub(crate) fn stored() -> Self {
+        Self { stored: true, ..Self::value(b"") }
+    }
+
+    /// These bytes.
+    pub(crate) fn verbatim(bytes: &'static [u8]) -> Self {
+        Self { verbatim: Some(bytes), ..Self::value(b"") }
     }
 }
 
 type Script = dyn Fn(usize) -> Answer + Send + Sync;
 
 struct Shared {
+    address: SocketAddr,
+    values: Mutex<HashMap<String, Vec<u8>>>,
     script: Box<Script>,
     answered: AtomicUsize,
     connections: AtomicUsize,
     stopped: AtomicBool,
     requests: Mutex<Vec<(String, usize)>>,
+    times: Mutex<Vec<Times>>,
+}
+
+/// When a request had come whole, and when its answer began to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) came: Instant,
+    pub(crate) answered: Instant,
 }
 
 pub(crate) struct Server {
@@ -53,11 +86,14 @@ impl Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
+            address,
+            values: Mutex::new(HashMap::new()),
             script: Box::new(script),
             answered: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             stopped: AtomicBool::new(false),
             requests: Mutex::new(Vec::new()),
+            times: Mutex::new(Vec::new()),
         });
         let accepted = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -82,6 +118,11 @@ impl Server {
         self.shared.requests.lock().expect("no panic holding it").clone()
     }
 
+    /// Of each request, in the order of the answers.
+    pub(crate) fn times(&self) -> Vec<Times> {
+        self.shared.times.lock().expect("no panic holding it").clone()
+    }
+
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
@@ -89,9 +130,36 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.shared.stopped.store(true, Ordering::SeqCst);
+        self.shared.stop();
+    }
+}
+
+impl Shared {
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
         // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
+    }
+
+    /// Status and body for a request line, of a server that keeps what is put.
+    fn keep(&self, line: &str, body: Vec<u8>) -> (&'static str, Vec<u8>) {
+        let mut words = line.split(' ');
+        let (method, path) = (words.next(), words.next().unwrap_or_default());
+        let mut values = self.values.lock().expect("no panic holding it");
+        match method {
+            Some("PUT") => {
+                values.insert(path.to_owned(), body);
+                ("201 Created", Vec::new())
+            }
+            Some("DELETE") => {
+                values.remove(path);
+                ("202 Accepted", Vec::new())
+            }
+            _ => match values.get(path) {
+                Some(value) => ("200 OK", value.clone()),
+                None => ("404 Not Found", Vec::new()),
+            },
+        }
     }
 }
 
@@ -112,7 +180,9 @@ fn serve(stream: TcpStream, shared: &Shared) -> Option<()> {
             }
             header.clear();
         }
-        reader.read_exact(&mut vec![0; length]).ok()?;
+        let mut sent = vec![0; length];
+        reader.read_exact(&mut sent).ok()?;
+        let came = Instant::now();
         shared
             .requests
             .lock()
@@ -121,16 +191,34 @@ fn serve(stream: TcpStream, shared: &Shared) -> Option<()> {
         let n = shared.answered.fetch_add(1, Ordering::SeqCst);
         let answer = (shared.script)(n);
         std::thread::sleep(answer.delay);
+        if answer.die {
+            shared.stop();
+        }
+        if answer.reset {
+            rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).ok()?;
+        }
+        if answer.reset || shared.stopped.load(Ordering::SeqCst) {
+            return None;
+        }
         if answer.silent {
             continue;
         }
+        let times = Times { came, answered: Instant::now() };
+        shared.times.lock().expect("no panic holding it").push(times);
+        if let Some(bytes) = answer.verbatim {
+            stream.write_all(bytes).ok()?;
+            if answer.close {
+                return None;
+            }
+            continue;
+        }
+        let (status, body) = match answer.stored {
+            true => shared.keep(line.trim_end(), sent),
+            false => (answer.status, answer.body.to_vec()),
+        };
         let close = if answer.close { "Connection: close\r\n" } else { "" };
-        let head = format!(
-            "HTTP/1.1 {}\r\n{close}Content-Length: {}\r\n\r\n",
-            answer.status,
-            answer.body.len()
-        );
-        let whole = [head.as_bytes(), answer.body].concat();
+        let head = format!("HTTP/1.1 {status}\r\n{close}Content-Length: {}\r\n\r\n", body.len());
+        let whole = [head.as_bytes(), &body].concat();
         let sent = if answer.cut { whole.len() - 1 } else { whole.len() };
         stream.write_all(&whole[..sent]).ok()?;
         if answer.close || answer.cut {

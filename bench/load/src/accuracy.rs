@@ -1,0 +1,122 @@
+//! Percentiles beside the truth: from the moment that the plan says until the moment at which the
+//! server, by its own record, answered. What is between that and the client's reading is the way
+//! back, some tens of microseconds.
+
+use std::time::Duration;
+
+use bench_table::Table;
+use load::{KeyOrder, Keys, Outcome, Pace, Plan, Target};
+
+use crate::Bench;
+use crate::recorder::{Recorder, Service};
+
+const SECTION: &str = "accuracy";
+
+/// Requests a second.
+const RATE: f64 = 1000.0;
+
+/// Enough that the slowest service keeps up.
+const CONNECTIONS: usize = 32;
+
+const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
+
+/// A percentile is right if it is off by no more than this share, or this many microseconds.
+const SHARE: f64 = 0.01;
+const MICROS: f64 = 50.0;
+
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    bench.report.say(&format!(
+        "## Accuracy\n\n{RATE} requests a second on {CONNECTIONS} connections, milliseconds: \
+         recorded / true, and the greatest difference over all repeats. True is from the moment \
+         that the plan says until the server, by its own record, answered. Right: within 1 % or \
+         {MICROS} µs at every percentile. *Written* is what a client would report that counts from \
+         sending."
+    ));
+    let mut table = Table::new(&[
+        "service",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "max",
+        "greatest difference",
+        "right",
+        "written p99",
+    ]);
+    let ms = Duration::from_millis;
+    for (name, service) in [
+        ("none", Service::None),
+        ("1 ms", Service::Fixed(ms(1))),
+        ("5 ms", Service::Fixed(ms(5))),
+        ("90 % 0.5 ms, 10 % 8 ms", Service::Bimodal(Duration::from_micros(500), ms(8))),
+        ("100 ms stall each second", Service::Stall { period: ms(1000), length: ms(100) }),
+    ] {
+        let mut worst = 0.0_f64;
+        let mut right = true;
+        let mut cells = Vec::new();
+        for repeat in 0..bench.repeats {
+            let (recorded, truth, written) = measure(service, bench.seconds)?;
+            for (i, quantile) in QUANTILES.iter().enumerate() {
+                let off = recorded[i] - truth[i];
+                worst = if off.abs() > worst.abs() { off } else { worst };
+                right &= off.abs() <= MICROS.max(SHARE * truth[i]);
+                for (figure, value) in [("recorded", recorded[i]), ("true", truth[i])] {
+                    let figure = format!("{figure}_us_q{quantile}");
+                    bench.report.figure(SECTION, name, repeat, &figure, value);
+                }
+            }
+            cells = recorded.iter().zip(&truth).map(|(r, t)| pair(*r, *t)).collect();
+            cells.extend([
+                Some(format!("{worst:+.0} µs")),
+                Some(if right { "yes" } else { "no" }.to_owned()),
+                Some(format!("{:.3}", written / 1e3)),
+            ]);
+        }
+        cells.insert(0, Some(name.to_owned()));
+        table.row(cells);
+    }
+    bench.report.say(&table.to_string());
+    Ok(())
+}
+
+fn pair(recorded: f64, truth: f64) -> Option<String> {
+    Some(format!("{:.3} / {:.3}", recorded / 1e3, truth / 1e3))
+}
+
+/// Recorded and true percentiles, and p99 from sending, in microseconds.
+fn measure(service: Service, seconds: u64) -> Result<([f64; 5], [f64; 5], f64), String> {
+    let server = Recorder::start(service)?;
+    let plan = Plan {
+        connections: CONNECTIONS,
+        pace: Pace::Open(RATE),
+        duration: Duration::from_secs(seconds),
+        keys: Keys { order: KeyOrder::Sequential, count: u64::MAX >> 16, len: 16 },
+        ..Plan::new(Target::new(server.address, "/{key}"))
+    };
+    let outcome = load::run(&plan).map_err(|error| error.to_string())?;
+    let truth = truth(&server, &outcome)?;
+    let recorded = outcome.both();
+    let micros = |q| recorded.intended.value_at_quantile(q) as f64 / 1e3;
+    let written = recorded.written.value_at_quantile(0.99) as f64 / 1e3;
+    Ok((QUANTILES.map(micros), QUANTILES.map(|q| at(&truth, q)), written))
+}
+
+/// What each request took in microseconds, ascending.
+fn truth(server: &Recorder, outcome: &Outcome) -> Result<Vec<f64>, String> {
+    let seen = server.seen(outcome.planned)?;
+    let mut truth: Vec<f64> = seen
+        .iter()
+        .map(|seen| {
+            let intended = outcome.started + Duration::from_secs_f64(seen.number as f64 / RATE);
+            seen.answered.saturating_duration_since(intended).as_secs_f64() * 1e6
+        })
+        .collect();
+    truth.sort_by(f64::total_cmp);
+    Ok(truth)
+}
+
+/// The least value that a share of all does not exceed: as the histogram counts.
+fn at(sorted: &[f64], quantile: f64) -> f64 {
+    let rank = (quantile * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}

@@ -1,0 +1,133 @@
+//! A server that answers after a known time, and writes down when it was asked and when it answered:
+//! a thread for each connection, all on the server's CPU.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::place;
+
+/// Nanoseconds by which a sleep may be late: none that we ask for.
+const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1).unwrap();
+
+/// How long a request takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Service {
+    /// Nothing but the answer.
+    None,
+    /// Always as long.
+    Fixed(Duration),
+    /// Each tenth, by its number, longer than the others.
+    Bimodal(Duration, Duration),
+    /// From each full period on, for so long, nobody is answered.
+    Stall { period: Duration, length: Duration },
+}
+
+impl Service {
+    /// When a request is to be answered that came at `came`, counted from the server's start.
+    fn due(self, number: u64, came: Duration) -> Duration {
+        match self {
+            Self::None => came,
+            Self::Fixed(time) => came + time,
+            Self::Bimodal(_, long) if number.is_multiple_of(10) => came + long,
+            Self::Bimodal(short, _) => came + short,
+            Self::Stall { period, length } => {
+                let into = Duration::from_nanos((came.as_nanos() % period.as_nanos()) as u64);
+                came + length.saturating_sub(into)
+            }
+        }
+    }
+}
+
+/// One request, as the server saw it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen {
+    /// From its path.
+    pub(crate) number: u64,
+    pub(crate) came: Instant,
+    pub(crate) answered: Instant,
+}
+
+struct Shared {
+    start: Instant,
+    service: Service,
+    stopped: AtomicBool,
+    seen: Mutex<Vec<Seen>>,
+}
+
+pub(crate) struct Recorder {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Recorder {
+    pub(crate) fn start(service: Service) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("the recording server: {error}");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (start, stopped) = (Instant::now(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { start, service, stopped, seen: Mutex::default() });
+        let accepting = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            place::pin_to(place::SERVER_CPU)?;
+            for stream in listener.incoming() {
+                if accepting.stopped.load(Ordering::SeqCst) {
+                    break;
+                }
+                let stream = stream.map_err(|error| error.to_string())?;
+                let shared = Arc::clone(&accepting);
+                std::thread::spawn(move || serve(stream, &shared));
+            }
+            Ok::<(), String>(())
+        });
+        Ok(Self { address, shared })
+    }
+
+    /// All requests of connections that have ended: run the client to its end first.
+    pub(crate) fn seen(&self, expected: u64) -> Result<Vec<Seen>, String> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let seen = self.shared.seen.lock().map_err(|error| error.to_string())?.clone();
+            if seen.len() as u64 >= expected {
+                return Ok(seen);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the server saw {} of {expected} requests", seen.len()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// Answers `GET /kNUMBER` until the client goes, which is no failure.
+fn serve(mut stream: TcpStream, shared: &Shared) -> Option<()> {
+    rustix::thread::set_current_timer_slack(Some(TIMER_SLACK)).ok()?;
+    stream.set_nodelay(true).ok()?;
+    let mut seen = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(len) = stream.read(&mut buffer) {
+        let came = Instant::now();
+        let text = &buffer[..len];
+        let Some(digits) = text.strip_prefix(b"GET /k") else { break };
+        let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(0);
+        let number = std::str::from_utf8(&digits[..end]).ok()?.parse().ok()?;
+        let due = shared.start + shared.service.due(number, came - shared.start);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let answered = Instant::now();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").ok()?;
+        seen.push(Seen { number, came, answered });
+    }
+    shared.seen.lock().ok()?.append(&mut seen);
+    Some(())
+}

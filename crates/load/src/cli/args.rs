@@ -1,0 +1,193 @@
+//! The command line of `load`: wrk2's flags under wrk2's names, and what goes beyond.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use super::units::{Count, Rate, Time};
+
+/// Flags that say what is sent and from how many connections; `search` takes them too.
+#[derive(Debug, Clone, Args)]
+pub struct RequestArgs {
+    /// Where requests go, http://HOST[:PORT][/PATH]; several share connections and rate, see
+    /// --target-mode. "{key}" in the path stands for the key (--keys). Words after it that are no
+    /// URLs, and all after "--", are what the script's init(args) gets
+    #[arg(value_name = "URL", required = true)]
+    pub urls: Vec<String>,
+
+    /// What the script's init(args) gets
+    #[arg(value_name = "SCRIPT ARGS", last = true)]
+    pub args: Vec<String>,
+
+    /// Connections to keep open, over all threads, 1..20000; k, M, G
+    #[arg(short, long, value_name = "N", default_value = "10")]
+    pub connections: Count,
+
+    /// Threads, 1..256, at most as many as connections [default: 2, or 1 for one connection]
+    #[arg(short, long, value_name = "N")]
+    pub threads: Option<Count>,
+
+    /// Lua script, as wrk and wrk2 take it: setup, init, request, response, delay, done
+    #[arg(short, long, value_name = "FILE")]
+    pub script: Option<PathBuf>,
+
+    /// Header for every request, "Name: value"; can be given several times
+    #[arg(short = 'H', long = "header", value_name = "HEADER")]
+    pub headers: Vec<String>,
+
+    /// Later answers count as timeouts; they are still waited for, and their latency counts. s
+    /// unless it says ms, m or h
+    #[arg(short = 'T', long, value_name = "TIME", default_value = "2s")]
+    pub timeout: Time,
+
+    /// What several URLs share: "spread": connections, threads and rate are dealt over them;
+    /// "each": every URL gets all of them
+    #[arg(long, value_name = "MODE", default_value = "spread")]
+    pub target_mode: TargetMode,
+
+    /// Makes requests with keys and values here, without a script: methods and their percentages,
+    /// as in put=50,get=45,delete=5; together 100 [default: get=100 if any of the following is
+    /// given]
+    #[arg(long, value_name = "METHOD=%,...", conflicts_with = "script")]
+    pub mix: Option<String>,
+
+    /// Which keys: "seq", one after the other; "scattered", each once in an order far from sorted;
+    /// "uniform"; "zipf", few of them often (theta 0.99); "latest:N", puts in sequence, and others
+    /// among the last N put [default: uniform]
+    #[arg(long, value_name = "ORDER", conflicts_with = "script")]
+    pub keys: Option<String>,
+
+    /// How many different keys, 1 or more; k, M, G [default: 200k]
+    #[arg(long, value_name = "N", conflicts_with = "script")]
+    pub key_count: Option<Count>,
+
+    /// Bytes of each key, up to 1024: "k" and its number with zeros before it [default: 16]
+    #[arg(long, value_name = "BYTES", conflicts_with = "script")]
+    pub key_len: Option<Count>,
+
+    /// Bytes of each value put, up to 16 MiB; what is in it follows from --seed and the key
+    /// [default: 64]
+    #[arg(long, value_name = "BYTES", conflicts_with = "script")]
+    pub value_len: Option<Count>,
+
+    /// Checks that each value read is the one that this command put, with the same --seed and
+    /// --value-len, now or in an earlier run
+    #[arg(long, conflicts_with = "script")]
+    pub verify: bool,
+
+    /// Seed of all that is random here: keys, values, mix, arrivals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Everything after `load`.
+#[derive(Debug, Clone, Args)]
+pub struct LoadArgs {
+    /// What is sent.
+    #[command(flatten)]
+    pub request: RequestArgs,
+
+    /// How long to send. s unless it says ms, m or h; up to 24h
+    #[arg(short, long, value_name = "TIME", default_value = "10s")]
+    pub duration: Time,
+
+    /// Requests a second over all connections, sent by plan whatever the server does; k, M, G
+    #[arg(short = 'R', long, value_name = "RATE", conflicts_with = "closed")]
+    pub rate: Option<Rate>,
+
+    /// No rate: each connection sends when it has its answer, as wrk does
+    #[arg(long)]
+    pub closed: bool,
+
+    /// Sends for this long before anything is counted
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub warmup: Time,
+
+    /// How requests lie in time: "even", as wrk2; "poisson", as from many independent users
+    #[arg(long, value_name = "HOW", default_value = "even")]
+    pub arrival: Arrival,
+
+    /// Print latencies in detail, from the moment that the plan said
+    #[arg(short = 'L', long)]
+    pub latency: bool,
+
+    /// Print also latencies from the moment that the request was written
+    #[arg(short = 'U', long = "u_latency")]
+    pub u_latency: bool,
+
+    /// With a script that pipelines: latency of the whole batch instead of each request
+    #[arg(short = 'B', long = "batch_latency")]
+    pub batch_latency: bool,
+
+    /// Interval log of the latencies, one histogram a second and method, for HdrHistogram's tools
+    #[arg(long, value_name = "FILE")]
+    pub hdr_log: Option<PathBuf>,
+
+    /// Print run.json instead of the text
+    #[arg(long)]
+    pub json: bool,
+
+    /// Rate, errors, latencies and backlog second by second
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+
+    /// Write everything about the run into this directory: run.json, output.txt, the script, logs
+    /// of all histograms, timeline.csv, profiles. New or empty; `report` and `compare` read it
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+
+    /// Exit code 3 if there is a warning
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Records flame graphs on each server during the run, where it can: cpu, alloc, lock, wall
+    #[arg(long, value_name = "EVENT,...", value_delimiter = ',')]
+    pub profile: Vec<ProfileEvent>,
+
+    /// Print the version
+    #[arg(short = 'v', long, action = ArgAction::Version)]
+    pub version: Option<bool>,
+}
+
+/// `--arrival`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Arrival {
+    /// At even distances.
+    Even,
+    /// At random.
+    Poisson,
+}
+
+/// `--target-mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TargetMode {
+    /// Every URL gets all.
+    Each,
+    /// They share.
+    Spread,
+}
+
+/// `--profile`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProfileEvent {
+    /// Time on a CPU.
+    Cpu,
+    /// Bytes allocated.
+    Alloc,
+    /// Time waited for locks and queues.
+    Lock,
+    /// Time, running or not.
+    Wall,
+}
+
+impl ProfileEvent {
+    /// As it is written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Alloc => "alloc",
+            Self::Lock => "lock",
+            Self::Wall => "wall",
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! What a command line asks for, as a plan and the scripts that carry it out; or one line on what
+//! is wrong with it and how to mend that.
+
+use super::args::{Arrival, LoadArgs, RequestArgs, TargetMode};
+use super::units::Count;
+use crate::known::Known;
+use crate::plan::{self, KEY, Pace, Plan, Requests, Target};
+use crate::script::Source;
+use crate::url::Url;
+use crate::{KeyOrder, Keys};
+
+/// Threads if nobody says how many, as in wrk2.
+const THREADS: u64 = 2;
+
+/// What a command line asks for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// What to do.
+    pub plan: Plan,
+    /// A script's source for each target that has threads of its own; empty if requests are made
+    /// with keys.
+    pub sources: Vec<Source>,
+    /// The URLs.
+    pub urls: Vec<Url>,
+    /// What is sent, in words.
+    pub requests: String,
+}
+
+impl LoadArgs {
+    /// The whole of it.
+    pub fn check(&self, known: &Known) -> Result<Asked, String> {
+        let pace = match (self.rate, self.closed) {
+            (Some(rate), _) => Pace::Open(rate.0),
+            (None, true) => Pace::Closed,
+            (None, false) => {
+                return Err("a rate is needed: say -R RATE (requests a second over all \
+                            connections), or --closed for a closed loop as in wrk"
+                    .to_owned());
+            }
+        };
+        let mut asked = self.request.check(known)?;
+        asked.plan.pace = pace;
+        asked.plan.duration = self.duration.0;
+        asked.plan.warmup = self.warmup.0;
+        asked.plan.arrival = match self.arrival {
+            Arrival::Even => plan::Arrival::Even,
+            Arrival::Poisson => plan::Arrival::Poisson,
+        };
+        // The rest of it once there are addresses.
+        let checked = asked.plan.check_numbers().and_then(|()| asked.plan.keys.check());
+        checked.map_err(|error| error.to_string())?;
+        Ok(asked)
+    }
+}
+
+impl RequestArgs {
+    /// What is sent and where; how fast and how long is the caller's to say.
+    pub fn check(&self, known: &Known) -> Result<Asked, String> {
+        let (urls, args) = self.urls_and_args()?;
+        let mut plan =
+            Plan::new(Target { name: String::new(), addresses: vec![], path: "/".into() });
+        plan.connections = number("-c", self.connections)?;
+        let threads = self.threads.unwrap_or(Count(THREADS.min(self.connections.0)));
+        plan.threads = number("-t", threads)?;
+        if plan.connections < plan.threads {
+            let (c, t) = (plan.connections, plan.threads);
+            return Err(format!(
+                "number of connections must be >= threads: -c{c} is fewer than -t{t}; say -c{t} or \
+                 -t{c}"
+            ));
+        }
+        plan.timeout = self.timeout.0;
+        plan.seed = self.seed;
+        plan.target_mode = match self.target_mode {
+            TargetMode::Each => plan::TargetMode::Each,
+            TargetMode::Spread => plan::TargetMode::Spread,
+        };
+        let headers = self.headers()?;
+        plan.headers = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let keyed = self.makes_requests() || urls.iter().any(|url| url.path.contains(KEY));
+        let keyed = keyed && self.script.is_none();
+        plan.targets =
+            urls.iter().map(|url| target(url, keyed, known)).collect::<Result<_, _>>()?;
+        let mut asked = Asked { plan, sources: Vec::new(), urls, requests: String::new() };
+        if keyed {
+            asked.requests = self.keys(&mut asked.plan)?;
+        } else {
+            self.scripted(&mut asked, headers, args);
+        }
+        Ok(asked)
+    }
+
+    /// Words up to the first that is no URL, and the others with those after `--`.
+    fn urls_and_args(&self) -> Result<(Vec<Url>, Vec<String>), String> {
+        let is_url = |word: &String| word.contains("://");
+        let end = self.urls.iter().position(|word| !is_url(word)).unwrap_or(self.urls.len());
+        let (urls, args) = self.urls.split_at(end.max(1));
+        let urls: Result<Vec<_>, _> = urls.iter().map(|word| Url::parse(word)).collect();
+        let urls = urls.map_err(|error| error.to_string())?;
+        if let (Some(word), None) = (args.first(), &self.script) {
+            return Err(format!(
+                "{word:?} is neither a URL nor a flag, and there is no script (-s) to give it to"
+            ));
+        }
+        Ok((urls, args.iter().chain(&self.args).cloned().collect()))
+    }
+
+    fn headers(&self) -> Result<Vec<(String, String)>, String> {
+        let split = self.headers.iter().map(|header| {
+            let (name, value) = header.split_once(':').unwrap_or((header, ""));
+            let wrong = name.is_empty() || name == header || name.contains(char::is_whitespace);
+            if wrong {
+                return Err(format!("-H {header:?} is no header: say -H 'Name: value'"));
+            }
+            Ok((name.to_owned(), value.trim().to_owned()))
+        });
+        split.collect()
+    }
+
+    /// Whether any flag says that requests are made with keys.
+    fn makes_requests(&self) -> bool {
+        self.mix.is_some()
+            || self.keys.is_some()
+            || self.key_count.is_some()
+            || self.key_len.is_some()
+            || self.value_len.is_some()
+            || self.verify
+    }
+
+    /// Fills in keys, values and mix; returns them in words.
+    fn keys(&self, plan: &mut Plan) -> Result<String, String> {
+        let mix = self.mix.as_deref().unwrap_or("get=100");
+        (plan.put_percent, plan.delete_percent) = parse_mix(mix)?;
+        let default = Keys::default();
+        let word = self.keys.as_deref().unwrap_or("uniform");
+        plan.keys = Keys {
+            order: parse_order(word)?,
+            count: self.key_count.map_or(default.count, |count| count.0),
+            len: self.key_len.map_or(Ok(default.len), |len| number("--key-len", len))?,
+        };
+        if let Some(len) = self.value_len {
+            plan.value_len = number("--value-len", len)?;
+        }
+        plan.verify = self.verify;
+        let Keys { count, len, .. } = plan.keys;
+        let value = plan.value_len;
+        let verify = if self.verify { ", verified" } else { "" };
+        Ok(format!("{mix}, {word} of {count} keys of {len} bytes, values of {value}{verify}"))
+    }
+
+    /// Fills in where requests come from if they are not made with keys.
+    fn scripted(&self, asked: &mut Asked, headers: Vec<(String, String)>, args: Vec<String>) {
+        asked.plan.requests = Requests::Script;
+        asked.requests = match &self.script {
+            Some(file) => file.display().to_string(),
+            None => format!("GET {}", asked.urls[0].path),
+        };
+        let urls = match asked.plan.target_mode {
+            plan::TargetMode::Each => &asked.urls[..],
+            plan::TargetMode::Spread => &asked.urls[..1],
+        };
+        asked.sources = urls
+            .iter()
+            .map(|url| Source {
+                file: self.script.clone(),
+                url: url.clone(),
+                headers: headers.clone(),
+                args: [vec![url.text.clone()], args.clone()].concat(),
+                addresses: Vec::new(),
+            })
+            .collect();
+    }
+}
+
+impl Asked {
+    /// Looks up the addresses of all hosts.
+    pub fn resolve(&mut self) -> Result<(), String> {
+        for (target, url) in self.plan.targets.iter_mut().zip(&self.urls) {
+            target.addresses = url.resolve().map_err(|error| error.to_string())?;
+        }
+        for (source, target) in self.sources.iter_mut().zip(&self.plan.targets) {
+            source.addresses.clone_from(&target.addresses);
+        }
+        Ok(())
+    }
+}
+
+fn number(flag: &str, count: Count) -> Result<usize, String> {
+    match usize::try_from(count.0) {
+        Ok(number @ 1..) => Ok(number),
+        _ => Err(format!("{flag} {}: there must be at least one", count.0)),
+    }
+}
+
+fn target(url: &Url, keyed: bool, known: &Known) -> Result<Target, String> {
+    let path = match (keyed, url.path.contains(KEY), url.has_path) {
+        (false, ..) | (true, true, _) => url.path.clone(),
+        (true, false, false) if !known.key_path.is_empty() => known.key_path.to_owned(),
+        (true, false, _) => {
+            return Err(format!(
+                "{url} does not say where the key goes: put {KEY} there, as in {}/item/{KEY}",
+                url.origin()
+            ));
+        }
+    };
+    Ok(Target { name: url.authority(), addresses: Vec::new(), path })
+}
+
+/// Percentages of `PUT` and `DELETE`.
+fn parse_mix(text: &str) -> Result<(u8, u8), String> {
+    let wrong = || {
+        format!("--mix {text}: say methods and percentages that make 100 together: put=50,get=50")
+    };
+    let mut shares = [None; 3];
+    for part in text.split(',') {
+        let (name, percent) = part.split_once('=').ok_or_else(wrong)?;
+        let place = ["get", "put", "delete"].iter().position(|is| name.eq_ignore_ascii_case(is));
+        let share = &mut shares[place.ok_or_else(wrong)?];
+        let percent = percent.trim_end_matches('%').parse::<u8>().map_err(|_| wrong())?;
+        if share.replace(percent).is_some() {
+            return Err(wrong());
+        }
+    }
+    let [get, put, delete] = shares.map(Option::unwrap_or_default);
+    let all = u16::from(get) + u16::from(put) + u16::from(delete);
+    if all == 100 { Ok((put, delete)) } else { Err(wrong()) }
+}
+
+fn parse_order(text: &str) -> Result<KeyOrder, String> {
+    Ok(match text {
+        "seq" => KeyOrder::Sequential,
+        "scattered" => KeyOrder::Scattered,
+        "uniform" => KeyOrder::Uniform,
+        "zipf" => KeyOrder::Zipf,
+        _ => {
+            let window = text.strip_prefix("latest:").and_then(|n| n.parse::<Count>().ok());
+            KeyOrder::Latest(
+                window.filter(|window| window.0 > 0).map(|window| window.0).ok_or_else(|| {
+                    format!("--keys {text}: say seq, scattered, uniform, zipf or latest:N")
+                })?,
+            )
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

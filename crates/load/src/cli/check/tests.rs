@@ -1,0 +1,184 @@
+//! Command lines and what they ask for: those that people printed in their reports, and wrong ones.
+
+use std::time::Duration;
+
+use clap::Parser;
+
+use super::Asked;
+use crate::cli::{LoadArgs, mend};
+use crate::known::Known;
+use crate::plan::{Pace, Requests};
+use crate::{Arrival, KeyOrder, TargetMode};
+
+#[derive(Parser)]
+#[command(version, disable_version_flag = true)]
+struct Load {
+    #[command(flatten)]
+    args: LoadArgs,
+}
+
+const KNOWN: Known = Known {
+    tool: "kit 1",
+    key_path: "/v0/entity?id={key}",
+    metrics_path: "",
+    idle: &[],
+    held_back: &[],
+    timeline: &[],
+    profile_path: "",
+    about_path: "",
+};
+
+/// A command line, `|` between words that hold blanks.
+fn ask(line: &str) -> Result<Asked, String> {
+    let words: Vec<String> = if line.contains('|') {
+        line.split('|').map(str::to_owned).collect()
+    } else {
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    match Load::try_parse_from([vec!["load".to_owned()], words.clone()].concat()) {
+        Ok(load) => load.args.check(&KNOWN),
+        Err(error) => Err(mend(&words).unwrap_or_else(|| error.to_string())),
+    }
+}
+
+#[test]
+fn the_command_lines_of_the_reports_are_taken() {
+    const PUT_LUA: &str = "src/main/java/ok/dht/test/kuleshov/put.lua";
+    for (line, (threads, connections, rate, seconds, url)) in [
+        (
+            "-t4 -c64 -R2500 -d60m -s wrk/get.lua --latency  http://localhost:8080",
+            (4, 64, 2500.0, 3600, "http://localhost:8080"),
+        ),
+        (
+            "-c 1 -t 1 -d 2m -R 10000 -L -s wrk/put.lua http://localhost:8080",
+            (1, 1, 10_000.0, 120, "http://localhost:8080"),
+        ),
+        (
+            &format!("-d 100 -t 1 -c 1 -R 5000 -s {PUT_LUA} http://localhost:19234"),
+            (1, 1, 5000.0, 100, "http://localhost:19234"),
+        ),
+        (
+            "-d 30 -t 1 -c 1 -R 50000 -L -s ./src/resources/lua/get.lua http://localhost:8080",
+            (1, 1, 50_000.0, 30, "http://localhost:8080"),
+        ),
+        (
+            "-t4 -c64 -R40000 -d3m -s wrk/put.lua --latency http://localhost:8080",
+            (4, 64, 40_000.0, 180, "http://localhost:8080"),
+        ),
+    ] {
+        let asked = ask(line).expect(line);
+        let plan = &asked.plan;
+        assert_eq!((plan.threads, plan.connections), (threads, connections), "{line}");
+        assert_eq!(plan.pace, Pace::Open(rate), "{line}");
+        assert_eq!(plan.duration, Duration::from_secs(seconds), "{line}");
+        assert_eq!(asked.sources[0].url.text, url, "{line}");
+        assert!(asked.sources[0].file.is_some() && matches!(plan.requests, Requests::Script));
+    }
+}
+
+#[test]
+fn defaults_are_wrk2s() {
+    let asked = ask("-R100 http://h/a").expect("a line");
+    let plan = &asked.plan;
+    assert_eq!((plan.threads, plan.connections), (2, 10));
+    assert_eq!((plan.duration, plan.timeout), (Duration::from_secs(10), Duration::from_secs(2)));
+    assert_eq!((plan.warmup, plan.arrival), (Duration::ZERO, Arrival::Even));
+    assert_eq!(asked.requests, "GET /a");
+    assert!(asked.sources[0].file.is_none());
+    let asked = ask("-R100 -c1 http://h/a").expect("one connection");
+    assert_eq!(asked.plan.threads, 1);
+}
+
+#[test]
+fn flags_can_be_written_long_attached_and_after_the_url() {
+    let line = "http://h/ --connections=1k --threads 3 --rate 1.5k --duration 90 --timeout 500ms \
+                --header X-A:1 --latency --u_latency --batch_latency --warmup 5s --arrival poisson";
+    let plan = ask(line).expect(line).plan;
+    assert_eq!((plan.threads, plan.connections), (3, 1000));
+    assert_eq!((plan.pace, plan.arrival), (Pace::Open(1500.0), Arrival::Poisson));
+    assert_eq!((plan.duration, plan.warmup), (Duration::from_secs(90), Duration::from_secs(5)));
+    assert_eq!(plan.timeout, Duration::from_millis(500));
+    assert_eq!(plan.headers, ["X-A: 1"]);
+    assert_eq!(ask("--closed http://h/").expect("closed").plan.pace, Pace::Closed);
+    let headers =
+        ask("-R1|-H|A: b c|-H|D: e|http://h/").expect("headers").sources[0].headers.clone();
+    assert_eq!(headers, [("A".into(), "b c".into()), ("D".into(), "e".into())]);
+}
+
+#[test]
+fn words_after_the_url_are_the_scripts() {
+    for line in [
+        "-R1 -s x.lua http://h/ one two",
+        "-R1 -s x.lua http://h/ -- one two",
+        "-s x.lua http://h/ one -R1 -- two",
+    ] {
+        let args = &ask(line).expect(line).sources[0].args;
+        assert_eq!(args[..], ["http://h/", "one", "two"], "{line}");
+    }
+    let args = &ask("-R1 -s x.lua http://h/ -- -a http://i/").expect("dashes").sources[0].args;
+    assert_eq!(args[..], ["http://h/", "-a", "http://i/"]);
+}
+
+#[test]
+fn several_urls_share_or_do_not() {
+    let asked = ask("-R10 -c4 http://a:1 http://b:2").expect("two");
+    assert_eq!((asked.plan.targets.len(), asked.sources.len()), (2, 1));
+    assert_eq!(asked.plan.target_mode, TargetMode::Spread);
+    let asked = ask("-R10 --target-mode each http://a:1 http://b:2").expect("two");
+    assert_eq!((asked.plan.targets.len(), asked.sources.len()), (2, 2));
+    assert_eq!(asked.sources[1].url.host, "b");
+}
+
+#[test]
+fn requests_with_keys_need_no_script() {
+    let line = "-R10 --mix put=50,get=45,delete=5 --keys zipf --key-count 10k --key-len 20 \
+                --value-len 100 --verify --seed 7 http://h:1";
+    let asked = ask(line).expect(line);
+    let plan = &asked.plan;
+    assert!(matches!(plan.requests, Requests::Keys) && asked.sources.is_empty());
+    assert_eq!((plan.put_percent, plan.delete_percent), (50, 5));
+    assert_eq!((plan.keys.order, plan.keys.count, plan.keys.len), (KeyOrder::Zipf, 10_000, 20));
+    assert_eq!((plan.value_len, plan.verify, plan.seed), (100, true, 7));
+    assert_eq!(plan.targets[0].path, "/v0/entity?id={key}");
+    let asked = ask("-R10 http://h:1/x/{key}/y").expect("a place");
+    assert_eq!((asked.plan.put_percent, &*asked.plan.targets[0].path), (0, "/x/{key}/y"));
+    let asked = ask("-R10 --keys latest:5k http://h:1").expect("an order");
+    assert_eq!(asked.plan.keys.order, KeyOrder::Latest(5000));
+}
+
+#[test]
+fn wrong_lines_say_how_to_mend_them() {
+    for (line, says) in [
+        ("-t4 -c64 -40000 -d3m -s wrk/put.lua --latency http://localhost:8080", "say -R40000"),
+        ("-t4 -c64 -d3m http://h", "say -R RATE"),
+        ("-t4 -c64 -d3m http://h", "or --closed"),
+        ("-R5 --closed http://h", "cannot be used with"),
+        ("-R5 -t4 -c2 http://h", "number of connections must be >= threads"),
+        ("-R5 -t4 -c2 http://h", "say -c4 or -t2"),
+        ("-R5 -c0 http://h", "at least one"),
+        ("-R5 -t0 http://h", "at least one"),
+        ("-R5 -c50k http://h", "50000 connections: there must be 1–20000"),
+        ("-R0 http://h", "it must be 0.000001"),
+        ("-Rfast http://h", "say requests a second"),
+        ("-R5 -d0 http://h", "more than 0 and at most 24 h"),
+        ("-R5 -d2d http://h", "s, m or h"),
+        ("-R5 https://h:8443/", "TLS is not supported"),
+        ("-R5 localhost:8080", "say http://localhost:8080"),
+        ("-R5", "<URL>"),
+        ("-R5 http://h extra", "no script (-s) to give it to"),
+        ("-R5 -H novalue http://h", "say -H 'Name: value'"),
+        ("-R5 -latency http://h", "say --latency, with two dashes"),
+        ("-r1000 http://h", "say -R1000"),
+        ("-R5 --mix put=50 http://h", "make 100 together"),
+        ("-R5 --mix post=100 http://h", "make 100 together"),
+        ("-R5 --keys random http://h", "say seq, scattered, uniform, zipf or latest:N"),
+        ("-R5 --keys seq http://h/path", "put {key} there"),
+        ("-R5 --keys seq -s x.lua http://h", "cannot be used with"),
+        ("-R5 --key-len 4 --key-count 10k http://h", "keys of 4 bytes: 10000 keys need 5"),
+        ("-R5 --profile gpu http://h", "possible values: cpu, alloc, lock, wall"),
+        ("-R5 --conections 4 http://h", "--connections"),
+    ] {
+        let error = ask(line).expect_err(line);
+        assert!(error.contains(says), "{line}: {error}");
+    }
+}

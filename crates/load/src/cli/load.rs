@@ -1,0 +1,203 @@
+//! `load`: carries out what was asked, and tells what came of it.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+use super::args::LoadArgs;
+use super::check::Asked;
+use super::profile::{self, Recording};
+use super::progress::Progress;
+use super::servers::Servers;
+use super::sinks::Sinks;
+use super::told::{self, Told};
+use crate::control::Control;
+use crate::error::Error;
+use crate::interrupt::until_interrupted;
+use crate::known::Known;
+use crate::outcome::Outcome;
+use crate::plan::{Plan, Requests};
+use crate::print;
+use crate::record::Run;
+use crate::run::run_under;
+use crate::rundir::RunDir;
+use crate::script::{Script, Scripts, Summary};
+use crate::tally::Tally;
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// As planned.
+    Fine,
+    /// With a warning, and `--strict` was said.
+    Warned,
+    /// By ctrl-C.
+    Interrupted,
+}
+
+/// Why it did not, in a line for people.
+#[derive(Debug)]
+pub enum Failed {
+    /// The command line makes no sense.
+    Usage(String),
+    /// Anything else.
+    Run(String),
+}
+
+impl<E: std::error::Error> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Run(error.to_string())
+    }
+}
+
+/// Carries out `args` and prints what came of it.
+pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
+    let mut asked = args.check(known).map_err(Failed::Usage)?;
+    asked.resolve().map_err(Failed::Run)?;
+    let mut scripts = scripts(args, &asked)?;
+    let stop = until_interrupted()?;
+    let started = SystemTime::now();
+    let servers = Servers::look(known, &asked.plan.targets);
+    let mut sinks = Sinks::open(args, started, &servers.columns()).map_err(Failed::Run)?;
+    let mut run = told::planned(&asked, known, started);
+    if !args.json {
+        say(&print::header(&run))?;
+    }
+    let work = Work { args, known, plan: &asked.plan, servers: &servers };
+    let of_threads = scripts.as_mut().map(Scripts::threads).unwrap_or_default();
+    let (outcome, recordings) = match work.carry_out(of_threads, &mut sinks, stop) {
+        Ok(done) => done,
+        Err(error) => {
+            sinks.dir.into_iter().for_each(RunDir::discard);
+            return Err(error.into());
+        }
+    };
+    told::fill(&mut run, &outcome);
+    run.servers = servers.finish();
+    profile::keep(&mut run, sinks.dir.as_mut(), recordings);
+    let wrong = tell(args, &asked, &mut run, &outcome, sinks)?;
+    if let Some(scripts) = &mut scripts {
+        done(scripts, &outcome)?;
+    }
+    match wrong {
+        Some(line) => Err(Failed::Run(line)),
+        None if outcome.interrupted => Ok(Ended::Interrupted),
+        None if args.strict && !run.warnings.is_empty() => Ok(Ended::Warned),
+        None => Ok(Ended::Fine),
+    }
+}
+
+/// Loads the scripts, if there are any.
+fn scripts(args: &LoadArgs, asked: &Asked) -> Result<Option<Scripts>, Failed> {
+    if !matches!(asked.plan.requests, Requests::Script) {
+        return Ok(None);
+    }
+    let mut scripts = Scripts::load(&asked.sources, asked.plan.threads)?;
+    let most = scripts.threads().iter().map(Script::pipeline).max().unwrap_or(1);
+    if args.batch_latency && most > 1 {
+        return Err(Failed::Usage(format!(
+            "-B does not go with a script that sends {most} requests at once: each answer is timed \
+             by itself; leave it out"
+        )));
+    }
+    Ok(Some(scripts))
+}
+
+/// What is needed while requests are sent.
+struct Work<'a> {
+    args: &'a LoadArgs,
+    known: &'a Known,
+    plan: &'a Plan,
+    servers: &'a Servers,
+}
+
+impl Work<'_> {
+    fn carry_out(
+        &self,
+        scripts: &mut [Script],
+        sinks: &mut Sinks,
+        stop: Arc<AtomicBool>,
+    ) -> Result<(Outcome, Vec<Recording>), Error> {
+        let Plan { targets, warmup, duration, .. } = self.plan;
+        let progress = Progress::start(*warmup, *duration);
+        let events = &self.args.profile;
+        let recordings = profile::start(self.known, targets, events, *warmup, *duration);
+        let control = Control::new(stop).watched(|interval| {
+            progress.second(interval);
+            sinks.second(interval, &self.servers.told());
+        });
+        let outcome = run_under(self.plan, scripts, &control);
+        drop(control);
+        progress.finish();
+        let outcome = outcome?;
+        let finish = |recordings: profile::Recordings| recordings.finish(outcome.interrupted);
+        let recordings = recordings.map(finish).unwrap_or_default();
+        Ok((outcome, recordings))
+    }
+}
+
+/// Prints the figures and writes what is left to write. Returns what could not be written.
+fn tell(
+    args: &LoadArgs,
+    asked: &Asked,
+    run: &mut Run,
+    outcome: &Outcome,
+    mut sinks: Sinks,
+) -> Result<Option<String>, Failed> {
+    let mut wrong = sinks.wrong();
+    let mut note = |error: crate::rundir::Error| {
+        wrong.get_or_insert(format!("{error}; the figures are complete"));
+    };
+    if let (Some(dir), Some(file)) = (&mut sinks.dir, &args.request.script) {
+        let copied = std::fs::read(file).map(|text| dir.file("script.lua", &text));
+        if let Ok(Err(error)) = copied {
+            note(error);
+        }
+        run.plan.script = "script.lua".to_owned();
+    }
+    let all = Told { run, args, tally: &outcome.tally, rates: &outcome.thread_rates };
+    let text = all.to_string();
+    let header = print::header(run);
+    let each: Vec<(String, Run, String)> = told::by_target(args, run, outcome, asked);
+    if args.json {
+        let json = serde_json::to_string_pretty(run).expect("all of it is plain data");
+        say(&format!("{json}\n"))?;
+    } else {
+        say(&text)?;
+        each.iter().try_for_each(|(_, _, text)| say(&format!("\n{text}")))?;
+    }
+    if let Some(mut dir) = sinks.dir {
+        for (name, run, text) in &each {
+            let json = serde_json::to_vec_pretty(run).expect("all of it is plain data");
+            let written = dir.file(&format!("{name}/output.txt"), text.as_bytes());
+            let written = written.and_then(|()| dir.file(&format!("{name}/run.json"), &json));
+            written.unwrap_or_else(&mut note);
+        }
+        dir.finish(run, &format!("{header}{text}")).unwrap_or_else(&mut note);
+    }
+    Ok(wrong)
+}
+
+fn say(text: &str) -> Result<(), Failed> {
+    let mut out = io::stdout().lock();
+    let said = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    said.map_err(|cause| Failed::Run(format!("stdout: {cause}")))
+}
+
+/// Runs the script's `done`, if it has one.
+fn done(scripts: &mut Scripts, outcome: &Outcome) -> Result<(), crate::script::Error> {
+    let Tally { errors, statuses, bytes, .. } = &outcome.tally;
+    scripts.done(&Summary {
+        duration: outcome.elapsed,
+        requests: outcome.answered(),
+        bytes: *bytes,
+        connect: errors.connect,
+        read: errors.read,
+        write: errors.write,
+        status: statuses.between(400, 999),
+        timeout: errors.timeout,
+        latency: &outcome.both().intended,
+        requests_per_second: &outcome.thread_rates,
+    })
+}

@@ -1,0 +1,94 @@
+//! What people mistype on wrk2's command line, and what they meant.
+
+/// wrk2's long flags, which people write with one dash.
+const LONG: [&str; 11] = [
+    "connections",
+    "duration",
+    "threads",
+    "script",
+    "header",
+    "latency",
+    "u_latency",
+    "batch_latency",
+    "timeout",
+    "rate",
+    "version",
+];
+
+/// Letters that are flags.
+const SHORT: &str = "cdtsHLUBTRvh";
+
+/// The first word of a refused command line that shows what was meant, in one line for people.
+pub fn mend(words: &[String]) -> Option<String> {
+    words.iter().take_while(|word| *word != "--").find_map(|word| mended(word))
+}
+
+fn mended(word: &str) -> Option<String> {
+    if let Some(rest) = word.strip_prefix(['\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}']) {
+        let dashes = if rest.chars().count() > 1 && LONG.contains(&rest) { "--" } else { "-" };
+        return Some(format!("{word} begins with a dash that no flag has: say {dashes}{rest}"));
+    }
+    let flag = word.strip_prefix('-')?;
+    let letter = flag.chars().next()?;
+    if letter.is_ascii_digit() {
+        return Some(format!(
+            "{word} is no flag: say -R{flag} if it is the rate in requests a second (-c{flag} \
+             connections, -t{flag} threads, -d{flag} seconds)"
+        ));
+    }
+    if let Some(long) = flag.strip_prefix('-') {
+        let lower = long.to_ascii_lowercase().replace('-', "_");
+        let name = lower.split('=').next().unwrap_or_default();
+        return (lower != long && LONG.contains(&name))
+            .then(|| format!("{word} is no flag: say --{lower}"));
+    }
+    let name = flag.split('=').next().unwrap_or_default();
+    if LONG.contains(&name) {
+        return Some(format!("{word} is no flag: say --{flag}, with two dashes"));
+    }
+    if SHORT.contains(letter) {
+        return None;
+    }
+    let other: char = if letter.is_lowercase() {
+        letter.to_ascii_uppercase()
+    } else {
+        letter.to_ascii_lowercase()
+    };
+    SHORT.contains(other).then(|| {
+        format!("-{letter} is no flag: say -{other}{rest}", rest = &flag[letter.len_utf8()..])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mend;
+
+    #[test]
+    fn mistyped_words_are_recognised() {
+        for (word, says) in [
+            ("-40000", "say -R40000 if it is the rate"),
+            ("-10k", "say -R10k"),
+            ("-latency", "say --latency, with two dashes"),
+            ("-rate=100", "say --rate=100, with two dashes"),
+            ("--u-latency", "say --u_latency"),
+            ("--Rate=5", "say --rate=5"),
+            ("-r", "say -R"),
+            ("-r1000", "say -R1000"),
+            ("-C64", "say -c64"),
+            ("\u{2013}t4", "say -t4"),
+            ("\u{2014}latency", "say --latency"),
+        ] {
+            let line = mend(&["load".to_owned(), word.to_owned()]).expect(word);
+            assert!(line.contains(says), "{word}: {line}");
+        }
+    }
+
+    #[test]
+    fn right_words_are_left_alone() {
+        for word in ["-t4", "-R40000", "--latency", "http://h/-1", "-", "--", "-q", "--closed"] {
+            assert_eq!(mend(&[word.to_owned()]), None, "{word}");
+        }
+        let after = ["--".to_owned(), "-40000".to_owned()];
+        assert_eq!(mend(&after), None);
+    }
+}

@@ -1,0 +1,26 @@
+//! The command `load`, as wrk2's users know it.
+//!
+//! ```text
+//!  words ─▶ args.rs ─▶ check.rs ─▶ load.rs ─▶ told.rs: figures
+//!    └ mend.rs: what was meant      ├ sinks.rs: logs, second by second
+//!                                   ├ progress.rs: a live line
+//!                                   ├ servers.rs: what they tell, and what they take
+//!                                   └ profile.rs: recordings of them
+//! ```
+
+mod args;
+mod check;
+mod load;
+mod mend;
+pub(crate) mod profile;
+mod progress;
+pub(crate) mod servers;
+mod sinks;
+pub(crate) mod told;
+mod units;
+
+pub use args::{Arrival, LoadArgs, ProfileEvent, RequestArgs, TargetMode};
+pub use check::Asked;
+pub use load::{Ended, Failed, load};
+pub use mend::mend;
+pub use units::{Count, Rate, Time};

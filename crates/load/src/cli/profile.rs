@@ -1,0 +1,157 @@
+//! `--profile`: asks each server for a recording of itself while the run goes on.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::args::ProfileEvent;
+use crate::known::Known;
+use crate::plan::Target;
+use crate::record::{self, Run};
+use crate::rundir::RunDir;
+
+/// Longest recording that is asked for, in seconds: what servers allow.
+const MAX_SECONDS: u64 = 300;
+
+/// How long a server may take to put its recording together once it is over.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// Longest recording in bytes: collapsed stacks of five minutes are a hundredth of it.
+const MAX_LEN: u64 = 256 << 20;
+
+/// A recording, or why there is none.
+pub(crate) struct Recording {
+    /// Whose: `HOST:PORT`.
+    pub(crate) server: String,
+    /// Collapsed stacks by event.
+    pub(crate) folded: Result<BTreeMap<String, String>, String>,
+}
+
+/// Recordings that are being made.
+pub(crate) struct Recordings {
+    servers: Vec<String>,
+    results: Receiver<Recording>,
+    wait: Duration,
+    /// Dropped, it tells those that have not begun not to.
+    _begin: Vec<SyncSender<()>>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    events: BTreeMap<String, Event>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    folded: String,
+}
+
+/// Has every target recorded for `duration`, from `delay` on. Nothing if no event is asked for.
+pub(crate) fn start(
+    known: &Known,
+    targets: &[Target],
+    events: &[ProfileEvent],
+    delay: Duration,
+    duration: Duration,
+) -> Option<Recordings> {
+    if events.is_empty() {
+        return None;
+    }
+    let seconds = (duration.as_secs_f64().round() as u64).clamp(1, MAX_SECONDS);
+    let names: Vec<_> = events.iter().map(|event| event.name()).collect();
+    let path = known
+        .profile_path
+        .replace("{events}", &names.join(","))
+        .replace("{seconds}", &seconds.to_string());
+    let wait = Duration::from_secs(seconds) + GRACE;
+    let (done, results) = sync_channel(targets.len());
+    let mut begin = Vec::new();
+    for target in targets {
+        let Some(&address) = target.addresses.first() else { continue };
+        let (end, ended) = sync_channel::<()>(1);
+        begin.push(end);
+        let (server, path, done) = (target.name.clone(), path.clone(), done.clone());
+        // A thread that can't be started is a recording that is missing, which is said.
+        let _ = std::thread::Builder::new().name("load-profile".to_owned()).spawn(move || {
+            if ended.recv_timeout(delay) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                let folded = record(address, &path, wait);
+                // Nobody waits for it once the run was interrupted.
+                let _ = done.send(Recording { server, folded });
+            }
+        });
+    }
+    let servers = targets.iter().map(|target| target.name.clone()).collect();
+    Some(Recordings { servers, results, wait, _begin: begin })
+}
+
+impl Recordings {
+    /// What became of each; with `now`, of those that are there.
+    pub(crate) fn finish(self, now: bool) -> Vec<Recording> {
+        let wait = if now { Duration::ZERO } else { self.wait };
+        let mut all: Vec<Recording> = Vec::new();
+        while all.len() < self.servers.len()
+            && let Ok(recording) = self.results.recv_timeout(wait)
+        {
+            all.push(recording);
+        }
+        let missing = self.servers.iter().filter(|name| !all.iter().any(|r| r.server == **name));
+        let missing: Vec<_> = missing
+            .map(|server| Recording {
+                server: server.clone(),
+                folded: Err("the run ended before it was there".to_owned()),
+            })
+            .collect();
+        all.extend(missing);
+        all
+    }
+}
+
+/// Puts recordings into the directory, if there is one; one that is missing is a warning.
+pub(crate) fn keep(run: &mut Run, dir: Option<&mut RunDir>, recordings: Vec<Recording>) {
+    let mut dir = dir;
+    for Recording { server, folded } in recordings {
+        let kept = folded.and_then(|events| {
+            let Some(dir) = &mut dir else { return Ok(()) };
+            for (event, stacks) in events {
+                let name = format!("profile/{}-{event}.folded", server.replace(':', "-"));
+                dir.file(&name, stacks.as_bytes()).map_err(|error| error.to_string())?;
+                let url = format!("http://{server}");
+                run.profiles.push(record::Profile { url, event, folded: name });
+            }
+            Ok(())
+        });
+        if let Err(why) = kept {
+            let text = format!("no profile of {server}: {why}");
+            run.warnings.push(record::Warning { code: "no-profile".to_owned(), text });
+        }
+    }
+}
+
+fn record(
+    address: SocketAddr,
+    path: &str,
+    limit: Duration,
+) -> Result<BTreeMap<String, String>, String> {
+    if path.is_empty() {
+        return Err("it is not known how to ask this server".to_owned());
+    }
+    let url = format!("http://{address}{path}");
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(limit))
+        .proxy(None)
+        .http_status_as_error(false)
+        .build();
+    let failed = |cause: ureq::Error| format!("{url}: {cause}");
+    let mut response = ureq::Agent::from(config).get(&url).call().map_err(failed)?;
+    let text = response.body_mut().with_config().limit(MAX_LEN).read_to_string().map_err(failed)?;
+    if response.status() != 200 {
+        let why = text.lines().next().unwrap_or_default();
+        return Err(format!("{url}: {} {why}", response.status()));
+    }
+    let answer: Answer =
+        serde_json::from_str(&text).map_err(|cause| format!("{url}: no recording: {cause}"))?;
+    Ok(answer.events.into_iter().map(|(name, event)| (name, event.folded)).collect())
+}

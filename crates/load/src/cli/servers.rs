@@ -1,0 +1,152 @@
+//! The servers, looked at from beside while a run goes on: what they tell once a second, and what
+//! their processes took if they are on this machine.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::known::Known;
+use crate::plan::Target;
+use crate::record;
+use crate::server::{Look, Metrics, fetch, listens};
+
+/// Between two looks at what servers tell.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// How long a server may take to tell: a busy one is late, a dead one must not hold up the end.
+const LIMIT: Duration = Duration::from_secs(1);
+
+type Told = Arc<Mutex<Vec<Option<Metrics>>>>;
+
+/// All servers of a run.
+pub(crate) struct Servers {
+    known: Known,
+    all: Vec<Server>,
+    latest: Told,
+    asking: Option<(SyncSender<()>, JoinHandle<()>)>,
+}
+
+struct Server {
+    name: String,
+    address: SocketAddr,
+    pid: Option<u32>,
+    look: Option<Look>,
+    metrics: Option<Metrics>,
+}
+
+impl Servers {
+    /// Looks at them for the first time, and goes on asking those that tell something.
+    pub(crate) fn look(known: &Known, targets: &[Target]) -> Self {
+        let all: Vec<Server> = targets
+            .iter()
+            .filter_map(|target| {
+                let address = *target.addresses.first()?;
+                let pid = target.addresses.iter().find_map(|&address| listens(address));
+                let metrics = metrics(known, address);
+                let look = pid.and_then(Look::at);
+                Some(Server { name: target.name.clone(), address, pid, look, metrics })
+            })
+            .collect();
+        let latest =
+            Arc::new(Mutex::new(all.iter().map(|server| server.metrics.clone()).collect()));
+        let asking = ask(known, &all, &latest);
+        Self { known: *known, all, latest, asking }
+    }
+
+    /// Names of what [`Self::told`] tells.
+    pub(crate) fn columns(&self) -> Vec<String> {
+        let of = |server: &Server| -> Vec<String> {
+            let names = self.known.timeline.iter();
+            names.map(|name| format!("{} {name}", server.name)).collect()
+        };
+        self.all.iter().filter(|server| server.metrics.is_some()).flat_map(of).collect()
+    }
+
+    /// What they told last.
+    pub(crate) fn told(&self) -> Vec<Option<f64>> {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.all.iter().zip(latest.iter()).filter(|(first, _)| first.metrics.is_some());
+        let values = told.flat_map(|(_, metrics)| {
+            let names = self.known.timeline.iter();
+            names.map(move |name| metrics.as_ref().and_then(|metrics| metrics.total(name)))
+        });
+        values.collect()
+    }
+
+    /// Looks at them for the last time.
+    pub(crate) fn finish(mut self) -> Vec<record::Server> {
+        if let Some((stop, thread)) = self.asking.take() {
+            drop(stop);
+            // It has no way to fail but a bug, which the figures need not suffer from.
+            let _ = thread.join();
+        }
+        self.all.iter().map(|server| server.record(&self.known)).collect()
+    }
+}
+
+impl Server {
+    fn record(&self, known: &Known) -> record::Server {
+        let usage = self.look.as_ref().zip(self.pid.and_then(Look::at));
+        let usage = usage.map(|(before, now)| now.since(before));
+        let grown = self.metrics.as_ref().zip(metrics(known, self.address));
+        record::Server {
+            url: format!("http://{}", self.name),
+            about: about(known, self.address),
+            cpu_s: usage.as_ref().map(|usage| usage.cpu_s),
+            rss: usage.map(|usage| usage.rss),
+            metrics: grown.map(|(then, now)| now.since(then).series().clone()).unwrap_or_default(),
+        }
+    }
+}
+
+fn metrics(known: &Known, address: SocketAddr) -> Option<Metrics> {
+    if known.metrics_path.is_empty() {
+        return None;
+    }
+    // A server without figures is as good as any other.
+    let metrics = Metrics::scrape(address, known.metrics_path, LIMIT).ok()?;
+    (!metrics.series().is_empty()).then_some(metrics)
+}
+
+/// The words and numbers of a JSON object; lists and objects in it are left out.
+fn about(known: &Known, address: SocketAddr) -> std::collections::BTreeMap<String, String> {
+    if known.about_path.is_empty() {
+        return Default::default();
+    }
+    let text = fetch(address, known.about_path, LIMIT).unwrap_or_default();
+    let all: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(&text).unwrap_or_default();
+    let plain = all.into_iter().filter_map(|(name, value)| match value {
+        serde_json::Value::String(text) => Some((name, text)),
+        serde_json::Value::Number(_) | serde_json::Value::Bool(_) => {
+            Some((name, value.to_string()))
+        }
+        _ => None,
+    });
+    plain.collect()
+}
+
+/// A thread that asks until the sender is dropped; none if there is nobody to ask.
+fn ask(known: &Known, all: &[Server], latest: &Told) -> Option<(SyncSender<()>, JoinHandle<()>)> {
+    let asked: Vec<(usize, SocketAddr)> = (0..)
+        .zip(all)
+        .filter(|(_, server)| server.metrics.is_some())
+        .map(|(index, server)| (index, server.address))
+        .collect();
+    if asked.is_empty() || known.timeline.is_empty() {
+        return None;
+    }
+    let (stop, stopped) = sync_channel(1);
+    let (known, latest) = (*known, Arc::clone(latest));
+    let thread = std::thread::Builder::new().name("load-servers".to_owned()).spawn(move || {
+        while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+            for &(index, address) in &asked {
+                let told = Metrics::scrape(address, known.metrics_path, LIMIT).ok();
+                latest.lock().unwrap_or_else(PoisonError::into_inner)[index] = told;
+            }
+        }
+    });
+    thread.ok().map(|thread| (stop, thread))
+}

@@ -1,0 +1,78 @@
+//! Where a run's seconds go while it goes on: the run directory, `--hdr-log`, `--csv`.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::args::LoadArgs;
+use crate::control::Interval;
+use crate::hdrlog::HdrLog;
+use crate::request::Method;
+use crate::rundir::RunDir;
+use crate::timeline::Timeline;
+
+/// All that are written.
+pub(super) struct Sinks {
+    pub(super) dir: Option<RunDir>,
+    hdr: Option<(PathBuf, HdrLog)>,
+    csv: Option<(PathBuf, Timeline)>,
+    /// The first file that could not be written on with, and why.
+    wrong: Option<String>,
+}
+
+impl Sinks {
+    /// Begins all that were asked for, or says which can't be.
+    pub(super) fn open(
+        args: &LoadArgs,
+        started: SystemTime,
+        columns: &[String],
+    ) -> Result<Self, String> {
+        let mut sinks = Self { dir: None, hdr: None, csv: None, wrong: None };
+        if let Some(path) = &args.hdr_log {
+            let log = HdrLog::create(path, "Latency from the intended start", started);
+            sinks.hdr = Some((path.clone(), log.map_err(|cause| cant(path, &cause))?));
+        }
+        if let Some(path) = &args.csv {
+            let timeline = Timeline::create(path, columns).map_err(|cause| cant(path, &cause))?;
+            sinks.csv = Some((path.clone(), timeline));
+        }
+        // Last: it makes a directory, which would stay if another failed.
+        if let Some(path) = &args.out {
+            let dir = RunDir::create(path, started, columns);
+            sinks.dir = Some(dir.map_err(|error| format!("--out: {error}"))?);
+        }
+        Ok(sinks)
+    }
+
+    /// Adds a second, with what the servers told.
+    pub(super) fn second(&mut self, interval: &Interval, told: &[Option<f64>]) {
+        if let Some(dir) = &mut self.dir {
+            dir.second(interval, told);
+        }
+        if let Some((path, log)) = &mut self.hdr {
+            let (start, length) = (interval.start_s as f64, interval.length_s);
+            let added = Method::ALL.iter().try_for_each(|method| {
+                let Some(latencies) = interval.tally.latencies(*method) else { return Ok(()) };
+                log.add(method.name(), start, length, &latencies.intended)
+            });
+            if let Err(cause) = added.and_then(|()| log.flush()) {
+                self.wrong.get_or_insert(cant(path, &cause));
+                self.hdr = None;
+            }
+        }
+        if let Some((path, timeline)) = &mut self.csv
+            && let Err(cause) = timeline.add(interval, told)
+        {
+            self.wrong.get_or_insert(cant(path, &cause));
+            self.csv = None;
+        }
+    }
+
+    /// What could not be written.
+    pub(super) fn wrong(&mut self) -> Option<String> {
+        self.wrong.take()
+    }
+}
+
+fn cant(path: &Path, cause: &std::io::Error) -> String {
+    format!("can't write {}: {cause}", path.display())
+}

@@ -1,0 +1,115 @@
+//! A run as it is told: `run.json` filled in, and the text.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use hdrhistogram::Histogram;
+
+use super::args::LoadArgs;
+use super::check::Asked;
+use crate::known::Known;
+use crate::machine::{machine, rfc3339};
+use crate::outcome::{self, Outcome};
+use crate::plan::{Arrival, Pace};
+use crate::print::{self, Printed};
+use crate::record::{FORMAT, Planned, Run};
+use crate::tally::Tally;
+use crate::warning::Warning;
+
+/// What is known before the first request.
+pub(crate) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run {
+    let plan = &asked.plan;
+    Run {
+        format: FORMAT,
+        source: "load".to_owned(),
+        tool: known.tool.to_owned(),
+        argv: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+        started: rfc3339(started),
+        machine: machine(),
+        plan: Planned {
+            targets: asked.urls.iter().map(|url| url.text.clone()).collect(),
+            threads: plan.threads,
+            connections: plan.connections,
+            rate: match plan.pace {
+                Pace::Open(rate) => Some(rate),
+                Pace::Closed => None,
+            },
+            closed: plan.pace == Pace::Closed,
+            arrival: match plan.arrival {
+                Arrival::Even => "even".to_owned(),
+                Arrival::Poisson => "poisson".to_owned(),
+            },
+            warmup_s: plan.warmup.as_secs_f64(),
+            duration_s: plan.duration.as_secs_f64(),
+            requests: asked.requests.clone(),
+            script: String::new(),
+            seed: plan.seed,
+        },
+        ..Run::default()
+    }
+}
+
+/// Fills in what came of it.
+pub(crate) fn fill(run: &mut Run, outcome: &Outcome) {
+    run.interrupted = outcome.interrupted;
+    run.elapsed_s = outcome.elapsed.as_secs_f64();
+    run.throughput = outcome.throughput();
+    run.counts = outcome.counts();
+    run.latency = outcome.latencies();
+    run.backlog.clone_from(&outcome.backlog);
+    run.client_cpu_s = outcome.client_cpu.as_secs_f64();
+    run.warnings = outcome.warnings().iter().map(Warning::record).collect();
+}
+
+/// What each target had, if each had its own rate and connections: a name for a directory, the
+/// run, and the text with its header.
+pub(super) fn by_target(
+    args: &LoadArgs,
+    run: &Run,
+    outcome: &Outcome,
+    asked: &Asked,
+) -> Vec<(String, Run, String)> {
+    let targets = outcome.by_target.iter().zip(&asked.urls);
+    let each = targets.map(|((name, tally), url)| {
+        let share = outcome.planned / outcome.by_target.len() as u64;
+        let time = outcome.duration.min(outcome.elapsed).as_secs_f64();
+        let mut of = run.clone();
+        of.plan.targets = vec![url.text.clone()];
+        of.counts = outcome::counts(tally, share);
+        of.latency = outcome::latencies(tally);
+        of.throughput = if time > 0.0 { tally.in_time as f64 / time } else { 0.0 };
+        of.servers.retain(|server| server.url == url.origin());
+        of.profiles.clear();
+        // Those of all together are told once, and these hold no more than their figures.
+        of.warnings.clear();
+        of.backlog.clear();
+        let told = Told { run: &of, args, tally, rates: &outcome.thread_rates };
+        let text = format!("{}{told}", print::header(&of));
+        (name.replace(':', "-"), of, text)
+    });
+    each.collect()
+}
+
+/// The text below the header.
+pub(super) struct Told<'a> {
+    pub(super) run: &'a Run,
+    pub(super) args: &'a LoadArgs,
+    pub(super) tally: &'a Tally,
+    pub(super) rates: &'a Histogram<u64>,
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let latencies = self.tally.all_latencies();
+        let printed = Printed {
+            run: self.run,
+            intended: &latencies.intended,
+            written: &latencies.written,
+            rates: self.rates,
+            // As wrk2: the second list comes with the first.
+            detail: self.args.latency || self.args.u_latency,
+            uncorrected: self.args.u_latency,
+        };
+        printed.fmt(f)
+    }
+}

@@ -1,0 +1,340 @@
+//! `coldhot`: what warmth alone is worth. Four runs: `PUT`s and `GET`s, each on a cold server and on
+//! a hot one.
+//!
+//! Two runs one after the other on the same server differ in more than warmth: the second `PUT` run
+//! meets the data of the first. So each run has a store of its own, and each store has been through
+//! the same before it is measured: all keys written once, then the *rehearsal*, which is the very
+//! run that is measured, request by request. What differs is one restart:
+//!
+//! ```text
+//!  put-cold   fresh data ─ start ─ fill ─ rehearsal ─ idle ─ stop ─ start ─ idle ─ measured
+//!  put-hot    fresh data ─ start ─ fill ─ rehearsal ─ idle ───────────────────────── measured
+//!  get-cold   fresh data ─ start ─ fill ─ rehearsal ─ idle ─ stop ─ start ─ idle ─ measured
+//!  get-hot    fresh data ─ start ─ fill ─ rehearsal ─ idle ───────────────────────── measured
+//! ```
+//!
+//! *Cold* is: a new process, so all its caches and pools are empty and its code was never run; and
+//! between stop and start the page cache gives up the data files. Not cold are the CPU, the kernel
+//! (the program's own file stays in the page cache) and the client. A server that keeps the latest
+//! writes in memory has them in files after the restart: that is part of what a restart costs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+
+use crate::Known;
+use crate::cli::{Count, Time};
+use crate::record::{Series, Trial};
+use crate::search::{Time as Shown, What, grouped};
+use crate::server::Dropped;
+use crate::trial::args::SeriesArgs;
+use crate::trial::series::Kept;
+use crate::trial::{
+    Ask, Error, Figures, Ground, Preparation, Prepare, Workload, program, progress,
+    run as run_trial,
+};
+
+/// Repeats: beyond these the machine changes more than the server.
+const MAX_REPEATS: i64 = 20;
+
+/// More errors than this and the run is about them.
+const ERRORS_LIMIT: f64 = 0.001;
+
+/// Measure what warmth is worth
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Args {
+    /// What is sent and where.
+    #[command(flatten)]
+    pub(crate) series: SeriesArgs,
+
+    /// Requests a second of the runs that write; k, M, G
+    #[arg(long, value_name = "RATE")]
+    pub(crate) put_rate: Count,
+
+    /// Requests a second of the runs that read; k, M, G
+    #[arg(long, value_name = "RATE")]
+    pub(crate) get_rate: Count,
+
+    /// Script of the runs that write, in place of keys and values made here
+    #[arg(long, value_name = "FILE", requires_all = ["get_script", "prepare"])]
+    pub(crate) put_script: Option<PathBuf>,
+
+    /// Script of the runs that read
+    #[arg(long, value_name = "FILE", requires_all = ["put_script", "prepare"])]
+    pub(crate) get_script: Option<PathBuf>,
+
+    /// What each store holds before: "keys", every key of --key-count once; FILE.lua:N, N requests
+    /// of a script
+    #[arg(long, value_name = "WHAT", default_value = "keys")]
+    pub(crate) prepare: Prepare,
+
+    /// How long each run is. s unless it says ms, m or h
+    #[arg(short, long, value_name = "TIME", default_value = "30s")]
+    pub(crate) duration: Time,
+
+    /// How often the four runs are made, 1..20
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_REPEATS))]
+    pub(crate) repeats: u32,
+}
+
+/// A run that was measured.
+struct Measured {
+    role: &'static str,
+    figures: Figures,
+}
+
+/// What the runs are made with.
+struct Rehearsed<'a> {
+    args: &'a Args,
+    ground: Ground<'a>,
+    preparation: Preparation,
+    kept: Kept,
+    /// What the page cache gave up last.
+    dropped: Option<Dropped>,
+}
+
+/// Makes the four runs, prints them and what differs, and leaves all of it in a directory. Ends
+/// early, with the runs so far, when `stop` becomes true.
+pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series, Error> {
+    let command = args.series.command()?;
+    let Some(command) = command.filter(|command| command.has_data()) else {
+        return Err(Error::Asked(
+            "cold and hot runs need a server that can be started on fresh data: say --server \
+             'COMMAND … {data} …', where {data} stands for the data directory"
+                .to_owned(),
+        ));
+    };
+    if args.series.request.mix.is_some() || args.series.request.script.is_some() {
+        let why = "coldhot makes PUT runs and GET runs: leave out --mix and -s, or say \
+                   --put-script and --get-script";
+        return Err(Error::Asked(why.to_owned()));
+    }
+    let workload = |script: &Option<PathBuf>, mix: &str| {
+        let script = script.as_ref().map(|file| file.display().to_string());
+        args.series.workload(Some(script.as_deref().unwrap_or(mix)), known)
+    };
+    let put = workload(&args.put_script, "put=100")?;
+    let get = workload(&args.get_script, "get=100")?;
+    let preparation = Preparation::new(&args.prepare, &args.series.request, known)?;
+    let kept = Kept::create(args.series.out.as_deref(), "coldhot", known, command.words())?;
+    let keeping = args.series.keeping(Some(command), false);
+    let ground = Ground::new(known, put.addresses(), keeping, Arc::clone(stop));
+    let mut rehearsed = Rehearsed { args, ground, preparation, kept, dropped: None };
+    rehearsed.say(&format!(
+        "{:>14} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {:>12}",
+        "run", "requests/s", "answers/s", "p50", "p99", "p99.9", "max", "CPU/request"
+    ));
+    let mut measured = Vec::new();
+    let mut ended = Ok(());
+    'all: for _ in 0..args.repeats {
+        for (role, workload, cold) in [
+            ("put-cold", &put, true),
+            ("put-hot", &put, false),
+            ("get-cold", &get, true),
+            ("get-hot", &get, false),
+        ] {
+            match rehearsed.measure(role, workload, cold) {
+                Ok(figures) if !figures.interrupted => measured.push(Measured { role, figures }),
+                Ok(_) => break 'all,
+                Err(error) => {
+                    ended = Err(error);
+                    break 'all;
+                }
+            }
+        }
+    }
+    rehearsed.finish(&measured, stop.load(Ordering::Relaxed))?;
+    match ended {
+        Err(error) if !error.is_interrupt() => Err(error),
+        _ => Ok(rehearsed.kept.series().clone()),
+    }
+}
+
+impl Rehearsed<'_> {
+    fn measure(
+        &mut self,
+        role: &'static str,
+        workload: &Workload,
+        cold: bool,
+    ) -> Result<Figures, Error> {
+        let rate = if role.starts_with("put") { self.args.put_rate } else { self.args.get_rate };
+        let duration = self.args.duration.0;
+        let ask = Ask { rate: Some(rate.0), warmup: Duration::ZERO, duration, profile: &[] };
+        let bar = progress(&format!("{role}: fill, rehearsal"), Some(duration));
+        self.ground.stop();
+        let note = self.ground.ready(Some(&self.preparation))?;
+        self.note(note);
+        workload.rehearse(&ask, self.ground.stop_flag())?;
+        let note = self.ground.idle()?;
+        self.note(note);
+        if cold {
+            self.cool_down()?;
+        }
+        bar.finish_and_clear();
+        let bar = progress(&format!("{role}: measured"), Some(duration));
+        let ask = Ask { profile: &self.args.series.profile, ..ask };
+        let dir = self.kept.next_dir(role, ask.rate);
+        let figures = run_trial(&mut self.ground, workload, &ask, &self.kept.dir().join(&dir))?;
+        bar.finish_and_clear();
+        if let Some(died) = &figures.died {
+            return Err(Error::Asked(format!("in {role} the server died: {died}")));
+        }
+        let why = if figures.interrupted { "ended early" } else { "" };
+        self.say(&row(role, rate.0, &figures, why));
+        self.kept.add_trial(Trial {
+            dir,
+            role: role.to_owned(),
+            rate: Some(rate.0 as f64),
+            why: why.to_owned(),
+            ..Trial::default()
+        })?;
+        Ok(figures)
+    }
+
+    /// A new process on the same data, which are no longer in the page cache.
+    fn cool_down(&mut self) -> Result<(), Error> {
+        let data = self.ground.stop();
+        if let Some(data) = &data {
+            let path = data.path();
+            self.dropped = Some(data.drop_from_page_cache().map_err(Error::write(&path))?);
+        }
+        self.ground.start(data)?;
+        let note = self.ground.idle()?;
+        self.note(note);
+        Ok(())
+    }
+
+    fn finish(&mut self, measured: &[Measured], interrupted: bool) -> Result<(), Error> {
+        if interrupted {
+            self.kept.set_interrupted();
+            self.kept.save()?;
+        }
+        for method in ["put", "get"] {
+            if let Some(line) = difference(method, measured) {
+                self.say(&line);
+            }
+        }
+        if let Some(Dropped { files, bytes }) = self.dropped {
+            let mib = bytes as f64 / f64::from(1 << 20);
+            self.say(&format!(
+                "cold: a process started anew, and {files} data files ({mib:.1} MiB) that the \
+                 page cache gave up; the CPU, the kernel and the client are not cold"
+            ));
+        }
+        if self.ground.in_memory() {
+            self.say("note: the data lie in memory, where no page cache is dropped: --fresh DIR");
+        }
+        if self.args.repeats == 1 {
+            self.say("note: one run each: a difference may be noise, --repeats 3 shows it");
+        }
+        let dir = self.kept.dir().display().to_string();
+        self.say(&format!("\nkept in {dir}; {} report {dir}", program()));
+        if self.args.series.json {
+            let text = serde_json::to_string_pretty(self.kept.series());
+            println!("{}", text.expect("all of it is plain data"));
+        }
+        Ok(())
+    }
+
+    fn note(&self, note: Option<String>) {
+        if let Some(note) = note {
+            self.say(&format!("      note: {note}"));
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if self.args.series.json {
+            eprintln!("{line}");
+        } else {
+            println!("{line}");
+        }
+    }
+}
+
+fn row(role: &str, rate: u64, figures: &Figures, why: &str) -> String {
+    let at = |quantile| Shown(figures.value(What::Quantile(quantile))).to_string();
+    let cpu = cpu_per_request(figures).map_or("-".to_owned(), |ms| Shown(ms).to_string());
+    let errors = figures.value(What::Errors);
+    let errors = if errors > ERRORS_LIMIT {
+        format!("{:.2} % errors", errors * 100.0)
+    } else {
+        String::new()
+    };
+    let line = format!(
+        "{role:>14} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {cpu:>12}  {errors}{why}",
+        grouped(rate),
+        grouped(figures.throughput.round() as u64),
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        Shown(figures.value(What::Max)).to_string(),
+    );
+    line.trim_end().to_owned()
+}
+
+/// Milliseconds of the servers' CPU for each answer.
+fn cpu_per_request(figures: &Figures) -> Option<f64> {
+    let seconds: f64 = figures.servers.iter().map(|usage| usage.cpu_s).sum();
+    let known = !figures.servers.is_empty() && !figures.intended.is_empty();
+    known.then(|| seconds * 1e3 / figures.intended.len() as f64)
+}
+
+/// What the hot runs of a method are of the cold ones, by their medians; nothing if one is missing.
+fn difference(method: &str, measured: &[Measured]) -> Option<String> {
+    let of = |warmth: &str, value: &dyn Fn(&Figures) -> Option<f64>| {
+        let role = format!("{method}-{warmth}");
+        let runs = measured.iter().filter(|run| run.role == role);
+        let mut values: Vec<f64> = runs.filter_map(|run| value(&run.figures)).collect();
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2)?;
+        Some(values)
+    };
+    let compared = |name: &str, value: &dyn Fn(&Figures) -> Option<f64>| {
+        let (cold, hot) = (of("cold", value)?, of("hot", value)?);
+        let median = |values: &[f64]| values[values.len() / 2];
+        let ratio = median(&hot) / median(&cold);
+        let apart = hot[hot.len() - 1] < cold[0] || cold[cold.len() - 1] < hot[0];
+        let sure = if cold.len() > 1 && !apart { " (the repeats overlap)" } else { "" };
+        ratio.is_finite().then(|| format!("{name} {ratio:.2}×{sure}"))
+    };
+    let quantile = |at| move |figures: &Figures| Some(figures.value(What::Quantile(at)));
+    let parts = [
+        compared("p50", &quantile(0.5)),
+        compared("p99", &quantile(0.99)),
+        compared("p99.9", &quantile(0.999)),
+        compared("max", &|figures| Some(figures.value(What::Max))),
+        compared("CPU/request", &cpu_per_request),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("{method}: hot is, of cold, {}", parts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Measured, difference};
+    use crate::trial::figures::tests::figures;
+
+    fn run(role: &'static str, ms: f64) -> Measured {
+        Measured { role, figures: figures(1000, ms) }
+    }
+
+    #[test]
+    fn hot_is_compared_with_cold_by_the_medians() {
+        let line = difference("put", &[run("put-cold", 4.0), run("put-hot", 2.0)]).unwrap();
+        assert!(line.starts_with("put: hot is, of cold, p50 0.50×, p99 0.50×"), "{line}");
+        assert!(line.ends_with("CPU/request 1.00×"), "{line}");
+        let repeated = [("put-cold", 4.0), ("put-hot", 2.0), ("put-cold", 3.0), ("put-hot", 3.5)];
+        let runs: Vec<Measured> = repeated.iter().map(|(role, ms)| run(role, *ms)).collect();
+        let line = difference("put", &runs).unwrap();
+        assert!(line.contains("p50 0.87× (the repeats overlap)"), "{line}");
+    }
+
+    #[test]
+    fn without_a_pair_there_is_no_difference() {
+        assert_eq!(difference("put", &[run("put-cold", 4.0), run("get-hot", 1.0)]), None);
+    }
+}

@@ -1,0 +1,103 @@
+use fastrand::Rng;
+
+use super::*;
+
+/// A normal variable (Box and Muller).
+fn normal(rng: &mut Rng) -> f64 {
+    let (a, b) = (rng.f64().max(f64::MIN_POSITIVE), rng.f64());
+    (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+}
+
+/// Figures of `repeats` runs around `level`, with noise as a share of it. Latencies have a heavy
+/// tail; CPU time, a sum over all requests, has none.
+fn runs(rng: &mut Rng, metric: Metric, repeats: usize, level: f64, noise: f64) -> Vec<f64> {
+    let mut one = || {
+        let stalled = metric != Metric::ServerCpu && rng.u8(..20) == 0;
+        let outlier = if stalled { 1.0 + rng.f64() } else { 1.0 };
+        level * (noise * normal(rng)).exp() * outlier
+    };
+    (0..repeats).map(|_| one()).collect()
+}
+
+/// How often of `times` anything is found between sides whose metrics differ by `factor`.
+fn found(times: usize, repeats: usize, noise: f64, factor: f64) -> usize {
+    let mut rng = Rng::with_seed(7);
+    let alarm = |rng: &mut Rng| {
+        let samples: Vec<_> = Metric::ALL[..5]
+            .iter()
+            .map(|metric| {
+                // Only the CPU time differs, as in A against A with more work.
+                let factor = if *metric == Metric::ServerCpu { factor } else { 1.0 };
+                let a = runs(rng, *metric, repeats, 100.0, noise);
+                (*metric, a, runs(rng, *metric, repeats, 100.0 * factor, noise))
+            })
+            .collect();
+        decide(&samples, Sampling::Runs).iter().any(|judged| judged.verdict == Verdict::Differs)
+    };
+    (0..times).filter(|_| alarm(&mut rng)).count()
+}
+
+#[test]
+fn a_against_a_raises_false_alarms_as_rarely_as_promised() {
+    let alarms = found(2000, 6, 0.05, 1.0);
+    assert!(alarms as f64 <= 2000.0 * 0.05, "{alarms} of 2000");
+    let alarms = found(500, 10, 0.3, 1.0);
+    assert!(alarms as f64 <= 500.0 * 0.05, "{alarms} of 500");
+}
+
+#[test]
+fn ten_per_cent_more_cpu_work_are_found() {
+    for (repeats, noise) in [(6, 0.02), (8, 0.03), (12, 0.05)] {
+        let hits = found(500, repeats, noise, 1.1);
+        assert!(hits >= 450, "{hits} of 500 with {repeats} repeats and {noise} of noise");
+    }
+}
+
+#[test]
+fn seconds_that_follow_each_other_do_not_count_as_many_proofs() {
+    use crate::saved::{Saved, Timeline};
+    let mut rng = Rng::with_seed(11);
+    // Noise in which each second is half of the one before (autoregressive of order one).
+    let mut run = || {
+        let (mut p50, mut p99) = (0.0, 0.0);
+        let mut csv = String::from("second,due,answered,refused,errors,p50,p99\n");
+        for second in 1..=60 {
+            p50 = 0.5 * p50 + 0.1 * normal(&mut rng);
+            p99 = 0.5 * p99 + 0.2 * normal(&mut rng);
+            let (p50, p99) = (p50.exp(), 10.0 * p99.exp());
+            csv.push_str(&format!("{second},1000,1000,0,0,{p50},{p99}\n"));
+        }
+        Saved { timeline: Some(Timeline::parse(&csv)), ..Saved::default() }
+    };
+    let mut alarms = 0;
+    for _ in 0..400 {
+        let judged = judge(&[run()], &[run()]);
+        assert_eq!(judged.len(), 4, "p50, p99, throughput, errors");
+        alarms += usize::from(judged.iter().any(|judged| judged.verdict == Verdict::Differs));
+    }
+    assert!(alarms <= 20, "{alarms} of 400");
+}
+
+#[test]
+fn what_is_certain_but_tiny_is_no_difference() {
+    let a: Vec<f64> = (0..8).map(|i| 10_000.0 + f64::from(i) * 0.1).collect();
+    let b: Vec<f64> = a.iter().map(|value| value + 5.0).collect();
+    let judged = decide(&[(Metric::Throughput, a, b)], Sampling::Runs);
+    assert!(judged[0].p < ALPHA && judged[0].verdict == Verdict::Same, "{judged:?}");
+}
+
+#[test]
+fn too_few_repeats_are_said_to_be_too_few() {
+    let sample = |n: usize| vec![(Metric::P50, vec![1.0; n], vec![9.0; n])];
+    assert_eq!(decide(&sample(3), Sampling::Runs)[0].verdict, Verdict::TooFew);
+    assert_eq!(decide(&sample(6), Sampling::Runs)[0].verdict, Verdict::Differs);
+    assert_eq!(least_repeats(6), 6);
+    assert_eq!(least_repeats(1), 5);
+}
+
+#[test]
+fn errors_differ_by_shares() {
+    let (a, b) = (vec![0.0; 8], vec![0.5; 8]);
+    let judged = &decide(&[(Metric::Errors, a, b)], Sampling::Runs)[0];
+    assert_eq!((judged.verdict, judged.effect), (Verdict::Differs, 0.5));
+}

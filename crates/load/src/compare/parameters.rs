@@ -1,0 +1,95 @@
+//! In what two sides differ before any figure: then a difference in figures may be theirs.
+
+use std::collections::BTreeMap;
+
+use crate::record::Run;
+use crate::saved::Saved;
+
+/// Settings of a server that differ from start to start by themselves.
+const ALWAYS_NEW: [&str; 5] = ["pid", "uptime", "started", "incarnation", "time"];
+
+/// A parameter that is not the same on both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Difference {
+    pub(crate) name: String,
+    pub(crate) a: String,
+    pub(crate) b: String,
+}
+
+/// All parameters that differ, those of the first runs of each side; the names of those that
+/// change *within* a side come last, for then the side has no one value.
+pub(crate) fn differences(a: &[Saved], b: &[Saved]) -> Vec<Difference> {
+    let sides = [a, b].map(|side| side.iter().map(parameters).collect::<Vec<_>>());
+    let mut names: Vec<String> =
+        sides.iter().flatten().flat_map(|one| one.keys().cloned()).collect();
+    names.sort();
+    names.dedup();
+    let of = |side: &[BTreeMap<String, String>], name: &str| {
+        let mut values: Vec<_> =
+            side.iter().map(|one| one.get(name).cloned().unwrap_or_default()).collect();
+        values.sort();
+        values.dedup();
+        values.join(" or ")
+    };
+    let mut found = Vec::new();
+    for name in names {
+        let (a, b) = (of(&sides[0], &name), of(&sides[1], &name));
+        if a != b {
+            found.push(Difference { name, a, b });
+        }
+    }
+    found
+}
+
+fn parameters(saved: &Saved) -> BTreeMap<String, String> {
+    let run = &saved.run;
+    let (plan, machine) = (&run.plan, &run.machine);
+    let rate = plan.rate.map_or_else(|| "none".to_owned(), |rate| rate.to_string());
+    let mut all = BTreeMap::from(
+        [
+            ("tool", run.tool.clone()),
+            ("plan: targets", plan.targets.join(" ")),
+            ("plan: threads", plan.threads.to_string()),
+            ("plan: connections", plan.connections.to_string()),
+            ("plan: rate", rate),
+            ("plan: closed loop", plan.closed.to_string()),
+            ("plan: arrival", plan.arrival.clone()),
+            ("plan: warm-up in s", plan.warmup_s.to_string()),
+            ("plan: duration in s", plan.duration_s.to_string()),
+            ("plan: requests", plan.requests.clone()),
+            ("machine: host", machine.host.clone()),
+            ("machine: processor", machine.cpu.clone()),
+            ("machine: processors", machine.cpus.to_string()),
+            ("machine: memory", machine.memory.to_string()),
+            ("machine: kernel", machine.kernel.clone()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    let script = saved.script.as_ref().map(|text| first_lines(text));
+    all.insert("script".to_owned(), script.unwrap_or_default());
+    servers(run, &mut all);
+    all
+}
+
+/// Settings by the server's place, for its port may change from run to run.
+fn servers(run: &Run, all: &mut BTreeMap<String, String>) {
+    all.insert("servers".to_owned(), run.servers.len().to_string());
+    for (place, server) in run.servers.iter().enumerate() {
+        for (name, value) in &server.about {
+            if !ALWAYS_NEW.iter().any(|new| name.contains(new)) {
+                all.insert(format!("server {}: {name}", place + 1), value.clone());
+            }
+        }
+    }
+}
+
+/// A script in a line: its length and a sum of its text, by which two are told apart.
+fn first_lines(text: &str) -> String {
+    // Fletcher's checksum: any change of a script shows, and nobody forges one.
+    let (mut a, mut b) = (0_u64, 0_u64);
+    for byte in text.bytes() {
+        a = (a + u64::from(byte)) % 65_535;
+        b = (b + a) % 65_535;
+    }
+    format!("{} lines, checksum {:08x}", text.lines().count(), b << 16 | a)
+}

@@ -1,0 +1,122 @@
+//! The command line that stands before an output, and what it asks for.
+
+use super::figures::{count, seconds};
+
+/// Lines with text between a command line and the output that it made.
+const REACH: usize = 8;
+
+/// What a command line of wrk or wrk2 says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Command {
+    /// Its words.
+    pub(super) argv: Vec<String>,
+    pub(super) threads: Option<usize>,
+    pub(super) connections: Option<usize>,
+    /// The duration as it stands there, and in seconds.
+    pub(super) duration: Option<(String, f64)>,
+    pub(super) rate: Option<f64>,
+    /// The rate's word, if it was given without its flag: `-40000`.
+    pub(super) mistyped_rate: Option<String>,
+    pub(super) script: Option<String>,
+    pub(super) url: Option<String>,
+}
+
+/// The last command line among the last lines of `before`.
+pub(super) fn find(before: &str) -> Option<Command> {
+    let lines = before.lines().rev().filter(|line| !line.trim().is_empty());
+    lines.take(REACH).find_map(parse)
+}
+
+/// A line that is nothing but a command line, maybe in back quotes or after a prompt.
+fn parse(line: &str) -> Option<Command> {
+    let line = line.trim().trim_matches('`').trim_start_matches(['$', '#', ' ']);
+    let mut words = shlex::split(line)?;
+    let end = words.iter().position(|word| word.starts_with(['>', '|', '&', ';']));
+    words.truncate(end.unwrap_or(words.len()));
+    let program = words.first()?.rsplit('/').next()?;
+    if !["wrk", "wrk2"].contains(&program) || words.len() < 2 {
+        return None;
+    }
+    let mut command = Command { argv: words.clone(), ..Command::default() };
+    let mut rest = words.into_iter().skip(1);
+    while let Some(word) = rest.next() {
+        command.word(&word, &mut rest);
+    }
+    Some(command)
+}
+
+impl Command {
+    fn word(&mut self, word: &str, rest: &mut impl Iterator<Item = String>) {
+        let (flag, attached) = match word.strip_prefix("--") {
+            Some(long) => {
+                let (name, value) = long.split_once('=').unzip();
+                (name.unwrap_or(long), value)
+            }
+            None => match word.strip_prefix('-') {
+                Some(short) if short.starts_with(|c: char| c.is_ascii_digit()) => {
+                    self.rate = count(short);
+                    self.mistyped_rate = Some(word.to_owned());
+                    return;
+                }
+                Some(short) if short.len() > 1 => {
+                    let cut = short.chars().next().map_or(0, char::len_utf8);
+                    (&short[..cut], Some(&short[cut..]))
+                }
+                Some(short) => (short, None),
+                None => {
+                    self.url = word.contains("://").then(|| word.to_owned());
+                    return;
+                }
+            },
+        };
+        if ["L", "latency", "U", "u_latency", "B", "batch_latency", "v", "version"].contains(&flag)
+        {
+            return;
+        }
+        let value = attached.map(str::to_owned).or_else(|| rest.next()).unwrap_or_default();
+        match flag {
+            "t" | "threads" => self.threads = value.parse().ok(),
+            "c" | "connections" => self.connections = value.parse().ok(),
+            "d" | "duration" => self.duration = seconds(&value).map(|s| (value, s)),
+            "R" | "rate" => self.rate = count(&value),
+            "s" | "script" => self.script = Some(value),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_forms_that_people_write() {
+        let attached = parse("`wrk2 -t4 -c64 -R2.5k -d60m -s wrk/get.lua --latency  http://h:1`");
+        let attached = attached.unwrap();
+        assert_eq!((attached.threads, attached.connections), (Some(4), Some(64)));
+        assert_eq!(
+            (attached.rate, attached.duration),
+            (Some(2500.0), Some(("60m".to_owned(), 3600.0)))
+        );
+        assert_eq!(attached.script.as_deref(), Some("wrk/get.lua"));
+        assert_eq!(attached.url.as_deref(), Some("http://h:1"));
+        let apart = parse("$ ./wrk -d 30 -t 1 --connections=1 -R 50000 -L http://h >> file");
+        let apart = apart.unwrap();
+        assert_eq!((apart.threads, apart.connections), (Some(1), Some(1)));
+        assert_eq!((apart.rate, apart.duration), (Some(50_000.0), Some(("30".to_owned(), 30.0))));
+        assert_eq!(apart.argv.last().map(String::as_str), Some("http://h"));
+        let mistyped = parse("wrk2 -t4 -40000 http://h").unwrap();
+        assert_eq!(mistyped.rate, Some(40_000.0));
+        assert_eq!(mistyped.mistyped_rate.as_deref(), Some("-40000"));
+    }
+
+    #[test]
+    fn what_is_no_command() {
+        for line in ["wrk", "wrk2 'open", "I ran wrk2 -t4", "", "wrkx -t4 http://h"] {
+            assert_eq!(parse(line), None, "{line}");
+        }
+        let far = format!("wrk2 -t1 http://h\n{}", "text\n\n".repeat(REACH));
+        assert_eq!(find(&far), None);
+        assert!(find(&far[..far.len() - "text\n\n".len()]).is_some());
+    }
+}

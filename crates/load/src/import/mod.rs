@@ -1,0 +1,167 @@
+//! `import`: outputs of wrk2 and wrk, and pages that quote them, as run directories.
+//!
+//! ```text
+//!  FILE ─▶ output: find ─▶ run: made ──▶ DIR/FILE-1-put-35000-c64/run.json, output.txt
+//!              command: find ─┘  │
+//!                         warn ──┘
+//! ```
+//!
+//! Outputs may be indented, cut short or without some of their lines: what is missing is said, and
+//! what the figures give away (refusals, a backlog, one connection's limit) is warned of.
+
+mod command;
+mod figures;
+mod output;
+mod run;
+mod warn;
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::record::Run;
+use command::Command;
+use output::Output;
+use run::Context;
+
+/// Bytes of a file; the longest page with outputs is a thousandth of it.
+const MAX_FILE: u64 = 64 << 20;
+
+/// Methods that a text may speak of.
+const METHODS: [&str; 5] = ["PUT", "GET", "DELETE", "POST", "HEAD"];
+
+/// Everything after `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Files with outputs of wrk2 or wrk, alone or within a page of text or Markdown, up to 64 MiB;
+    /// "-" is stdin
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Directory for the run directories, created if missing; none in it is overwritten
+    #[arg(long, short, value_name = "DIR", default_value = ".")]
+    pub out: PathBuf,
+}
+
+/// An imported run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Imported {
+    /// What its directory is named.
+    pub name: String,
+    /// Line of the file on which its output begins.
+    pub line: usize,
+    /// The output as it stood there.
+    pub output: String,
+    /// What was read from it.
+    pub run: Run,
+}
+
+/// All runs whose outputs are in `text`; `stem` names the file they are from.
+pub fn read(text: &str, stem: &str) -> Vec<Imported> {
+    let mut spoken = None;
+    let mut runs: Vec<Imported> = Vec::new();
+    for output in output::find(text) {
+        let command = command::find(&output.before);
+        spoken = last_method(&output.before).or(spoken);
+        let context = Context { command: command.as_ref(), spoken };
+        let run = run::made(&output, context);
+        let name = name(stem, runs.len() + 1, &output, command.as_ref(), spoken, &run);
+        runs.push(Imported { name, line: output.line, output: output.text, run });
+    }
+    runs
+}
+
+/// Writes a run directory for each output in the files. Returns what to tell, a line for each, or
+/// what stopped it.
+pub fn import(args: &ImportArgs) -> Result<String, String> {
+    let mut told = String::new();
+    for file in &args.files {
+        let text = contents(file)?;
+        let stem = file.file_stem().map_or("stdin".into(), |stem| stem.to_string_lossy());
+        let stem = if stem == "-" { "stdin" } else { &stem };
+        let runs = read(&text, stem);
+        if runs.is_empty() {
+            return Err(format!(
+                "{}: no output of wrk2 or wrk is in it; one begins with \"Running 30s test @ URL\"",
+                file.display()
+            ));
+        }
+        for imported in &runs {
+            let directory = args.out.join(&imported.name);
+            save(&directory, imported)?;
+            told.push_str(&summary(file, &directory, imported));
+        }
+    }
+    Ok(told)
+}
+
+fn contents(file: &Path) -> Result<String, String> {
+    let failed = |error| format!("{}: cannot be read: {error}", file.display());
+    let mut bytes = Vec::new();
+    let source: Box<dyn Read> = if file == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(fs::File::open(file).map_err(failed)?)
+    };
+    source.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(format!("{}: longer than 64 MiB: cut out the outputs", file.display()));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn save(directory: &Path, imported: &Imported) -> Result<(), String> {
+    let failed = |error| format!("{}: cannot be written: {error}", directory.display());
+    if directory.exists() {
+        return Err(format!(
+            "{}: is there already and was left as it is; remove it or give another --out",
+            directory.display()
+        ));
+    }
+    fs::create_dir_all(directory).map_err(failed)?;
+    let mut json = serde_json::to_string_pretty(&imported.run).map_err(|e| failed(e.into()))?;
+    json.push('\n');
+    fs::write(directory.join("run.json"), json).map_err(failed)?;
+    fs::write(directory.join("output.txt"), &imported.output).map_err(failed)
+}
+
+/// `FILE:LINE -> DIR`, then what is wrong and what is missing, a line each.
+fn summary(file: &Path, directory: &Path, imported: &Imported) -> String {
+    let mut told = format!("{}:{} -> {}\n", file.display(), imported.line, directory.display());
+    for warning in &imported.run.warnings {
+        told.push_str(&format!("  WARNING {}: {}\n", warning.code, warning.text));
+    }
+    for missing in &imported.run.missing {
+        told.push_str(&format!("  missing: {missing}\n"));
+    }
+    told
+}
+
+/// What was measured, as a name: `FILE-2-get-25000-c64-19234`.
+fn name(
+    stem: &str,
+    number: usize,
+    output: &Output,
+    command: Option<&Command>,
+    spoken: Option<&str>,
+    run: &Run,
+) -> String {
+    let script = command.and_then(|command| command.script.as_deref());
+    let script = script.and_then(|script| Path::new(script).file_stem()?.to_str());
+    let mut parts = vec![stem.to_owned(), number.to_string()];
+    parts.extend(script.map(str::to_owned).or(spoken.map(str::to_lowercase)));
+    parts.extend(run.plan.rate.map(|rate| rate.to_string()));
+    parts.extend(output.connections.map(|connections| format!("c{connections}")));
+    let host = output.url.as_deref().and_then(|url| url.split("://").nth(1)?.split('/').next());
+    parts.extend(host.and_then(|host| host.rsplit_once(':')).map(|(_, port)| port.to_owned()));
+    let name = parts.join("-");
+    name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
+}
+
+/// The last method that a text names.
+fn last_method(text: &str) -> Option<&'static str> {
+    let words = text.split(|c: char| !c.is_alphanumeric()).rev();
+    words.map(str::to_uppercase).find_map(|word| METHODS.into_iter().find(|is| *is == word))
+}

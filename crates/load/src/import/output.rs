@@ -1,0 +1,224 @@
+//! Finds the outputs of wrk and wrk2 in a text, and reads what they say.
+//!
+//! ```text
+//!  prose, `wrk2 -t4 …`      ◀─ before: where the command line is looked for
+//!  Running 3m test @ URL    ◀─ begins an output
+//!    …                         indented or not; any line may be missing
+//!  Transfer/sec: 3.26MB     ◀─ ends it, as do ``` and the next beginning
+//! ```
+
+use super::figures::{bytes, count, milliseconds};
+use crate::record::Point;
+
+/// The first word of an output's last line.
+const LAST: &str = "Transfer/sec:";
+
+/// One output: its text, and what was found in it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Output {
+    /// Line of the text on which it begins, from 1.
+    pub(super) line: usize,
+    /// Its lines.
+    pub(super) text: String,
+    /// What stands between the output before it, or the beginning, and it.
+    pub(super) before: String,
+    /// `3m`, as headed.
+    pub(super) headed: Option<String>,
+    pub(super) url: Option<String>,
+    pub(super) threads: Option<usize>,
+    pub(super) connections: Option<usize>,
+    /// Mean latency in ms that each thread saw while wrk2 calibrated itself.
+    pub(super) calibration: Vec<f64>,
+    /// Mean, standard deviation and maximum, in ms, of the two-place summary.
+    pub(super) summary: Option<[f64; 3]>,
+    /// The same, as exact as the spectrum's footer has them.
+    pub(super) mean: Option<f64>,
+    pub(super) stdev: Option<f64>,
+    pub(super) max: Option<f64>,
+    pub(super) samples: Option<u64>,
+    /// The short distribution of latencies from the intended start.
+    pub(super) distribution: Vec<Point>,
+    /// The detailed spectrum of the same.
+    pub(super) spectrum: Vec<Point>,
+    /// The same two from writing the request: what `-U` prints after them.
+    pub(super) uncorrected: (Vec<Point>, Vec<Point>),
+    pub(super) requests: Option<u64>,
+    pub(super) bytes: Option<u64>,
+    /// Connect, read, write, timeout.
+    pub(super) socket_errors: Option<[u64; 4]>,
+    pub(super) refused: Option<u64>,
+    pub(super) throughput: Option<f64>,
+    /// Whether its last line is there.
+    pub(super) whole: bool,
+}
+
+/// All outputs of `text`, in its order.
+pub(super) fn find(text: &str) -> Vec<Output> {
+    let mut outputs: Vec<Output> = Vec::new();
+    let mut before = String::new();
+    let mut open = false;
+    for (number, raw) in text.lines().enumerate() {
+        let line = raw.trim();
+        if begins(line) {
+            let before = std::mem::take(&mut before);
+            outputs.push(Output { line: number + 1, before, ..Output::default() });
+            open = true;
+        }
+        let Some(output) = outputs.last_mut().filter(|_| open) else {
+            before.push_str(raw);
+            before.push('\n');
+            continue;
+        };
+        if line.starts_with("```") {
+            open = false;
+            continue;
+        }
+        output.text.push_str(raw);
+        output.text.push('\n');
+        output.read(line);
+        open = !line.starts_with(LAST);
+    }
+    outputs
+}
+
+/// `Running 3m test @ http://localhost:8080`.
+fn begins(line: &str) -> bool {
+    line.starts_with("Running ") && line.contains(" test @ ")
+}
+
+impl Output {
+    /// Takes in one line, without the spaces around it. What it does not know it leaves.
+    fn read(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["Running", headed, "test", "@", url, ..] => {
+                self.headed = Some((*headed).to_owned());
+                self.url = Some((*url).to_owned());
+            }
+            [threads, "threads", "and", connections, "connections"] => {
+                self.threads = threads.parse().ok();
+                self.connections = connections.parse().ok();
+            }
+            ["Thread", "calibration:", "mean", "lat.:", mean, ..] => {
+                self.calibration.extend(milliseconds(mean.trim_end_matches(',')));
+            }
+            ["Latency", mean, stdev, max, _] => {
+                let figures = [*mean, *stdev, *max].map(milliseconds);
+                if let [Some(mean), Some(stdev), Some(max)] = figures {
+                    self.summary = Some([mean, stdev, max]);
+                }
+            }
+            [requests, "requests", "in", _, read, "read"] => {
+                self.requests = requests.parse().ok();
+                // A whole number of bytes was rounded to two places of its unit.
+                self.bytes = bytes(read).map(|bytes| bytes as u64);
+            }
+            ["Non-2xx", "or", "3xx", "responses:", refused] => self.refused = refused.parse().ok(),
+            ["Socket", "errors:", rest @ ..] => self.socket_errors = errors(rest),
+            ["Requests/sec:", rate] => self.throughput = count(rate),
+            [LAST, ..] => self.whole = true,
+            _ if line.starts_with("#[") => self.footer(line),
+            _ => self.point(line, &words),
+        }
+    }
+
+    /// `#[Mean    =        2.706, StdDeviation   =        8.254]`.
+    fn footer(&mut self, line: &str) {
+        for pair in line.trim_matches(|c| "#[]".contains(c)).split(',') {
+            let Some((name, value)) = pair.split_once('=') else { continue };
+            let value = value.trim();
+            let of_corrected = self.uncorrected.0.is_empty();
+            match name.trim() {
+                "Mean" if of_corrected => self.mean = value.parse().ok(),
+                "StdDeviation" if of_corrected => self.stdev = value.parse().ok(),
+                "Max" if of_corrected => self.max = value.parse().ok(),
+                "Total count" if of_corrected => self.samples = value.parse().ok(),
+                _ => {}
+            }
+        }
+    }
+
+    /// ` 99.900%  142.98ms`, or `2.015     0.750000      5098055         4.00`.
+    fn point(&mut self, line: &str, words: &[&str]) {
+        if line.contains("Uncorrected Latency") {
+            // From here on the tables are those from writing the request; an empty one marks it.
+            self.uncorrected.0.push(Point { value: 0.0, quantile: 0.0, count: 0 });
+        }
+        let corrected = self.uncorrected.0.is_empty();
+        match words {
+            [share, value] if share.ends_with('%') => {
+                let share = share.trim_end_matches('%').parse::<f64>();
+                let (Ok(share), Some(value)) = (share, milliseconds(value)) else { return };
+                let point = Point { value, quantile: share / 100.0, count: 0 };
+                let table =
+                    if corrected { &mut self.distribution } else { &mut self.uncorrected.0 };
+                table.push(point);
+            }
+            [value, quantile, count, _] => {
+                let figures = (value.parse(), quantile.parse(), count.parse());
+                let (Ok(value), Ok(quantile), Ok(count)) = figures else { return };
+                let table = if corrected { &mut self.spectrum } else { &mut self.uncorrected.1 };
+                table.push(Point { value, quantile, count });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `connect 0, read 0, write 0, timeout 3`.
+fn errors(words: &[&str]) -> Option<[u64; 4]> {
+    let mut found = [0; 4];
+    for pair in words.chunks(2) {
+        let [name, number] = pair else { return None };
+        let place = ["connect", "read", "write", "timeout"].iter().position(|is| is == name)?;
+        found[place] = number.trim_end_matches(',').parse().ok()?;
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_ends_with_its_last_line_a_fence_or_the_next() {
+        let text = "a\nRunning 1m test @ http://h:1\n  2 threads and 3 connections\n```\nb\n\
+                    Running 2m test @ http://h:2\nRunning 3m test @ http://h:3\n\
+                    Transfer/sec: 1KB\n  9 threads and 9 connections\n";
+        let outputs = find(text);
+        let places: Vec<_> = outputs.iter().map(|output| output.line).collect();
+        assert_eq!(places, [2, 6, 7]);
+        assert_eq!((outputs[0].threads, outputs[0].connections), (Some(2), Some(3)));
+        assert_eq!(outputs[0].before, "a\n");
+        assert_eq!(outputs[1].before, "b\n");
+        assert!(!outputs[0].whole && !outputs[1].whole && outputs[2].whole);
+        assert_eq!(outputs[2].threads, None, "what follows the last line is not its");
+        assert_eq!(find("no output\n"), []);
+    }
+
+    #[test]
+    fn lines_that_make_no_sense_are_left() {
+        let output = &find(
+            "Running x test @ http://h\n  Latency -nan -nan 0.00us -nan%\n  50.000% ?\n\
+             1 2 3\n-1 requests in 1s, ?B read\nSocket errors: connect x, read 0\n",
+        )[0];
+        assert_eq!(output.summary, None);
+        assert_eq!(output.distribution, []);
+        assert_eq!(output.requests, None);
+        assert_eq!(output.socket_errors, None);
+    }
+
+    #[test]
+    fn a_second_table_is_from_writing_the_request() {
+        let output = &find(
+            "Running 1m test @ http://h\n 50.000% 1.00ms\n 1.0 0.5 7 2.00\n\
+             #[Mean = 1.0, StdDeviation = 2.0]\n\
+             Latency Distribution (HdrHistogram - Uncorrected Latency (measured))\n\
+             50.000% 0.50ms\n 0.5 0.5 7 2.00\n#[Mean = 9.0, StdDeviation = 9.0]\n",
+        )[0];
+        assert_eq!(output.distribution.len(), 1);
+        assert_eq!(output.spectrum, [Point { value: 1.0, quantile: 0.5, count: 7 }]);
+        assert_eq!(output.uncorrected.1, [Point { value: 0.5, quantile: 0.5, count: 7 }]);
+        assert_eq!(output.mean, Some(1.0));
+    }
+}

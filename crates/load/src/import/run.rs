@@ -1,0 +1,239 @@
+//! One output as a [`Run`]: what it says, what it leaves out, and what had to be guessed.
+
+use super::command::Command;
+use super::output::Output;
+use super::warn;
+use crate::record::{Counts, FORMAT, Latency, Planned, Point, Run};
+
+/// Rates that people choose, as multiples of a power of ten.
+const CHOSEN: [f64; 13] = [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+
+/// Share by which wrk2 stays below its rate in a run of a minute: it connects first.
+const RAMP: f64 = 0.015;
+
+/// What is known of an output beyond its own lines.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Context<'a> {
+    /// The command line before it.
+    pub(super) command: Option<&'a Command>,
+    /// The method that the text before it speaks of.
+    pub(super) spoken: Option<&'a str>,
+}
+
+/// Makes a run of an output.
+pub(super) fn made(output: &Output, context: Context<'_>) -> Run {
+    let wrk2 = is_wrk2(output, context.command);
+    let mut missing = Vec::new();
+    let plan = planned(output, context, wrk2, &mut missing);
+    let elapsed_s = elapsed(output).unwrap_or(plan.duration_s);
+    let mut run = Run {
+        format: FORMAT,
+        source: "import".to_owned(),
+        tool: if wrk2 { "wrk2" } else { "wrk" }.to_owned(),
+        argv: context.command.map(|command| command.argv.clone()).unwrap_or_default(),
+        elapsed_s,
+        throughput: output.throughput.unwrap_or_default(),
+        counts: counts(output, &plan),
+        latency: latencies(output, wrk2),
+        plan,
+        ..Run::default()
+    };
+    absent(output, context, &mut missing);
+    run.missing = missing;
+    run.warnings = warn::all(&run, output, context.command);
+    run
+}
+
+/// wrk2 calibrates, has a rate, and draws on `HdrHistogram`; wrk's are closed loops.
+fn is_wrk2(output: &Output, command: Option<&Command>) -> bool {
+    let says = ["Thread calibration", "HdrHistogram"].iter().any(|word| output.text.contains(word));
+    let asked = command.is_some_and(|command| {
+        command.rate.is_some() || command.argv.first().is_some_and(|word| word.ends_with("wrk2"))
+    });
+    says || asked
+}
+
+fn planned(
+    output: &Output,
+    context: Context<'_>,
+    wrk2: bool,
+    missing: &mut Vec<String>,
+) -> Planned {
+    let command = context.command;
+    let mut plan = Planned {
+        targets: output.url.clone().into_iter().collect(),
+        threads: output.threads.unwrap_or_default(),
+        connections: output.connections.unwrap_or_default(),
+        closed: !wrk2,
+        arrival: "even".to_owned(),
+        duration_s: duration(output, command, missing),
+        ..Planned::default()
+    };
+    plan.rate = command.and_then(|command| command.rate);
+    if let Some(word) = command.and_then(|command| command.mistyped_rate.as_ref()) {
+        missing.push(format!("the command says {word}: taken as -R{}", &word[1..]));
+    }
+    if plan.rate.is_none() && wrk2 {
+        plan.rate = output.throughput.and_then(chosen);
+        missing.push(match plan.rate {
+            Some(rate) => format!(
+                "-R is missing: {rate} a second is the round number nearest to the {:.2} that were \
+                 answered",
+                output.throughput.unwrap_or_default()
+            ),
+            None => "-R is missing, and the rate cannot be told from what was answered".to_owned(),
+        });
+    }
+    match (command.and_then(|command| command.script.as_ref()), context.spoken) {
+        (Some(script), _) => {
+            plan.requests.clone_from(script);
+            missing.push(format!("the script {script} itself"));
+        }
+        (None, Some(method)) => {
+            plan.requests = format!("{method}, as the text before it has it");
+            missing.push(format!("no script: {method} is what the text before it speaks of"));
+        }
+        (None, None) => missing.push("no script: what was requested is unknown".to_owned()),
+    }
+    plan
+}
+
+/// Seconds: what the command says if the output agrees, else what the run took.
+fn duration(output: &Output, command: Option<&Command>, missing: &mut Vec<String>) -> f64 {
+    let took = elapsed(output);
+    let Some((word, said)) = command.and_then(|command| command.duration.as_ref()) else {
+        return took.map(f64::round).unwrap_or_default();
+    };
+    // A run takes a little longer than planned, and an output that is cut short agrees.
+    let agrees = took.is_none_or(|took| (took / said - 1.0).abs() < 0.05);
+    if agrees {
+        return *said;
+    }
+    let took = took.unwrap_or_default().round();
+    missing.push(format!("the command says -d {word}, but the run took {took} s"));
+    took
+}
+
+/// Seconds that the run took, more exactly than the two places printed.
+fn elapsed(output: &Output) -> Option<f64> {
+    let throughput = output.throughput.filter(|throughput| *throughput > 0.0)?;
+    Some(output.requests? as f64 / throughput)
+}
+
+/// The rate that somebody chose who got `answered` a second.
+fn chosen(answered: f64) -> Option<f64> {
+    let power = 10_f64.powf(answered.max(1.0).log10().floor());
+    let near = |rate: &f64| (rate / answered - 1.0).abs();
+    let candidates = CHOSEN.iter().map(|digits| digits * power).chain([10.0 * power]);
+    candidates.min_by(|a, b| near(a).total_cmp(&near(b))).filter(|rate| near(rate) <= RAMP)
+}
+
+fn counts(output: &Output, plan: &Planned) -> Counts {
+    let answered = output.requests.unwrap_or_default();
+    let [connect_errors, read_errors, write_errors, timeouts] =
+        output.socket_errors.unwrap_or_default();
+    Counts {
+        planned: plan.rate.map_or(answered, |rate| (rate * plan.duration_s).round() as u64),
+        answered,
+        in_time: answered,
+        refused: output.refused.unwrap_or_default(),
+        connect_errors,
+        read_errors,
+        write_errors,
+        timeouts,
+        bytes: output.bytes.unwrap_or_default(),
+        ..Counts::default()
+    }
+}
+
+fn latencies(output: &Output, wrk2: bool) -> Vec<Latency> {
+    let [mean, stdev, max] = output.summary.unwrap_or_default();
+    let mut all = vec![Latency {
+        from: if wrk2 { "intended" } else { "written" }.to_owned(),
+        count: output.samples.unwrap_or_default(),
+        mean: output.mean.unwrap_or(mean),
+        stdev: output.stdev.unwrap_or(stdev),
+        min: output.spectrum.first().map_or(0.0, |point| point.value),
+        max: output.max.unwrap_or(max),
+        spectrum: better(&output.spectrum, &output.distribution, output.samples),
+        ..Latency::default()
+    }];
+    let uncorrected = (&output.uncorrected.1, &output.uncorrected.0);
+    let short: Vec<_> =
+        uncorrected.1.iter().copied().filter(|point| point.quantile > 0.0).collect();
+    let spectrum = better(uncorrected.0, &short, output.samples);
+    if let Some(last) = spectrum.last() {
+        all.push(Latency {
+            from: "written".to_owned(),
+            count: output.samples.unwrap_or_default(),
+            max: last.value,
+            spectrum,
+            ..Latency::default()
+        });
+    }
+    all
+}
+
+/// The detailed spectrum with the quantiles of the short distribution that it steps over (99 % lies
+/// between two of its lines), and counts put to those.
+fn better(spectrum: &[Point], distribution: &[Point], samples: Option<u64>) -> Vec<Point> {
+    let samples = samples.unwrap_or_default() as f64;
+    let mut points = spectrum.to_vec();
+    for point in distribution {
+        if !spectrum.iter().any(|known| (known.quantile - point.quantile).abs() < 1e-9) {
+            points.push(Point { count: (samples * point.quantile) as u64, ..*point });
+        }
+    }
+    points.sort_by(|a, b| a.quantile.total_cmp(&b.quantile));
+    points
+}
+
+/// Says what a whole output would have had.
+fn absent(output: &Output, context: Context<'_>, missing: &mut Vec<String>) {
+    let mut say = |text: &str| missing.push(text.to_owned());
+    if context.command.is_none() {
+        say("no command line stands before the output");
+    }
+    match (output.spectrum.is_empty(), output.distribution.len()) {
+        (false, _) => {}
+        (true, 0) => say("no percentiles at all: only mean, deviation and maximum"),
+        (true, n) => {
+            missing.push(format!("no spectrum: only the {n} quantiles of the short table"))
+        }
+    }
+    let mut say = |text: &str| missing.push(text.to_owned());
+    if output.samples.is_none() {
+        say("how many samples the histogram holds");
+    }
+    if output.threads.is_none() {
+        say("threads and connections");
+    }
+    if output.summary.is_none() && output.mean.is_none() {
+        say("mean and deviation of the latency");
+    }
+    if output.requests.is_none() {
+        say("the number of requests");
+    }
+    if output.throughput.is_none() {
+        say("Requests/sec");
+    }
+    if !output.whole {
+        say("the end of the output");
+    }
+    say("when it ran, on what machine and against which version of the server");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_that_somebody_chose() {
+        assert_eq!(chosen(9904.15), Some(10_000.0));
+        assert_eq!(chosen(34_996.0), Some(35_000.0));
+        assert_eq!(chosen(25_001.62), Some(25_000.0));
+        assert_eq!(chosen(1000.0), Some(1000.0));
+        assert_eq!(chosen(4321.0), None);
+        assert_eq!(chosen(0.0), None);
+    }
+}

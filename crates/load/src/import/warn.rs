@@ -1,0 +1,210 @@
+//! What is wrong with an imported run's figures, found from the figures themselves.
+//!
+//! The main tool is Little's law: with λ requests a second of mean latency W, λ·W of them are under
+//! way or waiting at any moment. A connection of HTTP/1.1 carries one; the rest waits in the client
+//! for a connection, and its wait is in the latencies.
+
+use super::command::Command;
+use super::figures;
+use super::output::Output;
+use crate::record::{Latency, Run, Warning};
+
+/// Mean latency in ms above which waiting requests are a backlog rather than a full connection.
+const BACKLOG_MEAN: f64 = 100.0;
+
+/// Share of the planned rate that a run has to reach.
+const REACHED: f64 = 0.99;
+
+/// Samples that must lie beyond a percentile for it to mean something.
+const BEYOND: f64 = 10.0;
+
+/// wrk2 leaves these first seconds out of its histogram.
+const CALIBRATION_S: f64 = 10.0;
+
+/// All warnings of a run.
+pub(super) fn all(run: &Run, output: &Output, command: Option<&Command>) -> Vec<Warning> {
+    let found = [
+        refused(run),
+        errors(run),
+        short(run),
+        backlog(run, output),
+        connections(run),
+        few_samples(run),
+        calibration(run),
+    ];
+    let mut warnings: Vec<_> = found.into_iter().flatten().collect();
+    warnings.extend(command.and_then(|command| other_command(output, command)));
+    warnings
+}
+
+fn warning(code: &str, text: String) -> Option<Warning> {
+    Some(Warning { code: code.to_owned(), text })
+}
+
+fn refused(run: &Run) -> Option<Warning> {
+    let (refused, answered) = (run.counts.refused, run.counts.answered);
+    if refused == 0 {
+        return None;
+    }
+    let share = 100.0 * refused as f64 / answered.max(1) as f64;
+    let meaning = if refused == answered {
+        "no figure of this run is about requests that worked"
+    } else {
+        "the figures mix requests that worked with refusals, which are often faster"
+    };
+    let text =
+        format!("{share:.4} % of the answers ({refused} of {answered}) were neither 2xx nor 3xx");
+    warning("non-2xx", format!("{}: {meaning}", text.replace(".0000 %", " %")))
+}
+
+fn errors(run: &Run) -> Option<Warning> {
+    let counts = &run.counts;
+    let named = [
+        (counts.connect_errors, "connect errors"),
+        (counts.read_errors, "read errors"),
+        (counts.write_errors, "write errors"),
+        (counts.timeouts, "timeouts"),
+    ];
+    let said: Vec<_> = named
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, name)| format!("{number} {name}"))
+        .collect();
+    if said.is_empty() {
+        return None;
+    }
+    let text = format!("{}: these requests are in no latency figure", said.join(", "));
+    warning("socket-errors", text)
+}
+
+fn short(run: &Run) -> Option<Warning> {
+    let rate = run.plan.rate.filter(|rate| run.throughput < rate * REACHED)?;
+    let share = 100.0 * run.throughput / rate;
+    let text = format!("{:.2} of {rate} requests a second were answered: {share:.1} %", {
+        run.throughput
+    });
+    warning("rate-not-reached", text)
+}
+
+/// Requests under way or waiting at any moment, by Little's law.
+fn under_way(run: &Run) -> Option<(f64, &Latency)> {
+    let latency = run.latency("intended").filter(|latency| latency.mean > 0.0)?;
+    Some((run.throughput * latency.mean / 1e3, latency))
+}
+
+fn backlog(run: &Run, output: &Output) -> Option<Warning> {
+    let (under_way, latency) = under_way(run)?;
+    if latency.mean < BACKLOG_MEAN || under_way <= run.plan.connections as f64 {
+        return None;
+    }
+    let mut text = format!(
+        "{:.2} a second were answered, but {:.2} s late on average, {:.2} s at worst: at any \
+         moment {under_way:.0} requests were due and not answered",
+        run.throughput,
+        latency.mean / 1e3,
+        latency.max / 1e3
+    );
+    // Half of the requests were fine: the rate was held between stalls.
+    let median = latency.at(0.5).filter(|median| *median < latency.mean / 10.0);
+    match median {
+        Some(median) => {
+            let stalls = format!(", in stalls: the median is {median:.2} ms");
+            text.push_str(&stalls);
+        }
+        None => text.push_str(". The rate was held only on paper"),
+    }
+    let begun = output.calibration.iter().copied().fold(0.0, f64::max);
+    if begun > BACKLOG_MEAN {
+        let seconds = begun / 1e3;
+        text.push_str(&format!(" (already {seconds:.1} s late while wrk2 calibrated)"));
+    }
+    warning("backlog", text)
+}
+
+fn connections(run: &Run) -> Option<Warning> {
+    let (under_way, _) = under_way(run)?;
+    let connections = run.plan.connections;
+    if connections == 0 || under_way <= connections as f64 {
+        return None;
+    }
+    let text = if connections == 1 {
+        format!(
+            "one connection carries one request at a time, so each had {:.3} ms at this rate: the \
+             limit seen may be the connection's, not the server's. More connections would tell",
+            1e3 / run.throughput
+        )
+    } else {
+        format!(
+            "{under_way:.0} requests were under way or waiting on average, and {connections} \
+             connections carry one each: part of the latency is waiting for a connection"
+        )
+    };
+    warning("connection-limit", text)
+}
+
+fn few_samples(run: &Run) -> Option<Warning> {
+    let latency = run.latency.first().filter(|latency| latency.count > 0)?;
+    let shown = [(0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %"), (0.99999, "99.999 %")];
+    let beyond = |quantile: f64| latency.count as f64 * (1.0 - quantile);
+    let (quantile, name) = shown.iter().find(|(quantile, _)| beyond(*quantile) < BEYOND)?;
+    let highest = latency.spectrum.iter().map(|point| point.quantile).fold(0.0, f64::max);
+    if highest < *quantile {
+        return None;
+    }
+    let text = format!(
+        "{name} and above mean little: of {} samples {:.1} lie beyond it, and {BEYOND} should",
+        latency.count,
+        beyond(*quantile)
+    );
+    warning("few-samples", text)
+}
+
+fn calibration(run: &Run) -> Option<Warning> {
+    if run.tool != "wrk2" {
+        return None;
+    }
+    let (count, answered) = (run.latency.first()?.count, run.counts.answered);
+    let left_out = answered.saturating_sub(count);
+    let text = if count > 0 && left_out as f64 > run.throughput {
+        format!(
+            "the latencies are of {count} of the {answered} requests: wrk2 drops its first \
+             {CALIBRATION_S} s from the histogram, not from the totals ({left_out} are {:.1} s)",
+            left_out as f64 / run.throughput.max(1.0)
+        )
+    } else if count == 0 && run.elapsed_s > CALIBRATION_S {
+        format!(
+            "the latencies are without the first {CALIBRATION_S} s, which wrk2 drops; the totals \
+             are with them"
+        )
+    } else {
+        return None;
+    };
+    warning("calibration", text)
+}
+
+/// The command quoted is not the command run.
+fn other_command(output: &Output, command: &Command) -> Option<Warning> {
+    let mut differs = Vec::new();
+    let mut compare = |flag: &str, said: Option<String>, was: Option<String>| {
+        if let (Some(said), Some(was)) = (said, was)
+            && said != was
+        {
+            differs.push(format!("{flag} {said} there, {was} here"));
+        }
+    };
+    let number = |number: Option<usize>| number.map(|number| number.to_string());
+    compare("-t", number(command.threads), number(output.threads));
+    compare("-c", number(command.connections), number(output.connections));
+    compare("the URL", command.url.clone(), output.url.clone());
+    // 100 s are headed as 2m: the same only in wrk's own rounding.
+    if let (Some((word, said)), Some(was)) = (&command.duration, &output.headed)
+        && figures::headed(*said) != *was
+    {
+        differs.push(format!("-d {word} there, {was} here"));
+    }
+    if differs.is_empty() {
+        return None;
+    }
+    let text = format!("the command shown is not the one that was run: {}", differs.join("; "));
+    warning("other-command", text)
+}

@@ -1,0 +1,165 @@
+//! How threads hand over what they have counted, once a second, without waiting and without making
+//! or clearing histograms themselves.
+//!
+//! ```text
+//!  worker ── full tally ──▶ collector: adds it to the run's and the second's, clears it
+//!     ▲                        │
+//!     └────── empty tally ◀────┘      each worker has SPARES of them beside the one it fills
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use crate::control::Interval;
+use crate::tally::Tally;
+
+/// A second in nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
+/// Empty tallies of each thread: one to change to, one in case the collector is late. Is it later
+/// than that, a thread goes on filling the one it has.
+pub(crate) const SPARES: usize = 2;
+
+/// What one thread has counted.
+pub(crate) struct Report {
+    pub(crate) worker: usize,
+    /// The last second it is of, counted from the end of the warm-up.
+    second: u64,
+    /// When it was made, in nanoseconds from there.
+    at: u64,
+    backlog: u64,
+    /// The thread's last.
+    ended: bool,
+    pub(crate) tally: Box<Tally>,
+}
+
+/// One thread's end of it.
+pub(crate) struct Publisher {
+    worker: usize,
+    warmup: u64,
+    next: u64,
+    full: SyncSender<Report>,
+    empty: Receiver<Box<Tally>>,
+}
+
+impl Publisher {
+    pub(crate) fn new(
+        worker: usize,
+        warmup: u64,
+        full: SyncSender<Report>,
+        empty: Receiver<Box<Tally>>,
+    ) -> Self {
+        Self { worker, warmup, next: warmup.saturating_add(SECOND), full, empty }
+    }
+
+    /// When to publish.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Hands over what was counted up to `now`, if there is an empty tally to go on with.
+    pub(crate) fn publish(&mut self, now: u64, backlog: u64, tally: &mut Box<Tally>) {
+        let at = now - self.warmup;
+        let second = at / SECOND;
+        self.next = self.warmup + (second + 1) * SECOND;
+        let Ok(empty) = self.empty.try_recv() else { return };
+        let tally = std::mem::replace(tally, empty);
+        let (worker, second) = (self.worker, second - 1);
+        // There is room for all tallies there are. It fails once nobody wants them any more.
+        let _ = self.full.try_send(Report { worker, second, at, backlog, ended: false, tally });
+    }
+
+    /// Hands over the rest.
+    pub(crate) fn end(self, now: u64, backlog: u64, tally: Box<Tally>) {
+        let at = now.saturating_sub(self.warmup);
+        let (worker, second) = (self.worker, at / SECOND);
+        let _ = self.full.send(Report { worker, second, at, backlog, ended: true, tally });
+    }
+}
+
+/// Puts the threads' reports together to seconds of the whole run.
+pub(crate) struct Seconds {
+    pending: BTreeMap<u64, Interval>,
+    /// The last second of which each thread has reported.
+    reported: Vec<Option<u64>>,
+    backlog: Vec<u64>,
+}
+
+impl Seconds {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { pending: BTreeMap::new(), reported: vec![None; workers], backlog: vec![0; workers] }
+    }
+
+    /// Takes a report; `tell` is called for each second that is then complete.
+    pub(crate) fn add(&mut self, report: &Report, mut tell: impl FnMut(&Interval)) {
+        let Report { worker, second, at, backlog, ended, ref tally } = *report;
+        let interval = self.pending.entry(second).or_insert_with(|| Interval {
+            start_s: second,
+            length_s: 0.0,
+            backlog: 0,
+            tally: Tally::default(),
+        });
+        interval.tally.add(tally);
+        let length = (at.saturating_sub(second * SECOND) as f64 / SECOND as f64).min(1.0);
+        interval.length_s = interval.length_s.max(length);
+        self.backlog[worker] = backlog;
+        self.reported[worker] = Some(if ended { u64::MAX } else { second });
+        let Some(complete) = self.reported.iter().copied().min().flatten() else { return };
+        while let Some(entry) = self.pending.first_entry()
+            && *entry.key() <= complete
+        {
+            let mut interval = entry.remove();
+            interval.backlog = self.backlog.iter().sum();
+            tell(&interval);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(worker: usize, second: u64, ended: bool, sent: u64) -> Report {
+        let mut tally = Box::<Tally>::default();
+        tally.sent = sent;
+        let at = second * SECOND + if ended { SECOND / 4 } else { SECOND + 5 };
+        Report { worker, second, at, backlog: sent, ended, tally }
+    }
+
+    #[test]
+    fn a_second_is_told_once_all_threads_have_reported_it() {
+        let mut seconds = Seconds::new(2);
+        let told = std::cell::RefCell::new(Vec::new());
+        let mut add = |report| {
+            seconds.add(&report, |interval| {
+                let Interval { start_s, length_s, backlog, tally } = interval;
+                told.borrow_mut().push((*start_s, *length_s, *backlog, tally.sent));
+            });
+            told.take()
+        };
+        assert_eq!(add(report(0, 0, false, 1)), []);
+        assert_eq!(add(report(0, 1, false, 10)), []);
+        assert_eq!(add(report(1, 0, false, 2)), [(0, 1.0, 12, 3)]);
+        // The second thread was not there for a second: it is in the next.
+        assert_eq!(add(report(1, 2, false, 20)), [(1, 1.0, 30, 10)]);
+        assert_eq!(add(report(0, 2, true, 5)), [(2, 1.0, 25, 25)]);
+        assert_eq!(add(report(1, 3, true, 7)), [(3, 0.25, 12, 7)]);
+    }
+
+    #[test]
+    fn a_thread_without_a_spare_goes_on_with_what_it_has() {
+        let (full, reports) = std::sync::mpsc::sync_channel(4);
+        let (give, empty) = std::sync::mpsc::sync_channel(SPARES);
+        let mut publisher = Publisher::new(0, 0, full, empty);
+        let mut tally = Box::<Tally>::default();
+        tally.sent = 1;
+        publisher.publish(SECOND + 1, 0, &mut tally);
+        assert_eq!((tally.sent, publisher.next()), (1, 2 * SECOND));
+        give.try_send(Box::default()).unwrap();
+        tally.sent += 1;
+        publisher.publish(2 * SECOND + 1, 0, &mut tally);
+        assert_eq!(tally.sent, 0);
+        let report = reports.try_recv().unwrap();
+        assert_eq!((report.second, report.tally.sent), (1, 2));
+    }
+}

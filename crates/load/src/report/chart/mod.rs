@@ -1,0 +1,144 @@
+//! Charts: lines over two axes, with rules, bands and points, as SVG that needs no script.
+//!
+//! Each is drawn twice, for wide and for narrow screens; the style sheet shows the one that fits, so
+//! that its letters are legible on a phone. What the page's script needs for the cursor stands
+//! beside it as JSON.
+
+mod draw;
+mod scale;
+
+use maud::{Markup, PreEscaped, html};
+use serde_json::json;
+
+pub(crate) use scale::{Axis, Unit};
+
+/// Lines with colours of their own; further ones are dashed.
+pub(crate) const COLOURS: usize = 7;
+
+/// A chart.
+#[derive(Debug, Clone)]
+pub(crate) struct Chart {
+    /// Unique in the page; letters, digits and hyphens.
+    pub(crate) id: String,
+    pub(crate) title: String,
+    /// What the y axis shows, and anything to mind.
+    pub(crate) note: String,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) marks: Vec<Mark>,
+    /// Charts of one group share their cursor; empty = none.
+    pub(crate) group: String,
+    /// Lower than others: one of a stack over the same x axis.
+    pub(crate) low: bool,
+}
+
+/// A line of a chart.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Line {
+    pub(crate) name: String,
+    /// What its switch in the legend turns on and off, in all charts; one number for each run.
+    pub(crate) switch: Option<usize>,
+    /// Place among the colours.
+    pub(crate) colour: usize,
+    /// x and y; a y that is no number is a gap.
+    pub(crate) points: Vec<(f64, f64)>,
+    /// From this x on too few samples lie beyond: drawn grey.
+    pub(crate) thin_from: Option<f64>,
+    /// Filled down to the axis.
+    pub(crate) filled: bool,
+    /// Not shown until it is switched on.
+    pub(crate) hidden: bool,
+}
+
+/// What stands in a chart beside its lines.
+#[derive(Debug, Clone)]
+pub(crate) enum Mark {
+    /// Across at y, as far as x if that is given: an objective.
+    Level { y: f64, to: Option<f64>, text: String },
+    /// Between two x: an interval.
+    Band { from: f64, to: f64, text: String },
+    /// One point: a trial, a knee.
+    Point { x: f64, y: f64, shape: Shape, text: String, switch: Option<usize>, colour: usize },
+}
+
+/// What a point looks like, besides its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// A filled circle.
+    Pass,
+    /// A cross.
+    Fail,
+    /// A diamond.
+    Unclear,
+    /// A ring.
+    Knee,
+}
+
+impl Chart {
+    /// The chart with its title and legend.
+    pub(crate) fn markup(&self) -> Markup {
+        let low = if self.low { "chart low" } else { "chart" };
+        html! {
+            figure class=(low) id=(self.id) data-group=(self.group) {
+                figcaption {
+                    span.title { (self.title) }
+                    span.note { (self.note) }
+                    button.export type="button" hidden { "SVG" }
+                }
+                @if self.lines.len() > 1 { (self.legend()) }
+                (draw::svg(self, &draw::WIDE))
+                (draw::svg(self, &draw::NARROW))
+                script type="application/json" { (PreEscaped(self.data())) }
+            }
+        }
+    }
+
+    fn legend(&self) -> Markup {
+        html! {
+            ul.legend {
+                @for line in &self.lines {
+                    li {
+                        @match line.switch {
+                            Some(switch) => button type="button" data-switch=(switch)
+                                aria-pressed=(!line.hidden) { (key(line.colour)) (line.name) },
+                            None => span { (key(line.colour)) (line.name) },
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the cursor needs, as JSON that cannot end its element.
+    fn data(&self) -> String {
+        let axis = |axis: &Axis| {
+            json!({"unit": axis.unit.name(), "log": axis.log,
+            "min": axis.min, "max": axis.max})
+        };
+        let lines = self.lines.iter().map(|line| {
+            // JSON knows no NaN: a gap is null.
+            let points: Vec<_> = line.points.iter().map(|(x, y)| json!([x, y])).collect();
+            json!({"name": line.name, "switch": line.switch, "colour": line.colour % COLOURS,
+                "thin": line.thin_from, "points": points})
+        });
+        let data = json!({"title": self.title, "x": axis(&self.x), "y": axis(&self.y),
+            "lines": lines.collect::<Vec<_>>()});
+        data.to_string().replace('<', "\\u003c")
+    }
+}
+
+/// The colour of a line as a stroke of it.
+pub(crate) fn key(colour: usize) -> Markup {
+    let class = format!("key c{}{}", colour % COLOURS, dashes(colour));
+    html! {
+        svg class=(class) viewBox="0 0 22 10" aria-hidden="true" {
+            line x1="1" y1="5" x2="21" y2="5" {}
+        }
+    }
+}
+
+/// The class of the dashes that tell lines of one colour apart.
+fn dashes(colour: usize) -> &'static str {
+    ["", " dash", " dot"][(colour / COLOURS).min(2)]
+}

@@ -1,0 +1,182 @@
+//! Axes: where a figure lies between the two ends of one, and which of its figures are named.
+
+use crate::report::figures;
+
+/// What an axis counts, which says how its figures are written, here and by the page's script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Milliseconds,
+    /// Of a second.
+    Rate,
+    Seconds,
+    /// 1/(1−p) of a percentile p.
+    Percentile,
+    Count,
+    Bytes,
+}
+
+impl Unit {
+    /// The script's word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Milliseconds => "ms",
+            Self::Rate => "rate",
+            Self::Seconds => "s",
+            Self::Percentile => "percentile",
+            Self::Count => "count",
+            Self::Bytes => "bytes",
+        }
+    }
+
+    /// The round step at or above `least`; bytes are rounded in units of 1024.
+    fn step(self, least: f64) -> f64 {
+        let mut unit = 1.0;
+        while self == Self::Bytes && least >= unit * 1024.0 {
+            unit *= 1024.0;
+        }
+        step(least / unit) * unit
+    }
+
+    fn write(self, value: f64) -> String {
+        match self {
+            Self::Milliseconds => figures::ms(value),
+            Self::Rate | Self::Count => figures::short(value),
+            Self::Seconds => format!("{value} s"),
+            Self::Percentile => figures::percentile(1.0 - 1.0 / value),
+            Self::Bytes => figures::bytes(value),
+        }
+    }
+}
+
+/// An axis from `min` to `max`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Axis {
+    pub(crate) unit: Unit,
+    pub(crate) log: bool,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+/// The smallest share of a decade that is told apart: a range within it gets a decade of its own.
+const NARROW: f64 = 1.05;
+
+impl Axis {
+    /// A linear axis from 0 over all of `values`.
+    pub(crate) fn linear(unit: Unit, values: impl Iterator<Item = f64>) -> Self {
+        let max = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let step = unit.step(max / 4.0);
+        let max = if max > 0.0 { (max / step).ceil() * step } else { 1.0 };
+        Self { unit, log: false, min: 0.0, max }
+    }
+
+    /// A linear axis from `min` to `max` exactly.
+    pub(crate) fn exact(unit: Unit, min: f64, max: f64) -> Self {
+        Self { unit, log: false, min, max: if max > min { max } else { min + 1.0 } }
+    }
+
+    /// A logarithmic axis over all of `values` above 0, with some room at both ends.
+    pub(crate) fn log(unit: Unit, values: impl Iterator<Item = f64>) -> Self {
+        let ends = values
+            .filter(|value| value.is_finite() && *value > 0.0)
+            .fold((f64::INFINITY, 0.0_f64), |(min, max), value| (min.min(value), max.max(value)));
+        let (min, max) = if ends.1 > 0.0 { ends } else { (1.0, 10.0) };
+        let room = if max / min < NARROW { 10_f64.sqrt() } else { (max / min).powf(0.04) };
+        Self { unit, log: true, min: min / room, max: max * room }
+    }
+
+    /// The axis 1/(1−p), from 0 % up to `last`.
+    pub(crate) fn percentiles(last: f64) -> Self {
+        Self { unit: Unit::Percentile, log: true, min: 1.0, max: last.max(1000.0) }
+    }
+
+    /// Where `value` lies: 0 at the beginning, 1 at the end; none where the axis has no place.
+    pub(crate) fn at(&self, value: f64) -> Option<f64> {
+        let place = if self.log {
+            (value.max(f64::MIN_POSITIVE) / self.min).ln() / (self.max / self.min).ln()
+        } else {
+            (value - self.min) / (self.max - self.min)
+        };
+        (value.is_finite() && (!self.log || value > 0.0)).then(|| place.clamp(-0.01, 1.01))
+    }
+
+    /// What is named on the axis: figures and words, at most about `most` of them.
+    pub(crate) fn ticks(&self, most: usize) -> Vec<(f64, String)> {
+        let values = match (self.unit, self.log) {
+            (Unit::Percentile, _) => self.decades(&[1.0]),
+            (_, true) => {
+                let fine = self.decades(&[1.0, 2.0, 5.0]);
+                let coarse = self.decades(&[1.0]);
+                let middle = self.decades(&[1.0, 3.0]);
+                [fine, middle].into_iter().find(|ticks| ticks.len() <= most).unwrap_or(coarse)
+            }
+            (_, false) => {
+                let step = self.unit.step((self.max - self.min) / most as f64);
+                let first = (self.min / step).ceil() as i64;
+                let last = (self.max / step * (1.0 + 1e-9)).floor() as i64;
+                (first..=last).map(|tick| tick as f64 * step).collect()
+            }
+        };
+        values.into_iter().map(|value| (value, self.unit.write(value))).collect()
+    }
+
+    /// Powers of ten within the axis times `digits`.
+    fn decades(&self, digits: &[f64]) -> Vec<f64> {
+        let powers = self.min.log10().floor() as i32..=self.max.log10().ceil() as i32;
+        let all = powers.flat_map(|power| digits.iter().map(move |digit| (power, digit)));
+        all.map(|(power, digit)| round(digit * 10_f64.powi(power)))
+            .filter(|value| (self.min * 0.999..=self.max * 1.001).contains(value))
+            .collect()
+    }
+}
+
+/// The round step (1, 2 or 5 times a power of ten) at or above `least`.
+fn step(least: f64) -> f64 {
+    if least <= 0.0 || !least.is_finite() {
+        return 1.0;
+    }
+    let power = 10_f64.powf(least.log10().floor());
+    let digits = [1.0, 2.0, 5.0, 10.0];
+    let digit = digits.into_iter().find(|digit| digit * power >= least * (1.0 - 1e-9));
+    round(digit.unwrap_or(10.0) * power)
+}
+
+/// Without what binary fractions add: 0.30000000000000004.
+fn round(value: f64) -> f64 {
+    format!("{value:.9e}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(axis: &Axis, most: usize) -> Vec<String> {
+        axis.ticks(most).into_iter().map(|(_, word)| word).collect()
+    }
+
+    #[test]
+    fn linear_axes_begin_at_zero_and_end_on_a_tick() {
+        let axis = Axis::linear(Unit::Rate, [f64::NAN, 39_884.6].into_iter());
+        assert_eq!((axis.min, axis.max), (0.0, 40_000.0));
+        assert_eq!(words(&axis, 4), ["0", "10k", "20k", "30k", "40k"]);
+        assert_eq!(axis.at(20_000.0), Some(0.5));
+        assert_eq!(Axis::linear(Unit::Count, [].into_iter()).max, 1.0);
+    }
+
+    #[test]
+    fn log_axes_name_what_fits() {
+        let axis = Axis::log(Unit::Milliseconds, [0.0, 0.5, 180.0].into_iter());
+        assert_eq!(words(&axis, 4), ["1 ms", "10 ms", "100 ms"]);
+        assert_eq!(words(&axis, 6).len(), 6);
+        assert_eq!(axis.at(0.0), None);
+        assert_eq!(axis.at(f64::NAN), None);
+        let one = Axis::log(Unit::Milliseconds, [2.0].into_iter());
+        assert!(one.min < 1.0 && one.max > 5.0);
+    }
+
+    #[test]
+    fn percentiles_are_named_as_people_say_them() {
+        let axis = Axis::percentiles(1e6);
+        let names = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %", "99.9999 %"];
+        assert_eq!(words(&axis, 4), names);
+    }
+}

@@ -1,0 +1,252 @@
+//! Everything else about one run: what was asked, where, of what, and what came of it.
+
+use maud::{Markup, html};
+
+use super::chart::key;
+use super::figures;
+use super::shown::Shown;
+use super::timelines;
+use crate::record::{Run, Server};
+
+/// Runs that are unfolded at first.
+const UNFOLDED: usize = 3;
+
+/// All runs, each to be unfolded.
+pub(crate) fn all(runs: &[Shown<'_>]) -> Markup {
+    html! {
+        @for run in runs {
+            details.run id={ "run-" (run.number) } open[runs.len() <= UNFOLDED] {
+                summary { (key(run.colour)) span.name { (run.name()) } span.what { (what(run)) } }
+                (one(run))
+            }
+        }
+    }
+}
+
+/// A run in a line.
+fn what(run: &Shown<'_>) -> String {
+    let plan = &run.run().plan;
+    let rate = match plan.rate {
+        Some(rate) => format!("{} requests/s", figures::rate(rate)),
+        None if plan.closed => "closed loop".to_owned(),
+        None => "rate unknown".to_owned(),
+    };
+    let duration = figures::three(plan.duration_s);
+    let connections = plan.connections;
+    format!("{rate} for {duration} s over {connections} connections; {}", plan.requests)
+}
+
+fn one(shown: &Shown<'_>) -> Markup {
+    let run = shown.run();
+    let charts = timelines::charts(shown);
+    html! {
+        @if !run.warnings.is_empty() {
+            ul.warnings {
+                @for warning in &run.warnings { li { b { (warning.code) } " " (warning.text) } }
+            }
+        }
+        @if !charts.is_empty() {
+            div.stack { @for chart in &charts { (chart.markup()) } }
+        }
+        div.columns {
+            (asked(run))
+            (answers(shown))
+            (machine(run))
+        }
+        @if !run.servers.is_empty() { (servers(&run.servers)) }
+        @if !run.argv.is_empty() {
+            h4 { "Command" }
+            pre tabindex="0" { (command(&run.argv)) }
+        }
+        @if let Some(script) = &shown.saved.script {
+            h4 { "Script " code { (run.plan.script) } }
+            pre tabindex="0" { (script) }
+        }
+        @if !run.missing.is_empty() {
+            h4 { "What the imported output does not say" }
+            ul { @for missing in &run.missing { li { (missing) } } }
+        }
+    }
+}
+
+/// Words as a shell would take them.
+pub(crate) fn command(argv: &[String]) -> String {
+    let words = argv.iter().map(String::as_str);
+    shlex::try_join(words).unwrap_or_else(|_| argv.join(" "))
+}
+
+fn asked(run: &Run) -> Markup {
+    let plan = &run.plan;
+    let rate = plan.rate.map_or_else(
+        || "–".to_owned(),
+        |rate| format!("{} requests/s, {}", figures::rate(rate), plan.arrival),
+    );
+    facts(
+        "Asked",
+        &[
+            ("targets", plan.targets.join(" ")),
+            ("requests", plan.requests.clone()),
+            ("rate", if plan.closed { "closed loop".to_owned() } else { rate }),
+            ("duration", format!("{} s", figures::three(plan.duration_s))),
+            ("warm-up", format!("{} s", figures::three(plan.warmup_s))),
+            ("threads", plan.threads.to_string()),
+            ("connections", plan.connections.to_string()),
+            ("seed", plan.seed.to_string()),
+        ],
+    )
+}
+
+fn answers(shown: &Shown<'_>) -> Markup {
+    let run = shown.run();
+    let counts = &run.counts;
+    let count = |number: u64| figures::grouped(number as f64);
+    let mut rows = vec![
+        ("due".to_owned(), count(counts.planned)),
+        ("answered".to_owned(), count(counts.answered)),
+        ("a second".to_owned(), figures::rate(run.throughput)),
+    ];
+    for (status, number) in &counts.statuses {
+        let share = figures::share(*number as f64 / counts.answered.max(1) as f64);
+        rows.push((format!("status {status}"), format!("{} ({share})", count(*number))));
+    }
+    if counts.statuses.is_empty() {
+        rows.push(("not 2xx/3xx".to_owned(), count(counts.refused)));
+    }
+    let rest = [
+        ("unfinished", counts.unfinished),
+        ("connect errors", counts.connect_errors),
+        ("read errors", counts.read_errors),
+        ("write errors", counts.write_errors),
+        ("timeouts", counts.timeouts),
+        ("wrong values", counts.wrong_values),
+    ];
+    rows.extend(
+        rest.iter()
+            .filter(|(_, number)| *number > 0)
+            .map(|(name, number)| ((*name).to_owned(), count(*number))),
+    );
+    rows.push(("received".to_owned(), figures::bytes(counts.bytes as f64)));
+    if let Some(latency) = shown.latency() {
+        let figures = [latency.mean, latency.stdev].map(figures::ms);
+        rows.push(("mean latency".to_owned(), format!("{} ± {}", figures[0], figures[1])));
+    }
+    let rows: Vec<_> = rows.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    facts("Answered", &rows)
+}
+
+fn machine(run: &Run) -> Markup {
+    let machine = &run.machine;
+    let cpus = if machine.cpus > 0 { format!("{} of it", machine.cpus) } else { String::new() };
+    let memory =
+        if machine.memory > 0 { figures::bytes(machine.memory as f64) } else { String::new() };
+    let cpu = if run.client_cpu_s > 0.0 && run.elapsed_s > 0.0 {
+        let cores = run.client_cpu_s / run.elapsed_s;
+        format!("{} s ({} cores)", figures::three(run.client_cpu_s), figures::three(cores))
+    } else {
+        String::new()
+    };
+    facts(
+        "Measured by",
+        &[
+            ("tool", run.tool.clone()),
+            ("began", run.started.clone()),
+            ("took", format!("{} s", figures::three(run.elapsed_s))),
+            ("host", machine.host.clone()),
+            ("processor", machine.cpu.clone()),
+            ("processors", cpus),
+            ("memory", memory),
+            ("kernel", machine.kernel.clone()),
+            ("client's CPU", cpu),
+        ],
+    )
+}
+
+/// A list of facts; those that are not known are left out.
+fn facts(title: &str, rows: &[(&str, String)]) -> Markup {
+    html! {
+        div.facts {
+            h4 { (title) }
+            dl {
+                @for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
+                    dt { (name) } dd { (value) }
+                }
+            }
+        }
+    }
+}
+
+/// A column for each server.
+fn servers(servers: &[Server]) -> Markup {
+    let metrics = names(servers, |server| server.metrics.keys().cloned().collect());
+    let about = names(servers, |server| server.about.keys().cloned().collect());
+    html! {
+        h4 { "Servers" }
+        div.scroll tabindex="0" role="region" aria-label="Servers" {
+            table.servers {
+                thead { tr { th scope="col" { "" } @for server in servers {
+                    th scope="col" { (server.url) }
+                } } }
+                tbody {
+                    tr { th scope="row" { "CPU time" } @for server in servers {
+                        td { (server.cpu_s.map_or_else(|| "–".to_owned(),
+                            |cpu| format!("{} s", figures::three(cpu)))) }
+                    } }
+                    tr { th scope="row" { "resident memory" } @for server in servers {
+                        td { (server.rss.map_or_else(|| "–".to_owned(),
+                            |rss| figures::bytes(rss as f64))) }
+                    } }
+                    @for (name, ratios) in hit_ratios(servers) {
+                        tr { th scope="row" { (name) } @for ratio in ratios {
+                            td { (ratio.map_or_else(|| "–".to_owned(), figures::share)) }
+                        } }
+                    }
+                    @for name in &about { tr { th scope="row" { (name) } @for server in servers {
+                        td { (server.about.get(name).map_or("–", String::as_str)) }
+                    } } }
+                }
+            }
+        }
+        @if !metrics.is_empty() {
+            details.metrics {
+                summary { (metrics.len()) " metrics" }
+                div.scroll tabindex="0" role="region" aria-label="Metrics" { table.servers {
+                    thead { tr { th scope="col" { "" } @for server in servers {
+                        th scope="col" { (server.url) }
+                    } } }
+                    tbody { @for name in &metrics { tr {
+                        th scope="row" { code { (name) } }
+                        @for server in servers {
+                            td { (server.metrics.get(name).map_or_else(|| "–".to_owned(),
+                                |value| figures::rate(*value))) }
+                        }
+                    } } }
+                } }
+            }
+        }
+    }
+}
+
+/// All names that servers use, in order, each once.
+fn names(servers: &[Server], of: impl Fn(&Server) -> Vec<String>) -> Vec<String> {
+    let mut names: Vec<_> = servers.iter().flat_map(of).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// `X hit ratio` for every pair of counters `X_hits…` and `X_misses…`, for each server.
+fn hit_ratios(servers: &[Server]) -> Vec<(String, Vec<Option<f64>>)> {
+    let metrics = names(servers, |server| server.metrics.keys().cloned().collect());
+    let hits = metrics.iter().filter(|name| name.contains("_hits"));
+    hits.map(|hits| {
+        let misses = hits.replacen("_hits", "_misses", 1);
+        let ratio = |server: &Server| {
+            let (hits, misses) = (server.metrics.get(hits)?, server.metrics.get(&misses)?);
+            (hits + misses > 0.0).then(|| hits / (hits + misses))
+        };
+        let name = hits.split("_hits").next().unwrap_or_default().replace('_', " ");
+        (format!("{name} hit ratio"), servers.iter().map(ratio).collect())
+    })
+    .filter(|(_, ratios): &(String, Vec<Option<f64>>)| ratios.iter().any(Option::is_some))
+    .collect()
+}

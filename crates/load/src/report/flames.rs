@@ -1,0 +1,93 @@
+//! Flame graphs of the runs: side by side, and what is different from the first.
+
+use maud::{Markup, PreEscaped, html};
+use profile::Folded;
+use profile::graph::{Tab, Unit, fragment};
+
+use super::shown::Shown;
+
+/// Graphs in a report. Each carries its stacks, up to megabytes of them.
+const MAX_GRAPHS: usize = 24;
+
+/// The events in the order in which they are shown.
+const EVENTS: [&str; 4] = ["cpu", "wall", "lock", "alloc"];
+
+struct Graph {
+    name: String,
+    folded: Folded,
+}
+
+/// All graphs, those of one event together; nothing without profiles.
+pub(crate) fn section(runs: &[Shown<'_>]) -> Result<Markup, String> {
+    let mut events = Vec::new();
+    for event in EVENTS {
+        let graphs = graphs(runs, event)?;
+        if !graphs.is_empty() {
+            events.push((event, graphs));
+        }
+    }
+    Ok(html! {
+        @if !events.is_empty() {
+            section #flames {
+                h2 { "Flame graphs" }
+                (PreEscaped(profile::graph::assets()))
+                @for (event, graphs) in &events {
+                    h3 { (event) }
+                    div.flames {
+                        @for (place, graph) in graphs.iter().enumerate() {
+                            figure { figcaption { (graph.name) }
+                                (PreEscaped(fragment(&tabs(event, graph,
+                                    base(graphs, place))))) }
+                        }
+                    }
+                }
+            }
+        }
+    })
+}
+
+fn graphs(runs: &[Shown<'_>], event: &str) -> Result<Vec<Graph>, String> {
+    let mut graphs = Vec::new();
+    for run in runs {
+        let several = run.run().servers.len() > 1;
+        for (profile, text) in run.saved.profiles.iter().filter(|(known, _)| known.event == event) {
+            let folded = Folded::parse(text).map_err(|error| {
+                format!("{}: {error}", run.saved.dir.join(&profile.folded).display())
+            })?;
+            let name = if several {
+                format!("{} {}", run.name(), profile.url)
+            } else {
+                run.name().to_owned()
+            };
+            graphs.push(Graph { name, folded });
+        }
+    }
+    graphs.truncate(MAX_GRAPHS);
+    Ok(graphs)
+}
+
+/// What a graph is compared with: of a hot run the cold one, else the first graph.
+fn base(graphs: &[Graph], place: usize) -> Option<&Graph> {
+    let cold = graphs[place].name.replace("-hot", "-cold");
+    let other = |graph: &&Graph| graph.name == cold && graph.name != graphs[place].name;
+    graphs.iter().find(other).or_else(|| graphs.first().filter(|_| place > 0))
+}
+
+/// The graph, and what is different in it from the other.
+fn tabs<'a>(event: &str, graph: &'a Graph, first: Option<&'a Graph>) -> Vec<Tab<'a>> {
+    let unit = if event == "alloc" { Unit::Bytes } else { Unit::Nanos };
+    let plain = Tab {
+        name: event.to_owned(),
+        unit,
+        note: String::new(),
+        folded: &graph.folded,
+        counts: None,
+        base: None,
+    };
+    let difference = first.map(|first| Tab {
+        name: format!("against {}", first.name),
+        base: Some(&first.folded),
+        ..plain.clone()
+    });
+    [plain].into_iter().chain(difference).collect()
+}

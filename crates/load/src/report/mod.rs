@@ -1,0 +1,162 @@
+//! `report`: runs and series as one HTML file that needs nothing else: no network, and no script to
+//! be read.
+//!
+//! ```text
+//!  DIR… ─▶ saved ─▶ shown ─┬─ overview      verdict and warnings first, then the figures
+//!                          ├─ percentiles   all runs over each other
+//!                          ├─ series        searches, sweeps, cold and hot
+//!                          ├─ details       each run: time line, servers, command, script
+//!                          └─ flames        side by side, and their differences
+//!       page.css, page.js: what makes it pleasant
+//! ```
+//!
+//! Everything that was read from a directory goes through maud, which escapes it.
+
+mod chart;
+mod details;
+mod figures;
+mod flames;
+mod overview;
+mod percentiles;
+mod series;
+mod shown;
+mod timelines;
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use maud::{DOCTYPE, PreEscaped, html};
+
+use crate::saved::{self, Found};
+use series::Part;
+use shown::Shown;
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// Everything after `report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// Run directories, series of a search, sweep or coldhot, or directories of these; at most 200
+    /// runs
+    #[arg(required = true, value_name = "DIR")]
+    pub directories: Vec<PathBuf>,
+
+    /// File to write; one that is there is replaced
+    #[arg(long, short, value_name = "FILE", default_value = "report.html")]
+    pub out: PathBuf,
+
+    /// Heading of the page [default: the names of the directories]
+    #[arg(long, value_name = "TEXT")]
+    pub title: Option<String>,
+}
+
+/// Writes the report and returns what to tell about it.
+pub fn report(args: &ReportArgs) -> Result<String, String> {
+    let found = saved::read(&args.directories)?;
+    let names: Vec<_> = found.iter().map(name).collect();
+    let title = args.title.clone().unwrap_or_else(|| match names.as_slice() {
+        [one] => (*one).to_owned(),
+        [first, second] => format!("{first} and {second}"),
+        more => format!("{} runs and series", more.len()),
+    });
+    let html = page(&title, &found)?;
+    fs::write(&args.out, &html)
+        .map_err(|error| format!("{}: cannot be written: {error}", args.out.display()))?;
+    let runs: usize = found.iter().map(|found| found.runs().len()).sum();
+    let size = figures::bytes(html.len() as f64);
+    Ok(format!("{}: {runs} runs, {size}\n", args.out.display()))
+}
+
+fn name(found: &Found) -> &str {
+    match found {
+        Found::Run(saved) => &saved.name,
+        Found::Series(series) => &series.name,
+    }
+}
+
+/// The whole page.
+fn page(title: &str, found: &[Found]) -> Result<String, String> {
+    let runs = shown::all(found);
+    let parts = parts(found, &runs);
+    let levels: Vec<_> =
+        parts.iter().flat_map(|part| series::levels(&part.saved.series.slo)).collect();
+    let body = html! {
+        header {
+            h1 { (title) }
+            p.hint { (subtitle(&runs)) }
+        }
+        main {
+            @for part in &parts { (part.verdict()) }
+            (overview::validity(&runs))
+            section #figures {
+                h2 { "Figures" }
+                (overview::table(&runs))
+                @if let Some(chart) = percentiles::chart(&runs, &levels) { (chart.markup()) }
+            }
+            @for part in &parts { (part.section()) }
+            section #runs {
+                h2 { "Runs" }
+                (details::all(&runs))
+            }
+            (flames::section(&runs)?)
+        }
+        footer { "Made by " (concat!("load ", env!("CARGO_PKG_VERSION"))) " from "
+            (runs.len()) @if runs.len() == 1 { " run." } @else { " runs." } }
+    };
+    let whole = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                // An empty icon: else the browser asks for one.
+                link rel="icon" href="data:,";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { (body) script { (PreEscaped(SCRIPT)) } }
+        }
+    };
+    Ok(whole.into_string())
+}
+
+/// With what the runs were made, and when.
+fn subtitle(runs: &[Shown<'_>]) -> String {
+    let all = |of: fn(&crate::record::Run) -> String| {
+        let mut all: Vec<_> = runs.iter().map(|run| of(run.run())).collect();
+        all.retain(|text| !text.is_empty());
+        all.sort();
+        all.dedup();
+        all
+    };
+    let tools = all(|run| run.tool.clone());
+    let hosts = all(|run| {
+        let machine = &run.machine;
+        if machine.cpu.is_empty() { String::new() } else { machine.cpu.clone() }
+    });
+    let began = all(|run| run.started.clone());
+    let mut said = vec![tools.join(", ")];
+    said.extend(hosts);
+    if let (Some(first), Some(last)) = (began.first(), began.last()) {
+        said.push(if first == last { first.clone() } else { format!("{first} to {last}") });
+    }
+    said.retain(|text| !text.is_empty());
+    said.join(" · ")
+}
+
+/// The series among what was found, each with its runs.
+fn parts<'a>(found: &'a [Found], runs: &'a [Shown<'a>]) -> Vec<Part<'a>> {
+    let mut rest = runs;
+    let mut parts: Vec<Part<'_>> = Vec::new();
+    for found in found {
+        let (own, others) = rest.split_at(found.runs().len());
+        rest = others;
+        if let Found::Series(saved) = found {
+            parts.push(Part { saved, runs: own, number: parts.len() });
+        }
+    }
+    parts
+}

@@ -1,0 +1,147 @@
+//! Latency by percentile, all runs over each other, on the axis 1/(1−p): wrk2's picture.
+//!
+//! The *knee* of a curve is where it turns upward. It is found as the point that lies farthest below
+//! the chord of the curve, latencies linear and percentiles on this axis (the *Kneedle* algorithm:
+//! Satopää, Albrecht, Irwin, Raghavan: "Finding a Kneedle in a Haystack", 2011).
+
+use super::chart::{Axis, Chart, Line, Mark, Shape, Unit};
+use super::figures;
+use super::shown::{Shown, firm, thin_from};
+use crate::record::{Latency, Point};
+
+/// How far below the chord, as a share of the curve's height, a knee has to lie to be one.
+const CLEAR: f64 = 0.1;
+
+/// Points of the firm part of a curve that can have a knee.
+const LEAST_POINTS: usize = 12;
+
+/// An objective that a curve has to stay below: a percentile, 0–1, and milliseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Level {
+    pub(crate) quantile: f64,
+    pub(crate) ms: f64,
+    pub(crate) text: String,
+}
+
+/// The chart; none if no run has percentiles.
+pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
+    let mut lines = Vec::new();
+    let mut marks = Vec::new();
+    for run in runs {
+        let Some(latency) = run.latency().filter(|latency| !latency.spectrum.is_empty()) else {
+            continue;
+        };
+        lines.push(Line {
+            name: run.name().to_owned(),
+            switch: Some(run.number),
+            colour: run.colour,
+            points: points(latency),
+            thin_from: thin_from(latency),
+            hidden: run.hidden,
+            ..Line::default()
+        });
+        if let Some(knee) = knee(latency).filter(|_| !run.hidden) {
+            marks.push(Mark::Point {
+                x: place(knee.quantile),
+                y: knee.value,
+                shape: Shape::Knee,
+                text: format!(
+                    "{}: turns upward at {}",
+                    run.name(),
+                    figures::percentile(knee.quantile)
+                ),
+                switch: Some(run.number),
+                colour: run.colour,
+            });
+        }
+    }
+    marks.extend(levels.iter().map(|level| Mark::Level {
+        y: level.ms,
+        to: Some(place(level.quantile)),
+        text: level.text.clone(),
+    }));
+    let all = || lines.iter().flat_map(|line| line.points.iter().copied());
+    let last = all().map(|point| point.0).fold(0.0, f64::max);
+    let ys = all().map(|point| point.1).chain(levels.iter().map(|level| level.ms));
+    let y = Axis::log(Unit::Milliseconds, ys);
+    (!lines.is_empty()).then_some(Chart {
+        id: "percentiles".to_owned(),
+        title: "Latency by percentile".to_owned(),
+        note: "from the intended start; grey: fewer than 10 samples lie beyond; ring: the knee"
+            .to_owned(),
+        x: Axis::percentiles(last),
+        y,
+        lines,
+        marks,
+        group: String::new(),
+        low: false,
+    })
+}
+
+/// A curve as (1/(1−p), ms). Its last point, the maximum, stands where one sample lies beyond.
+fn points(latency: &Latency) -> Vec<(f64, f64)> {
+    let finite = latency.spectrum.iter().filter(|point| point.quantile < 1.0);
+    let last = finite.clone().map(|point| place(point.quantile)).fold(1.0, f64::max);
+    let end = latency.spectrum.iter().find(|point| point.quantile >= 1.0);
+    // Up to there 100 % is only a rounded 99.9999….
+    let end = end.map(|point| (last.max(latency.count as f64), point.value));
+    finite.map(|point| (place(point.quantile), point.value)).chain(end).collect()
+}
+
+/// 1/(1−p).
+fn place(quantile: f64) -> f64 {
+    1.0 / (1.0 - quantile)
+}
+
+/// Where a curve turns upward, if it clearly does.
+pub(crate) fn knee(latency: &Latency) -> Option<Point> {
+    let firm: Vec<_> = latency
+        .spectrum
+        .iter()
+        .filter(|point| point.quantile < 1.0 && firm(latency, point.quantile))
+        .collect();
+    let (first, last) = (firm.first()?, firm.last()?);
+    let width = place(last.quantile).ln() - place(first.quantile).ln();
+    let height = last.value - first.value;
+    if firm.len() < LEAST_POINTS || width <= 0.0 || height <= 0.0 {
+        return None;
+    }
+    let below = |point: &Point| {
+        let along = (place(point.quantile).ln() - place(first.quantile).ln()) / width;
+        along - (point.value - first.value) / height
+    };
+    let knee = firm.into_iter().max_by(|a, b| below(a).total_cmp(&below(b)))?;
+    (below(knee) >= CLEAR).then_some(*knee)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn latency(count: u64, curve: impl Fn(f64) -> f64) -> Latency {
+        let quantiles = (0..100).map(|step| 1.0 - 0.9_f64.powi(step));
+        let spectrum =
+            quantiles.map(|quantile| Point { value: curve(quantile), quantile, count: 0 });
+        Latency { count, spectrum: spectrum.collect(), ..Latency::default() }
+    }
+
+    #[test]
+    fn the_knee_is_where_a_curve_turns() {
+        let stalls = latency(1_000_000, |p| if p < 0.98 { 1.0 } else { 200.0 * (p - 0.98) + 1.0 });
+        let knee = knee(&stalls).unwrap();
+        assert!((0.97..0.99).contains(&knee.quantile), "{knee:?}");
+    }
+
+    #[test]
+    fn a_straight_curve_has_none() {
+        assert_eq!(knee(&latency(1_000_000, |p| place(p).ln() + 1.0)), None);
+        assert_eq!(knee(&latency(1_000_000, |_| 1.0)), None);
+        assert_eq!(knee(&Latency::default()), None);
+    }
+
+    #[test]
+    fn few_samples_make_no_knee() {
+        let stalls = |p: f64| if p < 0.98 { 1.0 } else { 200.0 * (p - 0.98) + 1.0 };
+        assert_eq!(knee(&latency(100, stalls)), None, "98 % has two samples beyond it");
+    }
+}

@@ -1,0 +1,374 @@
+//! Searches, sweeps and cold–hot pairs.
+
+use maud::{Markup, html};
+
+use super::chart::{Axis, Chart, Line, Mark, Shape, Unit, key};
+use super::details::command;
+use super::figures;
+use super::percentiles::Level;
+use super::shown::Shown;
+use crate::record::{Finding, Latency, Trial};
+use crate::saved::SavedSeries;
+
+/// One series and its runs as they are shown, in the order of its trials.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) saved: &'a SavedSeries,
+    pub(crate) runs: &'a [Shown<'a>],
+    /// Its place in the report, for anchors.
+    pub(crate) number: usize,
+}
+
+/// The latencies among the terms of an objective such as `p99<10ms,errors<0.1%`.
+pub(crate) fn levels(slo: &str) -> Vec<Level> {
+    let level = |term: &str| {
+        let (name, limit) = term.trim().split_once('<')?;
+        let percent: f64 = name.trim().strip_prefix('p')?.parse().ok()?;
+        let limit = limit.trim_start_matches('=').trim();
+        let units = [("us", 1e-3), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3)];
+        let ms = units.iter().find_map(|(unit, factor)| {
+            let number: f64 = limit.strip_suffix(unit)?.trim().parse().ok()?;
+            Some(number * factor)
+        })?;
+        Some(Level { quantile: percent / 100.0, ms, text: format!("objective {}", term.trim()) })
+    };
+    slo.split(',').filter_map(level).collect()
+}
+
+impl Part<'_> {
+    /// What was found, in a sentence for each finding.
+    pub(crate) fn verdict(&self) -> Markup {
+        let series = &self.saved.series;
+        html! {
+            @for finding in &series.findings {
+                p.verdict.found {
+                    @if !finding.value.is_empty() { (finding.value) ": " }
+                    (sentence(finding, &series.slo))
+                }
+            }
+            @if series.interrupted {
+                p.verdict.bad { (self.saved.name) " was interrupted: it holds what was found up to "
+                    "then." }
+            }
+        }
+    }
+
+    /// Everything about it.
+    pub(crate) fn section(&self) -> Markup {
+        let series = &self.saved.series;
+        html! {
+            section.series id={ "series-" (self.number) } {
+                h2 { @match series.kind.as_str() {
+                    "coldhot" => "Cold and hot",
+                    _ => "Search for the breaking point",
+                } " " span.name { (self.saved.name) } }
+                @if let Some(chart) = self.curve() { (chart.markup()) }
+                @if series.findings.iter().any(|finding| !finding.value.is_empty()) {
+                    (sweep(&series.findings))
+                }
+                @for (name, cold, hot) in self.pairs() { (pair(&name, &cold, &hot)) }
+                (self.trials())
+                h4 { "Command" }
+                pre tabindex="0" { (command(&series.argv)) }
+                @if !series.server.is_empty() {
+                    h4 { "Server" }
+                    pre tabindex="0" { (command(&series.server)) }
+                }
+            }
+        }
+    }
+
+    /// The percentile of the objective over the rate, with each trial's verdict.
+    fn curve(&self) -> Option<Chart> {
+        let series = &self.saved.series;
+        let objective = levels(&series.slo);
+        let quantile = objective.iter().map(|level| level.quantile).fold(0.0, f64::max);
+        let quantile = if quantile > 0.0 { quantile } else { 0.99 };
+        let values = self.values();
+        let mut lines = Vec::new();
+        let mut marks = Vec::new();
+        for (colour, value) in values.iter().enumerate() {
+            let mut points = Vec::new();
+            for (trial, run) in series.trials.iter().zip(self.runs) {
+                let latency = run.latency().and_then(|latency| latency.at(quantile));
+                let (Some(rate), Some(y)) = (trial.rate, latency) else { continue };
+                if trial.value != *value {
+                    continue;
+                }
+                points.push((rate, y));
+                marks.push(point(trial, rate, y, colour));
+            }
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            let name = if value.is_empty() { "trials".to_owned() } else { value.clone() };
+            lines.push(Line { name, colour, points: middles(&points), ..Line::default() });
+        }
+        // Of a sweep the table has them: bands over each other show nothing.
+        if let [finding] = series.findings.as_slice()
+            && let Some(passes) = finding.passes
+        {
+            let text = "breaks".to_owned();
+            marks.push(Mark::Band { from: passes, to: finding.fails.unwrap_or(passes), text });
+        }
+        marks.extend(objective.iter().map(|level| Mark::Level {
+            y: level.ms,
+            to: None,
+            text: level.text.clone(),
+        }));
+        let all = || lines.iter().flat_map(|line| line.points.iter().copied());
+        let ys = || all().map(|point| point.1).chain(objective.iter().map(|level| level.ms));
+        (all().count() > 1).then(|| Chart {
+            id: format!("series-{}-curve", self.number),
+            title: format!("p{} over rate", figures::percentile(quantile).replace(" %", "")),
+            note: "● pass  ✕ fail  ◇ inconclusive; shaded: where it breaks".to_owned(),
+            x: Axis::log(Unit::Rate, all().map(|point| point.0)),
+            y: Axis::log(Unit::Milliseconds, ys()),
+            lines: lines.clone(),
+            marks: marks.clone(),
+            group: String::new(),
+            low: false,
+        })
+    }
+
+    /// The swept values in their order; one that is empty without a sweep.
+    fn values(&self) -> Vec<String> {
+        let mut values: Vec<String> = Vec::new();
+        for trial in &self.saved.series.trials {
+            if !values.contains(&trial.value) {
+                values.push(trial.value.clone());
+            }
+        }
+        values
+    }
+
+    /// Runs whose roles are `X-cold` and `X-hot`.
+    pub(crate) fn pairs(&self) -> Vec<(String, Shown<'_>, Shown<'_>)> {
+        let trials = &self.saved.series.trials;
+        let of = |role: String| trials.iter().position(|trial| trial.role == role);
+        let names = trials.iter().filter_map(|trial| trial.role.strip_suffix("-cold"));
+        names
+            .filter_map(|name| {
+                let (cold, hot) = (of(format!("{name}-cold"))?, of(format!("{name}-hot"))?);
+                Some((name.to_owned(), self.runs[cold], self.runs[hot]))
+            })
+            .collect()
+    }
+
+    fn trials(&self) -> Markup {
+        let series = &self.saved.series;
+        let swept = series.trials.iter().any(|trial| !trial.value.is_empty());
+        html! {
+            div.scroll tabindex="0" role="region" aria-label="Trials" { table.trials {
+                thead { tr {
+                    th scope="col" { "trial" }
+                    th scope="col" { "for" }
+                    @if swept { th scope="col" { "value" } }
+                    th scope="col" { "asked/s" }
+                    th scope="col" { "answered/s" }
+                    th scope="col" { "p50" }
+                    th scope="col" { "p99" }
+                    th scope="col" { "verdict" }
+                    th.words scope="col" { "why" }
+                } }
+                tbody { @for (trial, run) in series.trials.iter().zip(self.runs) { tr {
+                    th scope="row" { a href={ "#run-" (run.number) } { (trial.dir) } }
+                    td { (trial.role) }
+                    @if swept { td { (trial.value) } }
+                    td { (trial.rate.map_or_else(|| "closed loop".to_owned(), figures::rate)) }
+                    td { (figures::rate(run.run().throughput)) }
+                    td { (at(run.latency(), 0.5)) }
+                    td { (at(run.latency(), 0.99)) }
+                    td class={ "verdict-" (trial.verdict) } { (sign(&trial.verdict)) (trial.verdict) }
+                    td.words { (trial.why) }
+                } } }
+            } }
+        }
+    }
+}
+
+fn at(latency: Option<&Latency>, quantile: f64) -> String {
+    let value = latency.and_then(|latency| latency.at(quantile));
+    value.map_or_else(|| "–".to_owned(), figures::ms)
+}
+
+fn sign(verdict: &str) -> &'static str {
+    match verdict {
+        "pass" => "● ",
+        "fail" => "✕ ",
+        "inconclusive" => "◇ ",
+        _ => "",
+    }
+}
+
+fn point(trial: &Trial, rate: f64, y: f64, colour: usize) -> Mark {
+    let shape = match trial.verdict.as_str() {
+        "fail" => Shape::Fail,
+        "inconclusive" => Shape::Unclear,
+        _ => Shape::Pass,
+    };
+    let text = format!(
+        "{}: {} at {}/s, {}. {}",
+        trial.dir,
+        trial.verdict,
+        figures::rate(rate),
+        figures::ms(y),
+        trial.why
+    );
+    Mark::Point { x: rate, y, shape, text, switch: None, colour }
+}
+
+/// Points in the order of x, those of the same x as their median.
+fn middles(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let same = points.chunk_by(|a, b| a.0 == b.0);
+    same.map(|group| {
+        let mut ys: Vec<f64> = group.iter().map(|point| point.1).collect();
+        ys.sort_by(f64::total_cmp);
+        (group[0].0, ys[ys.len() / 2])
+    })
+    .collect()
+}
+
+fn sentence(finding: &Finding, slo: &str) -> String {
+    let objective = if slo.is_empty() { String::new() } else { format!(" within {slo}") };
+    let edge = match (finding.passes, finding.fails) {
+        (Some(passes), Some(fails)) => format!(
+            "It holds {}/s{objective} and breaks by {}/s.",
+            figures::rate(passes),
+            figures::rate(fails)
+        ),
+        (Some(passes), None) => {
+            format!("It holds {}/s{objective}; no rate tried was too much.", figures::rate(passes))
+        }
+        (None, Some(fails)) => {
+            format!("It does not hold even {}/s{objective}.", figures::rate(fails))
+        }
+        (None, None) => "No breaking point was found.".to_owned(),
+    };
+    let limit = match (finding.limit.as_str(), finding.why.as_str()) {
+        ("", _) => String::new(),
+        ("unknown", why) => format!(" What limits is not known: {why}"),
+        (limit, "") => format!(" What limits: {limit}."),
+        (limit, why) => format!(" What limits: {limit} ({why})."),
+    };
+    format!("{edge}{limit}")
+}
+
+/// What was found for each value, with a bar up to what holds and a stroke where it breaks.
+fn sweep(findings: &[Finding]) -> Markup {
+    let ends = findings.iter().flat_map(|finding| [finding.passes, finding.fails, finding.ceiling]);
+    let most = ends.flatten().fold(1.0, f64::max);
+    let place = |rate: f64| (rate / most * 1000.0).round() / 10.0;
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), figures::rate);
+    html! {
+        div.scroll tabindex="0" role="region" aria-label="Sweep" { table.sweep {
+            thead { tr {
+                th scope="col" { "value" } th scope="col" { "holds/s" } th scope="col" { "breaks/s" }
+                th scope="col" { "closed loop/s" } th.bars scope="col" { "" }
+                th.words scope="col" { "what limits" }
+            } }
+            tbody { @for (colour, finding) in findings.iter().enumerate() { tr {
+                th scope="row" { (key(colour)) (finding.value) }
+                td { (rate(finding.passes)) } td { (rate(finding.fails)) }
+                td { (rate(finding.ceiling)) }
+                td.bars { svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" {
+                    @let holds = place(finding.passes.unwrap_or(0.0));
+                    rect.holds x="0" y="1" width=(holds) height="8" {}
+                    @if let Some(fails) = finding.fails {
+                        rect.breaks x=(holds) y="1" width=((place(fails) - holds).max(0.5))
+                            height="8" {}
+                    }
+                } }
+                td.words { (finding.limit) @if !finding.why.is_empty() { ": " (finding.why) } }
+            } } }
+        } }
+    }
+}
+
+/// The same requests without and with what the first pass left warm.
+fn pair(name: &str, cold: &Shown<'_>, hot: &Shown<'_>) -> Markup {
+    let latency = |run: &Shown<'_>, quantile| run.latency().and_then(|all| all.at(quantile));
+    let max = |run: &Shown<'_>| run.latency().map(|latency| latency.max);
+    let rows = [
+        ("p50", latency(cold, 0.5), latency(hot, 0.5)),
+        ("p99", latency(cold, 0.99), latency(hot, 0.99)),
+        ("p99.9", latency(cold, 0.999), latency(hot, 0.999)),
+        ("max", max(cold), max(hot)),
+    ];
+    let ms = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), figures::ms);
+    let throughput = (cold.run().throughput, hot.run().throughput);
+    let cpus = [cold, hot].map(Shown::cpu_per_answer);
+    let micros = |cpu: Option<f64>| {
+        cpu.map_or_else(|| "–".to_owned(), |cpu| format!("{} µs", figures::three(cpu)))
+    };
+    html! {
+        div.scroll tabindex="0" role="region" aria-label={ (name) ", cold and hot" } {
+            table.pair {
+                caption { (name) }
+                thead { tr {
+                    th scope="col" { "" } th scope="col" { (key(cold.colour)) "cold" }
+                    th scope="col" { (key(hot.colour)) "hot" } th scope="col" { "hot is" }
+                } }
+                tbody {
+                    tr { th scope="row" { "answered/s" } td { (figures::rate(throughput.0)) }
+                        td { (figures::rate(throughput.1)) }
+                        td { (change(Some(throughput.0), Some(throughput.1), "more", "fewer")) } }
+                    @for (name, cold, hot) in rows { tr {
+                        th scope="row" { (name) } td { (ms(cold)) } td { (ms(hot)) }
+                        td { (change(cold, hot, "slower", "faster")) }
+                    } }
+                    tr { th scope="row" { "CPU/request" } td { (micros(cpus[0])) }
+                        td { (micros(cpus[1])) }
+                        td { (change(cpus[0], cpus[1], "more", "less")) } }
+                }
+            }
+        }
+    }
+}
+
+/// How `after` differs from `before`, in words; whether it is noise is `compare`'s to say.
+fn change(before: Option<f64>, after: Option<f64>, more: &str, less: &str) -> String {
+    let (Some(before), Some(after)) = (before, after) else { return "–".to_owned() };
+    if before <= 0.0 {
+        return "–".to_owned();
+    }
+    match after / before - 1.0 {
+        by if by.abs() < 0.005 => "the same".to_owned(),
+        by if by > 0.0 => format!("{} {more}", figures::share(by)),
+        by => format!("{} {less}", figures::share(-by)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objectives_of_latency_become_levels() {
+        let found = levels("p99<10ms, errors<0.1%,p99.9<=0.5s,junk,p50<x");
+        let found: Vec<_> = found.iter().map(|level| (level.quantile, level.ms)).collect();
+        assert_eq!(found, [(0.99, 10.0), (0.9990000000000001, 500.0)]);
+        assert_eq!(levels(""), []);
+    }
+
+    #[test]
+    fn findings_in_words() {
+        let found = Finding {
+            passes: Some(41_000.0),
+            fails: Some(43_000.0),
+            limit: "cpu".to_owned(),
+            why: "1.9 of 2 cores".to_owned(),
+            ..Finding::default()
+        };
+        assert_eq!(
+            sentence(&found, "p99<10ms"),
+            "It holds 41,000/s within p99<10ms and breaks by 43,000/s. What limits: cpu (1.9 of 2 \
+             cores)."
+        );
+        assert_eq!(sentence(&Finding::default(), ""), "No breaking point was found.");
+    }
+
+    #[test]
+    fn repeated_rates_are_one_point() {
+        let points = [(1.0, 5.0), (1.0, 3.0), (1.0, 4.0), (2.0, 9.0)];
+        assert_eq!(middles(&points), [(1.0, 4.0), (2.0, 9.0)]);
+    }
+}

@@ -1,0 +1,95 @@
+//! The runs of a report in the order in which they are shown, each with its place among the colours.
+
+use crate::record::{Latency, Run};
+use crate::saved::{Found, Saved};
+
+/// Runs whose curves are shown at first; more would hide each other.
+const AT_ONCE: usize = 8;
+
+/// Samples beyond a percentile that make it mean something.
+const BEYOND: f64 = 10.0;
+
+/// A run in the report.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub(crate) saved: &'a Saved,
+    /// Its switch and the end of its anchor.
+    pub(crate) number: usize,
+    /// Its place among the colours: those that are seen at first have the first ones.
+    pub(crate) colour: usize,
+    /// Not in the charts until it is switched on.
+    pub(crate) hidden: bool,
+}
+
+/// All runs. Of a search with many trials those next to the breaking point are shown at first.
+pub(crate) fn all(found: &[Found]) -> Vec<Shown<'_>> {
+    let mut shown = Vec::new();
+    for found in found {
+        for (place, saved) in found.runs().iter().enumerate() {
+            let hidden = match found {
+                Found::Run(_) => false,
+                Found::Series(series) => {
+                    let role = &series.series.trials[place].role;
+                    series.runs.len() > AT_ONCE && role != "confirm"
+                }
+            };
+            shown.push(Shown { saved, number: shown.len(), colour: 0, hidden });
+        }
+    }
+    let mut visible = 0;
+    for shown in &mut shown {
+        visible += usize::from(!shown.hidden);
+        shown.hidden |= visible > AT_ONCE;
+    }
+    let mut order: Vec<usize> = (0..shown.len()).collect();
+    order.sort_by_key(|place| shown[*place].hidden);
+    for (colour, place) in order.into_iter().enumerate() {
+        shown[place].colour = colour;
+    }
+    shown
+}
+
+impl<'a> Shown<'a> {
+    pub(crate) fn name(&self) -> &'a str {
+        &self.saved.name
+    }
+
+    pub(crate) fn run(&self) -> &'a Run {
+        &self.saved.run
+    }
+
+    /// The latency to look at: from the intended start, or as the tool measured it.
+    pub(crate) fn latency(&self) -> Option<&'a Latency> {
+        let run = self.run();
+        run.latency("intended").or_else(|| run.latency.first())
+    }
+
+    /// Of its answers, the share that were neither 2xx nor 3xx.
+    pub(crate) fn refused(&self) -> f64 {
+        let counts = &self.run().counts;
+        counts.refused as f64 / counts.answered.max(1) as f64
+    }
+
+    /// CPU time of the servers for each answer, in µs.
+    pub(crate) fn cpu_per_answer(&self) -> Option<f64> {
+        let servers: Option<f64> = self.run().servers.iter().map(|server| server.cpu_s).sum();
+        let answered = self.run().counts.answered as f64;
+        servers.filter(|cpu| *cpu > 0.0 && answered > 0.0).map(|cpu| cpu * 1e6 / answered)
+    }
+
+    /// Requests that brought no answer.
+    pub(crate) fn errors(&self) -> u64 {
+        let counts = &self.run().counts;
+        counts.connect_errors + counts.read_errors + counts.write_errors + counts.timeouts
+    }
+}
+
+/// Whether enough samples lie beyond a percentile. Where their number is unknown nothing is said.
+pub(crate) fn firm(latency: &Latency, quantile: f64) -> bool {
+    latency.count == 0 || latency.count as f64 * (1.0 - quantile) >= BEYOND - 1e-6
+}
+
+/// The least 1/(1−p) beyond which too few samples lie.
+pub(crate) fn thin_from(latency: &Latency) -> Option<f64> {
+    (latency.count > 0).then(|| latency.count as f64 / BEYOND)
+}

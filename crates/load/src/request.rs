@@ -1,0 +1,257 @@
+//! Makes requests: for keys, or as another function makes them.
+
+use crate::keys::{Numbers, mix};
+use crate::plan::{KEY, Plan, Requests, Target};
+use crate::script::{self, Script};
+use crate::values::Values;
+
+/// What a request asks for. Latencies are kept apart by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// `GET`.
+    Get,
+    /// `PUT`.
+    Put,
+    /// `DELETE`.
+    Delete,
+    /// Any other.
+    Other,
+}
+
+impl Method {
+    /// All of them, in their order.
+    pub const ALL: [Self; 4] = [Self::Get, Self::Put, Self::Delete, Self::Other];
+
+    /// As it is written on the wire; `other` for those without a name of their own.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl Method {
+    /// That of a request as it goes over the wire.
+    fn of(request: &[u8]) -> Self {
+        match request.split(|&byte| byte == b' ').next() {
+            Some(b"GET") => Self::Get,
+            Some(b"PUT") => Self::Put,
+            Some(b"DELETE") => Self::Delete,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What is to be remembered of a request that was made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Made {
+    pub(crate) method: Method,
+    /// The number of its key.
+    pub(crate) key: u64,
+    /// See [`crate::keys::Key::order`].
+    pub(crate) order: u64,
+}
+
+/// Makes the requests of one thread.
+pub(crate) struct Maker<'a> {
+    plan: &'a Plan,
+    numbers: Numbers,
+    values: Values,
+    script: Option<&'a mut Script>,
+    /// What the script asked for last.
+    method: Method,
+    /// By target, then by method.
+    heads: Vec<[Head; 3]>,
+}
+
+/// The parts of a request that stay the same: up to the key, and after it.
+struct Head {
+    start: Vec<u8>,
+    /// None where no key follows.
+    end: Option<Vec<u8>>,
+}
+
+impl Head {
+    fn new(plan: &Plan, target: &Target, method: Method) -> Self {
+        let method_name = method.name();
+        let (start, end) = match target.path.split_once(KEY) {
+            Some((start, end)) => (start, Some(end)),
+            None => (target.path.as_str(), None),
+        };
+        let mut rest = format!("{} HTTP/1.1\r\n", end.unwrap_or(""));
+        let own_host = |line: &String| line.as_bytes()[..5].eq_ignore_ascii_case(b"host:");
+        if !plan.headers.iter().filter(|line| line.len() >= 5).any(own_host) {
+            rest += &format!("Host: {}\r\n", target.name);
+        }
+        for line in &plan.headers {
+            rest += &format!("{line}\r\n");
+        }
+        if method == Method::Put {
+            rest += &format!("Content-Length: {}\r\n", plan.value_len);
+        }
+        rest += "\r\n";
+        let mut start = format!("{method_name} {start}").into_bytes();
+        if end.is_none() {
+            start.extend_from_slice(rest.as_bytes());
+        }
+        Self { start, end: end.map(|_| rest.into_bytes()) }
+    }
+}
+
+impl<'a> Maker<'a> {
+    /// For one thread of the plan.
+    pub(crate) fn new(plan: &'a Plan, worker: usize, script: Option<&'a mut Script>) -> Self {
+        let head = |target| {
+            [Method::Get, Method::Put, Method::Delete].map(|method| Head::new(plan, target, method))
+        };
+        Self {
+            plan,
+            numbers: Numbers::new(&plan.keys, worker, plan.workers()),
+            values: Values::new(plan.seed, plan.value_len),
+            script,
+            method: Method::Other,
+            heads: plan.targets.iter().map(head).collect(),
+        }
+    }
+
+    /// What is random about a request follows from its number, not from the request before: it is
+    /// the same whoever makes it.
+    fn random(&self, number: u64) -> fastrand::Rng {
+        fastrand::Rng::with_seed(mix(self.plan.seed, number))
+    }
+
+    /// What the request of this number would ask for.
+    pub(crate) fn method_of(&self, number: u64) -> Method {
+        if self.script.is_some() {
+            // It can't be known without asking for it.
+            return self.method;
+        }
+        self.method(&mut self.random(number))
+    }
+
+    /// The script of the thread, if it has one.
+    pub(crate) fn script(&mut self) -> Option<&mut Script> {
+        self.script.as_deref_mut()
+    }
+
+    /// Writes the request of this number into the buffer, which holds the connection's last one.
+    pub(crate) fn make(
+        &mut self,
+        number: u64,
+        target: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Made, script::Error> {
+        if let Some(script) = &mut self.script {
+            if out.is_empty() || !script.is_fixed() {
+                out.clear();
+                script.request(out)?;
+                self.method = Method::of(out);
+            }
+            return Ok(Made { method: self.method, key: 0, order: 0 });
+        }
+        out.clear();
+        Ok(self.make_for_key(number, target, out))
+    }
+
+    fn make_for_key(&mut self, number: u64, target: usize, out: &mut Vec<u8>) -> Made {
+        let random = &mut self.random(number);
+        let method = self.method(random);
+        let key = self.numbers.next(method == Method::Put, number, random);
+        let made = Made { method, key: key.number, order: key.order };
+        if let Requests::Custom(write) = self.plan.requests {
+            write(method == Method::Put, key.number, out);
+            return made;
+        }
+        let head = &self.heads[target][method as usize];
+        out.extend_from_slice(&head.start);
+        if let Some(end) = &head.end {
+            self.plan.keys.write(key.number, out);
+            out.extend_from_slice(end);
+        }
+        if method == Method::Put {
+            self.values.write(key.number, out);
+        }
+        made
+    }
+
+    fn method(&self, random: &mut fastrand::Rng) -> Method {
+        let (put, delete) = (self.plan.put_percent, self.plan.delete_percent);
+        match (put, delete) {
+            (0, 0) => Method::Get,
+            (100, _) => Method::Put,
+            _ => match random.u8(..100) {
+                n if n < put => Method::Put,
+                n if n < put + delete => Method::Delete,
+                _ => Method::Get,
+            },
+        }
+    }
+
+    /// The request needs no longer be waited for.
+    pub(crate) fn answered(&mut self, made: &Made) {
+        if made.method == Method::Put {
+            self.numbers.answered(made.order);
+        }
+    }
+
+    /// Whether this is the value that was written for the request's key.
+    pub(crate) fn is_value(&self, made: &Made, body: &[u8]) -> bool {
+        self.values.is(made.key, body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(plan: &Plan, number: u64, target: usize) -> String {
+        let mut out = Vec::new();
+        Maker::new(plan, 0, None).make(number, target, &mut out).unwrap();
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    fn plan(path: &str) -> Plan {
+        let mut plan = Plan::new(Target::new("127.0.0.1:80".parse().unwrap(), path));
+        plan.keys.order = crate::KeyOrder::Sequential;
+        plan
+    }
+
+    #[test]
+    fn the_key_stands_where_the_path_says() {
+        let plan = plan("/a/{key}/b?c=d");
+        let expected = "GET /a/k000000000000007/b?c=d HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n";
+        assert_eq!(text(&plan, 7, 0), expected);
+    }
+
+    #[test]
+    fn without_a_place_for_a_key_requests_are_alike() {
+        let plan = Plan { value_len: 0, put_percent: 100, ..plan("/fixed") };
+        let expected = "PUT /fixed HTTP/1.1\r\nHost: 127.0.0.1:80\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(text(&plan, 1, 0), expected);
+        assert_eq!(text(&plan, 2, 0), expected);
+    }
+
+    #[test]
+    fn headers_are_added_and_a_host_replaces_ours() {
+        let headers = vec!["HOST: other".to_owned(), "X: y".to_owned()];
+        let plan = Plan { headers, delete_percent: 100, ..plan("/{key}") };
+        let expected = "DELETE /k000000000000000 HTTP/1.1\r\nHOST: other\r\nX: y\r\n\r\n";
+        assert_eq!(text(&plan, 0, 0), expected);
+    }
+
+    #[test]
+    fn a_request_follows_from_its_number_however_many_threads_there_are() {
+        let mut plan = Plan { put_percent: 30, delete_percent: 20, ..plan("/{key}") };
+        plan.keys.order = crate::KeyOrder::Zipf;
+        let one: Vec<String> = (0..100).map(|number| text(&plan, number, 0)).collect();
+        plan.threads = 4;
+        let four: Vec<String> = (0..100).map(|number| text(&plan, number, 0)).collect();
+        assert_eq!(one, four);
+        let puts = one.iter().filter(|text| text.starts_with("PUT")).count();
+        let deletes = one.iter().filter(|text| text.starts_with("DELETE")).count();
+        assert!((15..50).contains(&puts) && (8..35).contains(&deletes), "{puts} {deletes}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Writes a run's directory, as [`crate::record`] describes it, while the run goes on.
+//!
+//! A log that can't be written, as on a full disk, is given up, and the run is not: its figures are
+//! worth more. [`RunDir::finish`] says what is missing.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::control::Interval;
+use crate::hdrlog::HdrLog;
+use crate::record::Run;
+use crate::request::Method;
+use crate::tally::Latencies;
+use crate::timeline::Timeline;
+
+/// Files of logs by what they hold: [`crate::record::Latency::from`], and in words.
+const LOGS: [(&str, &str); 3] = [
+    ("intended", "Latency from the intended start"),
+    ("written", "Latency from writing the request"),
+    ("late", "How late requests were sent, by the client's own fault"),
+];
+
+/// Why a run's directory is not what it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is something in it.
+    #[error("{0} is not empty: name another directory, what is there is not overwritten")]
+    NotEmpty(String),
+    /// The system refused.
+    #[error("can't write {path}: {cause}")]
+    Write {
+        /// Which file or directory.
+        path: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |cause| Error::Write { path: path.display().to_string(), cause }
+}
+
+/// A directory that is being written.
+pub struct RunDir {
+    path: PathBuf,
+    logs: Vec<HdrLog>,
+    timeline: Option<Timeline>,
+    /// The first that went wrong.
+    wrong: Option<Error>,
+}
+
+impl RunDir {
+    /// Makes it, or takes one that is empty. `told` are the names of the time line's columns that
+    /// servers fill.
+    pub fn create(path: &Path, started: SystemTime, told: &[String]) -> Result<Self, Error> {
+        fs::create_dir_all(path).map_err(failed(path))?;
+        if fs::read_dir(path).map_err(failed(path))?.next().is_some() {
+            return Err(Error::NotEmpty(path.display().to_string()));
+        }
+        let mut logs = Vec::new();
+        for (name, what) in LOGS {
+            let file = path.join(format!("{name}.hdr"));
+            logs.push(HdrLog::create(&file, what, started).map_err(failed(&file))?);
+        }
+        let file = path.join("timeline.csv");
+        let timeline = Timeline::create(&file, told).map_err(failed(&file))?;
+        Ok(Self { path: path.to_owned(), logs, timeline: Some(timeline), wrong: None })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a second, with what the servers told in it.
+    pub fn second(&mut self, interval: &Interval, told: &[Option<f64>]) {
+        for method in Method::ALL {
+            let Some(latencies) = interval.tally.latencies(method) else { continue };
+            let Latencies { intended, written, late } = latencies;
+            let (start, length) = (interval.start_s as f64, interval.length_s);
+            let mut kept = self.logs.iter_mut().zip([intended, written, late]).zip(LOGS);
+            let added = kept.try_for_each(|((log, histogram), (name, _))| {
+                let added = log.add(method.name(), start, length, histogram);
+                added.and_then(|()| log.flush()).map_err(|cause| (name, cause))
+            });
+            if let Err((name, cause)) = added {
+                self.give_up(&format!("{name}.hdr"), cause);
+            }
+        }
+        if let Some(Err(cause)) =
+            self.timeline.as_mut().map(|timeline| timeline.add(interval, told))
+        {
+            self.give_up("timeline.csv", cause);
+        }
+    }
+
+    fn give_up(&mut self, file: &str, cause: io::Error) {
+        self.logs.clear();
+        self.timeline = None;
+        self.wrong.get_or_insert_with(|| failed(&self.path.join(file))(cause));
+    }
+
+    /// Adds a file, such as a recording.
+    pub fn file(&mut self, name: &str, content: &[u8]) -> Result<(), Error> {
+        let path = self.path.join(name);
+        let parent = path.parent().unwrap_or(&self.path);
+        fs::create_dir_all(parent).and_then(|()| fs::write(&path, content)).map_err(failed(&path))
+    }
+
+    /// Takes it away again: there was no run.
+    pub fn discard(self) {
+        for (name, _) in LOGS {
+            let _ = fs::remove_file(self.path.join(format!("{name}.hdr")));
+        }
+        let _ = fs::remove_file(self.path.join("timeline.csv"));
+        // It stays if there is something else in it.
+        let _ = fs::remove_dir(&self.path);
+    }
+
+    /// Writes what is known only at the end. Returns the first that went wrong in all the time.
+    pub fn finish(mut self, run: &Run, output: &str) -> Result<(), Error> {
+        let json = serde_json::to_vec_pretty(run).expect("all of it is plain data");
+        // Even if a log is missing: these are what counts.
+        let output = self.file("output.txt", output.as_bytes());
+        let json = self.file("run.json", &json);
+        match self.wrong.take() {
+            Some(wrong) => Err(wrong),
+            None => output.and(json),
+        }
+    }
+}

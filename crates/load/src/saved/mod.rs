@@ -1,0 +1,233 @@
+//! Run directories and series read back.
+//!
+//! ```text
+//!  DIR with run.json      ─▶ a run        timeline.csv ─▶ Timeline   profile/* ─▶ folded stacks
+//!  DIR with series.json   ─▶ a series and the runs of its trials
+//!  DIR with neither       ─▶ all that is in it, in the order of names
+//! ```
+
+mod timeline;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use crate::record::{FORMAT, Profile, Run, Series};
+pub(crate) use timeline::Timeline;
+
+/// Bytes of a file in a run directory; five minutes of stacks or an hour's timeline are a tenth.
+const MAX_FILE: u64 = 64 << 20;
+
+/// Runs that are read at once.
+const MAX_RUNS: usize = 200;
+
+/// One run, as its directory has it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Saved {
+    /// What it is called: its directory's name.
+    pub(crate) name: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) run: Run,
+    pub(crate) timeline: Option<Timeline>,
+    /// The script's text.
+    pub(crate) script: Option<String>,
+    /// The recordings, each with its collapsed stacks.
+    pub(crate) profiles: Vec<(Profile, String)>,
+}
+
+/// A series with the runs of its trials, one for each, in their order.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SavedSeries {
+    pub(crate) name: String,
+    pub(crate) series: Series,
+    pub(crate) runs: Vec<Saved>,
+}
+
+/// What was found in a directory.
+#[derive(Debug, Clone)]
+pub(crate) enum Found {
+    Run(Box<Saved>),
+    Series(Box<SavedSeries>),
+}
+
+impl Found {
+    /// Its runs.
+    pub(crate) fn runs(&self) -> &[Saved] {
+        match self {
+            Self::Run(saved) => std::slice::from_ref(saved),
+            Self::Series(series) => &series.runs,
+        }
+    }
+}
+
+/// All runs and series of `directories`, with names of which no two are the same.
+pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<Found>, String> {
+    let mut found = Vec::new();
+    for directory in directories {
+        let before = found.len();
+        read_one(directory, &mut found)?;
+        if found.len() == before {
+            return Err(format!(
+                "{}: neither it nor a directory in it has a run.json or a series.json; kvorum load, \
+                 search, coldhot and import write them",
+                directory.display()
+            ));
+        }
+    }
+    let runs: usize = found.iter().map(|found| found.runs().len()).sum();
+    if runs > MAX_RUNS {
+        return Err(format!(
+            "{runs} runs are too many: at most {MAX_RUNS}; give fewer directories"
+        ));
+    }
+    Ok(found)
+}
+
+fn read_one(directory: &Path, found: &mut Vec<Found>) -> Result<(), String> {
+    if directory.join("series.json").is_file() {
+        found.push(Found::Series(Box::new(series(directory)?)));
+    } else if directory.join("run.json").is_file() {
+        found.push(Found::Run(Box::new(run(directory)?)));
+    } else {
+        for inner in inner(directory)? {
+            if inner.join("series.json").is_file() {
+                found.push(Found::Series(Box::new(series(&inner)?)));
+            } else if inner.join("run.json").is_file() {
+                found.push(Found::Run(Box::new(run(&inner)?)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The directories in a directory, by name.
+fn inner(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |error| format!("{}: cannot be read: {error}", directory.display());
+    let mut inner = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        inner.push(entry.map_err(failed)?.path());
+    }
+    inner.sort();
+    Ok(inner)
+}
+
+fn series(directory: &Path) -> Result<SavedSeries, String> {
+    let series: Series = json(&directory.join("series.json"))?;
+    let format = series.format;
+    known_format(format, directory)?;
+    let mut runs = Vec::new();
+    for trial in &series.trials {
+        // A trial whose server did not start has no run.
+        let inner = directory.join(&trial.dir);
+        let read = inner.join("run.json").is_file();
+        let mut saved = if read { run(&inner)? } else { Saved::default() };
+        saved.name.clone_from(&trial.dir);
+        runs.push(saved);
+    }
+    Ok(SavedSeries { name: name(directory), series, runs })
+}
+
+/// The run in a directory.
+pub(crate) fn run(directory: &Path) -> Result<Saved, String> {
+    let run: Run = json(&directory.join("run.json"))?;
+    known_format(run.format, directory)?;
+    let timeline = directory.join("timeline.csv");
+    let timeline = timeline.is_file().then(|| text(&timeline).map(|csv| Timeline::parse(&csv)));
+    let script = (!run.plan.script.is_empty()).then(|| text(&inside(directory, &run.plan.script)?));
+    let mut profiles = Vec::new();
+    for profile in &run.profiles {
+        profiles.push((profile.clone(), text(&inside(directory, &profile.folded)?)?));
+    }
+    Ok(Saved {
+        name: name(directory),
+        dir: directory.to_owned(),
+        timeline: timeline.transpose()?,
+        script: script.transpose()?,
+        profiles,
+        run,
+    })
+}
+
+fn known_format(format: u32, directory: &Path) -> Result<(), String> {
+    if format == FORMAT {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: its format is {format}, this version reads {FORMAT}: use the version that wrote it",
+        directory.display()
+    ))
+}
+
+/// A file that `run.json` names, which has to be in the directory: it may come from anybody.
+fn inside(directory: &Path, file: &str) -> Result<PathBuf, String> {
+    let parts = Path::new(file).components();
+    if parts.into_iter().all(|part| matches!(part, std::path::Component::Normal(_))) {
+        return Ok(directory.join(file));
+    }
+    Err(format!("{}: run.json names {file:?}, which is not in it", directory.display()))
+}
+
+fn name(directory: &Path) -> String {
+    let full = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    full.file_name().map_or_else(|| "/".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn json<T: DeserializeOwned>(file: &Path) -> Result<T, String> {
+    serde_json::from_str(&text(file)?)
+        .map_err(|error| format!("{}: is not what it should be: {error}", file.display()))
+}
+
+fn text(file: &Path) -> Result<String, String> {
+    let failed = |error| format!("{}: cannot be read: {error}", file.display());
+    let length = fs::metadata(file).map_err(failed)?.len();
+    if length > MAX_FILE {
+        return Err(format!("{}: {length} bytes, at most {MAX_FILE}", file.display()));
+    }
+    let bytes = fs::read(file).map_err(failed)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(directory: &Path, run: &Run) {
+        fs::create_dir_all(directory).unwrap();
+        fs::write(directory.join("run.json"), serde_json::to_string(run).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn directories_of_runs_are_looked_into() {
+        let scratch = tempfile::tempdir().unwrap();
+        for name in ["b", "a"] {
+            write(&scratch.path().join(name), &Run { format: FORMAT, ..Run::default() });
+        }
+        fs::create_dir(scratch.path().join("c")).unwrap();
+        let found = read(&[scratch.path().to_owned()]).unwrap();
+        let names: Vec<_> = found.iter().map(|found| found.runs()[0].name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        let nothing = read(&[scratch.path().join("c")]).unwrap_err();
+        assert!(
+            nothing.contains("c: neither it nor a directory in it has a run.json"),
+            "{nothing}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("run");
+        write(&directory, &Run { format: FORMAT + 1, ..Run::default() });
+        assert!(run(&directory).unwrap_err().contains("its format is 2, this version reads 1"));
+        for elsewhere in ["../secret", "/etc/passwd"] {
+            let mut planted = Run { format: FORMAT, ..Run::default() };
+            planted.plan.script = elsewhere.to_owned();
+            write(&directory, &planted);
+            let refused = run(&directory).unwrap_err();
+            assert!(refused.contains("which is not in it"), "{refused}");
+        }
+        fs::write(directory.join("run.json"), "{").unwrap();
+        assert!(run(&directory).unwrap_err().contains("is not what it should be: EOF"));
+    }
+}

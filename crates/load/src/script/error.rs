@@ -1,0 +1,114 @@
+//! Why a script could not go on: which file and line, in which phase, and what it said.
+
+use std::fmt;
+use std::io;
+
+/// What a script was doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The file was being run.
+    Load,
+    /// `setup(thread)`.
+    Setup,
+    /// `init(args)`.
+    Init,
+    /// `request()`.
+    Request,
+    /// `response(status, headers, body)`.
+    Response,
+    /// `delay()`.
+    Delay,
+    /// `done(summary, latency, requests)`.
+    Done,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Load => "load",
+            Self::Setup => "setup",
+            Self::Init => "init",
+            Self::Request => "request",
+            Self::Response => "response",
+            Self::Delay => "delay",
+            Self::Done => "done",
+        })
+    }
+}
+
+/// Why a script could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file can't be read.
+    #[error("can't read the script {file}: {cause}")]
+    Read {
+        /// The file.
+        file: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Lua's error, or what was wrong with an answer of the script.
+    #[error("script {place}: in {phase}: {message}")]
+    Lua {
+        /// File and, if it is known, line.
+        place: String,
+        /// What it was doing.
+        phase: Phase,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+impl Error {
+    pub(super) fn from_lua(file: &str, phase: Phase, error: &mlua::Error) -> Self {
+        let text = message(error);
+        let (line, message) = match split(&text) {
+            // Another file: a module that the script required.
+            Some((source, _, _)) if !is_source(source, file) => (None, text.as_str()),
+            Some((_, line, message)) => (Some(line.to_owned()), message),
+            None => (line_of(file, error), text.as_str()),
+        };
+        let place = line.map_or(file.to_owned(), |line| format!("{file}:{line}"));
+        Self::Lua { place, phase, message: message.to_owned() }
+    }
+}
+
+/// What was said, without where it came from.
+fn message(error: &mlua::Error) -> String {
+    let text = match error {
+        mlua::Error::CallbackError { cause, .. } | mlua::Error::WithContext { cause, .. } => {
+            return message(cause);
+        }
+        mlua::Error::BadArgument { cause, .. } => return message(cause),
+        mlua::Error::RuntimeError(text) => text.as_str(),
+        mlua::Error::SyntaxError { message, .. } => message.as_str(),
+        other => return other.to_string(),
+    };
+    text.split("\nstack traceback:").next().unwrap_or_default().trim_end().to_owned()
+}
+
+/// `SOURCE:LINE: MESSAGE`.
+fn split(text: &str) -> Option<(&str, &str, &str)> {
+    let colons = text.match_indices(':').map(|(at, _)| at);
+    colons.take(8).find_map(|at| {
+        let (line, message) = text[at + 1..].split_once(": ")?;
+        let number = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit());
+        number.then_some((&text[..at], line, message))
+    })
+}
+
+/// Whether Lua's short name of a source is that of the file: long ones lose their beginning.
+fn is_source(source: &str, file: &str) -> bool {
+    source == file || source.strip_prefix("...").is_some_and(|end| file.ends_with(end))
+}
+
+/// Where the script stood when it called what failed.
+fn line_of(file: &str, error: &mlua::Error) -> Option<String> {
+    let traceback = match error {
+        mlua::Error::CallbackError { traceback, .. } => traceback.as_str(),
+        mlua::Error::RuntimeError(text) => text.split_once("\nstack traceback:")?.1,
+        _ => return None,
+    };
+    let mut lines = traceback.lines().filter_map(|line| split(line.trim_start()));
+    lines.find(|(source, _, _)| is_source(source, file)).map(|(_, line, _)| line.to_owned())
+}

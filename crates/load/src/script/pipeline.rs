@@ -1,0 +1,99 @@
+//! How many requests a string holds: what `request()` returns is looked at once, as in wrk.
+
+/// Most headers of one request: more are a mistake.
+const MAX_HEADERS: usize = 256;
+
+/// Counts whole requests, one after the other; in words what is wrong if something else is there.
+pub(super) fn count(mut bytes: &[u8]) -> Result<usize, String> {
+    if bytes.is_empty() {
+        return Err("request() returned an empty string".to_owned());
+    }
+    let mut requests = 0;
+    while !bytes.is_empty() {
+        let len = one(bytes).map_err(|wrong| match requests {
+            0 => format!("request() returned {wrong}"),
+            before => format!("request() returned {wrong}, after {before} whole requests"),
+        })?;
+        requests += 1;
+        bytes = &bytes[len..];
+    }
+    Ok(requests)
+}
+
+/// The length of the first request.
+fn one(bytes: &[u8]) -> Result<usize, String> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let head = match request.parse(bytes) {
+        Ok(httparse::Status::Complete(len)) => len,
+        Ok(httparse::Status::Partial) => {
+            return Err("an incomplete request: no empty line ends its head".to_owned());
+        }
+        Err(cause) => {
+            let line = bytes.split(|&b| b == b'\n').next().unwrap_or_default();
+            let line = String::from_utf8_lossy(line);
+            return Err(format!("what is no HTTP request ({cause}): {:?}", line.trim_end()));
+        }
+    };
+    let value = |name: &str| {
+        let header = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        header.map(|header| header.value.trim_ascii())
+    };
+    if value("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case(b"chunked")) {
+        return chunks(&bytes[head..]).map(|body| head + body);
+    }
+    let Some(length) = value("content-length") else { return Ok(head) };
+    let length = std::str::from_utf8(length).ok().and_then(|digits| digits.parse().ok());
+    let length: usize = length.ok_or("a request whose Content-Length is no number")?;
+    let there = bytes.len() - head;
+    if there < length {
+        return Err(format!("a request with {there} bytes of the {length} of its Content-Length"));
+    }
+    Ok(head + length)
+}
+
+/// The length of a chunked body.
+fn chunks(bytes: &[u8]) -> Result<usize, String> {
+    let mut at = 0;
+    while let Ok(httparse::Status::Complete((line, size))) =
+        httparse::parse_chunk_size(&bytes[at..])
+    {
+        let end = usize::try_from(size).ok().and_then(|size| (at + line + 2).checked_add(size));
+        let Some(end) = end.filter(|&end| end <= bytes.len()) else { break };
+        at = end;
+        if size == 0 {
+            return Ok(at);
+        }
+    }
+    Err("an incomplete request: its chunked body has no end".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::count;
+
+    #[test]
+    fn requests_are_counted_whatever_their_bodies() {
+        let get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+        let put = "PUT / HTTP/1.1\r\ncontent-length: 5\r\n\r\nGET /";
+        let chunked = "PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+        assert_eq!(count(get.as_bytes()), Ok(1));
+        assert_eq!(count([get, put, chunked, get].concat().as_bytes()), Ok(4));
+    }
+
+    #[test]
+    fn what_is_no_whole_request_is_refused_in_words() {
+        for (text, says) in [
+            ("", "empty string"),
+            ("GET / HTTP/1.1\r\nHost: h\r\n", "no empty line ends its head"),
+            ("key=value&x=y\r\n\r\n", "no HTTP request"),
+            ("PUT / HTTP/1.1\r\nContent-Length: 9\r\n\r\nab", "2 bytes of the 9"),
+            ("PUT / HTTP/1.1\r\nContent-Length: x\r\n\r\nab", "is no number"),
+            ("PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "has no end"),
+            ("GET / HTTP/1.1\r\n\r\nGET", "after 1 whole requests"),
+        ] {
+            let error = count(text.as_bytes()).expect_err(text);
+            assert!(error.contains(says), "{text:?}: {error}");
+        }
+    }
+}

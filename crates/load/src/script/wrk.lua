@@ -1,0 +1,107 @@
+-- What a script finds in its state, as wrk's manual describes it: the table `wrk`. The generator
+-- sets `scheme`, `host`, `port`, `path`, `headers`, `addrs`, `lookup`, `connect` and `time_us`, and
+-- calls the functions that this chunk returns.
+
+local find, sub, byte = string.find, string.sub, string.byte
+local out = require("string.buffer").new()
+
+wrk = { method = "GET", headers = {} }
+
+-- Arguments that are missing are taken from `wrk`. Length and host are put into the table of
+-- headers that was given, because scripts look for them there.
+function wrk.format(method, path, headers, body)
+   method  = method  or wrk.method
+   path    = path    or wrk.path
+   headers = headers or wrk.headers
+   body    = body    or wrk.body
+
+   if not headers["Host"] then
+      headers["Host"] = wrk.headers["Host"]
+   end
+   headers["Content-Length"] = body and #tostring(body) or nil
+
+   out:reset():put(method, " ", path, " HTTP/1.1\r\n")
+   for name, value in pairs(headers) do
+      out:put(name, ": ", tostring(value), "\r\n")
+   end
+   out:put("\r\n", body and tostring(body) or "")
+   return out:tostring()
+end
+
+function wrk.setup(thread)
+   if type(setup) == "function" then
+      setup(thread)
+   end
+end
+
+-- Older scripts call this from their own `init`, which must not begin anew then.
+local begun = false
+
+function wrk.init(args)
+   if not wrk.headers["Host"] then
+      local host = find(wrk.host, ":", 1, true) and "[" .. wrk.host .. "]" or wrk.host
+      wrk.headers["Host"] = wrk.port and host .. ":" .. wrk.port or host
+   end
+   if type(init) == "function" and not begun then
+      begun = true
+      init(args)
+   end
+   local fixed = wrk.format()
+   wrk.request = function()
+      return fixed
+   end
+end
+
+local function one_string(text)
+   if type(text) ~= "string" then
+      error("request() must return the request as a string, not a " .. type(text), 0)
+   end
+   return text
+end
+
+local function milliseconds(time)
+   if type(time) ~= "number" or not (time >= 0) then
+      error("delay() must return milliseconds from 0 on, not " .. tostring(time), 0)
+   end
+   return time
+end
+
+-- Only functions that are compiled to machine code, so no patterns.
+local function fields(head)
+   local headers = {}
+   local at = find(head, "\n", 1, true)
+   while at do
+      local colon = find(head, ":", at, true)
+      local stop = find(head, "\n", at + 1, true)
+      if not colon or not stop then
+         break
+      end
+      if colon < stop then
+         local first, last = colon + 1, stop - 1
+         while byte(head, first) == 32 do
+            first = first + 1
+         end
+         if byte(head, last) == 13 then
+            last = last - 1
+         end
+         headers[sub(head, at + 1, colon - 1)] = sub(head, first, last)
+      end
+      at = stop
+   end
+   return headers
+end
+
+-- Globals are looked up at each call: a script may change its functions as it goes.
+return {
+   fixed    = function() return type(request) ~= "function" end,
+   listens  = function() return type(response) == "function" end,
+   delays   = function() return type(delay) == "function" end,
+   reports  = function() return type(done) == "function" end,
+   setup    = function(thread) wrk.setup(thread) end,
+   init     = function(args) wrk.init(args) end,
+   request  = function() return one_string((request or wrk.request)()) end,
+   response = function(status, head, body) response(status, fields(head), body) end,
+   delay    = function() return milliseconds(delay()) end,
+   done     = function(summary, latency, requests) done(summary, latency, requests) end,
+   flush    = function() io.stdout:flush() end,
+}

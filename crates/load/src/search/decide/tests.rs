@@ -1,0 +1,218 @@
+//! Searches on simulated servers.
+
+use super::{Bounds, Found, History, Role, Step, Tried, Verdict, next};
+
+const BOUNDS: Bounds = Bounds { from: None, to: None, precision: 0.05, repeats: 3 };
+
+/// Searches with `server` as what says whether a trial passes; what was found, and all trials.
+fn search(
+    bounds: Bounds,
+    ceiling: u64,
+    mut server: impl FnMut(u64, bool) -> Verdict,
+) -> (Found, Vec<Tried>) {
+    let mut history = History::default();
+    loop {
+        match next(&bounds, &history) {
+            Step::Ceiling => {
+                assert!(history.ceiling.is_none() && history.tried.is_empty());
+                history.ceiling = Some(ceiling);
+            }
+            Step::Try { rate, role, full } => {
+                assert!(role != Role::Ceiling && role != Role::Profile);
+                assert!(history.tried.len() < 100, "no end: {history:?}");
+                let verdict = server(rate, full);
+                history.tried.push(Tried { rate, full, verdict });
+            }
+            Step::Done(found) => return (found, history.tried),
+        }
+    }
+}
+
+fn knee(at: u64) -> impl Fn(u64, bool) -> Verdict {
+    move |rate, _| if rate <= at { Verdict::Pass } else { Verdict::Fail }
+}
+
+fn within(found: &Found, knee: u64, share: f64) -> bool {
+    let (Some(passes), Some(fails)) = (found.passes, found.fails) else { return false };
+    let (low, high) = (knee as f64 * (1.0 - share), knee as f64 * (1.0 + share));
+    passes as f64 >= low && fails as f64 <= high
+}
+
+#[test]
+fn a_knee_is_found_within_the_precision_and_both_edges_are_confirmed() {
+    for at in [3, 40, 777, 38_400, 40_000, 61_234, 79_000, 1_000_000] {
+        for ceiling in [at / 2, at, at * 3 / 2, at * 8] {
+            let (found, tried) = search(BOUNDS, ceiling.max(1), knee(at));
+            let (passes, fails) = (found.passes.unwrap(), found.fails.unwrap_or(u64::MAX));
+            if ceiling >= at {
+                assert!(passes <= at && fails > at, "{found:?}");
+                let narrow = fails as f64 <= passes as f64 * 1.05 || fails == passes + 1;
+                assert!(narrow, "{found:?} of {at}");
+            }
+            assert!(found.confirmed && found.unclear.is_none());
+            for edge in [Some(passes), found.fails].into_iter().flatten() {
+                let full = tried.iter().filter(|tried| tried.rate == edge && tried.full).count();
+                assert!(full >= 2, "{edge} was tried {full} times: {tried:?}");
+            }
+            assert!(tried.len() <= 20, "{} trials for {at}", tried.len());
+        }
+    }
+}
+
+#[test]
+fn a_server_that_never_fails_is_tried_up_to_the_end_of_the_range_and_no_further() {
+    let bounds = Bounds { from: Some(100), to: Some(10_000), ..BOUNDS };
+    let (found, tried) = search(bounds, 3000, |_, _| Verdict::Pass);
+    let all = Found { passes: Some(10_000), confirmed: true, ..Found::default() };
+    assert_eq!(found, all);
+    assert!(tried.iter().all(|tried| (100..=10_000).contains(&tried.rate)));
+}
+
+#[test]
+fn a_server_that_fails_at_once_is_tried_down_to_the_beginning_of_the_range() {
+    let bounds = Bounds { from: Some(100), to: Some(10_000), ..BOUNDS };
+    let (found, tried) = search(bounds, 30_000, |_, _| Verdict::Fail);
+    let all = Found { fails: Some(100), confirmed: true, ..Found::default() };
+    assert_eq!(found, all);
+    assert!(tried.iter().all(|tried| (100..=10_000).contains(&tried.rate)));
+    assert!(tried.iter().filter(|tried| tried.rate == 100).count() >= 2);
+}
+
+#[test]
+fn the_range_may_be_one_rate() {
+    let bounds = Bounds { from: Some(500), to: Some(500), ..BOUNDS };
+    assert_eq!(search(bounds, 1, knee(1000)).0.passes, Some(500));
+    assert_eq!(search(bounds, 9999, knee(100)).0.fails, Some(500));
+}
+
+#[test]
+fn noise_does_not_move_the_verdict() {
+    // Far from the knee one verdict in ten is wrong, whatever the rate.
+    for (noise, least) in [(0.05, 0.98), (0.1, 0.93)] {
+        let mut good = 0;
+        let seeds = 1000;
+        for seed in 0..seeds {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (found, _) = search(BOUNDS, 60_000, |rate, full| {
+                let right = knee(40_000)(rate, full);
+                match (right, random.f64() < noise) {
+                    (Verdict::Pass, true) => Verdict::Fail,
+                    (Verdict::Fail, true) => Verdict::Pass,
+                    (verdict, _) => verdict,
+                }
+            });
+            good += u32::from(within(&found, 40_000, 0.11));
+        }
+        let share = f64::from(good) / seeds as f64;
+        assert!(share >= least, "with {noise} noise {share} of the searches were right");
+    }
+}
+
+#[test]
+fn a_knee_that_is_not_sharp_is_found_where_most_trials_change_sides() {
+    // The chance to fail goes from 0 to 1 between 36,000 and 44,000.
+    let mut good = 0;
+    for seed in 0..300 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (found, _) = search(BOUNDS, 60_000, |rate, _| {
+            let chance = (rate as f64 - 36_000.0) / 8000.0;
+            if random.f64() < chance { Verdict::Fail } else { Verdict::Pass }
+        });
+        good += u32::from(within(&found, 40_000, 0.13));
+    }
+    assert!(good >= 290, "{good} of 300");
+}
+
+#[test]
+fn one_trial_that_goes_wrong_is_outvoted() {
+    // Seed 004's trap: 17,000 looked worse than 20,000.
+    for wrong in 0..12 {
+        let mut at = 0;
+        let (found, _) = search(BOUNDS, 60_000, |rate, full| {
+            at += 1;
+            match knee(40_000)(rate, full) {
+                Verdict::Pass if at == wrong => Verdict::Fail,
+                Verdict::Fail if at == wrong => Verdict::Pass,
+                verdict => verdict,
+            }
+        });
+        assert!(within(&found, 40_000, 0.06), "trial {wrong} went wrong: {found:?}");
+        assert_eq!(found.passes_above, None);
+    }
+}
+
+#[test]
+fn a_server_that_is_not_monotone_breaks_where_it_breaks_first() {
+    let (found, _) = search(BOUNDS, 60_000, |rate, _| {
+        let bad = (10_000..12_000).contains(&rate) || rate > 40_000;
+        if bad { Verdict::Fail } else { Verdict::Pass }
+    });
+    // The valley may be missed; what is seen must be told.
+    assert!(found.confirmed && found.passes.is_some(), "{found:?}");
+    let bounds = Bounds { from: Some(11_000), to: Some(80_000), ..BOUNDS };
+    let mut tried_low = 0;
+    let (found, _) = search(bounds, 22_000, |rate, _| {
+        tried_low += u32::from(rate == 11_000);
+        // Fails where it begins, and passed above by luck at first.
+        if (12_000..=40_000).contains(&rate) { Verdict::Pass } else { Verdict::Fail }
+    });
+    assert_eq!((found.passes, found.fails), (None, Some(11_000)));
+    assert!(tried_low >= 2);
+}
+
+#[test]
+fn what_passed_above_a_confirmed_failure_is_told() {
+    let tried = |rate, verdict| Tried { rate, full: true, verdict };
+    let history = History {
+        ceiling: Some(40_000),
+        tried: vec![
+            tried(20_000, Verdict::Pass),
+            tried(17_000, Verdict::Fail),
+            tried(17_000, Verdict::Fail),
+            tried(16_800, Verdict::Pass),
+            tried(16_800, Verdict::Pass),
+        ],
+    };
+    let Step::Done(found) = next(&BOUNDS, &history) else { panic!("both edges are confirmed") };
+    assert_eq!((found.passes, found.fails), (Some(16_800), Some(17_000)));
+    assert_eq!(found.passes_above, Some(20_000));
+}
+
+#[test]
+fn a_client_that_is_the_limit_gives_no_verdict() {
+    let (found, tried) =
+        search(
+            BOUNDS,
+            60_000,
+            |rate, _| {
+                if rate <= 30_000 { Verdict::Pass } else { Verdict::Inconclusive }
+            },
+        );
+    assert_eq!(found.fails, None);
+    assert!(found.passes.is_some_and(|rate| rate > 28_000), "{found:?}");
+    assert!(found.unclear.is_some_and(|rate| rate < 32_000), "{found:?}");
+    assert!(tried.len() <= 20);
+    let (found, tried) = search(BOUNDS, 60_000, |_, _| Verdict::Inconclusive);
+    assert_eq!((found.passes, found.fails), (None, None));
+    assert!(found.unclear.is_some() && tried.len() < 20);
+}
+
+#[test]
+fn a_coin_comes_to_an_end() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (_, tried) = search(BOUNDS, 1000, |_, _| {
+            [Verdict::Pass, Verdict::Fail, Verdict::Inconclusive][random.usize(..3)]
+        });
+        assert!(tried.len() <= 60);
+    }
+}
+
+#[test]
+fn what_is_known_so_far_can_be_asked_at_any_time() {
+    let mut history = History { ceiling: Some(60_000), tried: Vec::new() };
+    assert_eq!(super::found(&BOUNDS, &history), Found::default());
+    history.tried.push(Tried { rate: 30_000, full: false, verdict: Verdict::Pass });
+    let known = super::found(&BOUNDS, &history);
+    assert_eq!((known.passes, known.fails, known.confirmed), (Some(30_000), None, false));
+}

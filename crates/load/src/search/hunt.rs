@@ -1,0 +1,436 @@
+//! One search: runs what `decide` wants tried, has it judged, and says so line by line.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::args::Args;
+use super::decide::{Bounds, Found, History, Role, Step, Tried, Verdict, found, next};
+use super::grouped;
+use super::judge::{Judgment, judge};
+use super::limit::{Limit, limit};
+use super::plot::{Dot, plot};
+use super::slo::{Slo, Time, What};
+use super::sweep::Point;
+use crate::Known;
+use crate::record::{Finding, Trial};
+use crate::trial::series::Kept;
+use crate::trial::{Ask, Error, Figures, Ground, Preparation, Workload, program, progress, run};
+
+/// A trial is made this many times longer, at most, for as many samples as the objective needs.
+const STRETCH: u32 = 10;
+
+/// More samples than needed by this share: what is in flight at the end is missing.
+const SPARE: f64 = 1.05;
+
+/// If more of a closed loop's answers than this are errors, it measures something else.
+const ERRORS_LIMIT: f64 = 0.5;
+
+/// Where the server records itself, as parts of the rate that it holds: at work, and overloaded.
+const PROFILED: [f64; 2] = [0.7, 1.05];
+
+/// CPUs that others may take before it is worth a warning: what a system does beside.
+const OTHERS_LIMIT: f64 = 0.2;
+
+/// What a trial's line and its row in `curve.csv` say, under these names.
+const COLUMNS: &str = "search,trial,role,rate,seconds,answers_per_s,p50_ms,p99_ms,p99.9_ms,verdict";
+
+/// One search.
+pub(super) struct Hunt<'a> {
+    args: &'a Args,
+    known: &'a Known,
+    kept: &'a mut Kept,
+    workload: &'a Workload,
+    ground: Ground<'a>,
+    preparation: Option<Preparation>,
+    stop: &'a AtomicBool,
+    label: String,
+    slo: Slo,
+    history: History,
+    dots: Vec<Dot>,
+    /// The last trial of each rate that did not pass, and the rate: what limits is said of one.
+    missed: BTreeMap<u64, Figures>,
+    /// Mean time from writing to the answer at the lowest rate, and that rate.
+    unloaded: Option<(u64, f64)>,
+    /// Most CPUs that processes other than server and client took in a trial.
+    others: f64,
+    /// Directories of the trials in which the server recorded itself.
+    recorded: Vec<String>,
+}
+
+/// A trial that is over.
+struct Over {
+    figures: Figures,
+    judged: Option<Judgment>,
+}
+
+impl<'a> Hunt<'a> {
+    pub(super) fn new(
+        args: &'a Args,
+        known: &'a Known,
+        stop: &'a Arc<AtomicBool>,
+        kept: &'a mut Kept,
+        workload: &'a Workload,
+        point: &Point,
+        label: String,
+    ) -> Result<Self, Error> {
+        let keeping = args.series.keeping(point.command.clone(), args.restart);
+        Ok(Self {
+            args,
+            known,
+            kept,
+            workload,
+            ground: Ground::new(known, workload.addresses(), keeping, Arc::clone(stop)),
+            preparation: args.series.preparation(args.prepare.as_ref(), known)?,
+            stop,
+            label,
+            slo: args.objective(),
+            history: History::default(),
+            dots: Vec::new(),
+            missed: BTreeMap::new(),
+            unloaded: None,
+            others: 0.0,
+            recorded: Vec::new(),
+        })
+    }
+
+    /// Searches, and keeps and says what was found, also when it is ended early.
+    pub(super) fn run(mut self) -> Result<(), Error> {
+        let bounds = self.args.bounds()?;
+        self.say_head();
+        let ended = self.hunt(&bounds);
+        let found = found(&bounds, &self.history);
+        let begun = self.history.ceiling.is_some();
+        if begun {
+            self.say_found(&bounds, &found)?;
+        }
+        ended
+    }
+
+    fn hunt(&mut self, bounds: &Bounds) -> Result<(), Error> {
+        while !self.stop.load(Ordering::Relaxed) {
+            match next(bounds, &self.history) {
+                Step::Ceiling => self.find_ceiling()?,
+                Step::Try { rate, role, full } => {
+                    let over = self.trial(Some(rate), role, full)?;
+                    let Some(judged) = over.judged else { break };
+                    let verdict = judged.verdict;
+                    self.history.tried.push(Tried { rate, full, verdict });
+                }
+                Step::Done(found) => return self.record(&found),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the server record itself well below and just above what it holds.
+    fn record(&mut self, found: &Found) -> Result<(), Error> {
+        let Some(passes) = found.passes.filter(|_| !self.args.series.profile.is_empty()) else {
+            return Ok(());
+        };
+        for share in PROFILED {
+            let rate = (passes as f64 * share).round().max(1.0) as u64;
+            self.recorded.push(self.kept.next_dir(role_name(Role::Profile), Some(rate)));
+            let over = self.trial(Some(rate), Role::Profile, true)?;
+            if over.figures.interrupted {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn find_ceiling(&mut self) -> Result<(), Error> {
+        let Over { figures, .. } = self.trial(None, Role::Ceiling, false)?;
+        if figures.interrupted {
+            return Ok(());
+        }
+        let wrong = |what: String| Error::Asked(format!("in a closed loop {what}"));
+        if let Some(died) = figures.died {
+            return Err(wrong(format!("the server died: {died}")));
+        }
+        let errors = figures.value(What::Errors);
+        if errors > ERRORS_LIMIT {
+            return Err(wrong(format!(
+                "{:.0} % of the requests were answered with errors, so there is nothing to \
+                 search for: are the URL and the data right (--prepare keys writes all keys)?",
+                errors * 100.0
+            )));
+        }
+        if figures.in_time == 0 {
+            return Err(wrong("nothing was answered".to_owned()));
+        }
+        self.history.ceiling = Some((figures.throughput.round() as u64).max(1));
+        Ok(())
+    }
+
+    /// Runs one trial on a server that is ready, and keeps and says what came of it.
+    fn trial(&mut self, rate: Option<u64>, role: Role, full: bool) -> Result<Over, Error> {
+        let waiting = progress(&format!("{} getting ready", role_name(role)), None);
+        if let Some(note) = self.ground.ready(self.preparation.as_ref())? {
+            self.say(&format!("      note: {note}"));
+        }
+        waiting.finish_and_clear();
+        let recorded = role == Role::Profile;
+        let ask = Ask {
+            rate,
+            warmup: self.args.warmup.0,
+            duration: self.length(rate, full),
+            profile: if recorded { &self.args.series.profile } else { &[] },
+        };
+        let name = role_name(role);
+        let dir = self.kept.next_dir(name, rate);
+        let said = rate.map_or("a closed loop".to_owned(), |rate| format!("{}/s", grouped(rate)));
+        let bar = progress(&format!("{name}: {said}"), Some(ask.warmup + ask.duration));
+        let path = self.kept.dir().join(&dir);
+        let figures = run(&mut self.ground, self.workload, &ask, &path)?;
+        bar.finish_and_clear();
+        let judged = rate.filter(|_| !figures.interrupted).map(|_| judge(&self.slo, &figures));
+        let over = Over { figures, judged };
+        self.keep(&over, role, &ask, dir)?;
+        self.learn(rate, &over);
+        Ok(over)
+    }
+
+    /// How long a trial is.
+    fn length(&self, rate: Option<u64>, full: bool) -> Duration {
+        let usual = if full { self.args.duration.0 } else { self.args.duration.0 / 2 };
+        let needed = rate.map_or(0.0, |rate| self.slo.samples() as f64 * SPARE / rate as f64);
+        usual.max(Duration::from_secs_f64(needed)).min(self.args.duration.0 * STRETCH)
+    }
+
+    fn keep(&mut self, over: &Over, role: Role, ask: &Ask<'_>, dir: String) -> Result<(), Error> {
+        let Over { figures, judged } = over;
+        let verdict = judged.as_ref().map_or("", |judged| verdict_name(judged.verdict));
+        let why = judged.as_ref().map_or(String::new(), |judged| judged.why.clone());
+        let why = if figures.interrupted { "ended early".to_owned() } else { why };
+        self.say_trial(role, ask, figures, verdict, &why);
+        self.add_to_curve(role, ask, figures, verdict)?;
+        if let (Some(rate), Some(judged)) = (ask.rate, judged) {
+            let ms = figures.value(What::Quantile(self.slo.quantile()));
+            self.dots.push(Dot { rate, ms, verdict: judged.verdict });
+        }
+        self.kept.add_trial(Trial {
+            dir,
+            role: role_name(role).to_owned(),
+            value: self.label.clone(),
+            rate: ask.rate.map(|rate| rate as f64),
+            verdict: verdict.to_owned(),
+            why,
+        })
+    }
+
+    /// Keeps what tells in the end what limits.
+    fn learn(&mut self, rate: Option<u64>, over: &Over) {
+        self.others = self.others.max(over.figures.others_cpus().unwrap_or(0.0));
+        let (Some(rate), Some(judged)) = (rate, &over.judged) else { return };
+        if judged.verdict != Verdict::Pass {
+            self.missed.insert(rate, over.figures.clone());
+        }
+        if self.unloaded.is_none_or(|(lowest, _)| rate <= lowest) {
+            self.unloaded = Some((rate, over.figures.answer_ms()));
+        }
+    }
+
+    fn say(&self, line: &str) {
+        if self.args.series.json {
+            eprintln!("{line}");
+        } else {
+            println!("{line}");
+        }
+    }
+
+    fn say_head(&self) {
+        let label = if self.label.is_empty() { self.workload.name.as_str() } else { &self.label };
+        self.say(&format!(
+            "\n{label}: {} on {} connections",
+            self.slo,
+            self.workload.connections()
+        ));
+        let high = What::Quantile(self.slo.quantile()).to_string();
+        self.say(&format!(
+            "    # trial    requests/s    time  answers/s      p50 {high:>8}  verdict"
+        ));
+    }
+
+    fn say_trial(&self, role: Role, ask: &Ask<'_>, figures: &Figures, verdict: &str, why: &str) {
+        let number = self.kept.series().trials.len() + 1;
+        let rate = ask.rate.map_or("closed".to_owned(), grouped);
+        let seconds = format!("{:.1} s", ask.duration.as_secs_f64());
+        let answers = grouped(figures.throughput.round() as u64);
+        let at = |quantile| Time(figures.value(What::Quantile(quantile)));
+        let (p50, high) = (at(0.5), at(self.slo.quantile()));
+        let name = role_name(role);
+        let says = [verdict, why].into_iter().filter(|part| !part.is_empty());
+        let says = says.collect::<Vec<_>>().join(": ");
+        let line = format!(
+            "{number:>5} {name:<8} {rate:>10} {seconds:>7} {answers:>10} {p50:>8} {high:>8}  {says}"
+        );
+        self.say(line.trim_end());
+    }
+
+    fn add_to_curve(
+        &self,
+        role: Role,
+        ask: &Ask<'_>,
+        figures: &Figures,
+        verdict: &str,
+    ) -> Result<(), Error> {
+        let path = self.kept.dir().join("curve.csv");
+        let number = self.kept.series().trials.len() + 1;
+        let rate = ask.rate.map_or(String::new(), |rate| rate.to_string());
+        let at = |quantile| figures.value(What::Quantile(quantile));
+        let row = format!(
+            "\"{}\",{number},{},{rate},{},{:.1},{:.4},{:.4},{:.4},{verdict}\n",
+            self.label.replace('"', "\"\""),
+            role_name(role),
+            ask.duration.as_secs_f64(),
+            figures.throughput,
+            at(0.5),
+            at(0.99),
+            at(0.999),
+        );
+        let head = if path.exists() { String::new() } else { format!("{COLUMNS}\n") };
+        let mut open = OpenOptions::new();
+        let file = open.create(true).append(true).open(&path);
+        file.and_then(|mut file| file.write_all((head + &row).as_bytes()))
+            .map_err(Error::write(&path))
+    }
+
+    fn say_found(&mut self, bounds: &Bounds, found: &Found) -> Result<(), Error> {
+        let name = What::Quantile(self.slo.quantile()).to_string();
+        self.say(&format!("\n{}", plot(&name, &self.dots, self.slo.limit_ms())));
+        let edge = found.fails.or(found.unclear);
+        let missed = edge.and_then(|edge| self.missed.get(&edge));
+        let unloaded = self.unloaded.map_or(0.0, |(_, ms)| ms);
+        let limit = missed.map(|figures| limit(figures, self.known.held_back, unloaded));
+        let ceiling = self.history.ceiling;
+        self.say(&describe(bounds, found, &self.slo, ceiling));
+        if let Some(Limit { what, why }) = &limit {
+            self.say(&format!("limit: {what}: {why}"));
+        }
+        if let [below, above] = &self.recorded[..] {
+            let (dir, program) = (self.kept.dir().display(), program());
+            self.say(&format!(
+                "recorded in {dir}/{{{below},{above}}}/profile: {program} profile diff A B shows \
+                 what changes"
+            ));
+        }
+        if self.others > OTHERS_LIMIT {
+            self.say(&format!(
+                "WARNING other processes took up to {:.1} CPUs during trials: the server may hold \
+                 more on a quiet machine",
+                self.others
+            ));
+        }
+        if self.ground.in_memory() {
+            self.say("note: the data lie in memory, where nothing waits for a disk: --fresh DIR");
+        }
+        let limit = limit.unwrap_or(Limit { what: "", why: String::new() });
+        self.kept.add_finding(Finding {
+            value: self.label.clone(),
+            passes: found.passes.map(|rate| rate as f64),
+            fails: found.fails.map(|rate| rate as f64),
+            ceiling: ceiling.map(|rate| rate as f64),
+            limit: limit.what.to_owned(),
+            why: limit.why,
+        })
+    }
+}
+
+/// What was found, in a sentence.
+fn describe(bounds: &Bounds, found: &Found, slo: &Slo, ceiling: Option<u64>) -> String {
+    let rate = |rate: u64| format!("{}/s", grouped(rate));
+    let unclear = found.unclear.map(|unclear| format!("no verdict at {}", rate(unclear)));
+    let mut text = match (found.passes, found.fails) {
+        (Some(passes), Some(fails)) => {
+            format!("holds {}, breaks at {} ({slo})", rate(passes), rate(fails))
+        }
+        (Some(passes), None) if unclear.is_some() => format!("holds {} ({slo})", rate(passes)),
+        (Some(passes), None) => format!(
+            "holds {} ({slo}) and never failed: raise --to to find where it breaks",
+            rate(passes)
+        ),
+        (None, Some(fails)) if bounds.from == Some(fails) => {
+            format!("already fails at --from, {} ({slo}): lower it", rate(fails))
+        }
+        (None, Some(fails)) => format!(
+            "already fails at {} ({slo}): if that is not what it is about, a weaker --slo",
+            rate(fails)
+        ),
+        (None, None) => format!("no rate passed or failed ({slo})"),
+    };
+    for part in [unclear, ceiling.map(|ceiling| format!("closed loop {}", rate(ceiling)))] {
+        text.extend(part.map(|part| format!("; {part}")));
+    }
+    if let Some(above) = found.passes_above {
+        text.push_str(&format!("; not monotone: it passed again at {}", rate(above)));
+    }
+    if !found.confirmed {
+        text.push_str("; not confirmed: ended early");
+    }
+    text
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Ceiling => "ceiling",
+        Role::Bracket => "bracket",
+        Role::Bisect => "bisect",
+        Role::Confirm => "confirm",
+        Role::Profile => "profile",
+    }
+}
+
+fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "pass",
+        Verdict::Fail => "fail",
+        Verdict::Inconclusive => "inconclusive",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bounds, Found, describe};
+
+    #[test]
+    fn what_was_found_is_said_in_a_sentence() {
+        let bounds = Bounds { from: Some(100), to: None, precision: 0.05, repeats: 3 };
+        let slo = "p99<10ms".parse().unwrap();
+        let all = Found { confirmed: true, ..Found::default() };
+        for (found, expected) in [
+            (
+                Found { passes: Some(38_400), fails: Some(40_300), ..all },
+                "holds 38,400/s, breaks at 40,300/s (p99<10ms); closed loop 61,000/s",
+            ),
+            (
+                Found { passes: Some(38_400), ..all },
+                "holds 38,400/s (p99<10ms) and never failed: raise --to to find where it breaks; \
+                 closed loop 61,000/s",
+            ),
+            (
+                Found { passes: Some(900), unclear: Some(1000), ..all },
+                "holds 900/s (p99<10ms); no verdict at 1,000/s; closed loop 61,000/s",
+            ),
+            (
+                Found { fails: Some(100), ..all },
+                "already fails at --from, 100/s (p99<10ms): lower it; closed loop 61,000/s",
+            ),
+            (
+                Found {
+                    passes: Some(1),
+                    fails: Some(9),
+                    passes_above: Some(20),
+                    ..Found::default()
+                },
+                "holds 1/s, breaks at 9/s (p99<10ms); closed loop 61,000/s; not monotone: it \
+                 passed again at 20/s; not confirmed: ended early",
+            ),
+        ] {
+            assert_eq!(describe(&bounds, &found, &slo, Some(61_000)), expected);
+        }
+    }
+}

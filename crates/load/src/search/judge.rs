@@ -1,0 +1,147 @@
+//! The verdict of one trial, by rules in this order:
+//!
+//! ```text
+//!  the server died, or errors above the objective      fail: no client causes that
+//!  a thread of the client was out of CPU               inconclusive
+//!  too few samples for the objective's percentile      inconclusive
+//!  objective met, ≥ 99 % of the plan, no backlog       pass
+//!  missed, but by no more than the client's lateness   inconclusive
+//!  missed                                              fail
+//! ```
+//!
+//! A client that was merely late (its thread had CPU to spare, but others had the core) makes what
+//! it reports worse, never better: a pass stands, and a failure stands if it would be one without
+//! that lateness.
+
+use super::decide::Verdict;
+use super::slo::{Slo, Time, What};
+use crate::trial::Figures;
+
+/// A thread on a CPU for more of the time than this was the limit itself.
+pub(crate) const CPU_LIMIT: f64 = 0.95;
+
+/// Less of the plan than this is not the plan.
+const ACHIEVED: f64 = 0.99;
+
+/// A verdict and how it came about.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Judgment {
+    pub(crate) verdict: Verdict,
+    /// In words; empty where there is nothing to say.
+    pub(crate) why: String,
+}
+
+pub(crate) fn judge(slo: &Slo, figures: &Figures) -> Judgment {
+    let judged = |verdict, why: String| Judgment { verdict, why };
+    if let Some(died) = &figures.died {
+        return judged(Verdict::Fail, format!("the server died: {died}"));
+    }
+    let missed: Vec<_> =
+        slo.terms.iter().filter(|term| figures.value(term.what) >= term.limit).collect();
+    if missed.iter().any(|term| term.what == What::Errors) {
+        let share = figures.value(What::Errors) * 100.0;
+        return judged(Verdict::Fail, format!("{share:.2} % errors"));
+    }
+    if figures.client_busy > CPU_LIMIT {
+        let busy = figures.client_busy * 100.0;
+        let why = format!("client limited: its busiest thread took {busy:.0} % of a CPU");
+        return judged(Verdict::Inconclusive, why);
+    }
+    if figures.intended.len() < slo.samples() {
+        let (have, need) = (figures.intended.len(), slo.samples());
+        let why = format!("{have} samples, the objective needs {need}: a longer -d");
+        return judged(Verdict::Inconclusive, why);
+    }
+    let mut whys: Vec<String> = missed
+        .iter()
+        .map(|term| format!("{} {}", term.what, Time(figures.value(term.what))))
+        .collect();
+    let achieved = figures.achieved();
+    if achieved < ACHIEVED {
+        whys.push(format!("{:.0} % of the plan", (achieved * 100.0).floor()));
+    }
+    if let Some(backlog) = figures.backlog {
+        whys.push(format!("backlog grew to {backlog}"));
+    }
+    if whys.is_empty() {
+        return judged(Verdict::Pass, String::new());
+    }
+    let without_lateness = |what| figures.value(what) - figures.lateness(what);
+    let only_late = achieved >= ACHIEVED
+        && figures.backlog.is_none()
+        && missed.iter().all(|term| without_lateness(term.what) < term.limit);
+    if only_late {
+        let late = Time(figures.lateness(slo.terms[0].what));
+        whys.push(format!("of which the client's own lateness is {late}"));
+        return judged(Verdict::Inconclusive, whys.join(", "));
+    }
+    judged(Verdict::Fail, whys.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trial::figures::tests::figures;
+
+    fn slo() -> Slo {
+        "p99<10ms,errors<0.1%".parse().unwrap()
+    }
+
+    fn verdict(figures: &Figures) -> (Verdict, String) {
+        let Judgment { verdict, why } = judge(&slo(), figures);
+        (verdict, why)
+    }
+
+    #[test]
+    fn a_good_trial_passes_also_with_what_is_still_in_flight() {
+        assert_eq!(verdict(&figures(1000, 2.0)), (Verdict::Pass, String::new()));
+        let in_flight = Figures { in_time: 9930, ..figures(1000, 2.0) };
+        assert_eq!(verdict(&in_flight).0, Verdict::Pass);
+    }
+
+    #[test]
+    fn what_misses_the_objective_fails_and_says_by_how_much() {
+        let slow = figures(1000, 12.0);
+        assert_eq!(verdict(&slow), (Verdict::Fail, "p99 12ms".to_owned()));
+        let behind = Figures { in_time: 8000, backlog: Some(2000), ..figures(1000, 12.0) };
+        let why = "p99 12ms, 80 % of the plan, backlog grew to 2000";
+        assert_eq!(verdict(&behind), (Verdict::Fail, why.to_owned()));
+        let refused = Figures { errors: 20, ..figures(1000, 2.0) };
+        assert_eq!(verdict(&refused), (Verdict::Fail, "0.20 % errors".to_owned()));
+        let died = Figures { died: Some("signal 9 ended it".to_owned()), ..figures(1000, 2.0) };
+        assert_eq!(verdict(&died).0, Verdict::Fail);
+    }
+
+    #[test]
+    fn a_client_out_of_cpu_says_nothing_about_the_server() {
+        for ms in [2.0, 12.0] {
+            let limited = Figures { client_busy: 0.97, ..figures(1000, ms) };
+            assert_eq!(verdict(&limited).0, Verdict::Inconclusive);
+        }
+        let errors = Figures { client_busy: 0.97, errors: 100, ..figures(1000, 2.0) };
+        assert_eq!(verdict(&errors).0, Verdict::Fail, "errors are the server's");
+    }
+
+    #[test]
+    fn a_client_that_is_late_is_believed_as_far_as_its_lateness_goes() {
+        let late = |late_ms: u64, ms| {
+            let mut figures = figures(1000, ms);
+            figures.late.clear();
+            figures.late.record_n(late_ms * 1_000_000, 10_000).unwrap();
+            verdict(&figures).0
+        };
+        assert_eq!(late(5, 8.0), Verdict::Pass);
+        assert_eq!(late(5, 12.0), Verdict::Inconclusive);
+        assert_eq!(late(5, 30.0), Verdict::Fail);
+    }
+
+    #[test]
+    fn too_few_samples_are_no_verdict() {
+        let mut few = figures(1000, 2.0);
+        few.intended.clear();
+        few.intended.record_n(1_000_000, 999).unwrap();
+        assert_eq!(verdict(&few).0, Verdict::Inconclusive);
+        few.intended.record(1_000_000).unwrap();
+        assert_eq!(verdict(&few).0, Verdict::Pass);
+    }
+}

@@ -1,0 +1,213 @@
+//! What limits a server at the rate where it breaks, by rules in this order, over the figures of
+//! the lowest rate that failed:
+//!
+//! ```text
+//!  client        no verdict because a thread of the client was out of CPU
+//!  disk          the server says that it held writes back or refused them for flushes and
+//!                compactions; or tasks waited for the disk for half of the time while the server
+//!                had CPU to spare
+//!  cpu           its process took ≥ 90 % of its CPUs, or one of its threads ≥ 90 % of one; or it
+//!                and the client left the machine < 10 % idle
+//!  connections   answers take as long as at the lowest rates, so each connection carries one
+//!                after the other as fast as ever, and all are used (Little: rate × time)
+//!  lock          answers take several times as long as at the lowest rates, without CPU or disk
+//!                being short: they wait for each other, by a lock, a queue, a pool of threads
+//!  unknown       none of these
+//! ```
+//!
+//! Disk comes before CPU because what holds writes back says so by name; CPU comes before
+//! connections because a server out of CPU keeps all connections waiting, too.
+
+use super::slo::Time;
+use crate::trial::Figures;
+
+/// Share of a CPU, or of all that a process may use, that is all of it.
+const CPU_LIMIT: f64 = 0.9;
+
+/// A machine with less of its CPU time left over than this has none.
+const IDLE_LIMIT: f64 = 0.1;
+
+/// Share of the time in which something waited for the disk.
+const IO_LIMIT: f64 = 0.5;
+
+/// Share of what the connections carry at most that is all of it.
+const CONNECTIONS_LIMIT: f64 = 0.8;
+
+/// Answers that take this many times as long as at the lowest rates wait for each other.
+const SLOWED: f64 = 3.0;
+
+/// A machine whose CPU goes to others than server and client by this share is not theirs.
+const OTHERS_LIMIT: f64 = 0.3;
+
+/// What limits, and how that was seen.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Limit {
+    /// `cpu`, `disk`, `lock`, `connections`, `client` or `unknown`.
+    pub(crate) what: &'static str,
+    pub(crate) why: String,
+}
+
+/// What limits in a trial that did not pass. `held_back` are metrics that grow when the server holds
+/// writes back; `unloaded` is the mean time from writing to the answer at the lowest rates, in
+/// milliseconds.
+pub(crate) fn limit(figures: &Figures, held_back: &[&str], unloaded: f64) -> Limit {
+    client(figures)
+        .or_else(|| disk(figures, held_back))
+        .or_else(|| cpu(figures))
+        .or_else(|| connections(figures, unloaded))
+        .or_else(|| lock(figures, unloaded))
+        .unwrap_or_else(|| Limit { what: "unknown", why: said(figures) })
+}
+
+fn client(figures: &Figures) -> Option<Limit> {
+    let busy = figures.client_busy;
+    let why = || format!("the client's busiest thread took {} of a CPU", percent(busy));
+    (busy > super::judge::CPU_LIMIT).then(|| Limit { what: "client", why: why() })
+}
+
+fn disk(figures: &Figures, held_back: &[&str]) -> Option<Limit> {
+    let held = held_back.iter().find_map(|name| {
+        let grown = figures.metric(name);
+        (grown > 0.0).then(|| format!("{name} grew by {grown:.0}"))
+    });
+    let idle = figures.servers.iter().all(|usage| usage.cpu_share() < CPU_LIMIT);
+    let waiting = figures.servers.iter().find_map(|usage| {
+        let stalled = usage.io_stalled.filter(|share| *share >= IO_LIMIT && idle)?;
+        let written = usage.written_per_s / 1e6;
+        Some(
+            format!("tasks waited for the disk {} of the time", percent(stalled))
+                + &format!(", {written:.1} MB/s were written"),
+        )
+    });
+    held.or(waiting).map(|why| Limit { what: "disk", why })
+}
+
+fn cpu(figures: &Figures) -> Option<Limit> {
+    let all = figures.servers.iter().find(|usage| usage.cpu_share() >= CPU_LIMIT);
+    let all = all.map(|usage| {
+        format!("the server took {} of its {} CPUs", percent(usage.cpu_share()), usage.cpus)
+    });
+    let one = || {
+        let mut busiest = figures.servers.iter().filter_map(|usage| usage.busiest.as_ref());
+        let full = busiest.find(|busiest| busiest.share >= CPU_LIMIT)?;
+        Some(format!("its thread {} took {} of a CPU", full.name, percent(full.share)))
+    };
+    let shared = || {
+        let usage = figures.servers.iter().find(|usage| usage.idle < IDLE_LIMIT)?;
+        let (server, client) = (usage.cpu_s / usage.seconds, figures.client_cpus);
+        let theirs = server + client >= (1.0 - OTHERS_LIMIT) * usage.machine_cpus;
+        theirs.then(|| {
+            format!(
+                "server ({server:.2} CPUs) and client ({client:.2}) left the machine {} of its CPU",
+                percent(usage.idle)
+            )
+        })
+    };
+    all.or_else(one).or_else(shared).map(|why| Limit { what: "cpu", why })
+}
+
+fn connections(figures: &Figures, unloaded: f64) -> Option<Limit> {
+    let all = figures.connections;
+    let most = all as f64 / unloaded * 1e3;
+    let slowed = figures.answer_ms() >= SLOWED * unloaded;
+    if slowed || figures.throughput < CONNECTIONS_LIMIT * most {
+        return None;
+    }
+    let why = format!(
+        "{all} connections at {} an answer carry at most {most:.0}/s, and the server is no slower \
+         than without load: more of them would carry more",
+        Time(unloaded)
+    );
+    Some(Limit { what: "connections", why })
+}
+
+fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
+    let now = figures.answer_ms();
+    if figures.servers.is_empty() || now < SLOWED * unloaded {
+        return None;
+    }
+    let why = format!(
+        "an answer takes {}, {} at the lowest rate, while {}: requests wait for each other in the \
+         server, for a lock, a queue or a pool of threads",
+        Time(now),
+        Time(unloaded),
+        said(figures)
+    );
+    Some(Limit { what: "lock", why })
+}
+
+/// The figures that were looked at.
+fn said(figures: &Figures) -> String {
+    let Some(usage) = figures.servers.first() else {
+        return "the server's process can't be looked at".to_owned();
+    };
+    let others = figures.others_cpus().unwrap_or(0.0);
+    let stalled = usage.io_stalled.map_or("unknown".to_owned(), percent);
+    format!(
+        "the server took {} of its CPUs, others than it and the client {others:.2} CPUs, and the \
+         disk was waited for {stalled} of the time",
+        percent(usage.cpu_share())
+    )
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{Busiest, Metrics};
+    use crate::trial::figures::tests::figures;
+
+    fn of(change: impl FnOnce(&mut Figures)) -> Limit {
+        let mut figures = figures(1000, 12.0);
+        change(&mut figures);
+        limit(&figures, &["slowed"], 1.2)
+    }
+
+    #[test]
+    fn each_rule_is_met_by_its_figures() {
+        assert_eq!(of(|_| {}).what, "unknown");
+        assert_eq!(of(|f| f.client_busy = 0.99).what, "client");
+        assert_eq!(of(|f| f.servers[0].cpu_s = 19.0).what, "cpu");
+        let busiest = Busiest { name: "loop-0".to_owned(), share: 0.97 };
+        let thread = of(|f| f.servers[0].busiest = Some(busiest));
+        assert_eq!((thread.what, thread.why.contains("loop-0")), ("cpu", true));
+        let shared = of(|f| {
+            let usage = &mut f.servers[0];
+            (usage.idle, usage.cpu_s, usage.machine_cpus) = (0.02, 15.0, 2.0);
+        });
+        assert_eq!((shared.what, shared.why.contains("client")), ("cpu", true));
+        let others = of(|f| (f.servers[0].idle, f.servers[0].machine_cpus) = (0.02, 2.0));
+        assert_eq!(others.what, "unknown", "somebody else had the CPU");
+        let held = of(|f| f.metrics[0] = Metrics::parse("slowed_total 12\n"));
+        assert_eq!((held.what, held.why.as_str()), ("disk", "slowed grew by 12"));
+        assert_eq!(of(|f| f.servers[0].io_stalled = Some(0.7)).what, "disk");
+        // 64 connections at 1.2 ms: at most 53,333/s.
+        let full = of(|f| f.throughput = 50_000.0);
+        assert_eq!((full.what, full.why.contains("53333/s")), ("connections", true), "{full:?}");
+        let queued = of(|f| {
+            f.throughput = 50_000.0;
+            f.written.clear();
+            f.written.record_n(9_000_000, 100).unwrap();
+        });
+        assert_eq!((queued.what, queued.why.contains("9ms")), ("lock", true), "{queued:?}");
+    }
+
+    #[test]
+    fn a_server_that_is_not_seen_has_no_invented_limit() {
+        let unseen = of(|f| f.servers.clear());
+        assert_eq!(unseen.what, "unknown");
+        assert!(unseen.why.contains("can't be looked at"), "{}", unseen.why);
+    }
+
+    #[test]
+    fn a_server_out_of_cpu_is_not_called_short_of_connections() {
+        let both = of(|f| {
+            f.servers[0].cpu_s = 19.5;
+            f.throughput = 50_000.0;
+        });
+        assert_eq!(both.what, "cpu");
+    }
+}

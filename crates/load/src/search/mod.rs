@@ -1,0 +1,157 @@
+//! `search`: the rate at which a server breaks.
+//!
+//! ```text
+//!  mod.rs     for each point of a sweep and each mix: a hunt; then the table
+//!  args.rs    the command line
+//!  slo.rs     the objective: p99<10ms,errors<0.1%
+//!  hunt.rs    one search: asks decide.rs what to try, runs it, has it judged, says so
+//!  decide.rs  pure: history ─▶ next trial
+//!  judge.rs   pure: figures of a trial ─▶ pass, fail, inconclusive
+//!  limit.rs   pure: figures of a failed trial ─▶ CPU, disk, lock, connections, client
+//!  sweep.rs   a flag of the server and its values
+//!  plot.rs    the curve as text
+//! ```
+
+mod args;
+mod decide;
+mod hunt;
+mod judge;
+mod limit;
+mod plot;
+mod slo;
+mod sweep;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use args::Args;
+use hunt::Hunt;
+pub(crate) use slo::{Time, What};
+
+use crate::record::{Finding, Series};
+use crate::trial::Workload;
+use crate::trial::series::Kept;
+use crate::{Known, trial};
+
+pub use crate::trial::Error;
+
+/// Searches as `args` say, prints each trial as it ends and what was found, and leaves all of it
+/// in a directory. Ends early, with what is known, when `stop` becomes true.
+pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series, Error> {
+    let slo = args.objective();
+    args.bounds()?;
+    let command = args.series.command()?;
+    let words = command.as_ref().map_or(Vec::new(), |command| command.words().to_vec());
+    let points = sweep::points(command, &args.sweep).map_err(Error::Asked)?;
+    let all = [None].into_iter().chain(args.also.iter().map(|also| Some(also.as_str())));
+    let workloads: Vec<Workload> =
+        all.map(|also| args.series.workload(also, known)).collect::<Result<_, _>>()?;
+    let mut kept = Kept::create(args.series.out.as_deref(), "search", known, &words)?;
+    kept.set_slo(slo.to_string());
+    let mut ended = Ok(());
+    'all: for point in &points {
+        for workload in &workloads {
+            let label = label(&point.label, workload, workloads.len());
+            let hunt = Hunt::new(args, known, stop, &mut kept, workload, point, label);
+            ended = hunt.and_then(Hunt::run);
+            if ended.is_err() || stop.load(Ordering::Relaxed) {
+                break 'all;
+            }
+        }
+    }
+    if stop.load(Ordering::Relaxed) {
+        kept.set_interrupted();
+        kept.save()?;
+    }
+    // What was found before something went wrong is still true.
+    say_all(args, &kept);
+    match ended {
+        Err(error) if !error.is_interrupt() => Err(error),
+        _ => Ok(kept.series().clone()),
+    }
+}
+
+/// What tells this search from the others of the series.
+fn label(point: &str, workload: &Workload, workloads: usize) -> String {
+    let name = if workloads > 1 { workload.name.as_str() } else { "" };
+    [point, name].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+fn say_all(args: &Args, kept: &Kept) {
+    let series = kept.series();
+    if args.series.json {
+        let text = serde_json::to_string_pretty(series).expect("all of it is plain data");
+        println!("{text}");
+        return;
+    }
+    if series.findings.len() > 1 {
+        println!("\n{}", table(&series.findings));
+    }
+    let dir = kept.dir().display();
+    println!("\nkept in {dir}; {} report {dir}", trial::program());
+}
+
+/// All that was found, a row each.
+fn table(findings: &[Finding]) -> String {
+    let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| grouped(rate as u64));
+    let wide = findings.iter().map(|finding| finding.value.chars().count()).max().unwrap_or(0);
+    let mut text = format!(
+        "{:<wide$} {:>12} {:>12} {:>12}  limit\n",
+        "", "holds/s", "breaks at/s", "closed loop"
+    );
+    for finding in findings {
+        text.push_str(&format!(
+            "{:<wide$} {:>12} {:>12} {:>12}  {}\n",
+            finding.value,
+            rate(finding.passes),
+            rate(finding.fails),
+            rate(finding.ceiling),
+            finding.limit
+        ));
+    }
+    text.trim_end().to_owned()
+}
+
+/// `38,400`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && at % 3 == first {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{grouped, table};
+    use crate::record::Finding;
+
+    #[test]
+    fn numbers_are_grouped() {
+        let all = [0, 12, 123, 1234, 38_400, 1_000_000].map(grouped);
+        assert_eq!(all, ["0", "12", "123", "1,234", "38,400", "1,000,000"]);
+    }
+
+    #[test]
+    fn a_sweep_is_one_table() {
+        let finding = |value: &str, passes, limit: &str| Finding {
+            value: value.to_owned(),
+            passes,
+            limit: limit.to_owned(),
+            ..Finding::default()
+        };
+        let text = table(&[
+            finding("loops=1", Some(20_000.0), "cpu"),
+            finding("loops=2 queue=64", None, "unknown"),
+        ]);
+        let rows: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_ascii_whitespace().collect()).collect();
+        assert_eq!(rows[1], ["loops=1", "20,000", "-", "-", "cpu"]);
+        assert_eq!(rows[2], ["loops=2", "queue=64", "-", "-", "-", "unknown"]);
+    }
+}

@@ -1,0 +1,202 @@
+//! The objective a trial has to meet: `p99<10ms,errors<0.1%`.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A percentile needs this many samples above it before it says anything.
+const SAMPLES_ABOVE: f64 = 10.0;
+
+/// What must hold, all of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Slo {
+    /// Never empty.
+    pub(crate) terms: Vec<Term>,
+}
+
+/// One thing that must hold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Term {
+    pub(crate) what: What,
+    /// Milliseconds, or for errors a share of 0–1. What is measured must be below it.
+    pub(crate) limit: f64,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum What {
+    /// Latency from the intended start at this share of the samples, 0–1.
+    Quantile(f64),
+    Mean,
+    Max,
+    /// Share of what was due and not answered well.
+    Errors,
+}
+
+impl Slo {
+    /// Samples below which a verdict means nothing.
+    pub(crate) fn samples(&self) -> u64 {
+        let quantiles = self.terms.iter().filter_map(|term| match term.what {
+            What::Quantile(quantile) => Some((SAMPLES_ABOVE / (1.0 - quantile)).round() as u64),
+            What::Mean | What::Max | What::Errors => None,
+        });
+        quantiles.max().unwrap_or(SAMPLES_ABOVE as u64)
+    }
+
+    /// The highest percentile of the objective, 0–1, or that of p99: what a curve shows.
+    pub(crate) fn quantile(&self) -> f64 {
+        let quantiles = self.terms.iter().filter_map(|term| match term.what {
+            What::Quantile(quantile) => Some(quantile),
+            What::Mean | What::Max | What::Errors => None,
+        });
+        quantiles.max_by(f64::total_cmp).unwrap_or(0.99)
+    }
+
+    /// Its limit in milliseconds, if there is one.
+    pub(crate) fn limit_ms(&self) -> Option<f64> {
+        let quantile = self.quantile();
+        let of = |term: &&Term| term.what == What::Quantile(quantile);
+        self.terms.iter().find(of).map(|term| term.limit)
+    }
+}
+
+impl FromStr for Slo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let terms: Result<Vec<Term>, String> = text.split(',').map(parse_term).collect();
+        Ok(Self { terms: terms? })
+    }
+}
+
+fn parse_term(text: &str) -> Result<Term, String> {
+    let text = text.trim();
+    let wrong = |why: &str| format!("{text:?}: {why}; as in p99<10ms, mean<1ms, errors<0.1%");
+    let (name, limit) = text.split_once('<').ok_or_else(|| wrong("there is no <"))?;
+    let limit = limit.strip_prefix('=').unwrap_or(limit).trim();
+    let what = match name.trim() {
+        "mean" => What::Mean,
+        "max" => What::Max,
+        "errors" => What::Errors,
+        name => {
+            let percent = name.strip_prefix('p').and_then(|percent| percent.parse::<f64>().ok());
+            let percent = percent
+                .filter(|percent| (0.0..100.0).contains(percent))
+                .ok_or_else(|| wrong("it is none of pNN, mean, max and errors"))?;
+            What::Quantile(percent / 100.0)
+        }
+    };
+    let limit = match what {
+        What::Errors => limit.strip_suffix('%').and_then(number).map(|percent| percent / 100.0),
+        _ => milliseconds(limit),
+    };
+    let unit = if what == What::Errors { "a percentage" } else { "a time in us, ms or s" };
+    let limit = limit.filter(|limit| *limit > 0.0);
+    let limit = limit.ok_or_else(|| wrong(&format!("the limit must be {unit} above 0")))?;
+    if what == What::Errors && limit > 1.0 {
+        return Err(wrong("more than 100 % can't fail"));
+    }
+    Ok(Term { what, limit })
+}
+
+fn milliseconds(text: &str) -> Option<f64> {
+    let units = [("us", 1e-3), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3)];
+    units.iter().find_map(|(unit, scale)| Some(number(text.strip_suffix(unit)?)? * scale))
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Six decimals: 0.999 * 100 is not 99.9.
+            Self::Quantile(quantile) => write!(f, "p{}", (quantile * 1e8).round() / 1e6),
+            Self::Mean => f.write_str("mean"),
+            Self::Max => f.write_str("max"),
+            Self::Errors => f.write_str("errors"),
+        }
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.what {
+            What::Errors => write!(f, "errors<{}%", (self.limit * 1e8).round() / 1e6),
+            what => write!(f, "{what}<{}", Time(self.limit)),
+        }
+    }
+}
+
+impl fmt::Display for Slo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let terms: Vec<String> = self.terms.iter().map(Term::to_string).collect();
+        f.write_str(&terms.join(","))
+    }
+}
+
+/// Milliseconds as people write them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Time(pub(crate) f64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            ms if ms < 1.0 => (ms * 1e3, "us"),
+            ms if ms < 1e3 => (ms, "ms"),
+            ms => (ms / 1e3, "s"),
+        };
+        let digits = if value < 10.0 { 100.0 } else { 10.0 };
+        let text = format!("{}{unit}", (value * digits).round() / digits);
+        f.pad(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Slo, Time};
+
+    #[test]
+    fn objectives_are_read_and_said_again() {
+        for text in ["p99<10ms,errors<0.1%", "p99.9<1.5s", "mean<250us,max<2s", "p50<1ms"] {
+            let slo: Slo = text.parse().unwrap();
+            assert_eq!(slo.to_string(), text);
+        }
+        let spaced: Slo = " p99 <= 10 ms , errors < 1 % ".parse().unwrap();
+        assert_eq!(spaced.to_string(), "p99<10ms,errors<1%");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for (text, part) in [
+            ("", "no <"),
+            ("p99", "no <"),
+            ("p100<1ms", "none of"),
+            ("q99<1ms", "none of"),
+            ("p99<10", "us, ms or s"),
+            ("p99<0ms", "above 0"),
+            ("p99<-1ms", "above 0"),
+            ("p99<infs", "us, ms or s"),
+            ("errors<1ms", "percentage"),
+            ("errors<101%", "100 %"),
+            ("p99<1ms,", "no <"),
+        ] {
+            let error = text.parse::<Slo>().unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_percentile_needs_ten_samples_above_it() {
+        let samples = |text: &str| text.parse::<Slo>().unwrap().samples();
+        assert_eq!(samples("p99<1ms"), 1000);
+        assert_eq!(samples("p50<1ms,p99.9<1s"), 10_000);
+        assert_eq!(samples("mean<1ms"), 10);
+    }
+
+    #[test]
+    fn times_have_their_unit() {
+        let said = [0.0123, 0.5, 1.0, 9.876, 43.21, 2500.0].map(|ms| Time(ms).to_string());
+        assert_eq!(said, ["12.3us", "500us", "1ms", "9.88ms", "43.2ms", "2.5s"]);
+    }
+}

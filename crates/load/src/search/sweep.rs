@@ -1,0 +1,99 @@
+//! A flag of the server and the values to search with: `loops=1,2,4`.
+
+use std::str::FromStr;
+
+use crate::server::Command;
+
+/// Most values of all sweeps together: a search takes minutes.
+const MAX_POINTS: usize = 100;
+
+/// A flag and its values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sweep {
+    flag: String,
+    values: Vec<String>,
+}
+
+/// One server of a sweep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Point {
+    /// `loops=2 queue=64`; empty without a sweep.
+    pub(crate) label: String,
+    pub(crate) command: Option<Command>,
+}
+
+impl FromStr for Sweep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "FLAG=VALUE,VALUE,… with a flag of the server, as in loops=1,2,4".to_owned();
+        let (flag, values) = text.split_once('=').ok_or_else(wrong)?;
+        let flag = flag.trim_start_matches('-').to_owned();
+        let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+        if flag.is_empty() || values.iter().any(String::is_empty) {
+            return Err(wrong());
+        }
+        Ok(Self { flag, values })
+    }
+}
+
+/// All combinations of the values, the last flag changing fastest.
+pub(crate) fn points(command: Option<Command>, sweeps: &[Sweep]) -> Result<Vec<Point>, String> {
+    let count: usize = sweeps.iter().map(|sweep| sweep.values.len()).product();
+    if count > MAX_POINTS {
+        return Err(format!("--sweep makes {count} searches, at most {MAX_POINTS}"));
+    }
+    let mut points = vec![Point { label: String::new(), command }];
+    for Sweep { flag, values } in sweeps {
+        let with = |point: &Point, value: &String| {
+            let command = point.command.as_ref().map(|command| command.with_flag(flag, value));
+            let label = format!("{} {flag}={value}", point.label).trim_start().to_owned();
+            Point { label, command }
+        };
+        points = points
+            .iter()
+            .flat_map(|point| values.iter().map(move |value| with(point, value)))
+            .collect();
+    }
+    Ok(points)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sweep, points};
+    use crate::server::Command;
+
+    #[test]
+    fn all_combinations_are_searched() {
+        let command = Command::parse("serve --loops 8").unwrap();
+        let sweeps: Vec<Sweep> =
+            ["loops=1,2", "--queue=64,1024"].iter().map(|text| text.parse().unwrap()).collect();
+        let points = points(Some(command), &sweeps).unwrap();
+        let lines: Vec<_> = points
+            .iter()
+            .map(|point| (point.label.as_str(), point.command.as_ref().unwrap().words().join(" ")))
+            .collect();
+        let expected = [
+            ("loops=1 queue=64", "serve --loops 1 --queue 64"),
+            ("loops=1 queue=1024", "serve --loops 1 --queue 1024"),
+            ("loops=2 queue=64", "serve --loops 2 --queue 64"),
+            ("loops=2 queue=1024", "serve --loops 2 --queue 1024"),
+        ];
+        assert_eq!(lines, expected.map(|(label, line)| (label, line.to_owned())));
+    }
+
+    #[test]
+    fn without_a_sweep_there_is_one() {
+        let points = points(None, &[]).unwrap();
+        assert_eq!((points.len(), points[0].label.as_str()), (1, ""));
+    }
+
+    #[test]
+    fn what_is_no_sweep_is_refused() {
+        for wrong in ["loops", "loops=", "=1", "loops=1,,2"] {
+            assert!(wrong.parse::<Sweep>().is_err(), "{wrong}");
+        }
+        let many: Sweep = format!("a={}", vec!["1"; 101].join(",")).parse().unwrap();
+        assert!(points(None, &[many]).unwrap_err().contains("101"));
+    }
+}

@@ -1,0 +1,96 @@
+//! The directory that `{data}` stands for: fresh for each server, removed with the last user.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, fadvise};
+use tempfile::TempDir;
+
+use super::Error;
+
+/// `f_type` of a file system that is memory.
+const TMPFS: i64 = 0x0102_1994;
+
+/// A data directory. Removed when dropped.
+#[derive(Debug)]
+pub struct Data {
+    parent: TempDir,
+}
+
+/// Files given up by the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Dropped {
+    /// How many.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Data {
+    /// A fresh one in `parent`, or where the system keeps temporary files.
+    pub fn fresh(parent: Option<&Path>) -> Result<Self, Error> {
+        let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+        let failed = |cause| Error::Data { parent: parent.display().to_string(), cause };
+        let made = tempfile::Builder::new().prefix("under-test-").tempdir_in(&parent);
+        Ok(Self { parent: made.map_err(failed)? })
+    }
+
+    /// The directory itself, which the server makes: many want to.
+    pub fn path(&self) -> PathBuf {
+        self.parent.path().join("data")
+    }
+
+    /// Whether it is on a file system in memory, where nothing waits for a disk.
+    pub fn in_memory(&self) -> bool {
+        rustix::fs::statfs(self.parent.path()).is_ok_and(|stat| stat.f_type == TMPFS)
+    }
+
+    /// Makes all files durable and has the page cache give them up, which needs no root. To be
+    /// called while no server runs on them.
+    pub fn drop_from_page_cache(&self) -> io::Result<Dropped> {
+        let mut dropped = Dropped::default();
+        let mut folders = vec![self.parent.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder)? {
+                let entry = entry?;
+                let kind = entry.file_type()?;
+                if kind.is_dir() {
+                    folders.push(entry.path());
+                } else if kind.is_file() {
+                    let file = File::open(entry.path())?;
+                    // Dirty pages stay, whatever is advised.
+                    file.sync_all()?;
+                    fadvise(&file, 0, None, Advice::DontNeed)?;
+                    dropped.files += 1;
+                    dropped.bytes += file.metadata()?.len();
+                }
+            }
+        }
+        Ok(dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Data, Dropped};
+
+    #[test]
+    fn a_data_directory_is_fresh_and_goes_with_its_owner() {
+        let (one, two) = (Data::fresh(None).unwrap(), Data::fresh(None).unwrap());
+        assert_ne!(one.path(), two.path());
+        std::fs::create_dir_all(one.path().join("deep")).unwrap();
+        std::fs::write(one.path().join("deep/file"), [7; 5000]).unwrap();
+        assert_eq!(one.drop_from_page_cache().unwrap(), Dropped { files: 1, bytes: 5000 });
+        assert_eq!(std::fs::read(one.path().join("deep/file")).unwrap(), [7; 5000]);
+        let path = one.path();
+        drop(one);
+        assert!(!path.parent().unwrap().exists());
+    }
+
+    #[test]
+    fn no_place_for_data_is_said() {
+        let error = Data::fresh(Some("/nowhere/at/all".as_ref())).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/at/all"), "{error}");
+    }
+}

@@ -1,0 +1,277 @@
+//! A process and its children, looked at from outside: what they took of CPU, memory and disk
+//! between two looks, and what the machine had left.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+/// One look at a process tree and the machine.
+#[derive(Debug, Clone)]
+pub struct Look {
+    at: Instant,
+    /// Ticks on a CPU, of all processes.
+    ticks: u64,
+    threads: HashMap<u32, Thread>,
+    resident: u64,
+    written: u64,
+    read: u64,
+    cpus: usize,
+    machine: Machine,
+}
+
+#[derive(Debug, Clone)]
+struct Thread {
+    name: String,
+    ticks: u64,
+}
+
+/// Ticks of all CPUs, and microseconds in which something waited for a disk.
+#[derive(Debug, Clone, Copy, Default)]
+struct Machine {
+    all: u64,
+    idle: u64,
+    io_stalled: Option<u64>,
+}
+
+/// What was used between two looks.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Usage {
+    /// Seconds between them.
+    pub seconds: f64,
+    /// Seconds on a CPU.
+    pub cpu_s: f64,
+    /// CPUs that it may use.
+    pub cpus: usize,
+    /// The thread that was on a CPU most.
+    pub busiest: Option<Busiest>,
+    /// Resident memory at the end, in bytes.
+    pub rss: u64,
+    /// Bytes sent to the disk a second.
+    pub written_per_s: f64,
+    /// Bytes read from the disk a second.
+    pub read_per_s: f64,
+    /// Share of the machine's CPU time that nobody used, 0–1. Waiting for a disk counts as unused.
+    pub idle: f64,
+    /// CPUs of the machine that were used, by anybody.
+    pub machine_cpus: f64,
+    /// Share of the time in which some task of the machine waited for a disk, 0–1, if the kernel
+    /// tells (`/proc/pressure/io`).
+    pub io_stalled: Option<f64>,
+}
+
+/// A thread, and how much of the time it was on a CPU.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Busiest {
+    /// Its name.
+    pub name: String,
+    /// 0–1.
+    pub share: f64,
+}
+
+impl Look {
+    /// Looks at `pid` and all its children; nothing if it is gone.
+    pub fn at(pid: u32) -> Option<Self> {
+        let mut look = Self {
+            at: Instant::now(),
+            ticks: 0,
+            threads: HashMap::new(),
+            resident: 0,
+            written: 0,
+            read: 0,
+            cpus: cpus(pid)?,
+            machine: Machine::now(),
+        };
+        for pid in tree(pid) {
+            look.add(pid);
+        }
+        Some(look)
+    }
+
+    fn add(&mut self, pid: u32) {
+        let Some(stat) = Stat::read(format!("/proc/{pid}/stat").as_ref()) else { return };
+        self.ticks += stat.ticks;
+        self.resident += stat.resident;
+        // Not readable for other users' processes.
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+        let counted: BTreeMap<&str, u64> = io
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .filter_map(|(name, value)| Some((name, value.parse().ok()?)))
+            .collect();
+        self.written += counted.get("write_bytes").copied().unwrap_or(0);
+        self.read += counted.get("read_bytes").copied().unwrap_or(0);
+        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
+        for task in tasks.flatten() {
+            let name = task.file_name();
+            let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+            if let Some(Stat { name, ticks, .. }) = Stat::read(&task.path().join("stat")) {
+                self.threads.insert(id, Thread { name, ticks });
+            }
+        }
+    }
+
+    /// What was used from `before` to this look.
+    pub fn since(&self, before: &Self) -> Usage {
+        let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-9);
+        let per_second = rustix::param::clock_ticks_per_second() as f64;
+        let used = |now: u64, then: u64| now.saturating_sub(then) as f64;
+        let busiest = self
+            .threads
+            .iter()
+            .map(|(id, thread)| {
+                let then = before.threads.get(id).map_or(0, |thread| thread.ticks);
+                (used(thread.ticks, then) / per_second / seconds, &thread.name)
+            })
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(share, name)| Busiest { name: name.clone(), share });
+        let all = used(self.machine.all, before.machine.all);
+        let stalled = self.machine.io_stalled.zip(before.machine.io_stalled);
+        Usage {
+            seconds,
+            cpu_s: used(self.ticks, before.ticks) / per_second,
+            cpus: self.cpus,
+            busiest,
+            rss: self.resident,
+            written_per_s: used(self.written, before.written) / seconds,
+            read_per_s: used(self.read, before.read) / seconds,
+            machine_cpus: (all - used(self.machine.idle, before.machine.idle))
+                / per_second
+                / seconds,
+            idle: used(self.machine.idle, before.machine.idle) / all.max(1.0),
+            io_stalled: stalled.map(|(now, then)| used(now, then) / 1e6 / seconds),
+        }
+    }
+}
+
+impl Usage {
+    /// Share of the CPUs it may use that it was on, 0–1.
+    pub fn cpu_share(&self) -> f64 {
+        self.cpu_s / self.seconds.max(1e-9) / self.cpus.max(1) as f64
+    }
+}
+
+impl Machine {
+    fn now() -> Self {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let cpu = stat.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> =
+            cpu.split_ascii_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+        let pressure = fs::read_to_string("/proc/pressure/io").unwrap_or_default();
+        let some = pressure.lines().find(|line| line.starts_with("some "));
+        let total = some.and_then(|line| line.rsplit_once("total=")?.1.parse().ok());
+        Self {
+            // user nice system idle iowait irq softirq steal; guests are part of user.
+            all: ticks.iter().take(8).sum(),
+            idle: ticks.iter().skip(3).take(2).sum(),
+            io_stalled: total,
+        }
+    }
+}
+
+/// What is used of `/proc/PID/stat`.
+struct Stat {
+    name: String,
+    parent: u32,
+    ticks: u64,
+    resident: u64,
+}
+
+impl Stat {
+    fn read(path: &Path) -> Option<Self> {
+        Self::parse(&fs::read_to_string(path).ok()?)
+    }
+
+    /// A name may hold blanks and brackets: the last bracket ends it.
+    fn parse(line: &str) -> Option<Self> {
+        let (head, rest) = line.rsplit_once(") ")?;
+        let name = head.split_once('(')?.1.to_owned();
+        let words: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |at: usize| words.get(at)?.parse::<u64>().ok();
+        Some(Self {
+            name,
+            parent: u32::try_from(number(1)?).ok()?,
+            ticks: number(11)? + number(12)?,
+            resident: number(21)? * rustix::param::page_size() as u64,
+        })
+    }
+}
+
+/// `root` and all its children's children.
+fn tree(root: u32) -> Vec<u32> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        if let Some(stat) = Stat::read(&entry.path().join("stat")) {
+            children.entry(stat.parent).or_default().push(pid);
+        }
+    }
+    let mut found = vec![root];
+    let mut at = 0;
+    while at < found.len() {
+        found.extend(children.remove(&found[at]).unwrap_or_default());
+        at += 1;
+    }
+    found
+}
+
+/// How many CPUs `pid` may use; nothing if it is gone.
+fn cpus(pid: u32) -> Option<usize> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(count(list.trim()))
+}
+
+/// `0-2,5` = 4.
+fn count(list: &str) -> usize {
+    list.split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+            Some(last.saturating_sub(first) + 1)
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{Look, Stat, count};
+
+    #[test]
+    fn cpu_time_of_a_process_is_seen() {
+        let pid = std::process::id();
+        let before = Look::at(pid).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let usage = loop {
+            std::hint::black_box((0..1_000_000u64).sum::<u64>());
+            let usage = Look::at(pid).unwrap().since(&before);
+            if usage.cpu_s >= 0.1 || Instant::now() > deadline {
+                break usage;
+            }
+        };
+        assert!(usage.cpu_s >= 0.1, "{usage:?}");
+        assert!(usage.rss > 100_000 && usage.cpus >= 1, "{usage:?}");
+        assert!(usage.busiest.as_ref().is_some_and(|busiest| busiest.share > 0.0), "{usage:?}");
+        assert!((0.0..=1.0).contains(&usage.idle), "{usage:?}");
+        assert!(Look::at(u32::MAX - 1).is_none());
+    }
+
+    #[test]
+    fn names_may_hold_anything() {
+        let line = "7 (a) (b c) S 3 7 7 0 -1 4194560 1 0 0 0 11 22 0 0 20 0 1 0 5 1000 9 1 2";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.name.as_str(), stat.parent, stat.ticks), ("a) (b c", 3, 33));
+        assert_eq!(stat.resident, 9 * rustix::param::page_size() as u64);
+    }
+
+    #[test]
+    fn cpus_are_counted() {
+        assert_eq!(count("0-1"), 2);
+        assert_eq!(count("0-2,5"), 4);
+        assert_eq!(count("3"), 1);
+    }
+}

@@ -1,0 +1,167 @@
+//! What a server tells of itself, in the Prometheus or OpenMetrics text format.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::Error;
+
+/// Longest answer that is read, in bytes: ten thousand series or so.
+const MAX_LEN: u64 = 8 << 20;
+
+/// The figures of one moment: series as written (`name{label="value"}`) and their values. Buckets
+/// of histograms are left out.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Metrics {
+    series: BTreeMap<String, f64>,
+    /// Series that only grow.
+    counters: BTreeSet<String>,
+}
+
+/// What `GET path` says, as text, within `limit`.
+pub fn fetch(address: SocketAddr, path: &str, limit: Duration) -> Result<String, Error> {
+    let url = format!("http://{address}{path}");
+    let failed = |cause: ureq::Error| Error::Metrics { url: url.clone(), cause: cause.to_string() };
+    let config = ureq::Agent::config_builder()
+        .timeout_global(Some(limit))
+        // The server under test is meant, never something between.
+        .proxy(None)
+        .build();
+    let mut response = ureq::Agent::from(config).get(&url).call().map_err(failed)?;
+    response.body_mut().with_config().limit(MAX_LEN).read_to_string().map_err(failed)
+}
+
+impl Metrics {
+    /// The figures of now.
+    pub fn scrape(address: SocketAddr, path: &str, limit: Duration) -> Result<Self, Error> {
+        fetch(address, path, limit).map(|text| Self::parse(&text))
+    }
+
+    /// Takes what can be understood: lines `series value [timestamp]`, and the counters among them
+    /// as `# TYPE` tells.
+    pub fn parse(text: &str) -> Self {
+        let mut metrics = Self::default();
+        let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
+        for line in text.lines() {
+            if let Some(declared) = line.strip_prefix("# TYPE ") {
+                kinds.extend(declared.split_once(' '));
+            } else if !line.starts_with('#')
+                && let Some((series, value)) = parse_line(line)
+            {
+                metrics.insert(series, value, &kinds);
+            }
+        }
+        metrics
+    }
+
+    fn insert(&mut self, series: &str, value: f64, kinds: &BTreeMap<&str, &str>) {
+        let name = name_of(series);
+        if name.ends_with("_bucket") {
+            return;
+        }
+        // The type is declared for the family: `x_total`, `x_count` belong to `x`.
+        let family = ["_total", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
+        let kind = |name| kinds.get(name).copied();
+        let grows = match kind(name).or_else(|| family.and_then(kind)) {
+            Some(kind) => {
+                ["counter", "histogram", "summary"].contains(&kind) && family.is_some()
+                    || kind == "counter"
+            }
+            None => name.ends_with("_total"),
+        };
+        if grows {
+            self.counters.insert(series.to_owned());
+        }
+        self.series.insert(series.to_owned(), value);
+    }
+
+    /// The sum over all labels of the metric `name`; `_total` may be left out of it.
+    pub fn total(&self, name: &str) -> Option<f64> {
+        let counter = format!("{name}_total");
+        let of = |series: &str| name_of(series) == name || name_of(series) == counter;
+        let mut values = self.series.iter().filter(|(series, _)| of(series)).peekable();
+        values.peek()?;
+        Some(values.map(|(_, value)| value).sum())
+    }
+
+    /// The growth of counters since `before`, and gauges as they are now.
+    pub fn since(&self, before: &Self) -> Self {
+        let mut now = self.clone();
+        for (series, value) in &mut now.series {
+            if self.counters.contains(series) {
+                let then = before.series.get(series).copied().unwrap_or(0.0);
+                // Less than before: the server was started anew and counts from nought.
+                *value = if then > *value { *value } else { *value - then };
+            }
+        }
+        now
+    }
+
+    /// All series, by name.
+    pub fn series(&self) -> &BTreeMap<String, f64> {
+        &self.series
+    }
+}
+
+fn name_of(series: &str) -> &str {
+    series.split('{').next().unwrap_or_default()
+}
+
+/// A label's value may hold blanks and brackets: the last bracket ends the labels.
+fn parse_line(line: &str) -> Option<(&str, f64)> {
+    let end = match line.rfind('}') {
+        Some(bracket) => bracket + 1,
+        None => line.find(' ')?,
+    };
+    let value = line[end..].split_ascii_whitespace().next()?.parse().ok()?;
+    Some((&line[..end], value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Metrics;
+
+    const TEXT: &str = "\
+# HELP kv_requests Requests answered.
+# TYPE kv_requests counter
+kv_requests_total{route=\"a b}\",status=\"200\"} 10
+kv_requests_total{route=\"c\",status=\"503\"} 2
+# TYPE kv_debt gauge
+kv_debt 4096
+# TYPE kv_time histogram
+kv_time_bucket{le=\"0.1\"} 3
+kv_time_sum 1.5
+kv_time_count 3
+odd line without value
+kv_odd NaNsense
+# TYPE old_counter counter
+old_counter 7 1700000000
+# EOF
+";
+
+    #[test]
+    fn series_are_read_and_summed_over_labels() {
+        let metrics = Metrics::parse(TEXT);
+        assert_eq!(metrics.total("kv_requests"), Some(12.0));
+        assert_eq!(metrics.total("kv_requests_total"), Some(12.0));
+        assert_eq!(metrics.total("kv_debt"), Some(4096.0));
+        assert_eq!(metrics.total("kv_time_sum"), Some(1.5));
+        assert_eq!(metrics.total("old_counter"), Some(7.0));
+        assert_eq!(metrics.total("kv"), None);
+        assert_eq!(metrics.series().len(), 6, "{metrics:?}");
+    }
+
+    #[test]
+    fn counters_are_told_by_growth_and_gauges_as_they_are() {
+        let later = TEXT
+            .replace("} 10", "} 25")
+            .replace("4096", "100")
+            .replace("_sum 1.5", "_sum 2")
+            .replace("old_counter 7", "old_counter 3");
+        let grown = Metrics::parse(&later).since(&Metrics::parse(TEXT));
+        assert_eq!(grown.total("kv_requests"), Some(15.0));
+        assert_eq!(grown.total("kv_debt"), Some(100.0));
+        assert_eq!(grown.total("kv_time_sum"), Some(0.5));
+        assert_eq!(grown.total("old_counter"), Some(3.0), "started anew in between");
+    }
+}

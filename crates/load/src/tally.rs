@@ -1,0 +1,229 @@
+//! What one thread counts in one second, and what all of them do in a run.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+
+use crate::request::Method;
+
+/// Longest latency that is told apart, in nanoseconds: an hour. Longer ones count as this.
+const LONGEST: u64 = 3_600_000_000_000;
+
+/// Decimal digits a histogram keeps: 0.1 %.
+const DIGITS: u8 = 3;
+
+/// Statuses have three digits.
+const STATUSES: usize = 1000;
+
+/// Latencies of one method, in nanoseconds.
+#[derive(Debug, Clone)]
+pub struct Latencies {
+    /// From the moment that the plan said until the answer was complete. Requests not answered by
+    /// the end are in it with the time they had waited.
+    pub intended: Histogram<u64>,
+    /// From writing the request until the answer was complete.
+    pub written: Histogram<u64>,
+    /// From the moment that the request was due *and* its connection free until it was written: the
+    /// client's own delay.
+    pub late: Histogram<u64>,
+}
+
+impl Latencies {
+    pub(crate) fn new() -> Self {
+        Self { intended: histogram(), written: histogram(), late: histogram() }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        // The bounds are the same, so nothing can be out of range.
+        self.intended += &other.intended;
+        self.written += &other.written;
+        self.late += &other.late;
+    }
+
+    fn clear(&mut self) {
+        // Clearing touches every counter of a histogram, used or not.
+        for histogram in [&mut self.intended, &mut self.written, &mut self.late] {
+            if !histogram.is_empty() {
+                histogram.reset();
+            }
+        }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("constant bounds are valid")
+}
+
+/// Answers by status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statuses(Vec<u64>);
+
+impl Default for Statuses {
+    fn default() -> Self {
+        Self(vec![0; STATUSES])
+    }
+}
+
+impl Statuses {
+    pub(crate) fn count(&mut self, status: u16) {
+        self.0[usize::from(status) % STATUSES] += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(sum, count)| *sum += count);
+    }
+
+    /// Answers with this status.
+    pub fn of(&self, status: u16) -> u64 {
+        self.0.get(usize::from(status)).copied().unwrap_or(0)
+    }
+
+    /// Answers from `first` to `last` (inclusive).
+    pub fn between(&self, first: u16, last: u16) -> u64 {
+        (first..=last).map(|status| self.of(status)).sum()
+    }
+
+    /// 2xx.
+    pub fn success(&self) -> u64 {
+        self.between(200, 299)
+    }
+
+    /// Neither 2xx nor 3xx: what wrk2 prints as `Non-2xx or 3xx responses`.
+    pub fn refused(&self) -> u64 {
+        self.all() - self.between(200, 399)
+    }
+
+    /// Answers of any status.
+    pub fn all(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// How many of each that came.
+    pub fn by_status(&self) -> BTreeMap<u16, u64> {
+        (0..).zip(&self.0).filter(|(_, count)| **count > 0).map(|(s, count)| (s, *count)).collect()
+    }
+}
+
+/// Requests and connections that failed without an answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Errors {
+    /// Connections that could not be made again.
+    pub connect: u64,
+    /// Requests whose connection ended, or brought something other than HTTP, before the answer.
+    pub read: u64,
+    /// Requests that could not be written.
+    pub write: u64,
+    /// Answers later than the plan's timeout; they are in the histograms too.
+    pub timeout: u64,
+}
+
+impl Errors {
+    /// Requests that were sent, or begun to be, and will never have an answer.
+    pub fn lost(&self) -> u64 {
+        self.read + self.write
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.connect += other.connect;
+        self.read += other.read;
+        self.write += other.write;
+        self.timeout += other.timeout;
+    }
+}
+
+/// Counts and latencies of some time.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// By method; none was made of those that are absent.
+    latencies: [Option<Box<Latencies>>; Method::ALL.len()],
+    /// Answers by status.
+    pub statuses: Statuses,
+    /// Failures.
+    pub errors: Errors,
+    /// Requests sent.
+    pub sent: u64,
+    /// Answers within the plan's duration.
+    pub in_time: u64,
+    /// Requests due but not answered when the run ended.
+    pub unfinished: u64,
+    /// Values read that were not the one written.
+    pub wrong_values: u64,
+    /// Bytes received.
+    pub bytes: u64,
+}
+
+impl Tally {
+    /// Latencies of one method, if it was used.
+    pub fn latencies(&self, method: Method) -> Option<&Latencies> {
+        self.latencies[method as usize].as_deref()
+    }
+
+    pub(crate) fn latencies_mut(&mut self, method: Method) -> &mut Latencies {
+        self.latencies[method as usize].get_or_insert_with(|| Box::new(Latencies::new()))
+    }
+
+    /// Latencies of all methods together.
+    pub fn all_latencies(&self) -> Latencies {
+        let mut all = Latencies::new();
+        self.latencies.iter().flatten().for_each(|latencies| all.add(latencies));
+        all
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for method in Method::ALL {
+            if let Some(latencies) = other.latencies(method) {
+                self.latencies_mut(method).add(latencies);
+            }
+        }
+        self.statuses.add(&other.statuses);
+        self.errors.add(&other.errors);
+        self.sent += other.sent;
+        self.in_time += other.in_time;
+        self.unfinished += other.unfinished;
+        self.wrong_values += other.wrong_values;
+        self.bytes += other.bytes;
+    }
+
+    /// Back to nothing, keeping the memory of the histograms.
+    pub(crate) fn clear(&mut self) {
+        let Self { latencies, statuses, errors, sent, in_time, unfinished, wrong_values, bytes } =
+            self;
+        latencies.iter_mut().flatten().for_each(|latencies| latencies.clear());
+        statuses.0.fill(0);
+        *errors = Errors::default();
+        for count in [sent, in_time, unfinished, wrong_values, bytes] {
+            *count = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cleared_tally_is_as_new() {
+        let mut tally = Tally::default();
+        tally.latencies_mut(Method::Put).intended.saturating_record(5);
+        tally.statuses.count(201);
+        tally.errors.read = 3;
+        let mut sum = Tally::default();
+        sum.add(&tally);
+        tally.clear();
+        sum.add(&tally);
+        assert_eq!(sum.all_latencies().intended.len(), 1);
+        assert_eq!((sum.statuses.success(), sum.statuses.all(), sum.errors.lost()), (1, 1, 3));
+        assert!(sum.latencies(Method::Get).is_none());
+    }
+
+    #[test]
+    fn statuses_are_told_apart() {
+        let mut statuses = Statuses::default();
+        for status in [200, 299, 301, 404, 404, 503, 599] {
+            statuses.count(status);
+        }
+        assert_eq!((statuses.success(), statuses.refused(), statuses.all()), (2, 4, 7));
+        assert_eq!((statuses.of(404), statuses.of(418)), (2, 0));
+        assert_eq!(statuses.by_status().into_iter().next_back(), Some((599, 1)));
+    }
+}

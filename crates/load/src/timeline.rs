@@ -1,0 +1,119 @@
+//! `timeline.csv`: a row a second of what was sent, answered and waited for, and what the servers
+//! told then.
+//!
+//! ```text
+//!  second,length_s,sent,answered,refused,lost,timeouts,connect_errors,bytes,backlog,
+//!  p50_ms,p90_ms,p99_ms,p999_ms,max_ms,written_p99_ms,late_p99_ms, SERVER METRIC …
+//! ```
+//!
+//! Answers count when they come. Latencies are from the intended start but for the last two.
+//! A server's metrics are as it told them, summed over their labels: counters only grow.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use hdrhistogram::Histogram;
+
+use crate::control::Interval;
+
+/// Columns before the servers'.
+const COLUMNS: &str = "second,length_s,sent,answered,refused,lost,timeouts,connect_errors,bytes,\
+                       backlog,p50_ms,p90_ms,p99_ms,p999_ms,max_ms,written_p99_ms,late_p99_ms";
+
+/// A time line that is being written.
+pub(crate) struct Timeline {
+    out: BufWriter<File>,
+}
+
+impl Timeline {
+    /// Begins one; `told` are the names of further columns.
+    pub(crate) fn create(path: &Path, told: &[String]) -> io::Result<Self> {
+        let mut out = BufWriter::new(File::create(path)?);
+        out.write_all(COLUMNS.as_bytes())?;
+        for name in told {
+            write!(out, ",{}", quoted(name))?;
+        }
+        out.write_all(b"\n")?;
+        out.flush()?;
+        Ok(Self { out })
+    }
+
+    /// Adds a second, with what fills the further columns.
+    pub(crate) fn add(&mut self, interval: &Interval, told: &[Option<f64>]) -> io::Result<()> {
+        let Interval { start_s, length_s, backlog, tally } = interval;
+        let latencies = tally.all_latencies();
+        let intended = |quantile| ms(&latencies.intended, quantile);
+        let answered = tally.statuses.all();
+        let refused = tally.statuses.refused();
+        let errors = &tally.errors;
+        write!(
+            self.out,
+            "{start_s},{length_s:.3},{},{answered},{refused},{},{},{},{},{backlog}",
+            tally.sent,
+            errors.lost(),
+            errors.timeout,
+            errors.connect,
+            tally.bytes,
+        )?;
+        for quantile in [0.5, 0.9, 0.99, 0.999, 1.0] {
+            write!(self.out, ",{}", intended(quantile))?;
+        }
+        write!(self.out, ",{},{}", ms(&latencies.written, 0.99), ms(&latencies.late, 0.99))?;
+        for value in told {
+            match value {
+                Some(value) => write!(self.out, ",{value}")?,
+                None => self.out.write_all(b",")?,
+            }
+        }
+        self.out.write_all(b"\n")?;
+        self.out.flush()
+    }
+}
+
+/// Milliseconds; nothing of no samples.
+fn ms(histogram: &Histogram<u64>, quantile: f64) -> String {
+    if histogram.is_empty() {
+        return String::new();
+    }
+    format!("{:.3}", histogram.value_at_quantile(quantile) as f64 / 1e6)
+}
+
+/// A field that may have commas and quotes (RFC 4180).
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timeline;
+    use crate::control::Interval;
+    use crate::tally::Tally;
+
+    #[test]
+    fn a_row_has_a_field_for_each_column() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("timeline.csv");
+        let told = ["h:1 debt".to_owned(), "h:1 a,b\"c\"".to_owned()];
+        let mut timeline = Timeline::create(&path, &told).expect("begins");
+        let mut tally = Tally::default();
+        (tally.sent, tally.bytes) = (12, 340);
+        tally.errors.read = 1;
+        let latencies = tally.latencies_mut(crate::Method::Get);
+        latencies.intended.record_n(2_000_000, 10).expect("within");
+        latencies.written.record_n(1_000_000, 10).expect("within");
+        let interval = Interval { start_s: 3, length_s: 1.0, backlog: 5, tally };
+        timeline.add(&interval, &[Some(4096.0), None]).expect("a row");
+        let text = std::fs::read_to_string(&path).expect("text");
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].ends_with("late_p99_ms,h:1 debt,\"h:1 a,b\"\"c\"\"\""), "{}", lines[0]);
+        assert_eq!(
+            lines[1],
+            "3,1.000,12,0,0,1,0,0,340,5,2.001,2.001,2.001,2.001,2.001,1.000,,4096,"
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! What a trial brought, as far as verdicts and limits look at it.
+
+use hdrhistogram::Histogram;
+
+use crate::search::What;
+use crate::server::{Metrics, Usage};
+
+/// Nanoseconds of a millisecond.
+const MS: f64 = 1e6;
+
+/// The figures of one trial.
+#[derive(Debug, Clone)]
+pub(crate) struct Figures {
+    /// Requests that were due; in a closed loop, that were sent.
+    pub(crate) planned: u64,
+    /// Answers within the plan's duration.
+    pub(crate) in_time: u64,
+    /// Those a second.
+    pub(crate) throughput: f64,
+    /// Answers that were neither 2xx nor 3xx, requests without an answer on a broken connection, and
+    /// connections that could not be made.
+    pub(crate) errors: u64,
+    /// Nanoseconds from the intended start, from writing, and how late requests were sent.
+    pub(crate) intended: Histogram<u64>,
+    pub(crate) written: Histogram<u64>,
+    pub(crate) late: Histogram<u64>,
+    pub(crate) connections: usize,
+    /// Requests due but not sent at the end, if they had become more and more.
+    pub(crate) backlog: Option<u64>,
+    /// Share of the time that the client's busiest thread was on a CPU, 0–1.
+    pub(crate) client_busy: f64,
+    /// CPUs that the client took, on average.
+    pub(crate) client_cpus: f64,
+    /// Of the servers' processes that are on this machine.
+    pub(crate) servers: Vec<Usage>,
+    /// What the servers told: growth of counters, gauges at the end.
+    pub(crate) metrics: Vec<Metrics>,
+    /// How the server ended, if it did, and what it said last.
+    pub(crate) died: Option<String>,
+    /// Ended by ctrl-C.
+    pub(crate) interrupted: bool,
+}
+
+impl Figures {
+    /// A figure of the objective: milliseconds, or a share.
+    pub(crate) fn value(&self, what: What) -> f64 {
+        match what {
+            What::Quantile(quantile) => self.intended.value_at_quantile(quantile) as f64 / MS,
+            What::Mean => self.intended.mean() / MS,
+            What::Max => self.intended.max() as f64 / MS,
+            What::Errors => self.errors as f64 / self.planned.max(1) as f64,
+        }
+    }
+
+    /// How late requests were sent at the same share of the samples, in milliseconds.
+    pub(crate) fn lateness(&self, what: What) -> f64 {
+        match what {
+            What::Quantile(quantile) => self.late.value_at_quantile(quantile) as f64 / MS,
+            What::Mean => self.late.mean() / MS,
+            What::Max => self.late.max() as f64 / MS,
+            What::Errors => 0.0,
+        }
+    }
+
+    /// Share of the plan that was answered in time. What is in flight when it ends, at most one
+    /// request a connection, is not held against it.
+    pub(crate) fn achieved(&self) -> f64 {
+        let in_flight = self.connections as u64;
+        let answered = (self.in_time + in_flight).min(self.planned);
+        answered as f64 / self.planned.max(1) as f64
+    }
+
+    /// Mean time from writing a request to its answer, in milliseconds.
+    pub(crate) fn answer_ms(&self) -> f64 {
+        self.written.mean() / MS
+    }
+
+    /// CPUs that neither the servers on this machine nor the client took, if that can be seen.
+    pub(crate) fn others_cpus(&self) -> Option<f64> {
+        let machine = self.servers.first()?.machine_cpus;
+        let servers: f64 = self.servers.iter().map(|usage| usage.cpu_s / usage.seconds).sum();
+        Some((machine - servers - self.client_cpus).max(0.0))
+    }
+
+    /// The growth of a metric on all servers.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        self.metrics.iter().filter_map(|metrics| metrics.total(name)).sum()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use hdrhistogram::Histogram;
+
+    use super::Figures;
+    use crate::server::{Metrics, Usage};
+
+    /// A trial of 10 s in which each answer took `ms`, a tenth of that from writing.
+    pub(crate) fn figures(rate: u64, ms: f64) -> Figures {
+        let histogram = |ms: f64| {
+            let mut histogram = Histogram::new(3).unwrap();
+            histogram.record_n((ms * 1e6) as u64, rate * 10).unwrap();
+            histogram
+        };
+        Figures {
+            planned: rate * 10,
+            in_time: rate * 10,
+            throughput: rate as f64,
+            errors: 0,
+            intended: histogram(ms),
+            written: histogram(ms / 10.0),
+            late: histogram(0.01),
+            connections: 64,
+            backlog: None,
+            client_busy: 0.3,
+            client_cpus: 0.3,
+            servers: vec![Usage {
+                seconds: 10.0,
+                cpu_s: 2.0,
+                cpus: 2,
+                idle: 0.5,
+                ..Usage::default()
+            }],
+            metrics: vec![Metrics::default()],
+            died: None,
+            interrupted: false,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The server that trials are run on: its life between them, and looks at it.
+//!
+//! ```text
+//!  before a trial:   (stop) ── (start, fresh data) ── (prepare) ── idle
+//!                     each only if it is called for
+//! ```
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::{Error, Preparation};
+use crate::Known;
+use crate::server::{
+    self, Command, Data, Idle, Look, Metrics, Server, Usage, listens, wait_until_idle,
+};
+
+/// How long one scrape may take: a server at its limit is slow to answer.
+const SCRAPE_LIMIT: Duration = Duration::from_secs(10);
+
+/// How the server is kept.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Keeping {
+    /// What starts it; without, it is there already.
+    pub(crate) command: Option<Command>,
+    /// Started anew for each trial.
+    pub(crate) restart: bool,
+    /// Where fresh data directories are made.
+    pub(crate) fresh_in: Option<PathBuf>,
+}
+
+/// The server that trials are run on.
+#[derive(Debug)]
+pub(crate) struct Ground<'a> {
+    known: &'a Known,
+    addresses: Vec<SocketAddr>,
+    keeping: Keeping,
+    stop: Arc<AtomicBool>,
+    server: Option<Server>,
+    prepared: bool,
+}
+
+/// The servers before a trial.
+pub(crate) struct Before {
+    looks: Vec<(u32, Look)>,
+    metrics: Vec<Option<Metrics>>,
+}
+
+impl<'a> Ground<'a> {
+    pub(crate) fn new(
+        known: &'a Known,
+        addresses: Vec<SocketAddr>,
+        keeping: Keeping,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self { known, addresses, keeping, stop, server: None, prepared: false }
+    }
+
+    pub(crate) fn known(&self) -> &Known {
+        self.known
+    }
+
+    /// Becomes true when all is to end.
+    pub(crate) fn stop_flag(&self) -> &Arc<AtomicBool> {
+        &self.stop
+    }
+
+    /// Makes the server ready for a trial; what is worth knowing about that. `prepare` writes the
+    /// data that the trial needs: once, and again whenever they are fresh.
+    pub(crate) fn ready(&mut self, prepare: Option<&Preparation>) -> Result<Option<String>, Error> {
+        let gone = self.died().is_some();
+        if self.keeping.restart || gone {
+            self.stop();
+        }
+        self.start(None)?;
+        if let Some(preparation) = prepare.filter(|_| !self.prepared) {
+            preparation.carry_out(&self.stop)?;
+            self.prepared = true;
+        }
+        self.idle()
+    }
+
+    /// Starts the server if it is ours and does not run.
+    pub(crate) fn start(&mut self, data: Option<Data>) -> Result<(), Error> {
+        let Some(command) = self.keeping.command.as_ref().filter(|_| self.server.is_none()) else {
+            return Ok(());
+        };
+        if data.is_none() && command.has_data() {
+            self.prepared = false;
+        }
+        let fresh_in = self.keeping.fresh_in.as_deref();
+        let server = Server::start(command, data, fresh_in, &self.addresses, &self.stop)?;
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// Stops the server if it is ours; its data.
+    pub(crate) fn stop(&mut self) -> Option<Data> {
+        self.server.take().and_then(Server::stop)
+    }
+
+    /// Waits until nothing goes on in the background; what still does when that takes too long.
+    pub(crate) fn idle(&self) -> Result<Option<String>, Error> {
+        let pids = self.pids();
+        match wait_until_idle(&self.addresses, &pids, self.known, &self.stop)? {
+            Idle::Busy { with } => Ok(Some(format!("the server was still busy: {with}"))),
+            Idle::Yes { .. } | Idle::Untold => Ok(None),
+        }
+    }
+
+    /// How the server ended, if it is ours and did, and what it said last.
+    pub(crate) fn died(&mut self) -> Option<String> {
+        let server = self.server.as_mut()?;
+        let how = server.ended()?;
+        Some(format!("{how}; it said: {}", server.last_lines()))
+    }
+
+    /// Whether its data lie in memory, where nothing waits for a disk.
+    pub(crate) fn in_memory(&self) -> bool {
+        let data = self.server.as_ref().and_then(Server::data);
+        data.is_some_and(Data::in_memory)
+    }
+
+    /// The processes of the servers, as far as they are on this machine.
+    fn pids(&self) -> Vec<u32> {
+        match &self.server {
+            Some(server) => vec![server.pid()],
+            None => {
+                let mut pids: Vec<u32> =
+                    self.addresses.iter().filter_map(|address| listens(*address)).collect();
+                pids.sort_unstable();
+                pids.dedup();
+                pids
+            }
+        }
+    }
+
+    pub(crate) fn look(&self) -> Before {
+        let looks = self.pids().into_iter().filter_map(|pid| Some((pid, Look::at(pid)?))).collect();
+        Before { looks, metrics: self.scrape() }
+    }
+
+    /// What the servers used since then, and told: growth of counters, gauges as they are.
+    pub(crate) fn used_since(&self, before: &Before) -> (Vec<Usage>, Vec<Metrics>) {
+        let used = before.looks.iter().filter_map(|(pid, then)| Some(Look::at(*pid)?.since(then)));
+        let used = used.collect();
+        let pairs = self.scrape().into_iter().zip(&before.metrics);
+        let told = pairs.filter_map(|(now, then)| Some(now?.since(then.as_ref()?)));
+        (used, told.collect())
+    }
+
+    /// Of each server, nothing if it tells nothing.
+    fn scrape(&self) -> Vec<Option<Metrics>> {
+        let path = self.known.metrics_path;
+        let scrape = |address: &SocketAddr| {
+            server::Metrics::scrape(*address, path, SCRAPE_LIMIT).ok().filter(|_| !path.is_empty())
+        };
+        self.addresses.iter().map(scrape).collect()
+    }
+}

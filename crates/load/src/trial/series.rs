@@ -1,0 +1,92 @@
+//! The directory of a series: `series.json`, and a directory for each run.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::Error;
+use crate::Known;
+use crate::machine::{machine, rfc3339};
+use crate::record::{FORMAT, Finding, Series, Trial};
+
+/// A series as it is on disk, written anew after each run: a crash leaves all runs before it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    dir: PathBuf,
+    series: Series,
+}
+
+impl Kept {
+    /// In `dir`, or in one named after `kind` and the time. It must be empty or not exist.
+    pub(crate) fn create(
+        dir: Option<&Path>,
+        kind: &str,
+        known: &Known,
+        server: &[String],
+    ) -> Result<Self, Error> {
+        let started = rfc3339(SystemTime::now());
+        let named = || PathBuf::from(format!("{kind}-{}", started.replace([':', 'Z'], "")));
+        let dir = dir.map_or_else(named, Path::to_owned);
+        std::fs::create_dir_all(&dir).map_err(Error::write(&dir))?;
+        let mut files = std::fs::read_dir(&dir).map_err(Error::write(&dir))?;
+        if files.next().is_some() {
+            let dir = dir.display();
+            return Err(Error::Asked(format!(
+                "--out {dir}: it is not empty, and nothing there is overwritten"
+            )));
+        }
+        let series = Series {
+            format: FORMAT,
+            kind: kind.to_owned(),
+            tool: known.tool.to_owned(),
+            argv: std::env::args().collect(),
+            started,
+            machine: machine(),
+            server: server.to_vec(),
+            ..Series::default()
+        };
+        let kept = Self { dir, series };
+        kept.save()?;
+        Ok(kept)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn series(&self) -> &Series {
+        &self.series
+    }
+
+    pub(crate) fn set_slo(&mut self, slo: String) {
+        self.series.slo = slo;
+    }
+
+    pub(crate) fn set_interrupted(&mut self) {
+        self.series.interrupted = true;
+    }
+
+    /// The name of the next run's directory.
+    pub(crate) fn next_dir(&self, role: &str, rate: Option<u64>) -> String {
+        let rate = rate.map_or("closed".to_owned(), |rate| rate.to_string());
+        format!("{:03}-{role}-{rate}", self.series.trials.len() + 1)
+    }
+
+    pub(crate) fn add_trial(&mut self, trial: Trial) -> Result<(), Error> {
+        self.series.trials.push(trial);
+        self.save()
+    }
+
+    pub(crate) fn add_finding(&mut self, finding: Finding) -> Result<(), Error> {
+        self.series.findings.push(finding);
+        self.save()
+    }
+
+    /// All or nothing: a reader never sees half of it.
+    pub(crate) fn save(&self) -> Result<(), Error> {
+        let path = self.dir.join("series.json");
+        let text = serde_json::to_vec_pretty(&self.series).expect("all of it is plain data");
+        let unfinished = self.dir.join("series.json.new");
+        std::fs::write(&unfinished, text).map_err(Error::write(&unfinished))?;
+        std::fs::rename(&unfinished, &path).map_err(Error::write(&path))
+    }
+}

@@ -1,0 +1,205 @@
+//! What a series sends: one plan but for rate and duration.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime};
+
+use super::{Ask, Error, Figures};
+use crate::cli::servers::Servers;
+use crate::cli::{Asked, RequestArgs, profile, told};
+use crate::control::Control;
+use crate::known::Known;
+use crate::outcome::Outcome;
+use crate::plan::{Pace, Plan, Requests};
+use crate::print::{self, Printed};
+use crate::record::Run;
+use crate::rundir::RunDir;
+use crate::script::{Script, Scripts};
+use crate::tally::Latencies;
+use crate::warning::Warning;
+
+/// How long preparing may take.
+const PREPARE_LIMIT: Duration = Duration::from_secs(3600);
+
+/// What is sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Workload {
+    /// As it was given: a mix, or a script's file.
+    pub(crate) name: String,
+    asked: Asked,
+}
+
+impl Workload {
+    /// What `args` ask for, their addresses looked up.
+    pub(crate) fn new(args: &RequestArgs, known: &Known) -> Result<Self, Error> {
+        let mut asked = args.check(known).map_err(Error::Asked)?;
+        asked.resolve().map_err(Error::Asked)?;
+        let script = args.script.as_ref().map(|file| file.display().to_string());
+        let name = script.or_else(|| args.mix.clone()).unwrap_or_else(|| asked.requests.clone());
+        Ok(Self { name, asked })
+    }
+
+    /// Of the servers.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        let targets = &self.asked.plan.targets;
+        let mut addresses: Vec<SocketAddr> =
+            targets.iter().flat_map(|target| target.addresses.clone()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
+    /// Connections over all servers.
+    pub(crate) fn connections(&self) -> usize {
+        self.asked.plan.all_connections()
+    }
+
+    /// Different keys, if it has keys.
+    pub(super) fn key_count(&self) -> u64 {
+        self.asked.plan.keys.count
+    }
+
+    /// Sends it as asked, and leaves all of that in `dir`.
+    pub(crate) fn send(
+        &self,
+        ask: &Ask<'_>,
+        dir: &Path,
+        known: &Known,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Outcome, Error> {
+        let started = SystemTime::now();
+        let asked = Asked { plan: self.plan(ask), ..self.asked.clone() };
+        let plan = &asked.plan;
+        let servers = Servers::look(known, &plan.targets);
+        let mut kept = RunDir::create(dir, started, &servers.columns())?;
+        let mut run = told::planned(&asked, known, started);
+        let recordings =
+            profile::start(known, &plan.targets, ask.profile, ask.warmup, ask.duration);
+        let sent = {
+            let control = Control::new(Arc::clone(stop));
+            let control = control.watched(|interval| kept.second(interval, &servers.told()));
+            self.run(plan, &control)
+        };
+        let outcome = match sent {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                kept.discard();
+                return Err(error);
+            }
+        };
+        told::fill(&mut run, &outcome);
+        run.servers = servers.finish();
+        let recordings = recordings.map(|all| all.finish(outcome.interrupted));
+        profile::keep(&mut run, Some(&mut kept), recordings.unwrap_or_default());
+        if let Some(file) = self.asked.sources.first().and_then(|source| source.file.as_ref()) {
+            // It was read a moment ago; a copy that can't be made is no reason to end a series.
+            if std::fs::read(file).is_ok_and(|text| kept.file("script.lua", &text).is_ok()) {
+                run.plan.script = "script.lua".to_owned();
+            }
+        }
+        let text = text(&run, &outcome);
+        kept.finish(&run, &text)?;
+        Ok(outcome)
+    }
+
+    /// The same, of which nothing is kept.
+    pub(crate) fn rehearse(&self, ask: &Ask<'_>, stop: &Arc<AtomicBool>) -> Result<(), Error> {
+        self.run(&self.plan(ask), &Control::new(Arc::clone(stop))).map(drop)
+    }
+
+    /// Sends `requests` of it in a closed loop, all of which must be answered well.
+    pub(crate) fn prepare(&self, requests: u64, stop: &Arc<AtomicBool>) -> Result<(), Error> {
+        let (pace, duration) = (Pace::Closed, PREPARE_LIMIT);
+        let plan = Plan { pace, duration, limit: requests, ..self.asked.plan.clone() };
+        let outcome = self.run(&plan, &Control::new(Arc::clone(stop)))?;
+        let done = outcome.tally.statuses.success();
+        if done < requests && !outcome.interrupted {
+            return Err(Error::Prepare(format!(
+                "{done} of {requests} requests ({}) were done: of the answers {} were no 2xx, and \
+                 {} requests were lost",
+                self.name,
+                outcome.answered() - done,
+                outcome.tally.errors.read + outcome.tally.errors.write
+            )));
+        }
+        Ok(())
+    }
+
+    fn plan(&self, ask: &Ask<'_>) -> Plan {
+        let pace = ask.rate.map_or(Pace::Closed, |rate| Pace::Open(rate as f64));
+        let (warmup, duration) = (ask.warmup, ask.duration);
+        Plan { pace, warmup, duration, ..self.asked.plan.clone() }
+    }
+
+    /// Scripts begin anew with each run. Their `done` prints for people, so it is not called.
+    fn run(&self, plan: &Plan, control: &Control<'_>) -> Result<Outcome, Error> {
+        let mut scripts = match plan.requests {
+            Requests::Script => Some(Scripts::load(&self.asked.sources, plan.threads)?),
+            Requests::Keys | Requests::Custom(_) => None,
+        };
+        let threads: &mut [Script] = scripts.as_mut().map(Scripts::threads).unwrap_or_default();
+        Ok(crate::run_under(plan, threads, control)?)
+    }
+
+    pub(crate) fn figures(&self, outcome: &Outcome) -> Figures {
+        let Latencies { intended, written, late } = outcome.both();
+        let failed = &outcome.tally.errors;
+        let backlog = outcome.warnings().into_iter().find_map(|warning| match warning {
+            Warning::BacklogGrowing { backlog, .. } => Some(backlog),
+            _ => None,
+        });
+        let refused = outcome.tally.statuses.refused();
+        Figures {
+            planned: outcome.planned,
+            in_time: outcome.tally.in_time,
+            throughput: outcome.throughput(),
+            errors: refused + failed.connect + failed.read + failed.write,
+            intended,
+            written,
+            late,
+            backlog,
+            client_busy: outcome.busy.iter().copied().fold(0.0, f64::max),
+            client_cpus: outcome.client_cpu.as_secs_f64() / outcome.elapsed.as_secs_f64().max(1e-9),
+            interrupted: outcome.interrupted,
+            ..self.nothing()
+        }
+    }
+
+    /// The figures of a trial that did not take place.
+    pub(crate) fn nothing(&self) -> Figures {
+        let Latencies { intended, written, late } = Latencies::new();
+        Figures {
+            planned: 0,
+            in_time: 0,
+            throughput: 0.0,
+            errors: 0,
+            intended,
+            written,
+            late,
+            connections: self.connections(),
+            backlog: None,
+            client_busy: 0.0,
+            client_cpus: 0.0,
+            servers: Vec::new(),
+            metrics: Vec::new(),
+            died: None,
+            interrupted: false,
+        }
+    }
+}
+
+/// The figures as wrk2 prints them.
+fn text(run: &Run, outcome: &Outcome) -> String {
+    let latencies = outcome.both();
+    let printed = Printed {
+        run,
+        intended: &latencies.intended,
+        written: &latencies.written,
+        rates: &outcome.thread_rates,
+        detail: true,
+        uncorrected: false,
+    };
+    format!("{}{printed}", print::header(run))
+}

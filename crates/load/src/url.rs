@@ -1,0 +1,201 @@
+//! Where requests go: `http://HOST[:PORT][/PATH][?QUERY]`, taken apart as wrk does, and the
+//! addresses behind it.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// The port of a URL that names none.
+const HTTP_PORT: u16 = 80;
+
+/// A URL that requests are sent to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    /// As it was given.
+    pub text: String,
+    /// Name or address, an IPv6 one without its brackets.
+    pub host: String,
+    /// If it was given.
+    pub port: Option<u16>,
+    /// Path and query; `/` if there is none.
+    pub path: String,
+    /// Whether the URL has a path or a query of its own.
+    pub has_path: bool,
+}
+
+/// What is wrong with a URL.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// TLS.
+    #[error("{0}: TLS is not supported; for a server in clear say http://{rest}", rest = &.0[8..])]
+    Tls(String),
+    /// No scheme, or another one.
+    #[error("{0} is no URL that load can be sent to: say http://{host}", host = after_scheme(.0))]
+    Scheme(String),
+    /// No host.
+    #[error("{0} names no host: say http://HOST:PORT/PATH")]
+    Host(String),
+    /// A port that is none.
+    #[error("{url}: the port {port:?} must be 1 to 65535")]
+    Port {
+        /// The URL.
+        url: String,
+        /// What stands for the port.
+        port: String,
+    },
+    /// A character that can't be in a request line.
+    #[error("{0:?} has a blank or control character: percent-encode it (%20 for a blank)")]
+    Blank(String),
+    /// No address.
+    #[error("can't find the address of {host}, nothing was sent: {cause}")]
+    Resolve {
+        /// Whose.
+        host: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+fn after_scheme(text: &str) -> &str {
+    text.split_once("://").map_or(text, |(_, rest)| rest)
+}
+
+impl Url {
+    /// Takes a URL apart.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        if text.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+            return Err(Error::Blank(text.to_owned()));
+        }
+        let scheme =
+            |name: &str| text.get(..name.len()).is_some_and(|s| s.eq_ignore_ascii_case(name));
+        if scheme("https://") {
+            return Err(Error::Tls(text.to_owned()));
+        }
+        if !scheme("http://") {
+            return Err(Error::Scheme(text.to_owned()));
+        }
+        let rest = &text["http://".len()..];
+        let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let (host, port) = split_port(authority).ok_or_else(|| Error::Host(text.to_owned()))?;
+        let port = match port {
+            None => None,
+            Some(digits) => match digits.parse() {
+                Ok(port @ 1..) => Some(port),
+                _ => return Err(Error::Port { url: text.to_owned(), port: digits.to_owned() }),
+            },
+        };
+        Ok(Self {
+            text: text.to_owned(),
+            host: host.to_owned(),
+            port,
+            path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
+            has_path: !matches!(path, "" | "/"),
+        })
+    }
+
+    /// `HOST[:PORT]`, as the `Host` header says it.
+    pub fn authority(&self) -> String {
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        match self.port {
+            Some(port) => format!("{host}:{port}"),
+            None => host,
+        }
+    }
+
+    /// `http://HOST[:PORT]`.
+    pub fn origin(&self) -> String {
+        format!("http://{}", self.authority())
+    }
+
+    /// All addresses of the host, in the system's order.
+    pub fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+        let failed = |cause| Error::Resolve { host: self.host.clone(), cause };
+        let port = self.port.unwrap_or(HTTP_PORT);
+        let addresses: Vec<_> =
+            (self.host.as_str(), port).to_socket_addrs().map_err(failed)?.collect();
+        if addresses.is_empty() {
+            return Err(failed(io::Error::other("it has none")));
+        }
+        Ok(addresses)
+    }
+}
+
+/// Host and port of `HOST:PORT`, `HOST`, `[V6]:PORT` or `[V6]`.
+fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            match rest.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if rest.is_empty() => (host, None),
+                None => return None,
+            }
+        }
+        None => match authority.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    (!host.is_empty()).then_some((host, port))
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Url;
+
+    #[test]
+    fn urls_are_taken_apart_as_wrk_does() {
+        for (text, host, port, path, authority) in [
+            ("http://localhost:8080", "localhost", Some(8080), "/", "localhost:8080"),
+            ("http://localhost", "localhost", None, "/", "localhost"),
+            ("HTTP://h/", "h", None, "/", "h"),
+            ("http://h:80/a/b?c=d&e", "h", Some(80), "/a/b?c=d&e", "h:80"),
+            ("http://h?q=1", "h", None, "/?q=1", "h"),
+            ("http://[::1]:8080/x#part", "::1", Some(8080), "/x", "[::1]:8080"),
+            ("http://[::1]", "::1", None, "/", "[::1]"),
+            ("http://user:word@h:1/", "h", Some(1), "/", "h:1"),
+        ] {
+            let url = Url::parse(text).expect(text);
+            assert_eq!((url.host.as_str(), url.port, url.path.as_str()), (host, port, path));
+            assert_eq!(url.authority(), authority);
+        }
+    }
+
+    #[test]
+    fn a_wrong_url_is_told_how_it_should_be() {
+        for (text, says) in [
+            ("https://h:1/a", "TLS is not supported; for a server in clear say http://h:1/a"),
+            ("localhost:8080", "say http://localhost:8080"),
+            ("ftp://h/a", "say http://h/a"),
+            ("http://", "names no host"),
+            ("http://:8080/", "names no host"),
+            ("http://[::1/", "names no host"),
+            ("http://h:0/", "the port \"0\" must be 1 to 65535"),
+            ("http://h:99999/", "the port \"99999\" must be 1 to 65535"),
+            ("http://h:x/", "the port \"x\" must be 1 to 65535"),
+            ("http://h/a b", "percent-encode"),
+        ] {
+            let error = Url::parse(text).expect_err(text).to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn localhost_has_an_address() {
+        let url = Url::parse("http://127.0.0.1:81/").expect("a URL");
+        assert_eq!(url.resolve().expect("an address"), ["127.0.0.1:81".parse().expect("one")]);
+        let url = Url::parse("http://no-such-host.invalid/").expect("a URL");
+        let error = url.resolve().expect_err("it has none").to_string();
+        assert!(error.starts_with("can't find the address of no-such-host.invalid"), "{error}");
+    }
+}

@@ -1,0 +1,620 @@
+//! The loop of one thread: send what is due, read what came, sleep until the next of either.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::time::ClockId;
+
+use crate::connection::{Connection, Inbox, Received, Request, State};
+use crate::error::Error;
+use crate::plan::{Pace, Plan};
+use crate::publish::Publisher;
+use crate::request::{Maker, Method};
+use crate::schedule::{Schedule, Slot, Step, nanos, owned};
+use crate::script::{self, Script};
+use crate::tally::Tally;
+
+/// How late, in nanoseconds, the kernel may wake this thread. Its default of 50 µs would be part of
+/// every latency; waking for each slot of a fast plan alone would cost the CPU that sends.
+const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
+
+/// How long connecting may take at the start.
+pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a broken connection waits before it connects again, in nanoseconds.
+const RETRY_AFTER: u64 = 10_000_000;
+
+/// How long a thread sleeps at most, in nanoseconds: it then looks whether the run is to end, and
+/// how fast answers came.
+const TICK: u64 = 100_000_000;
+
+/// Moments at which the backlog is looked at.
+const BACKLOG_SAMPLES: u64 = 20;
+
+/// Bytes read at once: a few responses' worth; larger values take several reads.
+const READ_LEN: usize = 64 << 10;
+
+/// Events taken at once; what becomes due meanwhile is sent between them.
+const MAX_EVENTS: usize = 256;
+
+/// Greatest number of answers a second of one thread that is told apart.
+const MAX_RATE: u64 = 1_000_000_000;
+
+/// Most recordings of requests that were due and never sent: of a longer backlog, several that
+/// follow each other count as the first of them.
+const MAX_UNSENT: u64 = 1_000_000;
+
+/// What is left of a thread that has ended, beside its tally.
+pub(crate) struct Ended {
+    pub(crate) planned: u64,
+    pub(crate) backlog: Vec<u64>,
+    pub(crate) cpu: Duration,
+    /// The share of the plan's time that it was on a CPU.
+    pub(crate) busy: f64,
+    /// Nanoseconds from the end of the warm-up to the end of the loop.
+    pub(crate) elapsed: u64,
+    pub(crate) rates: Histogram<u64>,
+}
+
+/// One thread of a run.
+pub(crate) struct Worker<'a> {
+    plan: &'a Plan,
+    stops: Stops<'a>,
+    epoll: OwnedFd,
+    connections: Vec<Connection>,
+    schedule: Schedule,
+    maker: Maker<'a>,
+    start: Instant,
+    warmup: u64,
+    timeout: u64,
+    /// When the next slot is due; `u64::MAX` = none is known of.
+    next_due: u64,
+    waiting: usize,
+    /// When to open which connection.
+    timers: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Where slots belong to no connection: those that are free, the longest first.
+    free: VecDeque<usize>,
+    inbox: Inbox,
+    /// Requests sent together.
+    batch: u32,
+    /// Whether the script is told of answers.
+    tells: bool,
+    /// Whether the script has connections wait.
+    delays: bool,
+    /// When the script stopped its thread.
+    stopped: Option<u64>,
+    failure: Option<script::Error>,
+    tally: Box<Tally>,
+    publisher: Publisher,
+    backlog: Vec<u64>,
+    /// CPU time at the end of the warm-up, and at the end of the plan.
+    cpu: [Option<Duration>; 2],
+    answered: u64,
+    rates: Rates,
+}
+
+/// What ends a run early.
+#[derive(Clone, Copy)]
+pub(crate) struct Stops<'a> {
+    /// Somebody outside wants it to end.
+    pub(crate) asked: &'a AtomicBool,
+    /// A thread can't go on.
+    pub(crate) failed: &'a AtomicBool,
+}
+
+impl Stops<'_> {
+    fn now(self) -> bool {
+        self.asked.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// Answers a second, over and over.
+struct Rates {
+    at: u64,
+    answered: u64,
+    histogram: Histogram<u64>,
+}
+
+impl<'a> Worker<'a> {
+    /// Thread `worker` of the plan. `addresses` are those of each target that can be reached.
+    pub(crate) fn new(
+        plan: &'a Plan,
+        stops: Stops<'a>,
+        worker: usize,
+        addresses: &[Vec<SocketAddr>],
+        publisher: Publisher,
+        script: Option<&'a mut Script>,
+    ) -> Result<Self, Error> {
+        let owned = owned(plan, worker);
+        let indexes: Vec<usize> = owned.iter().map(|&(index, _)| index).collect();
+        let tells = script.as_ref().is_some_and(|script| script.wants_response());
+        let batch = script.as_ref().map_or(1, |script| script.pipeline() as u32);
+        let chosen = script.as_ref().and_then(|script| script.chosen_address());
+        let connections = owned.iter().map(|&(index, target)| {
+            let of_target = &addresses[target];
+            let dealt = of_target[index / plan.targets.len() % of_target.len()];
+            let address = chosen.unwrap_or(dealt);
+            Connection::new(target, address, plan.verify || tells)
+        });
+        Ok(Self {
+            plan,
+            stops,
+            epoll: epoll::create(CreateFlags::CLOEXEC).map_err(Error::system("epoll"))?,
+            connections: connections.collect(),
+            schedule: Schedule::new(plan, worker, &indexes, batch.into()),
+            delays: script.as_ref().is_some_and(|script| script.wants_delay()),
+            maker: Maker::new(plan, worker, script),
+            start: Instant::now(),
+            warmup: nanos(plan.warmup),
+            timeout: nanos(plan.timeout),
+            next_due: 0,
+            waiting: 0,
+            timers: BinaryHeap::new(),
+            free: VecDeque::new(),
+            inbox: Inbox::new(READ_LEN),
+            batch,
+            tells,
+            stopped: None,
+            failure: None,
+            tally: Box::default(),
+            publisher,
+            backlog: Vec::new(),
+            cpu: [None; 2],
+            answered: 0,
+            rates: Rates::new(),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Opens all connections and waits for them.
+    pub(crate) fn connect(&mut self) -> Result<(), Error> {
+        rustix::thread::set_current_timer_slack(Some(TIMER_SLACK))
+            .map_err(Error::system("timer slack"))?;
+        let connections = self.plan.all_connections();
+        let failed = |target, cause| Error::Connect { target, connections, cause };
+        for (index, connection) in self.connections.iter_mut().enumerate() {
+            let opened = connection.open(&self.epoll, index);
+            opened.map_err(|cause| failed(connection.address, cause))?;
+        }
+        let deadline = Instant::now() + CONNECT_LIMIT;
+        let mut events = Vec::with_capacity(MAX_EVENTS);
+        let mut open = 0;
+        while open < self.connections.len() && !self.stops.now() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let late = |c: &&Connection| matches!(c.state, State::Connecting);
+                let late = self.connections.iter().find(late).unwrap_or(&self.connections[0]);
+                return Err(failed(late.address, io::ErrorKind::TimedOut.into()));
+            }
+            wait(&self.epoll, &mut events, left.as_nanos().min(TICK.into()) as u64)?;
+            for event in &events {
+                let connection = &mut self.connections[event.data.u64() as usize];
+                if matches!(connection.state, State::Connecting) {
+                    let connected = connection.finish_connect();
+                    connected.map_err(|cause| failed(connection.address, cause))?;
+                    connection.state = State::Idle;
+                    open += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries the plan out, from `start` on.
+    pub(crate) fn run(mut self, start: Instant) -> Result<Ended, Error> {
+        std::thread::sleep(start.saturating_duration_since(Instant::now()));
+        self.start = start;
+        let mut events = Vec::with_capacity(MAX_EVENTS);
+        for index in 0..self.connections.len() {
+            let now = self.now();
+            self.free(index, now);
+        }
+        loop {
+            let now = self.now();
+            self.send_due(now);
+            self.keep_count(now);
+            if let Some(failure) = self.failure {
+                self.stops.failed.store(true, Ordering::Relaxed);
+                return Err(failure.into());
+            }
+            if self.stops.now() {
+                self.schedule.stop(now);
+                break;
+            }
+            let over = self.schedule.is_over(now);
+            let last = self.schedule.end().saturating_add(nanos(self.plan.drain));
+            let done = self.stopped.is_some() || self.schedule.backlog() == 0;
+            if now >= last || (over && self.waiting == 0 && done) {
+                break;
+            }
+            let wake = if over { last } else { self.next_due.min(self.schedule.end()) };
+            let wake = self.on_time(now, wake).min(self.publisher.next()).min(now + TICK);
+            // Sending took its time.
+            let sleep = wake.saturating_sub(self.now());
+            wait(&self.epoll, &mut events, sleep)?;
+            for event in &events {
+                let (data, flags) = (event.data, event.flags);
+                let end = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+                let now = self.ready(data.u64() as usize, flags.intersects(end));
+                if now >= self.next_due {
+                    self.send_due(now);
+                }
+            }
+        }
+        Ok(self.finish())
+    }
+
+    /// Sends all slots that are due on free connections.
+    fn send_due(&mut self, now: u64) {
+        self.next_due = loop {
+            match self.schedule.step(now) {
+                Step::Due(of) => {
+                    let index = of.or_else(|| self.take_free());
+                    if let Some(index) = index.filter(|&index| self.is_idle(index)) {
+                        // Sending the one before took its time.
+                        let now = self.now();
+                        self.next(index, now);
+                    }
+                }
+                Step::Later(at) => break at,
+                Step::Never => break u64::MAX,
+            }
+        };
+    }
+
+    fn is_idle(&self, index: usize) -> bool {
+        matches!(self.connections[index].state, State::Idle)
+    }
+
+    fn take_free(&mut self) -> Option<usize> {
+        loop {
+            let index = self.free.pop_front()?;
+            self.connections[index].listed = false;
+            // It may have been closed since.
+            if self.is_idle(index) {
+                return Some(index);
+            }
+        }
+    }
+
+    /// Sends the connection's next request if there is one and it can.
+    fn next(&mut self, index: usize, now: u64) {
+        if !self.is_idle(index) || self.stopped.is_some() {
+            return;
+        }
+        let connection = &mut self.connections[index];
+        let free = connection.owed.unwrap_or(now);
+        let Some(Slot { number, intended }) = self.schedule.take(index, free, now) else {
+            if self.schedule.deals_to_the_free() && !connection.listed {
+                connection.listed = true;
+                self.free.push_back(index);
+            }
+            return;
+        };
+        connection.owed = None;
+        let made = match self.maker.make(number, connection.target, &mut connection.out) {
+            Ok(made) => made,
+            Err(failure) => {
+                self.failure = Some(failure);
+                return;
+            }
+        };
+        let counted = self.schedule.counts(intended);
+        if counted {
+            let late = now.saturating_sub(intended.max(connection.ready));
+            self.tally.latencies_mut(made.method).late.saturating_record(late);
+            self.tally.sent += u64::from(self.batch);
+        }
+        self.waiting += 1;
+        let left = self.batch;
+        if connection.send(Request { intended, written: now, made, counted, left }).is_err() {
+            self.tally.errors.write += if counted { left.into() } else { 0 };
+            self.give_up(index, now);
+        }
+    }
+
+    /// Takes what an event says; returns the time after it.
+    fn ready(&mut self, index: usize, ended: bool) -> u64 {
+        let connection = &mut self.connections[index];
+        match connection.state {
+            State::Connecting => self.connected(index),
+            State::Waiting(request) => self.read(index, request, ended),
+            // Nothing is awaited: the server closed, or sent what nobody asked for.
+            State::Idle | State::Thinking => {
+                let received = connection.receive(self.inbox.open(ended), &mut self.tally.bytes);
+                let now = self.now();
+                if !matches!(received, Received::Partly) {
+                    let connection = &mut self.connections[index];
+                    // At once, but not over and over with a server that takes nobody.
+                    let pause = if connection.proven { 0 } else { RETRY_AFTER };
+                    connection.close();
+                    self.timers.push(Reverse((now + pause, index)));
+                }
+                now
+            }
+            State::Closed => self.now(),
+        }
+    }
+
+    /// Reads the answers to a request, as far as they are there.
+    fn read(&mut self, index: usize, mut request: Request, ended: bool) -> u64 {
+        let sent = self.connections[index].flush();
+        self.inbox.open(ended);
+        loop {
+            let connection = &mut self.connections[index];
+            let received = connection.receive(&mut self.inbox, &mut self.tally.bytes);
+            let now = self.start.elapsed().as_nanos() as u64;
+            match received {
+                Received::Partly if sent.is_ok() => {
+                    connection.state = State::Waiting(request);
+                    return now;
+                }
+                Received::Partly | Received::Broken => {
+                    self.lost(index, &request, now);
+                    return now;
+                }
+                Received::Whole(status) => {
+                    let goes_on = connection.goes_on();
+                    self.answered(index, &request, status, now);
+                    request.left -= 1;
+                    let connection = &mut self.connections[index];
+                    if request.left == 0 {
+                        let usable = connection.is_usable(&self.inbox);
+                        self.all_answered(index, usable, now);
+                        return now;
+                    }
+                    if !goes_on {
+                        self.lost(index, &request, now);
+                        return now;
+                    }
+                    connection.expect_next();
+                }
+            }
+        }
+    }
+
+    fn connected(&mut self, index: usize) -> u64 {
+        let now = self.now();
+        let connection = &mut self.connections[index];
+        if connection.finish_connect().is_ok() {
+            connection.ready = now;
+            self.free(index, now);
+        } else {
+            self.connect_failed(index, now);
+        }
+        now
+    }
+
+    fn connect_failed(&mut self, index: usize, now: u64) {
+        self.tally.errors.connect += u64::from(now >= self.warmup);
+        self.connections[index].close();
+        self.timers.push(Reverse((now + RETRY_AFTER, index)));
+    }
+
+    fn answered(&mut self, index: usize, request: &Request, status: u16, now: u64) {
+        self.answered += 1;
+        let connection = &self.connections[index];
+        let Request { intended, written, made, counted, .. } = *request;
+        if counted {
+            let latencies = self.tally.latencies_mut(made.method);
+            latencies.intended.saturating_record(now.saturating_sub(intended));
+            latencies.written.saturating_record(now - written);
+            self.tally.statuses.count(status);
+            self.tally.in_time += u64::from(now <= self.schedule.end());
+            self.tally.errors.timeout += u64::from(now - written > self.timeout);
+            let wrong = self.plan.verify
+                && (status, made.method) == (200, Method::Get)
+                && !self.maker.is_value(&made, connection.body());
+            self.tally.wrong_values += u64::from(wrong);
+        }
+        self.maker.answered(&made);
+        if self.tells
+            && let Some(script) = self.maker.script()
+            && let Err(failure) = script.response(status, connection.head(), connection.body())
+        {
+            self.failure = Some(failure);
+        }
+    }
+
+    /// The connection has all that it was sent for.
+    fn all_answered(&mut self, index: usize, usable: bool, now: u64) {
+        self.waiting -= 1;
+        let connection = &mut self.connections[index];
+        connection.ready = now;
+        connection.proven = true;
+        if usable {
+            self.free(index, now);
+        } else {
+            connection.owed = Some(now);
+            connection.close();
+            self.open(index, now);
+        }
+    }
+
+    /// The connection can send, once its script has let it.
+    fn free(&mut self, index: usize, now: u64) {
+        self.connections[index].state = State::Idle;
+        if let Some(script) = self.maker.script() {
+            if script.stopped() && self.stopped.is_none() {
+                self.stopped = Some(now);
+                self.schedule.stop(now);
+            }
+            if self.delays {
+                match script.delay() {
+                    Ok(None) => {}
+                    Ok(Some(delay)) => {
+                        let until = now.saturating_add(nanos(delay));
+                        self.connections[index].state = State::Thinking;
+                        self.timers.push(Reverse((until, index)));
+                        return;
+                    }
+                    Err(failure) => self.failure = Some(failure),
+                }
+            }
+        }
+        self.next(index, now);
+    }
+
+    /// The awaited answers will not come.
+    fn lost(&mut self, index: usize, request: &Request, now: u64) {
+        self.tally.errors.read += if request.counted { request.left.into() } else { 0 };
+        self.give_up(index, now);
+    }
+
+    fn give_up(&mut self, index: usize, now: u64) {
+        self.waiting -= 1;
+        let connection = &mut self.connections[index];
+        if let State::Waiting(request) = connection.state {
+            self.maker.answered(&request.made);
+        }
+        connection.close();
+        self.timers.push(Reverse((now + RETRY_AFTER, index)));
+    }
+
+    /// Does what has its time come; returns when to come again, at the latest at `wake`.
+    fn on_time(&mut self, now: u64, wake: u64) -> u64 {
+        while let Some(&Reverse((at, index))) = self.timers.peek() {
+            if at > now {
+                return wake.min(at);
+            }
+            self.timers.pop();
+            match self.connections[index].state {
+                State::Closed => self.open(index, now),
+                State::Thinking => {
+                    let connection = &mut self.connections[index];
+                    connection.state = State::Idle;
+                    connection.ready = at;
+                    self.next(index, now);
+                }
+                // It was closed while it was thinking, and is open again.
+                State::Connecting | State::Idle | State::Waiting(_) => {}
+            }
+        }
+        wake
+    }
+
+    fn open(&mut self, index: usize, now: u64) {
+        if self.connections[index].open(&self.epoll, index).is_err() {
+            self.connect_failed(index, now);
+        }
+    }
+
+    /// What happens every now and then: figures handed over, backlog and rate looked at.
+    fn keep_count(&mut self, now: u64) {
+        if now < self.warmup {
+            return;
+        }
+        if self.cpu[0].is_none() {
+            self.cpu[0] = Some(thread_cpu());
+            self.rates.restart(now, self.answered);
+        }
+        if self.cpu[1].is_none() && now >= self.schedule.end() {
+            self.cpu[1] = Some(thread_cpu());
+        }
+        if now <= self.schedule.end() && now >= self.rates.at + TICK {
+            self.rates.sample(now, self.answered);
+        }
+        let measured = self.schedule.end() - self.warmup;
+        let taken = self.backlog.len() as u64;
+        if taken < BACKLOG_SAMPLES && now - self.warmup >= measured / BACKLOG_SAMPLES * (taken + 1)
+        {
+            self.backlog.push(self.schedule.backlog());
+        }
+        if now >= self.publisher.next() {
+            self.publisher.publish(now, self.schedule.backlog(), &mut self.tally);
+        }
+    }
+
+    /// Counts what was not answered as having taken at least until now.
+    fn finish(mut self) -> Ended {
+        let now = self.now();
+        let left = self.schedule.backlog();
+        let group = left / MAX_UNSENT + 1;
+        for index in 0..self.connections.len() {
+            if let State::Waiting(request) = self.connections[index].state
+                && request.counted
+            {
+                let left = u64::from(request.left);
+                let late = now - request.written > self.timeout;
+                self.tally.errors.timeout += if late { left } else { 0 };
+                self.unfinished(request.made.method, now - request.intended, left);
+            }
+            if self.plan.pace == Pace::Closed {
+                continue;
+            }
+            while let Some(Slot { number, intended }) = self.schedule.take(index, now, now) {
+                if self.schedule.counts(intended) {
+                    let slots = 1 + self.schedule.skip(index, group - 1);
+                    let count = slots * u64::from(self.batch);
+                    self.unfinished(self.maker.method_of(number), now - intended, count);
+                }
+            }
+        }
+        let cpu = thread_cpu();
+        let from = self.cpu[0].unwrap_or(cpu);
+        let in_plan = self.cpu[1].unwrap_or(cpu).saturating_sub(from);
+        let plan = self.schedule.end().min(now).saturating_sub(self.warmup).max(1);
+        let ended = Ended {
+            planned: self.schedule.planned(),
+            backlog: self.backlog,
+            cpu: cpu.saturating_sub(from),
+            busy: in_plan.as_nanos() as f64 / plan as f64,
+            elapsed: now.saturating_sub(self.warmup),
+            rates: self.rates.histogram,
+        };
+        self.publisher.end(now, left, self.tally);
+        ended
+    }
+
+    fn unfinished(&mut self, method: Method, waited: u64, count: u64) {
+        self.tally.latencies_mut(method).intended.saturating_record_n(waited, count);
+        self.tally.unfinished += count;
+    }
+}
+
+impl Rates {
+    fn new() -> Self {
+        let histogram =
+            Histogram::new_with_bounds(1, MAX_RATE, 3).expect("constant bounds are valid");
+        Self { at: 0, answered: 0, histogram }
+    }
+
+    fn restart(&mut self, now: u64, answered: u64) {
+        (self.at, self.answered) = (now, answered);
+    }
+
+    fn sample(&mut self, now: u64, answered: u64) {
+        let seconds = (now - self.at) as f64 / 1e9;
+        let rate = (answered - self.answered) as f64 / seconds;
+        self.histogram.saturating_record(rate.round() as u64);
+        self.restart(now, answered);
+    }
+}
+
+fn thread_cpu() -> Duration {
+    let now = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, nanos: u64) -> Result<(), Error> {
+    const SECOND: u64 = 1_000_000_000;
+    events.clear();
+    let timeout = Timespec { tv_sec: (nanos / SECOND) as i64, tv_nsec: (nanos % SECOND) as i64 };
+    match epoll::wait(epoll, spare_capacity(events), Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(cause) => Err(Error::system("epoll wait")(cause)),
+    }
+}

@@ -1,0 +1,202 @@
+//! What servers and plans do that they should not: each ends in time, and each request that was due
+//! is counted once.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::server::{Answer, Server};
+use load::{Control, Outcome, Pace, Plan, Target, Warning};
+
+/// 200 requests a second on four connections for a second.
+fn plan(server: &Server) -> Plan {
+    Plan {
+        connections: 4,
+        threads: 2,
+        pace: Pace::Open(200.0),
+        duration: Duration::from_secs(1),
+        drain: Duration::from_millis(100),
+        ..Plan::new(Target::new(server.address(), "/{key}"))
+    }
+}
+
+/// Runs the plan against a server that answers so; nothing may be lost from sight.
+fn run(answer: impl Fn(usize) -> Answer + Send + Sync + 'static) -> Outcome {
+    let server = Server::start(answer);
+    let outcome = load::run(&plan(&server)).expect("the run takes place");
+    adds_up(&outcome);
+    outcome
+}
+
+fn adds_up(outcome: &Outcome) {
+    let seen = outcome.answered() + outcome.tally.unfinished + outcome.tally.errors.lost();
+    assert_eq!(outcome.planned, seen, "{outcome}");
+    let samples = outcome.both().intended.len();
+    assert_eq!(samples, outcome.answered() + outcome.tally.unfinished, "{outcome}");
+    assert_eq!(outcome.counts().planned, outcome.planned);
+}
+
+fn warned(outcome: &Outcome, code: &str) -> bool {
+    outcome.warnings().iter().any(|warning| warning.code() == code)
+}
+
+#[test]
+fn a_server_that_dies() {
+    let outcome = run(|n| Answer { die: n == 50, ..Answer::value(b"x") });
+    assert!(outcome.answered() >= 40, "{outcome}");
+    assert!(outcome.tally.errors.connect > 0, "it is tried again");
+    assert!(outcome.tally.unfinished > 100, "what was due later");
+    assert!(warned(&outcome, "unfinished") && warned(&outcome, "rate-unreached"), "{outcome}");
+}
+
+#[test]
+fn a_server_that_resets_every_third_request() {
+    let outcome = run(|n| Answer { reset: n % 3 == 0, ..Answer::value(b"x") });
+    assert!(outcome.tally.errors.lost() >= 50, "{outcome}");
+    assert!(outcome.answered() >= 100, "{outcome}");
+    assert!(warned(&outcome, "errors"));
+}
+
+#[test]
+fn a_server_that_never_answers() {
+    let start = Instant::now();
+    let outcome = run(|_| Answer { silent: true, ..Answer::value(b"") });
+    assert_eq!((outcome.answered(), outcome.tally.unfinished), (0, 200));
+    assert_eq!(outcome.tally.sent, 4, "one on each connection");
+    // The first was due at the start, so it waited through plan and drain.
+    let waited = outcome.both().intended.max();
+    assert!(waited >= 1_099_000_000 && waited <= start.elapsed().as_nanos() as u64 * 1001 / 1000);
+}
+
+#[test]
+fn a_server_that_talks_garbage() {
+    let outcome = run(|_| Answer::verbatim(b"SSH-2.0-OpenSSH\r\n\r\n"));
+    assert_eq!(outcome.answered(), 0);
+    assert!(outcome.tally.errors.read > 100, "{outcome}");
+}
+
+#[test]
+fn answers_in_chunks_and_until_the_end_of_the_stream() {
+    let outcome = run(|n| match n % 2 {
+        0 => Answer::verbatim(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+        ),
+        _ => {
+            let answer = Answer::verbatim(b"HTTP/1.1 200 OK\r\n\r\nall of it");
+            Answer { close: true, ..answer }
+        }
+    });
+    assert_eq!((outcome.answered(), outcome.tally.errors.lost()), (200, 0), "{outcome}");
+    let least = 100 * "HTTP/1.1 200 OK\r\n\r\nall of it".len() as u64;
+    assert!(outcome.tally.bytes > least, "{} bytes", outcome.tally.bytes);
+}
+
+#[test]
+fn a_stream_that_ends_in_the_middle_of_a_chunk() {
+    let outcome = run(|_| {
+        let half = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nab";
+        Answer { close: true, ..Answer::verbatim(half) }
+    });
+    assert_eq!(outcome.answered(), 0);
+    assert!(outcome.tally.errors.read > 100, "{outcome}");
+}
+
+#[test]
+fn nothing_but_errors() {
+    let outcome = run(|_| Answer { status: "500 Broken", ..Answer::value(b"x") });
+    assert_eq!(outcome.tally.statuses.of(500), 200);
+    assert_eq!(outcome.warnings()[0], Warning::NotSuccess { share: 1.0, status: 500 });
+}
+
+#[test]
+fn redirects_are_counted_and_not_followed() {
+    let server = Server::start(|_| {
+        let redirect = b"HTTP/1.1 302 Found\r\nLocation: /else\r\nContent-Length: 0\r\n\r\n";
+        Answer::verbatim(redirect)
+    });
+    let outcome = load::run(&plan(&server)).unwrap();
+    adds_up(&outcome);
+    assert_eq!(outcome.tally.statuses.of(302), 200);
+    assert_eq!(outcome.tally.statuses.refused(), 0, "as wrk2 counts");
+    assert!(warned(&outcome, "non-2xx"));
+    assert_eq!(server.requests().len(), 200);
+    assert!(server.requests().iter().all(|(line, _)| !line.contains("/else")));
+}
+
+#[test]
+fn a_connection_for_each_request_is_no_error() {
+    let server = Server::start(|_| Answer { close: true, ..Answer::value(b"bye") });
+    let outcome = load::run(&plan(&server)).unwrap();
+    adds_up(&outcome);
+    assert_eq!((outcome.answered(), outcome.tally.errors.lost()), (200, 0), "{outcome}");
+    assert!(server.connections() >= 200);
+}
+
+#[test]
+fn a_server_that_takes_nobody_is_not_stormed() {
+    let server = Server::start(|_| Answer { reset: true, ..Answer::value(b"") });
+    let outcome = load::run(&plan(&server)).unwrap();
+    adds_up(&outcome);
+    // Four connections, each anew every 10 ms at most.
+    assert!(server.connections() <= 4 * 115, "{} connections", server.connections());
+}
+
+#[test]
+fn a_rate_far_beyond_what_can_be_sent() {
+    let server = Server::start(|_| Answer::value(b"x"));
+    let pace = Pace::Open(5_000_000.0);
+    let plan = Plan { pace, duration: Duration::from_millis(500), ..plan(&server) };
+    let start = Instant::now();
+    let outcome = load::run(&plan).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(20), "no dependence on the backlog's length");
+    adds_up(&outcome);
+    assert_eq!(outcome.planned, 2_500_000);
+    assert!(outcome.tally.unfinished > 1_000_000, "{outcome}");
+    assert!(warned(&outcome, "backlog") && warned(&outcome, "rate-unreached"), "{outcome}");
+}
+
+#[test]
+fn a_run_ended_from_outside_tells_what_it_has() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&stop);
+    let server = Server::start(move |n| {
+        ends.fetch_or(n == 50, Ordering::SeqCst);
+        Answer::value(b"x")
+    });
+    let plan = Plan { duration: Duration::from_secs(3600), ..plan(&server) };
+    let outcome = load::run_under(&plan, &mut [], &Control::new(stop)).unwrap();
+    adds_up(&outcome);
+    assert!(outcome.interrupted && outcome.planned >= 50, "{outcome}");
+    assert!(!warned(&outcome, "rate-unreached"));
+}
+
+#[test]
+fn an_address_that_refuses_is_left_out() {
+    // Bound and dropped: nobody listens there now.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let dead: SocketAddr = listener.local_addr().unwrap();
+    drop(listener);
+    let server = Server::start(|_| Answer::value(b"x"));
+    let addresses = vec![dead, server.address()];
+    let target = Target { addresses, ..Target::new(dead, "/{key}") };
+    let outcome = load::run(&Plan { targets: vec![target], ..plan(&server) }).unwrap();
+    adds_up(&outcome);
+    assert_eq!((outcome.answered(), outcome.tally.errors.connect), (200, 0), "{outcome}");
+    let left_out = |warning: &Warning| matches!(warning, Warning::LeftOut(l) if l.address == dead);
+    assert!(outcome.warnings().iter().any(left_out), "{outcome}");
+}
+
+#[test]
+fn one_connection_that_is_always_busy_is_named_as_the_limit() {
+    let delay = Duration::from_millis(20);
+    let server = Server::start(move |_| Answer { delay, ..Answer::value(b"x") });
+    let plan = Plan { connections: 1, threads: 1, ..plan(&server) };
+    let outcome = load::run(&plan).unwrap();
+    adds_up(&outcome);
+    let limits = outcome.warnings().into_iter().find_map(|warning| match warning {
+        Warning::ConnectionLimit { at_most } => Some(at_most),
+        _ => None,
+    });
+    assert!(limits.is_some_and(|at_most| at_most <= 50.0), "{outcome}");
+}

@@ -1,0 +1,165 @@
+//! The outputs in the five reports that the kit was made for, as run directories.
+#![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use load::import::{ImportArgs, Imported, import, read};
+use load::record::Run;
+
+fn seed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seeds").join(format!("{name}.txt"))
+}
+
+fn runs(name: &str) -> Vec<Imported> {
+    read(&fs::read_to_string(seed(name)).unwrap(), name)
+}
+
+fn warned<'a>(run: &'a Run, code: &str) -> Option<&'a str> {
+    run.warnings.iter().find(|warning| warning.code == code).map(|warning| &*warning.text)
+}
+
+fn missing(run: &Run, words: &str) -> bool {
+    run.missing.iter().any(|missing| missing.contains(words))
+}
+
+#[test]
+fn all_fourteen_outputs_are_found() {
+    let names = |name| runs(name).into_iter().map(|run| run.name).collect::<Vec<_>>();
+    assert_eq!(
+        names("000-sharding"),
+        ["000-sharding-1-put-40000-c64-8080", "000-sharding-2-get-2500-c64-8080"]
+    );
+    assert_eq!(
+        names("001-one-connection"),
+        ["001-one-connection-1-put-10000-c1-8080", "001-one-connection-2-get-10000-c1-8080"]
+    );
+    let replication = ["put", "get"].into_iter().enumerate().flat_map(|(i, method)| {
+        (0..3).map(move |node| {
+            format!("002-replication-{}-{method}-10000-c128-808{node}", 3 * i + node + 1)
+        })
+    });
+    assert_eq!(names("002-replication"), replication.collect::<Vec<_>>());
+    assert_eq!(
+        names("003-worker-pool"),
+        [
+            "003-worker-pool-1-put-5000-c1-19234",
+            "003-worker-pool-2-get-1000-c1-19234",
+            "003-worker-pool-3-put-35000-c64-19234",
+            "003-worker-pool-4-get-25000-c64-19234",
+        ]
+    );
+    assert_eq!(runs("004-breaking-point"), [], "it quotes commands, but no output");
+}
+
+#[test]
+fn every_output_gives_its_figures() {
+    // Requests, answers a second, samples, mean in ms, p99 in ms; 0 = not in the output.
+    let figures = |run: &Run| {
+        let latency = run.latency("intended").unwrap();
+        let p99 = latency.at(0.99).unwrap_or_default();
+        (run.counts.answered, run.throughput, latency.count, latency.mean, p99)
+    };
+    let all = ["000-sharding", "001-one-connection", "002-replication", "003-worker-pool"];
+    let all: Vec<_> = all.into_iter().flat_map(runs).map(|found| figures(&found.run)).collect();
+    assert_eq!(
+        all,
+        [
+            (7_179_159, 39_884.60, 6_796_735, 2.706, 28.43),
+            (449_331, 2496.27, 424_798, 4.648, 57.06),
+            (1_192_550, 9936.56, 1_092_511, 463.367, 2400.0),
+            (1_199_957, 9999.66, 1_099_920, 1.119, 7.68),
+            (597_754, 9962.96, 496_234, 10.213, 44.74),
+            (594_247, 9904.15, 496_822, 10.922, 43.71),
+            (594_232, 9904.0, 496_801, 11.585, 44.7),
+            (594_229, 9903.93, 496_908, 8.99, 31.28),
+            (594_221, 9903.72, 496_848, 7.06, 32.9),
+            (594_050, 9900.98, 496_760, 5.242, 26.46),
+            (499_948, 4999.92, 0, 1.96, 0.0),
+            (99_993, 1000.0, 0, 10_450.0, 0.0),
+            (3_498_183, 34_996.0, 0, 3.67, 0.0),
+            (2_498_872, 25_001.62, 0, 8.43, 0.0),
+        ]
+    );
+}
+
+#[test]
+fn what_the_command_does_not_say_or_says_otherwise_is_named() {
+    let [put, get] = &runs("000-sharding")[..] else { panic!("two runs") };
+    assert_eq!(put.run.plan.rate, Some(40_000.0));
+    assert!(missing(&put.run, "the command says -40000: taken as -R40000"));
+    assert_eq!(get.run.plan.duration_s, 180.0);
+    assert!(missing(&get.run, "the command says -d 60m, but the run took 180 s"));
+    let other = "the command shown is not the one that was run: -d 60m there, 3m here";
+    assert_eq!(warned(&get.run, "other-command"), Some(other));
+    assert_eq!(warned(&put.run, "other-command"), None);
+    let [single, .., pooled] = &runs("003-worker-pool")[..] else { panic!("four runs") };
+    assert_eq!(single.run.argv[..4], ["wrk", "-d", "100", "-t"]);
+    assert_eq!(single.run.plan.duration_s, 100.0);
+    assert_eq!(warned(&single.run, "other-command"), None, "wrk heads 100 s as 2m");
+    assert!(missing(&single.run, "no percentiles at all"));
+    assert_eq!(pooled.run.argv, [""; 0]);
+    assert!(missing(&pooled.run, "no command line"));
+    assert!(missing(&pooled.run, "-R is missing: 25000 a second is the round number nearest"));
+    assert!(missing(&pooled.run, "no script: GET is what the text before it speaks of"));
+    let node = &runs("002-replication")[0].run;
+    assert!(missing(node, "no spectrum: only the 8 quantiles"));
+    assert_eq!(node.plan.targets, ["http://localhost:8080"]);
+}
+
+#[test]
+fn what_the_authors_overlooked_is_warned_of() {
+    let [put, get] = &runs("001-one-connection")[..] else { panic!("two runs") };
+    let all = "100 % of the answers (1199957 of 1199957) were neither 2xx nor 3xx: no figure of \
+               this run is about requests that worked";
+    assert_eq!(warned(&get.run, "non-2xx"), Some(all));
+    assert_eq!(warned(&put.run, "non-2xx"), None);
+    let dropped = "the latencies are of 1092511 of the 1192550 requests: wrk2 drops its first 10 s";
+    assert!(warned(&put.run, "calibration").unwrap().starts_with(dropped));
+    assert!(warned(&put.run, "connection-limit").unwrap().starts_with("one connection carries"));
+    assert!(warned(&put.run, "backlog").unwrap().contains("in stalls: the median is 1.27 ms"));
+    assert!(warned(&put.run, "socket-errors").unwrap().starts_with("3 timeouts"));
+    let [single_put, single_get, _, pooled] = &runs("003-worker-pool")[..] else { panic!("four") };
+    let paper = warned(&single_get.run, "backlog").unwrap();
+    assert!(paper.starts_with("1000.00 a second were answered, but 10.45 s late on average"));
+    assert!(paper.contains("held only on paper (already 3.7 s late while wrk2 calibrated)"));
+    assert!(warned(&single_get.run, "non-2xx").unwrap().starts_with("49.7665 %"));
+    assert!(warned(&pooled.run, "non-2xx").unwrap().starts_with("49.7703 %"));
+    assert!(warned(&single_put.run, "connection-limit").is_some());
+    assert_eq!(warned(&single_put.run, "backlog"), None);
+    let few = warned(&runs("000-sharding")[1].run, "few-samples").unwrap().to_owned();
+    assert!(few.starts_with("99.999 % and above mean little: of 424798 samples 4.2 lie beyond"));
+}
+
+#[test]
+fn run_directories_hold_the_run_and_the_output_as_it_stood() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("runs");
+    let args = ImportArgs { files: vec![seed("001-one-connection")], out: out.clone() };
+    let told = import(&args).unwrap();
+    assert!(told.contains("001-one-connection.txt:22 -> "), "{told}");
+    assert!(told.contains("  WARNING non-2xx: 100 %"), "{told}");
+    let directory = out.join("001-one-connection-2-get-10000-c1-8080");
+    let run: Run = serde_json::from_slice(&fs::read(directory.join("run.json")).unwrap()).unwrap();
+    assert_eq!((run.source.as_str(), run.tool.as_str()), ("import", "wrk2"));
+    let output = fs::read_to_string(directory.join("output.txt")).unwrap();
+    assert!(output.starts_with("Running 2m test @") && output.contains("673.81KB"));
+    assert!(import(&args).unwrap_err().contains("is there already and was left as it is"));
+    let none = ImportArgs { files: vec![seed("004-breaking-point")], out };
+    assert!(import(&none).unwrap_err().contains("no output of wrk2 or wrk is in it"));
+    let gone = ImportArgs { files: vec!["none.txt".into()], out: ".".into() };
+    assert!(import(&gone).unwrap_err().starts_with("none.txt: cannot be read: "));
+}
+
+#[test]
+fn an_output_cut_anywhere_is_still_read() {
+    let text = fs::read_to_string(seed("001-one-connection")).unwrap();
+    let begin = text.find("Running 2m").unwrap();
+    for cut in (begin..text.len()).filter(|cut| text.is_char_boundary(*cut)).step_by(7) {
+        for found in read(&text[..cut], "cut") {
+            assert!(found.run.throughput.is_finite() && found.run.plan.duration_s.is_finite());
+        }
+    }
+    let half = &read(&text[..begin + 600], "half")[0].run;
+    assert!(missing(half, "the end of the output") && missing(half, "the number of requests"));
+}

@@ -1,0 +1,263 @@
+//! Searches and cold–hot series against a server whose capacity is known. Every trial is far from
+//! what a busy machine could blur: the objective allows 200 ms.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::{Args, Parser};
+use load::record::Series;
+use load::{Known, coldhot, search};
+use tempfile::TempDir;
+
+#[derive(Parser)]
+struct Cli<A: Args> {
+    #[command(flatten)]
+    args: A,
+}
+
+/// What a test works with: a port that nobody listens on, and a directory.
+struct Place {
+    address: SocketAddr,
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        Self { address, dir: tempfile::tempdir().expect("a directory") }
+    }
+
+    fn out(&self) -> String {
+        self.dir.path().join("out").display().to_string()
+    }
+
+    fn server(&self, flags: &str) -> String {
+        let program = env!("CARGO_BIN_EXE_limited-server");
+        format!("{program} --listen {} {flags}", self.address)
+    }
+
+    /// The words of every search here, then `flags`.
+    fn words(&self, flags: &[&str]) -> Vec<String> {
+        let mut words = vec!["search".to_owned(), format!("http://{}/", self.address)];
+        words.extend(["-c", "8", "--out"].map(str::to_owned));
+        words.push(self.out());
+        words.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        words
+    }
+
+    fn search(&self, flags: &[&str]) -> Result<Series, search::Error> {
+        self.search_until(flags, false)
+    }
+
+    fn search_until(&self, flags: &[&str], stopped: bool) -> Result<Series, search::Error> {
+        let usual = ["--slo", "p90<200ms", "-d", "1500ms", "--warmup", "0s", "--precision", "25%"];
+        let words = self.words(&[&usual, flags].concat());
+        let args = Cli::<search::Args>::try_parse_from(words).expect("flags").args;
+        search::run(&args, &Known::default(), &Arc::new(AtomicBool::new(stopped)))
+    }
+
+    fn nobody_listens(&self) -> bool {
+        TcpStream::connect(self.address).is_err()
+    }
+}
+
+fn refused(flags: &[&str]) -> String {
+    let error = Place::new().search(flags).expect_err("an error");
+    error.to_string()
+}
+
+#[test]
+fn a_sweep_finds_the_capacity_of_each_server() {
+    let place = Place::new();
+    let server = place.server("--capacity 1000");
+    let flags = ["--server", server.as_str(), "--restart", "--sweep", "capacity=250,500"];
+    let series = place.search(&flags).unwrap();
+    assert_eq!(series.findings.len(), 2);
+    for (finding, capacity) in series.findings.iter().zip([250.0, 500.0]) {
+        assert_eq!(finding.value, format!("capacity={capacity}"));
+        let (passes, fails) = (finding.passes.unwrap(), finding.fails.unwrap());
+        // The last 5 % of the queue's growth are within the objective.
+        assert!(passes > capacity * 0.75 && passes < capacity * 1.3, "{finding:?}");
+        assert!(fails > capacity * 0.95 && fails < capacity * 1.6, "{finding:?}");
+        assert!(fails <= passes * 1.26, "{finding:?}");
+    }
+    assert!(place.nobody_listens(), "the server was left behind");
+    let dir = place.dir.path().join("out");
+    for trial in &series.trials {
+        assert!(dir.join(&trial.dir).join("run.json").is_file(), "{trial:?}");
+    }
+    let kept: Series =
+        serde_json::from_slice(&std::fs::read(dir.join("series.json")).unwrap()).unwrap();
+    assert_eq!(kept, series);
+    let curve = std::fs::read_to_string(dir.join("curve.csv")).unwrap();
+    assert_eq!(curve.lines().count(), series.trials.len() + 1, "{curve}");
+}
+
+#[test]
+fn a_server_that_is_too_slow_from_the_beginning_is_said_to_be() {
+    let place = Place::new();
+    let server = place.server("--capacity 200");
+    let series = place.search(&["--server", &server, "--from", "600", "--to", "900"]).unwrap();
+    let finding = &series.findings[0];
+    assert_eq!((finding.passes, finding.fails), (None, Some(600.0)));
+    let confirmed = series.trials.iter().filter(|trial| trial.rate == Some(600.0));
+    assert!(confirmed.count() >= 2, "{:?}", series.trials);
+}
+
+#[test]
+fn a_server_that_dies_in_a_trial_fails_it_and_is_started_again() {
+    let place = Place::new();
+    // The closed loop takes 300 or so of the 450, the next trial the rest.
+    let server = place.server("--capacity 400 --die-after 450");
+    let series = place
+        .search(&["--server", &server, "--from", "300", "--to", "300", "--repeats", "1"])
+        .unwrap();
+    let died: Vec<_> =
+        series.trials.iter().filter(|trial| trial.why.contains("the server died")).collect();
+    assert!(!died.is_empty(), "{:?}", series.trials);
+    assert!(died.iter().all(|trial| trial.verdict == "fail"), "{died:?}");
+    assert!(died[0].why.contains("that was the last answer"), "{died:?}");
+    assert!(place.nobody_listens());
+}
+
+#[test]
+fn answers_that_are_errors_are_nothing_to_search_for() {
+    let place = Place::new();
+    let server = place.server("--status 404");
+    let error = place.search(&["--server", &server]).unwrap_err().to_string();
+    assert!(error.contains("100 %") && error.contains("--prepare"), "{error}");
+    assert!(place.nobody_listens());
+}
+
+#[test]
+fn scripts_are_searched_one_after_the_other_on_what_a_script_prepared() {
+    let place = Place::new();
+    let script = |name: &str, text: &str| {
+        let path = place.dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let get = script("get.lua", "wrk.method = 'GET'");
+    let put = script("put.lua", "wrk.method = 'PUT' wrk.body = 'value'");
+    let server = place.server("--capacity 2000");
+    let (prepare, some) = (format!("{put}:20"), ["--from", "50", "--to", "50", "--repeats", "1"]);
+    let flags = ["-s", &get, "--also", &put, "--prepare", &prepare, "--server", &server];
+    let series = place.search(&[&flags[..], &some].concat()).unwrap();
+    let found: Vec<_> =
+        series.findings.iter().map(|found| (found.value.clone(), found.passes)).collect();
+    assert_eq!(found, [(get.clone(), Some(50.0)), (put.clone(), Some(50.0))]);
+    let dir = place.dir.path().join("out").join(&series.trials[0].dir);
+    assert_eq!(std::fs::read_to_string(dir.join("script.lua")).unwrap(), "wrk.method = 'GET'");
+
+    let place = Place::new();
+    let server = place.server("--status 503");
+    let error = place.search(&["-s", &get, "--prepare", &prepare, "--server", &server]);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("0 of 20 requests") && error.contains("put.lua"), "{error}");
+}
+
+#[test]
+fn a_server_that_does_not_start_is_said_to_have_said_why() {
+    let error = refused(&["--server", "ls /nowhere/at/all"]);
+    assert!(error.contains("exit code 2") && error.contains("/nowhere/at/all"), "{error}");
+    let error = refused(&["--server", "no-such-program --flag"]);
+    assert!(error.contains("no-such-program"), "{error}");
+    let error = refused(&["--server", "serve 'quoted"]);
+    assert!(error.contains("quote"), "{error}");
+}
+
+#[test]
+fn a_server_is_not_started_where_another_listens() {
+    let place = Place::new();
+    let _other = TcpListener::bind(place.address).unwrap();
+    let server = place.server("");
+    let error = place.search(&["--server", &server]).unwrap_err().to_string();
+    assert!(error.contains("listens on") && error.contains("--server"), "{error}");
+}
+
+#[test]
+fn nobody_to_search_on_is_said() {
+    let error = refused(&[]);
+    assert!(error.contains("can't open 8 connections"), "{error}");
+}
+
+#[test]
+fn bounds_that_make_no_sense_are_refused() {
+    let error = refused(&["--from", "2k", "--to", "1k"]);
+    assert!(error.contains("--from 2000 is above --to 1000"), "{error}");
+    assert!(refused(&["--from", "0"]).contains("--from 0"));
+    for wrong in [["--precision", "0%"], ["--slo", "p99<10"], ["--repeats", "0"], ["-d", "x"]] {
+        let words = Place::new().words(&wrong);
+        assert!(Cli::<search::Args>::try_parse_from(words).is_err(), "{wrong:?}");
+    }
+    let words = Place::new().words(&["--sweep", "loops=1,2"]);
+    assert!(Cli::<search::Args>::try_parse_from(words).is_err(), "a sweep needs --server");
+}
+
+#[test]
+fn what_is_in_the_directory_is_not_overwritten() {
+    let place = Place::new();
+    let out = place.dir.path().join("out");
+    std::fs::create_dir(&out).unwrap();
+    std::fs::write(out.join("file"), "mine").unwrap();
+    let error = place.search(&[]).unwrap_err().to_string();
+    assert!(error.contains("not empty"), "{error}");
+    assert_eq!(std::fs::read_to_string(out.join("file")).unwrap(), "mine");
+}
+
+#[test]
+fn a_search_that_is_ended_early_keeps_what_it_has() {
+    let place = Place::new();
+    let server = place.server("");
+    let series = place.search_until(&["--server", &server], true).unwrap();
+    assert!(series.interrupted && series.findings.is_empty());
+    assert!(Path::new(&place.out()).join("series.json").is_file());
+    assert!(place.nobody_listens());
+}
+
+#[test]
+fn four_runs_cold_and_hot_are_on_fresh_data_each() {
+    let place = Place::new();
+    let list = place.dir.path().join("starts");
+    let list = list.display();
+    // Notes which directory each start is on.
+    let server = format!(
+        "sh -c 'mkdir -p {{data}} && echo {{data}} >> {list} && exec {}'",
+        place.server("--capacity 100000")
+    );
+    let mut words = place.words(&["--server", &server, "--put-rate", "200", "--get-rate", "200"]);
+    words[1].push_str("{key}");
+    words.extend(["-d", "1s", "--key-count", "100"].map(str::to_owned));
+    let args = Cli::<coldhot::Args>::try_parse_from(words).unwrap().args;
+    let stop = Arc::new(AtomicBool::new(false));
+    let series = coldhot::run(&args, &Known::default(), &stop).unwrap();
+    let roles: Vec<&str> = series.trials.iter().map(|trial| trial.role.as_str()).collect();
+    assert_eq!(roles, ["put-cold", "put-hot", "get-cold", "get-hot"]);
+    let starts = std::fs::read_to_string(place.dir.path().join("starts")).unwrap();
+    let starts: Vec<&str> = starts.lines().collect();
+    // Cold ones are started twice on the same data.
+    assert_eq!(starts.len(), 6, "{starts:?}");
+    assert!(starts[0] == starts[1] && starts[3] == starts[4], "{starts:?}");
+    let mut fresh = starts.clone();
+    fresh.sort_unstable();
+    fresh.dedup();
+    assert_eq!(fresh.len(), 4, "{starts:?}");
+    assert!(fresh.iter().all(|data| !Path::new(data).exists()), "{fresh:?}");
+    assert!(place.nobody_listens());
+}
+
+#[test]
+fn cold_and_hot_need_a_server_that_can_be_started_anew() {
+    for server in [None, Some("serve --data ./data")] {
+        let place = Place::new();
+        let mut words = place.words(&["--put-rate", "1", "--get-rate", "1"]);
+        words.extend(server.map(|server| format!("--server={server}")));
+        let args = Cli::<coldhot::Args>::try_parse_from(words).unwrap().args;
+        let stop = Arc::new(AtomicBool::new(false));
+        let error = coldhot::run(&args, &Known::default(), &stop).unwrap_err().to_string();
+        assert!(error.contains("{data}"), "{error}");
+    }
+}

@@ -1,0 +1,96 @@
+//! How long the store's work takes: groups of commits by their length, flushes and compactions by
+//! how long they have been at it. Here, and not in the core, because the core reads no clock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, Stats};
+
+/// Time spent in work of one kind, of which one piece at a time is done.
+#[derive(Default)]
+pub(super) struct Busy {
+    /// In pieces that ended.
+    ended: AtomicU64,
+    /// When the piece under way began, in nanoseconds after the store was opened; 0 = there is
+    /// none.
+    since: AtomicU64,
+    /// The most that was told: between the end of a piece and its being added it would be less.
+    told: AtomicU64,
+}
+
+/// All times of a store.
+pub(super) struct Times {
+    opened: Instant,
+    pub(super) flush: Busy,
+    pub(super) compaction: Busy,
+    commits: [AtomicU64; COMMIT_BUCKETS],
+    commit_nanos: AtomicU64,
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Times {
+    pub(super) fn new() -> Self {
+        Self {
+            opened: Instant::now(),
+            flush: Busy::default(),
+            compaction: Busy::default(),
+            commits: Default::default(),
+            commit_nanos: AtomicU64::new(0),
+        }
+    }
+
+    /// Does a piece of work; `counts` says whether there was any.
+    pub(super) fn during<T>(
+        &self,
+        busy: &Busy,
+        work: impl FnOnce() -> T,
+        counts: impl FnOnce(&T) -> bool,
+    ) -> T {
+        let begun = nanos(self.opened.elapsed()).max(1);
+        busy.since.store(begun, Ordering::Relaxed);
+        let outcome = work();
+        busy.since.store(0, Ordering::Relaxed);
+        if counts(&outcome) {
+            let took = nanos(self.opened.elapsed()).saturating_sub(begun);
+            busy.ended.fetch_add(took, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    /// Commits a group.
+    pub(super) fn commit<T>(&self, commit: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let outcome = commit();
+        let took = nanos(begun.elapsed());
+        let doublings = u64::BITS - (took.saturating_sub(1) / FIRST_COMMIT_NANOS).leading_zeros();
+        let bucket = (doublings as usize).min(COMMIT_BUCKETS - 1);
+        self.commits[bucket].fetch_add(1, Ordering::Relaxed);
+        self.commit_nanos.fetch_add(took, Ordering::Relaxed);
+        outcome
+    }
+
+    pub(super) fn fill(&self, stats: &mut Stats) {
+        let now = nanos(self.opened.elapsed());
+        stats.flush_nanos = self.flush.nanos(now);
+        stats.compaction_nanos = self.compaction.nanos(now);
+        for (sum, bucket) in stats.commit_times.iter_mut().zip(&self.commits) {
+            *sum = bucket.load(Ordering::Relaxed);
+        }
+        stats.commit_nanos = self.commit_nanos.load(Ordering::Relaxed);
+    }
+}
+
+impl Busy {
+    /// With what has passed of the piece under way.
+    fn nanos(&self, now: u64) -> u64 {
+        let under_way = match self.since.load(Ordering::Relaxed) {
+            0 => 0,
+            since => now.saturating_sub(since),
+        };
+        let sum = self.ended.load(Ordering::Relaxed) + under_way;
+        self.told.fetch_max(sum, Ordering::Relaxed).max(sum)
+    }
+}

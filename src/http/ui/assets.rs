@@ -1,0 +1,94 @@
+//! The page's files, as part of the program.
+
+use bytes::Bytes;
+use hyper::StatusCode;
+
+use crate::http::{Answer, Body};
+
+/// The page may load and run what this node serves, and nothing else; nobody may frame it.
+const PAGE: &[(&str, &str)] = &[
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+         connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'",
+    ),
+    ("cache-control", "no-cache"),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+];
+
+/// Where a recorded profile is shown, whose scripts are inline: a document without an origin, which
+/// can neither load anything nor reach the page or the node.
+const SANDBOX: &[(&str, &str)] = &[
+    (
+        "content-security-policy",
+        "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; \
+         style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'",
+    ),
+    ("cache-control", "no-cache"),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+];
+
+/// One file.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::http) struct Asset {
+    path: &'static str,
+    content_type: &'static str,
+    headers: &'static [(&'static str, &'static str)],
+    text: &'static str,
+}
+
+const fn page(path: &'static str, text: &'static str) -> Asset {
+    Asset { path, content_type: "text/html; charset=utf-8", headers: PAGE, text }
+}
+
+const fn script(path: &'static str, text: &'static str) -> Asset {
+    Asset { path, content_type: "text/javascript; charset=utf-8", headers: PAGE, text }
+}
+
+const ASSETS: &[Asset] = &[
+    page("/ui", include_str!("assets/index.html")),
+    page("/ui/", include_str!("assets/index.html")),
+    Asset { headers: SANDBOX, ..page("/ui/frame", include_str!("assets/frame.html")) },
+    Asset {
+        content_type: "text/css; charset=utf-8",
+        ..script("/ui/style.css", include_str!("assets/style.css"))
+    },
+    Asset {
+        content_type: "image/svg+xml",
+        ..script("/ui/icon.svg", include_str!("assets/icon.svg"))
+    },
+    script("/ui/app.js", include_str!("assets/app.js")),
+    script("/ui/stream.js", include_str!("assets/stream.js")),
+    script("/ui/history.js", include_str!("assets/history.js")),
+    script("/ui/latency.js", include_str!("assets/latency.js")),
+    script("/ui/format.js", include_str!("assets/format.js")),
+    script("/ui/plot.js", include_str!("assets/plot.js")),
+    script("/ui/lines.js", include_str!("assets/lines.js")),
+    script("/ui/heatmap.js", include_str!("assets/heatmap.js")),
+    script("/ui/bands.js", include_str!("assets/bands.js")),
+    script("/ui/panels.js", include_str!("assets/panels.js")),
+    script("/ui/cluster.js", include_str!("assets/cluster.js")),
+    script("/ui/lookup.js", include_str!("assets/lookup.js")),
+    script("/ui/profile.js", include_str!("assets/profile.js")),
+    script("/ui/controls.js", include_str!("assets/controls.js")),
+];
+
+impl Asset {
+    /// The file at `path`.
+    pub(in crate::http) fn at(path: &str) -> Option<&'static Self> {
+        ASSETS.iter().find(|asset| asset.path == path)
+    }
+
+    pub(in crate::http) fn answer(&self) -> Answer {
+        Answer {
+            status: StatusCode::OK,
+            version: None,
+            content_type: Some(self.content_type),
+            headers: self.headers,
+            body: Body::Whole(Bytes::from_static(self.text.as_bytes())),
+        }
+    }
+}

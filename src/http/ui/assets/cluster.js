@@ -1,0 +1,125 @@
+// The nodes: a row each, with what it says of itself and what the others say of it.
+
+import { KINDS } from "./history.js";
+import { bytes, count, element, moment, nanos, percent, say, short, skew, span } from "./format.js";
+import { bounds, percentile } from "./latency.js";
+
+const COLUMNS = [
+  ["node", "Node"], ["standing", "State"], ["rate", "Requests/s"], ["p99", "p99"],
+  ["cpu", "CPU"], ["rss", "Memory"], ["disk", "Disk"], ["keys", "Keys"], ["hints", "Hints for it"],
+  ["skew", "Clock"], ["rtt", "Round trip"], ["up", "Up for"], ["version", "Version"],
+];
+
+/** Seconds over which a row's figures are taken. */
+const RECENT = 5;
+
+function row() {
+  const cells = new Map();
+  const tr = element("tr");
+  for (const [name, title] of COLUMNS) {
+    const cell = element(name === "node" ? "th" : "td", name);
+    if (name === "node") cell.scope = "row";
+    cell.dataset.label = title;
+    cells.set(name, cell);
+    tr.append(cell);
+  }
+  const link = element("a");
+  cells.get("node").append(link);
+  const badge = element("span", "badge");
+  cells.get("standing").append(badge, element("small"));
+  return { tr, cells, link, badge, why: badge.nextSibling };
+}
+
+/** What the others say of a node: as far as they are asked. */
+function seenBy(nodes, name) {
+  const peers = nodes.filter((node) => node.now !== null && node.lost === null)
+    .flatMap((node) => node.now.status.peers.filter((peer) => peer.name === name));
+  const met = peers.filter((peer) => peer.rtt_us > 0);
+  met.sort((a, b) => a.rtt_us - b.rtt_us);
+  return { hints: peers.reduce((sum, peer) => sum + peer.hints, 0), nearest: met[0] };
+}
+
+function judge(node) {
+  if (node.lost !== null) {
+    const why = `since ${moment(node.lost.since)}: ${node.lost.why}`;
+    return ["unreachable", "bad", why];
+  }
+  if (node.now === null) return ["waiting", "idle", "nothing heard yet"];
+  const { failed, standing } = node.now.status;
+  if (failed) return ["takes no writes", "bad", failed];
+  if (standing === "amnesiac") return ["rebuilding", "warn", "its disk was new"];
+  if (standing === "new") return ["new", "warn", "it has not met all others yet"];
+  return ["up", "good", ""];
+}
+
+export class ClusterPanel {
+  constructor(host) {
+    this.rows = new Map();
+    this.body = element("tbody");
+    const heads = COLUMNS.map(([name, title]) => {
+      const head = element("th", name, title);
+      head.scope = "col";
+      return head;
+    });
+    const table = element("table", "cluster", element("thead", "", element("tr", "", ...heads)),
+      this.body);
+    host.append(table);
+  }
+
+  update(history, own) {
+    const nodes = [...history.nodes.values()];
+    for (const node of nodes) {
+      if (!this.rows.has(node.name)) this.rows.set(node.name, row());
+      this.fill(this.rows.get(node.name), node, history, nodes, own);
+    }
+    const order = nodes.map((node) => this.rows.get(node.name).tr);
+    if (order.some((tr, place) => this.body.children[place] !== tr)) {
+      this.body.replaceChildren(...order);
+    }
+  }
+
+  fill({ tr, cells, link, badge, why }, node, history, nodes, own) {
+    const [state, mood, reason] = judge(node);
+    const put = (name, text) => say(cells.get(name), text);
+    say(link, node.name);
+    if (node.url) link.href = `${node.url}/ui`;
+    link.title = node.name === own ? "serves this page" : `open the dashboard at ${node.url}`;
+    tr.classList.toggle("own", node.name === own);
+    tr.classList.toggle("gone", node.lost !== null);
+    say(badge, state);
+    badge.className = `badge ${mood}`;
+    say(why, reason);
+    const { hints, nearest } = seenBy(nodes, node.name);
+    put("hints", nodes.length === 1 ? "–" : count(hints));
+    cells.get("hints").classList.toggle("warn", hints > 0);
+    put("skew", nearest && node.lost === null ? skew(nearest.clock_skew_us) : "–");
+    put("rtt", nearest && node.lost === null ? nanos(nearest.rtt_us * 1000) : "–");
+    if (node.now === null) return;
+    this.figures(put, node, history);
+  }
+
+  figures(put, node, history) {
+    const { status, memory, store, first_nanos: first, per_doubling: per } = node.now;
+    const view = { names: new Set([node.name]), seconds: RECENT, end: history.end };
+    const heard = history.series(view, (found) => found).filter((found) => found !== null);
+    const live = node.lost === null && heard.length > 0;
+    const mean = (pick) => heard.reduce((sum, found) => sum + pick(found), 0) / heard.length;
+    const all = (found) => KINDS.reduce((sum, kind) => sum + found.requests[kind], 0);
+    put("rate", live ? short(mean(all)) : "–");
+    put("cpu", live ? percent(mean((found) => found.cpu)) : "–");
+    put("p99", live ? this.p99(history, view, first, per) : "–");
+    put("rss", `${bytes(memory.resident)} of ${bytes(memory.budget)}`);
+    put("disk", bytes(store.disk_bytes));
+    put("keys", short(status.keys));
+    put("up", live ? span(status.uptime_s) : "–");
+    put("version", status.version);
+  }
+
+  p99(history, view, first, per) {
+    const columns = history.buckets(view, KINDS).filter((counts) => counts !== null);
+    if (columns.length === 0) return "–";
+    const sums = columns.reduce((a, b) => a.map((number, place) => number + b[place]));
+    const found = percentile(sums, bounds(sums.length, first, per), 0.99);
+    return found === null ? "–" : nanos(found);
+  }
+}

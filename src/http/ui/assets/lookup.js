@@ -1,0 +1,96 @@
+// Which replicas hold which version of a key.
+
+import { bytes, element, moment } from "./format.js";
+
+const SAYS = {
+  value: "holds a value", tombstone: "holds a deletion", superseded: "holds a mark",
+  absent: "holds nothing", unreachable: "can't be reached", busy: "has too much to do",
+  failed: "its store failed",
+};
+
+const COLUMNS = ["Replica", "Record", "Version", "Stamped", "Value", "Copies"];
+
+/** Everything that is no sign of a query but % is sent as it is: %XX stands for a byte. */
+function encoded(key) {
+  return encodeURIComponent(key).replaceAll("%25", "%");
+}
+
+/** What is to be said of a replica's record beside the newest one. */
+function judge(replica, newest) {
+  if (replica.version !== undefined) {
+    return replica.version === newest ? ["newest", "good"] : ["older", "warn"];
+  }
+  if (replica.holds !== "absent") return ["unknown", "bad"];
+  if (newest !== undefined) return [replica.sure ? "missing" : "not rebuilt yet", "warn"];
+  return ["", "idle"];
+}
+
+function row(replica, newest) {
+  const [word, mood] = judge(replica, newest);
+  const badge = word ? [" ", element("span", `badge ${mood}`, word)] : [];
+  const stamped = replica.version === undefined ? "–"
+    : `${moment(replica.stamped_ms)} by ${replica.stamped_by || "a stranger"}`;
+  const cells = [
+    [SAYS[replica.holds] ?? replica.holds, ...badge],
+    [replica.version ? element("code", "", replica.version) : "–"],
+    [stamped],
+    [replica.holds === "value" ? bytes(replica.value_bytes) : "–"],
+    [replica.version === undefined ? "–" : replica.copies || "default"],
+  ];
+  const head = element("th", "", replica.node);
+  head.scope = "row";
+  const made = cells.map((content, place) => {
+    const cell = element("td", "", ...content);
+    cell.dataset.label = COLUMNS[place + 1];
+    return cell;
+  });
+  head.dataset.label = COLUMNS[0];
+  return element("tr", "", head, ...made);
+}
+
+function verdict(replicas, newest) {
+  const silent = replicas.filter((replica) => replica.sure === undefined).length;
+  const but = silent === 0 ? "" : ` ${silent} of ${replicas.length} replicas did not tell.`;
+  const holders = replicas.filter((replica) => replica.version !== undefined);
+  if (holders.length === 0) return `No replica that answered holds a record of it.${but}`;
+  const same = holders.filter((replica) => replica.version === newest).length;
+  if (same === replicas.length) return `All ${same} replicas hold the same version.`;
+  return `${same} of ${replicas.length} replicas hold the newest version that was found.${but}`;
+}
+
+function show(host, { key, partition, replicas }) {
+  const versions = replicas.map((replica) => replica.version).filter(Boolean).sort();
+  const newest = versions[versions.length - 1];
+  const heads = COLUMNS.map((title) => {
+    const head = element("th", "", title);
+    head.scope = "col";
+    return head;
+  });
+  const body = element("tbody", "", ...replicas.map((replica) => row(replica, newest)));
+  host.replaceChildren(
+    element("p", "", element("code", "", key), ` is in partition ${partition}. `,
+      verdict(replicas, newest)),
+    element("table", "replicas", element("thead", "", element("tr", "", ...heads)), body),
+  );
+}
+
+/** Lets the form ask. */
+export function lookup(form, host) {
+  let asked = 0;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    asked += 1;
+    const own = asked;
+    host.replaceChildren(element("p", "", "asking the replicas …"));
+    try {
+      const answer = await fetch(`/ui/key?id=${encoded(form.elements.key.value)}`);
+      const told = await answer.json();
+      if (own !== asked) return;
+      if (answer.ok) show(host, told);
+      else host.replaceChildren(element("p", "error", `${told.title}: ${told.detail}`));
+    } catch (error) {
+      if (own !== asked) return;
+      host.replaceChildren(element("p", "error", `The node could not be asked: ${error.message}`));
+    }
+  });
+}

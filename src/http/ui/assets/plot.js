@@ -1,0 +1,196 @@
+// What all plots over time have in common: a canvas as sharp as the screen, an axis of seconds, a
+// cursor that all of them share, and a legend that tells the values under it.
+//
+//   ┌────────────────────────────┐
+//   │ legend: ■ get 1.2 k ■ put …│  values at the cursor, else the newest
+//   │ y ┆                        │
+//   │   ┆        canvas          │  ← → move the cursor, Escape takes it away
+//   │   └─ 12:00:00 ── 12:00:30 ─│
+//   └────────────────────────────┘
+
+import { clock, element, say, trimmed } from "./format.js";
+
+const LEFT = 54;
+const RIGHT = 8;
+const TOP = 6;
+const BOTTOM = 20;
+
+/** Steps between labels of the time axis, in seconds, and the least room for one, in pixels. */
+const STEPS = [5, 10, 15, 30, 60, 120, 300];
+const LABEL_ROOM = 76;
+
+/** A colour of the style sheet. */
+export function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/** The second that all plots point at; null = none. */
+export class Cursor {
+  constructor() {
+    this.slot = null;
+    this.plots = [];
+  }
+
+  set(slot) {
+    if (slot === this.slot) return;
+    this.slot = slot;
+    for (const plot of this.plots) plot.redraw();
+  }
+}
+
+/** Round numbers from 0 to `most` or a little more, `parts` of them at most. */
+export function ticks(most, parts) {
+  if (!(most > 0)) return [0, 1];
+  const rough = most / parts;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((by) => by * power).find((by) => by >= rough);
+  const made = [];
+  for (let place = 0; made.length === 0 || made[made.length - 1] < most; place += 1) {
+    made.push(place * step);
+  }
+  return made;
+}
+
+/** A plot; those that extend it say `range()`, `paint(pen, area)` and `readings(place)`. */
+export class Plot {
+  /** `keys`: what the legend names, as {name, colour, dash}. */
+  constructor(host, cursor, { label, height, keys }) {
+    this.cursor = cursor;
+    this.label = label;
+    this.view = null;
+    this.canvas = element("canvas");
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "img");
+    this.canvas.style.height = height + "px";
+    this.time = element("span", "time");
+    this.legend = element("figcaption", "legend", this.time);
+    this.values = new Map();
+    this.setKeys(keys);
+    host.append(element("figure", "plot", this.legend, this.canvas));
+    cursor.plots.push(this);
+    this.listen();
+    new ResizeObserver(() => this.redraw()).observe(this.canvas);
+  }
+
+  /** Replaces what the legend names. */
+  setKeys(keys) {
+    const names = keys.map((key) => key.name).join("\n");
+    if (names === this.names) return;
+    this.names = names;
+    this.keys = keys;
+    this.values.clear();
+    this.legend.replaceChildren(this.time);
+    for (const key of keys) {
+      const mark = element("i", "mark " + (key.dash ?? ""));
+      mark.style.setProperty("--mark", `var(--${key.colour})`);
+      const value = element("b");
+      this.values.set(key.name, value);
+      this.legend.append(element("span", "key", mark, key.name + " ", value));
+    }
+  }
+
+  listen() {
+    const { canvas, cursor } = this;
+    canvas.addEventListener("pointermove", (event) => {
+      if (this.view === null) return;
+      const box = canvas.getBoundingClientRect();
+      const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - RIGHT);
+      const place = Math.floor(share * this.view.seconds);
+      const inside = place >= 0 && place < this.view.seconds;
+      cursor.set(inside ? this.view.end - this.view.seconds + 1 + place : null);
+    });
+    canvas.addEventListener("pointerleave", () => cursor.set(null));
+    canvas.addEventListener("blur", () => cursor.set(null));
+    canvas.addEventListener("keydown", (event) => {
+      if (this.view === null) return;
+      const { end, seconds } = this.view;
+      const from = cursor.slot ?? end;
+      const step = event.shiftKey ? 10 : 1;
+      const to = {
+        ArrowLeft: from - step, ArrowRight: from + step, Home: end - seconds + 1, End: end,
+        Escape: null,
+      }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      cursor.set(to === null ? null : Math.min(end, Math.max(end - seconds + 1, to)));
+    });
+  }
+
+  /** Asks for a new picture, of which there is one at most for each of the screen's. */
+  redraw() {
+    this.asked ??= requestAnimationFrame(() => {
+      this.asked = undefined;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const [width, height] = [this.canvas.clientWidth, this.canvas.clientHeight];
+    if (this.view === null || width === 0) return;
+    const scale = devicePixelRatio;
+    this.canvas.width = Math.round(width * scale);
+    this.canvas.height = Math.round(height * scale);
+    const pen = this.canvas.getContext("2d");
+    pen.scale(scale, scale);
+    const area = { x: LEFT, y: TOP, w: width - LEFT - RIGHT, h: height - TOP - BOTTOM };
+    pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+    this.paint(pen, area);
+    this.paintTime(pen, area);
+    this.read();
+  }
+
+  /** The left edge of a place in the series. */
+  x(area, place) {
+    return area.x + (place / this.view.seconds) * area.w;
+  }
+
+  paintTime(pen, area) {
+    const { end, seconds } = this.view;
+    const first = end - seconds + 1;
+    const least = (LABEL_ROOM / area.w) * seconds;
+    const step = STEPS.find((by) => by >= least) ?? STEPS[STEPS.length - 1];
+    pen.fillStyle = colour("faint");
+    pen.textAlign = "center";
+    pen.textBaseline = "top";
+    for (let slot = Math.ceil(first / step) * step; slot <= end; slot += step) {
+      const x = this.x(area, slot - first);
+      if (x < area.x + 20 || x > area.x + area.w - 24) continue;
+      pen.fillText(clock(slot * 1000), x, area.y + area.h + 6);
+      pen.fillRect(Math.round(x), area.y + area.h, 1, 3);
+    }
+    if (this.cursor.slot !== null && this.cursor.slot >= first && this.cursor.slot <= end) {
+      pen.fillStyle = colour("cursor");
+      pen.fillRect(Math.round(this.x(area, this.cursor.slot - first + 0.5)), area.y, 1, area.h);
+    }
+  }
+
+  /** Horizontal lines with their values, drawn below everything else. */
+  paintGrid(pen, area, values, y, name) {
+    pen.textAlign = "right";
+    pen.textBaseline = "middle";
+    for (const value of values) {
+      const at = Math.round(y(value));
+      pen.fillStyle = colour("grid");
+      pen.fillRect(area.x, at, area.w, 1);
+      pen.fillStyle = colour("faint");
+      pen.fillText(trimmed(name(value)), area.x - 6, at);
+    }
+  }
+
+  /** Puts the values under the cursor, or else the newest, into the legend. */
+  read() {
+    const { end, seconds } = this.view;
+    const slot = this.cursor.slot ?? end;
+    const place = slot - (end - seconds + 1);
+    const readings = this.readings(place);
+    say(this.time, clock(slot * 1000));
+    const told = [];
+    for (const [name, value] of this.values) {
+      const text = readings.get(name) ?? "–";
+      say(value, text);
+      told.push(`${name} ${text}`);
+    }
+    this.canvas.setAttribute("aria-label", `${this.label} at ${clock(slot * 1000)}: `
+      + told.join(", "));
+  }
+}

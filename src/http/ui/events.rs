@@ -1,0 +1,144 @@
+//! `/ui/events`: server-sent events, for as long as somebody looks.
+//!
+//! ```text
+//!  event: own ¶ data: {"node":NAME}                         who answers, once
+//!  data: {"node":NAME,"snapshot":{…}}                        once a second from each node
+//!  event: lost ¶ data: {"node":NAME,"why":…,"since_ms":…}   while one can't be reached
+//! ```
+//!
+//! With `local=true` it is this node's snapshots alone, as `data: {…}`: what [`super::relay`] reads.
+//! A browser that is slow misses snapshots, which costs nothing, for the next one has the same
+//! counters; one that is gone is noticed by the watch over its connection.
+
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use cluster::NodeId;
+use hyper::StatusCode;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+
+use super::snapshot::Snapshot;
+use super::{FRESH, relay};
+use crate::budget::Held;
+use crate::clock::wall_micros;
+use crate::event_loop::EventLoop;
+use crate::http::body::Item;
+use crate::http::params;
+use crate::http::problem::Problem;
+use crate::http::{Answer, Body};
+
+/// Streams of a node at once, those for other nodes' dashboards included: at some 0.1 ms of work a
+/// second each, well below 1 % of a core.
+pub(crate) const MAX_STREAMS: usize = 64;
+
+/// Events that may wait for one browser, for each node of the cluster; what comes then is left out.
+const WAITING: usize = 2;
+
+const PERIOD_MS: u64 = 1000;
+
+/// All nodes speak at half past each second of their clocks, which are closer than that: what they
+/// say then belongs to the same second.
+const PHASE_MS: u64 = 500;
+
+/// When a browser that lost its stream tries again, in milliseconds.
+const RETRY_MS: u64 = 1000;
+
+/// The events of one stream.
+pub(crate) struct Events {
+    event_loop: Rc<EventLoop>,
+    events: mpsc::Receiver<Bytes>,
+    _held: Held,
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Events")
+    }
+}
+
+impl Events {
+    /// The next event. The stream ends when the node stops.
+    pub(in crate::http) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
+        if self.event_loop.is_stopping() {
+            return Poll::Ready(None);
+        }
+        self.events.poll_recv(cx).map(|event| event.map(|event| event.chain(Bytes::new())))
+    }
+}
+
+pub(in crate::http) fn get(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answer, Problem> {
+    let local = params::events(query)?;
+    let node = &event_loop.node;
+    let held = node.streams.take(1).ok_or_else(|| {
+        Problem::overload(&format!("{MAX_STREAMS} dashboards look at this node already"))
+    })?;
+    let nodes = node.shared.topology.nodes();
+    let (send, events) = mpsc::channel(WAITING * if local { 1 } else { nodes });
+    if local {
+        spawn_local(tell(Rc::clone(event_loop), send, None));
+    } else {
+        let others = (0..nodes as u16).map(NodeId).filter(|id| *id != node.shared.own);
+        for other in others {
+            spawn_local(relay::follow(Rc::clone(event_loop), other, send.clone()));
+        }
+        spawn_local(tell(Rc::clone(event_loop), send, Some(json(node.name()))));
+    }
+    let body =
+        Body::Events(Box::new(Events { event_loop: Rc::clone(event_loop), events, _held: held }));
+    let content_type = Some("text/event-stream");
+    Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
+}
+
+/// The event that tells a node's snapshot; both are JSON.
+pub(super) fn of_node(name: &str, snapshot: &str) -> String {
+    format!("data: {{\"node\":{name},\"snapshot\":{snapshot}}}\n\n")
+}
+
+/// Tells this node's snapshots until nobody listens, with its name if that is to be told.
+async fn tell(event_loop: Rc<EventLoop>, to: mpsc::Sender<Bytes>, name: Option<String>) {
+    if let Some(name) = &name {
+        let own = format!("retry: {RETRY_MS}\nevent: own\ndata: {{\"node\":{name}}}\n\n");
+        // The channel is new: there is room.
+        let _ = to.try_send(Bytes::from(own));
+    }
+    loop {
+        let snapshot = json(&Snapshot::take(&event_loop.node));
+        let event = match &name {
+            Some(name) => of_node(name, &snapshot),
+            None => format!("data: {snapshot}\n\n"),
+        };
+        // If there is no room, the next one will do.
+        let _ = to.try_send(Bytes::from(event));
+        tokio::select! {
+            () = to.closed() => return,
+            () = sleep(until_next(wall_micros() / 1000)) => {}
+        }
+    }
+}
+
+/// As JSON, on one line.
+pub(super) fn json(what: &(impl Serialize + ?Sized)) -> String {
+    serde_json::to_string(what).expect("strings and numbers always serialize")
+}
+
+/// How long after `now_ms` the nodes speak again.
+fn until_next(now_ms: u64) -> Duration {
+    Duration::from_millis(PERIOD_MS - (now_ms + PERIOD_MS - PHASE_MS) % PERIOD_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_nodes_speak_at_half_past_a_second() {
+        for (now, wait) in [(0, 500), (499, 1), (500, 1000), (501, 999), (999, 501), (7_100, 400)] {
+            assert_eq!(until_next(now), Duration::from_millis(wait), "at {now} ms");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `/ui/key`: which replicas hold which record of a key. Each is asked for itself, with the read
+//! that a coordinator sends; nothing is compared, repaired or left out here.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use cluster::{Class, NodeId, Reply, Request, Trouble};
+use hyper::StatusCode;
+use lsm::{Kind, Record};
+use serde::Serialize;
+use tokio::task::spawn_local;
+
+use super::FRESH;
+use crate::clock::COUNTER_BITS;
+use crate::event_loop::EventLoop;
+use crate::http::params;
+use crate::http::problem::Problem;
+use crate::http::{Answer, Body};
+use crate::records;
+
+/// Where a key lies.
+#[derive(Debug, Serialize)]
+struct Placement<'a> {
+    /// The key, as far as it is text.
+    key: String,
+    partition: u16,
+    /// The first nodes of its order of preference.
+    replicas: Vec<Replica<'a>>,
+}
+
+/// One replica, and what it answered.
+#[derive(Debug, Serialize)]
+struct Replica<'a> {
+    node: &'a str,
+    url: &'a str,
+    /// `value`, `tombstone`, `absent`, or why it did not tell: `unreachable`, `busy`, `failed`.
+    holds: &'static str,
+    /// Whether it can vouch that it was told of everything that it is to hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sure: Option<bool>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    record: Option<Facts>,
+}
+
+/// What there is to say of a record.
+#[derive(Debug, Serialize)]
+struct Facts {
+    /// As `ETag` has it; the greatest holds.
+    version: String,
+    /// The wall-clock part of the version, in milliseconds since 1970.
+    stamped_ms: u64,
+    /// The node that stamped it; empty = none of this cluster.
+    stamped_by: String,
+    value_bytes: usize,
+    /// How many copies were asked for; 0 = the cluster's default.
+    copies: u8,
+}
+
+pub(in crate::http) async fn get(
+    event_loop: &Rc<EventLoop>,
+    query: &str,
+) -> Result<Answer, Problem> {
+    let (key, from) = params::placement(query, event_loop.replication())?;
+    let key = Bytes::from(key.into_owned());
+    let node = &event_loop.node;
+    let topology = &node.shared.topology;
+    let partition = topology.partition_of(&key);
+    let mut order = Vec::new();
+    topology.replicas(partition, from, &mut order);
+    let asked: Vec<_> = order
+        .into_iter()
+        .map(|replica| {
+            let (this, request) = (Rc::clone(event_loop), Request::Read { key: key.clone() });
+            (replica, spawn_local(async move { this.call(replica, Class::Client, request).await }))
+        })
+        .collect();
+    let mut replicas = Vec::with_capacity(asked.len());
+    for (replica, answer) in asked {
+        // A panic in there was printed.
+        let answer = answer.await.unwrap_or(Err(Trouble::Failed));
+        replicas.push(told(event_loop, replica, &key, answer));
+    }
+    let key = String::from_utf8_lossy(&key).into_owned();
+    let placement = Placement { key, partition, replicas };
+    let json = serde_json::to_vec(&placement).expect("strings and numbers always serialize");
+    let body = Body::Whole(Bytes::from(json));
+    let content_type = Some("application/json");
+    Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
+}
+
+fn told<'a>(
+    event_loop: &'a EventLoop,
+    replica: NodeId,
+    key: &[u8],
+    answer: Result<Reply, Trouble>,
+) -> Replica<'a> {
+    let node = &event_loop.node;
+    let (holds, sure, record) = match answer {
+        Ok(Reply::Found { record, sure }) if (records::CODEC.verify)(key, &record) => {
+            let record = records::to_store(&record);
+            let holds = match record.view().kind() {
+                Kind::Value => "value",
+                Kind::Tombstone => "tombstone",
+                Kind::Superseded => "superseded",
+            };
+            (holds, Some(sure), Some(facts(event_loop, &record)))
+        }
+        Ok(Reply::Absent { sure }) => ("absent", Some(sure), None),
+        Ok(Reply::Busy) | Err(Trouble::Busy) => ("busy", None, None),
+        Err(Trouble::TooFew) => ("unreachable", None, None),
+        Ok(_) | Err(_) => ("failed", None, None),
+    };
+    let url = &node.urls[usize::from(replica.0)];
+    Replica { node: &node.shared.topology.member(replica).name, url, holds, sure, record }
+}
+
+fn facts(event_loop: &EventLoop, record: &Record) -> Facts {
+    let view = record.view();
+    let version = view.version();
+    let topology = &event_loop.node.shared.topology;
+    let names = (0..topology.nodes() as u16).map(|id| &topology.member(NodeId(id)).name);
+    let mut stamped_by = names.filter(|name| cluster::origin_of(name) == version.origin);
+    Facts {
+        version: version.to_string(),
+        stamped_ms: (version.time >> COUNTER_BITS) / 1000,
+        stamped_by: stamped_by.next().cloned().unwrap_or_default(),
+        value_bytes: record.value().len(),
+        copies: view.copies(),
+    }
+}

@@ -1,0 +1,28 @@
+//! `/ui`: the dashboard. A page without a framework that is part of the program and loads nothing
+//! from elsewhere; what it shows comes from here.
+//!
+//! ```text
+//!  browser ─▶ /ui, /ui/*.js, /ui/*.css ─▶ assets
+//!          ─▶ /ui/events ─▶ events ─┬─▶ this node's snapshot, once a second
+//!                                   └─▶ relay ─▶ /ui/events?local=true of each other node
+//!          ─▶ /ui/key?id=K ─▶ key ──▶ one read of each replica, by the nodes' own protocol
+//! ```
+//!
+//! The other nodes are reached through this one, so that the page needs one address that the
+//! browser can reach, as through a tunnel, and no rule about other origins. Nobody looking costs
+//! nothing: there is no timer and no history here, and the page computes all rates itself.
+
+mod assets;
+mod events;
+mod key;
+mod relay;
+mod snapshot;
+
+pub(super) use assets::Asset;
+pub(super) use events::get as events;
+pub(crate) use events::{Events, MAX_STREAMS};
+pub(super) use key::get as key;
+
+/// Headers of what must not outlive a new release, or tells other sites nothing.
+const FRESH: &[(&str, &str)] =
+    &[("cache-control", "no-store"), ("x-content-type-options", "nosniff")];

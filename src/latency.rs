@@ -1,0 +1,95 @@
+//! How long requests took, in log-linear buckets: each doubling is divided into four of equal
+//! width, so that a bound is off by at most a fifth, whatever its size.
+//!
+//! ```text
+//!  ≤ 1.024 µs │ 1.28 │ 1.536 │ 1.792 │ 2.048 │ 2.56 │ 3.072 │ … │ 8.59 s │ more
+//!  bucket 0     1      2       3       4       5      6           92       93
+//! ```
+
+use std::time::Duration;
+
+use crate::counters::Count;
+
+/// The bound of the first bucket, in nanoseconds: what an answer from memory takes at the least.
+pub(crate) const FIRST_NANOS: u64 = 1 << FIRST_BITS;
+
+const FIRST_BITS: u32 = 10;
+
+/// Buckets of each doubling.
+pub(crate) const PER_DOUBLING: usize = 1 << SUB_BITS;
+
+const SUB_BITS: u32 = 2;
+
+/// Doublings, up to 8.6 s: longer than any deadline that is not asked for.
+const DOUBLINGS: usize = 23;
+
+/// All buckets, with the first and the one that holds the rest.
+pub(crate) const BUCKETS: usize = DOUBLINGS * PER_DOUBLING + 2;
+
+/// How many requests took how long.
+#[derive(Debug)]
+pub(crate) struct Latency {
+    /// How many fell into each bucket.
+    pub(crate) buckets: [Count; BUCKETS],
+    /// Their sum.
+    pub(crate) nanos: Count,
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self { buckets: std::array::from_fn(|_| Count::default()), nanos: Count::default() }
+    }
+}
+
+impl Latency {
+    /// Counts a request that took so long.
+    #[inline]
+    pub(crate) fn record(&self, took: Duration) {
+        let nanos = took.as_nanos() as u64;
+        self.buckets[bucket_of(nanos)].add(1);
+        self.nanos.add(nanos);
+    }
+}
+
+/// The first bucket whose bound is not below `nanos`.
+#[inline]
+fn bucket_of(nanos: u64) -> usize {
+    let below = nanos.saturating_sub(1);
+    let Some(doubling) = below.checked_ilog2().and_then(|bits| bits.checked_sub(FIRST_BITS)) else {
+        return 0;
+    };
+    let quarter = (below >> (doubling + FIRST_BITS - SUB_BITS)) as usize % PER_DOUBLING;
+    (doubling as usize * PER_DOUBLING + quarter + 1).min(BUCKETS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The greatest that falls into `bucket`.
+    fn bound(bucket: usize) -> u64 {
+        let (doubling, quarter) = ((bucket - 1) / PER_DOUBLING, (bucket - 1) % PER_DOUBLING);
+        let from = FIRST_NANOS << doubling;
+        from + from / PER_DOUBLING as u64 * (quarter as u64 + 1)
+    }
+
+    #[test]
+    fn a_latency_falls_into_the_first_bucket_that_holds_it() {
+        assert_eq!((bucket_of(0), bucket_of(FIRST_NANOS), bucket_of(FIRST_NANOS + 1)), (0, 0, 1));
+        for bucket in 1..BUCKETS - 1 {
+            assert_eq!(bucket_of(bound(bucket)), bucket);
+            assert_eq!(bucket_of(bound(bucket) + 1), bucket + 1);
+        }
+        assert_eq!(bound(BUCKETS - 2), 1 << 33);
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn what_is_recorded_is_counted_and_summed() {
+        let latency = Latency::default();
+        latency.record(Duration::from_micros(20));
+        latency.record(Duration::from_micros(20));
+        assert_eq!(latency.buckets[bucket_of(20_000)].get(), 2);
+        assert_eq!(latency.nanos.get(), 40_000);
+    }
+}

@@ -1,0 +1,127 @@
+// A cluster of real processes on free ports, with a data directory that goes with it.
+const { spawn } = require('node:child_process');
+const fs = require('node:fs');
+const http = require('node:http');
+const net = require('node:net');
+const os = require('node:os');
+const path = require('node:path');
+const { binary } = require('./kvorum');
+
+/** How long anything may take before a test gives it up, in milliseconds. */
+const PATIENCE = 30_000;
+
+/** Free ports: held together until all are known, so that no two are the same. */
+async function ports(count) {
+  const held = await Promise.all(Array.from({ length: count }, () => new Promise((done) => {
+    const server = net.createServer().listen(0, '127.0.0.1', () => done(server));
+  })));
+  const found = held.map((server) => server.address().port);
+  await Promise.all(held.map((server) => new Promise((done) => server.close(done))));
+  return found;
+}
+
+function environment() {
+  const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('KVORUM'));
+  return Object.fromEntries(kept);
+}
+
+class Cluster {
+  static async start(count, args = []) {
+    const cluster = new Cluster();
+    cluster.data = fs.mkdtempSync(path.join(os.tmpdir(), 'kvorum-browser-'));
+    cluster.args = args;
+    cluster.urls = (await ports(count)).map((port) => `http://127.0.0.1:${port}`);
+    cluster.list = cluster.urls.map((url, n) => `${cluster.name(n)}=${url}`).join(',');
+    cluster.nodes = [];
+    for (let node = 0; node < count; node += 1) await cluster.up(node);
+    return cluster;
+  }
+
+  name(node) {
+    return `node-${node + 1}`;
+  }
+
+  /** Starts a node and waits until it serves. */
+  async up(node) {
+    const listen = this.urls[node].replace('http://', '');
+    const args = ['serve', '--listen', listen, '--cluster', this.list, '--memory', '64MiB',
+      '--log', 'error', '--data', path.join(this.data, this.name(node)), ...this.args];
+    const stdio = ['ignore', 'pipe', 'inherit'];
+    const child = spawn(binary, args, { stdio, env: environment() });
+    this.nodes[node] = child;
+    await new Promise((done, failed) => {
+      let said = '';
+      child.stdout.on('data', (piece) => {
+        said += piece;
+        if (said.includes('listens on')) done();
+      });
+      child.on('exit', () => failed(new Error(`${this.name(node)} did not start: ${said}`)));
+    });
+  }
+
+  /** Kills a node and waits until it is gone. */
+  async kill(node) {
+    const child = this.nodes[node];
+    const gone = new Promise((done) => child.on('exit', done));
+    child.kill('SIGKILL');
+    await gone;
+  }
+
+  /** One request; its status and body. */
+  ask(node, method, target, body = '') {
+    return new Promise((done, failed) => {
+      const asked = http.request(this.urls[node] + target, { method, timeout: PATIENCE }, (got) => {
+        let text = '';
+        got.setEncoding('utf8').on('data', (piece) => { text += piece; });
+        got.on('end', () => done({ status: got.statusCode, text }));
+      });
+      asked.on('error', failed).end(body);
+    });
+  }
+
+  /** Waits until all nodes vouch for what they lack. */
+  async settled() {
+    const begun = Date.now();
+    for (let node = 0; node < this.urls.length; node += 1) {
+      for (;;) {
+        const { text } = await this.ask(node, 'GET', '/v0/status');
+        if (JSON.parse(text).standing === 'member') break;
+        if (Date.now() - begun > PATIENCE) throw new Error(`${this.name(node)} is no member`);
+      }
+    }
+  }
+
+  /** Reads and writes, `lanes` at once on each node, until the returned function is called. */
+  load({ lanes = 1, keys = 500, bytes = 10 } = {}) {
+    let going = true;
+    let number = 0;
+    const one = async (node) => {
+      while (going) {
+        number += 1;
+        const target = `/v0/entity?id=key-${(number * 7919) % keys}`;
+        const put = number % 3 === 0;
+        // A node that is down is a part of some tests.
+        await this.ask(node, put ? 'PUT' : 'GET', target, put ? `${number}`.padEnd(bytes, '.') : '')
+          .catch(() => new Promise((done) => setTimeout(done, 100)));
+      }
+    };
+    const each = Array.from({ length: lanes * this.urls.length }, (_, lane) => lane);
+    const all = each.map((lane) => one(lane % this.urls.length));
+    return async () => {
+      going = false;
+      await Promise.all(all);
+    };
+  }
+
+  async stop() {
+    for (const child of this.nodes) {
+      if (child.exitCode !== null || child.signalCode !== null) continue;
+      const gone = new Promise((done) => child.on('exit', done));
+      child.kill('SIGKILL');
+      await gone;
+    }
+    fs.rmSync(this.data, { recursive: true, force: true });
+  }
+}
+
+module.exports = { Cluster };

@@ -1,0 +1,364 @@
+// The dashboard on a cluster of three real nodes under load: each panel and each action.
+const { test: base, expect, picture } = require('./kvorum');
+const { Cluster } = require('./cluster');
+
+/** A cluster under load for all tests of this file, all its nodes up at the begin of each. */
+const test = base.extend({
+  shared: [
+    async ({}, use) => {
+      const cluster = await Cluster.start(3);
+      await cluster.settled();
+      const rest = cluster.load();
+      await use(cluster);
+      await rest();
+      await cluster.stop();
+    },
+    { scope: 'worker' },
+  ],
+  cluster: async ({ shared }, use) => {
+    await use(shared);
+    for (const [number, node] of shared.nodes.entries()) {
+      if (node.exitCode !== null || node.signalCode !== null) await shared.up(number);
+    }
+  },
+  dashboard: async ({ page, cluster }, use) => {
+    await page.goto(`${cluster.urls[0]}/ui`);
+    await expect(page.getByRole('status').first()).toHaveText('3 of 3 nodes reached');
+    await use(page);
+  },
+});
+
+const row = (page, name) => page.getByRole('row').filter({ hasText: new RegExp(`^${name}`) });
+const panel = (page, name) => page.getByRole('region', { name: new RegExp(`^${name}`) });
+
+/** Whether anything but the background is drawn on a canvas. */
+function drawn(canvas) {
+  return canvas.evaluate((made) => {
+    const { data } = made.getContext('2d').getImageData(0, 0, made.width, made.height);
+    return data.some((value, place) => place % 4 === 3 && value > 0);
+  });
+}
+
+test('the cluster is shown: every node with what it says of itself', async ({ dashboard }) => {
+  await expect(dashboard).toHaveTitle('node-1 · kvorum');
+  for (const name of ['node-1', 'node-2', 'node-3']) {
+    const cells = row(dashboard, name);
+    await expect(cells.locator('.badge')).toHaveText('up');
+    await expect(cells.locator('.rate')).toHaveText(/^[1-9][\d.]*( k)?$/);
+    await expect(cells.locator('.p99')).toHaveText(/(µs|ms)$/);
+    await expect(cells.locator('.rss')).toHaveText(/MiB of 64\.0 MiB$/);
+    await expect(cells.locator('.skew')).toHaveText(/^[+−]\d+\.\d ms$/);
+    await expect(cells.locator('.version')).toHaveText(/^\d+\.\d+\.\d+$/);
+  }
+  await expect(row(dashboard, 'node-1')).toHaveClass(/own/);
+  await expect(dashboard.locator('.tile').first()).toContainText(/requests\/s[1-9]/);
+});
+
+test('the plots show what is going on, and tell it in words', async ({ dashboard }) => {
+  const told = async (name, pattern) => {
+    const canvas = panel(dashboard, name).locator('canvas').first();
+    await expect.poll(() => drawn(canvas)).toBe(true);
+    await expect(canvas).toHaveAttribute('aria-label', pattern);
+  };
+  await told('Latency', /p50 [\d.]+ (µs|ms)/);
+  await told('Latency', /requests [1-9]/);
+  await told('Requests', /get [1-9].*put [1-9]/);
+  await told('Errors', /none 0/);
+  await told('Background work', /log and sync [1-9].* %.*writes refused 0/);
+});
+
+test('errors are shown by status', async ({ dashboard, cluster }) => {
+  const asking = setInterval(() => cluster.ask(0, 'PUT', '/v0/entity?id=', 'x').catch(() => {}), 20);
+  const errors = panel(dashboard, 'Errors');
+  await expect(errors.locator('canvas')).toHaveAttribute('aria-label', /400 not understood [1-9]/);
+  await expect(dashboard.locator('.tile.bad')).toContainText(/errors\/s[1-9]/);
+  clearInterval(asking);
+});
+
+test('queues, cache, memory and hints have figures', async ({ dashboard }) => {
+  const rows = async (name, count) => {
+    const lines = panel(dashboard, name).getByRole('listitem');
+    await expect.poll(() => lines.count()).toBeGreaterThanOrEqual(count);
+    for (const line of await lines.all()) await expect(line.locator('.value')).toHaveText(/\d|–/);
+  };
+  await rows('Queues', 6);
+  await rows('Cache and filters', 6);
+  await rows('Memory and disk', 7);
+  await rows('Hints', 3);
+  await expect(panel(dashboard, 'Queues').getByText('of 3,072')).toBeVisible();
+  await expect(panel(dashboard, 'Memory and disk').getByText(/MiB of 192 MiB/)).toBeVisible();
+});
+
+test('a node that is killed is named as unreachable, and comes back', async (
+  { dashboard, cluster },
+) => {
+  await cluster.kill(2);
+  const state = dashboard.getByRole('status').first();
+  await expect(state).toHaveText('2 of 3 nodes reached');
+  const gone = row(dashboard, 'node-3');
+  await expect(gone.locator('.badge')).toHaveText('unreachable');
+  await expect(gone.locator('.standing small')).toHaveText(/^since \d\d:\d\d:\d\d: ./);
+  await expect(gone.locator('.hints')).toHaveText(/^[1-9][\d,]*$/);
+  await expect(panel(dashboard, 'Hints').getByRole('listitem').nth(2)).toHaveClass(/warn/);
+  await picture(dashboard, 'dashboard-lost-node');
+  await cluster.up(2);
+  await expect(state).toHaveText('3 of 3 nodes reached');
+  await expect(gone.locator('.badge')).toHaveText('up');
+  await expect(gone.locator('.hints')).toHaveText('0');
+});
+
+test('the node that serves the page goes: the page says so and goes on with it', async (
+  { dashboard, cluster, wrong },
+) => {
+  await cluster.kill(0);
+  const notice = dashboard.getByRole('alert');
+  await expect(notice).toContainText("nothing comes from node-1: it can't be reached");
+  await expect(notice.getByRole('link', { name: 'node-2' })).toHaveAttribute(
+    'href', `${cluster.urls[1]}/ui`,
+  );
+  await cluster.up(0);
+  await expect(notice).toBeHidden();
+  await expect(dashboard.getByRole('status').first()).toHaveText('3 of 3 nodes reached');
+  // The browser logs each attempt in vain by itself.
+  expect(wrong.every((line) => line.includes('ERR_'))).toBe(true);
+  wrong.length = 0;
+});
+
+test('a key is looked up on each replica', async ({ dashboard, cluster }) => {
+  await cluster.ask(1, 'PUT', '/v0/entity?id=a%20key%2F%C3%A9&ack=3&from=3', 'hello');
+  const found = dashboard.locator('#found');
+  const look = async (key) => {
+    await dashboard.getByLabel('Key', { exact: true }).fill(key);
+    await dashboard.getByRole('button', { name: 'Look up' }).click();
+  };
+  await look('a key/é');
+  await expect(found).toContainText('All 3 replicas hold the same version.');
+  await expect(found.getByRole('row')).toHaveCount(4);
+  await expect(found.getByText('holds a value newest')).toHaveCount(3);
+  await expect(found.getByText(/by node-2$/)).toHaveCount(3);
+  await look('a%20key%2F%C3%A9');
+  await expect(found).toContainText('All 3 replicas hold the same version.');
+  await look('nobody wrote this');
+  await expect(found).toContainText('No replica that answered holds a record of it.');
+});
+
+test('a replica that is down or behind is told apart', async ({ dashboard, cluster }) => {
+  await cluster.ask(0, 'PUT', '/v0/entity?id=split&ack=3&from=3', 'old');
+  await cluster.kill(1);
+  await cluster.ask(0, 'DELETE', '/v0/entity?id=split&ack=2&from=3');
+  await dashboard.keyboard.press('/');
+  await dashboard.keyboard.type('split');
+  await dashboard.keyboard.press('Enter');
+  const found = dashboard.locator('#found');
+  await expect(found).toContainText('2 of 3 replicas hold the newest version that was found.');
+  await expect(found).toContainText('1 of 3 replicas did not tell.');
+  await expect(found.getByText('holds a deletion newest')).toHaveCount(2);
+  await expect(found.getByText("can't be reached unknown")).toHaveCount(1);
+});
+
+test('what the node refuses is told', async ({ dashboard, wrong }) => {
+  await dashboard.getByLabel('Key', { exact: true }).fill('100%');
+  await dashboard.getByRole('button', { name: 'Look up' }).click();
+  await expect(dashboard.locator('#found')).toContainText('without two hex digits');
+  expect(wrong.splice(0).join()).toContain('400');
+});
+
+test('a profile is recorded, shown in a frame without an origin, and saved', async (
+  { dashboard },
+) => {
+  const asked = [];
+  await dashboard.route('**/admin/profile?*', async (route) => {
+    asked.push([route.request().url(), route.request().headers().authorization]);
+    const contentType = 'text/html';
+    const body = `<!doctype html><title>p</title><p id=p>waiting</p><script>
+      document.getElementById('p').textContent = 'drawn, origin ' + origin;
+      try { parent.document.title = 'taken'; } catch { document.title = 'kept out'; }</script>`;
+    await route.fulfill({ contentType, body });
+  });
+  const form = panel(dashboard, 'Profile');
+  await form.getByLabel('Locks').check();
+  await form.getByLabel('Seconds').fill('2');
+  await form.getByLabel('Admin token').fill('secret');
+  await form.getByRole('button', { name: 'Record' }).click();
+  const shown = dashboard.frameLocator('iframe[title="Recorded profile"]');
+  await expect(shown.locator('#p')).toHaveText('drawn, origin null');
+  await expect(dashboard).toHaveTitle('node-1 · kvorum');
+  expect(asked[0][0]).toContain('/admin/profile?event=cpu,lock&seconds=2&format=html');
+  expect(asked[0][1]).toBe('Bearer secret');
+  const saving = dashboard.waitForEvent('download');
+  await dashboard.getByRole('button', { name: 'Save as a file' }).click();
+  expect((await saving).suggestedFilename()).toMatch(/^127\.0\.0\.1-\d+-profile\.html$/);
+  await dashboard.getByRole('button', { name: 'Close' }).first().click();
+  await expect(dashboard.locator('iframe')).toHaveCount(0);
+  await expect(form.getByRole('button', { name: 'Record' })).toBeFocused();
+});
+
+test('a recording that is refused says why', async ({ dashboard, wrong }) => {
+  await dashboard.route('**/admin/profile?*', (route) => route.fulfill({
+    status: 409,
+    contentType: 'application/problem+json',
+    body: JSON.stringify({ title: 'A recording is under way', detail: 'until 12:00', status: 409 }),
+  }));
+  const form = panel(dashboard, 'Profile');
+  await form.getByRole('button', { name: 'Record' }).click();
+  await expect(form.locator('#recorded')).toHaveText('A recording is under way: until 12:00');
+  await expect(form.getByRole('button', { name: 'Record' })).toBeEnabled();
+  await form.getByLabel('CPU').uncheck();
+  await form.getByRole('button', { name: 'Record' }).click();
+  await expect(form.locator('#recorded')).toHaveText('Choose at least one kind of event.');
+  expect(wrong.splice(0).join()).toContain('409');
+});
+
+test('everything is done by the keyboard alone', async ({ dashboard }) => {
+  const press = (key) => dashboard.keyboard.press(key);
+  await press('2');
+  await expect(dashboard.getByRole('radio', { name: 'node-2' })).toBeChecked();
+  await press('0');
+  await expect(dashboard.getByRole('radio', { name: 'all', exact: true }).first()).toBeChecked();
+  await press('w');
+  await expect(dashboard.getByRole('radio', { name: '15 min' })).toBeChecked();
+  await press('k');
+  await expect(dashboard.getByRole('radio', { name: 'get' })).toBeChecked();
+  await press('p');
+  await expect(dashboard.getByRole('button', { name: 'Go on' })).toBeVisible();
+  const plot = panel(dashboard, 'Latency').locator('canvas');
+  await plot.focus();
+  const label = await plot.getAttribute('aria-label');
+  await press('ArrowLeft');
+  await press('ArrowLeft');
+  await expect(plot).not.toHaveAttribute('aria-label', label);
+  await press('Escape');
+  await expect(plot).toHaveAttribute('aria-label', label);
+  await press('p');
+  await expect(dashboard.getByRole('button', { name: 'Pause' })).toBeVisible();
+  await press('?');
+  await expect(dashboard.getByRole('dialog')).toContainText('look up a key');
+  await press('Escape');
+  await expect(dashboard.getByRole('dialog')).toBeHidden();
+  await press('r');
+  await expect(dashboard.getByRole('button', { name: 'Record' })).toBeFocused();
+  await press('/');
+  await expect(dashboard.getByLabel('Key', { exact: true })).toBeFocused();
+  await press('w');
+  await expect(dashboard.getByLabel('Key', { exact: true })).toHaveValue('w');
+});
+
+test('the focus is seen, and goes through the page in its order', async ({ dashboard }) => {
+  await dashboard.keyboard.press('Tab');
+  await expect(dashboard.getByRole('link', { name: 'Skip to the panels' })).toBeFocused();
+  const order = [];
+  for (;;) {
+    await dashboard.keyboard.press('Tab');
+    const at = await dashboard.evaluate(() => {
+      const focused = document.activeElement;
+      const seen = focused.matches('.choice input') ? focused.nextSibling : focused;
+      const { outlineStyle, outlineWidth } = getComputedStyle(seen);
+      return {
+        what: focused.id || focused.name || focused.textContent.trim() || focused.tagName,
+        seen: outlineStyle !== 'none' && parseFloat(outlineWidth) >= 2,
+        end: focused === document.body,
+      };
+    });
+    if (at.end) break;
+    order.push(at);
+  }
+  expect(order.filter((at) => !at.seen).map((at) => at.what)).toEqual([]);
+  const names = order.map((at) => at.what);
+  const wanted = ['nodes', 'window', 'pause', 'theme', 'help', 'key', 'seconds', 'token'];
+  expect(names.filter((name) => wanted.includes(name))).toEqual(wanted);
+});
+
+test('the choice of a node holds for all panels', async ({ dashboard }) => {
+  const memory = panel(dashboard, 'Memory and disk').getByRole('listitem').first();
+  await expect(memory).toContainText('of 192 MiB');
+  await dashboard.getByText('node-3', { exact: true }).first().click();
+  await expect(memory).toContainText('of 64.0 MiB');
+});
+
+test('a theme is chosen and kept', async ({ dashboard }) => {
+  const dark = () => dashboard.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await dark();
+  await dashboard.getByRole('button', { name: 'Theme: system' }).click();
+  await dashboard.getByRole('button', { name: 'Theme: light' }).click();
+  await expect(dashboard.getByRole('button', { name: 'Theme: dark' })).toBeVisible();
+  expect(await dark()).not.toBe(light);
+  await dashboard.reload();
+  await expect(dashboard.getByRole('button', { name: 'Theme: dark' })).toBeVisible();
+});
+
+test.describe('in a dark system', () => {
+  test.use({ colorScheme: 'dark', reducedMotion: 'reduce' });
+  test('the page is dark, and its text can be read', async ({ dashboard }) => {
+    const low = await dashboard.evaluate(() => {
+      const rgb = (text) => text.match(/[\d.]+/g).slice(0, 3).map(Number);
+      const light = (colour) => {
+        const [r, g, b] = rgb(colour).map((value) => value / 255)
+          .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
+      const behind = (element) => {
+        const { backgroundColor } = getComputedStyle(element);
+        const clear = backgroundColor === 'rgba(0, 0, 0, 0)';
+        return clear && element.parentElement ? behind(element.parentElement) : backgroundColor;
+      };
+      const all = [...document.querySelectorAll('h1, h2, small, td, th, b, span, button, a, p')];
+      return all.filter((element) => element.textContent.trim() && element.offsetParent)
+        .map((element) => {
+          const [a, b] = [getComputedStyle(element).color, behind(element)].map(light);
+          return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.textContent.trim()];
+        }).filter(([contrast]) => contrast < 4.5);
+    });
+    expect(low).toEqual([]);
+    const body = await dashboard.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    expect(body).toBe('rgb(14, 18, 23)');
+    const scroll = await dashboard.evaluate(
+      () => getComputedStyle(document.documentElement).scrollBehavior,
+    );
+    expect(scroll).toBe('auto');
+  });
+});
+
+test.describe('on a phone', () => {
+  test.use({ viewport: { width: 375, height: 740 }, hasTouch: true });
+  test('nothing is wider than the screen', async ({ dashboard, cluster }) => {
+    await cluster.ask(0, 'PUT', '/v0/entity?id=k', 'v');
+    await dashboard.getByLabel('Key', { exact: true }).fill('k');
+    await dashboard.getByRole('button', { name: 'Look up' }).tap();
+    await expect(dashboard.locator('#found')).toContainText('All 3 replicas');
+    const wide = await dashboard.evaluate(() => {
+      const out = [...document.querySelectorAll('main *, header *')]
+        .filter((element) => element.getBoundingClientRect().right > innerWidth + 0.5);
+      return [document.documentElement.scrollWidth, out.map((element) => element.outerHTML)];
+    });
+    expect(wide).toEqual([375, []]);
+    await dashboard.evaluate(() => scrollTo(0, 0));
+    await picture(dashboard, 'dashboard-phone', { fullPage: true });
+  });
+});
+
+test.describe('pictures for the documentation', () => {
+  test.skip(process.env.UPDATE_SCREENSHOTS !== '1', 'they take two minutes, and prove nothing');
+  test.use({ viewport: { width: 1440, height: 900 } });
+  test('a cluster of three under load, light and dark', async ({ page }) => {
+    test.setTimeout(240_000);
+    const cluster = await Cluster.start(3, ['--memtable', '1MiB']);
+    await cluster.settled();
+    const rest = cluster.load({ lanes: 6, keys: 40_000, bytes: 700 });
+    await page.goto(`${cluster.urls[0]}/ui`);
+    await page.waitForTimeout(110_000);
+    await cluster.ask(0, 'PUT', '/v0/entity?id=greeting&ack=3&from=3', 'hello');
+    await page.getByLabel('Key', { exact: true }).fill('greeting');
+    await page.getByRole('button', { name: 'Look up' }).click();
+    await expect(page.locator('#found')).toContainText('All 3 replicas');
+    await page.evaluate(() => {
+      document.activeElement.blur();
+      scrollTo({ top: 0, behavior: 'instant' });
+    });
+    await picture(page, 'dashboard', { fullPage: true });
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await page.waitForTimeout(2000);
+    await picture(page, 'dashboard-dark', { fullPage: true });
+    await rest();
+    await cluster.stop();
+  });
+});

@@ -1,0 +1,58 @@
+// What all browser tests share: a page that tells when something is wrong with it, the binary, and
+// screenshots for docs/images.
+const { execFileSync } = require('node:child_process');
+const fs = require('node:fs');
+const path = require('node:path');
+const { test: base, expect } = require('@playwright/test');
+
+const root = path.resolve(__dirname, '../..');
+const binary = process.env.KVORUM ?? path.join(root, 'target/debug/kvorum');
+
+/** What a page may load: itself, what is inside it, and its own node. */
+const OWN = /^(file|data|blob|about):|^http:\/\/(127\.0\.0\.1|localhost|\[::1\])[:/]/;
+
+/** Watches `page` and returns a list that grows by everything that is wrong with it. */
+function watch(page) {
+  const wrong = [];
+  page.on('console', (message) => {
+    if (message.type() === 'error') wrong.push(`console: ${message.text()}`);
+  });
+  page.on('pageerror', (error) => wrong.push(`exception: ${error.message}`));
+  page.on('request', (request) => {
+    if (!OWN.test(request.url())) wrong.push(`network: ${request.url()}`);
+  });
+  return wrong;
+}
+
+/**
+ * Playwright's `test`, with a page that fails the test if it logs an error, throws, or asks anything
+ * of the network beyond its own node. A test that provokes one takes it out of `wrong`.
+ */
+const test = base.extend({
+  wrong: async ({ page }, use) => use(watch(page)),
+  quiet: [
+    async ({ wrong }, use) => {
+      await use();
+      expect(wrong, 'what the page did wrong').toEqual([]);
+    },
+    { auto: true },
+  ],
+});
+
+/** Runs `kvorum ARGS` to its end and returns what it printed. */
+function kvorum(...args) {
+  return execFileSync(binary, args, { encoding: 'utf8', timeout: 60_000 });
+}
+
+/**
+ * Keeps a picture of the page, or of a part of it, as docs/images/NAME.png, but only if
+ * UPDATE_SCREENSHOTS=1 asks for it: pixels differ from machine to machine and are no test.
+ */
+async function picture(subject, name, options = {}) {
+  if (process.env.UPDATE_SCREENSHOTS !== '1') return;
+  const file = path.join(root, 'docs/images', `${name}.png`);
+  fs.mkdirSync(path.dirname(file), { recursive: true });
+  await subject.screenshot({ path: file, ...options });
+}
+
+module.exports = { test, expect, watch, kvorum, binary, root, picture };

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Runs the browser tests (Playwright with Debian's Chromium). Installs what they need if it is
+# missing: Chromium by apt where that is allowed, Playwright by npm from package-lock.json.
+#
+#     tests/browser/run.sh [PLAYWRIGHT'S ARGUMENTS]      report.spec.js, -g 'dark', --headed ...
+#     UPDATE_SCREENSHOTS=1 tests/browser/run.sh          also writes docs/images/*.png
+#
+# KVORUM names the binary (default: a debug build, made here), CHROMIUM the browser, CARGO cargo.
+set -euo pipefail
+cd "$(dirname "$0")"
+export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 NO_COLOR=1
+# A warning in each of node's processes if both are set.
+unset FORCE_COLOR
+
+need() {
+    echo "run.sh: $1" >&2
+    exit 1
+}
+
+command -v npm >/dev/null || need "npm is missing: install Node.js 20 or newer"
+if [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ]; then
+    [ -z "${CHROMIUM:-}" ] || need "there is no $CHROMIUM, which CHROMIUM names"
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
+        need "Chromium is missing: install Debian's 'chromium', or name one by CHROMIUM=PATH"
+    apt-get update -q
+    apt-get install -qy --no-install-recommends chromium fonts-dejavu-core
+fi
+# npm notes there what it installed: newer than the lock file = nothing to do.
+if [ ! node_modules/.package-lock.json -nt package-lock.json ]; then
+    npm ci
+fi
+if [ -z "${KVORUM:-}" ]; then
+    (cd ../.. && "${CARGO:-cargo}" build --locked --bin kvorum)
+fi
+exec npx --no-install playwright test "$@"

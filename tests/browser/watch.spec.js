@@ -1,0 +1,20 @@
+// The watch over pages can fail: without these tests a page with errors might pass all others.
+const { test, expect } = require('./kvorum');
+
+test('a page without faults passes', async ({ page, wrong }) => {
+  await page.goto('data:text/html,<p>fine');
+  await expect(page.locator('p')).toHaveText('fine');
+  expect(wrong).toEqual([]);
+});
+
+test('errors, exceptions and requests to others are seen', async ({ page, wrong }) => {
+  const script = `console.error('told'); new Image().src = 'http://elsewhere.invalid/a.png';
+    setTimeout(() => { throw new Error('thrown'); })`;
+  await page.goto(`data:text/html,<script>${encodeURIComponent(script)}</script>`);
+  await expect.poll(() => wrong.join('\n')).toContain('console: told');
+  await expect.poll(() => wrong.join('\n')).toContain('exception: thrown');
+  await expect.poll(() => wrong.join('\n')).toContain('network: http://elsewhere.invalid/a.png');
+  // The browser tells of the failed request by itself.
+  await expect.poll(() => wrong.join('\n')).toContain('net::ERR_');
+  wrong.length = 0;
+});

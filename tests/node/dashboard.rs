@@ -1,0 +1,253 @@
+//! What the dashboard asks of a node: its files, snapshots as server-sent events, the replicas of a
+//! key. How it looks is tested in a browser (`tests/browser/dashboard.spec.js`).
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::process::{Node, PATIENCE, wait_until};
+
+/// As `MAX_STREAMS` in `src/http/ui/events.rs`.
+const MAX_STREAMS: usize = 64;
+
+/// The events of one stream.
+struct Events {
+    client: Client,
+    text: String,
+}
+
+impl Events {
+    fn open(client: Client, target: &str) -> Self {
+        let mut client = client;
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n"));
+        let head = client.read_head().unwrap();
+        assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+        assert_eq!(head.header("cache-control"), Some("no-store"));
+        Self { client, text: String::new() }
+    }
+
+    /// The next event: its name (empty = none) and its data.
+    fn next(&mut self) -> (String, Value) {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
+                let name = field("event: ").unwrap_or_default().to_owned();
+                let data = serde_json::from_str(field("data: ").unwrap()).unwrap();
+                self.text = rest.to_owned();
+                return (name, data);
+            }
+            let piece = self.client.read_chunk().unwrap().expect("the stream goes on");
+            self.text.push_str(std::str::from_utf8(&piece).unwrap());
+        }
+    }
+
+    /// Whether the stream ends properly, whatever comes before.
+    fn ends(mut self) -> bool {
+        while let Ok(piece) = self.client.read_chunk() {
+            if piece.is_none() {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[test]
+fn the_page_is_part_of_the_program_and_may_load_nothing_else() {
+    let node = Node::start(&[]);
+    let mut client = node.client();
+    let page = client.get("/ui");
+    assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let policy = page.header("content-security-policy").unwrap();
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    let text = String::from_utf8(page.body()).unwrap();
+    assert!(!text.contains("http://") && !text.contains("https://"), "{text}");
+    let mut wanted = vec!["/ui/".to_owned()];
+    while let Some(path) = wanted.pop() {
+        let got = client.get(&path);
+        assert_eq!(got.status, 200, "{path}");
+        assert_eq!(got.header("x-content-type-options"), Some("nosniff"), "{path}");
+        let text = String::from_utf8(got.body()).unwrap();
+        // What a page links to, and what a script imports.
+        for word in text.split('"').filter(|word| word.ends_with(".js") || word.ends_with(".css")) {
+            wanted.push(word.replace("./", "/ui/"));
+        }
+    }
+    let frame = client.get("/ui/frame");
+    let policy = frame.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("sandbox allow-scripts") && !policy.contains("same-origin"));
+}
+
+#[test]
+fn only_what_the_routes_offer_is_done() {
+    let node = Node::start(&[]);
+    let mut client = node.client();
+    for (path, allow) in
+        [("/ui", "GET, HEAD"), ("/ui/app.js", "GET, HEAD"), ("/ui/key?id=k", "GET, HEAD")]
+    {
+        assert_eq!(client.request("HEAD", path, b"").status, 200, "{path}");
+        let refused = client.request("POST", path, b"");
+        assert_eq!((refused.status, refused.header("allow")), (405, Some(allow)), "{path}");
+        refused.json();
+    }
+    for method in ["HEAD", "PUT", "DELETE"] {
+        let refused = client.request(method, "/ui/events", b"");
+        assert_eq!((refused.status, refused.header("allow")), (405, Some("GET")), "{method}");
+    }
+    for path in ["/ui/../ui", "/ui/none.js", "/uix", "/ui//app.js", "/ui/index.html"] {
+        assert_eq!(client.get(path).status, 400, "{path}");
+    }
+    for (query, named) in [
+        ("key", "\"id\" is missing"),
+        ("key?id=", "\"id\" is empty"),
+        ("key?id=k&ack=1", "\"ack\" is unknown"),
+        ("key?id=k&from=2", "from=2 is more than the cluster's 1"),
+        ("key?id=k&from=x", "from is \"x\""),
+        ("key?id=%zz", "two hex digits"),
+        ("events?local=yes", "local is \"yes\""),
+        ("events?x=1", "\"x\" is unknown"),
+    ] {
+        let refused = client.get(&format!("/ui/{query}"));
+        assert_eq!(refused.status, 400, "{query}");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(named), "{query}: {detail}");
+    }
+}
+
+#[test]
+fn snapshots_come_by_themselves_and_count_requests() {
+    let node = Node::start(&[]);
+    let mut events = Events::open(node.client(), "/ui/events");
+    let (name, own) = events.next();
+    assert_eq!(name, "own");
+    let puts = |snapshot: &Value| {
+        let kinds = snapshot["snapshot"]["kinds"].as_array().unwrap();
+        let put = kinds.iter().find(|kind| kind["kind"] == "put").unwrap();
+        let latency = put["latency"].as_array().unwrap().iter().filter_map(Value::as_u64);
+        (put["statuses"].to_string(), latency.sum::<u64>())
+    };
+    let (_, first) = events.next();
+    assert_eq!(first["node"], own["node"]);
+    assert_eq!(puts(&first), ("[]".to_owned(), 0));
+    assert_eq!(node.client().put("/v0/entity?id=k", b"v").status, 201);
+    let mut last = first;
+    while puts(&last) != ("[[201,1]]".to_owned(), 1) {
+        let (_, next) = events.next();
+        assert!(next["snapshot"]["up_ms"].as_u64() > last["snapshot"]["up_ms"].as_u64());
+        last = next;
+    }
+}
+
+#[test]
+fn one_stream_too_many_is_told_so_and_an_ended_one_makes_room() {
+    let node = Node::start(&[]);
+    let open = || Events::open(node.client(), "/ui/events?local=true");
+    let mut streams: Vec<_> = (0..MAX_STREAMS).map(|_| open()).collect();
+    let refused = node.client().get("/ui/events");
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("64 dashboards look at this node already"), "{detail}");
+    assert_eq!(node.client().get("/ui").status, 200, "everything else goes on");
+    let files = node.open_files();
+    streams.clear();
+    wait_until("that the node notices", || node.open_files() < files - MAX_STREAMS / 2);
+    drop(open());
+}
+
+#[test]
+fn an_open_dashboard_does_not_hold_up_the_end() {
+    let node = Node::start(&[]);
+    let mut open: Vec<_> = (0..3).map(|_| Events::open(node.client(), "/ui/events")).collect();
+    for events in &mut open {
+        events.next();
+    }
+    let begun = std::time::Instant::now();
+    node.signal(Signal::TERM);
+    for events in open {
+        assert!(events.ends(), "the stream is ended, not cut off");
+    }
+    let (status, log) = node.wait();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(!log.contains("cut off"), "{log}");
+    // It waits 10 s for requests in flight.
+    assert!(begun.elapsed() < PATIENCE / 5, "it took {:?}", begun.elapsed());
+}
+
+#[test]
+fn all_nodes_are_seen_through_one_and_a_lost_one_is_named() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let mut events = Events::open(cluster.client(0), "/ui/events");
+    let (_, own) = events.next();
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 3 {
+        let (name, data) = events.next();
+        if name.is_empty() {
+            assert_eq!(data["node"], data["snapshot"]["status"]["name"]);
+            seen.insert(data["node"].as_str().unwrap().to_owned());
+        }
+    }
+    assert!(seen.contains(own["node"].as_str().unwrap()));
+    let lost = |events: &mut Events| loop {
+        let (name, data) = events.next();
+        if name == "lost" {
+            return data;
+        }
+    };
+    cluster.kill(2);
+    let first = lost(&mut events);
+    assert!(seen.contains(first["node"].as_str().unwrap()), "{first}");
+    assert!(first["why"].as_str().unwrap().len() > 5, "{first}");
+    let second = lost(&mut events);
+    assert_eq!(second["since_ms"], first["since_ms"], "since when does not change");
+    cluster.up(2);
+    loop {
+        let (name, data) = events.next();
+        if name.is_empty() && data["node"] == first["node"] {
+            break;
+        }
+    }
+    // A stopped process says nothing, and nothing says so.
+    cluster.signal(1, Signal::STOP);
+    let silent = lost(&mut events);
+    assert_ne!(silent["node"], first["node"]);
+    assert!(silent["why"].as_str().unwrap().contains("nothing for 3 s"), "{silent}");
+    cluster.signal(1, Signal::CONT);
+}
+
+#[test]
+fn a_key_is_looked_up_on_each_replica() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let put = cluster.client(0).put("/v0/entity?id=k&ack=3&from=3", b"12345");
+    assert_eq!(put.status, 201);
+    let version = put.header("etag").unwrap().trim_matches('"').to_owned();
+    let look = |cluster: &Cluster, query: &str| -> Value {
+        let answer = cluster.client(1).get(&format!("/ui/key?{query}"));
+        assert_eq!(answer.status, 200);
+        serde_json::from_slice(&answer.body()).unwrap()
+    };
+    let placement = look(&cluster, "id=k");
+    let replicas = placement["replicas"].as_array().unwrap();
+    assert_eq!(replicas.len(), 3);
+    for replica in replicas {
+        assert_eq!((&replica["holds"], &replica["sure"]), (&"value".into(), &true.into()));
+        assert_eq!(
+            (&replica["version"], &replica["copies"]),
+            (&version.as_str().into(), &3.into())
+        );
+        assert_eq!(replica["value_bytes"], 5);
+        assert_eq!(replica["stamped_by"], "n0");
+    }
+    assert_eq!(look(&cluster, "id=k&from=2")["replicas"].as_array().unwrap().len(), 2);
+    for replica in look(&cluster, "id=%00absent")["replicas"].as_array().unwrap() {
+        assert_eq!(replica["holds"], "absent");
+    }
+    cluster.kill(2);
+    assert_eq!(cluster.client(0).delete("/v0/entity?id=k&ack=2&from=3").status, 202);
+    for replica in look(&cluster, "id=k")["replicas"].as_array().unwrap() {
+        let gone = replica["node"] == "n2";
+        assert_eq!(replica["holds"], if gone { "unreachable" } else { "tombstone" }, "{replica}");
+    }
+}
