@@ -63,9 +63,9 @@ fn pages_and_gets_take_turns() {
     let mut queues = Queues::default();
     let get = || {
         let (reply, _) = oneshot::channel();
-        Get { key: Box::default(), deadline: Instant::now(), reply }
+        Get { key: Box::default(), deadline: Instant::now(), reply, since: None }
     };
-    let page = || NextPage { request: all(), reply: oneshot::channel().0 };
+    let page = || NextPage { request: all(), reply: oneshot::channel().0, since: None };
     queues.gets.extend((0..6).map(|_| get()));
     queues.pages.extend((0..3).map(|_| page()));
     let order: String = std::iter::from_fn(|| queues.next())

@@ -184,8 +184,8 @@ fn the_command_writes_a_file_for_each_node_and_event() {
     fs::write(&first, "loop-0;lsm::memtable::insert 10\n").unwrap();
     fs::write(&second, "loop-0;lsm::memtable::insert 10\nloop-0;hyper::poll 10\n").unwrap();
     for output in ["d.svg", "d.html"].map(|name| dir.join(name)) {
-        let diff =
-            kvorum().args(["profile", "diff"]).args([&first, &second]).arg("-o").arg(&output);
+        let mut diff = kvorum();
+        diff.args(["profile", "diff"]).args([&first, &second]).arg("-o").arg(&output);
         assert_eq!(diff.output().unwrap().status.code(), Some(0));
         assert!(fs::read_to_string(&output).unwrap().contains("memtable"));
     }

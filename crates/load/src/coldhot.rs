@@ -1,5 +1,5 @@
-//! `coldhot`: what warmth alone is worth. Four runs: `PUT`s and `GET`s, each on a cold server and on
-//! a hot one.
+//! `coldhot`: what warmth alone is worth. Four runs: `PUT`s and `GET`s, each on a cold server and
+//! on a hot one.
 //!
 //! Two runs one after the other on the same server differ in more than warmth: the second `PUT` run
 //! meets the data of the first. So each run has a store of its own, and each store has been through

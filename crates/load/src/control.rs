@@ -18,8 +18,8 @@ pub struct Interval {
     pub tally: Tally,
 }
 
-/// Called once a second, and for what is left at the end, from the thread that called
-/// [`run_under`](crate::run_under). While it takes its time the load goes on.
+/// Called once a second, and for what is left at the end, from a thread of its own with the lowest
+/// priority. While it takes its time the load goes on.
 pub type Watch<'a> = Box<dyn FnMut(&Interval) + Send + 'a>;
 
 /// How a run is watched and ended from outside.

@@ -8,7 +8,7 @@
 //!        └▶ UntilClose ───────────── end of stream┘
 //! ```
 
-use memchr::{memchr, memmem};
+use memchr::{memchr, memchr_iter};
 
 /// Longest response head or chunk line in bytes; a longer one is no server worth measuring.
 const MAX_HEAD_LEN: usize = 16 << 10;
@@ -159,7 +159,7 @@ impl Reply {
         whole: fn(&mut Self, &[u8]) -> Result<(), BadReply>,
     ) -> Result<usize, BadReply> {
         if self.pieces.is_empty()
-            && let Some(at) = memmem::find(bytes, end)
+            && let Some(at) = find(bytes, end)
         {
             whole(self, &bytes[..at + end.len()])?;
             return Ok(at + end.len());
@@ -169,7 +169,7 @@ impl Reply {
         let mut pieces = std::mem::take(&mut self.pieces);
         pieces.extend_from_slice(&bytes[..bytes.len().min(room)]);
         let from = had.saturating_sub(end.len() - 1);
-        match memmem::find(&pieces[from..], end) {
+        match find(&pieces[from..], end) {
             Some(at) => {
                 let len = from + at + end.len();
                 whole(self, &pieces[..len])?;
@@ -257,6 +257,15 @@ impl Reply {
         }
         Ok(())
     }
+}
+
+/// Where `end`, which ends with a newline, begins. Heads have few lines: looking at the end of each
+/// costs less than setting up a search for the whole.
+fn find(bytes: &[u8], end: &[u8]) -> Option<usize> {
+    memchr_iter(b'\n', bytes)
+        .map(|at| at + 1)
+        .find(|&at| bytes[..at].ends_with(end))
+        .map(|at| at - end.len())
 }
 
 fn number(digits: &[u8], radix: u32) -> Option<u64> {

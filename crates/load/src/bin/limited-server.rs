@@ -30,7 +30,8 @@ struct Args {
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// Answers a second, 1..1000000.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     capacity: u32,
     /// Status of the answers.
     #[arg(long, default_value = "200 OK")]

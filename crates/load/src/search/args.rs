@@ -15,8 +15,8 @@ const ERRORS: &str = "errors<0.1%";
 /// Narrowest precision: below it, neighbours differ by less than any noise.
 const LEAST_PRECISION: f64 = 0.005;
 
-/// Highest rate: one request a nanosecond.
-const MAX_RATE: u64 = 1_000_000_000;
+/// Highest rate, as of any run.
+const MAX_RATE: u64 = crate::MAX_RATE as u64;
 
 /// Find the rate at which a server breaks
 #[derive(Debug, Clone, ClapArgs)]
@@ -44,7 +44,8 @@ pub struct Args {
     #[arg(long, value_name = "RATE")]
     pub(crate) from: Option<Count>,
 
-    /// Highest rate, requests a second, up to 1G; k, M, G [default: twice what a closed loop brings]
+    /// Highest rate, requests a second, up to 10M; k, M, G [default: twice what a closed loop
+    /// brings]
     #[arg(long, value_name = "RATE")]
     pub(crate) to: Option<Count>,
 

@@ -47,9 +47,9 @@ pub(crate) struct Limit {
     pub(crate) why: String,
 }
 
-/// What limits in a trial that did not pass. `held_back` are metrics that grow when the server holds
-/// writes back; `unloaded` is the mean time from writing to the answer at the lowest rates, in
-/// milliseconds.
+/// What limits in a trial that did not pass. `held_back` are metrics that grow when the server
+/// holds writes back; `unloaded` is the mean time from writing to the answer at the lowest rates,
+/// in milliseconds.
 pub(crate) fn limit(figures: &Figures, held_back: &[&str], unloaded: f64) -> Limit {
     client(figures)
         .or_else(|| disk(figures, held_back))

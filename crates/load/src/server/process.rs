@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  start ── nobody listens there yet? ── spawn ── connects? ──▶ serving ── TERM ── KILL ──▶ gone
-//!                │ else: refused           │ ended, or too late:    │ drop, ctrl-C, error: the same
-//!                                          ▼ its last lines         ▼ our own death: the kernel
+//!                │ else: refused           │ ended, or too late:   │ drop, ctrl-C, error: the same
+//!                                          ▼ its last lines        ▼ our own death: the kernel
 //! ```
 
 use std::collections::VecDeque;

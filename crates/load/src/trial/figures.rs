@@ -17,8 +17,8 @@ pub(crate) struct Figures {
     pub(crate) in_time: u64,
     /// Those a second.
     pub(crate) throughput: f64,
-    /// Answers that were neither 2xx nor 3xx, requests without an answer on a broken connection, and
-    /// connections that could not be made.
+    /// Answers that were neither 2xx nor 3xx, requests without an answer on a broken connection,
+    /// and connections that could not be made.
     pub(crate) errors: u64,
     /// Nanoseconds from the intended start, from writing, and how late requests were sent.
     pub(crate) intended: Histogram<u64>,

@@ -92,6 +92,7 @@ pub(crate) fn run(
     ask: &Ask<'_>,
     dir: &Path,
 ) -> Result<Figures, Error> {
+    warm_up(ground, workload, ask)?;
     let before = ground.look();
     let sent = workload.send(ask, dir, ground.known(), ground.stop_flag());
     let (servers, metrics) = ground.used_since(&before);
@@ -99,6 +100,19 @@ pub(crate) fn run(
     match sent {
         Ok(outcome) => Ok(Figures { servers, metrics, died, ..workload.figures(&outcome) }),
         Err(Error::Load(_)) if died.is_some() => Ok(Figures { died, ..workload.nothing() }),
+        Err(error) => Err(error),
+    }
+}
+
+/// A run of its own, so that what it leaves unanswered is not part of the trial: a server that was
+/// started a moment ago stumbles over its first requests at a rate that it holds later.
+fn warm_up(ground: &Ground<'_>, workload: &Workload, ask: &Ask<'_>) -> Result<(), Error> {
+    if ask.warmup.is_zero() {
+        return Ok(());
+    }
+    match workload.rehearse(&Ask { duration: ask.warmup, ..*ask }, ground.stop_flag()) {
+        // A server that died of it fails the trial.
+        Ok(()) | Err(Error::Load(_)) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -61,7 +61,7 @@ impl Workload {
         self.asked.plan.keys.count
     }
 
-    /// Sends it as asked, and leaves all of that in `dir`.
+    /// Sends it as asked, after the warm-up, and leaves all of that in `dir`.
     pub(crate) fn send(
         &self,
         ask: &Ask<'_>,
@@ -75,8 +75,9 @@ impl Workload {
         let servers = Servers::look(known, &plan.targets);
         let mut kept = RunDir::create(dir, started, &servers.columns())?;
         let mut run = told::planned(&asked, known, started);
+        run.plan.warmup_s = ask.warmup.as_secs_f64();
         let recordings =
-            profile::start(known, &plan.targets, ask.profile, ask.warmup, ask.duration);
+            profile::start(known, &plan.targets, ask.profile, Duration::ZERO, ask.duration);
         let sent = {
             let control = Control::new(Arc::clone(stop));
             let control = control.watched(|interval| kept.second(interval, &servers.told()));
@@ -129,8 +130,7 @@ impl Workload {
 
     fn plan(&self, ask: &Ask<'_>) -> Plan {
         let pace = ask.rate.map_or(Pace::Closed, |rate| Pace::Open(rate as f64));
-        let (warmup, duration) = (ask.warmup, ask.duration);
-        Plan { pace, warmup, duration, ..self.asked.plan.clone() }
+        Plan { pace, duration: ask.duration, ..self.asked.plan.clone() }
     }
 
     /// Scripts begin anew with each run. Their `done` prints for people, so it is not called.

@@ -1,0 +1,206 @@
+//! `kvorum load`, run as users of wrk2 run it.
+#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+mod server;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use load::record::Run;
+use rustix::process::{Pid, Signal, kill_process};
+use server::Server;
+
+/// Longest that a command may take on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Between two looks at a condition.
+const LOOK: Duration = Duration::from_millis(20);
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));
+    command.arg("load").args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(words: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command(words).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+fn wait(mut child: Child) -> Output {
+    let deadline = Instant::now() + DEADLINE;
+    while child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "the command did not end");
+        std::thread::park_timeout(LOOK);
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn script(name: &str) -> String {
+    format!("{}/crates/load/tests/scripts/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn record(dir: &Path) -> Run {
+    serde_json::from_slice(&fs::read(dir.join("run.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_run_is_printed_as_wrk2_does_and_left_on_disk() {
+    let server = Server::start();
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("put");
+    let (script, out) = (script("put.lua"), dir.to_str().unwrap().to_owned());
+    let url = server.url();
+    let words = ["-t2", "-c4", "-R200", "-d1s", "-s", &script, "--latency", &url, "--out", &out];
+    let (code, stdout, stderr) = run(&words);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stdout.starts_with(&format!("Running 1s test @ {url}\n  2 threads and 4 connections\n"))
+    );
+
+    // What reads wrk2's outputs reads this one.
+    let imported = load::import::read(&stdout, "put");
+    let [imported] = &imported[..] else { panic!("{stdout}") };
+    assert_eq!((imported.run.plan.threads, imported.run.plan.connections), (2, 4));
+    assert_eq!(imported.run.counts.answered, 200);
+    assert!(server.requests() >= 200);
+
+    let record = record(&dir);
+    assert_eq!((record.source.as_str(), record.counts.answered), ("load", 200));
+    assert_eq!(record.plan.rate, Some(200.0));
+    assert_eq!(record.argv[1..], [&["load"], &words[..]].concat());
+    assert!(!record.started.is_empty() && record.machine.cpus > 0 && !record.interrupted);
+    let (read, kept) = (&imported.run.latency[0], record.latency("intended").unwrap());
+    assert_eq!(read.count, kept.count);
+    assert!((read.mean - kept.mean).abs() < 0.001, "{} and {}", read.mean, kept.mean);
+    assert_eq!(read.spectrum.last().map(|p| p.count), kept.spectrum.last().map(|p| p.count));
+    assert_eq!(fs::read_to_string(dir.join("output.txt")).unwrap(), stdout);
+    assert_eq!(fs::read(dir.join("script.lua")).unwrap(), fs::read(&script).unwrap());
+    for log in ["intended.hdr", "written.hdr", "late.hdr"] {
+        let text = fs::read_to_string(dir.join(log)).unwrap();
+        assert!(text.contains("#[Histogram log format version 1.3]"), "{log}");
+        assert!(text.lines().any(|line| line.starts_with("Tag=PUT,0.000,")), "{log}: {text}");
+    }
+    let timeline = fs::read_to_string(dir.join("timeline.csv")).unwrap();
+    assert!(timeline.lines().count() >= 2, "{timeline}");
+
+    let (code, _, stderr) = run(&words);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("put is not empty: name another directory"), "{stderr}");
+}
+
+#[test]
+fn what_goes_wrong_is_one_line_and_a_code() {
+    let server = Server::start();
+    let url = server.url();
+    let missing = format!("{url}/missing");
+    let home = tempfile::tempdir().unwrap();
+    let bad = home.path().join("bad.lua");
+    fs::write(
+        &bad,
+        "n = 0\nfunction request()\n n = n + 1\n if n > 9 then n() end\n return wrk.format()\nend",
+    )
+    .unwrap();
+    let bad = bad.to_str().unwrap();
+    for (words, code, says) in [
+        (&["-t4", "-c64", "-40000", "-d3m", &url][..], 2, "say -R40000"),
+        (&["-c4", &url], 2, "say -R RATE"),
+        (&["-R10", "-t4", "-c1", &url], 2, "connections must be >= threads"),
+        (&["-R10", "https://localhost/"], 2, "TLS is not supported"),
+        (&["-R10", "-s", "no.lua", &url], 1, "can't read the script no.lua"),
+        (&["-R10", "http://no-such-host.invalid/"], 1, "can't find the address"),
+        (&["-R10", "-d1", "http://127.0.0.1:1/"], 1, "Connection refused"),
+        (&["-R100", "-d9", "-s", bad, &url], 1, "bad.lua:4: in request: attempt to call"),
+        (&["-R1000", "-d2", "-L", "--csv", "/dev/full", &url], 1, "can't write /dev/full"),
+    ] {
+        let (got, _, stderr) = run(words);
+        assert_eq!(got, code, "{words:?}: {stderr}");
+        assert!(stderr.starts_with("kvorum: ") && stderr.contains(says), "{words:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+    let (code, stdout, _) = run(&["-R100", "-d1", "--strict", &missing]);
+    assert_eq!(code, 3, "{stdout}");
+    assert!(stdout.contains("  Non-2xx or 3xx responses: 100\n"), "{stdout}");
+    assert!(stdout.contains("\nWARNING 100.00 % of the answers were not 2xx"), "{stdout}");
+    let (code, stdout, _) = run(&["-R100", "-d1", &missing]);
+    assert_eq!(code, 0, "{stdout}");
+}
+
+#[test]
+fn a_log_that_can_not_be_written_costs_no_figures() {
+    let server = Server::start();
+    let (code, stdout, stderr) = run(&["-R100", "-d1", "--hdr-log", "/dev/full", &server.url()]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("can't write /dev/full"), "{stderr}");
+    // It was refused at once, or the run went on to its end.
+    assert!(stdout.is_empty() || stdout.contains("Requests/sec:"), "{stdout}");
+}
+
+#[test]
+fn ctrl_c_ends_a_run_with_the_figures_so_far() {
+    let server = Server::start();
+    let child = command(&["-R200", "-c2", "-d10m", "--json", &server.url()]).spawn().unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    while server.requests() < 50 {
+        assert!(Instant::now() < deadline, "it sends nothing");
+        std::thread::park_timeout(LOOK);
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = wait(child);
+    assert_eq!(ended.status.code(), Some(130));
+    let record: Run = serde_json::from_slice(&ended.stdout).unwrap();
+    assert!(record.interrupted && record.counts.answered >= 40, "{:?}", record.counts);
+    assert!(record.elapsed_s < 600.0 && record.throughput > 0.0);
+}
+
+#[test]
+fn every_url_can_have_a_client_of_its_own() {
+    let (one, two) = (Server::start(), Server::start());
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("both");
+    let (a, b, out) = (one.url(), two.url(), dir.to_str().unwrap().to_owned());
+    let words = ["-R50", "-c2", "-d1", "--target-mode", "each", &a, &b, "--out", &out];
+    let (code, stdout, stderr) = run(&words);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(stdout.matches("Running 1s test @ ").count(), 3, "{stdout}");
+    assert_eq!(record(&dir).counts.answered, 100);
+    for server in [&one, &two] {
+        let of = record(&dir.join(server.address.to_string().replace(':', "-")));
+        assert_eq!(of.counts.answered, 50);
+        assert_eq!(of.plan.targets, [server.url()]);
+    }
+}
+
+#[test]
+fn a_profile_of_the_server_comes_into_the_directory() {
+    let server = Server::start();
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join("run");
+    let (url, out) = (server.url(), dir.to_str().unwrap().to_owned());
+    let (code, stdout, stderr) =
+        run(&["-R50", "-c2", "-d1", "--profile", "cpu", &url, "--out", &out]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(!stdout.contains("no profile"), "{stdout}");
+    let [profile] = &record(&dir).profiles[..] else { panic!("{stdout}") };
+    assert_eq!((profile.url.as_str(), profile.event.as_str()), (url.as_str(), "cpu"));
+    let folded = fs::read_to_string(dir.join(&profile.folded)).unwrap();
+    assert_eq!(folded, "main;work 3\nmain;rest 1\n");
+}
+
+#[test]
+fn a_script_has_the_last_word() {
+    let server = Server::start();
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("done.lua");
+    let text = "function done(summary, latency, requests)\n \
+                print('requests: ' .. summary.requests)\nend";
+    fs::write(&file, text).unwrap();
+    let (code, stdout, stderr) =
+        run(&["-R50", "-c2", "-d1", "-s", file.to_str().unwrap(), &server.url()]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.ends_with("requests: 50\n") && stdout.contains("Transfer/sec:"), "{stdout}");
+}

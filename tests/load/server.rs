@@ -1,0 +1,68 @@
+//! A server for load: answers whatever is asked, and counts it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What it tells of itself when asked for a recording.
+const PROFILE: &str = r#"{"events": {"cpu": {"folded": "main;work 3\nmain;rest 1\n"}}}"#;
+
+/// Serves until the test's process ends.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let counted = Arc::clone(&counted);
+                std::thread::spawn(move || serve(stream.unwrap(), &counted));
+            }
+        });
+        Self { address, requests }
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+/// Ends with the connection: the client's going away is no failure of the test.
+fn serve(mut stream: TcpStream, requests: &AtomicUsize) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let mut length = 0;
+        let mut header = String::new();
+        while reader.read_line(&mut header).ok()? > 2 {
+            if let Some(value) = header.strip_prefix("Content-Length:") {
+                length = value.trim().parse().ok()?;
+            }
+            header.clear();
+        }
+        reader.read_exact(&mut vec![0; length]).ok()?;
+        requests.fetch_add(1, Ordering::SeqCst);
+        let (status, body) = match line.split(' ').nth(1)? {
+            path if path.starts_with("/admin/profile") => ("200 OK", PROFILE),
+            path if path.starts_with("/missing") => ("404 Not Found", "none"),
+            "/metrics" | "/v0/status" => ("404 Not Found", ""),
+            _ => ("200 OK", "value"),
+        };
+        let length = body.len();
+        write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}").ok()?;
+    }
+}
