@@ -193,6 +193,16 @@ test('a profile is recorded, shown in a frame without an origin, and saved', asy
   await expect(form.getByRole('button', { name: 'Record' })).toBeFocused();
 });
 
+test('what the node itself records is drawn in the frame', async ({ dashboard }) => {
+  const form = panel(dashboard, 'Profile');
+  await form.getByLabel('Wall').check();
+  await form.getByLabel('Seconds').fill('1');
+  await form.getByRole('button', { name: 'Record' }).click();
+  await expect(form.locator('#recorded')).toHaveText('Recorded 1 s of cpu, wall.');
+  const shown = dashboard.frameLocator('iframe[title="Recorded profile"]');
+  await expect(shown.locator('body')).toContainText(/Profile of http:.*[1-9]\d* samples/s);
+});
+
 test('a recording that is refused says why', async ({ dashboard, wrong }) => {
   await dashboard.route('**/admin/profile?*', (route) => route.fulfill({
     status: 409,
