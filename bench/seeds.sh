@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Does again what the authors of the seeds (five load tests of JVM stores) did by hand, here
+# against kvorum, each with one command; docs/measuring.md walks through it.
+#
+#     bench/seeds.sh 000|001|002|003|004 ...
+#
+# Leaves run directories and a report, SEED.html, in OUT (default: target/seeds). Environment:
+#   DURATION  seconds of each run, in place of the seed's (000: 180, 001: 120, 002: 60, 004: 30)
+#   TRIAL     seconds of each trial of a search (default: 10)
+#   SYNC      of the nodes (default: interval; the seeds' stores had no log at all)
+#   PROFILE   what the nodes record of themselves (default: cpu,alloc,lock,wall)
+#   KVORUM    the binary (default: a release build, made here)
+# One node alone has CPU 0 and its client CPU 1; three nodes and their client share all of them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ -z "${KVORUM:-}" ]; then
+    "${CARGO:-cargo}" build --release --quiet --bin kvorum
+    KVORUM=$PWD/target/release/kvorum
+fi
+out=${OUT:-target/seeds} scripts=crates/load/tests/scripts
+sync=${SYNC:-interval} profile=${PROFILE:-cpu,alloc,lock,wall} trial=${TRIAL:-10}
+port=${PORT:-8080}
+url=http://127.0.0.1:$port
+node="taskset -c 0 $KVORUM serve --listen 127.0.0.1:$port --sync $sync --loops 1 --data {data}"
+started=() data=$(mktemp -d)
+mkdir -p "$out"
+
+stop() {
+    local pid
+    for pid in "${started[@]}"; do kill "$pid" 2>/dev/null && wait "$pid" || true; done
+    started=()
+}
+trap 'stop; rm -rf "$data"' EXIT
+
+# start NODES FLAGS...: that many nodes from $port on, on fresh data, and waits until they serve.
+start() {
+    local count=$1 urls= i pin=()
+    shift
+    rm -rf "${data:?}"/*
+    for ((i = 0; i < count; i++)); do urls+=${urls:+,}http://127.0.0.1:$((port + i)); done
+    [ "$count" = 1 ] && pin=(taskset -c 0)
+    for ((i = 0; i < count; i++)); do
+        "${pin[@]}" "$KVORUM" serve --listen "127.0.0.1:$((port + i))" --data "$data/$i" \
+            --sync "$sync" --cluster "$urls" "$@" >"$data/$i.log" 2>&1 &
+        started+=($!)
+    done
+    for ((i = 0; i < count; i++)); do
+        curl -sf --retry 50 --retry-connrefused --retry-delay 1 \
+            "http://127.0.0.1:$((port + i))/readyz" >/dev/null
+    done
+}
+
+# run NAME COMMAND...: shows the command as a person would type it, and keeps its output.
+run() {
+    local name=$1
+    shift
+    rm -rf "${out:?}/$name"
+    printf '$ %s\n' "$*" | sed "s#$KVORUM#kvorum#g" | tee "$out/$name.txt"
+    "$@" --out "$out/$name" 2>&1 | tee -a "$out/$name.txt"
+}
+
+report() {
+    local name=$1
+    shift
+    "$KVORUM" report "$@" -o "$out/$name.html"
+}
+
+client="taskset -c 1 $KVORUM"
+for seed in "$@"; do
+    case $seed in
+    000) # sharding: 40 k/s of PUTs and 2.5 k/s of GETs at one of three nodes, one copy of each key
+        start 3 --replicas 1
+        run 000-put "$KVORUM" load -t4 -c64 -R40000 -d"${DURATION:-180}" -s $scripts/put.lua \
+            --latency --profile "$profile" "$url"
+        run 000-get "$KVORUM" load -t4 -c64 -R2500 -d"${DURATION:-180}" -s $scripts/get.lua \
+            --latency --profile "$profile" "$url"
+        stop
+        report 000 "$out/000-put" "$out/000-get"
+        ;;
+    001) # one connection, 10 k/s
+        start 1 --loops 1
+        run 001-put $client load -c 1 -t 1 -d "${DURATION:-120}" -R 10000 -L -s $scripts/put.lua \
+            --profile "$profile" "$url"
+        run 001-get $client load -c 1 -t 1 -d "${DURATION:-120}" -R 10000 -L -s $scripts/get.lua \
+            --profile "$profile" "$url"
+        stop
+        report 001 "$out/001-put" "$out/001-get"
+        ;;
+    002) # replication: 10 k/s at each of three nodes, 2 of 3 must answer
+        start 3
+        urls=("$url" "http://127.0.0.1:$((port + 1))" "http://127.0.0.1:$((port + 2))")
+        run 002-put "$KVORUM" load -t2 -c128 -R10000 -d"${DURATION:-60}" -L -s $scripts/put.lua \
+            --target-mode each --profile "$profile" "${urls[@]}"
+        run 002-get "$KVORUM" load -t2 -c128 -R10000 -d"${DURATION:-60}" -L -s $scripts/get.lua \
+            --target-mode each --profile "$profile" "${urls[@]}"
+        stop
+        report 002 "$out/002-put" "$out/002-get"
+        ;;
+    003) # threads: the breaking point for each number of event loops
+        run 003 "$KVORUM" search -t2 -c64 --mix put=100 --also get=100 --prepare keys \
+            -d "$trial" --server "${node/--loops 1 /}" --restart --sweep loops=1,2,4 "$url"
+        report 003 "$out/003"
+        ;;
+    004) # the breaking point by search, and four runs below it, cold and hot
+        run 004-search $client search -t1 -c1 -s $scripts/put.lua --also $scripts/get.lua \
+            --prepare $scripts/put.lua:25000 -d "$trial" --server "$node" --restart \
+            --profile "$profile" "$url"
+        run 004-coldhot $client coldhot -t1 -c1 --put-rate 10000 --get-rate 10000 \
+            -d "${DURATION:-30}" --server "$node" --profile "$profile" "$url"
+        report 004 "$out/004-search" "$out/004-coldhot"
+        ;;
+    *)
+        echo "seeds.sh: there is no seed $seed: 000 001 002 003 004" >&2
+        exit 2
+        ;;
+    esac
+done
