@@ -1,5 +1,5 @@
-//! A server that answers after a known time, and writes down when it was asked and when it answered:
-//! a thread for each connection, all on the server's CPU.
+//! A server that answers after a known time, and writes down when it was asked and when it
+//! answered: a thread for each connection, all on the server's CPU.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,7 @@
-//! Percentiles against the truth, which is between two moments that the server wrote down: an answer
-//! can't have been read before it was given, and not after the next request on its connection came.
-//! That makes the bounds hold on any machine; with a connection that is always behind its plan they
-//! are tens of microseconds apart.
+//! Percentiles against the truth, which is between two moments that the server wrote down: an
+//! answer can't have been read before it was given, and not after the next request on its
+//! connection came. That makes the bounds hold on any machine; with a connection that is always
+//! behind its plan they are tens of microseconds apart.
 
 use std::time::Duration;
 
