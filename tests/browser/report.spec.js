@@ -88,7 +88,7 @@ test('one cursor runs over all charts of a time line, by pointer and by keyboard
   await rate.scrollIntoViewIfNeeded();
   await rate.hover({ position: { x: 400, y: 60 } });
   await expect(page.locator('#tip b')).toContainText(' s');
-  for (const word of ['answered', 'p99', 'Backlog', 'http://127.0.0.1:8081']) {
+  for (const word of ['answered', 'p99', 'Backlog', '127.0.0.1:8081']) {
     await expect(page.locator('#tip')).toContainText(word);
   }
   for (const id of ['rate', 'latency', 'backlog', 'metric-0']) {
@@ -128,7 +128,7 @@ test('a search shows where it breaks, with the verdict of every trial', async ({
   await expect(chart.locator('.point')).toHaveCount(9);
   await expect(chart.locator('.point .fail')).toHaveCount(4);
   await expect(chart.locator('.band rect')).toHaveCount(1);
-  await expect(chart.locator('.level text')).toHaveText('objective p99<10ms');
+  await expect(chart.locator('.level text')).toHaveText('objective p99 < 10 ms');
   await expect(page.locator('table.trials tbody tr')).toHaveCount(9);
   await expect(page.locator('table.trials')).toContainText('the backlog grew');
   // Only the trials next to the breaking point are in the way at first.

@@ -56,8 +56,10 @@ function timeline(one) {
   const seconds = one.plan.duration_s;
   const urls = one.servers.map((server) => server.url);
   const metrics = ['kv_flushes_total', 'kv_compaction_bytes_total', 'kv_memtable_bytes'];
-  const head = ['second', 'due', 'answered', 'refused', 'errors', 'backlog', 'p50', 'p90', 'p99', 'p99.9', 'max'];
-  const rows = [[...head, ...metrics.flatMap((metric) => urls.map((url) => `${url} ${metric}`))]];
+  const head = ['second', 'length_s', 'sent', 'answered', 'refused', 'lost', 'timeouts', 'connect_errors', 'bytes', 'backlog', 'p50_ms', 'p90_ms', 'p99_ms', 'p999_ms', 'max_ms'];
+  const rows = [[...head, ...metrics.flatMap((metric) => urls.map((url) => `${url.slice(7)} ${metric}`))]];
+  // Counters only grow.
+  const flushes = urls.map(() => 0), compacted = urls.map(() => 0);
   const p50 = one.latency[0].spectrum.find((point) => point.quantile >= 0.5).value;
   for (let second = 1; second <= seconds; second += 1) {
     // A flush every eight seconds, and what it does to the tail.
@@ -66,11 +68,11 @@ function timeline(one) {
     const p99 = p50 * (flush ? 14 : 3.2) * wave;
     const rate = one.plan.rate;
     const server = [
-      urls.map((_, node) => Number((second + node) % 8 === 0)),
-      urls.map((_, node) => ((second + node) % 24 < 6 ? 30e6 * wave : 0)),
+      urls.map((_, node) => (flushes[node] += Number((second + node) % 8 === 0))),
+      urls.map((_, node) => (compacted[node] += (second + node) % 24 < 6 ? 30e6 * wave : 0)),
       urls.map((_, node) => 4e6 * ((second + node) % 8) + 1e6),
     ].flat();
-    rows.push([second, rate, flush ? rate * 0.985 : rate + (second % 8 === 1 ? rate * 0.015 : 0), flush && one.counts.refused ? one.counts.refused / 8 : 0, 0, flush ? rate * 0.015 : 2, p50 * wave, p50 * 1.6 * wave, p99, p99 * 2, p99 * 3.1, ...server]);
+    rows.push([second - 1, 1, rate, flush ? rate * 0.985 : rate + (second % 8 === 1 ? rate * 0.015 : 0), flush && one.counts.refused ? one.counts.refused / 8 : 0, 0, 0, 0, rate * 75, flush ? rate * 0.015 : 2, p50 * wave, p50 * 1.6 * wave, p99, p99 * 2, p99 * 3.1, ...server]);
   }
   return `${rows.map((row) => row.map((cell) => (typeof cell === 'number' ? Number(cell.toFixed(3)) : cell)).join(',')).join('\n')}\n`;
 }

@@ -20,16 +20,6 @@ use serde::{Deserialize, Serialize};
 /// Version of `run.json`; goes up when a field changes its meaning.
 pub const FORMAT: u32 = 1;
 
-/// The first columns of `timeline.csv`, whose first row names them. `second` counts from the end of
-/// the warm-up and is when the row ends; `due`, `answered`, `refused` (neither 2xx nor 3xx) and
-/// `errors` happened in that second, `backlog` was at its end, and the rest are latencies from the
-/// intended start in milliseconds, empty where nothing was answered. Then a column `URL METRIC` for
-/// each metric of each server: a counter's growth a second, or a gauge.
-pub const TIMELINE: [&str; 11] = [
-    "second", "due", "answered", "refused", "errors", "backlog", "p50", "p90", "p99", "p99.9",
-    "max",
-];
-
 /// One run: what `run.json` holds.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -4,7 +4,7 @@
 //! and these stand for them (the method of *batch means*: Law, "Simulation Modeling and Analysis",
 //! 9.5.3): seconds next to each other are alike, stretches much less.
 
-use crate::record::{Run, TIMELINE};
+use crate::record::Run;
 use crate::saved::{Saved, Timeline};
 
 /// Stretches that a single run is cut into: enough for the test, each long enough to be independent.
@@ -15,6 +15,9 @@ const STRETCH_S: usize = 5;
 
 /// Samples that must lie beyond a percentile for it to mean something.
 const BEYOND: f64 = 10.0;
+
+/// How the metric is named by which servers tell their processor time, in seconds.
+const CPU_METRIC: &str = "cpu_seconds_total";
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,16 +93,24 @@ impl Metric {
     fn of_seconds(self, timeline: &Timeline, from: usize, to: usize) -> Option<f64> {
         let column = |name: &str| timeline.column(name).and_then(|values| values.get(from..to));
         let sum = |name: &str| column(name).map(|values| values.iter().sum::<f64>());
+        let seconds = (to - from) as f64;
         match self {
-            Self::P50 => middle(column("p50")?),
-            Self::P99 => middle(column("p99")?),
+            Self::P50 => middle(column("p50_ms")?),
+            Self::P99 => middle(column("p99_ms")?),
             // A second rarely has the 10,000 samples that it needs.
             Self::P999 => None,
-            Self::Throughput => sum("answered").map(|sum| sum / (to - from) as f64),
-            Self::ServerCpu => None,
+            Self::Throughput => sum("answered").map(|sum| sum / seconds),
+            Self::ServerCpu => {
+                let cpus = timeline.servers().filter(|(_, name, _)| name.ends_with(CPU_METRIC));
+                let all: Vec<f64> =
+                    cpus.filter_map(|(_, _, column)| total(column.values.get(from..to)?)).collect();
+                let answered = sum("answered").filter(|answered| *answered > 0.0)?;
+                (!all.is_empty()).then(|| all.iter().sum::<f64>() * 1e6 / answered)
+            }
             Self::Errors => {
-                let bad = sum("refused")? + sum("errors")?;
-                sum("due").filter(|due| *due > 0.0).map(|due| bad / due)
+                let errors: f64 = timeline.errors()?.get(from..to)?.iter().sum();
+                let bad = sum("refused")? + errors;
+                sum("sent").filter(|sent| *sent > 0.0).map(|sent| bad / sent)
             }
         }
     }
@@ -113,7 +124,7 @@ pub(crate) fn of_runs(metric: Metric, runs: &[Saved]) -> Option<Vec<f64>> {
 /// The figures of the stretches of a run; none if it is too short or does not say.
 pub(crate) fn of_stretches(metric: Metric, run: &Saved) -> Option<Vec<f64>> {
     let timeline = run.timeline.as_ref()?;
-    let seconds = timeline.column(TIMELINE[0])?.len();
+    let seconds = timeline.seconds().len();
     let length = seconds / STRETCHES;
     if length < STRETCH_S {
         return None;
@@ -129,6 +140,13 @@ pub(crate) fn of_stretches(metric: Metric, run: &Saved) -> Option<Vec<f64>> {
 /// Seconds that a run must last to be cut into stretches.
 pub(crate) fn least_seconds() -> usize {
     STRETCHES * STRETCH_S
+}
+
+/// The sum of growths. The first of a run is not known, and stands as the mean of the others.
+fn total(values: &[f64]) -> Option<f64> {
+    let known: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
+    (!known.is_empty() && known.len() + 1 >= values.len()).then_some(mean * values.len() as f64)
 }
 
 /// The median of what is a figure.

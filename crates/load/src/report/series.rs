@@ -9,6 +9,7 @@ use super::percentiles::Level;
 use super::shown::Shown;
 use crate::record::{Finding, Latency, Trial};
 use crate::saved::SavedSeries;
+use crate::search::slo::{Slo, Term, What};
 
 /// One series and its runs as they are shown, in the order of its trials.
 #[derive(Debug, Clone, Copy)]
@@ -21,18 +22,16 @@ pub(crate) struct Part<'a> {
 
 /// The latencies among the terms of an objective such as `p99<10ms,errors<0.1%`.
 pub(crate) fn levels(slo: &str) -> Vec<Level> {
-    let level = |term: &str| {
-        let (name, limit) = term.trim().split_once('<')?;
-        let percent: f64 = name.trim().strip_prefix('p')?.parse().ok()?;
-        let limit = limit.trim_start_matches('=').trim();
-        let units = [("us", 1e-3), ("µs", 1e-3), ("ms", 1.0), ("s", 1e3)];
-        let ms = units.iter().find_map(|(unit, factor)| {
-            let number: f64 = limit.strip_suffix(unit)?.trim().parse().ok()?;
-            Some(number * factor)
-        })?;
-        Some(Level { quantile: percent / 100.0, ms, text: format!("objective {}", term.trim()) })
+    let terms = slo.parse::<Slo>().map(|slo| slo.terms).unwrap_or_default();
+    let level = |term: Term| match term.what {
+        What::Quantile(quantile) => Some(Level {
+            quantile,
+            ms: term.limit,
+            text: format!("objective {} < {}", term.what, figures::ms(term.limit)),
+        }),
+        What::Mean | What::Max | What::Errors => None,
     };
-    slo.split(',').filter_map(level).collect()
+    terms.into_iter().filter_map(level).collect()
 }
 
 impl Part<'_> {
@@ -343,10 +342,11 @@ mod tests {
 
     #[test]
     fn objectives_of_latency_become_levels() {
-        let found = levels("p99<10ms, errors<0.1%,p99.9<=0.5s,junk,p50<x");
+        let found = levels("p99<10ms, errors<0.1%,p50<=0.5s");
         let found: Vec<_> = found.iter().map(|level| (level.quantile, level.ms)).collect();
-        assert_eq!(found, [(0.99, 10.0), (0.9990000000000001, 500.0)]);
+        assert_eq!(found, [(0.99, 10.0), (0.5, 500.0)]);
         assert_eq!(levels(""), []);
+        assert_eq!(levels("of another tool"), []);
     }
 
     #[test]

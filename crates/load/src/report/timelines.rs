@@ -16,31 +16,16 @@ pub(crate) fn charts(run: &Shown<'_>) -> Vec<Chart> {
     }
     let stack = Stack { run, timeline };
     let mut charts = vec![
+        stack.rate(),
         stack.chart(
-            "rate",
-            "Requests a second",
-            "due and answered",
-            Unit::Rate,
-            &[
-                ("due", "due", false),
-                ("answered", "answered", true),
-                ("refused", "not 2xx/3xx", false),
-                ("errors", "errors", false),
-            ],
-        ),
-        stack.chart(
-            "latency",
-            "Latency",
-            "of each second",
+            ("latency", "Latency", "of each second"),
             Unit::Milliseconds,
-            &[("max", "max", false), ("p99", "p99", false), ("p50", "p50", false)],
+            &[("max_ms", "max"), ("p99_ms", "p99"), ("p50_ms", "p50")],
         ),
         stack.chart(
-            "backlog",
-            "Backlog",
-            "requests due and not yet sent",
+            ("backlog", "Backlog", "requests due and not yet sent"),
             Unit::Count,
-            &[("backlog", "backlog", true)],
+            &[("backlog", "backlog")],
         ),
     ];
     charts.extend(stack.servers());
@@ -53,25 +38,34 @@ struct Stack<'a> {
 }
 
 impl Stack<'_> {
-    /// A chart of columns: (name, what it is called, whether it is filled).
+    /// What was sent and answered, and what went wrong if anything did.
+    fn rate(&self) -> Option<Chart> {
+        let column = |name: &str| self.timeline.column(name).map(<[f64]>::to_vec);
+        let went = [("sent", column("sent"), false), ("answered", column("answered"), true)];
+        let wrong =
+            [("not 2xx/3xx", column("refused"), false), ("errors", self.timeline.errors(), false)];
+        let some = |values: &Vec<f64>| values.iter().any(|value| *value > 0.0);
+        let wrong = wrong.map(|(name, values, filled)| (name, values.filter(some), filled));
+        let lines = went.into_iter().chain(wrong).enumerate();
+        let lines = lines.filter_map(|(colour, (name, values, filled))| {
+            Some(self.line(name, colour, filled, &values?))
+        });
+        let words = ("rate", "Requests a second", "sent and answered");
+        self.finish(words, Unit::Rate, lines.collect())
+    }
+
+    /// A chart of columns: (name, what it is called). A line that is alone is filled.
     fn chart(
         &self,
-        id: &str,
-        title: &str,
-        note: &str,
+        words: (&str, &str, &str),
         unit: Unit,
-        columns: &[(&str, &str, bool)],
+        columns: &[(&str, &str)],
     ) -> Option<Chart> {
-        let mut lines = Vec::new();
-        for (colour, (column, name, filled)) in columns.iter().enumerate() {
-            let Some(values) = self.timeline.column(column) else { continue };
-            // Errors are drawn where there are any.
-            if ["refused", "errors"].contains(column) && values.iter().all(|value| *value <= 0.0) {
-                continue;
-            }
-            lines.push(self.line(name, colour, *filled, values));
-        }
-        self.finish(id, title, note, unit, lines)
+        let lines = columns.iter().enumerate().filter_map(|(colour, (column, name))| {
+            let values = self.timeline.column(column)?;
+            Some(self.line(name, colour, columns.len() == 1, values))
+        });
+        self.finish(words, unit, lines.collect())
     }
 
     fn line(&self, name: &str, colour: usize, filled: bool, values: &[f64]) -> Line {
@@ -79,17 +73,16 @@ impl Stack<'_> {
         Line {
             name: name.to_owned(),
             colour,
-            points: seconds.iter().copied().zip(values.iter().copied()).collect(),
+            points: seconds.into_iter().zip(values.iter().copied()).collect(),
             filled,
             ..Line::default()
         }
     }
 
+    /// A chart: (end of its id, title, note).
     fn finish(
         &self,
-        id: &str,
-        title: &str,
-        note: &str,
+        (id, title, note): (&str, &str, &str),
         unit: Unit,
         lines: Vec<Line>,
     ) -> Option<Chart> {
@@ -134,7 +127,7 @@ impl Stack<'_> {
             .map(|(place, (metric, lines))| {
                 let unit = if metric.contains("bytes") { Unit::Bytes } else { Unit::Count };
                 let note = if metric.ends_with("_total") { "a second" } else { "" };
-                self.finish(&format!("metric-{place}"), metric, note, unit, lines)
+                self.finish((&format!("metric-{place}"), metric, note), unit, lines)
             })
             .collect()
     }

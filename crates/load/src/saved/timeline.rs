@@ -1,6 +1,7 @@
 //! `timeline.csv` read back: columns of figures, a row a second.
 
-use crate::record::TIMELINE;
+/// How the names of counters end. They only grow, so what matters is by how much.
+const COUNTER: &str = "_total";
 
 /// What a run did, second by second.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -13,7 +14,7 @@ pub(crate) struct Timeline {
 pub(crate) struct Column {
     /// As the first row has it.
     pub(crate) name: String,
-    /// A figure a row; NaN where there is none.
+    /// A figure a row; NaN where there is none. Of a counter its growth in a second.
     pub(crate) values: Vec<f64>,
 }
 
@@ -21,9 +22,9 @@ impl Timeline {
     /// Reads the file; what is no number is no figure.
     pub(crate) fn parse(csv: &str) -> Self {
         let mut lines = csv.lines().filter(|line| !line.trim().is_empty());
-        let names = lines.next().unwrap_or_default().split(',');
+        let names = fields(lines.next().unwrap_or_default());
         let mut columns: Vec<_> =
-            names.map(|name| Column { name: name.trim().to_owned(), values: Vec::new() }).collect();
+            names.into_iter().map(|name| Column { name, values: Vec::new() }).collect();
         for line in lines {
             let mut cells = line.split(',');
             for column in &mut columns {
@@ -31,7 +32,31 @@ impl Timeline {
                 column.values.push(cell.parse().unwrap_or(f64::NAN));
             }
         }
-        Self { columns }
+        let mut timeline = Self { columns };
+        timeline.by_second();
+        timeline
+    }
+
+    /// Turns counts of a row into counts a second, and counters into their growth.
+    fn by_second(&mut self) {
+        let lengths = self.column("length_s").map(<[f64]>::to_vec).unwrap_or_default();
+        let length = |row: usize| lengths.get(row).copied().filter(|s| *s > 0.0).unwrap_or(1.0);
+        let counts = ["sent", "answered", "refused", "lost", "timeouts", "connect_errors"];
+        for column in &mut self.columns {
+            if column.name.ends_with(COUNTER) {
+                let grown = (0..column.values.len()).map(|row| {
+                    let before = row.checked_sub(1).map_or(f64::NAN, |row| column.values[row]);
+                    // A server that was restarted begins anew.
+                    let grown = column.values[row] - before;
+                    if grown < 0.0 { f64::NAN } else { grown / length(row) }
+                });
+                column.values = grown.collect();
+            } else if counts.contains(&column.name.as_str()) {
+                for (row, value) in column.values.iter_mut().enumerate() {
+                    *value /= length(row);
+                }
+            }
+        }
     }
 
     /// The figures of a column.
@@ -41,19 +66,48 @@ impl Timeline {
     }
 
     /// When each row ends, in seconds.
-    pub(crate) fn seconds(&self) -> &[f64] {
-        self.column(TIMELINE[0]).unwrap_or_default()
+    pub(crate) fn seconds(&self) -> Vec<f64> {
+        let begins = self.column("second").unwrap_or_default();
+        let lengths = self.column("length_s").unwrap_or_default();
+        let ends = begins.iter().enumerate();
+        ends.map(|(row, begin)| begin + lengths.get(row).copied().unwrap_or(1.0)).collect()
     }
 
-    /// What servers told, each as (URL, metric, column).
-    pub(crate) fn servers(&self) -> impl Iterator<Item = (&str, &str, &Column)> {
-        self.columns.iter().filter(|column| !TIMELINE.contains(&column.name.as_str())).filter_map(
-            |column| {
-                let (url, metric) = column.name.split_once(' ')?;
-                Some((url, metric, column))
-            },
-        )
+    /// Requests a second that came to nothing: lost, too late, or without a connection.
+    pub(crate) fn errors(&self) -> Option<Vec<f64>> {
+        let columns = ["lost", "timeouts", "connect_errors"].map(|name| self.column(name));
+        let [Some(lost), Some(timeouts), Some(unconnected)] = columns else { return None };
+        let sums = lost.iter().zip(timeouts).zip(unconnected);
+        Some(sums.map(|((lost, timeouts), unconnected)| lost + timeouts + unconnected).collect())
     }
+
+    /// What servers told, each as (server, metric, column).
+    pub(crate) fn servers(&self) -> impl Iterator<Item = (&str, &str, &Column)> {
+        self.columns.iter().filter_map(|column| {
+            let (server, metric) = column.name.split_once(' ')?;
+            Some((server, metric, column))
+        })
+    }
+}
+
+/// The fields of a line, of which some may be in quotes (RFC 4180).
+fn fields(line: &str) -> Vec<String> {
+    let mut fields = vec![String::new()];
+    let mut quoted = false;
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let Some(field) = fields.last_mut() else { break };
+        match letter {
+            '"' if quoted && letters.peek() == Some(&'"') => {
+                letters.next();
+                field.push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => fields.push(String::new()),
+            letter => field.push(letter),
+        }
+    }
+    fields
 }
 
 #[cfg(test)]
@@ -62,14 +116,18 @@ mod tests {
 
     #[test]
     fn columns_by_name() {
-        let csv = "second,answered,p99,http://h:1 kv_flushes\n1,100,1.5,0\n2,90,,3\n3,80\n";
+        let csv = "second,length_s,answered,p99_ms,h:1 kv_flushes_total,\"h:1 a,b\"\"c\"\n\
+                   0,1.000,100,1.5,7,1\n1,1.000,90,,10,2\n2,0.500,80\n";
         let timeline = Timeline::parse(csv);
-        assert_eq!(timeline.seconds(), [1.0, 2.0, 3.0]);
-        assert_eq!(timeline.column("answered"), Some(&[100.0, 90.0, 80.0][..]));
-        let p99 = timeline.column("p99").unwrap();
+        assert_eq!(timeline.seconds(), [1.0, 2.0, 2.5]);
+        assert_eq!(timeline.column("answered"), Some(&[100.0, 90.0, 160.0][..]));
+        let p99 = timeline.column("p99_ms").unwrap();
         assert!(p99[0] == 1.5 && p99[1].is_nan() && p99[2].is_nan());
-        let servers: Vec<_> = timeline.servers().map(|(url, name, _)| (url, name)).collect();
-        assert_eq!(servers, [("http://h:1", "kv_flushes")]);
+        let servers: Vec<_> = timeline.servers().collect();
+        assert_eq!((servers[0].0, servers[0].1), ("h:1", "kv_flushes_total"));
+        let flushes = &servers[0].2.values;
+        assert!(flushes[0].is_nan() && flushes[1] == 3.0 && flushes[2].is_nan(), "{flushes:?}");
+        assert_eq!(servers[1].1, "a,b\"c");
         assert_eq!(timeline.column("none"), None);
         assert_eq!(Timeline::parse("").seconds(), [0.0; 0]);
     }

@@ -18,7 +18,7 @@ mod hunt;
 mod judge;
 mod limit;
 mod plot;
-mod slo;
+pub(crate) mod slo;
 mod sweep;
 
 use std::sync::Arc;

@@ -60,12 +60,14 @@ fn seconds_that_follow_each_other_do_not_count_as_many_proofs() {
     // Noise in which each second is half of the one before (autoregressive of order one).
     let mut run = || {
         let (mut p50, mut p99) = (0.0, 0.0);
-        let mut csv = String::from("second,due,answered,refused,errors,p50,p99\n");
+        let mut csv = String::from(
+            "second,sent,answered,refused,lost,timeouts,connect_errors,p50_ms,p99_ms\n",
+        );
         for second in 1..=60 {
             p50 = 0.5 * p50 + 0.1 * normal(&mut rng);
             p99 = 0.5 * p99 + 0.2 * normal(&mut rng);
             let (p50, p99) = (p50.exp(), 10.0 * p99.exp());
-            csv.push_str(&format!("{second},1000,1000,0,0,{p50},{p99}\n"));
+            csv.push_str(&format!("{second},1000,1000,0,0,0,0,{p50},{p99}\n"));
         }
         Saved { timeline: Some(Timeline::parse(&csv)), ..Saved::default() }
     };
