@@ -68,7 +68,8 @@ test('the plots show what is going on, and tell it in words', async ({ dashboard
 });
 
 test('errors are shown by status', async ({ dashboard, cluster }) => {
-  const asking = setInterval(() => cluster.ask(0, 'PUT', '/v0/entity?id=', 'x').catch(() => {}), 20);
+  const ask = () => cluster.ask(0, 'PUT', '/v0/entity?id=', 'x').catch(() => {});
+  const asking = setInterval(ask, 20);
   const errors = panel(dashboard, 'Errors');
   await expect(errors.locator('canvas')).toHaveAttribute('aria-label', /400 not understood [1-9]/);
   await expect(dashboard.locator('.tile.bad')).toContainText(/errors\/s[1-9]/);

@@ -6,9 +6,9 @@
 //!  event: lost ¶ data: {"node":NAME,"why":…,"since_ms":…}   while one can't be reached
 //! ```
 //!
-//! With `local=true` it is this node's snapshots alone, as `data: {…}`: what [`super::relay`] reads.
-//! A browser that is slow misses snapshots, which costs nothing, for the next one has the same
-//! counters; one that is gone is noticed by the watch over its connection.
+//! With `local=true` it is this node's snapshots alone, as `data: {…}`: what [`super::relay`]
+//! reads. A browser that is slow misses snapshots, which costs nothing, for the next one has the
+//! same counters; one that is gone is noticed by the watch over its connection.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
