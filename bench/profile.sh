@@ -40,7 +40,8 @@ one() {
     python3 - "$dir/run.json" "$((($(cpu) - before)))" <<'PY'
 import json, sys
 run = json.load(open(sys.argv[1]))
-spectrum = next(l for l in run["latency"] if l["from"] == "intended" and not l["method"])["spectrum"]
+all_methods = [l for l in run["latency"] if l["from"] == "intended" and not l["method"]]
+spectrum = all_methods[0]["spectrum"]
 at = lambda q: next(p["value"] for p in spectrum if p["quantile"] >= q)
 print(f'{run["throughput"]:9.0f}/s  p50 {at(.5):7.2f}  p99 {at(.99):7.2f}  p99.9 {at(.999):7.2f}'
       f'  CPU {int(sys.argv[2]) / 100:6.2f} s')

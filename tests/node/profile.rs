@@ -1,4 +1,5 @@
-//! `/admin/profile` and `kvorum profile`: who may, what is refused, what comes, what is left behind.
+//! `/admin/profile` and `kvorum profile`: who may, what is refused, what comes, what is left
+//! behind.
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -4,7 +4,7 @@
 //! ```text
 //!  the process's threads                              the recorder's thread, while one runs
 //!   kernel: perf_event_open ─── a ring a thread ──────┐
-//!   signals: CPU timers, wall ──┐                     ├▶ stacks ─▶ symbols ─▶ Folded ─▶ graph, pprof
+//!   signals: CPU timers, wall ──┐                     ├▶ stacks ─▶ symbols ─▶ Folded ─▶ graph
 //!   allocator: Sampled ─────────┼─ one ring ──────────┘  (added up)  (from /proc/self/exe)
 //!   places: Place, Mutex ───────┘
 //! ```

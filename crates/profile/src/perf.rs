@@ -1,9 +1,10 @@
 //! CPU time by perf events, one a thread: the kernel signals a thread each time that it has used so
 //! much CPU time, by a high-resolution timer that runs only while the thread does.
 //!
-//! The thread then walks its own stack (`signals.rs`). The kernel could do that too, and write it into
-//! a ring; but where the C library uses the frame pointer for other things, as in `send`, `recv` and
-//! `open`, it would find nothing but that function: a fifth of a PUT's time without its callers.
+//! The thread then walks its own stack (`signals.rs`). The kernel could do that too, and write it
+//! into a ring; but where the C library uses the frame pointer for other things, as in `send`,
+//! `recv` and `open`, it would find nothing but that function: a fifth of a PUT's time without its
+//! callers.
 //!
 //! Time in the kernel counts, at the call that led there: for a server it is most of the time. The
 //! kernel grants that to root, to `CAP_PERFMON`, or if `kernel.perf_event_paranoid` is 1 or less.

@@ -18,7 +18,8 @@ use crate::random::Distance;
 use crate::ring::{self, Sample, Source, State};
 use crate::stack::{self, MAX_FRAMES};
 
-/// Mean nanoseconds of waiting between two samples of a thread: at most one in 100 is spent on them.
+/// Mean nanoseconds of waiting between two samples of a thread: at most one in 100 is spent on
+/// them.
 const MEAN_NANOS: u64 = 100_000;
 
 thread_local! {
@@ -94,8 +95,8 @@ impl Place {
         done
     }
 
-    /// Something waited here, in a queue, since `since` (see [`queued`]). The stack is of the thread
-    /// that takes it out.
+    /// Something waited here, in a queue, since `since` (see [`queued`]). The stack is of the
+    /// thread that takes it out.
     pub fn waited_since(&'static self, since: Option<Instant>) {
         let Some(since) = since.filter(|_| ring::wanted(Source::Lock)) else { return };
         let mut frames = [0; MAX_FRAMES];
@@ -155,8 +156,8 @@ struct Holder {
 
 const NOBODY: Holder = Holder { thread: 0, site: None };
 
-/// A mutex that knows, while waits are recorded, who held it last. A panic while it is held does not
-/// poison it.
+/// A mutex that knows, while waits are recorded, who held it last. A panic while it is held does
+/// not poison it.
 #[derive(Debug)]
 pub struct Mutex<T> {
     place: &'static Place,

@@ -1,5 +1,5 @@
-//! Which events are sampled: each unit (a byte, a nanosecond) with the same chance, so that an event
-//! of any size counts as much as it weighs.
+//! Which events are sampled: each unit (a byte, a nanosecond) with the same chance, so that an
+//! event of any size counts as much as it weighs.
 //!
 //! With a mean distance `m` between sampled units, an event of size `s` is hit with probability
 //! `1 − e^(−s/m)`, and stands for `s / (1 − e^(−s/m))` units: that is unbiased for every call path.

@@ -253,8 +253,8 @@ mod taking {
             name: String::from_utf8_lossy(name).into_owned(),
             weight: word(4),
             count: word(5),
-            // SAFETY: `push` wrote a reference that lives as long as the process, or 0, and the slot
-            // was handed over by its turn.
+            // SAFETY: `push` wrote a reference that lives as long as the process, or 0, and the
+            // slot was handed over by its turn.
             place: unsafe { (word(6) as *const Place).as_ref() },
             holder: (word(1) >> 32) as i32,
             // SAFETY: as above.

@@ -5,11 +5,11 @@
 //!  recorder, whether it runs ─ SIGWINCH ──┴─▶ pointers and puts a sample into the ring
 //! ```
 //!
-//! Both signals are ignored by default, so that one that a thread takes only after the recording (it
-//! was waiting for the disk) ends nobody. The handler is installed with `SA_RESTART`: of the calls
-//! that a node's threads sleep in, `futex` is restarted by the kernel, `fdatasync` and reads and
-//! writes of files are not interrupted, and `epoll_wait` returns `EINTR`, which tokio takes for a
-//! turn in which nothing happened.
+//! Both signals are ignored by default, so that one that a thread takes only after the recording
+//! (it was waiting for the disk) ends nobody. The handler is installed with `SA_RESTART`: of the
+//! calls that a node's threads sleep in, `futex` is restarted by the kernel, `fdatasync` and reads
+//! and writes of files are not interrupted, and `epoll_wait` returns `EINTR`, which tokio takes for
+//! a turn in which nothing happened.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -28,8 +28,8 @@ pub(crate) const WALL_SIGNAL: c_int = libc::SIGWINCH;
 /// `si_code` of a signal that a thread was sent by `tgkill`; libc does not name it.
 const SI_TKILL: c_int = -6;
 
-/// `si_code` of a signal that a file sends when there is something to read; of a perf event, when it
-/// has counted a period.
+/// `si_code` of a signal that a file sends when there is something to read; of a perf event, when
+/// it has counted a period.
 const POLL_IN: c_int = 1;
 
 /// Nanoseconds of CPU time between two signals.
@@ -49,7 +49,8 @@ pub(crate) struct Handler {
 impl Handler {
     /// Handles `signal` from now on.
     pub(crate) fn install(signal: c_int) -> io::Result<Self> {
-        // SAFETY: all zeros is a valid value of this C struct: default action, no flags, empty mask.
+        // SAFETY: all zeros is a valid value of this C struct: default action, no flags, empty
+        // mask.
         let (mut action, mut former) = unsafe {
             (std::mem::zeroed::<libc::sigaction>(), std::mem::zeroed::<libc::sigaction>())
         };
@@ -189,7 +190,8 @@ impl Registers {
     /// goes back to the instruction, to repeat the call, or says `EINTR`.
     fn state(&self) -> State {
         const LEN: usize = Registers::CALL.len();
-        // Both places are then on the page of the instruction that was about to run, which is mapped.
+        // Both places are then on the page of the instruction that was about to run, which is
+        // mapped.
         if !(LEN..=4096 - LEN).contains(&(self.pc % 4096)) {
             return State::Unknown;
         }

@@ -56,8 +56,8 @@ pub(crate) fn know_the_process() {
 
 /// The end of the stack that `sp` is on; 0 = not known.
 fn top_of(sp: usize) -> usize {
-    // SAFETY: it only reads a register and can be called in a signal handler. glibc keeps a thread's
-    // own data at the top of its stack, in the same mapping: frames are below it.
+    // SAFETY: it only reads a register and can be called in a signal handler. glibc keeps a
+    // thread's own data at the top of its stack, in the same mapping: frames are below it.
     let own = unsafe { libc::pthread_self() } as usize;
     let main = MAIN_TOP.load(Ordering::Relaxed);
     let is_top = |top: &usize| *top > sp && *top - sp <= MAX_STACK;

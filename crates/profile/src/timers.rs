@@ -1,8 +1,8 @@
 //! CPU time by timers, one a thread: for where perf events are not permitted.
 //!
 //! A timer counts its thread's CPU time, in its own code and in the kernel, and signals that thread
-//! only. (`setitimer` would signal whichever thread comes first, and count all together.) The kernel
-//! looks at them at its clock tick, so that what is lost in between is in the overrun.
+//! only. (`setitimer` would signal whichever thread comes first, and count all together.) The
+//! kernel looks at them at its clock tick, so that what is lost in between is in the overrun.
 
 use std::collections::HashMap;
 use std::io;

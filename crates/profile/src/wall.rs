@@ -2,9 +2,9 @@
 //!
 //! At each look every thread (or the next [`SIGNALS_A_LOOK`] of very many) is asked by a signal for
 //! its stack. A thread that has not been put on a CPU since its last answer, other than to give
-//! it, is where it was, and is left asleep: a node with a thousand idle threads is not woken by being
-//! looked at. An answer stands for the time since the one before, however late it comes: a thread
-//! that waits for the disk takes a signal only when the disk has answered.
+//! it, is where it was, and is left asleep: a node with a thousand idle threads is not woken by
+//! being looked at. An answer stands for the time since the one before, however late it comes: a
+//! thread that waits for the disk takes a signal only when the disk has answered.
 
 use std::collections::HashMap;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Which share of a recording goes to which part of a node.
 //!
-//! A stack belongs to the part that its innermost known function is of: parts don't overlap, and add
-//! up to all. What is called by several parts (allocation, copying) so counts for its caller.
+//! A stack belongs to the part that its innermost known function is of: parts don't overlap, and
+//! add up to all. What is called by several parts (allocation, copying) so counts for its caller.
 
 use std::fmt::Write;
 

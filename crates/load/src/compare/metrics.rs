@@ -7,7 +7,8 @@
 use crate::record::Run;
 use crate::saved::{Saved, Timeline};
 
-/// Stretches that a single run is cut into: enough for the test, each long enough to be independent.
+/// Stretches that a single run is cut into: enough for the test, each long enough to be
+/// independent.
 const STRETCHES: usize = 8;
 
 /// Seconds of a stretch, at least: what a flush or a stall of one second does is inside.

@@ -4,10 +4,10 @@
 //! *Test*: Mann and Whitney's U ("On a Test of Whether one of Two Random Variables is
 //! Stochastically Larger than the Other", 1947), exact: if A and B are the same, each order of all
 //! their figures is equally likely, and the counts of those orders for each U follow by a recursion
-//! over the largest figure. *Effect*: the median of all differences between a B and an A (Hodges and
-//! Lehmann, "Estimates of Location Based on Rank Tests", 1963); its interval ends at the differences
-//! with the ranks that the test just does not reject, so test and interval never contradict each
-//! other.
+//! over the largest figure. *Effect*: the median of all differences between a B and an A (Hodges
+//! and Lehmann, "Estimates of Location Based on Rank Tests", 1963); its interval ends at the
+//! differences with the ranks that the test just does not reject, so test and interval never
+//! contradict each other.
 
 /// Figures in a sample. The recursion takes the product of both numbers, squared.
 pub(super) const MAX_SAMPLE: usize = 40;

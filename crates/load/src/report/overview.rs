@@ -29,7 +29,7 @@ pub(crate) fn validity(runs: &[Shown<'_>]) -> Markup {
                     " need care." }
             }
             @for run in &stopped {
-                p.warning { b { "interrupted" } " " (link(run)) ": the figures are those up to then" }
+                p.warning { b { "interrupted" } " " (link(run)) ": figures are those up to then" }
             }
             @if !warned.is_empty() {
                 ul.warnings { @for (code, texts) in grouped(&warned) { (kind(code, &texts)) } }
@@ -120,7 +120,7 @@ pub(crate) fn table(runs: &[Shown<'_>]) -> Markup {
                 tbody { @for run in runs { (row(run)) } }
             }
         }
-        p.hint { "Latencies are counted from the moment that each request was due. Grey: fewer than "
+        p.hint { "Latencies are counted from the moment that a request was due. Grey: fewer than "
             "10 samples lie beyond that percentile. Knee: where the curve turns upward." }
     }
 }

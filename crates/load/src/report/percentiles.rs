@@ -1,8 +1,8 @@
 //! Latency by percentile, all runs over each other, on the axis 1/(1−p): wrk2's picture.
 //!
-//! The *knee* of a curve is where it turns upward. It is found as the point that lies farthest below
-//! the chord of the curve, latencies linear and percentiles on this axis (the *Kneedle* algorithm:
-//! Satopää, Albrecht, Irwin, Raghavan: "Finding a Kneedle in a Haystack", 2011).
+//! The *knee* of a curve is where it turns upward. It is found as the point that lies farthest
+//! below the chord of the curve, latencies linear and percentiles on this axis (the *Kneedle*
+//! algorithm: Satopää, Albrecht, Irwin, Raghavan: "Finding a Kneedle in a Haystack", 2011).
 
 use super::chart::{Axis, Chart, Line, Mark, Shape, Unit};
 use super::figures;

@@ -176,7 +176,9 @@ impl Part<'_> {
                     td { (figures::rate(run.run().throughput)) }
                     td { (at(run.latency(), 0.5)) }
                     td { (at(run.latency(), 0.99)) }
-                    td class={ "verdict-" (trial.verdict) } { (sign(&trial.verdict)) (trial.verdict) }
+                    td class={ "verdict-" (trial.verdict) } {
+                        (sign(&trial.verdict)) (trial.verdict)
+                    }
                     td.words { (trial.why) }
                 } } }
             } }
@@ -260,7 +262,8 @@ fn sweep(findings: &[Finding]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="Sweep" { table.sweep {
             thead { tr {
-                th scope="col" { "value" } th scope="col" { "holds/s" } th scope="col" { "breaks/s" }
+                th scope="col" { "value" } th scope="col" { "holds/s" }
+                th scope="col" { "breaks/s" }
                 th scope="col" { "closed loop/s" } th.bars scope="col" { "" }
                 th.words scope="col" { "what limits" }
             } }

@@ -1,4 +1,5 @@
-//! The runs of a report in the order in which they are shown, each with its place among the colours.
+//! The runs of a report in the order in which they are shown, each with its place among the
+//! colours.
 
 use crate::record::{Latency, Run};
 use crate::saved::{Found, Saved};

@@ -1,5 +1,5 @@
-//! What a run did second by second: rate, latency, backlog, and what its servers told, as a stack of
-//! charts over one time axis with one cursor.
+//! What a run did second by second: rate, latency, backlog, and what its servers told, as a stack
+//! of charts over one time axis with one cursor.
 
 use super::chart::{Axis, Chart, Line, Unit};
 use super::shown::Shown;

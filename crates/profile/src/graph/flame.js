@@ -1,9 +1,9 @@
 "use strict";
 // Draws flame graphs into every <div class="flame">, out of the JSON in its <script>:
 //   { "tabs": [ { "name", "unit", "note", "folded", "counts"?, "base"? } ] }
-// "folded" is collapsed stacks, a line each: "root;frame;frame WEIGHT". "counts" has the same stacks
-// by number of events, "base" those of another profile: then the graph is the difference of the two,
-// each as shares of its own total. Roots are at the top. No network, no library.
+// "folded" is collapsed stacks, a line each: "root;frame;frame WEIGHT". "counts" has the same
+// stacks by number of events, "base" those of another profile: then the graph is the difference of
+// the two, each as shares of its own total. Roots are at the top. No network, no library.
 (() => {
   const ROW = 18;
   const PAD = 4;

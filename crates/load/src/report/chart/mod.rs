@@ -1,7 +1,7 @@
 //! Charts: lines over two axes, with rules, bands and points, as SVG that needs no script.
 //!
-//! Each is drawn twice, for wide and for narrow screens; the style sheet shows the one that fits, so
-//! that its letters are legible on a phone. What the page's script needs for the cursor stands
+//! Each is drawn twice, for wide and for narrow screens; the style sheet shows the one that fits,
+//! so that its letters are legible on a phone. What the page's script needs for the cursor stands
 //! beside it as JSON.
 
 mod draw;
