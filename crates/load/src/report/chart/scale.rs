@@ -166,7 +166,7 @@ mod tests {
     fn log_axes_name_what_fits() {
         let axis = Axis::log(Unit::Milliseconds, [0.0, 0.5, 180.0].into_iter());
         assert_eq!(words(&axis, 4), ["1 ms", "10 ms", "100 ms"]);
-        assert_eq!(words(&axis, 6).len(), 6);
+        assert_eq!(words(&axis, 6), ["1 ms", "3 ms", "10 ms", "30 ms", "100 ms"]);
         assert_eq!(axis.at(0.0), None);
         assert_eq!(axis.at(f64::NAN), None);
         let one = Axis::log(Unit::Milliseconds, [2.0].into_iter());
