@@ -147,6 +147,13 @@ fn run_directories_hold_the_run_and_the_output_as_it_stood() {
     assert!(import(&args).unwrap_err().contains("is there already and was left as it is"));
     let none = ImportArgs { files: vec![seed("004-breaking-point")], out };
     assert!(import(&none).unwrap_err().contains("no output of wrk2 or wrk is in it"));
+    let both = ImportArgs {
+        files: vec![seed("004-breaking-point"), seed("003-worker-pool")],
+        out: scratch.path().join("both"),
+    };
+    let told = import(&both).unwrap();
+    assert!(told.starts_with(&none.files[0].display().to_string()), "{told}");
+    assert_eq!(told.matches(" -> ").count(), 4, "one without does not stop the others: {told}");
     let gone = ImportArgs { files: vec!["none.txt".into()], out: ".".into() };
     assert!(import(&gone).unwrap_err().starts_with("none.txt: cannot be read: "));
 }

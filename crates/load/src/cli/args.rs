@@ -9,7 +9,7 @@ use super::units::{Count, Rate, Time};
 /// Flags that say what is sent and from how many connections; `search` takes them too.
 #[derive(Debug, Clone, Args)]
 pub struct RequestArgs {
-    /// Where requests go, http://HOST[:PORT][/PATH]; several share connections and rate, see
+    /// Where requests go, http://HOST:PORT/PATH; several share connections and rate, see
     /// --target-mode. "{key}" in the path stands for the key (--keys). Words after it that are no
     /// URLs, and all after "--", are what the script's init(args) gets
     #[arg(value_name = "URL", required = true)]

@@ -45,6 +45,10 @@ pub struct ImportArgs {
     pub out: PathBuf,
 }
 
+/// Said of a file without any.
+const NOTHING: &str =
+    "no output of wrk2 or wrk is in it; one begins with \"Running 30s test @ URL\"";
+
 /// An imported run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Imported {
@@ -74,19 +78,18 @@ pub fn read(text: &str, stem: &str) -> Vec<Imported> {
 }
 
 /// Writes a run directory for each output in the files. Returns what to tell, a line for each, or
-/// what stopped it.
+/// what stopped it: also that there is no output in any of them.
 pub fn import(args: &ImportArgs) -> Result<String, String> {
     let mut told = String::new();
+    let mut found = 0;
     for file in &args.files {
         let text = contents(file)?;
         let stem = file.file_stem().map_or("stdin".into(), |stem| stem.to_string_lossy());
         let stem = if stem == "-" { "stdin" } else { &stem };
         let runs = read(&text, stem);
+        found += runs.len();
         if runs.is_empty() {
-            return Err(format!(
-                "{}: no output of wrk2 or wrk is in it; one begins with \"Running 30s test @ URL\"",
-                file.display()
-            ));
+            told.push_str(&format!("{}: {NOTHING}\n", file.display()));
         }
         for imported in &runs {
             let directory = args.out.join(&imported.name);
@@ -94,7 +97,7 @@ pub fn import(args: &ImportArgs) -> Result<String, String> {
             told.push_str(&summary(file, &directory, imported));
         }
     }
-    Ok(told)
+    if found == 0 { Err(told.trim_end().to_owned()) } else { Ok(told) }
 }
 
 fn contents(file: &Path) -> Result<String, String> {
