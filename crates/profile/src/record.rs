@@ -186,7 +186,8 @@ struct Recorder {
     sampler: String,
     notes: Vec<String>,
     threads: Vec<i32>,
-    names: HashMap<i32, String>,
+    /// Threads' names, and how often they were looked for.
+    names: HashMap<i32, (String, u8)>,
     /// Sampled allocations: which stack, bytes, how many.
     alive: HashMap<usize, (usize, u64, u64)>,
     not_followed: usize,
@@ -260,10 +261,18 @@ impl Recorder {
             let most = threads::MAX_THREADS;
             self.notes.push(format!("there are more than {most} threads: not all were looked at"));
         }
-        for thread in &threads {
-            self.names.entry(*thread).or_insert_with(|| threads::name(*thread));
-        }
+        threads.iter().for_each(|thread| self.look_for_name(*thread));
         self.threads = threads;
+    }
+
+    /// Asks twice: until it names itself, a thread has the name of whoever started it.
+    fn look_for_name(&mut self, thread: i32) {
+        let looks = self.names.get(&thread).map_or(0, |(_, looks)| *looks);
+        if looks < 2
+            && let Some(name) = threads::name(thread)
+        {
+            self.names.insert(thread, (name, looks + 1));
+        }
     }
 
     /// Has each thread sampled.
@@ -298,7 +307,11 @@ impl Recorder {
         }
         be_nice();
         self.count_living();
-        let named = self.stacks.name(order.idle, || !stop.load(Ordering::Relaxed))?;
+        let names = &self.names;
+        let name_of = |thread| {
+            names.get(&thread).map_or(format!("thread {thread}"), |(name, _)| name.clone())
+        };
+        let named = self.stacks.name(order.idle, name_of, || !stop.load(Ordering::Relaxed))?;
         Some(self.profile(order, seconds, named))
     }
 
@@ -337,15 +350,16 @@ impl Recorder {
             source if source == Source::Lock as u32 => (Event::Lock, false),
             _ => (Event::Alloc, true),
         };
-        let names = &mut self.names;
-        let mut name_of =
-            |thread| names.entry(thread).or_insert_with(|| threads::name(thread)).clone();
+        let holder = (sample.holder != 0).then_some(sample.holder);
+        if let Some(holder) = holder.filter(|holder| !self.names.contains_key(holder)) {
+            self.look_for_name(holder);
+        }
         let stack = Stack {
             event,
             thread: sample.name,
             state: if event == Event::Wall { sample.state } else { ring::State::Unknown },
             place: sample.place,
-            holder: (sample.holder != 0).then(|| name_of(sample.holder)),
+            holder,
             site: sample.site,
             frames: sample.frames,
         };

@@ -38,8 +38,8 @@ pub(crate) struct Stack {
     pub(crate) thread: String,
     pub(crate) state: State,
     pub(crate) place: Option<&'static Place>,
-    /// Name of the thread that held what was waited for, and where it took it.
-    pub(crate) holder: Option<String>,
+    /// The thread that held what was waited for, and where it took it.
+    pub(crate) holder: Option<i32>,
     pub(crate) site: Option<&'static Location<'static>>,
     /// From the leaf.
     pub(crate) frames: Vec<u64>,
@@ -107,10 +107,11 @@ impl Stacks {
         }
     }
 
-    /// Gives names, stack by stack, as long as `go_on` says so.
+    /// Gives names, stack by stack, as long as `go_on` says so; `name_of` knows the threads'.
     pub(crate) fn name(
         &self,
         idle: bool,
+        name_of: impl Fn(i32) -> String,
         mut go_on: impl FnMut() -> bool,
     ) -> Option<BTreeMap<Event, Named>> {
         let mut symbols = Symbols::of_this_process();
@@ -125,7 +126,7 @@ impl Stacks {
             if sum.weight == 0 {
                 continue;
             }
-            let (frames, is_idle) = stack.words(&mut symbols);
+            let (frames, is_idle) = stack.words(&mut symbols, &name_of);
             if is_idle && !idle {
                 one.idle += sum.weight;
                 continue;
@@ -144,7 +145,11 @@ impl Stacks {
 
 impl Stack {
     /// Its frames from the root in words, and whether the thread had nothing to do.
-    fn words(&self, symbols: &mut Symbols) -> (Vec<String>, bool) {
+    fn words(
+        &self,
+        symbols: &mut Symbols,
+        name_of: &impl Fn(i32) -> String,
+    ) -> (Vec<String>, bool) {
         let mut names: Vec<String> = Vec::new();
         for (depth, address) in self.frames.iter().enumerate() {
             // A return address is after the call, which may be the last of its function.
@@ -167,7 +172,8 @@ impl Stack {
         }
         names.reverse();
         names.extend(self.place.map(Place::frame).filter(|_| self.event != Event::Cpu));
-        if let Some(holder) = &self.holder {
+        if let Some(holder) = self.holder {
+            let holder = name_of(holder);
             let site = self
                 .site
                 .map_or(String::new(), |site| format!(" at {}:{}", site.file(), site.line()));

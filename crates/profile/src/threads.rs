@@ -24,12 +24,10 @@ pub(crate) fn all() -> (Vec<i32>, bool) {
     (ids, complete)
 }
 
-/// A thread's name; its number if it has ended.
-pub(crate) fn name(thread: i32) -> String {
-    match fs::read_to_string(format!("/proc/self/task/{thread}/comm")) {
-        Ok(name) => name.trim_end().to_owned(),
-        Err(_) => format!("thread {thread}"),
-    }
+/// A thread's name; none if it has ended.
+pub(crate) fn name(thread: i32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/self/task/{thread}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
 }
 
 /// How a thread was scheduled; none if it has ended, or the kernel does not say.
@@ -58,7 +56,7 @@ mod tests {
             assert!(schedule(own()).is_none_or(|schedule| schedule.turns > 0));
             name(own())
         });
-        assert_eq!(asked.unwrap().join().unwrap(), "someone");
-        assert_eq!(name(-1), "thread -1");
+        assert_eq!(asked.unwrap().join().unwrap(), Some("someone".to_owned()));
+        assert_eq!(name(-1), None);
     }
 }
