@@ -35,7 +35,7 @@ const CHANGED: u64 = 1000;
 
 /// The script, as it was printed.
 fn script() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/put.lua")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/load/tests/scripts/put.lua")
 }
 
 /// wrk's part and then the large data set.

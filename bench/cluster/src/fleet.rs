@@ -295,15 +295,6 @@ fn ask(address: SocketAddr, request: &[u8]) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&start[..len]).into_owned())
 }
 
-/// The body of a page of a node.
-pub(crate) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-    let mut page = String::new();
-    stream.read_to_string(&mut page)?;
-    Ok(page.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned()))
-}
-
 /// Of an answer, from `HTTP/1.1 201 Created`.
 fn status(answer: &str) -> Option<u16> {
     answer.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use bench_table::{Spread, Table};
 
 use crate::Bench;
-use crate::fleet::{Kind, Sync, get};
+use crate::fleet::{Kind, Sync};
+use crate::metrics::LIMIT;
 use crate::requests;
 
 const SECTION: &str = "kill";
@@ -166,7 +167,7 @@ fn delivered(nodes: &[SocketAddr], back: Instant, end: Instant) -> Option<Durati
 /// Hints that nodes keep, by their `/v0/status`.
 fn hints_waiting(nodes: &[SocketAddr]) -> u64 {
     let of = |address: &SocketAddr| -> Option<u64> {
-        let page = get(*address, "/v0/status").ok()?;
+        let page = load::server::fetch(*address, "/v0/status", LIMIT).ok()?;
         let status: serde_json::Value = serde_json::from_str(&page).ok()?;
         let peers = status.get("peers")?.as_array()?;
         Some(peers.iter().filter_map(|peer| peer.get("hints")?.as_u64()).sum())

@@ -1,45 +1,34 @@
 //! What kvorum's nodes count themselves: their `/metrics`, before and after.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use crate::fleet::get;
+use load::server::Metrics;
 
-/// Sums over the nodes and all labels, by name without `kvorum_` and `_total`.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Counts(BTreeMap<String, f64>);
+/// How long a node may take to tell.
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
+
+/// Metrics of nodes, summed over them and all labels, by name without `kvorum_` and `_total`.
+#[derive(Debug)]
+pub(crate) struct Counts(Vec<Metrics>);
 
 impl Counts {
     /// Of these nodes, now; nothing of those that are not kvorum.
     pub(crate) fn of(nodes: &[SocketAddr]) -> Self {
-        let mut counts = Self::default();
-        for address in nodes {
-            counts.add(&get(*address, "/metrics").unwrap_or_default());
-        }
-        counts
+        let of = |node: &SocketAddr| Metrics::scrape(*node, "/metrics", LIMIT).unwrap_or_default();
+        Self(nodes.iter().map(of).collect())
     }
 
-    fn add(&mut self, text: &str) {
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let Some((name, value)) = line.rsplit_once(' ') else { continue };
-            let name = name.split('{').next().unwrap_or(name);
-            let Some(name) = name.strip_prefix("kvorum_") else { continue };
-            let name = name.strip_suffix("_total").unwrap_or(name);
-            if let Ok(value) = value.parse::<f64>() {
-                *self.0.entry(name.to_owned()).or_default() += value;
-            }
-        }
-    }
-
-    /// What was counted since `before`.
+    /// What was counted since `before`, which is of the same nodes.
     pub(crate) fn since(&self, before: &Self) -> Self {
-        let diff = |(name, value): (&String, &f64)| (name.clone(), value - before.get(name));
-        Self(self.0.iter().map(diff).collect())
+        let nodes = self.0.iter().zip(&before.0);
+        Self(nodes.map(|(now, before)| now.since(before)).collect())
     }
 
     /// 0 if there is no such metric.
     pub(crate) fn get(&self, name: &str) -> f64 {
-        self.0.get(name).copied().unwrap_or(0.0)
+        let name = format!("kvorum_{name}");
+        self.0.iter().filter_map(|node| node.total(&name)).sum()
     }
 
     /// One over the other, if both were counted.
@@ -57,13 +46,14 @@ mod tests {
         let text = "# HELP kvorum_peer_bytes_sent x\nkvorum_peer_bytes_sent_total 5\n\
                     kvorum_peer_bytes_sent_total{peer=\"a b\"} 7.5\nother 3\n\
                     kvorum_flushes_total 2\n";
-        let mut counts = Counts::default();
-        counts.add(text);
+        let counts = Counts(vec![Metrics::parse(text)]);
         assert_eq!(counts.get("peer_bytes_sent"), 12.5);
-        let mut later = counts.clone();
-        later.add(text);
+        let twice = text.replace(" 5\n", " 10\n").replace(" 7.5", " 15").replace(" 2\n", " 4\n");
+        let later = Counts(vec![Metrics::parse(&twice)]);
         assert_eq!(later.since(&counts).get("peer_bytes_sent"), 12.5);
         assert_eq!(later.ratio("flushes", "peer_bytes_sent"), Some(4.0 / 25.0));
         assert_eq!(later.ratio("flushes", "nothing"), None);
+        let two = Counts(vec![Metrics::parse(text), Metrics::parse(text)]);
+        assert_eq!(two.get("peer_bytes_sent"), 25.0);
     }
 }

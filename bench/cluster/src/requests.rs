@@ -1,5 +1,5 @@
 //! Requests as they go over the wire: keys `key0`, `key1` … with values `value0`, `value1` …, as
-//! the seeds' scripts (`tests/fixtures/put.lua`) make them.
+//! the seeds' scripts (`crates/load/tests/scripts/put.lua`) make them.
 
 use std::io::Write as _;
 

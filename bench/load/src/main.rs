@@ -54,14 +54,7 @@ struct Bench {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    match run(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench_table::ended(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<(), String> {

@@ -7,7 +7,20 @@ mod report;
 mod server;
 mod spread;
 
+use std::process::ExitCode;
+
 pub use machine::describe;
 pub use report::{Report, Table};
 pub use server::{Server, argv, find, free_address};
 pub use spread::{Spread, ratio};
+
+/// The exit code of a benchmark; an error is said on stderr.
+pub fn ended(outcome: Result<(), String>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -12,6 +12,7 @@ use crate::known::Known;
 use crate::plan::Target;
 use crate::record::{self, Run};
 use crate::rundir::RunDir;
+use crate::server::ask;
 
 /// Longest recording that is asked for, in seconds: what servers allow.
 const MAX_SECONDS: u64 = 300;
@@ -139,17 +140,11 @@ fn record(
         return Err("it is not known how to ask this server".to_owned());
     }
     let url = format!("http://{address}{path}");
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(limit))
-        .proxy(None)
-        .http_status_as_error(false)
-        .build();
-    let failed = |cause: ureq::Error| format!("{url}: {cause}");
-    let mut response = ureq::Agent::from(config).get(&url).call().map_err(failed)?;
-    let text = response.body_mut().with_config().limit(MAX_LEN).read_to_string().map_err(failed)?;
-    if response.status() != 200 {
+    let (status, text) =
+        ask(address, path, limit, MAX_LEN).map_err(|cause| format!("{url}: {cause}"))?;
+    if status != 200 {
         let why = text.lines().next().unwrap_or_default();
-        return Err(format!("{url}: {} {why}", response.status()));
+        return Err(format!("{url}: {status} {why}"));
     }
     let answer: Answer =
         serde_json::from_str(&text).map_err(|cause| format!("{url}: no recording: {cause}"))?;

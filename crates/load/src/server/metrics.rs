@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Error;
+use super::ask::ask;
 
 /// Longest answer that is read, in bytes: ten thousand series or so.
 const MAX_LEN: u64 = 8 << 20;
@@ -20,15 +21,12 @@ pub struct Metrics {
 
 /// What `GET path` says, as text, within `limit`.
 pub fn fetch(address: SocketAddr, path: &str, limit: Duration) -> Result<String, Error> {
-    let url = format!("http://{address}{path}");
-    let failed = |cause: ureq::Error| Error::Metrics { url: url.clone(), cause: cause.to_string() };
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(limit))
-        // The server under test is meant, never something between.
-        .proxy(None)
-        .build();
-    let mut response = ureq::Agent::from(config).get(&url).call().map_err(failed)?;
-    response.body_mut().with_config().limit(MAX_LEN).read_to_string().map_err(failed)
+    let failed = |cause| Error::Metrics { url: format!("http://{address}{path}"), cause };
+    let (status, text) = ask(address, path, limit, MAX_LEN).map_err(failed)?;
+    if status.is_client_error() || status.is_server_error() {
+        return Err(failed(format!("http status: {}", status.as_u16())));
+    }
+    Ok(text)
 }
 
 impl Metrics {

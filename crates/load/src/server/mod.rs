@@ -6,10 +6,12 @@
 //!  data.rs      the directory that {data} stands for, fresh for each start
 //!  look.rs      CPU, memory, disk of a process and its children: /proc
 //!  owner.rs     which process listens on an address
+//!  ask.rs       one question to it
 //!  metrics.rs   what it tells itself: the Prometheus text format
 //!  idle.rs      wait until it does nothing in the background
 //! ```
 
+mod ask;
 mod command;
 mod data;
 mod idle;
@@ -18,6 +20,7 @@ mod metrics;
 mod owner;
 mod process;
 
+pub(crate) use ask::ask;
 pub use command::Command;
 pub use data::{Data, Dropped};
 pub use idle::{Idle, wait_until_idle};
