@@ -2,11 +2,11 @@
 
 use maud::{Markup, PreEscaped, html};
 use profile::Folded;
-use profile::graph::{Tab, Unit, fragment};
+use profile::graph::{Fragments, Tab, Unit};
 
 use super::shown::Shown;
 
-/// Graphs in a report. Each carries its stacks, up to megabytes of them.
+/// Graphs in a report. Each carries its stacks, up to some hundred kilobytes of them, compressed.
 const MAX_GRAPHS: usize = 24;
 
 /// The events in the order in which they are shown.
@@ -26,6 +26,7 @@ pub(crate) fn section(runs: &[Shown<'_>]) -> Result<Markup, String> {
             events.push((event, graphs));
         }
     }
+    let mut fragments = Fragments::default();
     Ok(html! {
         @if !events.is_empty() {
             section #flames {
@@ -36,7 +37,7 @@ pub(crate) fn section(runs: &[Shown<'_>]) -> Result<Markup, String> {
                     div.flames {
                         @for (place, graph) in graphs.iter().enumerate() {
                             figure { figcaption { (graph.name) }
-                                (PreEscaped(fragment(&tabs(event, graph,
+                                (PreEscaped(fragments.fragment(&tabs(event, graph,
                                     base(graphs, place))))) }
                         }
                     }

@@ -1,9 +1,10 @@
 "use strict";
 // Draws flame graphs into every <div class="flame">, out of the JSON in its <script>:
-//   { "tabs": [ { "name", "unit", "note", "folded", "counts"?, "base"? } ] }
-// "folded" is collapsed stacks, a line each: "root;frame;frame WEIGHT". "counts" has the same
-// stacks by number of events, "base" those of another profile: then the graph is the difference of
-// the two, each as shares of its own total. Roots are at the top. No network, no library.
+//   { "stacks": { "NUMBER": … }, "tabs": [ { "name", "unit", "note", "folded", "counts", "base" } ] }
+// "folded" is the number of collapsed stacks, which may be in another place's JSON: base64 of gzip
+// of a line each: "root;frame;frame WEIGHT". "counts" has the same stacks by number of events,
+// "base" those of another profile (or null): then the graph is the difference of the two, each as
+// shares of its own total. Roots are at the top. No network, no library.
 (() => {
   const ROW = 18;
   const PAD = 4;
@@ -54,8 +55,18 @@
   function grow(folded, base) {
     const root = node("all", null);
     add(root, folded, "value", "self");
-    if (base !== undefined) add(root, base, "base", "baseSelf");
+    if (base !== null) add(root, base, "base", "baseSelf");
     return root;
+  }
+
+  // By number: the packed lines, from all places.
+  const stacks = new Map();
+
+  async function lines(number) {
+    if (number === null) return null;
+    const bytes = Uint8Array.from(atob(stacks.get(number)), (c) => c.charCodeAt(0));
+    const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Response(plain).text();
   }
 
   // The module of a Rust path: what is before the type or function, without generics.
@@ -86,12 +97,13 @@
   // ---- one graph ----------------------------------------------------------------------------
 
   class Graph {
-    constructor(pane, tab, name) {
+    // The tab has its lines in place of their numbers.
+    constructor(pane, tab) {
       this.tab = tab;
-      this.isDiff = tab.base !== undefined;
+      this.isDiff = tab.base !== null;
       this.trees = { weight: () => grow(tab.folded, tab.base), count: () => grow(tab.counts) };
       this.pick("weight", tab.unit);
-      this.lay(pane, name);
+      this.lay(pane, tab.name);
       this.query = null;
       new ResizeObserver(() => this.draw()).observe(this.canvas);
       matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
@@ -117,7 +129,7 @@
         <button type="button" data-do="reset">Reset zoom</button></div>`);
       this.input = bar.querySelector("input");
       this.found = bar.querySelector("output");
-      if (this.tab.counts) {
+      if (this.tab.counts !== null) {
         this.metric = this.select(bar, "Weigh by", { weight: this.tab.unit, count: "events" });
         this.metric.onchange = () => {
           this.pick(this.metric.value, this.metric.value === "count" ? "count" : this.tab.unit);
@@ -404,25 +416,34 @@
 
   let panes = 0;
 
-  function mount(place) {
-    if (place.dataset.mounted) return;
-    place.dataset.mounted = "yes";
-    const { tabs } = JSON.parse(place.querySelector("script").textContent);
+  async function draw(pane, tab) {
+    try {
+      const numbers = [tab.folded, tab.counts, tab.base];
+      const [folded, counts, base] = await Promise.all(numbers.map(lines));
+      new Graph(pane, { ...tab, folded, counts, base });
+    } catch (error) {
+      pane.textContent = `This graph could not be unpacked: ${error.message}`;
+    }
+  }
+
+  function mount(place, tabs) {
     const list = document.createElement("div");
     list.className = "flame-tabs";
     list.setAttribute("role", "tablist");
     place.append(list);
+    const drawn = new Set();
     const open = (chosen) => {
-      for (const [button, pane] of all) {
+      for (const [button, pane, tab] of all) {
         button.ariaSelected = String(button === chosen);
         button.tabIndex = button === chosen ? 0 : -1;
         pane.hidden = button !== chosen;
-        if (button === chosen && !pane.childElementCount) new Graph(pane, pane.tab, pane.tab.name);
+        if (button !== chosen || drawn.has(pane)) continue;
+        drawn.add(pane);
+        draw(pane, tab);
       }
     };
     const all = tabs.map((tab) => {
       const [button, pane] = [document.createElement("button"), document.createElement("div")];
-      pane.tab = tab;
       pane.id = `flame-pane-${panes++}`;
       pane.setAttribute("role", "tabpanel");
       button.type = "button";
@@ -432,7 +453,7 @@
       button.onclick = () => open(button);
       list.append(button);
       place.append(pane);
-      return [button, pane];
+      return [button, pane, tab];
     });
     list.onkeydown = (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -446,7 +467,15 @@
     if (all.length) open(all[0][0]);
   }
 
-  window.mountFlames = () => document.querySelectorAll(".flame").forEach(mount);
-  if (document.readyState === "loading") addEventListener("DOMContentLoaded", window.mountFlames);
-  else window.mountFlames();
+  function mountAll() {
+    const places = [...document.querySelectorAll(".flame")].map((place) => (
+      [place, JSON.parse(place.querySelector("script").textContent)]));
+    for (const [, data] of places) {
+      for (const [number, packed] of Object.entries(data.stacks)) stacks.set(Number(number), packed);
+    }
+    for (const [place, { tabs }] of places) mount(place, tabs);
+  }
+
+  if (document.readyState === "loading") addEventListener("DOMContentLoaded", mountAll);
+  else mountAll();
 })();

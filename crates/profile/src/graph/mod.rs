@@ -1,14 +1,18 @@
 //! Flame graphs for people.
 //!
 //! ```text
-//!  Folded ─┬─▶ page, fragment   interactive: HTML, CSS and JavaScript in one, nothing from outside
+//!  Folded ─┬─▶ page, Fragments  interactive: HTML, CSS and JavaScript in one, nothing from outside
 //!          └─▶ svg              the plain picture that other tools show (inferno)
 //! ```
 //!
-//! A report that shows several graphs writes [`assets`] once and a [`fragment`] for each place.
+//! A report that shows several graphs writes [`assets`] once and one of its [`Fragments`] for
+//! each place.
 
-use std::io;
+use std::io::{self, Write};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use inferno::flamegraph::{self, Options};
 
 use crate::folded::Folded;
@@ -55,32 +59,53 @@ pub struct Tab<'a> {
     pub base: Option<&'a Folded>,
 }
 
-/// Style and script of all graphs, to be written once into a page that has [`fragment`]s.
+/// Style and script of all graphs, to be written once into a page that has [`Fragments`].
 pub fn assets() -> String {
     format!("<style>\n{STYLE}</style>\n<script>\n{SCRIPT}</script>\n")
 }
 
-/// A place in a page with these graphs, a tab for each.
-pub fn fragment(tabs: &[Tab<'_>]) -> String {
-    let tabs = tabs.iter().map(|tab| {
-        let mut object = serde_json::json!({
-            "name": tab.name,
-            "unit": tab.unit.name(),
-            "note": tab.note,
-            "folded": tab.folded.to_string(),
-        });
-        if let Some(counts) = tab.counts {
-            object["counts"] = counts.to_string().into();
-        }
-        if let Some(base) = tab.base {
-            object["base"] = base.to_string().into();
-        }
-        object
-    });
-    let data = serde_json::json!({ "tabs": tabs.collect::<Vec<_>>() }).to_string();
-    // Nothing in a name can end the script element.
-    let data = data.replace('<', "\\u003c");
-    format!("<div class=\"flame\"><script type=\"application/json\">{data}</script></div>\n")
+/// Places with graphs, in one page: stacks that several of them show are written once.
+#[derive(Debug, Default)]
+pub struct Fragments<'a> {
+    written: Vec<&'a Folded>,
+}
+
+impl<'a> Fragments<'a> {
+    /// A place with these graphs, a tab for each.
+    pub fn fragment(&mut self, tabs: &[Tab<'a>]) -> String {
+        let mut stacks = serde_json::Map::new();
+        let mut number = |folded: &'a Folded| {
+            let known = self.written.iter().position(|known| std::ptr::eq(*known, folded));
+            let number = known.unwrap_or(self.written.len());
+            if known.is_none() {
+                self.written.push(folded);
+                stacks.insert(number.to_string(), packed(folded).into());
+            }
+            number
+        };
+        let tab = |tab: &Tab<'a>| {
+            serde_json::json!({
+                "name": tab.name,
+                "unit": tab.unit.name(),
+                "note": tab.note,
+                "folded": number(tab.folded),
+                "counts": tab.counts.map(&mut number),
+                "base": tab.base.map(&mut number),
+            })
+        };
+        let tabs: Vec<serde_json::Value> = tabs.iter().map(tab).collect();
+        let data = serde_json::json!({ "stacks": stacks, "tabs": tabs }).to_string();
+        // Nothing in a name can end the script element.
+        let data = data.replace('<', "\\u003c");
+        format!("<div class=\"flame\"><script type=\"application/json\">{data}</script></div>\n")
+    }
+}
+
+/// The stacks' lines, compressed: they are megabytes, and nearly all of a line is in the one above.
+fn packed(folded: &Folded) -> String {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    let bytes = write!(gzip, "{folded}").and_then(|()| gzip.finish());
+    BASE64_STANDARD.encode(bytes.expect("a Vec takes all bytes"))
 }
 
 /// A page of its own; `lines` are said above the graphs.
@@ -96,7 +121,7 @@ pub fn page(title: &str, lines: &[String], tabs: &[Tab<'_>]) -> String {
          @media (prefers-color-scheme: dark) {{ body {{ background: #16191d; color: #e6e8eb; }} }}\
          </style>\n</head>\n<body>\n<h1>{title}</h1>\n{lines}{}</body>\n</html>\n",
         assets(),
-        fragment(tabs)
+        Fragments::default().fragment(tabs)
     )
 }
 
@@ -145,6 +170,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn tab(folded: &Folded) -> Tab<'_> {
@@ -154,10 +181,33 @@ mod tests {
 
     #[test]
     fn nothing_in_a_frame_can_leave_the_page_s_data() {
-        let folded = Folded::parse("loop-0;</script><script>alert(1)</script> 5").unwrap();
-        let html = fragment(&[tab(&folded)]);
+        let folded = Folded::parse("loop-0;a 5").unwrap();
+        let name = "</script><script>alert(1)</script>".to_owned();
+        let html = Fragments::default().fragment(&[Tab { name, ..tab(&folded) }]);
         assert_eq!(html.matches("</script>").count(), 1, "{html}");
         assert!(page("<b>", &["<i>".to_owned()], &[]).contains("<h1>&lt;b&gt;</h1>\n<p>&lt;i&gt;"));
+    }
+
+    #[test]
+    fn stacks_that_several_graphs_show_are_written_once() {
+        let [first, second] = ["a 5", "a 6"].map(|line| Folded::parse(line).unwrap());
+        let data = |html: &str| -> serde_json::Value {
+            let json = html.split_once("json\">").unwrap().1.split_once("</script>").unwrap().0;
+            serde_json::from_str(json).unwrap()
+        };
+        let mut fragments = Fragments::default();
+        let difference = Tab { base: Some(&first), ..tab(&second) };
+        let shown = data(&fragments.fragment(&[tab(&first), difference]));
+        assert_eq!(shown["stacks"].as_object().unwrap().len(), 2);
+        assert_eq!(
+            (&shown["tabs"][1]["folded"], &shown["tabs"][1]["base"]),
+            (&json!(1), &json!(0))
+        );
+        let again = data(&fragments.fragment(&[tab(&second)]));
+        assert_eq!((&again["stacks"], &again["tabs"][0]["folded"]), (&json!({}), &json!(1)));
+        let packed = BASE64_STANDARD.decode(shown["stacks"]["1"].as_str().unwrap()).unwrap();
+        let lines = io::read_to_string(flate2::read::GzDecoder::new(&packed[..])).unwrap();
+        assert_eq!(lines, "a 6\n");
     }
 
     #[test]
