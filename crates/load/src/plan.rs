@@ -134,6 +134,8 @@ pub struct Plan {
     pub verify: bool,
     /// Further header lines, `Name: value`. A `Host` takes the place of the target's.
     pub headers: Vec<String>,
+    /// Whether requests that a script sends together have one latency, when the last is answered.
+    pub batch_latency: bool,
     /// Seed of keys, values, mix and arrivals: one seed, one sequence of requests.
     pub seed: u64,
 }
@@ -160,6 +162,7 @@ impl Plan {
             value_len: 64,
             verify: false,
             headers: Vec::new(),
+            batch_latency: false,
             seed: 1,
         }
     }

@@ -409,9 +409,11 @@ impl<'a> Worker<'a> {
         let connection = &self.connections[index];
         let Request { intended, written, made, counted, .. } = *request;
         if counted {
-            let latencies = self.tally.latencies_mut(made.method);
-            latencies.intended.saturating_record(now.saturating_sub(intended));
-            latencies.written.saturating_record(now - written);
+            if request.left == 1 || !self.plan.batch_latency {
+                let latencies = self.tally.latencies_mut(made.method);
+                latencies.intended.saturating_record(now.saturating_sub(intended));
+                latencies.written.saturating_record(now - written);
+            }
             self.tally.statuses.count(status);
             self.tally.in_time += u64::from(now <= self.schedule.end());
             self.tally.errors.timeout += u64::from(now - written > self.timeout);
@@ -550,7 +552,7 @@ impl<'a> Worker<'a> {
                 let left = u64::from(request.left);
                 let late = now - request.written > self.timeout;
                 self.tally.errors.timeout += if late { left } else { 0 };
-                self.unfinished(request.made.method, now - request.intended, left);
+                self.unfinished(request.made.method, now - request.intended, 1, left);
             }
             if self.plan.pace == Pace::Closed {
                 continue;
@@ -559,7 +561,8 @@ impl<'a> Worker<'a> {
                 if self.schedule.counts(intended) {
                     let slots = 1 + self.schedule.skip(index, group - 1);
                     let count = slots * u64::from(self.batch);
-                    self.unfinished(self.maker.method_of(number), now - intended, count);
+                    let method = self.maker.method_of(number);
+                    self.unfinished(method, now - intended, slots, count);
                 }
             }
         }
@@ -579,8 +582,10 @@ impl<'a> Worker<'a> {
         ended
     }
 
-    fn unfinished(&mut self, method: Method, waited: u64, count: u64) {
-        self.tally.latencies_mut(method).intended.saturating_record_n(waited, count);
+    /// `count` requests of `batches` batches.
+    fn unfinished(&mut self, method: Method, waited: u64, batches: u64, count: u64) {
+        let samples = if self.plan.batch_latency { batches } else { count };
+        self.tally.latencies_mut(method).intended.saturating_record_n(waited, samples);
         self.tally.unfinished += count;
     }
 }

@@ -115,8 +115,8 @@ pub struct LoadArgs {
     #[arg(short = 'U', long = "u_latency")]
     pub u_latency: bool,
 
-    /// wrk2's: latency of batches instead of requests. Changes nothing unless the script pipelines;
-    /// with one that does it is refused, as here each answer is timed by itself
+    /// Count a script's pipelined requests as one latency, from when they were due until the last
+    /// of them is answered. Changes nothing unless the script pipelines
     #[arg(short = 'B', long = "batch_latency")]
     pub batch_latency: bool,
 

@@ -42,6 +42,7 @@ impl LoadArgs {
         asked.plan.pace = pace;
         asked.plan.duration = self.duration.0;
         asked.plan.warmup = self.warmup.0;
+        asked.plan.batch_latency = self.batch_latency;
         asked.plan.arrival = match self.arrival {
             Arrival::Even => plan::Arrival::Even,
             Arrival::Poisson => plan::Arrival::Poisson,

@@ -55,7 +55,7 @@ impl<E: std::error::Error> From<E> for Failed {
 pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
     let mut asked = args.check(known).map_err(Failed::Usage)?;
     asked.resolve().map_err(Failed::Run)?;
-    let mut scripts = scripts(args, &asked)?;
+    let mut scripts = scripts(&asked)?;
     let stop = until_interrupted()?;
     let started = SystemTime::now();
     let servers = Servers::look(known, &asked.plan.targets);
@@ -89,18 +89,11 @@ pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
 }
 
 /// Loads the scripts, if there are any.
-fn scripts(args: &LoadArgs, asked: &Asked) -> Result<Option<Scripts>, Failed> {
+fn scripts(asked: &Asked) -> Result<Option<Scripts>, Failed> {
     if !matches!(asked.plan.requests, Requests::Script) {
         return Ok(None);
     }
-    let mut scripts = Scripts::load(&asked.sources, asked.plan.threads)?;
-    let most = scripts.threads().iter().map(Script::pipeline).max().unwrap_or(1);
-    if args.batch_latency && most > 1 {
-        return Err(Failed::Usage(format!(
-            "-B does not go with a script that sends {most} requests at once: each answer is timed \
-             by itself; leave it out"
-        )));
-    }
+    let scripts = Scripts::load(&asked.sources, asked.plan.threads)?;
     Ok(Some(scripts))
 }
 

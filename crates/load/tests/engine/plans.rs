@@ -187,10 +187,13 @@ fn pipelined_requests_keep_the_rate_and_are_all_counted() {
             three = one .. wrk.format("GET", "/two") .. wrk.format("GET", "/three")
         end
         function request() return three end"#;
-    let plan = Plan { pace: Pace::Open(300.0), ..plan(&server) };
-    let outcome = scripted(&plan, &server, lua).unwrap();
-    assert_eq!((outcome.planned, outcome.answered()), (300, 300), "{outcome}");
-    assert_eq!(server.requests().len(), 300);
+    for (batch_latency, samples) in [(false, 300), (true, 100)] {
+        let plan = Plan { pace: Pace::Open(300.0), batch_latency, ..plan(&server) };
+        let outcome = scripted(&plan, &server, lua).unwrap();
+        assert_eq!((outcome.planned, outcome.answered()), (300, 300), "{outcome}");
+        assert_eq!(outcome.both().intended.len(), samples);
+    }
+    assert_eq!(server.requests().len(), 600);
 }
 
 #[test]
