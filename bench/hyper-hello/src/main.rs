@@ -3,9 +3,14 @@
 //!
 //! A `GET` is answered 200 with 64 bytes, as long as the values that the benchmark reads; anything
 //! else has its body read and is answered 201 without one.
+//!
+//!     hyper-hello [ADDRESS [MICROS]]        default: 127.0.0.1:8080 0
+//!
+//! MICROS are burnt on the CPU for each request: a server that is known to be slower than another.
 
 use std::convert::Infallible;
 use std::io;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -16,7 +21,14 @@ use hyper_util::rt::TokioIo;
 
 static VALUE: [u8; 64] = [b'v'; 64];
 
-async fn hello(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn hello(
+    request: Request<Incoming>,
+    work: Duration,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let begun = Instant::now();
+    while begun.elapsed() < work {
+        std::hint::spin_loop();
+    }
     if request.method() == Method::GET {
         return Ok(Response::new(Full::new(Bytes::from_static(&VALUE))));
     }
@@ -29,7 +41,7 @@ async fn hello(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infa
     Ok(response)
 }
 
-async fn serve(address: &str) -> io::Result<()> {
+async fn serve(address: &str, work: Duration) -> io::Result<()> {
     let listener = tokio::net::TcpListener::bind(address).await?;
     loop {
         let (stream, _) = listener.accept().await?;
@@ -37,13 +49,19 @@ async fn serve(address: &str) -> io::Result<()> {
         tokio::spawn(async move {
             // A connection that breaks concerns its client alone.
             let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service_fn(hello))
+                .serve_connection(
+                    TokioIo::new(stream),
+                    service_fn(move |request| hello(request, work)),
+                )
                 .await;
         });
     }
 }
 
 fn main() -> io::Result<()> {
-    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(serve(&address))
+    let mut args = std::env::args().skip(1);
+    let address = args.next().unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    let micros = args.next().map_or(Ok(0), |micros| micros.parse()).map_err(io::Error::other)?;
+    let served = serve(&address, Duration::from_micros(micros));
+    tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(served)
 }

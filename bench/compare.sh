@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# How often `kvorum compare` is right: two servers that are the same, and one that burns 10 % more
+# CPU for each request.
+#
+#     bench/compare.sh [SETS [ROUNDS]]       default: 40 6
+#
+# Each of SETS comparisons has ROUNDS runs of 1.5 s a side, made in turns: A, A again, and A with
+# WORK burnt microseconds more. Says how often "no difference" was the verdict on A and A (aim:
+# 95 %), and how often "B differs" on A and the slower one (aim: 90 %). 40 sets take half an hour.
+# Environment: KVORUM and HELLO, the binaries (default: release builds, made here); OUT, where
+# verdicts are kept (default: target/compare.txt); CARGO. The server has CPU 0, the client CPU 1.
+set -euo pipefail
+shopt -s inherit_errexit
+cd "$(dirname "$0")/.."
+sets=${1:-40} rounds=${2:-6} out=${OUT:-target/compare.txt} micros=50 more=5 rate=8000
+if [ -z "${KVORUM:-}" ] || [ -z "${HELLO:-}" ]; then
+    "${CARGO:-cargo}" build --release --quiet -p kvorum -p hyper-hello
+    KVORUM=$PWD/target/release/kvorum HELLO=$PWD/target/release/hyper-hello
+fi
+work=$(mktemp -d)
+started=()
+trap 'kill "${started[@]}" 2>/dev/null || true; rm -rf "$work"' EXIT
+declare -A port=([a]=18971 [again]=18972 [slower]=18973)
+for side in a again slower; do
+    [ $side = slower ] && burnt=$((micros + more)) || burnt=$micros
+    taskset -c 0 "$HELLO" "127.0.0.1:${port[$side]}" "$burnt" &
+    started+=($!)
+    curl -sf --retry 50 --retry-connrefused --retry-delay 1 "http://127.0.0.1:${port[$side]}/" \
+        >/dev/null
+done
+
+# run SIDE NUMBER: one run.
+run() {
+    taskset -c 1 "$KVORUM" load -t1 -c8 -R$rate -d1500ms --warmup 300ms --keys uniform \
+        --out "$work/$1/$2" "http://127.0.0.1:${port[$1]}" >/dev/null
+}
+
+mkdir -p "$(dirname "$out")"
+: >"$out"
+same=0 found=0
+for ((set = 1; set <= sets; set++)); do
+    rm -rf "${work:?}"/*
+    for ((round = 0; round < rounds; round++)); do
+        sides=(a again slower)
+        for ((turn = 0; turn < 3; turn++)); do run "${sides[$(((turn + round) % 3))]}" "$round"; done
+    done
+    for other in again slower; do
+        verdict=$("$KVORUM" compare "$work/a" "$work/$other" | tail -1)
+        echo "$set a $other: $verdict" | tee -a "$out"
+        case "$other $verdict" in
+        "again verdict: no difference"*) same=$((same + 1)) ;;
+        "slower verdict: B differs"*) found=$((found + 1)) ;;
+        esac
+    done
+done
+echo "A and A: no difference in $same of $sets. A and A + 10 %: found in $found of $sets." |
+    tee -a "$out"
