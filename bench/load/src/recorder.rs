@@ -48,7 +48,8 @@ pub(crate) struct Seen {
     /// From its path.
     pub(crate) number: u64,
     pub(crate) came: Instant,
-    pub(crate) answered: Instant,
+    /// Just before the answer was written, and just after: somewhere between, it was there.
+    pub(crate) answered: (Instant, Instant),
 }
 
 struct Shared {
@@ -126,7 +127,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> Option<()> {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let answered = Instant::now();
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").ok()?;
-        seen.push(Seen { number, came, answered });
+        seen.push(Seen { number, came, answered: (answered, Instant::now()) });
     }
     shared.seen.lock().ok()?.append(&mut seen);
     Some(())
