@@ -96,9 +96,10 @@ for seed in "$@"; do
         stop
         report 002 "$out/002-put" "$out/002-get"
         ;;
-    003) # threads: the breaking point for each number of event loops
+    003) # threads and queues: the breaking point for each number of event loops and queue length
         run 003 "$KVORUM" search -t2 -c64 --mix put=100 --also get=100 --prepare keys \
-            -d "$trial" --server "${node/--loops 1 /}" --restart --sweep loops=1,2,4 "$url"
+            -d "$trial" --server "${node/--loops 1 /}" --restart \
+            --sweep loops=1,2 --sweep queue=16,1024 "$url"
         report 003 "$out/003"
         ;;
     004) # the breaking point by search, and four runs below it, cold and hot

@@ -61,7 +61,7 @@ pub(super) fn shares(args: &SharesArgs) -> Result<(), Unable> {
     }
     let mut table = String::from("| part |");
     for path in &args.files {
-        let _ = write!(table, " {} |", path.file_name().unwrap_or_default().to_string_lossy());
+        let _ = write!(table, " {} |", path.display());
     }
     let _ = write!(table, "\n|---|{}\n", "---:|".repeat(columns.len()));
     let names = PARTS.iter().map(|(name, _)| *name).chain([REST]);
