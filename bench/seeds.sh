@@ -9,7 +9,7 @@
 #   TRIAL     seconds of each trial of a search (default: 10)
 #   SYNC      of the nodes (default: interval; the seeds' stores had no log at all)
 #   PROFILE   what the nodes record of themselves (default: cpu,alloc,lock,wall)
-#   KVORUM    the binary (default: a release build, made here)
+#   KVORUM    the binary, called kvorum (default: a release build, made here)
 # One node alone has CPU 0 and its client CPU 1; three nodes and their client share all of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,11 +17,13 @@ if [ -z "${KVORUM:-}" ]; then
     "${CARGO:-cargo}" build --release --quiet --bin kvorum
     KVORUM=$PWD/target/release/kvorum
 fi
+# Run directories keep the commands as a person would type them.
+PATH=$(dirname "$KVORUM"):$PATH
 out=${OUT:-target/seeds} scripts=crates/load/tests/scripts
 sync=${SYNC:-interval} profile=${PROFILE:-cpu,alloc,lock,wall} trial=${TRIAL:-10}
 port=${PORT:-8080}
 url=http://127.0.0.1:$port
-node="taskset -c 0 $KVORUM serve --listen 127.0.0.1:$port --sync $sync --loops 1 --data {data}"
+node="taskset -c 0 kvorum serve --listen 127.0.0.1:$port --sync $sync --loops 1 --data {data}"
 started=() data=$(mktemp -d)
 mkdir -p "$out"
 
@@ -40,7 +42,7 @@ start() {
     for ((i = 0; i < count; i++)); do urls+=${urls:+,}http://127.0.0.1:$((port + i)); done
     [ "$count" = 1 ] && pin=(taskset -c 0)
     for ((i = 0; i < count; i++)); do
-        "${pin[@]}" "$KVORUM" serve --listen "127.0.0.1:$((port + i))" --data "$data/$i" \
+        "${pin[@]}" kvorum serve --listen "127.0.0.1:$((port + i))" --data "$data/$i" \
             --sync "$sync" --cluster "$urls" "$@" >"$data/$i.log" 2>&1 &
         started+=($!)
     done
@@ -50,29 +52,29 @@ start() {
     done
 }
 
-# run NAME COMMAND...: shows the command as a person would type it, and keeps its output.
+# run NAME COMMAND...: shows the command, and keeps its output.
 run() {
     local name=$1
     shift
     rm -rf "${out:?}/$name"
-    printf '$ %s\n' "$*" | sed "s#$KVORUM#kvorum#g" | tee "$out/$name.txt"
+    echo "$ $*" | tee "$out/$name.txt"
     "$@" --out "$out/$name" 2>&1 | tee -a "$out/$name.txt"
 }
 
 report() {
     local name=$1
     shift
-    "$KVORUM" report "$@" -o "$out/$name.html"
+    kvorum report "$@" -o "$out/$name.html"
 }
 
-client="taskset -c 1 $KVORUM"
+client="taskset -c 1 kvorum"
 for seed in "$@"; do
     case $seed in
     000) # sharding: 40 k/s of PUTs and 2.5 k/s of GETs at one of three nodes, one copy of each key
         start 3 --replicas 1
-        run 000-put "$KVORUM" load -t4 -c64 -R40000 -d"${DURATION:-180}" -s $scripts/put.lua \
+        run 000-put kvorum load -t4 -c64 -R40000 -d"${DURATION:-180}" -s $scripts/put.lua \
             --latency --profile "$profile" "$url"
-        run 000-get "$KVORUM" load -t4 -c64 -R2500 -d"${DURATION:-180}" -s $scripts/get.lua \
+        run 000-get kvorum load -t4 -c64 -R2500 -d"${DURATION:-180}" -s $scripts/get.lua \
             --latency --profile "$profile" "$url"
         stop
         report 000 "$out/000-put" "$out/000-get"
@@ -89,22 +91,23 @@ for seed in "$@"; do
     002) # replication: 10 k/s at each of three nodes, 2 of 3 must answer
         start 3
         urls=("$url" "http://127.0.0.1:$((port + 1))" "http://127.0.0.1:$((port + 2))")
-        run 002-put "$KVORUM" load -t2 -c128 -R10000 -d"${DURATION:-60}" -L -s $scripts/put.lua \
+        run 002-put kvorum load -t2 -c128 -R10000 -d"${DURATION:-60}" -L -s $scripts/put.lua \
             --target-mode each --profile "$profile" "${urls[@]}"
-        run 002-get "$KVORUM" load -t2 -c128 -R10000 -d"${DURATION:-60}" -L -s $scripts/get.lua \
+        run 002-get kvorum load -t2 -c128 -R10000 -d"${DURATION:-60}" -L -s $scripts/get.lua \
             --target-mode each --profile "$profile" "${urls[@]}"
         stop
         report 002 "$out/002-put" "$out/002-get"
         ;;
     003) # threads and queues: the breaking point for each number of event loops and queue length
-        run 003 "$KVORUM" search -t2 -c64 --mix put=100 --also get=100 --prepare keys \
+        run 003 kvorum search -t2 -c64 --mix put=100 --also get=100 --prepare keys \
             -d "$trial" --server "${node/--loops 1 /}" --restart \
             --sweep loops=1,2 --sweep queue=16,1024 "$url"
         report 003 "$out/003"
         ;;
     004) # the breaking point by search, and four runs below it, cold and hot
+        # get.lua asks for one key after the other: as many as a trial can reach.
         run 004-search $client search -t1 -c1 -s $scripts/put.lua --also $scripts/get.lua \
-            --prepare $scripts/put.lua:25000 -d "$trial" --server "$node" --restart \
+            --prepare $scripts/put.lua:$((trial * 60000)) -d "$trial" --server "$node" --restart \
             --profile "$profile" "$url"
         run 004-coldhot $client coldhot -t1 -c1 --put-rate 10000 --get-rate 10000 \
             -d "${DURATION:-30}" --server "$node" --profile "$profile" "$url"

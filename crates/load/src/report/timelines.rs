@@ -8,10 +8,14 @@ use crate::saved::Timeline;
 /// Metrics of servers that get a chart; a wall of them shows nothing.
 const MAX_METRICS: usize = 12;
 
+/// A run of fewer seconds gets no charts: a search has a hundred of them, and a few points
+/// show nothing that the figures do not.
+const LEAST_SECONDS: usize = 8;
+
 /// The charts of a run; none without a timeline.
 pub(crate) fn charts(run: &Shown<'_>) -> Vec<Chart> {
     let Some(timeline) = &run.saved.timeline else { return Vec::new() };
-    if timeline.seconds().len() < 2 {
+    if timeline.seconds().len() < LEAST_SECONDS {
         return Vec::new();
     }
     let stack = Stack { run, timeline };
