@@ -42,7 +42,9 @@ for ((set = 1; set <= sets; set++)); do
     rm -rf "${work:?}"/*
     for ((round = 0; round < rounds; round++)); do
         sides=(a again slower)
-        for ((turn = 0; turn < 3; turn++)); do run "${sides[$(((turn + round) % 3))]}" "$round"; done
+        for ((turn = 0; turn < 3; turn++)); do
+            run "${sides[$(((turn + round) % 3))]}" "$round"
+        done
     done
     for other in again slower; do
         verdict=$("$KVORUM" compare "$work/a" "$work/$other" | tail -1)
