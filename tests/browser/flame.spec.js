@@ -109,9 +109,10 @@ test('a table adds up by module, crate and function', async ({ page }) => {
   await openDifference(page);
   const names = page.locator('.flame table tbody td:first-child');
   await expect(names).toHaveText(['[native]', 'lsm::memtable', 'kvorum::http']);
-  await page.getByLabel('By', { exact: true }).selectOption('crate');
+  const level = page.locator('.flame details select');
+  await level.selectOption('crate');
   await expect(names).toHaveText(['[native]', 'lsm', 'kvorum']);
-  await page.getByLabel('By', { exact: true }).selectOption('function');
+  await level.selectOption('function');
   await expect(names).toHaveText(['<i>at</i>', INSERT, PARSE]);
   await page.getByRole('button', { name: 'First' }).click();
   await expect(names.first()).toHaveText(PARSE);

@@ -1,7 +1,8 @@
 //! Which share of a recording goes to which part of a node.
 //!
 //! A stack belongs to the part that its innermost known function is of: parts don't overlap, and
-//! add up to all. What is called by several parts (allocation, copying) so counts for its caller.
+//! add up to all. What is called by several parts (allocation, copying, files) so counts for its
+//! caller. A flush and a compaction have all that is done below them.
 
 use std::fmt::Write;
 
@@ -12,17 +13,17 @@ use super::{Unable, print, read};
 
 /// A part of a node: its functions have one of these in their names. Where a name fits two parts,
 /// the earlier has it.
-const PARTS: [(&str, &[&str]); 17] = [
+const PARTS: [(&str, &[&str]); 18] = [
     ("waiting in queues", &["queue: ", "idle: "]),
     ("waiting for locks", &["lock: "]),
     ("waiting for files", &["file: "]),
     ("between nodes", &["kvorum::peers::", "cluster::wire::", "cluster::handshake::"]),
     ("quorums, coordination", &["cluster::", "kvorum::coordinate", "kvorum::caretaker"]),
     ("flush", &["lsm::core::background::flush", "flush_one"]),
-    ("compaction", &["lsm::compaction::", "compact_one", "lsm::merge::"]),
-    ("log", &["lsm::wal::", "lsm::db::commit"]),
+    ("compaction", &["lsm::compaction::", "compact_one"]),
+    ("log", &["lsm::wal::", "lsm::db::commit", "lsm::core::write"]),
     ("memtable", &["lsm::memtable::"]),
-    ("search in tables", &["lsm::table::", "lsm::cache::", "lsm::core::read"]),
+    ("search in tables", &["lsm::table::", "lsm::merge::", "lsm::cache::", "lsm::core::read"]),
     ("rest of the engine", &["lsm::"]),
     ("request parsing", &["httparse::", "kvorum::http::params", "h1::parse", "h1::role"]),
     ("writing to sockets", &["poll_write", "poll_flush", "writev", "sendto", "send"]),
@@ -30,7 +31,17 @@ const PARTS: [(&str, &[&str]); 17] = [
     ("HTTP", &["hyper::", "kvorum::http::", "http::", "kvorum::connection"]),
     ("waiting for events", &["epoll_wait", "epoll_pwait", "mio::"]),
     ("event loop, tasks", &["tokio::", "kvorum::"]),
+    ("this recording", &["profile::record::"]),
 ];
+
+/// So many of them, the first, are waits: a flush that waits for a file waits.
+const WAITS: usize = 3;
+
+/// Parts whose functions call those of others: all of it is theirs.
+const WHOLE: [&str; 2] = ["flush", "compaction"];
+
+/// Called by several parts of the engine: counts for its caller.
+const SHARED: &str = "lsm::disk::";
 
 const REST: &str = "other";
 
@@ -47,9 +58,15 @@ fn of(folded: &Folded) -> Vec<f64> {
 fn part_of(stack: &str) -> usize {
     // The first frame is the thread's name.
     let (_, frames) = stack.split_once(';').unwrap_or_default();
-    let found = frames.rsplit(';').find_map(|frame| {
-        PARTS.iter().position(|(_, names)| names.iter().any(|name| frame.contains(name)))
+    let fits = |frame: &str, (_, names): &(&str, &[&str])| {
+        !frame.contains(SHARED) && names.iter().any(|name| frame.contains(name))
+    };
+    let whole = PARTS.iter().position(|part| {
+        WHOLE.contains(&part.0) && frames.split(';').any(|frame| fits(frame, part))
     });
+    let innermost =
+        frames.rsplit(';').find_map(|frame| PARTS.iter().position(|part| fits(frame, part)));
+    let found = innermost.filter(|part| *part < WAITS).or(whole).or(innermost);
     found.unwrap_or(PARTS.len())
 }
 
@@ -90,6 +107,13 @@ mod tests {
             ("loop-0;tokio::a;hyper::b;alloc::vec::Vec<T>::push", "HTTP"),
             ("loop-0;tokio::a;kvorum::connection::Socket::poll_write;writev", "writing to sockets"),
             ("kv-commit;lsm::db::commit::lead;lsm::disk::sync;file: sync", "waiting for files"),
+            ("loop-0;lsm::wal::add;<X as lsm::disk::File>::write;profile::place::during", "log"),
+            ("kv-flush;lsm::core::background::flush_one;lsm::table::write::add", "flush"),
+            (
+                "kv-flush;lsm::core::background::flush_one;lsm::disk::sync;file: sync",
+                "waiting for files",
+            ),
+            ("profiler;profile::record::look", "this recording"),
             ("send;what", REST),
             ("alone", REST),
         ] {
