@@ -4,9 +4,10 @@
 #
 #     bench/compare.sh [SETS [ROUNDS]]       default: 40 6
 #
-# Each of SETS comparisons has ROUNDS runs of 1.5 s a side, made in turns: A, A again, and A with
-# WORK burnt microseconds more. Says how often "no difference" was the verdict on A and A (aim:
-# 95 %), and how often "B differs" on A and the slower one (aim: 90 %). 40 sets take half an hour.
+# Each of SETS comparisons has ROUNDS runs of 1.5 s a side, made in turns: A, which burns 50 µs a
+# request, A again, and one that burns 55. Says how often "no difference" was the verdict on A and A
+# (aim: 95 %), and how often "B differs" on A and the slower one (aim: 90 %). 40 sets take half an
+# hour.
 # Environment: KVORUM and HELLO, the binaries (default: release builds, made here); OUT, where
 # verdicts are kept (default: target/compare.txt); CARGO. The server has CPU 0, the client CPU 1.
 set -euo pipefail

@@ -239,6 +239,8 @@ def main():
     parser.add_argument("--get-rate", type=int, default=90000, help="GETs a second")
     parser.add_argument("--out", default="target/profile.csv", help="raw figures")
     args = parser.parse_args()
+    if not os.access(args.kvorum, os.X_OK):
+        parser.error(args.kvorum + " is no program: cargo build --release makes it")
     raw = csv.writer(open(args.out, "w"))
     raw.writerow(["method", "pace", "beside", "requests_per_s", "cpu_us_per_request", "p999_ms",
                   "cpu_s_after"])

@@ -72,29 +72,30 @@ for seed in "$@"; do
     case $seed in
     000) # sharding: 40 k/s of PUTs and 2.5 k/s of GETs at one of three nodes, one copy of each key
         start 3 --replicas 1
-        run 000-put kvorum load -t4 -c64 -R40000 -d"${DURATION:-180}" -s $scripts/put.lua \
-            --latency --profile "$profile" "$url"
-        run 000-get kvorum load -t4 -c64 -R2500 -d"${DURATION:-180}" -s $scripts/get.lua \
-            --latency --profile "$profile" "$url"
+        declare -A rate=([put]=40000 [get]=2500)
+        for method in put get; do
+            run 000-$method kvorum load -t4 -c64 -R${rate[$method]} -d"${DURATION:-180}" \
+                -s $scripts/$method.lua --latency --profile "$profile" "$url"
+        done
         stop
         report 000 "$out/000-put" "$out/000-get"
         ;;
     001) # one connection, 10 k/s
         start 1 --loops 1
-        run 001-put $client load -c 1 -t 1 -d "${DURATION:-120}" -R 10000 -L -s $scripts/put.lua \
-            --profile "$profile" "$url"
-        run 001-get $client load -c 1 -t 1 -d "${DURATION:-120}" -R 10000 -L -s $scripts/get.lua \
-            --profile "$profile" "$url"
+        for method in put get; do
+            run 001-$method $client load -c 1 -t 1 -d "${DURATION:-120}" -R 10000 -L \
+                -s $scripts/$method.lua --profile "$profile" "$url"
+        done
         stop
         report 001 "$out/001-put" "$out/001-get"
         ;;
     002) # replication: 10 k/s at each of three nodes, 2 of 3 must answer
         start 3
         urls=("$url" "http://127.0.0.1:$((port + 1))" "http://127.0.0.1:$((port + 2))")
-        run 002-put kvorum load -t2 -c128 -R10000 -d"${DURATION:-60}" -L -s $scripts/put.lua \
-            --target-mode each --profile "$profile" "${urls[@]}"
-        run 002-get kvorum load -t2 -c128 -R10000 -d"${DURATION:-60}" -L -s $scripts/get.lua \
-            --target-mode each --profile "$profile" "${urls[@]}"
+        for method in put get; do
+            run 002-$method kvorum load -t2 -c128 -R10000 -d"${DURATION:-60}" -L \
+                -s $scripts/$method.lua --target-mode each --profile "$profile" "${urls[@]}"
+        done
         stop
         report 002 "$out/002-put" "$out/002-get"
         ;;

@@ -69,17 +69,10 @@ enum Work {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let result = match &args.command {
+    bench_table::ended(match &args.command {
         Some(Work::Worker { engine, phase, config }) => worker::run(*engine, *phase, config),
         None => compare(&args),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    })
 }
 
 fn compare(args: &Args) -> Result<(), String> {
