@@ -4,6 +4,7 @@
 //! add up to all. What is called by several parts (allocation, copying, files) so counts for its
 //! caller. A flush and a compaction have all that is done below them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use profile::Folded;
@@ -11,16 +12,23 @@ use profile::Folded;
 use super::args::SharesArgs;
 use super::{Unable, print, read};
 
-/// A part of a node: its functions have one of these in their names. Where a name fits two parts,
-/// the earlier has it.
-const PARTS: [(&str, &[&str]); 18] = [
+/// A part of a node: its functions have one of these in their names.
+type Part = (&'static str, &'static [&'static str]);
+
+/// Parts that have all that is done below them: waits, and work that calls what other parts are
+/// of. Where a stack is of two, the earlier has it: a flush that waits for a file waits.
+const WHOLE: [Part; 5] = [
     ("waiting in queues", &["queue: ", "idle: "]),
     ("waiting for locks", &["lock: "]),
     ("waiting for files", &["file: "]),
-    ("between nodes", &["kvorum::peers::", "cluster::wire::", "cluster::handshake::"]),
-    ("quorums, coordination", &["cluster::", "kvorum::coordinate", "kvorum::caretaker"]),
     ("flush", &["lsm::core::background::flush", "flush_one"]),
     ("compaction", &["lsm::compaction::", "compact_one"]),
+];
+
+/// Parts that have what their functions do themselves. Where a name fits two, the earlier has it.
+const INNERMOST: [Part; 13] = [
+    ("between nodes", &["kvorum::peers::", "cluster::wire::", "cluster::handshake::"]),
+    ("quorums, coordination", &["cluster::", "kvorum::coordinate", "kvorum::caretaker"]),
     ("log", &["lsm::wal::", "lsm::db::commit", "lsm::core::write"]),
     ("memtable", &["lsm::memtable::"]),
     ("search in tables", &["lsm::table::", "lsm::merge::", "lsm::cache::", "lsm::core::read"]),
@@ -34,40 +42,35 @@ const PARTS: [(&str, &[&str]); 18] = [
     ("this recording", &["profile::record::"]),
 ];
 
-/// So many of them, the first, are waits: a flush that waits for a file waits.
-const WAITS: usize = 3;
-
-/// Parts whose functions call those of others: all of it is theirs.
-const WHOLE: [&str; 2] = ["flush", "compaction"];
-
 /// Called by several parts of the engine: counts for its caller.
 const SHARED: &str = "lsm::disk::";
 
 const REST: &str = "other";
 
-/// Shares of one recording, for each part and the rest.
-fn of(folded: &Folded) -> Vec<f64> {
-    let mut sums = vec![0; PARTS.len() + 1];
-    for (stack, weight) in folded.stacks() {
-        sums[part_of(stack)] += weight;
-    }
-    let total = folded.total().max(1) as f64;
-    sums.into_iter().map(|sum: u64| sum as f64 / total).collect()
+/// All parts, in the order of the table.
+fn names() -> impl Iterator<Item = &'static str> {
+    WHOLE.iter().chain(&INNERMOST).map(|(name, _)| *name).chain([REST])
 }
 
-fn part_of(stack: &str) -> usize {
+/// Shares of one recording, by part.
+fn of(folded: &Folded) -> BTreeMap<&'static str, f64> {
+    let mut shares = BTreeMap::new();
+    let total = folded.total().max(1) as f64;
+    for (stack, weight) in folded.stacks() {
+        *shares.entry(part_of(stack)).or_default() += weight as f64 / total;
+    }
+    shares
+}
+
+fn part_of(stack: &str) -> &'static str {
     // The first frame is the thread's name.
     let (_, frames) = stack.split_once(';').unwrap_or_default();
-    let fits = |frame: &str, (_, names): &(&str, &[&str])| {
-        !frame.contains(SHARED) && names.iter().any(|name| frame.contains(name))
-    };
-    let whole = PARTS.iter().position(|part| {
-        WHOLE.contains(&part.0) && frames.split(';').any(|frame| fits(frame, part))
-    });
+    let frames = || frames.split(';').filter(|frame| !frame.contains(SHARED));
+    let fits = |frame: &str, (_, names): &Part| names.iter().any(|name| frame.contains(name));
+    let whole = WHOLE.iter().find(|part| frames().any(|frame| fits(frame, part)));
     let innermost =
-        frames.rsplit(';').find_map(|frame| PARTS.iter().position(|part| fits(frame, part)));
-    let found = innermost.filter(|part| *part < WAITS).or(whole).or(innermost);
-    found.unwrap_or(PARTS.len())
+        || frames().rev().find_map(|frame| INNERMOST.iter().find(|part| fits(frame, part)));
+    whole.or_else(innermost).map_or(REST, |(name, _)| *name)
 }
 
 /// Prints the table.
@@ -81,14 +84,10 @@ pub(super) fn shares(args: &SharesArgs) -> Result<(), Unable> {
         let _ = write!(table, " {} |", path.display());
     }
     let _ = write!(table, "\n|---|{}\n", "---:|".repeat(columns.len()));
-    let names = PARTS.iter().map(|(name, _)| *name).chain([REST]);
-    for (place, name) in names.enumerate() {
-        if columns.iter().all(|shares| shares[place] == 0.0) {
-            continue;
-        }
+    for name in names().filter(|name| columns.iter().any(|shares| shares.contains_key(name))) {
         let _ = write!(table, "| {name} |");
         for shares in &columns {
-            let _ = write!(table, " {:.1} % |", 100.0 * shares[place]);
+            let _ = write!(table, " {:.1} % |", 100.0 * shares.get(name).unwrap_or(&0.0));
         }
         table.push('\n');
     }
@@ -101,7 +100,6 @@ mod tests {
 
     #[test]
     fn a_stack_belongs_to_its_innermost_known_function() {
-        let name = |stack: &str| PARTS.get(part_of(stack)).map_or(REST, |(name, _)| name);
         for (stack, part) in [
             ("loop-0;tokio::a;hyper::b;<lsm::memtable::X as Y>::z;memcpy", "memtable"),
             ("loop-0;tokio::a;hyper::b;alloc::vec::Vec<T>::push", "HTTP"),
@@ -117,10 +115,10 @@ mod tests {
             ("send;what", REST),
             ("alone", REST),
         ] {
-            assert_eq!(name(stack), part, "{stack}");
+            assert_eq!(part_of(stack), part, "{stack}");
         }
         let folded = Folded::parse("a;lsm::x 30\na;lsm::y 20\na;z 50\n").unwrap();
         let shares = of(&folded);
-        assert_eq!((shares.iter().sum::<f64>(), shares[PARTS.len()]), (1.0, 0.5));
+        assert_eq!((shares.values().sum::<f64>(), shares[REST]), (1.0, 0.5));
     }
 }
