@@ -224,6 +224,8 @@ impl Core {
         }
         add(&self.counters.compactions, 1);
         self.measure_backlog();
+        // Its tables can be buried only once nobody holds them, this step included.
+        drop(state);
         self.bury();
         Ok(Work::Done)
     }

@@ -217,6 +217,8 @@ impl Db {
         let Some(threads) = self.threads.take() else { return Ok(()) };
         self.shared.core.begin_closing();
         threads.stop(&self.shared);
+        // What readers let go of last; the next open would have to do it.
+        self.shared.core.bury();
         self.shared.core.close_log()
     }
 }

@@ -86,6 +86,27 @@ fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
     assert!(matches!(db.try_get(Space::Data, b"k").unwrap(), Lookup::Found(_)), "cached now");
 }
 
+/// Whoever held them last, a compaction or a reader, and however soon after it the store closes.
+#[test]
+fn a_closed_store_leaves_no_replaced_tables_behind() {
+    for life in 0..40 {
+        let disk = MemDisk::new();
+        let db = Db::open(Arc::new(disk.clone()), options()).unwrap();
+        for i in 0..4 {
+            let version = Version { time: i + 1, origin: 1 };
+            db.put(Space::Data, &key(0, i), version, &[3; 100]).unwrap();
+            db.flush().unwrap();
+        }
+        let reader = (life % 2 == 0).then(|| db.snapshot());
+        db.compact().unwrap();
+        drop(reader);
+        db.close().unwrap();
+        let mut names = disk.list().unwrap();
+        names.retain(|name| name.ends_with(".sst"));
+        assert_eq!(names.len(), 1, "life {life}: {names:?}");
+    }
+}
+
 #[test]
 fn a_closing_store_refuses_and_keeps_what_it_took() {
     let disk = MemDisk::new();
