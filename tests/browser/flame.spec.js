@@ -4,7 +4,7 @@ const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
 const { pathToFileURL } = require('node:url');
-const { test, expect, kvorum, picture } = require('./kvorum');
+const { test, expect, kvorum } = require('./kvorum');
 const runs = require('./runs');
 
 const scratch = fs.mkdtempSync(path.join(os.tmpdir(), 'kvorum-flame-'));
@@ -51,7 +51,6 @@ test('what a frame had and has is said, in shares of each recording', async ({ p
   await expect(info(page)).toHaveText(`${PARSE}\n60.00 % → 30.00 % (−30.00 pp)`);
   await page.locator('canvas').hover(await at(page, 2, 0.5));
   await expect(info(page)).toHaveText(`${INSERT}\n40.00 % → 70.00 % (+30.00 pp)`);
-  await picture(page, 'profile-difference');
 });
 
 test('widths are of the second recording, or of the first', async ({ page }) => {

@@ -78,6 +78,9 @@ impl Place {
 
     /// The same; `holder` says afterwards who it was waited for.
     fn held<T>(&'static self, wait: impl FnOnce() -> T, holder: impl FnOnce() -> Holder) -> T {
+        if cfg!(hookless) {
+            return wait();
+        }
         let outer = WAITS_AT.replace(Some(self));
         let done = if ring::wanted(Source::Lock) { self.timed(wait, holder) } else { wait() };
         WAITS_AT.set(outer);
