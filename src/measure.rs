@@ -37,6 +37,7 @@ const KNOWN: Known = Known {
         "kvorum_bloom_skips",
     ],
     profile_path: "/admin/profile?event={events}&seconds={seconds}&format=json",
+    token_variable: crate::secret::ADMIN.variable,
     about_path: "/v0/status",
 };
 
