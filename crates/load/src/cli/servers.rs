@@ -57,11 +57,12 @@ impl Servers {
 
     /// Names of what [`Self::told`] tells.
     pub(crate) fn columns(&self) -> Vec<String> {
-        let of = |server: &Server| -> Vec<String> {
+        let told = self.all.iter().filter_map(|server| Some((server, server.metrics.as_ref()?)));
+        let names = told.flat_map(|(server, metrics)| {
             let names = self.known.timeline.iter();
-            names.map(|name| format!("{} {name}", server.name)).collect()
-        };
-        self.all.iter().filter(|server| server.metrics.is_some()).flat_map(of).collect()
+            names.map(move |name| format!("{} {}", server.name, metrics.column(name)))
+        });
+        names.collect()
     }
 
     /// What they told last.
