@@ -3,6 +3,10 @@
 /// How the names of counters end. They only grow, so what matters is by how much.
 const COUNTER: &str = "_total";
 
+/// A last row shorter than this part of the others is what was left after the last second: no
+/// second to be told of.
+const REST: f64 = 0.5;
+
 /// What a run did, second by second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Timeline {
@@ -33,8 +37,25 @@ impl Timeline {
             }
         }
         let mut timeline = Self { columns };
+        timeline.leave_out_rest();
         timeline.by_second();
         timeline
+    }
+
+    /// Whether a metric of this name is a counter.
+    pub(crate) fn counts(metric: &str) -> bool {
+        metric.ends_with(COUNTER)
+    }
+
+    /// Its few answers would look like a cliff.
+    fn leave_out_rest(&mut self) {
+        let Some([others @ .., rest]) = self.column("length_s") else { return };
+        let whole = others.iter().copied().fold(0.0, f64::max);
+        if *rest < whole * REST {
+            for column in &mut self.columns {
+                column.values.pop();
+            }
+        }
     }
 
     /// Turns counts of a row into counts a second, and counters into their growth.
@@ -43,7 +64,7 @@ impl Timeline {
         let length = |row: usize| lengths.get(row).copied().filter(|s| *s > 0.0).unwrap_or(1.0);
         let counts = ["sent", "answered", "refused", "lost", "timeouts", "connect_errors"];
         for column in &mut self.columns {
-            if column.name.ends_with(COUNTER) {
+            if Self::counts(&column.name) {
                 let grown = (0..column.values.len()).map(|row| {
                     let before = row.checked_sub(1).map_or(f64::NAN, |row| column.values[row]);
                     // A server that was restarted begins anew.
