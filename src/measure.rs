@@ -12,7 +12,7 @@ const WARNED: u8 = 3;
 const INTERRUPTED: u8 = 130;
 
 /// What the measuring kit, which knows no store, is told of this one.
-const KNOWN: Known = Known {
+pub(crate) const KNOWN: Known = Known {
     tool: concat!("kvorum ", env!("CARGO_PKG_VERSION")),
     key_path: "/v0/entity?id={key}",
     metrics_path: "/metrics",

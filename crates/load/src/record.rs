@@ -84,11 +84,13 @@ pub struct Machine {
 pub struct Planned {
     /// URLs, as given.
     pub targets: Vec<String>,
+    /// How often rate, threads and connections were there: once for each target, or 1.
+    pub copies: usize,
     /// Threads of the client.
     pub threads: usize,
-    /// Connections over all threads.
+    /// Connections over all threads, of each copy.
     pub connections: usize,
-    /// Requests a second over all connections; none in a closed loop, or if unknown.
+    /// Requests a second over all connections of a copy; none in a closed loop, or if unknown.
     pub rate: Option<f64>,
     /// Whether each connection sent when it had its answer.
     pub closed: bool,
@@ -211,6 +213,14 @@ pub struct Profile {
     pub folded: String,
 }
 
+impl Planned {
+    /// Requests a second to all targets together; none in a closed loop, or if unknown.
+    pub fn whole_rate(&self) -> Option<f64> {
+        // Those that do not say how many copies had one.
+        self.rate.map(|rate| rate * self.copies.max(1) as f64)
+    }
+}
+
 impl Run {
     /// The histogram `from` of all methods together.
     pub fn latency(&self, from: &str) -> Option<&Latency> {
@@ -300,4 +310,6 @@ pub struct Finding {
     pub limit: String,
     /// How that was seen, in words.
     pub why: String,
+    /// What speaks against it: `not-confirmed`, `not-monotone`, `no-verdict`, `other-processes`.
+    pub warnings: Vec<Warning>,
 }

@@ -28,6 +28,7 @@ pub(crate) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run 
         machine: machine(),
         plan: Planned {
             targets: asked.urls.iter().map(|url| url.text.clone()).collect(),
+            copies: plan.copies(),
             threads: plan.threads,
             connections: plan.connections,
             rate: match plan.pace {
@@ -75,6 +76,7 @@ pub(super) fn by_target(
         let time = outcome.duration.min(outcome.elapsed).as_secs_f64();
         let mut of = run.clone();
         of.plan.targets = vec![url.text.clone()];
+        of.plan.copies = 1;
         of.counts = outcome::counts(tally, share);
         of.latency = outcome::latencies(tally);
         of.throughput = if time > 0.0 { tally.in_time as f64 / time } else { 0.0 };
