@@ -65,7 +65,7 @@ impl Metric {
     }
 
     /// The figure of one run; none if the run does not say.
-    fn of(self, run: &Run) -> Option<f64> {
+    pub(crate) fn of(self, run: &Run) -> Option<f64> {
         let quantile = |quantile: f64| {
             let latency = run.latency("intended").or_else(|| run.latency.first())?;
             let firm = latency.count as f64 * (1.0 - quantile) >= BEYOND;
