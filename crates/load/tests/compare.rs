@@ -10,7 +10,7 @@ use load::record::{Counts, FORMAT, Latency, Point, Run, Server};
 fn run(p50: f64) -> Run {
     let points = [(0.5, p50), (0.75, p50 * 2.0), (0.99, p50 * 4.0), (1.0, p50 * 5.0)];
     let point = |(quantile, value)| Point { value, quantile, count: (quantile * 2e4) as u64 };
-    let mut run = Run { format: FORMAT, throughput: 2000.0, ..Run::default() };
+    let mut run = Run { format: FORMAT, throughput: Some(2000.0), ..Run::default() };
     (run.plan.rate, run.plan.duration_s) = (Some(2000.0), 10.0);
     run.plan.requests = "put=100".to_owned();
     run.counts = Counts { planned: 20_000, answered: 20_000, ..Counts::default() };

@@ -312,7 +312,7 @@ fn pair(name: &str, cold: &Shown<'_>, hot: &Shown<'_>) -> Markup {
                 tbody {
                     tr { th scope="row" { "answered/s" } td { (figures::rate(throughput.0)) }
                         td { (figures::rate(throughput.1)) }
-                        td { (change(Some(throughput.0), Some(throughput.1), "more", "fewer")) } }
+                        td { (change(throughput.0, throughput.1, "more", "fewer")) } }
                     @for (name, cold, hot) in rows { tr {
                         th scope="row" { (name) } td { (ms(cold)) } td { (ms(hot)) }
                         td { (change(cold, hot, "slower", "faster")) }
