@@ -302,7 +302,8 @@ pub struct Finding {
     pub fails: Option<f64>,
     /// Requests a second in a closed loop.
     pub ceiling: Option<f64>,
-    /// What limits: `cpu`, `disk`, `lock`, `connections`, `client`, `unknown`.
+    /// What limits: `died` (the server did), `cpu`, `disk`, `lock`, `connections`, `client`,
+    /// `unknown`.
     pub limit: String,
     /// How that was seen, in words.
     pub why: String,
