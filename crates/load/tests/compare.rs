@@ -54,6 +54,11 @@ fn single_runs_are_shown_beside_each_other_without_a_verdict() {
     assert!(told.contains("cannot be told from noise"), "{told}");
     assert!(told.contains("5 repeats of each, or a timeline.csv of 40 s"), "{told}");
     assert!(told.ends_with("verdict: cannot be told\n"), "{told}");
+    // wrk does not say how many samples its percentiles are of.
+    let mut imported = Run { source: "import".to_owned(), ..run(1.0) };
+    imported.latency[0].count = 0;
+    let told = compared(&[imported.clone()], &[imported]).unwrap();
+    assert!(told.contains("p99: A 4.000 ms, B 4.000 ms. No verdict\n"), "{told}");
 }
 
 #[test]

@@ -31,8 +31,8 @@ use metrics::Metric;
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     /// A run directory, or a directory with several runs of the same: repeats, 5..40, better 6 or
-    /// more. Runs of A and B should have been made in turns, so that a machine that slows down slows
-    /// both. Of one run each, both need 40 s or more for any verdict
+    /// more. Runs of A and B should have been made in turns, so that a machine that slows down
+    /// slows both. Of one run each, both need 40 s or more for any verdict
     #[arg(value_name = "A")]
     pub a: PathBuf,
 
