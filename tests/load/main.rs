@@ -4,11 +4,12 @@
 mod server;
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use load::record::Run;
+use load::record::{Run, Series};
 use rustix::process::{Pid, Signal, kill_process};
 use server::Server;
 
@@ -154,7 +155,37 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
     assert_eq!(ended.status.code(), Some(130));
     let record: Run = serde_json::from_slice(&ended.stdout).unwrap();
     assert!(record.interrupted && record.counts.answered >= 40, "{:?}", record.counts);
-    assert!(record.elapsed_s < 600.0 && record.throughput > 0.0);
+    assert!(record.elapsed_s < 600.0 && record.throughput > Some(0.0));
+}
+
+#[test]
+fn ctrl_c_ends_a_series_with_the_runs_so_far() {
+    let home = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}");
+    let node = env!("CARGO_BIN_EXE_kvorum");
+    let serve = format!("{node} serve --listen 127.0.0.1:{port} --data {{data}}");
+    let rates = ["--put-rate", "50", "--get-rate", "50", "--key-count", "10"];
+    for (kind, words) in [("search", &["--from", "50"][..]), ("coldhot", &rates)] {
+        let out = home.path().join(kind);
+        let mut series = Command::new(node);
+        series.args([kind, &url, "-c2", "-d10m", "--server", &serve, "--out"]).arg(&out);
+        let series = series.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = series.spawn().unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        // It is there before the server.
+        while !out.join("series.json").is_file() || TcpStream::connect(("127.0.0.1", port)).is_err()
+        {
+            assert!(Instant::now() < deadline, "{kind} does not begin");
+            std::thread::park_timeout(LOOK);
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let ended = wait(child);
+        assert_eq!(ended.status.code(), Some(130), "{kind}: {ended:?}");
+        let kept: Series =
+            serde_json::from_slice(&fs::read(out.join("series.json")).unwrap()).unwrap();
+        assert!(kept.interrupted, "{kind}");
+    }
 }
 
 #[test]

@@ -42,8 +42,9 @@ pub struct Run {
     pub interrupted: bool,
     /// Wall time in seconds without the warm-up, the drain included.
     pub elapsed_s: f64,
-    /// Answers a second within the plan's duration.
-    pub throughput: f64,
+    /// Answers a second within the plan's duration; none if an imported output does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<f64>,
     /// How many of what.
     pub counts: Counts,
     /// Percentiles. The one to look at is `intended` of all methods.
@@ -222,6 +223,11 @@ impl Planned {
 }
 
 impl Run {
+    /// Whether it is known how many requests were answered: an output that was cut short has none.
+    pub fn is_counted(&self) -> bool {
+        self.source != "import" || self.counts.answered > 0
+    }
+
     /// The histogram `from` of all methods together.
     pub fn latency(&self, from: &str) -> Option<&Latency> {
         self.latency.iter().find(|latency| latency.from == from && latency.method.is_empty())
@@ -306,7 +312,8 @@ pub struct Finding {
     pub fails: Option<f64>,
     /// Requests a second in a closed loop.
     pub ceiling: Option<f64>,
-    /// What limits: `cpu`, `disk`, `lock`, `connections`, `client`, `unknown`.
+    /// What limits: `died` (the server did), `cpu`, `disk`, `lock`, `connections`, `client`,
+    /// `unknown`.
     pub limit: String,
     /// How that was seen, in words.
     pub why: String,

@@ -54,7 +54,7 @@ pub(crate) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run 
 pub(crate) fn fill(run: &mut Run, outcome: &Outcome) {
     run.interrupted = outcome.interrupted;
     run.elapsed_s = outcome.elapsed.as_secs_f64();
-    run.throughput = outcome.throughput();
+    run.throughput = Some(outcome.throughput());
     run.counts = outcome.counts();
     run.latency = outcome.latencies();
     run.backlog.clone_from(&outcome.backlog);
@@ -79,7 +79,8 @@ pub(super) fn by_target(
         of.plan.copies = 1;
         of.counts = outcome::counts(tally, share);
         of.latency = outcome::latencies(tally);
-        of.throughput = if time > 0.0 { tally.in_time as f64 / time } else { 0.0 };
+        let rate = if time > 0.0 { tally.in_time as f64 / time } else { 0.0 };
+        of.throughput = Some(rate);
         of.servers.retain(|server| server.url == url.origin());
         of.profiles.clear();
         // Those of all together are told once, and these hold no more than their figures.

@@ -109,9 +109,10 @@ fn answers(shown: &Shown<'_>) -> Markup {
     let run = shown.run();
     let counts = &run.counts;
     let count = |number: u64| figures::grouped(number as f64);
+    let answered = if run.is_counted() { count(counts.answered) } else { "–".to_owned() };
     let mut rows = vec![
         ("due".to_owned(), count(counts.planned)),
-        ("answered".to_owned(), count(counts.answered)),
+        ("answered".to_owned(), answered),
         ("a second".to_owned(), figures::rate(run.throughput)),
     ];
     for (status, number) in &counts.statuses {

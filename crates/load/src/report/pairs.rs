@@ -130,7 +130,7 @@ fn table(caption: &str, keys: (Markup, Markup), cells: impl Fn(&Figure<'_>) -> M
         |quantile| move |run: &Shown<'_>| run.latency().and_then(|latency| latency.at(quantile));
     let quantiles = QUANTILES.map(|(name, quantile)| (name, percentile(quantile)));
     let micros = |cpu: f64| format!("{} µs", figures::three(cpu));
-    let throughput = |run: &Shown<'_>| Some(run.run().throughput);
+    let throughput = |run: &Shown<'_>| run.run().throughput;
     let max = |run: &Shown<'_>| run.latency().map(|latency| latency.max);
     let cpu = |run: &Shown<'_>| run.cpu_per_answer();
     let words = ("more", "fewer");

@@ -123,7 +123,8 @@ impl<'a> Shown<'a> {
     /// Of its answers, the share that were neither 2xx nor 3xx.
     pub(crate) fn refused(&self) -> f64 {
         let counts = &self.run().counts;
-        counts.refused as f64 / counts.answered.max(1) as f64
+        let known = if self.run().is_counted() { 1.0 } else { f64::NAN };
+        known * counts.refused as f64 / counts.answered.max(1) as f64
     }
 
     /// CPU time of the servers for each answer, in µs.
