@@ -36,7 +36,8 @@ mod writes;
 
 use std::env;
 use std::io::{self, Write};
-use std::process::ExitCode;
+use std::panic;
+use std::process::{self, ExitCode};
 
 use clap::Parser;
 
@@ -53,6 +54,7 @@ static ALLOCATOR: profile::Sampled<tikv_jemallocator::Jemalloc> =
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
+    abort_on_panic();
     let command = match Cli::try_parse() {
         Ok(cli) => cli.command,
         Err(error) => return refused(&error),
@@ -73,6 +75,16 @@ fn main() -> ExitCode {
         Command::Report(args) => told(load::report::report(&args)),
         Command::Profile(args) => answered(client::profile(&args)),
     }
+}
+
+/// A failed assertion is a bug whose extent is unknown: stop, and recover from the log. Cargo's
+/// `panic = "abort"` can't say so, for errors of Lua scripts unwind through Rust's frames.
+fn abort_on_panic() {
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        process::abort();
+    }));
 }
 
 /// Says what is wrong with the command line, and what was meant if that can be told.

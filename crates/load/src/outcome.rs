@@ -12,6 +12,10 @@ use crate::request::Method;
 use crate::tally::{Errors, Latencies, Tally};
 use crate::worker::Ended;
 
+/// Percentiles that a run's record has exactly.
+const PERCENTILES: [f64; 12] =
+    [50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.995, 99.999, 100.0];
+
 /// Ticks that a spectrum has each time that the distance to 100 % halves: wrk2's.
 const SPECTRUM_TICKS: u32 = 5;
 
@@ -216,8 +220,18 @@ fn in_figures(from: &str, method: &str, histogram: &Histogram<u64>) -> record::L
         stdev: histogram.stdev() / MILLI,
         min: histogram.min() as f64 / MILLI,
         max: histogram.max() as f64 / MILLI,
+        percentiles: percentiles(histogram),
         spectrum: spectrum(histogram),
     }
+}
+
+fn percentiles(histogram: &Histogram<u64>) -> Vec<record::Point> {
+    let point = |percent: f64| {
+        let value = histogram.value_at_quantile(percent / 100.0);
+        let count = histogram.count_between(0, value);
+        record::Point { value: value as f64 / MILLI, quantile: percent / 100.0, count }
+    };
+    PERCENTILES.into_iter().filter(|_| !histogram.is_empty()).map(point).collect()
 }
 
 /// wrk2's detailed spectrum.
@@ -274,6 +288,22 @@ fn line(f: &mut fmt::Formatter<'_>, name: &str, h: &Histogram<u64>) -> fmt::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 99 % lies between two points of the spectrum, and here everything changes there.
+    #[test]
+    fn percentiles_are_exact() {
+        let mut histogram = Histogram::new_with_bounds(1, 1_000_000_000, 3).unwrap();
+        histogram.record_n(2_000_000, 9903).unwrap();
+        histogram.record_n(200_000_000, 97).unwrap();
+        let figures = in_figures("intended", "", &histogram);
+        let at = |quantile| figures.at(quantile).map(|ms| ms.round() as u64);
+        assert_eq!([0.5, 0.99, 0.995, 1.0].map(at), [Some(2), Some(2), Some(200), Some(200)]);
+        assert_eq!(
+            figures.spectrum.iter().find(|p| p.quantile > 0.99).unwrap().value.round(),
+            200.
+        );
+        assert_eq!(in_figures("intended", "", &Histogram::new(3).unwrap()).at(0.5), None);
+    }
 
     #[test]
     fn the_spectrum_has_wrk2s_points() {

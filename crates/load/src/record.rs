@@ -159,11 +159,14 @@ pub struct Latency {
     pub min: f64,
     /// Greatest.
     pub max: f64,
+    /// wrk2's short distribution and what else objectives and tables are made of, 0.5 to 1: exact,
+    /// which the points of the spectrum beside them are not.
+    pub percentiles: Vec<Point>,
     /// wrk2's detailed spectrum.
     pub spectrum: Vec<Point>,
 }
 
-/// One line of a spectrum.
+/// One line of a distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Point {
     /// Milliseconds.
@@ -222,9 +225,19 @@ impl Run {
 
 impl Latency {
     /// The value in milliseconds that a share of `quantile` (0–1) of the samples does not exceed:
-    /// the spectrum's first point at or above it.
+    /// one of `percentiles`, or else the spectrum's first point at or above it, which is no less.
     pub fn at(&self, quantile: f64) -> Option<f64> {
-        self.spectrum.iter().find(|point| point.quantile >= quantile).map(|point| point.value)
+        let exact = self.percentiles.iter().find(|p| (p.quantile - quantile).abs() < 1e-9);
+        let point = exact.or_else(|| self.spectrum.iter().find(|p| p.quantile >= quantile));
+        point.map(|point| point.value)
+    }
+
+    /// All that is known of the curve, in order.
+    pub(crate) fn curve(&self) -> Vec<Point> {
+        let mut points = [&self.percentiles[..], &self.spectrum].concat();
+        points.sort_by(|a, b| a.quantile.total_cmp(&b.quantile));
+        points.dedup_by(|a, b| (a.quantile - b.quantile).abs() < 1e-9);
+        points
     }
 }
 

@@ -155,37 +155,29 @@ fn latencies(output: &Output, wrk2: bool) -> Vec<Latency> {
         stdev: output.stdev.unwrap_or(stdev),
         min: output.spectrum.first().map_or(0.0, |point| point.value),
         max: output.max.unwrap_or(max),
-        spectrum: better(&output.spectrum, &output.distribution, output.samples),
+        percentiles: counted(&output.distribution, output.samples),
+        spectrum: output.spectrum.clone(),
         ..Latency::default()
     }];
-    let uncorrected = (&output.uncorrected.1, &output.uncorrected.0);
-    let short: Vec<_> =
-        uncorrected.1.iter().copied().filter(|point| point.quantile > 0.0).collect();
-    let spectrum = better(uncorrected.0, &short, output.samples);
-    if let Some(last) = spectrum.last() {
-        all.push(Latency {
-            from: "written".to_owned(),
-            count: output.samples.unwrap_or_default(),
-            max: last.value,
-            spectrum,
-            ..Latency::default()
-        });
+    let (short, spectrum) = &output.uncorrected;
+    let uncorrected = Latency {
+        from: "written".to_owned(),
+        count: output.samples.unwrap_or_default(),
+        percentiles: counted(short, output.samples),
+        spectrum: spectrum.clone(),
+        ..Latency::default()
+    };
+    if let Some(last) = uncorrected.curve().last() {
+        all.push(Latency { max: last.value, ..uncorrected });
     }
     all
 }
 
-/// The detailed spectrum with the quantiles of the short distribution that it steps over (99 % lies
-/// between two of its lines), and counts put to those.
-fn better(spectrum: &[Point], distribution: &[Point], samples: Option<u64>) -> Vec<Point> {
+/// The lines of a short distribution, with the counts that wrk leaves out of it.
+fn counted(distribution: &[Point], samples: Option<u64>) -> Vec<Point> {
     let samples = samples.unwrap_or_default() as f64;
-    let mut points = spectrum.to_vec();
-    for point in distribution {
-        if !spectrum.iter().any(|known| (known.quantile - point.quantile).abs() < 1e-9) {
-            points.push(Point { count: (samples * point.quantile) as u64, ..*point });
-        }
-    }
-    points.sort_by(|a, b| a.quantile.total_cmp(&b.quantile));
-    points
+    let lines = distribution.iter().filter(|point| point.quantile > 0.0);
+    lines.map(|point| Point { count: (samples * point.quantile) as u64, ..*point }).collect()
 }
 
 /// Says what a whole output would have had.

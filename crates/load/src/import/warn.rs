@@ -147,7 +147,7 @@ fn few_samples(run: &Run) -> Option<Warning> {
     let shown = [(0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %"), (0.99999, "99.999 %")];
     let beyond = |quantile: f64| latency.count as f64 * (1.0 - quantile);
     let (quantile, name) = shown.iter().find(|(quantile, _)| beyond(*quantile) < BEYOND)?;
-    let highest = latency.spectrum.iter().map(|point| point.quantile).fold(0.0, f64::max);
+    let highest = latency.curve().last().map_or(0.0, |point| point.quantile);
     if highest < *quantile {
         return None;
     }

@@ -28,7 +28,7 @@ pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
     let mut lines = Vec::new();
     let mut marks = Vec::new();
     for run in runs {
-        let Some(latency) = run.latency().filter(|latency| !latency.spectrum.is_empty()) else {
+        let Some(latency) = run.latency().filter(|latency| !latency.curve().is_empty()) else {
             continue;
         };
         lines.push(Line {
@@ -80,9 +80,10 @@ pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
 
 /// A curve as (1/(1−p), ms). Its last point, the maximum, stands where one sample lies beyond.
 fn points(latency: &Latency) -> Vec<(f64, f64)> {
-    let finite = latency.spectrum.iter().filter(|point| point.quantile < 1.0);
+    let curve = latency.curve();
+    let finite = curve.iter().filter(|point| point.quantile < 1.0);
     let last = finite.clone().map(|point| place(point.quantile)).fold(1.0, f64::max);
-    let end = latency.spectrum.iter().find(|point| point.quantile >= 1.0);
+    let end = curve.iter().find(|point| point.quantile >= 1.0);
     // Up to there 100 % is only a rounded 99.9999….
     let end = end.map(|point| (last.max(latency.count as f64), point.value));
     finite.map(|point| (place(point.quantile), point.value)).chain(end).collect()
@@ -95,8 +96,8 @@ fn place(quantile: f64) -> f64 {
 
 /// Where a curve turns upward, if it clearly does.
 pub(crate) fn knee(latency: &Latency) -> Option<Point> {
-    let firm: Vec<_> = latency
-        .spectrum
+    let curve = latency.curve();
+    let firm: Vec<_> = curve
         .iter()
         .filter(|point| point.quantile < 1.0 && firm(latency, point.quantile))
         .collect();

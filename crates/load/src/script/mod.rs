@@ -31,6 +31,9 @@ use state::State;
 use summary::Stats;
 use thread::{Shared, Thread};
 
+/// LuaJIT raises errors by unwinding, through the Rust functions that scripts call too.
+const _: () = assert!(cfg!(panic = "unwind"), "with panic = \"abort\" an error of a script kills");
+
 /// What errors call the script if there is none.
 const NO_FILE: &str = "(none)";
 
