@@ -135,6 +135,11 @@ pub struct Counts {
     pub timeouts: u64,
     /// Values that were not the one written.
     pub wrong_values: u64,
+    /// Times that something came that was no HTTP/1.1; those in the place of an answer are read
+    /// errors too.
+    pub not_http: u64,
+    /// Times that the server closed a connection after an answer, and it was opened again.
+    pub reconnects: u64,
     /// Bytes received.
     pub bytes: u64,
 }

@@ -70,8 +70,9 @@ pub(super) fn by_target(
     outcome: &Outcome,
     asked: &Asked,
 ) -> Vec<(String, Run, String)> {
-    let targets = outcome.by_target.iter().zip(&asked.urls);
-    let each = targets.map(|((name, tally), url)| {
+    let rates = outcome.thread_rates_by_target.iter();
+    let targets = outcome.by_target.iter().zip(&asked.urls).zip(rates);
+    let each = targets.map(|(((name, tally), url), rates)| {
         let share = outcome.planned / outcome.by_target.len() as u64;
         let time = outcome.duration.min(outcome.elapsed).as_secs_f64();
         let mut of = run.clone();
@@ -86,7 +87,7 @@ pub(super) fn by_target(
         // Those of all together are told once, and these hold no more than their figures.
         of.warnings.clear();
         of.backlog.clear();
-        let told = Told { run: &of, args, tally, rates: &outcome.thread_rates };
+        let told = Told { run: &of, args, tally, rates };
         let text = format!("{}{told}", print::header(&of));
         (name.replace(':', "-"), of, text)
     });
@@ -109,8 +110,7 @@ impl fmt::Display for Told<'_> {
             intended: &latencies.intended,
             written: &latencies.written,
             rates: self.rates,
-            // As wrk2: the second list comes with the first.
-            detail: self.args.latency || self.args.u_latency,
+            detail: self.args.is_detailed(),
             uncorrected: self.args.u_latency,
         };
         printed.fmt(f)
