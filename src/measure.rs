@@ -17,7 +17,7 @@ const INTERRUPTED: u8 = 130;
 
 /// What the measuring kit, which knows no store, is told of this one.
 pub(crate) const KNOWN: Known = Known {
-    tool: concat!("kvorum ", env!("CARGO_PKG_VERSION")),
+    tool: concat!("kvorum ", env!("KVORUM_VERSION")),
     key_path: "/v0/entity?id={key}",
     metrics_path: "/metrics",
     idle: &["kvorum_immutable_memtables", "kvorum_compaction_debt_bytes"],

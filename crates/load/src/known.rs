@@ -22,6 +22,6 @@ pub struct Known {
     pub profile_path: &'static str,
     /// Environment variable with the token that recordings are asked for with, if they need one.
     pub token_variable: &'static str,
-    /// Where settings are told, as a flat JSON object.
+    /// Where settings are told, as a JSON object; those of objects in it count as its own.
     pub about_path: &'static str,
 }

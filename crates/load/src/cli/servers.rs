@@ -137,7 +137,7 @@ fn scrape(known: &Known, address: SocketAddr) -> Option<Metrics> {
     Some(if status.is_success() { Metrics::parse(&text) } else { Metrics::default() })
 }
 
-/// The words and numbers of a JSON object; lists and objects in it are left out.
+/// The words and numbers of a JSON object and of objects in it; lists are left out.
 fn about(known: &Known, address: SocketAddr) -> BTreeMap<String, String> {
     if known.about_path.is_empty() {
         return Default::default();
@@ -145,7 +145,13 @@ fn about(known: &Known, address: SocketAddr) -> BTreeMap<String, String> {
     let text = fetch(address, known.about_path, LIMIT).unwrap_or_default();
     let all: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(&text).unwrap_or_default();
-    let plain = all.into_iter().filter_map(|(name, value)| match value {
+    let (inner, outer): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|(_, value)| value.is_object());
+    let inner = inner.into_iter().filter_map(|(_, value)| match value {
+        serde_json::Value::Object(inner) => Some(inner),
+        _ => None,
+    });
+    let plain = inner.flatten().chain(outer).filter_map(|(name, value)| match value {
         serde_json::Value::String(text) => Some((name, text)),
         serde_json::Value::Number(_) | serde_json::Value::Bool(_) => {
             Some((name, value.to_string()))
@@ -193,7 +199,8 @@ mod tests {
         let metrics = Metrics::parse("# TYPE kv_x counter\nkv_x_total 7\n");
         let address = ([127, 0, 0, 1], 1).into();
         let (name, told) = ("h:1".to_owned(), Some(metrics));
-        let server = Server { name, address, pid: None, look: None, metrics: told.clone() };
+        let server =
+            Server { name, address, pid: None, look: None, answers: true, metrics: told.clone() };
         let servers = Servers {
             known: Known { timeline: &["kv_x"], ..Known::default() },
             all: vec![server],

@@ -133,7 +133,7 @@ pub(crate) fn run(rate: f64, ms: f64, count: u64) -> Run {
             duration_s: 10.0,
             ..Planned::default()
         },
-        throughput: rate,
+        throughput: Some(rate),
         counts: Counts { planned: count, answered: count, ..Counts::default() },
         latency: vec![Latency {
             from: "intended".to_owned(),
