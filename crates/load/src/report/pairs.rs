@@ -18,6 +18,9 @@ const UNFOLDED: usize = 3;
 /// The percentiles that are compared.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
+/// What is said of two figures within half a percent of each other.
+const SAME: &str = "the same";
+
 /// The repeats of what was run cold and hot: `put`, `get`.
 struct Pairs<'a> {
     name: String,
@@ -111,10 +114,10 @@ fn medians(name: &str, repeats: &[(Shown<'_>, Shown<'_>)]) -> Markup {
             (Some(cold), Some(hot)) => hot.1 < cold.0 || cold.1 < hot.0,
             _ => true,
         };
+        let change = change(middles[0], middles[1], figure.words);
         html! {
             @for value in middles { td { (told(value, figure.write)) } }
-            td { (change(middles[0], middles[1], figure.words))
-                @if !apart { " (the repeats overlap)" } }
+            td { (change) @if !apart && change != SAME { " (the repeats overlap)" } }
         }
     })
 }
@@ -171,7 +174,7 @@ fn change(before: Option<f64>, after: Option<f64>, (more, less): (&str, &str)) -
         return "–".to_owned();
     }
     match after / before - 1.0 {
-        by if by.abs() < 0.005 => "the same".to_owned(),
+        by if by.abs() < 0.005 => SAME.to_owned(),
         by if by > 0.0 => format!("{} {more}", figures::share(by)),
         by => format!("{} {less}", figures::share(-by)),
     }

@@ -36,6 +36,7 @@ fn every_repeat_of_cold_and_hot_has_its_own_pair() {
     }
     let medians = page.part("<caption>put: medians of 3 repeats<", "</table>");
     assert!(medians.contains("p50|4 ms|2.5 ms|37.5 % faster (the repeats overlap)|"), "{medians}");
+    assert!(medians.contains("answered/s|1,000|1,000|the same|"), "{medians}");
     assert!(!page.text().contains("One run each"));
 }
 
