@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         Command::Coldhot(args) => measure::coldhot(&args),
         Command::Import(args) => told(load::import::import(&args)),
         Command::Compare(args) => told(load::compare::compare(&args)),
-        Command::Report(args) => told(load::report::report(&args)),
+        Command::Report(args) => told(load::report::report(&args, measure::KNOWN.tool)),
         Command::Profile(args) => answered(client::profile(&args)),
     }
 }

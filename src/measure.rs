@@ -16,7 +16,7 @@ const WARNED: u8 = 3;
 const INTERRUPTED: u8 = 130;
 
 /// What the measuring kit, which knows no store, is told of this one.
-const KNOWN: Known = Known {
+pub(crate) const KNOWN: Known = Known {
     tool: concat!("kvorum ", env!("CARGO_PKG_VERSION")),
     key_path: "/v0/entity?id={key}",
     metrics_path: "/metrics",
@@ -41,6 +41,7 @@ const KNOWN: Known = Known {
         "kvorum_bloom_skips",
     ],
     profile_path: "/admin/profile?event={events}&seconds={seconds}&format=json",
+    token_variable: crate::secret::ADMIN.variable,
     about_path: "/v0/status",
 };
 

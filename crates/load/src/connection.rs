@@ -44,6 +44,8 @@ pub(crate) enum Received {
     Whole(u16),
     /// It will never be complete.
     Broken,
+    /// It is no HTTP/1.1; see [`Connection::garbage`].
+    Garbage,
 }
 
 /// What was read from a connection and not looked at yet. One is enough for a thread.
@@ -216,11 +218,19 @@ impl Connection {
             }
             match self.reply.feed(&inbox.buffer[inbox.at..inbox.len]) {
                 Ok(taken) => inbox.at += taken,
-                Err(_) => return Received::Broken,
+                Err(_) => return Received::Garbage,
             }
             if self.reply.is_done() {
                 return Received::Whole(self.reply.status());
             }
+        }
+    }
+
+    /// What was no HTTP/1.1, from where it began as far as it is still here.
+    pub(crate) fn garbage<'a>(&'a self, inbox: &'a Inbox) -> &'a [u8] {
+        match self.reply.pieces() {
+            [] => &inbox.buffer[inbox.at..inbox.len],
+            pieces => pieces,
         }
     }
 
@@ -229,9 +239,14 @@ impl Connection {
         !self.reply.closes()
     }
 
+    /// Whether the server ends the connection with its last answer.
+    pub(crate) fn is_ended(&self, inbox: &Inbox) -> bool {
+        inbox.ended || !self.goes_on()
+    }
+
     /// Whether the connection takes another request, after its last answer.
     pub(crate) fn is_usable(&self, inbox: &Inbox) -> bool {
-        let clean = inbox.at == inbox.len && !inbox.ended;
-        clean && self.goes_on() && self.out_at == self.out.len()
+        let clean = inbox.at == inbox.len && self.out_at == self.out.len();
+        clean && !self.is_ended(inbox)
     }
 }

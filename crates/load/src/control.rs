@@ -22,17 +22,26 @@ pub struct Interval {
 /// priority. While it takes its time the load goes on.
 pub type Watch<'a> = Box<dyn FnMut(&Interval) + Send + 'a>;
 
+/// Called when all are connected and the first request is about to be sent.
+type Begun<'a> = Box<dyn FnOnce() + Send + 'a>;
+
 /// How a run is watched and ended from outside.
 #[derive(Default)]
 pub struct Control<'a> {
     stop: Arc<AtomicBool>,
+    begun: Mutex<Option<Begun<'a>>>,
     watch: Mutex<Option<Watch<'a>>>,
 }
 
 impl<'a> Control<'a> {
     /// One that only ends runs, when `stop` becomes true. A signal handler can set it.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
-        Self { stop, watch: Mutex::new(None) }
+        Self { stop, begun: Mutex::new(None), watch: Mutex::new(None) }
+    }
+
+    /// Calls `begun` when sending begins.
+    pub fn on_begin(self, begun: impl FnOnce() + Send + 'a) -> Self {
+        Self { begun: Mutex::new(Some(Box::new(begun))), ..self }
     }
 
     /// Calls `watch` for each second.
@@ -56,6 +65,14 @@ impl<'a> Control<'a> {
 
     pub(crate) fn is_watched(&self) -> bool {
         self.watch.lock().is_ok_and(|watch| watch.is_some())
+    }
+
+    pub(crate) fn begin(&self) {
+        if let Ok(mut begun) = self.begun.lock()
+            && let Some(begun) = begun.take()
+        {
+            begun();
+        }
     }
 
     pub(crate) fn tell(&self, interval: &Interval) {

@@ -64,5 +64,5 @@ pub use plan::{
 };
 pub use request::Method;
 pub use run::{run, run_under};
-pub use tally::{Errors, Latencies, Statuses, Tally};
+pub use tally::{Errors, Garbage, Latencies, Statuses, Tally};
 pub use warning::Warning;

@@ -87,8 +87,12 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// Requests due but not yet sent, at 20 moments of the run, the last at the end of the plan.
     pub backlog: Vec<u64>,
+    /// CPUs that the client may use.
+    pub cpus: usize,
     /// Answers a second of one thread, sampled every 100 ms.
     pub thread_rates: Histogram<u64>,
+    /// The same by target, where there is [`Self::by_target`].
+    pub thread_rates_by_target: Vec<Histogram<u64>>,
     /// It was ended from outside: figures up to then.
     pub interrupted: bool,
     /// Addresses that could not be reached at the start, while others of the same name could.
@@ -112,10 +116,12 @@ impl Outcome {
         }
         let samples = ended.iter().map(|ended| ended.backlog.len()).min().unwrap_or(0);
         let backlog = |i| ended.iter().map(|ended| ended.backlog[i]).sum();
-        let mut thread_rates = Histogram::new(3).expect("three digits are valid");
-        for ended in ended {
-            thread_rates += &ended.rates;
-        }
+        let rates = |ended: &[Ended]| {
+            let mut rates = Histogram::new(3).expect("three digits are valid");
+            ended.iter().for_each(|ended| rates += &ended.rates);
+            rates
+        };
+        let of_targets = if by_target.is_empty() { &[] } else { ended };
         let elapsed = ended.iter().map(|ended| ended.elapsed).max().unwrap_or(0);
         Self {
             tally,
@@ -127,7 +133,9 @@ impl Outcome {
             busy: ended.iter().map(|ended| ended.busy).collect(),
             elapsed: Duration::from_nanos(elapsed),
             backlog: (0..samples).map(backlog).collect(),
-            thread_rates,
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            thread_rates: rates(ended),
+            thread_rates_by_target: of_targets.chunks(plan.threads).map(rates).collect(),
             interrupted: false,
             left_out: Vec::new(),
             rate: plan.rate(),
@@ -179,6 +187,8 @@ pub fn counts(tally: &Tally, planned: u64) -> record::Counts {
         write_errors: write,
         timeouts: timeout,
         wrong_values: tally.wrong_values,
+        not_http: tally.garbage.all(),
+        reconnects: tally.reconnects,
         bytes: tally.bytes,
     }
 }

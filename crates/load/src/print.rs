@@ -21,8 +21,8 @@ use hdrhistogram::Histogram;
 use crate::outcome::{self, Figures};
 use crate::record::{Point, Run};
 
-/// Percentiles of the short list.
-const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 100.0];
+/// Percentiles of the short list, ascending; the last is the greatest value.
+pub(crate) const PERCENTILES: [f64; 8] = [50.0, 75.0, 90.0, 99.0, 99.9, 99.99, 99.999, 100.0];
 
 /// wrk never says hours.
 const MINUTES: [(&str, f64); 1] = [("m", 60.0)];
@@ -99,7 +99,12 @@ impl fmt::Display for Printed<'_> {
             writeln!(f, "  Values other than the one written: {}", counts.wrong_values)?;
         }
         if run.interrupted {
-            writeln!(f, "  Interrupted: these are the figures up to then")?;
+            let what = match (counts.planned, run.plan.warmup_s > 0.0) {
+                (0, false) => "before anything was sent",
+                (0, true) => "before anything was counted",
+                _ => "these are the figures up to then",
+            };
+            writeln!(f, "  Interrupted: {what}")?;
         }
         writeln!(f, "Requests/sec: {:>9.2}", run.throughput.unwrap_or_default())?;
         let transfer = if run.elapsed_s > 0.0 { counts.bytes as f64 / run.elapsed_s } else { 0.0 };

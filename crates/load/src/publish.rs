@@ -16,6 +16,9 @@ use crate::tally::Tally;
 /// A second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
+/// A last interval that is shorter, in seconds, and in which nothing was counted, is none.
+const LEAST_S: f64 = 0.01;
+
 /// Empty tallies of each thread: one to change to, one in case the collector is late. Is it later
 /// than that, a thread goes on filling the one it has.
 pub(crate) const SPARES: usize = 2;
@@ -110,7 +113,9 @@ impl Seconds {
         {
             let mut interval = entry.remove();
             interval.backlog = self.backlog.iter().sum();
-            tell(&interval);
+            if interval.length_s >= LEAST_S || !interval.tally.is_empty() {
+                tell(&interval);
+            }
         }
     }
 }
@@ -144,6 +149,19 @@ mod tests {
         assert_eq!(add(report(1, 2, false, 20)), [(1, 1.0, 30, 10)]);
         assert_eq!(add(report(0, 2, true, 5)), [(2, 1.0, 25, 25)]);
         assert_eq!(add(report(1, 3, true, 7)), [(3, 0.25, 12, 7)]);
+    }
+
+    #[test]
+    fn an_interval_of_no_length_with_nothing_in_it_is_not_told() {
+        for (sent, told) in [(0, 1), (1, 2)] {
+            let mut seconds = Seconds::new(1);
+            let mut times = 0;
+            seconds.add(&report(0, 0, false, 3), |_| times += 1);
+            let mut last = report(0, 1, true, sent);
+            last.at = SECOND;
+            seconds.add(&last, |_| times += 1);
+            assert_eq!(times, told, "{sent} sent");
+        }
     }
 
     #[test]

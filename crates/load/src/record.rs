@@ -85,11 +85,13 @@ pub struct Machine {
 pub struct Planned {
     /// URLs, as given.
     pub targets: Vec<String>,
+    /// How often rate, threads and connections were there: once for each target, or 1.
+    pub copies: usize,
     /// Threads of the client.
     pub threads: usize,
-    /// Connections over all threads.
+    /// Connections over all threads, of each copy.
     pub connections: usize,
-    /// Requests a second over all connections; none in a closed loop, or if unknown.
+    /// Requests a second over all connections of a copy; none in a closed loop, or if unknown.
     pub rate: Option<f64>,
     /// Whether each connection sent when it had its answer.
     pub closed: bool,
@@ -133,6 +135,11 @@ pub struct Counts {
     pub timeouts: u64,
     /// Values that were not the one written.
     pub wrong_values: u64,
+    /// Times that something came that was no HTTP/1.1; those in the place of an answer are read
+    /// errors too.
+    pub not_http: u64,
+    /// Times that the server closed a connection after an answer, and it was opened again.
+    pub reconnects: u64,
     /// Bytes received.
     pub bytes: u64,
 }
@@ -210,6 +217,14 @@ pub struct Profile {
     pub event: String,
     /// Collapsed stacks (`a;b;c WEIGHT` a line), relative to the run's directory.
     pub folded: String,
+}
+
+impl Planned {
+    /// Requests a second to all targets together; none in a closed loop, or if unknown.
+    pub fn whole_rate(&self) -> Option<f64> {
+        // Those that do not say how many copies had one.
+        self.rate.map(|rate| rate * self.copies.max(1) as f64)
+    }
 }
 
 impl Run {
@@ -307,4 +322,6 @@ pub struct Finding {
     pub limit: String,
     /// How that was seen, in words.
     pub why: String,
+    /// What speaks against it: `not-confirmed`, `not-monotone`, `no-verdict`, `other-processes`.
+    pub warnings: Vec<Warning>,
 }

@@ -16,6 +16,9 @@ const MAX_HEAD_LEN: usize = 16 << 10;
 /// Longest body that is kept, where it is to be looked at.
 const MAX_KEPT_LEN: usize = 64 << 20;
 
+/// The longest of the ends that are looked for: a line's, and an empty line.
+const LONGEST_END: usize = b"\n\r\n".len();
+
 /// A response that is not HTTP/1.1; the connection can't be used further.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadReply;
@@ -85,6 +88,11 @@ impl Reply {
         self.state == State::Done
     }
 
+    /// What has come of a head or line whose end has not, or that could not be read.
+    pub(crate) fn pieces(&self) -> &[u8] {
+        &self.pieces
+    }
+
     /// Valid once the response is done.
     pub(crate) fn status(&self) -> u16 {
         self.status
@@ -114,10 +122,10 @@ impl Reply {
 
     fn step(&mut self, bytes: &[u8]) -> Result<usize, BadReply> {
         match self.state {
-            State::Head => self.until(bytes, b"\r\n\r\n", Self::read_head),
-            State::ChunkSize => self.until(bytes, b"\r\n", Self::chunk_size),
-            State::ChunkEnd => self.until(bytes, b"\r\n", Self::chunk_end),
-            State::Trailers => self.until(bytes, b"\r\n", Self::trailer),
+            State::Head => self.until(bytes, end_of_head, Self::read_head),
+            State::ChunkSize => self.until(bytes, end_of_line, Self::chunk_size),
+            State::ChunkEnd => self.until(bytes, end_of_line, Self::chunk_end),
+            State::Trailers => self.until(bytes, end_of_line, Self::trailer),
             State::Sized(left) => self.data(bytes, left, State::Sized, State::Done),
             State::Chunk(left) => self.data(bytes, left, State::Chunk, State::ChunkEnd),
             State::UntilClose => {
@@ -151,31 +159,33 @@ impl Reply {
         Ok(())
     }
 
-    /// Calls `whole` with everything up to and including `end`, once it is there.
+    /// Calls `whole` with everything up to and including what `end` finds, once it is there.
     fn until(
         &mut self,
         bytes: &[u8],
-        end: &[u8],
+        end: fn(&[u8]) -> Option<usize>,
         whole: fn(&mut Self, &[u8]) -> Result<(), BadReply>,
     ) -> Result<usize, BadReply> {
         if self.pieces.is_empty()
-            && let Some(at) = find(bytes, end)
+            && let Some(len) = end(bytes)
         {
-            whole(self, &bytes[..at + end.len()])?;
-            return Ok(at + end.len());
+            whole(self, &bytes[..len])?;
+            return Ok(len);
         }
         let had = self.pieces.len();
         let room = MAX_HEAD_LEN.checked_sub(had).filter(|&room| room > 0).ok_or(BadReply)?;
         let mut pieces = std::mem::take(&mut self.pieces);
         pieces.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        let from = had.saturating_sub(end.len() - 1);
-        match find(&pieces[from..], end) {
+        let from = had.saturating_sub(LONGEST_END - 1);
+        match end(&pieces[from..]) {
             Some(at) => {
-                let len = from + at + end.len();
-                whole(self, &pieces[..len])?;
-                pieces.clear();
+                let len = from + at;
+                let read = whole(self, &pieces[..len]);
+                if read.is_ok() {
+                    pieces.clear();
+                }
                 self.pieces = pieces;
-                Ok(len - had)
+                read.map(|()| len - had)
             }
             None => {
                 let taken = pieces.len() - had;
@@ -205,9 +215,15 @@ impl Reply {
             let Some(colon) = memchr(b':', line) else { continue };
             let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
             if name.eq_ignore_ascii_case(b"content-length") {
-                length = Some(number(value, 10).ok_or(BadReply)?);
+                let said = number(value, 10).ok_or(BadReply)?;
+                // Where the answer ends is then anybody's guess (RFC 9112 section 6.3).
+                if length.replace(said).is_some_and(|before| before != said) {
+                    return Err(BadReply);
+                }
             } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-                chunked = value.eq_ignore_ascii_case(b"chunked");
+                // It is the last of the codings, if it is one of them.
+                let last = value.rsplit(|&byte| byte == b',').next().unwrap_or_default();
+                chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
             } else if name.eq_ignore_ascii_case(b"connection") {
                 self.close = value.eq_ignore_ascii_case(b"close");
             }
@@ -237,7 +253,6 @@ impl Reply {
     }
 
     fn chunk_size(&mut self, line: &[u8]) -> Result<(), BadReply> {
-        let line = &line[..line.len() - 2];
         let digits = memchr(b';', line).map_or(line, |at| &line[..at]).trim_ascii();
         self.state = match number(digits, 16).ok_or(BadReply)? {
             0 => State::Trailers,
@@ -248,24 +263,33 @@ impl Reply {
 
     fn chunk_end(&mut self, line: &[u8]) -> Result<(), BadReply> {
         self.state = State::ChunkSize;
-        if line == b"\r\n" { Ok(()) } else { Err(BadReply) }
+        if is_empty(line) { Ok(()) } else { Err(BadReply) }
     }
 
     fn trailer(&mut self, line: &[u8]) -> Result<(), BadReply> {
-        if line == b"\r\n" {
+        if is_empty(line) {
             self.state = State::Done;
         }
         Ok(())
     }
 }
 
-/// Where `end`, which ends with a newline, begins. Heads have few lines: looking at the end of each
+/// The length up to and including the empty line. Heads have few lines: looking at the end of each
 /// costs less than setting up a search for the whole.
-fn find(bytes: &[u8], end: &[u8]) -> Option<usize> {
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
     memchr_iter(b'\n', bytes)
         .map(|at| at + 1)
-        .find(|&at| bytes[..at].ends_with(end))
-        .map(|at| at - end.len())
+        .find(|&at| bytes[..at].ends_with(b"\n\r\n") || bytes[..at].ends_with(b"\n\n"))
+}
+
+/// The length up to and including the line feed: it ends a line also without the carriage return
+/// before it (RFC 9112 section 2.2).
+fn end_of_line(bytes: &[u8]) -> Option<usize> {
+    memchr(b'\n', bytes).map(|at| at + 1)
+}
+
+fn is_empty(line: &[u8]) -> bool {
+    matches!(line, b"\r\n" | b"\n")
 }
 
 fn number(digits: &[u8], radix: u32) -> Option<u64> {
@@ -279,7 +303,7 @@ fn number(digits: &[u8], radix: u32) -> Option<u64> {
 mod tests {
     use super::{BadReply, MAX_HEAD_LEN, Reply};
 
-    const WHOLE: [&str; 7] = [
+    const WHOLE: [&str; 10] = [
         "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
         "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nETag: \"x\"\r\n\r\n",
         "HTTP/1.1 204 No Content\r\n\r\n",
@@ -287,6 +311,9 @@ mod tests {
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5;a=b\r\nhello\r\nA\r\n0123456789\r\n\
          0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx-sum: 1\r\n\r\n",
+        "HTTP/1.1 200 OK\ncontent-length: 5\n\nhello",
+        "HTTP/1.1 200 OK\ntransfer-encoding: chunked\n\n2\nab\n0\nx-sum: 1\n\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
         "HTTP/1.1 503 Busy\r\nretry-after: 1\r\ncontent-length: 2\r\n\r\nno",
     ];
 
@@ -330,7 +357,8 @@ mod tests {
 
     #[test]
     fn the_body_is_kept_if_wanted_however_it_is_cut() {
-        for (text, body) in WHOLE.iter().zip(["hello", "", "", "x", "hello0123456789", "", "no"]) {
+        let bodies = ["hello", "", "", "x", "hello0123456789", "", "hello", "ab", "ab", "no"];
+        for (text, body) in WHOLE.iter().zip(bodies) {
             for cut in 0..text.len() {
                 let mut reply = Reply::new(true);
                 reply.feed(&text.as_bytes()[..cut]).unwrap();
@@ -370,6 +398,7 @@ mod tests {
             "SSH-2.0-OpenSSH\r\n\r\n",
             "HTTP/1.1 2x0 OK\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: +3\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\nContent-Length: 4\r\n\r\n",
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nab\r\n",
             long.as_str(),

@@ -147,6 +147,7 @@ impl<'a> Maker<'a> {
         if let Some(script) = &mut self.script {
             if out.is_empty() || !script.is_fixed() {
                 out.clear();
+                script.aim(target)?;
                 script.request(out)?;
                 self.method = Method::of(out);
             }

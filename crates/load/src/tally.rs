@@ -12,6 +12,9 @@ const LONGEST: u64 = 3_600_000_000_000;
 /// Decimal digits a histogram keeps: 0.1 %.
 const DIGITS: u8 = 3;
 
+/// Bytes kept of what was no HTTP: enough to see what speaks there.
+const GARBAGE_LEN: usize = 60;
+
 /// Statuses have three digits.
 const STATUSES: usize = 1000;
 
@@ -131,6 +134,36 @@ impl Errors {
     }
 }
 
+/// What came that was no HTTP/1.1.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Garbage {
+    /// In the place of an answer; these are read errors too.
+    pub answers: u64,
+    /// When nothing was asked, as a greeting.
+    pub unasked: u64,
+    /// The beginning of the first.
+    pub first: Vec<u8>,
+}
+
+impl Garbage {
+    /// How often.
+    pub fn all(&self) -> u64 {
+        self.answers + self.unasked
+    }
+
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+        if self.first.is_empty() {
+            self.first.extend_from_slice(&bytes[..bytes.len().min(GARBAGE_LEN)]);
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.answers += other.answers;
+        self.unasked += other.unasked;
+        self.keep(&other.first);
+    }
+}
+
 /// Counts and latencies of some time.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
@@ -140,6 +173,10 @@ pub struct Tally {
     pub statuses: Statuses,
     /// Failures.
     pub errors: Errors,
+    /// What was no HTTP/1.1.
+    pub garbage: Garbage,
+    /// Times that the server closed a connection after an answer, and it was opened again.
+    pub reconnects: u64,
     /// Requests sent.
     pub sent: u64,
     /// Answers within the plan's duration.
@@ -177,6 +214,8 @@ impl Tally {
         }
         self.statuses.add(&other.statuses);
         self.errors.add(&other.errors);
+        self.garbage.add(&other.garbage);
+        self.reconnects += other.reconnects;
         self.sent += other.sent;
         self.in_time += other.in_time;
         self.unfinished += other.unfinished;
@@ -184,14 +223,22 @@ impl Tally {
         self.bytes += other.bytes;
     }
 
+    /// Whether nothing was counted.
+    pub(crate) fn is_empty(&self) -> bool {
+        let counts = [self.sent, self.unfinished, self.statuses.all(), self.garbage.all()];
+        counts.iter().all(|&count| count == 0) && self.errors == Errors::default()
+    }
+
     /// Back to nothing, keeping the memory of the histograms.
     pub(crate) fn clear(&mut self) {
-        let Self { latencies, statuses, errors, sent, in_time, unfinished, wrong_values, bytes } =
-            self;
+        let Self { latencies, statuses, errors, garbage, reconnects, .. } = self;
+        let Self { sent, in_time, unfinished, wrong_values, bytes, .. } = self;
         latencies.iter_mut().flatten().for_each(|latencies| latencies.clear());
         statuses.0.fill(0);
         *errors = Errors::default();
-        for count in [sent, in_time, unfinished, wrong_values, bytes] {
+        (garbage.answers, garbage.unasked) = (0, 0);
+        garbage.first.clear();
+        for count in [reconnects, sent, in_time, unfinished, wrong_values, bytes] {
             *count = 0;
         }
     }
@@ -207,10 +254,17 @@ mod tests {
         tally.latencies_mut(Method::Put).intended.saturating_record(5);
         tally.statuses.count(201);
         tally.errors.read = 3;
+        (tally.garbage.answers, tally.reconnects) = (2, 4);
+        tally.garbage.keep(b"SSH");
         let mut sum = Tally::default();
         sum.add(&tally);
         tally.clear();
         sum.add(&tally);
+        assert_eq!(
+            (sum.garbage.all(), &sum.garbage.first[..], sum.reconnects),
+            (2, &b"SSH"[..], 4)
+        );
+        assert!(tally.is_empty() && !sum.is_empty());
         assert_eq!(sum.all_latencies().intended.len(), 1);
         assert_eq!((sum.statuses.success(), sum.statuses.all(), sum.errors.lost()), (1, 1, 3));
         assert!(sum.latencies(Method::Get).is_none());

@@ -1,6 +1,7 @@
 //! What is wrong with a run's figures.
 
-use std::fmt;
+mod text;
+
 use std::time::Duration;
 
 use crate::outcome::{LeftOut, Outcome};
@@ -47,6 +48,29 @@ pub enum Warning {
         /// Their share.
         share: f64,
     },
+    /// Something came that was no HTTP/1.1.
+    NotHttp {
+        /// How often.
+        count: u64,
+        /// The beginning of the first.
+        first: String,
+    },
+    /// More than 0.1 % of the requests took longer than the timeout.
+    Timeouts {
+        /// How many.
+        count: u64,
+        /// Their share.
+        share: f64,
+    },
+    /// The server closed connections after answers.
+    Reconnects {
+        /// How often.
+        count: u64,
+        /// Answers.
+        answers: u64,
+        /// Whether the time to connect again is in all latencies: in a closed loop.
+        closed_loop: bool,
+    },
     /// Values read were not those written.
     WrongValues {
         /// How many.
@@ -56,6 +80,13 @@ pub enum Warning {
     ClientCpu {
         /// The greatest share of the time that one of them was on a CPU.
         share: f64,
+    },
+    /// All threads of the client together were out of CPU.
+    ClientCpus {
+        /// CPUs that they used, on average.
+        used: f64,
+        /// CPUs that they may use.
+        cpus: usize,
     },
     /// The client sent late.
     ClientLate {
@@ -88,8 +119,10 @@ pub enum Warning {
     },
     /// A percentile of too few samples.
     FewSamples {
-        /// The percentile, 0–1.
+        /// The lowest percentile of which that is true, 0–1.
         quantile: f64,
+        /// The highest that is looked at.
+        upto: f64,
         /// How many there are.
         samples: u64,
     },
@@ -104,7 +137,12 @@ impl Warning {
             Self::NotSuccess { .. } => "non-2xx",
             Self::Lost { .. } => "errors",
             Self::WrongValues { .. } => "wrong-values",
-            Self::ClientCpu { .. } | Self::ClientLate { .. } => "client-limited",
+            Self::NotHttp { .. } => "no-http",
+            Self::Timeouts { .. } => "timeouts",
+            Self::Reconnects { .. } => "reconnects",
+            Self::ClientCpu { .. } | Self::ClientCpus { .. } | Self::ClientLate { .. } => {
+                "client-limited"
+            }
             Self::BacklogGrowing { .. } => "backlog",
             Self::RateUnreached { .. } => "rate-unreached",
             Self::ConnectionLimit { .. } => "connection-limit",
@@ -121,89 +159,36 @@ impl Warning {
 
     /// Whether that many samples are too few for this percentile, which is about to be printed.
     pub fn few_samples(quantile: f64, samples: u64) -> Option<Self> {
-        let needed = SAMPLES_BEYOND / (1.0 - quantile);
+        Self::few_of(&[quantile], samples)
+    }
+
+    /// The same of several, ascending.
+    pub fn few_of(quantiles: &[f64], samples: u64) -> Option<Self> {
         // 1 - 0.99 is a little more than 0.01.
-        let few = (samples as f64) < needed * (1.0 - 1e-9);
-        few.then_some(Self::FewSamples { quantile, samples })
+        let few = |&quantile: &f64| (samples as f64) < needed(quantile) * (1.0 - 1e-9);
+        let (quantile, upto) = (quantiles.iter().copied().find(few)?, *quantiles.last()?);
+        Some(Self::FewSamples { quantile, upto, samples })
     }
 }
 
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotSuccess { share, status } => write!(
-                f,
-                "{:.2} % of the answers were not 2xx, most of them {status}: the latencies are \
-                 theirs too",
-                share * 100.0
-            ),
-            Self::Lost { count, share } => write!(
-                f,
-                "{count} requests ({:.2} %) were lost with their connections; they are in no \
-                 latency",
-                share * 100.0
-            ),
-            Self::WrongValues { count } => {
-                write!(f, "{count} values read were not those written with this seed and length")
-            }
-            Self::ClientCpu { share } => write!(
-                f,
-                "CLIENT-LIMITED: a client thread used {:.0} % of a CPU: part of these latencies is \
-                 its own; use more threads, cores or machines",
-                share * 100.0
-            ),
-            Self::ClientLate { late } => write!(
-                f,
-                "CLIENT-LIMITED: at p99 the client sent {:.1} ms late: part of these latencies is \
-                 its own; give it a CPU to itself",
-                late.as_secs_f64() * 1e3
-            ),
-            Self::BacklogGrowing { backlog, per_second } => write!(
-                f,
-                "the backlog grew by {per_second:.0} requests a second, to {backlog}: the \
-                 percentiles measure the length of the run"
-            ),
-            Self::RateUnreached { got, planned } => write!(
-                f,
-                "{got:.0} of {planned:.0} requests a second were answered in time: this is not a \
-                 measurement at {planned:.0}/s"
-            ),
-            Self::ConnectionLimit { at_most } => write!(
-                f,
-                "one connection can carry at most {at_most:.0} requests a second at this latency: \
-                 it was the limit, use more (-c)"
-            ),
-            Self::Unfinished { count } => write!(
-                f,
-                "{count} requests had no answer when the run ended; they count as having taken at \
-                 least that long"
-            ),
-            Self::FewSamples { quantile, samples } => write!(
-                f,
-                "{samples} samples are too few for p{}: {:.0} are needed",
-                // As people write it: 99.9, not 99.90000000000001.
-                (quantile * 1e7).round() / 1e5,
-                SAMPLES_BEYOND / (1.0 - quantile)
-            ),
-            Self::LeftOut(LeftOut { target, address, cause }) => write!(
-                f,
-                "{address}, an address of {target}, took no connection ({cause}): the others have \
-                 all of the load"
-            ),
-        }
-    }
+/// Samples that a percentile needs.
+fn needed(quantile: f64) -> f64 {
+    SAMPLES_BEYOND / (1.0 - quantile)
 }
 
 impl Outcome {
     /// What is wrong with these figures, the worst first.
     pub fn warnings(&self) -> Vec<Warning> {
+        if self.interrupted && self.planned == 0 {
+            // There are none.
+            return Vec::new();
+        }
         let all = self.both();
-        let mut warnings: Vec<Warning> =
-            [self.not_success(), self.lost()].into_iter().flatten().collect();
+        let failed = [self.not_success(), self.not_http(), self.lost(), self.timeouts()];
+        let mut warnings: Vec<Warning> = failed.into_iter().flatten().collect();
         let count = self.tally.wrong_values;
         warnings.extend((count > 0).then_some(Warning::WrongValues { count }));
-        let share = self.busy.iter().copied().fold(0.0, f64::max);
-        warnings.extend((share > CPU_LIMIT).then_some(Warning::ClientCpu { share }));
+        warnings.extend(self.client_cpu());
         let late = Duration::from_nanos(all.late.value_at_quantile(0.99));
         warnings.extend((late > LATE_LIMIT).then_some(Warning::ClientLate { late }));
         warnings.extend(self.rate.and_then(|rate| self.overload(rate, all.written.mean() / 1e9)));
@@ -211,6 +196,7 @@ impl Outcome {
         let count = self.tally.unfinished;
         warnings.extend((count > 0).then_some(Warning::Unfinished { count }));
         warnings.extend(Warning::few_samples(USUAL, all.intended.len()));
+        warnings.extend(self.reconnects());
         warnings.extend(self.left_out.iter().cloned().map(Warning::LeftOut));
         warnings
     }
@@ -225,9 +211,38 @@ impl Outcome {
     }
 
     fn lost(&self) -> Option<Warning> {
-        let count = self.tally.errors.lost();
+        let count = self.tally.errors.lost() - self.tally.garbage.answers;
         let share = count as f64 / self.planned.max(1) as f64;
         (share > FAILED_LIMIT).then_some(Warning::Lost { count, share })
+    }
+
+    fn not_http(&self) -> Option<Warning> {
+        let garbage = &self.tally.garbage;
+        let (count, first) = (garbage.all(), String::from_utf8_lossy(&garbage.first).into_owned());
+        (count > 0).then_some(Warning::NotHttp { count, first })
+    }
+
+    fn timeouts(&self) -> Option<Warning> {
+        let count = self.tally.errors.timeout;
+        let share = count as f64 / self.planned.max(1) as f64;
+        (share > FAILED_LIMIT).then_some(Warning::Timeouts { count, share })
+    }
+
+    fn reconnects(&self) -> Option<Warning> {
+        let (count, answers) = (self.tally.reconnects, self.answered());
+        let often = count as f64 > answers as f64 * FAILED_LIMIT;
+        let closed_loop = self.rate.is_none();
+        often.then_some(Warning::Reconnects { count, answers, closed_loop })
+    }
+
+    /// The busiest thread, or, if there are more than CPUs for them, all of them.
+    fn client_cpu(&self) -> Option<Warning> {
+        let share = self.busy.iter().copied().fold(0.0, f64::max);
+        if share > CPU_LIMIT {
+            return Some(Warning::ClientCpu { share });
+        }
+        let (used, cpus) = (self.busy.iter().sum::<f64>(), self.cpus);
+        (used > CPU_LIMIT * cpus as f64).then_some(Warning::ClientCpus { used, cpus })
     }
 
     /// Too much for the only connection there is, or for the server.
@@ -287,6 +302,19 @@ mod tests {
     }
 
     #[test]
+    fn one_is_told_as_one() {
+        for (warning, says) in [
+            (Warning::Unfinished { count: 1 }, "1 request had no answer when the run ended; it"),
+            (Warning::Unfinished { count: 2 }, "2 requests had no answer when the run ended; they"),
+            (Warning::Lost { count: 1, share: 0.01 }, "1 request (1.00 %) was lost with its conn"),
+            (Warning::WrongValues { count: 1 }, "1 value read was not the one written"),
+        ] {
+            let text = warning.to_string();
+            assert!(text.starts_with(says), "{text}");
+        }
+    }
+
+    #[test]
     fn a_percentile_needs_ten_samples_beyond_it() {
         for (quantile, enough) in [(0.5, 20), (0.99, 1000), (0.999, 10_000), (0.99999, 1_000_000)] {
             assert_eq!(Warning::few_samples(quantile, enough), None);
@@ -295,5 +323,10 @@ mod tests {
         }
         let text = Warning::few_samples(0.999, 17).unwrap().to_string();
         assert_eq!(text, "17 samples are too few for p99.9: 10000 are needed");
+        let printed = [0.5, 0.99, 0.999, 0.99999];
+        let text = Warning::few_of(&printed, 2000).unwrap().to_string();
+        let says = "2000 samples are too few for p99.9 to p99.999: 10000 to 1000000 are needed";
+        assert_eq!(text, says);
+        assert_eq!(Warning::few_of(&printed, 1_000_000), None);
     }
 }

@@ -217,6 +217,15 @@ impl<'a> Worker<'a> {
     pub(crate) fn run(mut self, start: Instant) -> Result<Ended, Error> {
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         self.start = start;
+        if self.stops.now() {
+            // Connections may not be made yet, and nothing was sent.
+            self.schedule.stop(0);
+            return Ok(self.finish());
+        }
+        if self.maker.script().is_some_and(|script| script.stopped()) {
+            self.stopped = Some(0);
+            self.schedule.stop(0);
+        }
         let mut events = Vec::with_capacity(MAX_EVENTS);
         for index in 0..self.connections.len() {
             let now = self.now();
@@ -338,6 +347,13 @@ impl<'a> Worker<'a> {
                 let now = self.now();
                 if !matches!(received, Received::Partly) {
                     let connection = &mut self.connections[index];
+                    if now >= self.warmup {
+                        self.tally.reconnects += u64::from(connection.proven);
+                        if matches!(received, Received::Garbage) {
+                            self.tally.garbage.unasked += 1;
+                            self.tally.garbage.keep(connection.garbage(&self.inbox));
+                        }
+                    }
                     // At once, but not over and over with a server that takes nobody.
                     let pause = if connection.proven { 0 } else { RETRY_AFTER };
                     connection.close();
@@ -363,6 +379,14 @@ impl<'a> Worker<'a> {
                     return now;
                 }
                 Received::Partly | Received::Broken => {
+                    self.lost(index, &request, now);
+                    return now;
+                }
+                Received::Garbage => {
+                    if request.counted {
+                        self.tally.garbage.answers += u64::from(request.left);
+                        self.tally.garbage.keep(connection.garbage(&self.inbox));
+                    }
                     self.lost(index, &request, now);
                     return now;
                 }
@@ -441,6 +465,8 @@ impl<'a> Worker<'a> {
             self.free(index, now);
         } else {
             connection.owed = Some(now);
+            let ended = connection.is_ended(&self.inbox) && now >= self.warmup;
+            self.tally.reconnects += u64::from(ended);
             connection.close();
             self.open(index, now);
         }

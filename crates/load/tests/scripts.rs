@@ -13,6 +13,7 @@ fn source(file: Option<&Path>) -> Source {
     Source {
         file: file.map(Path::to_path_buf),
         url: Url::parse("http://localhost:8080/a?b=c").expect("a URL"),
+        spread: Vec::new(),
         headers: Vec::new(),
         args: vec!["http://localhost:8080/a?b=c".into()],
         addresses: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))],
@@ -70,6 +71,40 @@ fn the_host_header_is_as_wrk_builds_it() {
     let source = Source { headers: vec![("Host".into(), "mine".into())], ..source(None) };
     let mut scripts = Scripts::load(&[source], 1).expect("loads");
     assert_eq!(sorted(&next(&mut scripts.threads()[0])), "GET /a?b=c HTTP/1.1|Host: mine|");
+}
+
+/// A script's requests to two servers that share its threads.
+fn spread(file: Option<&Path>, targets: &[usize]) -> Vec<String> {
+    let urls = ["http://one:1/a?b", "http://two/c"].map(|url| Url::parse(url).expect("a URL"));
+    let source = Source { url: urls[0].clone(), spread: urls.to_vec(), ..source(file) };
+    let mut scripts = Scripts::load(&[source], 2).expect("loads");
+    let script = &mut scripts.threads()[1];
+    let requests = targets.iter().map(|&target| {
+        script.aim(target).expect("a server");
+        sorted(&next(script))
+    });
+    requests.collect()
+}
+
+#[test]
+fn servers_that_share_a_thread_each_get_their_own_url() {
+    let (one, two) = ("GET /a?b HTTP/1.1|Host: one:1|", "GET /c HTTP/1.1|Host: two|");
+    for targets in [[1, 0, 1, 1, 0], [0, 0, 1, 0, 1]] {
+        let want = targets.map(|target| [one, two][target]);
+        assert_eq!(spread(None, &targets), want);
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("spread.lua");
+    let text = "n = 0\nmine = {}\nfunction request()\n n = n + 1\n \
+                return wrk.format('PUT', wrk.path .. n, mine)\nend";
+    fs::write(&file, text).expect("writes");
+    let want = ["PUT /c1 HTTP/1.1|Host: two|", "PUT /a?b2 HTTP/1.1|Host: one:1|"];
+    assert_eq!(spread(Some(&file), &[1, 0]), want);
+    // What the script says itself stays.
+    let text = "wrk.path = '/mine'\nwrk.headers['Host'] = 'x'";
+    fs::write(&file, text).expect("writes");
+    let want = ["GET /mine HTTP/1.1|Host: x|"; 2];
+    assert_eq!(spread(Some(&file), &[1, 0]), want);
 }
 
 #[test]
@@ -146,8 +181,8 @@ fn threads_and_the_end_share_values() {
                 thread 2 made 3 requests, got 1 responses, 127.0.0.1:8080\n\
                 10 requests in 3000000 us, 1234 bytes, errors 1 2 3 4 5\n\
                 latency 100 1000 220.0 263.9 p50 100 p100 1000\n\
-                #10, second 200 3 times, ranked 100 1000\n\
-                rates 4 6 3\n";
+                #3, second 200 3 times, ranked 100 1000\n \
+                100:6 200:3 1000:1, beyond 0:0\nrates 4 6 3\n";
     assert_eq!(fs::read_to_string(&told).expect("it wrote"), want);
 }
 
@@ -207,12 +242,23 @@ fn an_error_names_file_line_and_phase() {
             "function request() return 'GET' end",
             "script bad.lua: in request: request() returned an",
         ),
+        ("function request() return 5 + nil end", "bad.lua:1: in request: attempt to perform"),
+        ("request = 5", "script bad.lua: in request: request must be a function, not a number"),
+        ("wrk.path = nil", "script bad.lua: in init: the path (wrk.path or wrk.format's second"),
+        ("wrk.method = {}", "script bad.lua: in init: the method (wrk.method or wrk.format's fir"),
+        (
+            "function request()\n local text = wrk.format({})\n return text\nend",
+            "script bad.lua:2: in request: the method (wrk.method or wrk.format's first argument) \
+             is a table, and must be a string",
+        ),
+        ("function init()\n os.exit(7)\nend", "script bad.lua:2: in init: os.exit(7) would end"),
+        ("wrk.headers = nil", "script bad.lua: in init: attempt to index field 'headers'"),
         ("#!/usr/bin/wrk\nx = nil + 1", "script bad.lua:2: in load: attempt to perform"),
         ("require('no_such_module')", "script bad.lua:1: in load: module 'no_such_module'"),
     ] {
         let error = refused(text);
         assert!(error.contains(says), "{text:?}: {error}");
-        assert!(!error.contains("traceback"), "{error}");
+        assert!(!error.contains("traceback") && !error.contains("wrk.lua:"), "{error}");
     }
 }
 

@@ -10,8 +10,10 @@ use super::units::{Count, Rate, Time};
 #[derive(Debug, Clone, Args)]
 pub struct RequestArgs {
     /// Where requests go, http://HOST:PORT/PATH; several share connections and rate, see
-    /// --target-mode. "{key}" in the path stands for the key (--keys). Words after it that are no
-    /// URLs, and all after "--", are what the script's init(args) gets
+    /// --target-mode, and each server gets its own URL's path and Host (with -s too: wrk.path,
+    /// wrk.host and wrk.port are the ones of the request's server, unless the script has set them).
+    /// "{key}" in the path stands for the key (--keys). Words after it that are no URLs, and all
+    /// after "--", are what the script's init(args) gets
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
 

@@ -1,7 +1,10 @@
 //! What a command line asks for, as a plan and the scripts that carry it out; or one line on what
 //! is wrong with it and how to mend that.
 
+use std::path::{Path, PathBuf};
+
 use super::args::{Arrival, LoadArgs, RequestArgs, TargetMode};
+use super::mend::dashed;
 use super::units::Count;
 use crate::known::Known;
 use crate::plan::{self, KEY, Pace, Plan, Requests, Target};
@@ -27,6 +30,11 @@ pub struct Asked {
 }
 
 impl LoadArgs {
+    /// Whether latencies are printed in detail. As wrk2: `-U`'s list comes with `-L`'s.
+    pub(super) fn is_detailed(&self) -> bool {
+        self.latency || self.u_latency
+    }
+
     /// The whole of it.
     pub fn check(&self, known: &Known) -> Result<Asked, String> {
         let pace = match (self.rate, self.closed) {
@@ -38,6 +46,12 @@ impl LoadArgs {
                     .to_owned());
             }
         };
+        if let (Some(csv), Some(log)) = (&self.csv, &self.hdr_log)
+            && place(csv) == place(log)
+        {
+            let file = csv.display();
+            return Err(format!("--csv and --hdr-log both write {file}: name two files"));
+        }
         let mut asked = self.request.check(known)?;
         asked.plan.pace = pace;
         asked.plan.duration = self.duration.0;
@@ -71,6 +85,9 @@ impl RequestArgs {
             ));
         }
         plan.timeout = self.timeout.0;
+        if plan.timeout.is_zero() {
+            return Err("-T 0: the timeout must be more than 0, as every answer takes time".into());
+        }
         plan.seed = self.seed;
         plan.target_mode = match self.target_mode {
             TargetMode::Each => plan::TargetMode::Each,
@@ -93,6 +110,9 @@ impl RequestArgs {
 
     /// Words up to the first that is no URL, and the others with those after `--`.
     fn urls_and_args(&self) -> Result<(Vec<Url>, Vec<String>), String> {
+        if let Some(line) = self.urls.iter().find_map(|word| dashed(word)) {
+            return Err(line);
+        }
         let is_url = |word: &String| word.contains("://");
         let end = self.urls.iter().position(|word| !is_url(word)).unwrap_or(self.urls.len());
         let (urls, args) = self.urls.split_at(end.max(1));
@@ -154,17 +174,22 @@ impl RequestArgs {
         asked.plan.requests = Requests::Script;
         asked.requests = match &self.script {
             Some(file) => file.display().to_string(),
-            None => format!("GET {}", asked.urls[0].path),
+            None => {
+                let mut paths: Vec<&str> = asked.urls.iter().map(|url| &*url.path).collect();
+                paths.dedup();
+                format!("GET {}", paths.join(" "))
+            }
         };
-        let urls = match asked.plan.target_mode {
-            plan::TargetMode::Each => &asked.urls[..],
-            plan::TargetMode::Spread => &asked.urls[..1],
+        let (urls, spread) = match asked.plan.target_mode {
+            plan::TargetMode::Each => (&asked.urls[..], &[][..]),
+            plan::TargetMode::Spread => (&asked.urls[..1], &asked.urls[..]),
         };
         asked.sources = urls
             .iter()
             .map(|url| Source {
                 file: self.script.clone(),
                 url: url.clone(),
+                spread: spread.to_vec(),
                 headers: headers.clone(),
                 args: [vec![url.text.clone()], args.clone()].concat(),
                 addresses: Vec::new(),
@@ -184,6 +209,12 @@ impl Asked {
         }
         Ok(())
     }
+}
+
+/// Where a file is, or would be.
+fn place(path: &Path) -> PathBuf {
+    let there = path.canonicalize().or_else(|_| std::path::absolute(path));
+    there.unwrap_or_else(|_| path.to_owned())
 }
 
 fn number(flag: &str, count: Count) -> Result<usize, String> {

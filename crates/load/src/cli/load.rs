@@ -1,5 +1,6 @@
 //! `load`: carries out what was asked, and tells what came of it.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,6 +25,7 @@ use crate::run::run_under;
 use crate::rundir::RunDir;
 use crate::script::{Script, Scripts, Summary};
 use crate::tally::Tally;
+use crate::warning::Warning;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +57,7 @@ impl<E: std::error::Error> From<E> for Failed {
 pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
     let mut asked = args.check(known).map_err(Failed::Usage)?;
     asked.resolve().map_err(Failed::Run)?;
+    let mut out = Out::open(args.json)?;
     let mut scripts = scripts(&asked)?;
     let stop = until_interrupted()?;
     let started = SystemTime::now();
@@ -62,7 +65,7 @@ pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
     let mut sinks = Sinks::open(args, started, &servers.columns()).map_err(Failed::Run)?;
     let mut run = told::planned(&asked, known, started);
     if !args.json {
-        say(&print::header(&run))?;
+        out.say(&print::header(&run))?;
     }
     let work = Work { args, known, plan: &asked.plan, servers: &servers };
     let of_threads = scripts.as_mut().map(Scripts::threads).unwrap_or_default();
@@ -74,9 +77,12 @@ pub fn load(args: &LoadArgs, known: &Known) -> Result<Ended, Failed> {
         }
     };
     told::fill(&mut run, &outcome);
+    if args.is_detailed() {
+        few_samples(&mut run, &outcome);
+    }
     run.servers = servers.finish();
     profile::keep(&mut run, sinks.dir.as_mut(), recordings);
-    let wrong = tell(args, &asked, &mut run, &outcome, sinks)?;
+    let wrong = tell(args, &asked, &mut run, &outcome, sinks, &mut out)?;
     if let Some(scripts) = &mut scripts {
         done(scripts, &outcome)?;
     }
@@ -116,7 +122,8 @@ impl Work<'_> {
         let progress = Progress::start(*warmup, *duration);
         let events = &self.args.profile;
         let recordings = profile::start(self.known, targets, events, *warmup, *duration);
-        let control = Control::new(stop).watched(|interval| {
+        let control = Control::new(stop).on_begin(|| progress.begun());
+        let control = control.watched(|interval| {
             progress.second(interval);
             sinks.second(interval, &self.servers.told());
         });
@@ -137,6 +144,7 @@ fn tell(
     run: &mut Run,
     outcome: &Outcome,
     mut sinks: Sinks,
+    out: &mut Out,
 ) -> Result<Option<String>, Failed> {
     let mut wrong = sinks.wrong();
     let mut note = |error: crate::rundir::Error| {
@@ -154,11 +162,15 @@ fn tell(
     let header = print::header(run);
     let each: Vec<(String, Run, String)> = told::by_target(args, run, outcome, asked);
     if args.json {
-        let json = serde_json::to_string_pretty(run).expect("all of it is plain data");
-        say(&format!("{json}\n"))?;
+        let mut all = serde_json::to_value(&*run).expect("all of it is plain data");
+        if !each.is_empty() {
+            let targets: Vec<&Run> = each.iter().map(|(_, of, _)| of).collect();
+            all["targets"] = serde_json::to_value(targets).expect("all of it is plain data");
+        }
+        out.say(&format!("{all:#}\n"))?;
     } else {
-        say(&text)?;
-        each.iter().try_for_each(|(_, _, text)| say(&format!("\n{text}")))?;
+        out.say(&text)?;
+        each.iter().try_for_each(|(_, _, text)| out.say(&format!("\n{text}")))?;
     }
     if let Some(mut dir) = sinks.dir {
         for (name, run, text) in &each {
@@ -172,10 +184,42 @@ fn tell(
     Ok(wrong)
 }
 
-fn say(text: &str) -> Result<(), Failed> {
-    let mut out = io::stdout().lock();
-    let said = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    said.map_err(|cause| Failed::Run(format!("stdout: {cause}")))
+/// Where the figures go.
+struct Out(Box<dyn Write>);
+
+impl Out {
+    /// Standard output. With `alone` nothing else goes there any more: what scripts print there, in
+    /// whatever way, goes to stderr.
+    fn open(alone: bool) -> Result<Self, Failed> {
+        if !alone {
+            return Ok(Self(Box::new(io::stdout())));
+        }
+        let failed = |cause: rustix::io::Errno| Failed::Run(format!("stdout: {cause}"));
+        let out = rustix::io::fcntl_dupfd_cloexec(io::stdout(), 0).map_err(failed)?;
+        rustix::stdio::dup2_stdout(io::stderr()).map_err(failed)?;
+        Ok(Self(Box::new(File::from(out))))
+    }
+
+    fn say(&mut self, text: &str) -> Result<(), Failed> {
+        let said = self.0.write_all(text.as_bytes()).and_then(|()| self.0.flush());
+        said.map_err(|cause| Failed::Run(format!("stdout: {cause}")))
+    }
+}
+
+/// Looks at all percentiles that are printed, not only at the usual one.
+fn few_samples(run: &mut Run, outcome: &Outcome) {
+    let printed = print::PERCENTILES.map(|percent| percent / 100.0);
+    let below_all = printed.split_last().map_or(&[][..], |(_, rest)| rest);
+    let few = Warning::few_of(below_all, outcome.both().intended.len());
+    if let Some(few) = few.as_ref().map(Warning::record)
+        && !(outcome.interrupted && outcome.planned == 0)
+    {
+        let usual = run.warnings.iter_mut().find(|warning| warning.code == few.code);
+        match usual {
+            Some(usual) => *usual = few,
+            None => run.warnings.push(few),
+        }
+    }
 }
 
 /// Runs the script's `done`, if it has one.

@@ -18,15 +18,39 @@ const LONG: [&str; 11] = [
 /// Letters that are flags.
 const SHORT: &str = "cdtsHLUBTRvh";
 
+/// Flags that take a number or a time.
+const NUMBERS: [&str; 11] =
+    ["c", "connections", "d", "duration", "t", "threads", "T", "timeout", "R", "rate", "warmup"];
+
 /// The first word of a refused command line that shows what was meant, in one line for people.
 pub fn mend(words: &[String]) -> Option<String> {
-    words.iter().take_while(|word| *word != "--").find_map(|word| mended(word))
+    let words: Vec<&str> = words.iter().map(String::as_str).take_while(|w| *w != "--").collect();
+    let before = std::iter::once("").chain(words.iter().copied());
+    before.zip(&words).find_map(|(flag, word)| negative(flag, word).or_else(|| mended(word)))
+}
+
+/// What a word that begins with a typographic dash should be: editors put it for two minuses, or
+/// for one.
+pub(super) fn dashed(word: &str) -> Option<String> {
+    let rest = word.strip_prefix(['\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}'])?;
+    let name = rest.split('=').next().unwrap_or_default();
+    let long = name.len() > 2 && name.bytes().all(|b| b.is_ascii_lowercase() || b"-_".contains(&b));
+    let dashes = if long { "--" } else { "-" };
+    Some(format!("{word} begins with a dash that no flag has: say {dashes}{rest}"))
+}
+
+/// A value below zero, which looks like a flag.
+fn negative(flag: &str, word: &str) -> Option<String> {
+    let takes = |name: &str| NUMBERS.contains(&name);
+    let number = word.strip_prefix('-')?;
+    let named = flag.strip_prefix("--").or(flag.strip_prefix('-')).is_some_and(takes);
+    (named && number.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+        .then(|| format!("{flag} {word}: it must be positive: say {flag} {number}"))
 }
 
 fn mended(word: &str) -> Option<String> {
-    if let Some(rest) = word.strip_prefix(['\u{2012}', '\u{2013}', '\u{2014}', '\u{2212}']) {
-        let dashes = if rest.chars().count() > 1 && LONG.contains(&rest) { "--" } else { "-" };
-        return Some(format!("{word} begins with a dash that no flag has: say {dashes}{rest}"));
+    if let Some(line) = dashed(word) {
+        return Some(line);
     }
     let flag = word.strip_prefix('-')?;
     let letter = flag.chars().next()?;
@@ -77,9 +101,24 @@ mod tests {
             ("-C64", "say -c64"),
             ("\u{2013}t4", "say -t4"),
             ("\u{2014}latency", "say --latency"),
+            ("\u{2014}closed", "say --closed"),
+            ("\u{2013}rate=5", "say --rate=5"),
+            ("\u{2013}R10", "say -R10"),
         ] {
             let line = mend(&["load".to_owned(), word.to_owned()]).expect(word);
             assert!(line.contains(says), "{word}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_value_below_zero_is_no_flag() {
+        for (flag, word, says) in [
+            ("-R", "-10", "-R -10: it must be positive: say -R 10"),
+            ("-d", "-5s", "-d -5s: it must be positive: say -d 5s"),
+            ("--rate", "-.5", "--rate -.5: it must be positive"),
+        ] {
+            let line = mend(&["load", flag, word].map(str::to_owned)).expect(word);
+            assert!(line.starts_with(says), "{line}");
         }
     }
 

@@ -1,22 +1,27 @@
 //! The servers, looked at from beside while a run goes on: what they tell once a second, and what
 //! their processes took if they are on this machine.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::known::Known;
 use crate::plan::Target;
 use crate::record;
-use crate::server::{Look, Metrics, fetch, listens};
+use crate::server::{self, Look, Metrics, fetch, listens};
 
 /// Between two looks at what servers tell.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// How long a server may take to tell: a busy one is late, a dead one must not hold up the end.
 const LIMIT: Duration = Duration::from_secs(1);
+
+/// Longest list of figures that is read, in bytes: ten thousand series or so.
+const MAX_LEN: u64 = 8 << 20;
 
 type Told = Arc<Mutex<Vec<Option<Metrics>>>>;
 
@@ -33,22 +38,23 @@ struct Server {
     address: SocketAddr,
     pid: Option<u32>,
     look: Option<Look>,
+    /// It answered when it was asked for the first time.
+    answers: bool,
     metrics: Option<Metrics>,
 }
 
 impl Servers {
     /// Looks at them for the first time, and goes on asking those that tell something.
     pub(crate) fn look(known: &Known, targets: &[Target]) -> Self {
-        let all: Vec<Server> = targets
-            .iter()
-            .filter_map(|target| {
-                let address = *target.addresses.first()?;
-                let pid = target.addresses.iter().find_map(|&address| listens(address));
-                let metrics = metrics(known, address);
-                let look = pid.and_then(Look::at);
-                Some(Server { name: target.name.clone(), address, pid, look, metrics })
-            })
-            .collect();
+        // All at once: of many that are silent, each takes the whole limit.
+        let all: Vec<Server> = std::thread::scope(|scope| {
+            let looks = targets.iter().map(|target| scope.spawn(|| Server::look(known, target)));
+            let looks: Vec<_> = looks.collect();
+            let looked = looks.into_iter().map(|look| look.join());
+            looked
+                .filter_map(|server| server.unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        });
         let latest =
             Arc::new(Mutex::new(all.iter().map(|server| server.metrics.clone()).collect()));
         let asking = ask(known, &all, &latest);
@@ -57,19 +63,21 @@ impl Servers {
 
     /// Names of what [`Self::told`] tells.
     pub(crate) fn columns(&self) -> Vec<String> {
-        let of = |server: &Server| -> Vec<String> {
+        let told = self.all.iter().filter_map(|server| Some((server, server.metrics.as_ref()?)));
+        let names = told.flat_map(|(server, metrics)| {
             let names = self.known.timeline.iter();
-            names.map(|name| format!("{} {name}", server.name)).collect()
-        };
-        self.all.iter().filter(|server| server.metrics.is_some()).flat_map(of).collect()
+            names.map(move |name| format!("{} {}", server.name, metrics.column(name)))
+        });
+        names.collect()
     }
 
-    /// What they told last.
+    /// What they told since this was asked last: what is older says nothing of this second.
     pub(crate) fn told(&self) -> Vec<Option<f64>> {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = self.all.iter().zip(latest.iter()).filter(|(first, _)| first.metrics.is_some());
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.all.iter().zip(latest.iter_mut());
+        let told = told.filter(|(first, _)| first.metrics.is_some());
         let values = told.flat_map(|(_, metrics)| {
-            let names = self.known.timeline.iter();
+            let (names, metrics) = (self.known.timeline.iter(), metrics.take());
             names.map(move |name| metrics.as_ref().and_then(|metrics| metrics.total(name)))
         });
         values.collect()
@@ -87,13 +95,31 @@ impl Servers {
 }
 
 impl Server {
+    fn look(known: &Known, target: &Target) -> Option<Self> {
+        let address = *target.addresses.first()?;
+        let pid = target.addresses.iter().find_map(|&address| listens(address));
+        let first = scrape(known, address);
+        Some(Self {
+            name: target.name.clone(),
+            address,
+            pid,
+            look: pid.and_then(Look::at),
+            answers: first.is_some(),
+            metrics: first.filter(|metrics| !metrics.series().is_empty()),
+        })
+    }
+
     fn record(&self, known: &Known) -> record::Server {
         let usage = self.look.as_ref().zip(self.pid.and_then(Look::at));
         let usage = usage.map(|(before, now)| now.since(before));
-        let grown = self.metrics.as_ref().zip(metrics(known, self.address));
+        let now = self.metrics.as_ref().map(|then| (then, scrape(known, self.address)));
+        // One that does not answer is not asked again.
+        let answers = self.answers && now.as_ref().is_none_or(|(_, now)| now.is_some());
+        let grown = now.and_then(|(then, now)| Some((then, now?)));
+        let grown = grown.filter(|(_, now)| !now.series().is_empty());
         record::Server {
             url: format!("http://{}", self.name),
-            about: about(known, self.address),
+            about: if answers { about(known, self.address) } else { BTreeMap::new() },
             cpu_s: usage.as_ref().map(|usage| usage.cpu_s),
             rss: usage.map(|usage| usage.rss),
             metrics: grown.map(|(then, now)| now.since(then).series().clone()).unwrap_or_default(),
@@ -101,17 +127,18 @@ impl Server {
     }
 }
 
-fn metrics(known: &Known, address: SocketAddr) -> Option<Metrics> {
+/// What it tells: nothing, if it answers something else; none if it does not answer.
+fn scrape(known: &Known, address: SocketAddr) -> Option<Metrics> {
     if known.metrics_path.is_empty() {
-        return None;
+        return Some(Metrics::default());
     }
+    let (status, text) = server::ask(address, known.metrics_path, LIMIT, MAX_LEN).ok()?;
     // A server without figures is as good as any other.
-    let metrics = Metrics::scrape(address, known.metrics_path, LIMIT).ok()?;
-    (!metrics.series().is_empty()).then_some(metrics)
+    Some(if status.is_success() { Metrics::parse(&text) } else { Metrics::default() })
 }
 
 /// The words and numbers of a JSON object; lists and objects in it are left out.
-fn about(known: &Known, address: SocketAddr) -> std::collections::BTreeMap<String, String> {
+fn about(known: &Known, address: SocketAddr) -> BTreeMap<String, String> {
     if known.about_path.is_empty() {
         return Default::default();
     }
@@ -141,7 +168,13 @@ fn ask(known: &Known, all: &[Server], latest: &Told) -> Option<(SyncSender<()>, 
     let (stop, stopped) = sync_channel(1);
     let (known, latest) = (*known, Arc::clone(latest));
     let thread = std::thread::Builder::new().name("load-servers".to_owned()).spawn(move || {
-        while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+        // By the clock: what the asking takes would make it once in a little more than a second,
+        // and some seconds would have no answer.
+        let mut next = Instant::now() + PERIOD;
+        while stopped.recv_timeout(next.saturating_duration_since(Instant::now()))
+            == Err(RecvTimeoutError::Timeout)
+        {
+            next = (next + PERIOD).max(Instant::now());
             for &(index, address) in &asked {
                 let told = Metrics::scrape(address, known.metrics_path, LIMIT).ok();
                 latest.lock().unwrap_or_else(PoisonError::into_inner)[index] = told;
@@ -149,4 +182,26 @@ fn ask(known: &Known, all: &[Server], latest: &Told) -> Option<(SyncSender<()>, 
         }
     });
     thread.ok().map(|thread| (stop, thread))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_without_an_answer_is_told_as_one() {
+        let metrics = Metrics::parse("# TYPE kv_x counter\nkv_x_total 7\n");
+        let address = ([127, 0, 0, 1], 1).into();
+        let (name, told) = ("h:1".to_owned(), Some(metrics));
+        let server = Server { name, address, pid: None, look: None, metrics: told.clone() };
+        let servers = Servers {
+            known: Known { timeline: &["kv_x"], ..Known::default() },
+            all: vec![server],
+            latest: Arc::new(Mutex::new(vec![told])),
+            asking: None,
+        };
+        assert_eq!(servers.columns(), ["h:1 kv_x_total"]);
+        assert_eq!(servers.told(), [Some(7.0)]);
+        assert_eq!(servers.told(), [None], "it told nothing since");
+    }
 }

@@ -28,6 +28,7 @@ pub(crate) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run 
         machine: machine(),
         plan: Planned {
             targets: asked.urls.iter().map(|url| url.text.clone()).collect(),
+            copies: plan.copies(),
             threads: plan.threads,
             connections: plan.connections,
             rate: match plan.pace {
@@ -69,12 +70,14 @@ pub(super) fn by_target(
     outcome: &Outcome,
     asked: &Asked,
 ) -> Vec<(String, Run, String)> {
-    let targets = outcome.by_target.iter().zip(&asked.urls);
-    let each = targets.map(|((name, tally), url)| {
+    let rates = outcome.thread_rates_by_target.iter();
+    let targets = outcome.by_target.iter().zip(&asked.urls).zip(rates);
+    let each = targets.map(|(((name, tally), url), rates)| {
         let share = outcome.planned / outcome.by_target.len() as u64;
         let time = outcome.duration.min(outcome.elapsed).as_secs_f64();
         let mut of = run.clone();
         of.plan.targets = vec![url.text.clone()];
+        of.plan.copies = 1;
         of.counts = outcome::counts(tally, share);
         of.latency = outcome::latencies(tally);
         let rate = if time > 0.0 { tally.in_time as f64 / time } else { 0.0 };
@@ -84,7 +87,7 @@ pub(super) fn by_target(
         // Those of all together are told once, and these hold no more than their figures.
         of.warnings.clear();
         of.backlog.clear();
-        let told = Told { run: &of, args, tally, rates: &outcome.thread_rates };
+        let told = Told { run: &of, args, tally, rates };
         let text = format!("{}{told}", print::header(&of));
         (name.replace(':', "-"), of, text)
     });
@@ -107,8 +110,7 @@ impl fmt::Display for Told<'_> {
             intended: &latencies.intended,
             written: &latencies.written,
             rates: self.rates,
-            // As wrk2: the second list comes with the first.
-            detail: self.args.latency || self.args.u_latency,
+            detail: self.args.is_detailed(),
             uncorrected: self.args.u_latency,
         };
         printed.fmt(f)

@@ -29,6 +29,13 @@ const SI: [(&str, f64); 4] = [("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)];
 
 const SECONDS: [(&str, f64); 5] = [("", 1.0), ("s", 1.0), ("ms", 1e-3), ("m", 60.0), ("h", 3600.0)];
 
+/// What is wrong with a text, in words: it is below zero, or as `else_say` says.
+fn wrong(text: &str, else_say: &str) -> String {
+    let below = text.starts_with('-');
+    let say = if below { "it must be positive" } else { else_say };
+    say.to_owned()
+}
+
 impl FromStr for Count {
     type Err = String;
 
@@ -37,7 +44,7 @@ impl FromStr for Count {
         scaled(text, &SI)
             .filter(|number| number.fract() == 0.0 && *number < 9e15)
             .map(|number| Self(number as u64))
-            .ok_or_else(|| "say a whole number, with k, M or G if you like: 64, 10k".to_owned())
+            .ok_or_else(|| wrong(text, "say a whole number, with k, M or G if you like: 64, 10k"))
     }
 }
 
@@ -46,7 +53,7 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         scaled(text, &SI).map(Self).ok_or_else(|| {
-            "say requests a second, with k, M or G if you like: 40000, 40k, 0.5".to_owned()
+            wrong(text, "say requests a second, with k, M or G if you like: 40000, 40k, 0.5")
         })
     }
 }
@@ -58,7 +65,7 @@ impl FromStr for Time {
         scaled(text, &SECONDS)
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .map(Self)
-            .ok_or_else(|| "say seconds, or a number and ms, s, m or h: 30, 30s, 3m".to_owned())
+            .ok_or_else(|| wrong(text, "say seconds, or a number and ms, s, m or h: 30, 30s, 3m"))
     }
 }
 

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::io;
 
+/// What Lua calls the file with wrk's table.
+pub(super) const WRK: &str = "wrk.lua";
+
 /// What a script was doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -63,6 +66,8 @@ impl Error {
     pub(super) fn from_lua(file: &str, phase: Phase, error: &mlua::Error) -> Self {
         let text = message(error);
         let (line, message) = match split(&text) {
+            // Where the script called it says more.
+            Some((WRK, _, message)) => (line_of(file, error), message),
             // Another file: a module that the script required.
             Some((source, _, _)) if !is_source(source, file) => (None, text.as_str()),
             Some((_, line, message)) => (Some(line.to_owned()), message),

@@ -44,6 +44,9 @@ pub struct Source {
     pub file: Option<PathBuf>,
     /// What `wrk.scheme`, `wrk.host`, `wrk.port` and `wrk.path` say.
     pub url: Url,
+    /// All URLs whose servers the connections of each thread share, in the order of the plan's
+    /// targets, the first being `url`; empty if there is no other.
+    pub spread: Vec<Url>,
     /// `wrk.headers`, in order.
     pub headers: Vec<(String, String)>,
     /// What `init` gets, the URL first: in Lua it is `args[0]`.
@@ -64,6 +67,9 @@ pub struct Script {
     first: Option<Vec<u8>>,
     pipeline: usize,
     fixed: bool,
+    /// How many servers the thread's connections share, and which is the next request's.
+    servers: usize,
+    aimed: usize,
 }
 
 impl Script {
@@ -77,6 +83,8 @@ impl Script {
             first: None,
             pipeline: 1,
             fixed: false,
+            servers: source.spread.len(),
+            aimed: 0,
             state,
             shared,
         };
@@ -102,6 +110,21 @@ impl Script {
         self.pipeline =
             pipeline::count(&first).map_err(|wrong| self.state.wrong(Phase::Request, wrong))?;
         self.first = Some(first);
+        Ok(())
+    }
+
+    /// Says which of several servers the next request is for: `wrk.host`, `wrk.port`, `wrk.path`
+    /// and the header `Host` become those of its URL, but for what the script has changed.
+    pub fn aim(&mut self, target: usize) -> Result<(), Error> {
+        if target == self.aimed || self.servers < 2 {
+            return Ok(());
+        }
+        self.aimed = target;
+        // Lua counts from 1.
+        let aimed = self.state.call("aim").call::<()>(target + 1);
+        aimed.map_err(|error| self.state.failed(Phase::Request, &error))?;
+        // It was for another server.
+        self.first = None;
         Ok(())
     }
 
@@ -180,8 +203,11 @@ impl Scripts {
     pub fn load(sources: &[Source], threads: usize) -> Result<Self, Error> {
         let main = State::load(&sources[0])?;
         let mut scripts = Self { main, threads: Vec::with_capacity(sources.len() * threads) };
-        for source in sources.iter().flat_map(|source| std::iter::repeat_n(source, threads)) {
+        let all = sources.iter().flat_map(|source| (0..threads).map(move |n| (source, n)));
+        for (source, thread) in all {
             let mut script = Script::load(source)?;
+            // That of the thread's first connection.
+            script.aim(thread % source.spread.len().max(1))?;
             let setup = scripts.main.call("setup").call::<()>(script.thread());
             setup.map_err(|error| scripts.main.failed(Phase::Setup, &error))?;
             scripts.main.flush();

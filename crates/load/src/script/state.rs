@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value};
 
-use super::error::{Error, Phase};
+use super::error::{Error, Phase, WRK};
 use super::thread::Address;
 use super::{NO_FILE, Source};
 use crate::url::Url;
@@ -96,7 +96,7 @@ impl State {
 
 /// Makes the table `wrk`.
 fn prepare(lua: &Lua, source: &Source) -> mlua::Result<Table> {
-    let calls: Table = lua.load(include_str!("wrk.lua")).set_name("=wrk.lua").eval()?;
+    let calls: Table = lua.load(include_str!("wrk.lua")).set_name(format!("={WRK}")).eval()?;
     let wrk: Table = lua.globals().raw_get("wrk")?;
     let url = &source.url;
     wrk.raw_set("scheme", "http")?;
@@ -107,11 +107,26 @@ fn prepare(lua: &Lua, source: &Source) -> mlua::Result<Table> {
     for (name, value) in &source.headers {
         headers.raw_set(name.as_str(), value.as_str())?;
     }
+    if source.spread.len() > 1 {
+        let servers = source.spread.iter().map(|url| server(lua, url));
+        let servers = servers.collect::<mlua::Result<Vec<Table>>>()?;
+        calls.raw_get::<Function>("share")?.call::<()>(servers)?;
+    }
     wrk.raw_set("addrs", addresses(lua, &source.addresses)?)?;
     wrk.raw_set("lookup", lua.create_function(lookup)?)?;
     wrk.raw_set("connect", lua.create_function(|_, address: Address| Ok(connects(address.0)))?)?;
     wrk.raw_set("time_us", lua.create_function(|_, ()| Ok(microseconds()))?)?;
     Ok(calls)
+}
+
+/// What the table `wrk` says of a URL.
+fn server(lua: &Lua, url: &Url) -> mlua::Result<Table> {
+    let server = lua.create_table()?;
+    server.raw_set("host", url.host.as_str())?;
+    server.raw_set("port", url.port.map(|port| port.to_string()))?;
+    server.raw_set("path", url.path.as_str())?;
+    server.raw_set("authority", url.authority())?;
+    Ok(server)
 }
 
 fn addresses(lua: &Lua, addresses: &[SocketAddr]) -> mlua::Result<Table> {

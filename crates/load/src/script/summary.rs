@@ -1,8 +1,8 @@
 //! What `done(summary, latency, requests)` gets.
 //!
 //! ```text
-//!  latency[i]    the i-th smallest value of #latency                      as wrk2
-//!  latency(i)    the i-th different value, and how often it was           as wrk
+//!  latency[i]    the i-th smallest value of all                           as wrk2
+//!  latency(i)    the i-th different value of #latency, and how often      as wrk
 //!  latency.min .max .mean .stdev   latency:percentile(99.9)
 //! ```
 
@@ -103,8 +103,9 @@ impl Stats {
     /// The `index`-th different value and how often it was; zeros if there are not so many.
     fn distinct(&self, index: u64) -> (u64, u64) {
         let Some(at) = (index as usize).checked_sub(1) else { return (0, 0) };
+        let Some(&(value, upto)) = self.values.get(at) else { return (0, 0) };
         let before = at.checked_sub(1).map_or(0, |before| self.values[before].1);
-        self.values.get(at).map_or((0, 0), |&(value, upto)| (value, upto - before))
+        (value, upto - before)
     }
 }
 
@@ -120,7 +121,7 @@ impl UserData for Stats {
         methods.add_method("percentile", |_, this, percent: f64| {
             Ok(this.ranked((percent / 100.0 * this.len() as f64).round()))
         });
-        methods.add_meta_method(MetaMethod::Len, |_, this, ()| Ok(this.len()));
+        methods.add_meta_method(MetaMethod::Len, |_, this, ()| Ok(this.values.len()));
         methods.add_meta_method(MetaMethod::Call, |_, this, index: f64| {
             Ok(this.distinct(index.max(0.0) as u64))
         });

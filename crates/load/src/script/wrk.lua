@@ -7,6 +7,46 @@ local out = require("string.buffer").new()
 
 wrk = { method = "GET", headers = {} }
 
+-- Where several servers share a thread: what `wrk` says of each, which of them it says now, and the
+-- hosts of all as a set.
+local servers, aimed, hosts
+
+-- The request of a script that makes none.
+local fixed
+
+-- Has `wrk` say another of the servers, but for what the script has changed.
+local function aim(index)
+   local old, new = servers[aimed], servers[index]
+   if wrk.host == old.host then wrk.host = new.host end
+   if wrk.port == old.port then wrk.port = new.port end
+   if wrk.path == old.path then wrk.path = new.path end
+   if wrk.headers["Host"] == old.authority then
+      wrk.headers["Host"] = new.authority
+   end
+   aimed, fixed = index, nil
+end
+
+local function share(list)
+   servers, aimed, hosts = list, 1, {}
+   for _, server in ipairs(list) do
+      hosts[server.authority] = true
+   end
+end
+
+-- A run that ended here would end without its figures.
+function os.exit(code)
+   local said = code == nil and "" or tostring(code)
+   error("os.exit(" .. said .. ") would end the run without its figures: a thread ends with " ..
+      "wrk.thread:stop()", 2)
+end
+
+local function check(value, what)
+   local kind = type(value)
+   if kind ~= "string" and kind ~= "number" then
+      error(what .. " is a " .. kind .. ", and must be a string", 3)
+   end
+end
+
 -- Arguments that are missing are taken from `wrk`. Length and host are put into the table of
 -- headers that was given, because scripts look for them there.
 function wrk.format(method, path, headers, body)
@@ -15,7 +55,10 @@ function wrk.format(method, path, headers, body)
    headers = headers or wrk.headers
    body    = body    or wrk.body
 
-   if not headers["Host"] then
+   check(method, "the method (wrk.method or wrk.format's first argument)")
+   check(path, "the path (wrk.path or wrk.format's second argument)")
+   local host = headers["Host"]
+   if not host or hosts and hosts[host] then
       headers["Host"] = wrk.headers["Host"]
    end
    headers["Content-Length"] = body and #tostring(body) or nil
@@ -46,8 +89,9 @@ function wrk.init(args)
       begun = true
       init(args)
    end
-   local fixed = wrk.format()
+   fixed = wrk.format()
    wrk.request = function()
+      fixed = fixed or wrk.format()
       return fixed
    end
 end
@@ -93,13 +137,21 @@ end
 
 -- Globals are looked up at each call: a script may change its functions as it goes.
 return {
+   share    = share,
+   aim      = aim,
    fixed    = function() return type(request) ~= "function" end,
    listens  = function() return type(response) == "function" end,
    delays   = function() return type(delay) == "function" end,
    reports  = function() return type(done) == "function" end,
    setup    = function(thread) wrk.setup(thread) end,
    init     = function(args) wrk.init(args) end,
-   request  = function() return one_string((request or wrk.request)()) end,
+   request  = function()
+      local make = request or wrk.request
+      if type(make) ~= "function" then
+         error("request must be a function, not a " .. type(make), 0)
+      end
+      return one_string(make())
+   end,
    response = function(status, head, body) response(status, fields(head), body) end,
    delay    = function() return milliseconds(delay()) end,
    done     = function(summary, latency, requests) done(summary, latency, requests) end,

@@ -17,7 +17,7 @@ use super::recorded::commands;
 use super::slo::{Slo, Time, What};
 use super::sweep::Point;
 use crate::Known;
-use crate::record::{Finding, Trial};
+use crate::record::{Finding, Trial, Warning};
 use crate::trial::series::Kept;
 use crate::trial::{Ask, Error, Figures, Ground, Preparation, Workload, program, progress, run};
 
@@ -35,6 +35,9 @@ const PROFILED: [f64; 2] = [0.7, 1.05];
 
 /// CPUs that others may take before it is worth a warning: what a system does beside.
 const OTHERS_LIMIT: f64 = 0.2;
+
+/// The code of that warning.
+const OTHERS: &str = "other-processes";
 
 /// What a trial's line and its row in `curve.csv` say, under these names.
 const COLUMNS: &str = "search,trial,role,rate,seconds,answers_per_s,p50_ms,p99_ms,p99.9_ms,verdict";
@@ -334,12 +337,9 @@ impl<'a> Hunt<'a> {
                 self.say(&format!("  {command}"));
             }
         }
-        if self.others > OTHERS_LIMIT {
-            self.say(&format!(
-                "WARNING other processes took up to {:.1} CPUs during trials: the server may hold \
-                 more on a quiet machine",
-                self.others
-            ));
+        let warnings = doubts(found, self.others);
+        for warning in warnings.iter().filter(|warning| warning.code == OTHERS) {
+            self.say(&format!("WARNING {}", warning.text));
         }
         if self.ground.in_memory() {
             self.say("note: the data lie in memory, where nothing waits for a disk: --fresh DIR");
@@ -352,8 +352,31 @@ impl<'a> Hunt<'a> {
             ceiling: ceiling.map(|rate| rate as f64),
             limit: limit.what.to_owned(),
             why: limit.why,
+            warnings,
         })
     }
+}
+
+/// What speaks against what was found, for those who read it later.
+fn doubts(found: &Found, others: f64) -> Vec<Warning> {
+    let rate = |rate: u64| format!("{}/s", grouped(rate));
+    let confirmed = (!found.confirmed)
+        .then(|| ("not-confirmed", "ended early: its edges do not have their majority".to_owned()));
+    let unclear = found
+        .unclear
+        .map(|unclear| ("no-verdict", format!("the trials at {} say neither", rate(unclear))));
+    let above = found
+        .passes_above
+        .map(|above| ("not-monotone", format!("it passed again at {}", rate(above))));
+    let others = (others > OTHERS_LIMIT).then(|| {
+        let text = format!(
+            "other processes took up to {others:.1} CPUs during trials: the server may hold more \
+             on a quiet machine"
+        );
+        (OTHERS, text)
+    });
+    let doubts = [confirmed, unclear, above, others].into_iter().flatten();
+    doubts.map(|(code, text)| Warning { code: code.to_owned(), text }).collect()
 }
 
 /// What was found, in a sentence.
@@ -425,7 +448,7 @@ fn verdict_name(verdict: Verdict) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, Figures, Found, cells, deaths, describe};
+    use super::{Bounds, Figures, Found, cells, deaths, describe, doubts};
     use crate::trial::figures::tests::figures;
 
     #[test]
@@ -484,5 +507,19 @@ mod tests {
         ] {
             assert_eq!(describe(&bounds, &found, &slo, Some(61_000), false), expected);
         }
+    }
+
+    #[test]
+    fn what_speaks_against_it_is_kept() {
+        let codes = |found: &Found, others| -> Vec<String> {
+            doubts(found, others).into_iter().map(|warning| warning.code).collect()
+        };
+        let sound = Found { confirmed: true, ..Found::default() };
+        assert!(codes(&sound, 0.1).is_empty());
+        let doubted =
+            Found { unclear: Some(5), passes_above: Some(9), confirmed: false, ..Found::default() };
+        let all = ["not-confirmed", "no-verdict", "not-monotone", "other-processes"];
+        assert_eq!(codes(&doubted, 1.9), all);
+        assert!(doubts(&sound, 1.9)[0].text.starts_with("other processes took up to 1.9 CPUs"));
     }
 }

@@ -1,7 +1,8 @@
 //! What servers and plans do that they should not: each ends in time, and each request that was due
 //! is counted once.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -41,6 +42,12 @@ fn warned(outcome: &Outcome, code: &str) -> bool {
     outcome.warnings().iter().any(|warning| warning.code() == code)
 }
 
+/// What a warning says.
+fn named(outcome: &Outcome, code: &str) -> String {
+    let warning = outcome.warnings().into_iter().find(|warning| warning.code() == code);
+    warning.map(|warning| warning.to_string()).unwrap_or_else(|| panic!("no {code}: {outcome}"))
+}
+
 #[test]
 fn a_server_that_dies() {
     let outcome = run(|n| Answer { die: n == 50, ..Answer::value(b"x") });
@@ -74,6 +81,63 @@ fn a_server_that_talks_garbage() {
     let outcome = run(|_| Answer::verbatim(b"SSH-2.0-OpenSSH\r\n\r\n"));
     assert_eq!(outcome.answered(), 0);
     assert!(outcome.tally.errors.read > 100, "{outcome}");
+    let garbage = &outcome.tally.garbage;
+    assert_eq!((garbage.all(), garbage.answers), (garbage.answers, outcome.tally.errors.read));
+    let text = named(&outcome, "no-http");
+    assert!(text.contains("answers were no HTTP/1.1 (first bytes: \"SSH-2.0-OpenSSH"), "{text}");
+    assert!(!warned(&outcome, "errors"), "the same is not said twice: {outcome}");
+}
+
+#[test]
+fn a_server_that_greets_before_it_is_asked() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let greets = std::thread::spawn(move || {
+        let greeted = listener.incoming().take_while(|_| !stopped.load(Ordering::SeqCst));
+        greeted.for_each(|stream| {
+            let _ = stream.unwrap().write_all(b"220 mail.example\r\n\r\n");
+        });
+    });
+    let target = Target::new(address, "/{key}");
+    // The first request of the second connection is due after the greeting.
+    let slow = Plan { connections: 2, threads: 1, pace: Pace::Open(4.0), ..Plan::new(target) };
+    let outcome = load::run(&Plan { duration: Duration::from_millis(500), ..slow }).unwrap();
+    stop.store(true, Ordering::SeqCst);
+    drop(TcpStream::connect(address));
+    greets.join().unwrap();
+    adds_up(&outcome);
+    let text = named(&outcome, "no-http");
+    assert!(text.contains("first bytes: \"220 mail.example"), "{text}");
+}
+
+#[test]
+fn two_lengths_that_differ_are_no_http() {
+    let outcome = run(|_| {
+        let two = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok";
+        Answer::verbatim(two)
+    });
+    assert_eq!(outcome.answered(), 0, "{outcome}");
+    let text = named(&outcome, "no-http");
+    assert!(text.contains("Length: 2\\r\\nContent-Length: 3"), "{text}");
+}
+
+#[test]
+fn lines_may_end_with_a_line_feed_alone() {
+    let outcome = run(|_| Answer::verbatim(b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok"));
+    assert_eq!(outcome.tally.statuses.of(200), 200, "{outcome}");
+}
+
+#[test]
+fn answers_after_the_timeout_are_warned_of() {
+    let server = Server::start(|_| Answer::value(b"x"));
+    let timeout = Duration::from_nanos(1);
+    let outcome = load::run(&Plan { timeout, ..plan(&server) }).unwrap();
+    adds_up(&outcome);
+    assert_eq!(outcome.tally.errors.timeout, 200);
+    let text = named(&outcome, "timeouts");
+    assert!(text.starts_with("200 requests (100.00 %) took longer"), "{text}");
 }
 
 #[test]
@@ -131,6 +195,17 @@ fn a_connection_for_each_request_is_no_error() {
     adds_up(&outcome);
     assert_eq!((outcome.answered(), outcome.tally.errors.lost()), (200, 0), "{outcome}");
     assert!(server.connections() >= 200);
+    assert_eq!(outcome.counts().reconnects, 200, "{outcome}");
+    let text = named(&outcome, "reconnects");
+    assert!(text.contains("closed the connection after 200 of 200 answers"), "{text}");
+    assert!(text.ends_with("as far as a request was due in it"), "{text}");
+}
+
+#[test]
+fn connections_that_are_kept_are_not_opened_again() {
+    let outcome = run(|_| Answer::value(b"x"));
+    assert_eq!(outcome.counts().reconnects, 0);
+    assert!(!warned(&outcome, "reconnects"), "{outcome}");
 }
 
 #[test]
@@ -185,6 +260,42 @@ fn an_address_that_refuses_is_left_out() {
     assert_eq!((outcome.answered(), outcome.tally.errors.connect), (200, 0), "{outcome}");
     let left_out = |warning: &Warning| matches!(warning, Warning::LeftOut(l) if l.address == dead);
     assert!(outcome.warnings().iter().any(left_out), "{outcome}");
+}
+
+#[test]
+fn localhost_may_have_a_family_that_nobody_serves() {
+    let server = Server::start(|_| Answer::value(b"x"));
+    let (port, name) = (server.address().port(), "localhost".to_owned());
+    let addresses = vec![SocketAddr::from((Ipv6Addr::LOCALHOST, port)), server.address()];
+    let target = Target { name, addresses, path: "/{key}".to_owned() };
+    let outcome = load::run(&Plan { targets: vec![target], ..plan(&server) }).unwrap();
+    adds_up(&outcome);
+    assert_eq!((outcome.answered(), outcome.left_out.len()), (200, 0), "{outcome}");
+}
+
+#[test]
+fn a_run_ended_before_it_began_sent_nothing() {
+    let server = Server::start(|_| Answer::value(b"x"));
+    for pace in [Pace::Closed, Pace::Open(200.0)] {
+        let stop = Arc::new(AtomicBool::new(true));
+        let plan = Plan { pace, ..plan(&server) };
+        let outcome = load::run_under(&plan, &mut [], &Control::new(stop)).unwrap();
+        assert!(outcome.interrupted);
+        assert_eq!((outcome.planned, outcome.tally.sent, outcome.tally.unfinished), (0, 0, 0));
+        assert_eq!(outcome.warnings(), [], "{outcome}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn more_threads_than_cpus_are_out_of_them_together() {
+    let mut outcome = run(|_| Answer::value(b"x"));
+    (outcome.busy, outcome.cpus) = (vec![0.5, 0.5, 0.48, 0.49], 2);
+    let text = named(&outcome, "client-limited");
+    assert!(text.contains("threads used 1.97 of the 2 CPUs"), "{text}");
+    outcome.cpus = 4;
+    outcome.tally = Default::default();
+    assert!(!warned(&outcome, "client-limited"), "{outcome}");
 }
 
 #[test]

@@ -141,6 +141,7 @@ fn scripted(plan: &Plan, server: &Server, lua: &str) -> Result<load::Outcome, Er
     let source = Source {
         file: Some(file.path().to_owned()),
         url: Url::parse(&format!("http://{}/base", server.address())).expect("a URL"),
+        spread: Vec::new(),
         headers: Vec::new(),
         args: Vec::new(),
         addresses: vec![server.address()],
@@ -230,6 +231,29 @@ fn a_script_can_stop_its_thread_and_have_it_wait() {
     assert!(!outcome.interrupted);
     // Ten waits of a millisecond, one before each.
     assert!(outcome.elapsed >= Duration::from_millis(10), "{:?}", outcome.elapsed);
+}
+
+#[test]
+fn a_thread_stopped_in_setup_is_due_nothing() {
+    let server = ok();
+    let lua = "function setup(thread) thread:stop() end";
+    for pace in [Pace::Closed, Pace::Open(500.0)] {
+        let outcome = scripted(&Plan { pace, ..plan(&server) }, &server, lua).unwrap();
+        assert_eq!((outcome.planned, outcome.tally.unfinished), (0, 0), "{outcome}");
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn each_target_has_the_rates_of_its_own_threads() {
+    let servers = [(); 2].map(|()| ok());
+    let targets = servers.iter().map(|server| Target::new(server.address(), "/{key}")).collect();
+    let target_mode = TargetMode::Each;
+    let outcome =
+        load::run(&Plan { targets, target_mode, connections: 6, ..plan(&servers[0]) }).unwrap();
+    let samples = outcome.thread_rates_by_target.iter().map(|rates| rates.len());
+    assert_eq!(samples.clone().count(), 2);
+    assert_eq!(samples.sum::<u64>(), outcome.thread_rates.len());
 }
 
 #[test]

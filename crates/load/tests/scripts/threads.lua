@@ -40,7 +40,12 @@ function done(summary, latency, requests)
       latency.mean, latency.stdev, latency:percentile(50), latency:percentile(100)))
    local value, count = latency(2)
    file:write(string.format("#%d, second %d %d times, ranked %d %d\n", #latency, value, count,
-      latency[1], latency[#latency]))
+      latency[1], latency[10]))
+   for index = 1, #latency do
+      local value, count = latency(index)
+      file:write(string.format(" %d:%d", value, count))
+   end
+   file:write(string.format(", beyond %d:%d\n", latency(#latency + 2)))
    file:write(string.format("rates %d %d %d\n", requests.min, requests.max, #requests))
    file:close()
 end

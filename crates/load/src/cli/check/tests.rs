@@ -25,6 +25,7 @@ const KNOWN: Known = Known {
     held_back: &[],
     timeline: &[],
     profile_path: "",
+    token_variable: "",
     about_path: "",
 };
 
@@ -123,6 +124,7 @@ fn words_after_the_url_are_the_scripts() {
 fn several_urls_share_or_do_not() {
     let asked = ask("-R10 -c4 http://a:1 http://b:2").expect("two");
     assert_eq!((asked.plan.targets.len(), asked.sources.len()), (2, 1));
+    assert_eq!(asked.sources[0].spread, asked.urls);
     assert_eq!(asked.plan.target_mode, TargetMode::Spread);
     let asked = ask("-R10 --target-mode each http://a:1 http://b:2").expect("two");
     assert_eq!((asked.plan.targets.len(), asked.sources.len()), (2, 2));
@@ -167,6 +169,16 @@ fn wrong_lines_say_how_to_mend_them() {
         ("-R5", "<URL>"),
         ("-R5 http://h extra", "no script (-s) to give it to"),
         ("-R5 -H novalue http://h", "say -H 'Name: value'"),
+        ("-R -10 http://h", "-R -10: it must be positive"),
+        ("-R5 -d -5s http://h", "-d -5s: it must be positive"),
+        ("-R-10 http://h", "it must be positive"),
+        ("-R5 -d-5s http://h", "it must be positive"),
+        ("\u{2013}t4 -c64 -R10 http://h", "say -t4"),
+        ("-R10 http://h \u{2014}latency", "say --latency"),
+        ("-R10 -s x.lua http://h \u{2013}t4", "say -t4"),
+        ("-R5 -T 0 http://h", "the timeout must be more than 0"),
+        ("-R5 --csv x/../no --hdr-log x/../no http://h", "both write x/../no: name two files"),
+        ("-R5 --csv ./no --hdr-log no http://h", "name two files"),
         ("-R5 -latency http://h", "say --latency, with two dashes"),
         ("-r1000 http://h", "say -R1000"),
         ("-R5 --mix put=50 http://h", "make 100 together"),
