@@ -1,4 +1,5 @@
 //! `compare` on run directories: what it takes for repeats, and what it says of single runs.
+#![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::fs;
 use std::path::Path;

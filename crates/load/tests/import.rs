@@ -181,7 +181,7 @@ fn an_output_cut_anywhere_is_still_read() {
     fs::write(out.path().join("run.json"), &json).unwrap();
     let page = out.path().join("report.html");
     let directories = vec![out.path().to_owned()];
-    report(&ReportArgs { directories, out: page.clone(), title: None }).unwrap();
+    report(&ReportArgs { directories, out: page.clone(), title: None }, "kvorum").unwrap();
     let page = fs::read_to_string(page).unwrap();
     for unknown in ["answered", "a second"] {
         assert!(page.contains(&format!("<dt>{unknown}</dt><dd>–</dd>")), "{unknown}");

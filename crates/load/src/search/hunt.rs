@@ -270,7 +270,8 @@ impl<'a> Hunt<'a> {
         let number = self.kept.series().trials.len() + 1;
         let rate = ask.rate.map_or("closed".to_owned(), grouped);
         let seconds = format!("{:.1} s", ask.duration.as_secs_f64());
-        let answers = grouped(figures.throughput.round() as u64);
+        let answers = figures.is_run().then(|| grouped(figures.throughput.round() as u64));
+        let answers = answers.unwrap_or("-".to_owned());
         let at = |quantile| {
             let value = figures.known(What::Quantile(quantile));
             value.map_or("-".to_owned(), |ms| Time(ms).to_string())
