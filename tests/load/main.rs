@@ -4,6 +4,7 @@
 mod server;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -201,12 +202,88 @@ fn every_url_can_have_a_client_of_its_own() {
     let both = record(&dir);
     assert_eq!(both.counts.answered, 100);
     assert_eq!((both.plan.rate, both.plan.whole_rate()), (Some(50.0), Some(100.0)));
+    let words = ["-R50", "-c2", "-d1", "--target-mode", "each", &a, &b, "--json"];
+    let (code, stdout, stderr) = run(&words);
+    assert_eq!(code, 0, "{stderr}");
+    let all: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let targets: Vec<Run> = serde_json::from_value(all["targets"].clone()).unwrap();
+    let each = targets.iter().map(|run| (run.plan.targets.concat(), run.counts.answered));
+    assert_eq!(each.collect::<Vec<_>>(), [(one.url(), 50), (two.url(), 50)]);
     for server in [&one, &two] {
         let of = record(&dir.join(server.address.to_string().replace(':', "-")));
         assert_eq!(of.counts.answered, 50);
         assert_eq!(of.plan.targets, [server.url()]);
         assert_eq!(of.plan.whole_rate(), Some(50.0));
     }
+}
+
+#[test]
+fn servers_that_share_the_load_get_their_own_urls() {
+    let (one, two) = (Server::start(), Server::start());
+    let (a, missing) = (one.url(), format!("{}/missing", two.url()));
+    let (code, stdout, stderr) = run(&["-R50", "-c4", "-d1", &a, &missing, "--json"]);
+    assert_eq!(code, 0, "{stderr}");
+    let record: Run = serde_json::from_str(&stdout).unwrap();
+    let statuses: Vec<(u16, u64)> = record.counts.statuses.into_iter().collect();
+    assert_eq!(statuses, [(200, 25), (404, 25)]);
+}
+
+#[test]
+fn what_a_script_prints_is_not_in_the_json() {
+    let server = Server::start();
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("talks.lua");
+    let text = "print('loaded')\nfunction request()\n io.write('asks')\n return wrk.format()\nend\n\
+                function done() print('done') os.execute('echo shell') end";
+    fs::write(&file, text).unwrap();
+    let words = ["-R50", "-c2", "-d1", "--json", "-s", file.to_str().unwrap(), &server.url()];
+    let (code, stdout, stderr) = run(&words);
+    assert_eq!(code, 0, "{stderr}");
+    let record: Run = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(record.counts.answered, 50);
+    for said in ["loaded", "asks", "done", "shell"] {
+        assert!(stderr.contains(said), "{stderr}");
+    }
+}
+
+#[test]
+fn all_percentiles_that_are_printed_need_samples() {
+    let server = Server::start();
+    let home = tempfile::tempdir().unwrap();
+    let csv = home.path().join("x.csv");
+    for (flag, says) in [
+        ("-L", "WARNING 1000 samples are too few for p99.9 to p99.999: 10000 to 1000000 are"),
+        ("-c4", "Transfer/sec"),
+    ] {
+        let file = csv.to_str().unwrap();
+        let (code, stdout, stderr) = run(&["-R1000", "-d1", flag, "--csv", file, &server.url()]);
+        assert_eq!(code, 0, "{stderr}");
+        assert!(stdout.contains(says), "{stdout}");
+        assert_eq!(stdout.contains("too few"), flag == "-L", "{stdout}");
+        let rows = fs::read_to_string(&csv).unwrap();
+        assert!(!rows.contains(",0.000,0,0,"), "{rows}");
+    }
+}
+
+#[test]
+fn ctrl_c_before_the_start_counts_nothing() {
+    // It takes as many connections as it has room for, and answers nothing.
+    let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    rustix::net::listen(&full, 0).unwrap();
+    let address = full.local_addr().unwrap();
+    let _room: Vec<_> = (0..2).map(|_| TcpStream::connect_timeout(&address, LOOK)).collect();
+    let url = format!("http://{address}");
+    let mut child = command(&["-R100", "-c9", "-d1m", &url]).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    // The header is printed when the servers were looked at, just before connecting.
+    said.read_line(&mut line).unwrap();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert_eq!(wait(child).status.code(), Some(130), "{rest}");
+    assert!(rest.contains("\n  Interrupted: before anything was sent\n"), "{rest}");
+    assert!(!rest.contains("Unfinished") && !rest.contains("WARNING"), "{rest}");
 }
 
 #[test]

@@ -40,7 +40,11 @@ pub(crate) fn judge(slo: &Slo, figures: &Figures) -> Judgment {
         slo.terms.iter().filter(|term| figures.value(term.what) >= term.limit).collect();
     if missed.iter().any(|term| term.what == What::Errors) {
         let share = figures.value(What::Errors) * 100.0;
-        return judged(Verdict::Fail, format!("{share:.2} % errors"));
+        let of_that = match figures.redirects.as_str() {
+            "" => String::new(),
+            redirects => format!(": {redirects}"),
+        };
+        return judged(Verdict::Fail, format!("{share:.2} % errors{of_that}"));
     }
     if figures.client_busy > CPU_LIMIT {
         let busy = figures.client_busy * 100.0;

@@ -17,9 +17,11 @@ pub(crate) struct Figures {
     pub(crate) in_time: u64,
     /// Those a second.
     pub(crate) throughput: f64,
-    /// Answers that were neither 2xx nor 3xx, requests without an answer on a broken connection,
+    /// Answers that were neither 2xx nor `304`, requests without an answer on a broken connection,
     /// and connections that could not be made.
     pub(crate) errors: u64,
+    /// What of that were redirects, in words; empty if none was.
+    pub(crate) redirects: String,
     /// Nanoseconds from the intended start, from writing, and how late requests were sent.
     pub(crate) intended: Histogram<u64>,
     pub(crate) written: Histogram<u64>,
@@ -27,7 +29,8 @@ pub(crate) struct Figures {
     pub(crate) connections: usize,
     /// Requests due but not sent at the end, if they had become more and more.
     pub(crate) backlog: Option<u64>,
-    /// Share of the time that the client's busiest thread was on a CPU, 0–1.
+    /// Share of the time that the client's busiest thread was on a CPU, 0–1; or that all of them
+    /// together were on those that they may use, if that is more.
     pub(crate) client_busy: f64,
     /// CPUs that the client took, on average.
     pub(crate) client_cpus: f64,
@@ -117,6 +120,7 @@ pub(crate) mod tests {
             in_time: rate * 10,
             throughput: rate as f64,
             errors: 0,
+            redirects: String::new(),
             intended: histogram(ms),
             written: histogram(ms / 10.0),
             late: histogram(0.01),

@@ -151,16 +151,20 @@ impl Workload {
             _ => None,
         });
         let refused = outcome.tally.statuses.refused();
+        let (redirects, words) = redirects(outcome);
+        let busiest = outcome.busy.iter().copied().fold(0.0, f64::max);
+        let together = outcome.busy.iter().sum::<f64>() / outcome.cpus as f64;
         Figures {
             planned: outcome.planned,
             in_time: outcome.tally.in_time,
             throughput: outcome.throughput(),
-            errors: refused + failed.connect + failed.read + failed.write,
+            errors: refused + redirects + failed.connect + failed.read + failed.write,
+            redirects: words,
             intended,
             written,
             late,
             backlog,
-            client_busy: outcome.busy.iter().copied().fold(0.0, f64::max),
+            client_busy: busiest.max(together),
             client_cpus: outcome.client_cpu.as_secs_f64() / outcome.elapsed.as_secs_f64().max(1e-9),
             interrupted: outcome.interrupted,
             ..self.nothing()
@@ -175,6 +179,7 @@ impl Workload {
             in_time: 0,
             throughput: 0.0,
             errors: 0,
+            redirects: String::new(),
             intended,
             written,
             late,
@@ -188,6 +193,20 @@ impl Workload {
             interrupted: false,
         }
     }
+}
+
+/// Answers that only say where to ask: what was asked for was not done. How many, and in words.
+fn redirects(outcome: &Outcome) -> (u64, String) {
+    let of_status = outcome.tally.statuses.by_status().into_iter();
+    let redirects = of_status.filter(|(status, _)| (300..400).contains(status) && *status != 304);
+    let redirects: Vec<(u16, u64)> = redirects.collect();
+    let count = redirects.iter().map(|(_, count)| count).sum::<u64>();
+    let most = redirects.iter().max_by_key(|(_, count)| *count);
+    let words = most.map(|(status, _)| {
+        let share = count as f64 / outcome.answered() as f64 * 100.0;
+        format!("{share:.0} % of the answers were redirects ({status})")
+    });
+    (count, words.unwrap_or_default())
 }
 
 /// The figures as wrk2 prints them.
