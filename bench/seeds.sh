@@ -52,13 +52,16 @@ start() {
     done
 }
 
-# run NAME COMMAND...: shows the command, and keeps its output.
+# run NAME COMMAND...: shows the command, to be pasted, and keeps its output.
 run() {
-    local name=$1
-    shift
-    rm -rf "${out:?}/$name"
-    echo "$ $*" | tee "$out/$name.txt"
-    "$@" --out "$out/$name" 2>&1 | tee -a "$out/$name.txt"
+    local command=("${@:2}" --out "$out/$1") word shown=
+    for word in "${command[@]}"; do
+        [[ $word == *[!A-Za-z0-9_.,:/=%-]* ]] && word="'$word'"
+        shown+=" $word"
+    done
+    rm -rf "${out:?}/$1"
+    echo "\$$shown" | tee "$out/$1.txt"
+    "${command[@]}" 2>&1 | tee -a "$out/$1.txt"
 }
 
 report() {

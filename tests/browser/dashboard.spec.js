@@ -136,6 +136,11 @@ test('a key is looked up on each replica', async ({ dashboard, cluster }) => {
   await expect(found).toContainText('All 3 replicas hold the same version.');
   await expect(found.getByRole('row')).toHaveCount(4);
   await expect(found.getByText('holds a value newest')).toHaveCount(3);
+  for (const width of [1181, 1280, 1366]) {
+    await dashboard.setViewportSize({ width, height: 800 });
+    const room = await found.evaluate((one) => [one.scrollWidth, one.clientWidth]);
+    expect(room[0], `${width} px wide`).toBeLessThanOrEqual(room[1]);
+  }
   await expect(found.getByText(/by node-2$/)).toHaveCount(3);
   await look('a%20key%2F%C3%A9');
   await expect(found).toContainText('All 3 replicas hold the same version.');

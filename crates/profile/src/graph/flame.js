@@ -148,7 +148,9 @@
         "Escape zooms out, slash searches.");
       this.map.append(this.canvas);
       this.info = make('<div class="flame-info" aria-live="polite"></div>');
-      const table = make("<details open><summary>Shares by module</summary></details>");
+      // Of several graphs on a page the pictures come first.
+      const open = document.querySelectorAll(".flame").length > 1 ? "" : " open";
+      const table = make(`<details${open}><summary>Shares by module</summary></details>`);
       this.level = this.select(table, "By", {
         module: "module", crate: "crate", function: "function" });
       this.level.onchange = () => this.tabulate();
