@@ -16,7 +16,7 @@ use crate::units::{Size, Time};
 
 /// A distributed key-value store over plain HTTP where each request picks its quorum.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version = env!("KVORUM_VERSION"), about, max_term_width = 100)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -68,11 +68,11 @@ fn main() -> ExitCode {
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
         Command::Load(args) => measure::load(&args),
-        Command::Search(args) => ended(measure::search(&args)),
-        Command::Coldhot(args) => ended(measure::coldhot(&args)),
+        Command::Search(args) => measure::search(&args),
+        Command::Coldhot(args) => measure::coldhot(&args),
         Command::Import(args) => told(load::import::import(&args)),
         Command::Compare(args) => told(load::compare::compare(&args)),
-        Command::Report(args) => told(load::report::report(&args)),
+        Command::Report(args) => told(load::report::report(&args, measure::KNOWN.tool)),
         Command::Profile(args) => answered(client::profile(&args)),
     }
 }

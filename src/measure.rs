@@ -1,9 +1,13 @@
 //! The measuring kit, told what it may know of kvorum.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use load::Known;
 use load::cli::{Ended, Failed, LoadArgs};
+use load::record::Series;
+use load::search::Error;
 
 /// Exit code for a warning under `--strict`.
 const WARNED: u8 = 3;
@@ -12,8 +16,8 @@ const WARNED: u8 = 3;
 const INTERRUPTED: u8 = 130;
 
 /// What the measuring kit, which knows no store, is told of this one.
-const KNOWN: Known = Known {
-    tool: concat!("kvorum ", env!("CARGO_PKG_VERSION")),
+pub(crate) const KNOWN: Known = Known {
+    tool: concat!("kvorum ", env!("KVORUM_VERSION")),
     key_path: "/v0/entity?id={key}",
     metrics_path: "/metrics",
     idle: &["kvorum_immutable_memtables", "kvorum_compaction_debt_bytes"],
@@ -37,6 +41,7 @@ const KNOWN: Known = Known {
         "kvorum_bloom_skips",
     ],
     profile_path: "/admin/profile?event={events}&seconds={seconds}&format=json",
+    token_variable: crate::secret::ADMIN.variable,
     about_path: "/v0/status",
 };
 
@@ -54,13 +59,23 @@ pub(crate) fn load(args: &LoadArgs) -> ExitCode {
 }
 
 /// `kvorum search`.
-pub(crate) fn search(args: &load::search::Args) -> Result<(), String> {
-    let stop = load::until_interrupted().map_err(|error| format!("signals: {error}"))?;
-    load::search::run(args, &KNOWN, &stop).map(drop).map_err(|error| error.to_string())
+pub(crate) fn search(args: &load::search::Args) -> ExitCode {
+    series(|stop| load::search::run(args, &KNOWN, stop))
 }
 
 /// `kvorum coldhot`.
-pub(crate) fn coldhot(args: &load::coldhot::Args) -> Result<(), String> {
-    let stop = load::until_interrupted().map_err(|error| format!("signals: {error}"))?;
-    load::coldhot::run(args, &KNOWN, &stop).map(drop).map_err(|error| error.to_string())
+pub(crate) fn coldhot(args: &load::coldhot::Args) -> ExitCode {
+    series(|stop| load::coldhot::run(args, &KNOWN, stop))
+}
+
+fn series(run: impl FnOnce(&Arc<AtomicBool>) -> Result<Series, Error>) -> ExitCode {
+    let stop = load::until_interrupted().map_err(|error| format!("signals: {error}"));
+    match stop.and_then(|stop| run(&stop).map_err(|error| error.to_string())) {
+        Ok(series) if series.interrupted => ExitCode::from(INTERRUPTED),
+        Ok(_) => ExitCode::SUCCESS,
+        Err(line) => {
+            eprintln!("kvorum: {line}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -292,6 +292,11 @@ fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
         ("cache_hits", "Block cache hits", stats.cache_hits),
         ("cache_misses", "Block cache misses", stats.cache_misses),
         ("bloom_skips", "Tables a bloom filter let a read skip", stats.bloom_skips),
+        (
+            "bloom_false_positives",
+            "Tables read in vain, which a filter did not let a read skip",
+            stats.bloom_false_positives,
+        ),
         ("slowed_writes", "Writes slowed down for backlog", stats.slowed_writes),
         ("refused_writes", "Writes refused for backlog", stats.refused_writes),
         ("version_conflicts", "Equal versions with other content", stats.version_conflicts),

@@ -215,7 +215,7 @@ fn greet(address: SocketAddr, data: &str) {
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entities?start=a'\n",
-        env!("CARGO_PKG_VERSION"),
+        env!("KVORUM_VERSION"),
     );
 }
 

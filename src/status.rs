@@ -1,6 +1,8 @@
 //! What a node says of itself and of the others: the JSON of `GET /v0/status`, which
 //! `kvorum status` reads. A field that a node does not know is left out.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// A node, as it tells itself.
@@ -27,6 +29,9 @@ pub(crate) struct Status {
     pub(crate) disk_bytes: u64,
     /// Resident memory in bytes.
     pub(crate) memory_bytes: u64,
+    /// What it was started with, as far as it changes how it performs: sizes in bytes.
+    #[serde(default)]
+    pub(crate) settings: BTreeMap<String, String>,
     /// Why it takes no writes; missing = it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::bytes::{add, escape, percent};
 use super::connection::Head;
-use super::unreachable_node;
 use super::{Ask, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print};
+use super::{BY, unreachable_node};
 use crate::config::MAX_VALUE;
 
 /// Uploads from here on show how far they are, in bytes.
@@ -79,7 +79,7 @@ fn ask(
     bar.finish_and_clear();
     let answer = head.and_then(|head| connection.body(&head).map(|body| (head, body)));
     answer.map_err(|error| {
-        let unable = unreachable_node(&ask.url, &error);
+        let unable = unreachable_node(&ask.url, &error, BY);
         if method != "GET" {
             eprintln!("kvorum: the write may have been done, or be so later");
         }

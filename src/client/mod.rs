@@ -67,15 +67,20 @@ fn print(text: &str) -> Result<(), Unable> {
 
 /// Connects to the node that is asked.
 fn connect(ask: &Ask) -> Result<Connection, Unable> {
-    Connection::open(&ask.url, PATIENCE).map_err(|error| unreachable_node(&ask.url, &error))
+    Connection::open(&ask.url, PATIENCE).map_err(|error| unreachable_node(&ask.url, &error, BY))
 }
 
-fn unreachable_node(url: &str, error: &io::Error) -> Unable {
-    let hint = match error.kind() {
-        io::ErrorKind::ConnectionRefused => "; is a node running there? (--url, KVORUM_URL)",
-        _ => "",
-    };
-    fail(format!("{url}: {error}{hint}"))
+/// How another node is named, but for `profile`.
+const BY: &str = " (--url, KVORUM_URL)";
+
+/// `by` is how another would be named.
+fn unreachable_node(url: &str, error: &io::Error, by: &str) -> Unable {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            fail(format!("{url}: {error}; is a node running there?{by}"))
+        }
+        _ => fail(format!("{url}: {error}")),
+    }
 }
 
 /// The bytes of a key on the command line.

@@ -8,7 +8,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
 use super::bytes::{add, escape, percent};
-use super::{Problem, ScanArgs, Unable, connect, fail, key_bytes, unreachable_node};
+use super::{BY, Problem, ScanArgs, Unable, connect, fail, key_bytes, unreachable_node};
 
 /// Items between two looks at the progress line.
 const STEP: u64 = 1000;
@@ -32,10 +32,10 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
     target += &args.votes.query();
     let mut connection = connect(&args.ask)?;
     let asked = connection.request("GET", &target, None, |_| {});
-    let head = asked.map_err(|error| unreachable_node(&args.ask.url, &error))?;
+    let head = asked.map_err(|error| unreachable_node(&args.ask.url, &error, BY))?;
     if head.status != 200 {
         let body = connection.body(&head);
-        let body = body.map_err(|error| unreachable_node(&args.ask.url, &error))?;
+        let body = body.map_err(|error| unreachable_node(&args.ask.url, &error, BY))?;
         return Err(Problem::tell(head.status, &body, &args.ask));
     }
     let bar = progress();

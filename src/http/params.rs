@@ -122,8 +122,12 @@ pub(super) fn events(query: &str) -> Result<bool, Problem> {
 }
 
 pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
+    // Programs encode what need not be: the commas between events.
+    let query = percent_decode(query.as_bytes())
+        .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
+        .ok_or_else(|| bad(format!("the query {query:?} is not percent-encoded UTF-8")))?;
     let mut slots = [None; 4];
-    fill(query, ["event", "seconds", "format", "idle"], &mut slots)?;
+    fill(&query, ["event", "seconds", "format", "idle"], &mut slots)?;
     let [events, seconds, format, idle] = slots;
     let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad)?;
     let format: Format = format.unwrap_or("html").parse().map_err(bad)?;

@@ -1,9 +1,11 @@
 //! `GET /v0/status`: fills [`Status`] with what the node knows without waiting for the disk.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::{NodeId, Standing};
 
+use crate::config::Config;
 use crate::node::Node;
 use crate::status::{Peer, Status};
 use crate::usage;
@@ -18,16 +20,40 @@ pub(super) fn status(node: &Node, stats: lsm::Stats) -> Status {
     Status {
         name: node.name().to_owned(),
         url: node.url().to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: env!("KVORUM_VERSION").to_owned(),
         incarnation: format!("{:016x}", node.identity.incarnation()),
         standing: standing(node).to_owned(),
         uptime_s: node.started.elapsed().as_secs(),
         keys: stats.keys,
         disk_bytes: usage::disk_bytes(node, &stats),
         memory_bytes: usage::resident_bytes(),
+        settings: settings(&node.config),
         failed: stats.failed,
         peers: peers(node),
     }
+}
+
+/// What changes how the node performs, by the names of its flags.
+fn settings(config: &Config) -> BTreeMap<String, String> {
+    let sync = match config.sync {
+        lsm::SyncMode::Always => "always".to_owned(),
+        lsm::SyncMode::Interval(interval) => format!("interval {interval:?}"),
+        lsm::SyncMode::Never => "never".to_owned(),
+    };
+    let memory = &config.memory;
+    let all = [
+        ("sync", sync),
+        ("replicas", config.replicas.to_string()),
+        ("loops", config.loops.to_string()),
+        ("read-threads", config.read_threads.to_string()),
+        ("queue", config.queue.to_string()),
+        ("connections", config.connections.to_string()),
+        ("deadline", format!("{:?}", config.deadline)),
+        ("memory", memory.budget_bytes.to_string()),
+        ("memtable", memory.memtable_bytes.to_string()),
+        ("cache", memory.cache_bytes.to_string()),
+    ];
+    all.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 fn standing(node: &Node) -> &'static str {

@@ -83,7 +83,7 @@ test('queues, cache, memory and hints have figures', async ({ dashboard }) => {
     for (const line of await lines.all()) await expect(line.locator('.value')).toHaveText(/\d|–/);
   };
   await rows('Queues', 6);
-  await rows('Cache and filters', 6);
+  await rows('Cache and filters', 7);
   await rows('Memory and disk', 7);
   await rows('Hints', 3);
   await expect(panel(dashboard, 'Queues').getByText('of 3,072')).toBeVisible();

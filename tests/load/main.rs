@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use load::record::Run;
+use load::record::{Run, Series};
 use rustix::process::{Pid, Signal, kill_process};
 use server::{Server, silent};
 
@@ -156,7 +156,37 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
     assert_eq!(ended.status.code(), Some(130));
     let record: Run = serde_json::from_slice(&ended.stdout).unwrap();
     assert!(record.interrupted && record.counts.answered >= 40, "{:?}", record.counts);
-    assert!(record.elapsed_s < 600.0 && record.throughput > 0.0);
+    assert!(record.elapsed_s < 600.0 && record.throughput > Some(0.0));
+}
+
+#[test]
+fn ctrl_c_ends_a_series_with_the_runs_so_far() {
+    let home = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}");
+    let node = env!("CARGO_BIN_EXE_kvorum");
+    let serve = format!("{node} serve --listen 127.0.0.1:{port} --data {{data}}");
+    let rates = ["--put-rate", "50", "--get-rate", "50", "--key-count", "10"];
+    for (kind, words) in [("search", &["--from", "50"][..]), ("coldhot", &rates)] {
+        let out = home.path().join(kind);
+        let mut series = Command::new(node);
+        series.args([kind, &url, "-c2", "-d10m", "--server", &serve, "--out"]).arg(&out);
+        let series = series.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = series.spawn().unwrap();
+        let deadline = Instant::now() + DEADLINE;
+        // It is there before the server.
+        while !out.join("series.json").is_file() || TcpStream::connect(("127.0.0.1", port)).is_err()
+        {
+            assert!(Instant::now() < deadline, "{kind} does not begin");
+            std::thread::park_timeout(LOOK);
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let ended = wait(child);
+        assert_eq!(ended.status.code(), Some(130), "{kind}: {ended:?}");
+        let kept: Series =
+            serde_json::from_slice(&fs::read(out.join("series.json")).unwrap()).unwrap();
+        assert!(kept.interrupted, "{kind}");
+    }
 }
 
 #[test]
@@ -169,7 +199,9 @@ fn every_url_can_have_a_client_of_its_own() {
     let (code, stdout, stderr) = run(&words);
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(stdout.matches("Running 1s test @ ").count(), 3, "{stdout}");
-    assert_eq!(record(&dir).counts.answered, 100);
+    let both = record(&dir);
+    assert_eq!(both.counts.answered, 100);
+    assert_eq!((both.plan.rate, both.plan.whole_rate()), (Some(50.0), Some(100.0)));
     let words = ["-R50", "-c2", "-d1", "--target-mode", "each", &a, &b, "--json"];
     let (code, stdout, stderr) = run(&words);
     assert_eq!(code, 0, "{stderr}");
@@ -181,6 +213,7 @@ fn every_url_can_have_a_client_of_its_own() {
         let of = record(&dir.join(server.address.to_string().replace(':', "-")));
         assert_eq!(of.counts.answered, 50);
         assert_eq!(of.plan.targets, [server.url()]);
+        assert_eq!(of.plan.whole_rate(), Some(50.0));
     }
 }
 

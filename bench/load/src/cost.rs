@@ -95,6 +95,7 @@ fn own(row: &Row, server: &Server, seconds: u64) -> Result<(f64, f64), String> {
     let source = Source {
         file: row.script.clone(),
         url: Url::parse(&format!("http://{}", server.address)).map_err(|e| e.to_string())?,
+        spread: Vec::new(),
         headers: Vec::new(),
         args: vec![format!("http://{}", server.address)],
         addresses: vec![server.address],

@@ -20,6 +20,8 @@ pub struct Known {
     /// Where a recording is asked for; `{events}` and `{seconds}` are filled in. It answers with
     /// JSON: `{"events": {"cpu": {"folded": "a;b 1\n…"}, …}}`.
     pub profile_path: &'static str,
-    /// Where settings are told, as a flat JSON object.
+    /// Environment variable with the token that recordings are asked for with, if they need one.
+    pub token_variable: &'static str,
+    /// Where settings are told, as a JSON object; those of objects in it count as its own.
     pub about_path: &'static str,
 }

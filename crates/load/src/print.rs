@@ -106,7 +106,7 @@ impl fmt::Display for Printed<'_> {
             };
             writeln!(f, "  Interrupted: {what}")?;
         }
-        writeln!(f, "Requests/sec: {:>9.2}", run.throughput)?;
+        writeln!(f, "Requests/sec: {:>9.2}", run.throughput.unwrap_or_default())?;
         let transfer = if run.elapsed_s > 0.0 { counts.bytes as f64 / run.elapsed_s } else { 0.0 };
         writeln!(f, "Transfer/sec: {:>10}B", binary(transfer))?;
         for warning in &run.warnings {

@@ -42,8 +42,9 @@ pub struct Run {
     pub interrupted: bool,
     /// Wall time in seconds without the warm-up, the drain included.
     pub elapsed_s: f64,
-    /// Answers a second within the plan's duration.
-    pub throughput: f64,
+    /// Answers a second within the plan's duration; none if an imported output does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<f64>,
     /// How many of what.
     pub counts: Counts,
     /// Percentiles. The one to look at is `intended` of all methods.
@@ -84,11 +85,13 @@ pub struct Machine {
 pub struct Planned {
     /// URLs, as given.
     pub targets: Vec<String>,
+    /// How often rate, threads and connections were there: once for each target, or 1.
+    pub copies: usize,
     /// Threads of the client.
     pub threads: usize,
-    /// Connections over all threads.
+    /// Connections over all threads, of each copy.
     pub connections: usize,
-    /// Requests a second over all connections; none in a closed loop, or if unknown.
+    /// Requests a second over all connections of a copy; none in a closed loop, or if unknown.
     pub rate: Option<f64>,
     /// Whether each connection sent when it had its answer.
     pub closed: bool,
@@ -216,7 +219,20 @@ pub struct Profile {
     pub folded: String,
 }
 
+impl Planned {
+    /// Requests a second to all targets together; none in a closed loop, or if unknown.
+    pub fn whole_rate(&self) -> Option<f64> {
+        // Those that do not say how many copies had one.
+        self.rate.map(|rate| rate * self.copies.max(1) as f64)
+    }
+}
+
 impl Run {
+    /// Whether it is known how many requests were answered: an output that was cut short has none.
+    pub fn is_counted(&self) -> bool {
+        self.source != "import" || self.counts.answered > 0
+    }
+
     /// The histogram `from` of all methods together.
     pub fn latency(&self, from: &str) -> Option<&Latency> {
         self.latency.iter().find(|latency| latency.from == from && latency.method.is_empty())
@@ -301,8 +317,11 @@ pub struct Finding {
     pub fails: Option<f64>,
     /// Requests a second in a closed loop.
     pub ceiling: Option<f64>,
-    /// What limits: `cpu`, `disk`, `lock`, `connections`, `client`, `unknown`.
+    /// What limits: `died` (the server did), `cpu`, `disk`, `lock`, `connections`, `client`,
+    /// `unknown`.
     pub limit: String,
     /// How that was seen, in words.
     pub why: String,
+    /// What speaks against it: `not-confirmed`, `not-monotone`, `no-verdict`, `other-processes`.
+    pub warnings: Vec<Warning>,
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use load::import::{ImportArgs, Imported, import, read};
 use load::record::Run;
+use load::report::{ReportArgs, report};
 
 fn seed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seeds").join(format!("{name}.txt"))
@@ -58,7 +59,7 @@ fn every_output_gives_its_figures() {
     let figures = |run: &Run| {
         let latency = run.latency("intended").unwrap();
         let p99 = latency.at(0.99).unwrap_or_default();
-        (run.counts.answered, run.throughput, latency.count, latency.mean, p99)
+        (run.counts.answered, run.throughput.unwrap_or_default(), latency.count, latency.mean, p99)
     };
     let all = ["000-sharding", "001-one-connection", "002-replication", "003-worker-pool"];
     let all: Vec<_> = all.into_iter().flat_map(runs).map(|found| figures(&found.run)).collect();
@@ -164,8 +165,26 @@ fn an_output_cut_anywhere_is_still_read() {
     let begin = text.find("Running 2m").unwrap();
     for cut in (begin..text.len()).filter(|cut| text.is_char_boundary(*cut)).step_by(7) {
         for found in read(&text[..cut], "cut") {
-            assert!(found.run.throughput.is_finite() && found.run.plan.duration_s.is_finite());
+            assert!(
+                found.run.throughput.is_none_or(f64::is_finite)
+                    && found.run.plan.duration_s.is_finite()
+            );
         }
+    }
+    // It ends with the latency table.
+    let table = &read(&text[..begin + text[begin..].find("#[Buckets").unwrap()], "table")[0].run;
+    assert!(missing(table, "Requests/sec"), "{:?}", table.missing);
+    assert_eq!((table.throughput, warned(table, "rate-not-reached")), (None, None));
+    let json = serde_json::to_string(table).unwrap();
+    assert!(!json.contains("\"throughput\""), "{json}");
+    let out = tempfile::tempdir().unwrap();
+    fs::write(out.path().join("run.json"), &json).unwrap();
+    let page = out.path().join("report.html");
+    let directories = vec![out.path().to_owned()];
+    report(&ReportArgs { directories, out: page.clone(), title: None }, "kvorum").unwrap();
+    let page = fs::read_to_string(page).unwrap();
+    for unknown in ["answered", "a second"] {
+        assert!(page.contains(&format!("<dt>{unknown}</dt><dd>–</dd>")), "{unknown}");
     }
     let half = &read(&text[..begin + 600], "half")[0].run;
     assert!(missing(half, "the end of the output") && missing(half, "the number of requests"));

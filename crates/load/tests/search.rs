@@ -120,6 +120,11 @@ fn a_server_that_dies_in_a_trial_fails_it_and_is_started_again() {
     assert!(!died.is_empty(), "{:?}", series.trials);
     assert!(died.iter().all(|trial| trial.verdict == "fail"), "{died:?}");
     assert!(died[0].why.contains("that was the last answer"), "{died:?}");
+    let found = &series.findings[0];
+    let (what, why) = (found.limit.as_str(), found.why.as_str());
+    assert_eq!(what, "died", "{found:?}");
+    let deaths = format!("the server died in {} of {} trials", died.len(), series.trials.len());
+    assert!(why.starts_with(&deaths) && why.contains("that was the last answer"), "{why}");
     assert!(place.nobody_listens());
 }
 
@@ -169,6 +174,12 @@ fn a_server_that_does_not_start_is_said_to_have_said_why() {
     assert!(error.contains("exit code 2") && error.contains("/nowhere/at/all"), "{error}");
     let error = refused(&["--server", "no-such-program --flag"]);
     assert!(error.contains("no-such-program"), "{error}");
+    // What is still to be read when it is gone: several times, for it is a race.
+    for _ in 0..5 {
+        let said = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; done; echo the last of it >&2; exit 3";
+        let error = refused(&["--server", &format!("sh -c '{said}'")]);
+        assert!(error.contains("exit code 3") && error.contains("the last of it"), "{error}");
+    }
     let error = refused(&["--server", "serve 'quoted"]);
     assert!(error.contains("quote"), "{error}");
 }

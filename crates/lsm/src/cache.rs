@@ -49,6 +49,7 @@ struct Stripe {
     hits: AtomicU64,
     misses: AtomicU64,
     bloom_skips: AtomicU64,
+    bloom_false_positives: AtomicU64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -140,7 +141,20 @@ impl BlockCache {
 
     /// Notes that a bloom filter at `offset` let a read skip its table.
     pub(crate) fn count_bloom_skip(&self, offset: u64) {
-        self.stripes[(offset >> 12) as usize % STRIPES].bloom_skips.fetch_add(1, Ordering::Relaxed);
+        Self::count(&self.stripe(offset).bloom_skips);
+    }
+
+    /// Notes that a bloom filter at `offset` did not, and that the key was not there.
+    pub(crate) fn count_bloom_false_positive(&self, offset: u64) {
+        Self::count(&self.stripe(offset).bloom_false_positives);
+    }
+
+    fn stripe(&self, offset: u64) -> &Stripe {
+        &self.stripes[(offset >> 12) as usize % STRIPES]
+    }
+
+    fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Bytes held now.
@@ -161,6 +175,11 @@ impl BlockCache {
     /// Reads of a table that its bloom filter answered, since the start.
     pub(crate) fn bloom_skips(&self) -> u64 {
         self.sum(|stripe| &stripe.bloom_skips)
+    }
+
+    /// Reads of a table that its bloom filter let through in vain, since the start.
+    pub(crate) fn bloom_false_positives(&self) -> u64 {
+        self.sum(|stripe| &stripe.bloom_false_positives)
     }
 
     fn sum(&self, counter: impl Fn(&Stripe) -> &AtomicU64) -> u64 {

@@ -72,6 +72,8 @@ pub struct Stats {
     pub cache_bytes: u64,
     /// Counter: tables that a bloom filter let a read skip.
     pub bloom_skips: u64,
+    /// Counter: tables that a filter did not let a read skip, and that did not have the key.
+    pub bloom_false_positives: u64,
     /// Counter: writes that were slowed down.
     pub slowed_writes: u64,
     /// Counter: writes that were refused for backlog.

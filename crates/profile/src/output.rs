@@ -93,7 +93,9 @@ impl Profile {
         let title = format!("{event} of {node}");
         match format {
             Format::Html => Ok(self.page(node, &[(event, named.clone())]).into_bytes()),
-            Format::Svg => graph::svg(&title, event.unit(), &named.folded, None),
+            Format::Svg => {
+                graph::svg(&title, &self.notes.join("; "), event.unit(), &named.folded, None)
+            }
             Format::Folded => Ok(named.folded.to_string().into_bytes()),
             Format::Json => {
                 let one = Self { events: vec![(event, named.clone())], ..self.clone() };
@@ -104,8 +106,8 @@ impl Profile {
                 event.unit(),
                 &named.folded,
                 &named.counts,
-                self.started,
-                Duration::from_secs_f64(self.seconds),
+                (self.started, Duration::from_secs_f64(self.seconds)),
+                &self.notes,
             ),
         }
     }

@@ -51,9 +51,15 @@ impl Events {
         Ok(Self { events: HashMap::new(), period, _handler: handler })
     }
 
-    /// Has an event for each of these threads and for no other; how many could not be had.
-    pub(crate) fn follow(&mut self, threads: &[i32]) -> usize {
+    /// Has an event for each of these threads and for no other; how many could not be had. An error
+    /// if they would take more than half of the descriptors that the process has left: those are
+    /// for its files and connections.
+    pub(crate) fn follow(&mut self, threads: &[i32]) -> io::Result<usize> {
         self.events.retain(|thread, _| threads.contains(thread));
+        let missing = threads.iter().filter(|thread| !self.events.contains_key(thread)).count();
+        if missing > 0 && missing > descriptors_left()? / 2 {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
         let mut refused = 0;
         for thread in threads {
             if !self.events.contains_key(thread) {
@@ -65,8 +71,19 @@ impl Events {
                 }
             }
         }
-        refused
+        Ok(refused)
     }
+}
+
+/// How many files the process may still open.
+fn descriptors_left() -> io::Result<usize> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct lives through the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let open = std::fs::read_dir("/proc/self/fd")?.count();
+    Ok(usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX).saturating_sub(open))
 }
 
 fn open(thread: i32, period: Duration) -> io::Result<OwnedFd> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Profile: 1 sample_type* (ValueType)  2 sample*  4 location*  5 function*  6 string_table*
-//!           9 time_nanos  10 duration_nanos
+//!           9 time_nanos  10 duration_nanos  13 comment* (string numbers)
 //!  ValueType: 1 type  2 unit (string numbers)     Sample: 1 location_id*  2 value*, leaf first
 //!  Location: 1 id  4 line (Line: 1 function_id)   Function: 1 id  2 name
 //! ```
@@ -73,8 +73,8 @@ pub fn encode(
     unit: Unit,
     folded: &Folded,
     counts: &Folded,
-    started: SystemTime,
-    duration: Duration,
+    (started, duration): (SystemTime, Duration),
+    notes: &[String],
 ) -> io::Result<Vec<u8>> {
     let mut writer = Writer { strings: HashMap::new(), functions: HashMap::new(), out: Vec::new() };
     writer.string("");
@@ -96,6 +96,10 @@ pub fn encode(
         bytes(&mut sample, 1, &places);
         bytes(&mut sample, 2, &values);
         bytes(&mut writer.out, 2, &sample);
+    }
+    for note in notes {
+        let comment = writer.string(note);
+        number_field(&mut writer.out, 13, comment);
     }
     let began = started.duration_since(UNIX_EPOCH).unwrap_or_default();
     number_field(&mut writer.out, 9, began.as_nanos() as u64);
@@ -260,8 +264,9 @@ mod tests {
     #[test]
     fn what_is_encoded_is_decoded_and_what_is_broken_is_refused() {
         let folded = Folded::parse("loop-0;a;b 300\nloop-0;a 1\nread-1;b;b;a 200000\n").unwrap();
+        let now = SystemTime::now();
         let packed =
-            encode("cpu", Unit::Nanos, &folded, &folded, SystemTime::now(), Duration::from_secs(1));
+            encode("cpu", Unit::Nanos, &folded, &folded, (now, Duration::from_secs(1)), &[]);
         let packed = packed.unwrap();
         assert_eq!(decode(&packed), Ok(folded));
         for len in 0..packed.len() {

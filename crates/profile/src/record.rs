@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::perf::Events;
 use crate::ring::{self, Source, Taken};
 use crate::stacks::{Named, Stack, Stacks};
+use crate::symbols::Symbols;
 use crate::timers::Timers;
 use crate::wall::Wall;
 use crate::{Event, live, stack, threads};
@@ -26,6 +27,8 @@ pub const SECONDS: std::ops::RangeInclusive<u64> = 1..=300;
 /// CPU samples a second and thread. No divisor of what others do in rounds, so that samples do not
 /// keep step with it.
 pub const HERTZ: u64 = 199;
+
+const PERIOD: Duration = Duration::from_nanos(1_000_000_000 / HERTZ);
 
 /// Between two looks at what the process's threads have put into the ring: 200,000 samples a second
 /// fit it.
@@ -232,37 +235,59 @@ impl Recorder {
     }
 
     fn start_cpu(&mut self, clock: Clock) {
-        let period = Duration::from_nanos(1_000_000_000 / HERTZ);
-        let mut why = String::new();
-        if clock == Clock::Perf {
-            match Events::new(period) {
-                Ok(events) => {
-                    self.sampler = format!("perf_event_open, {HERTZ} Hz");
-                    self.cpu = Cpu::Perf(events);
-                    return self.follow();
-                }
-                Err(error) => why = format!(" (perf_event_open: {error})"),
-            }
+        if clock == Clock::Timers {
+            return self.start_timers();
         }
-        match Timers::new(period) {
+        match Events::new(PERIOD) {
+            Ok(events) => {
+                self.sampler = format!("perf_event_open, {HERTZ} Hz");
+                self.cpu = Cpu::Perf(events);
+                self.follow();
+            }
+            Err(error) => self.do_without_perf(&error),
+        }
+    }
+
+    /// Says so: timers tick with the kernel's clock, and are coarser.
+    fn do_without_perf(&mut self, error: &io::Error) {
+        self.notes.push(format!("CPU time is sampled by timers: perf_event_open: {error}"));
+        // Its handler goes before theirs comes.
+        self.cpu = Cpu::Off;
+        self.start_timers();
+    }
+
+    fn start_timers(&mut self) {
+        match Timers::new(PERIOD) {
             Ok(timers) => {
-                self.sampler = format!("CPU timers, {HERTZ} Hz{why}");
+                self.sampler = format!("CPU timers, {HERTZ} Hz");
                 self.cpu = Cpu::Timers(timers);
                 self.follow();
             }
-            Err(error) => self.notes.push(format!("no CPU samples: timers: {error}{why}")),
+            Err(error) => self.notes.push(format!("no CPU samples: timers: {error}")),
         }
     }
 
     /// Looks which threads there are.
     fn find_threads(&mut self) {
-        let (threads, complete) = threads::all();
-        if !complete && self.notes.is_empty() {
+        let (threads, complete) = match threads::all() {
+            Ok(found) => found,
+            // Those that are known go on being sampled.
+            Err(error) => {
+                return self.note_once(format!("new threads could not be looked for: {error}"));
+            }
+        };
+        if !complete {
             let most = threads::MAX_THREADS;
-            self.notes.push(format!("there are more than {most} threads: not all were looked at"));
+            self.note_once(format!("there are more than {most} threads: not all were looked at"));
         }
         threads.iter().for_each(|thread| self.look_for_name(*thread));
         self.threads = threads;
+    }
+
+    fn note_once(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     /// Asks twice: until it names itself, a thread has the name of whoever started it.
@@ -280,9 +305,10 @@ impl Recorder {
         match &mut self.cpu {
             Cpu::Off => {}
             Cpu::Timers(timers) => timers.follow(&self.threads),
-            Cpu::Perf(events) => {
-                self.not_followed = events.follow(&self.threads).max(self.not_followed);
-            }
+            Cpu::Perf(events) => match events.follow(&self.threads) {
+                Ok(refused) => self.not_followed = refused.max(self.not_followed),
+                Err(error) => self.do_without_perf(&error),
+            },
         }
     }
 
@@ -311,7 +337,14 @@ impl Recorder {
         let name_of = |thread| {
             names.get(&thread).map_or(format!("thread {thread}"), |(name, _)| name.clone())
         };
-        let named = self.stacks.name(order.idle, name_of, || !stop.load(Ordering::Relaxed))?;
+        let mut symbols = Symbols::of_this_process();
+        let go_on = || !stop.load(Ordering::Relaxed);
+        let named = self.stacks.name(&mut symbols, order.idle, name_of, go_on)?;
+        if !symbols.know_the_program() {
+            let note = "the program has no symbols (it was stripped): functions are shown as \
+                        addresses";
+            self.notes.push(note.to_owned());
+        }
         Some(self.profile(order, seconds, named))
     }
 

@@ -110,11 +110,11 @@ impl Stacks {
     /// Gives names, stack by stack, as long as `go_on` says so; `name_of` knows the threads'.
     pub(crate) fn name(
         &self,
+        symbols: &mut Symbols,
         idle: bool,
         name_of: impl Fn(i32) -> String,
         mut go_on: impl FnMut() -> bool,
     ) -> Option<BTreeMap<Event, Named>> {
-        let mut symbols = Symbols::of_this_process();
         let mut named: BTreeMap<Event, Named> = BTreeMap::new();
         for (stack, number) in &self.places {
             if !go_on() {
@@ -126,7 +126,7 @@ impl Stacks {
             if sum.weight == 0 {
                 continue;
             }
-            let (frames, is_idle) = stack.words(&mut symbols, &name_of);
+            let (frames, is_idle) = stack.words(symbols, &name_of);
             if is_idle && !idle {
                 one.idle += sum.weight;
                 continue;

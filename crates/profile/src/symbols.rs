@@ -20,6 +20,8 @@ struct Module {
 /// The names, as far as they were asked for.
 pub(crate) struct Symbols {
     modules: Vec<Module>,
+    /// The path of the program's own file.
+    program: String,
     known: HashMap<u64, Rc<[Rc<str>]>>,
     names: HashMap<String, Rc<str>>,
 }
@@ -29,13 +31,14 @@ impl Symbols {
     pub(crate) fn of_this_process() -> Self {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let exe = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+        let program = exe.to_string_lossy().into_owned();
         let mut modules = modules(&maps);
         for module in &mut modules {
-            let own = *module.path == *exe.to_string_lossy();
+            let own = module.path == program;
             let file = if own { "/proc/self/exe" } else { &module.path };
             module.loader = Loader::new(file).ok();
         }
-        Self { modules, known: HashMap::new(), names: HashMap::new() }
+        Self { modules, program, known: HashMap::new(), names: HashMap::new() }
     }
 
     /// The functions at an address, the innermost first; none if there is no code.
@@ -45,6 +48,12 @@ impl Symbols {
         }
         let found = self.find(address).into_iter().map(|name| self.intern(name)).collect();
         self.known.entry(address).insert_entry(found).get().clone()
+    }
+
+    /// Whether the program's own functions have names: those of a stripped one have not.
+    pub(crate) fn know_the_program(&mut self) -> bool {
+        let own = crate::stack::know_the_process as *const () as u64;
+        self.at(own).first().is_some_and(|name| !name.starts_with('['))
     }
 
     fn intern(&mut self, name: String) -> Rc<str> {
@@ -58,15 +67,21 @@ impl Symbols {
         let Some(module) = self.modules.iter().find(holds) else { return Vec::new() };
         let offset = address.wrapping_sub(module.base);
         let names = module.loader.as_ref().map_or(Vec::new(), |loader| in_file(loader, offset));
-        if names.is_empty() { vec![nameless(&module.path, offset)] } else { names }
+        let path = (module.path == self.program).then_some(offset);
+        if names.is_empty() { vec![nameless(&module.path, path)] } else { names }
     }
 }
 
-/// A place in a file without symbols.
-fn nameless(path: &str, offset: u64) -> String {
+/// A place in a file without symbols: the file, for libraries' inner functions are nobody's
+/// question; of the program itself an address too.
+fn nameless(path: &str, offset: Option<u64>) -> String {
     let file = path.trim_end_matches(" (deleted)").rsplit('/').next().unwrap_or(path);
-    // The kernel's own page is named in brackets already.
-    if file.starts_with('[') { file.to_owned() } else { format!("[{file}+{offset:#x}]") }
+    match offset {
+        // The kernel's own page is named in brackets already.
+        _ if file.starts_with('[') => file.to_owned(),
+        None => format!("[{file}]"),
+        Some(offset) => format!("[{file}+{offset:#x}]"),
+    }
 }
 
 fn in_file(loader: &Loader, offset: u64) -> Vec<String> {
@@ -137,8 +152,9 @@ mod tests {
         let expected: [(&str, u64, &[(u64, u64)]); 2] =
             [("/bin/x y", 0x1000, &[(0x2000, 0x3000)]), ("[vdso]", 0xc000, &[(0xc000, 0xd000)])];
         assert_eq!(seen, expected);
-        assert_eq!(nameless("/lib/libm.so.6", 0x20), "[libm.so.6+0x20]");
-        assert_eq!(nameless("[vdso]", 0x20), "[vdso]");
+        assert_eq!(nameless("/bin/x y (deleted)", Some(0x20)), "[x y+0x20]");
+        assert_eq!(nameless("/lib/libm.so.6", None), "[libm.so.6]");
+        assert_eq!(nameless("[vdso]", None), "[vdso]");
     }
 
     #[inline(never)]
@@ -155,6 +171,7 @@ mod tests {
         let own = "profile::symbols::tests::a_function_knows_its_caller";
         assert!(names.iter().any(|name| name.starts_with(own)), "{names:?}");
         assert!(symbols.at(16).is_empty());
+        assert!(symbols.know_the_program());
         let libc_function = libc::getppid as *const () as u64;
         assert_eq!(&*symbols.at(libc_function)[0], "getppid");
     }

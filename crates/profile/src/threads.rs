@@ -1,6 +1,6 @@
 //! The process's threads, as `/proc/self/task` has them.
 
-use std::fs;
+use std::{fs, io};
 
 /// Threads that are looked at. Beyond that number the rest is left out, and the profile says so.
 pub(crate) const MAX_THREADS: usize = 4096;
@@ -15,13 +15,13 @@ pub(crate) struct Schedule {
 }
 
 /// Ids of the threads there are, at most [`MAX_THREADS`]; and whether that is all.
-pub(crate) fn all() -> (Vec<i32>, bool) {
-    let Ok(entries) = fs::read_dir("/proc/self/task") else { return (Vec::new(), false) };
+pub(crate) fn all() -> io::Result<(Vec<i32>, bool)> {
+    let entries = fs::read_dir("/proc/self/task")?;
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut ids: Vec<i32> = ids.take(MAX_THREADS + 1).collect();
     let complete = ids.len() <= MAX_THREADS;
     ids.truncate(MAX_THREADS);
-    (ids, complete)
+    Ok((ids, complete))
 }
 
 /// A thread's name; none if it has ended.
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_thread_finds_itself() {
         let asked = std::thread::Builder::new().name("someone".to_owned()).spawn(|| {
-            assert!(all().0.contains(&own()));
+            assert!(all().unwrap().0.contains(&own()));
             assert!(schedule(own()).is_none_or(|schedule| schedule.turns > 0));
             name(own())
         });

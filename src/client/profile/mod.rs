@@ -12,8 +12,8 @@ mod shares;
 use std::fs;
 use std::path::Path;
 
-use profile::Folded;
 use profile::graph::{self, Tab, Unit};
+use profile::{Event, Folded};
 
 pub(crate) use args::ProfileArgs;
 use args::{Action, DiffArgs};
@@ -22,6 +22,9 @@ use super::{Unable, fail, print};
 
 /// What gzip files begin with.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// What pages begin with.
+const PAGE: &str = "<!doctype html>";
 
 /// Does what is asked for.
 pub(crate) fn profile(args: &ProfileArgs) -> Result<(), Unable> {
@@ -41,7 +44,15 @@ fn read(path: &Path) -> Result<Folded, Unable> {
     }
     let text = String::from_utf8(bytes);
     let text = text.map_err(|_| fail(format!("{shown} is neither collapsed stacks nor pprof")))?;
-    Folded::parse(&text).map_err(|error| fail(format!("{shown}: {error}")))
+    if text.starts_with(PAGE) {
+        let why = "is a page, for people: record with -o folded or -o pprof to compare or add up";
+        return Err(fail(format!("{shown} {why}")));
+    }
+    let folded = Folded::parse(&text).map_err(|error| fail(format!("{shown}: {error}")))?;
+    if folded.total() == 0 {
+        return Err(fail(format!("{shown} has no samples")));
+    }
+    Ok(folded)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Unable> {
@@ -49,20 +60,30 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Unable> {
     print(&format!("{}\n", path.display()))
 }
 
-/// What the weights of a recording are, by the name that `kvorum profile` gave it.
-fn unit_of(path: &Path) -> Unit {
+/// What a recording is of, by the name that `kvorum profile` gave it.
+fn event_of(path: &Path) -> Option<Event> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let event = name.rsplit('-').next().and_then(|event| event.parse().ok());
-    event.map_or(Unit::Count, profile::Event::unit)
+    name.rsplit('-').next().and_then(|event| event.parse().ok())
 }
 
 fn compare(args: &DiffArgs) -> Result<(), Unable> {
     let (first, second) = (read(&args.first)?, read(&args.second)?);
-    let (name, unit) = ([&args.first, &args.second], unit_of(&args.second));
+    let name = [&args.first, &args.second];
+    if let (Some(first), Some(second)) = (event_of(&args.first), event_of(&args.second))
+        && first != second
+    {
+        let why = "only recordings of one event can be compared";
+        return Err(fail(format!(
+            "{} is of {first}, {} of {second}: {why}",
+            name[0].display(),
+            name[1].display()
+        )));
+    }
+    let unit = event_of(&args.second).map_or(Unit::Count, Event::unit);
     let title = format!("{} → {}", name[0].display(), name[1].display());
     let is_svg = args.output.extension().is_some_and(|extension| extension == "svg");
     if is_svg {
-        let picture = graph::svg(&title, unit, &second, Some(&first));
+        let picture = graph::svg(&title, "", unit, &second, Some(&first));
         return write(&args.output, &picture.map_err(fail)?);
     }
     let note = "Red: a greater share in the second. Blue: a smaller one. Each as shares of its own \

@@ -70,7 +70,7 @@ fn wait(seconds: u64, done: impl Fn() -> bool) {
 
 fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, Unable> {
     let patience = Duration::from_secs(args.duration) + PATIENCE;
-    let lost = |error: &io::Error| unreachable_node(url, error);
+    let lost = |error: &io::Error| unreachable_node(url, error, "");
     let mut connection = Connection::open(url, patience).map_err(|error| lost(&error))?;
     if let Some(token) = token {
         connection.authorize(token);

@@ -27,6 +27,20 @@ const WHOLE: [Part; 5] = [
 
 /// Parts that have what their functions do themselves. Where a name fits two, the earlier has it.
 const INNERMOST: [Part; 13] = [
+    (
+        "this recording",
+        &[
+            "profile::record::",
+            "profile::signals::",
+            "profile::ring::",
+            "profile::stack::",
+            "profile::random::",
+            "profile::live::",
+            "profile::alloc::sample",
+            "profile::alloc::count",
+            "Place::record",
+        ],
+    ),
     ("between nodes", &["kvorum::peers::", "cluster::wire::", "cluster::handshake::"]),
     ("quorums, coordination", &["cluster::", "kvorum::coordinate", "kvorum::caretaker"]),
     ("log", &["lsm::wal::", "lsm::db::commit", "lsm::core::write"]),
@@ -39,7 +53,6 @@ const INNERMOST: [Part; 13] = [
     ("HTTP", &["hyper::", "kvorum::http::", "http::", "kvorum::connection"]),
     ("waiting for events", &["epoll_wait", "epoll_pwait", "mio::"]),
     ("event loop, tasks", &["tokio::", "kvorum::"]),
-    ("this recording", &["profile::record::"]),
 ];
 
 /// Called by several parts of the engine: counts for its caller.
@@ -112,6 +125,8 @@ mod tests {
                 "waiting for files",
             ),
             ("profiler;profile::record::look", "this recording"),
+            ("loop-0;hyper::a;profile::alloc::sample;profile::stack::here", "this recording"),
+            ("loop-0;hyper::a;<profile::alloc::Sampled<A> as X>::alloc;[jemalloc]", "HTTP"),
             ("send;what", REST),
             ("alone", REST),
         ] {

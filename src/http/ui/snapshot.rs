@@ -91,6 +91,7 @@ struct Store {
     cache_hits: u64,
     cache_misses: u64,
     bloom_skips: u64,
+    bloom_false_positives: u64,
 }
 
 impl Snapshot {
@@ -192,5 +193,6 @@ fn store(node: &Node, stats: &lsm::Stats) -> Store {
         cache_hits: stats.cache_hits,
         cache_misses: stats.cache_misses,
         bloom_skips: stats.bloom_skips,
+        bloom_false_positives: stats.bloom_false_positives,
     }
 }

@@ -12,7 +12,7 @@ use crate::known::Known;
 use crate::plan::Target;
 use crate::record::{self, Run};
 use crate::rundir::RunDir;
-use crate::server::ask;
+use crate::server::ask_with;
 
 /// Longest recording that is asked for, in seconds: what servers allow.
 const MAX_SECONDS: u64 = 300;
@@ -67,6 +67,7 @@ pub(crate) fn start(
         .profile_path
         .replace("{events}", &names.join(","))
         .replace("{seconds}", &seconds.to_string());
+    let token = std::env::var(known.token_variable).ok().filter(|token| !token.is_empty());
     let wait = Duration::from_secs(seconds) + GRACE;
     let (done, results) = sync_channel(targets.len());
     let mut begin = Vec::new();
@@ -75,10 +76,11 @@ pub(crate) fn start(
         let (end, ended) = sync_channel::<()>(1);
         begin.push(end);
         let (server, path, done) = (target.name.clone(), path.clone(), done.clone());
+        let token = token.clone();
         // A thread that can't be started is a recording that is missing, which is said.
         let _ = std::thread::Builder::new().name("load-profile".to_owned()).spawn(move || {
             if ended.recv_timeout(delay) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                let folded = record(address, &path, wait);
+                let folded = record(address, &path, token.as_deref(), wait);
                 // Nobody waits for it once the run was interrupted.
                 let _ = done.send(Recording { server, folded });
             }
@@ -134,19 +136,20 @@ pub(crate) fn keep(run: &mut Run, dir: Option<&mut RunDir>, recordings: Vec<Reco
 fn record(
     address: SocketAddr,
     path: &str,
+    token: Option<&str>,
     limit: Duration,
 ) -> Result<BTreeMap<String, String>, String> {
     if path.is_empty() {
         return Err("it is not known how to ask this server".to_owned());
     }
     let url = format!("http://{address}{path}");
-    let (status, text) =
-        ask(address, path, limit, MAX_LEN).map_err(|cause| format!("{url}: {cause}"))?;
+    let (status, text) = ask_with(address, path, token, limit, MAX_LEN)
+        .map_err(|cause| format!("{url}: {cause}"))?;
     if status != 200 {
         let why = text.lines().next().unwrap_or_default();
         return Err(format!("{url}: {status} {why}"));
     }
-    let answer: Answer =
-        serde_json::from_str(&text).map_err(|cause| format!("{url}: no recording: {cause}"))?;
+    let answer: Answer = serde_json::from_str(&text)
+        .map_err(|cause| format!("{url}: its answer is no recording of itself ({cause})"))?;
     Ok(answer.events.into_iter().map(|(name, event)| (name, event.folded)).collect())
 }

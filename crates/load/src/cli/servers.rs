@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::known::Known;
 use crate::plan::Target;
@@ -63,19 +63,21 @@ impl Servers {
 
     /// Names of what [`Self::told`] tells.
     pub(crate) fn columns(&self) -> Vec<String> {
-        let of = |server: &Server| -> Vec<String> {
+        let told = self.all.iter().filter_map(|server| Some((server, server.metrics.as_ref()?)));
+        let names = told.flat_map(|(server, metrics)| {
             let names = self.known.timeline.iter();
-            names.map(|name| format!("{} {name}", server.name)).collect()
-        };
-        self.all.iter().filter(|server| server.metrics.is_some()).flat_map(of).collect()
+            names.map(move |name| format!("{} {}", server.name, metrics.column(name)))
+        });
+        names.collect()
     }
 
-    /// What they told last.
+    /// What they told since this was asked last: what is older says nothing of this second.
     pub(crate) fn told(&self) -> Vec<Option<f64>> {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = self.all.iter().zip(latest.iter()).filter(|(first, _)| first.metrics.is_some());
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = self.all.iter().zip(latest.iter_mut());
+        let told = told.filter(|(first, _)| first.metrics.is_some());
         let values = told.flat_map(|(_, metrics)| {
-            let names = self.known.timeline.iter();
+            let (names, metrics) = (self.known.timeline.iter(), metrics.take());
             names.map(move |name| metrics.as_ref().and_then(|metrics| metrics.total(name)))
         });
         values.collect()
@@ -135,7 +137,7 @@ fn scrape(known: &Known, address: SocketAddr) -> Option<Metrics> {
     Some(if status.is_success() { Metrics::parse(&text) } else { Metrics::default() })
 }
 
-/// The words and numbers of a JSON object; lists and objects in it are left out.
+/// The words and numbers of a JSON object and of objects in it; lists are left out.
 fn about(known: &Known, address: SocketAddr) -> BTreeMap<String, String> {
     if known.about_path.is_empty() {
         return Default::default();
@@ -143,7 +145,13 @@ fn about(known: &Known, address: SocketAddr) -> BTreeMap<String, String> {
     let text = fetch(address, known.about_path, LIMIT).unwrap_or_default();
     let all: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(&text).unwrap_or_default();
-    let plain = all.into_iter().filter_map(|(name, value)| match value {
+    let (inner, outer): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|(_, value)| value.is_object());
+    let inner = inner.into_iter().filter_map(|(_, value)| match value {
+        serde_json::Value::Object(inner) => Some(inner),
+        _ => None,
+    });
+    let plain = inner.flatten().chain(outer).filter_map(|(name, value)| match value {
         serde_json::Value::String(text) => Some((name, text)),
         serde_json::Value::Number(_) | serde_json::Value::Bool(_) => {
             Some((name, value.to_string()))
@@ -166,7 +174,13 @@ fn ask(known: &Known, all: &[Server], latest: &Told) -> Option<(SyncSender<()>, 
     let (stop, stopped) = sync_channel(1);
     let (known, latest) = (*known, Arc::clone(latest));
     let thread = std::thread::Builder::new().name("load-servers".to_owned()).spawn(move || {
-        while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+        // By the clock: what the asking takes would make it once in a little more than a second,
+        // and some seconds would have no answer.
+        let mut next = Instant::now() + PERIOD;
+        while stopped.recv_timeout(next.saturating_duration_since(Instant::now()))
+            == Err(RecvTimeoutError::Timeout)
+        {
+            next = (next + PERIOD).max(Instant::now());
             for &(index, address) in &asked {
                 let told = Metrics::scrape(address, known.metrics_path, LIMIT).ok();
                 latest.lock().unwrap_or_else(PoisonError::into_inner)[index] = told;
@@ -174,4 +188,27 @@ fn ask(known: &Known, all: &[Server], latest: &Told) -> Option<(SyncSender<()>, 
         }
     });
     thread.ok().map(|thread| (stop, thread))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_without_an_answer_is_told_as_one() {
+        let metrics = Metrics::parse("# TYPE kv_x counter\nkv_x_total 7\n");
+        let address = ([127, 0, 0, 1], 1).into();
+        let (name, told) = ("h:1".to_owned(), Some(metrics));
+        let server =
+            Server { name, address, pid: None, look: None, answers: true, metrics: told.clone() };
+        let servers = Servers {
+            known: Known { timeline: &["kv_x"], ..Known::default() },
+            all: vec![server],
+            latest: Arc::new(Mutex::new(vec![told])),
+            asking: None,
+        };
+        assert_eq!(servers.columns(), ["h:1 kv_x_total"]);
+        assert_eq!(servers.told(), [Some(7.0)]);
+        assert_eq!(servers.told(), [None], "it told nothing since");
+    }
 }

@@ -28,6 +28,7 @@ pub(crate) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run 
         machine: machine(),
         plan: Planned {
             targets: asked.urls.iter().map(|url| url.text.clone()).collect(),
+            copies: plan.copies(),
             threads: plan.threads,
             connections: plan.connections,
             rate: match plan.pace {
@@ -53,7 +54,7 @@ pub(crate) fn planned(asked: &Asked, known: &Known, started: SystemTime) -> Run 
 pub(crate) fn fill(run: &mut Run, outcome: &Outcome) {
     run.interrupted = outcome.interrupted;
     run.elapsed_s = outcome.elapsed.as_secs_f64();
-    run.throughput = outcome.throughput();
+    run.throughput = Some(outcome.throughput());
     run.counts = outcome.counts();
     run.latency = outcome.latencies();
     run.backlog.clone_from(&outcome.backlog);
@@ -76,9 +77,11 @@ pub(super) fn by_target(
         let time = outcome.duration.min(outcome.elapsed).as_secs_f64();
         let mut of = run.clone();
         of.plan.targets = vec![url.text.clone()];
+        of.plan.copies = 1;
         of.counts = outcome::counts(tally, share);
         of.latency = outcome::latencies(tally);
-        of.throughput = if time > 0.0 { tally.in_time as f64 / time } else { 0.0 };
+        let rate = if time > 0.0 { tally.in_time as f64 / time } else { 0.0 };
+        of.throughput = Some(rate);
         of.servers.retain(|server| server.url == url.origin());
         of.profiles.clear();
         // Those of all together are told once, and these hold no more than their figures.

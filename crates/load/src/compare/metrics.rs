@@ -65,17 +65,20 @@ impl Metric {
     }
 
     /// The figure of one run; none if the run does not say.
-    fn of(self, run: &Run) -> Option<f64> {
+    pub(crate) fn of(self, run: &Run) -> Option<f64> {
         let quantile = |quantile: f64| {
             let latency = run.latency("intended").or_else(|| run.latency.first())?;
-            let firm = latency.count as f64 * (1.0 - quantile) >= BEYOND;
+            // An imported output may not say how many samples its figures are of.
+            let samples = Some(latency.count).filter(|count| *count > 0);
+            let samples = samples.unwrap_or(run.counts.answered);
+            let firm = samples as f64 * (1.0 - quantile) >= BEYOND;
             latency.at(quantile).filter(|value| firm && *value > 0.0)
         };
         match self {
             Self::P50 => quantile(0.5),
             Self::P99 => quantile(0.99),
             Self::P999 => quantile(0.999),
-            Self::Throughput => Some(run.throughput).filter(|rate| *rate > 0.0),
+            Self::Throughput => run.throughput.filter(|rate| *rate > 0.0),
             Self::ServerCpu => {
                 let cpu: Option<f64> = run.servers.iter().map(|server| server.cpu_s).sum();
                 let answered = run.counts.answered as f64;
@@ -85,7 +88,8 @@ impl Metric {
                 let counts = &run.counts;
                 let lost = counts.read_errors + counts.write_errors + counts.timeouts;
                 let bad = counts.refused + counts.unfinished + counts.connect_errors + lost;
-                (counts.planned > 0).then(|| (bad as f64 / counts.planned as f64).min(1.0))
+                (counts.planned > 0 && run.is_counted())
+                    .then(|| (bad as f64 / counts.planned as f64).min(1.0))
             }
         }
     }

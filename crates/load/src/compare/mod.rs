@@ -7,10 +7,11 @@
 //!                 └─ judge        differs, same, too few
 //! ```
 //!
-//! A side is a run directory, or a directory with several runs of the same: repeats. With repeats
-//! the noise is what runs of one side differ by, which is what has to be beaten. With one run of
-//! each side only the noise *within* the runs is seen; that is said, and small differences are not
-//! called real.
+//! A side is a run directory, or a directory with several runs of the same: repeats; runs of
+//! something else among them are refused. With repeats the noise is what runs of one side differ
+//! by, which is what has to be beaten. With one run of each side only the noise *within* the runs
+//! is seen, and that only in runs that are long enough; that is said, and small differences are
+//! not called real.
 
 mod judge;
 mod metrics;
@@ -29,8 +30,9 @@ use metrics::Metric;
 /// Everything after `compare`.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// A run directory, or a directory with several runs of the same: repeats, 6..40. Runs of A and
-    /// B should have been made in turns, so that a machine that slows down slows both
+    /// A run directory, or a directory with several runs of the same: repeats, 5..40, better 6 or
+    /// more. Runs of A and B should have been made in turns, so that a machine that slows down
+    /// slows both. Of one run each, both need 40 s or more for any verdict
     #[arg(value_name = "A")]
     pub a: PathBuf,
 
@@ -60,6 +62,19 @@ fn side(directory: &Path) -> Result<Vec<Saved>, String> {
             rank::MAX_SAMPLE
         ));
     }
+    let shown = directory.display();
+    if let Some(empty) = runs.iter().find(|saved| saved.run.format == 0) {
+        return Err(format!(
+            "{shown}: {} has no run: its server died or did not start. Give directories with runs",
+            empty.name
+        ));
+    }
+    if let Some(why) = parameters::mixed(&runs) {
+        return Err(format!(
+            "{shown}: its runs are no repeats of the same: {why}. Give single runs (one of the \
+             directories in it), or move the repeats of one into a directory of their own"
+        ));
+    }
     Ok(runs)
 }
 
@@ -82,8 +97,14 @@ fn tell(told: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
     }
     warnings(told, a, b)?;
     let judged = judge(a, b);
-    for judged in &judged {
-        writeln!(told, "  {}", sentence(judged))?;
+    for metric in Metric::ALL {
+        if let Some(judged) = judged.iter().find(|judged| judged.metric == metric) {
+            writeln!(told, "  {}", sentence(judged))?;
+        } else if let ([a], [b]) = (a, b)
+            && let (Some(a), Some(b)) = (metric.of(&a.run), metric.of(&b.run))
+        {
+            writeln!(told, "  {}. No verdict", figures(metric, a, b))?;
+        }
     }
     left_out(told, a, b, &judged)?;
     verdict(told, &judged)
@@ -108,36 +129,40 @@ fn warnings(told: &mut String, a: &[Saved], b: &[Saved]) -> std::fmt::Result {
 
 /// What could not be compared, and what that means.
 fn left_out(told: &mut String, a: &[Saved], b: &[Saved], judged: &[Judged]) -> std::fmt::Result {
+    let told_by = |metric: &Metric, side: &[Saved]| metrics::of_runs(*metric, side).is_some();
     let absent: Vec<_> = Metric::ALL
         .iter()
         .filter(|metric| !judged.iter().any(|judged| judged.metric == **metric))
+        .filter(|metric| !told_by(metric, a) || !told_by(metric, b))
         .map(|metric| metric.name())
         .collect();
     if !absent.is_empty() {
         writeln!(told, "Not compared, for not all runs tell them: {}", absent.join(", "))?;
     }
+    let repeats = least_repeats();
     if sampling(a, b) == Sampling::Stretches {
+        if judged.is_empty() {
+            let least = metrics::least_seconds();
+            return writeln!(
+                told,
+                "One run of each cannot be told from noise: that takes {repeats} repeats of each, \
+                 or a timeline.csv of {least} s or more in both."
+            );
+        }
         writeln!(
             told,
             "One run of each: its seconds show the noise within it, not what runs differ by from \
-             start to start. Nothing below 5 % is called real; {} repeats of each tell more.",
-            least_repeats(Metric::ALL.len())
+             start to start. Nothing below 5 % is called real; {repeats} repeats of each tell more."
         )?;
-        if judged.is_empty() {
-            let least = metrics::least_seconds();
-            writeln!(told, "That needs a timeline.csv of {least} s or more in both.")?;
-        }
     } else if judged.iter().any(|judged| judged.verdict == Verdict::TooFew) {
-        let least = least_repeats(judged.len());
-        writeln!(told, "Too few repeats: {least} or more of each side can tell.")?;
+        writeln!(told, "Too few repeats: {repeats} or more of each side can tell.")?;
     }
     Ok(())
 }
 
 /// One metric in words.
 fn sentence(judged: &Judged) -> String {
-    let name = judged.metric.name();
-    let figures = format!("{name}: A {}, B {}", figure(judged, judged.a), figure(judged, judged.b));
+    let figures = figures(judged.metric, judged.a, judged.b);
     let (more, less) = judged.metric.more();
     let word = if judged.effect >= 0.0 { more } else { less };
     let by = amount(judged, judged.effect.abs());
@@ -147,6 +172,10 @@ fn sentence(judged: &Judged) -> String {
     match judged.verdict {
         Verdict::Differs => {
             format!("{figures}. B's is {by} {word} ({low}..{high}): more than the noise")
+        }
+        Verdict::Same if ends.0 > 0.0 => {
+            let least = amount(judged, judged.least);
+            format!("{figures}. B's is {by} {word} ({low}..{high}): below {least}, too little")
         }
         Verdict::Same if ends.1.is_finite() => {
             let most = judged.low.abs().max(judged.high.abs());
@@ -158,13 +187,15 @@ fn sentence(judged: &Judged) -> String {
     }
 }
 
-fn figure(judged: &Judged, value: f64) -> String {
-    match judged.metric {
+/// Both sides beside each other.
+fn figures(metric: Metric, a: f64, b: f64) -> String {
+    let figure = |value: f64| match metric {
         Metric::P50 | Metric::P99 | Metric::P999 => format!("{value:.3} ms"),
         Metric::Throughput => format!("{value:.1}/s"),
         Metric::ServerCpu => format!("{value:.2} µs"),
         Metric::Errors => format!("{:.3} %", value * 100.0),
-    }
+    };
+    format!("{}: A {}, B {}", metric.name(), figure(a), figure(b))
 }
 
 fn amount(judged: &Judged, value: f64) -> String {

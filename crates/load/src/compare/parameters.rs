@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use crate::record::Run;
 use crate::saved::Saved;
 
-/// Settings of a server that differ from start to start by themselves.
+/// Words in what a server says of itself that differs from start to start by itself.
 const ALWAYS_NEW: [&str; 5] = ["pid", "uptime", "started", "incarnation", "time"];
+
+/// What it says of itself and nobody set: what it holds at the moment, and where it is, which the
+/// plan's targets say.
+const NOT_SET: [&str; 4] = ["keys", "disk_bytes", "memory_bytes", "url"];
 
 /// A parameter that is not the same on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +20,7 @@ pub(crate) struct Difference {
     pub(crate) b: String,
 }
 
-/// All parameters that differ, those of the first runs of each side; the names of those that
-/// change *within* a side come last, for then the side has no one value.
+/// All parameters that differ. What may change within a side has all its values.
 pub(crate) fn differences(a: &[Saved], b: &[Saved]) -> Vec<Difference> {
     let sides = [a, b].map(|side| side.iter().map(parameters).collect::<Vec<_>>());
     let mut names: Vec<String> =
@@ -39,6 +42,28 @@ pub(crate) fn differences(a: &[Saved], b: &[Saved]) -> Vec<Difference> {
         }
     }
     found
+}
+
+/// Why the runs of a side are no repeats of the same; nothing if they are.
+pub(crate) fn mixed(side: &[Saved]) -> Option<String> {
+    let all: Vec<_> = side.iter().map(repeated).collect();
+    let (first, others) = all.split_first()?;
+    let other = others.iter().position(|other| other != first)? + 1;
+    let names = || first.keys().chain(all[other].keys());
+    let name = names().find(|name| all[other].get(*name) != first.get(*name))?;
+    let shown = |at: usize| {
+        let value = all[at].get(name).filter(|value| !value.is_empty());
+        format!("{} in {}", value.map_or("–", String::as_str), side[at].name)
+    };
+    Some(format!("{name} is {}, but {}", shown(0), shown(other)))
+}
+
+/// The parameters that repeats have in common. A server that was started anew may call itself
+/// something else; its version is the same.
+fn repeated(saved: &Saved) -> BTreeMap<String, String> {
+    let mut all = parameters(saved);
+    all.retain(|name, _| !name.starts_with("server ") || name.ends_with(": version"));
+    all
 }
 
 fn parameters(saved: &Saved) -> BTreeMap<String, String> {
@@ -76,7 +101,8 @@ fn servers(run: &Run, all: &mut BTreeMap<String, String>) {
     all.insert("servers".to_owned(), run.servers.len().to_string());
     for (place, server) in run.servers.iter().enumerate() {
         for (name, value) in &server.about {
-            if !ALWAYS_NEW.iter().any(|new| name.contains(new)) {
+            let new = ALWAYS_NEW.iter().any(|new| name.contains(new));
+            if !new && !NOT_SET.contains(&name.as_str()) {
                 all.insert(format!("server {}: {name}", place + 1), value.clone());
             }
         }

@@ -84,18 +84,23 @@ fn tail(a: usize, b: usize) -> Vec<f64> {
     counts[b].iter().map(add).collect()
 }
 
-/// p-values made larger so that the chance of *any* false alarm among them stays what it was for
-/// one (Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979).
-pub(super) fn holm(p_values: &[f64]) -> Vec<f64> {
+/// The level at which each of several tests is decided, so that the chance of *any* false alarm
+/// among them stays at `alpha` (Holm, "A Simple Sequentially Rejective Multiple Test Procedure",
+/// 1979): the least p at `alpha` by the number of tests, the next by one fewer, up to the first
+/// that is above its level; those after it are decided at the same. A test finds something exactly
+/// if its p is at most its level.
+pub(super) fn levels(p_values: &[f64], alpha: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
-    let mut adjusted = vec![1.0; p_values.len()];
-    let mut least: f64 = 0.0;
-    for (done, place) in order.into_iter().enumerate() {
-        least = least.max(p_values[place] * (p_values.len() - done) as f64);
-        adjusted[place] = least.min(1.0);
+    let mut levels = vec![alpha; p_values.len()];
+    let mut left = p_values.len();
+    for place in order {
+        levels[place] = alpha / left as f64;
+        if p_values[place] <= levels[place] {
+            left -= 1;
+        }
     }
-    adjusted
+    levels
 }
 
 #[cfg(test)]
@@ -134,8 +139,10 @@ mod tests {
 
     #[test]
     fn many_tests_need_stronger_proof() {
-        assert_eq!(holm(&[0.01, 0.04, 0.03]), [0.03, 0.06, 0.06]);
-        assert_eq!(holm(&[]), [0.0; 0]);
-        assert_eq!(holm(&[0.9, 0.8]), [1.0, 1.0]);
+        assert_eq!(levels(&[0.01, 0.04, 0.02], 0.06), [0.02, 0.06, 0.03]);
+        // The second is not found, and so the third, though it would be alone, is not either.
+        assert_eq!(levels(&[0.01, 0.04, 0.05], 0.06), [0.02, 0.03, 0.03]);
+        assert_eq!(levels(&[], 0.05), [0.0; 0]);
+        assert_eq!(levels(&[0.9, 0.8], 0.05), [0.025, 0.025]);
     }
 }

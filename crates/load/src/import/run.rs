@@ -32,7 +32,7 @@ pub(super) fn made(output: &Output, context: Context<'_>) -> Run {
         tool: if wrk2 { "wrk2" } else { "wrk" }.to_owned(),
         argv: context.command.map(|command| command.argv.clone()).unwrap_or_default(),
         elapsed_s,
-        throughput: output.throughput.unwrap_or_default(),
+        throughput: output.throughput,
         counts: counts(output, &plan),
         latency: latencies(output, wrk2),
         plan,
@@ -148,6 +148,10 @@ fn counts(output: &Output, plan: &Planned) -> Counts {
 
 fn latencies(output: &Output, wrk2: bool) -> Vec<Latency> {
     let [mean, stdev, max] = output.summary.unwrap_or_default();
+    let known = output.summary.is_some() || output.mean.is_some();
+    if !known && output.distribution.is_empty() && output.spectrum.is_empty() {
+        return Vec::new();
+    }
     let mut all = vec![Latency {
         from: if wrk2 { "intended" } else { "written" }.to_owned(),
         count: output.samples.unwrap_or_default(),

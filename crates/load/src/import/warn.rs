@@ -78,18 +78,17 @@ fn errors(run: &Run) -> Option<Warning> {
 }
 
 fn short(run: &Run) -> Option<Warning> {
-    let rate = run.plan.rate.filter(|rate| run.throughput < rate * REACHED)?;
-    let share = 100.0 * run.throughput / rate;
-    let text = format!("{:.2} of {rate} requests a second were answered: {share:.1} %", {
-        run.throughput
-    });
+    let got = run.throughput?;
+    let rate = run.plan.rate.filter(|rate| got < rate * REACHED)?;
+    let share = 100.0 * got / rate;
+    let text = format!("{got:.2} of {rate} requests a second were answered: {share:.1} %");
     warning("rate-not-reached", text)
 }
 
 /// Requests under way or waiting at any moment, by Little's law.
 fn under_way(run: &Run) -> Option<(f64, &Latency)> {
     let latency = run.latency("intended").filter(|latency| latency.mean > 0.0)?;
-    Some((run.throughput * latency.mean / 1e3, latency))
+    Some((run.throughput? * latency.mean / 1e3, latency))
 }
 
 fn backlog(run: &Run, output: &Output) -> Option<Warning> {
@@ -100,7 +99,7 @@ fn backlog(run: &Run, output: &Output) -> Option<Warning> {
     let mut text = format!(
         "{:.2} a second were answered, but {:.2} s late on average, {:.2} s at worst: at any \
          moment {under_way:.0} requests were due and not answered",
-        run.throughput,
+        run.throughput?,
         latency.mean / 1e3,
         latency.max / 1e3
     );
@@ -131,7 +130,7 @@ fn connections(run: &Run) -> Option<Warning> {
         format!(
             "one connection carries one request at a time, so each had {:.3} ms at this rate: the \
              limit seen may be the connection's, not the server's. More connections would tell",
-            1e3 / run.throughput
+            1e3 / run.throughput?
         )
     } else {
         format!(
@@ -164,12 +163,13 @@ fn calibration(run: &Run) -> Option<Warning> {
         return None;
     }
     let (count, answered) = (run.latency.first()?.count, run.counts.answered);
+    let a_second = run.throughput.unwrap_or_default();
     let left_out = answered.saturating_sub(count);
-    let text = if count > 0 && left_out as f64 > run.throughput {
+    let text = if count > 0 && left_out as f64 > a_second {
         format!(
             "the latencies are of {count} of the {answered} requests: wrk2 drops its first \
              {CALIBRATION_S} s from the histogram, not from the totals ({left_out} are {:.1} s)",
-            left_out as f64 / run.throughput.max(1.0)
+            left_out as f64 / a_second.max(1.0)
         )
     } else if count == 0 && run.elapsed_s > CALIBRATION_S {
         format!(

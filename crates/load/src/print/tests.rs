@@ -23,7 +23,7 @@ fn run() -> Run {
             ..Counts::default()
         },
         elapsed_s: 180.0,
-        throughput: 39_884.6,
+        throughput: Some(39_884.6),
         warnings: vec![Warning { code: "non-2xx".into(), text: "0.69 % were refused".into() }],
         ..Run::default()
     }

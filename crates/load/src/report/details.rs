@@ -6,7 +6,7 @@ use super::chart::key;
 use super::figures;
 use super::shown::Shown;
 use super::timelines;
-use crate::record::{Run, Server};
+use crate::record::{Planned, Run, Server};
 
 /// Runs that are unfolded at first.
 const UNFOLDED: usize = 3;
@@ -32,8 +32,13 @@ fn what(run: &Shown<'_>) -> String {
         None => "rate unknown".to_owned(),
     };
     let duration = figures::three(plan.duration_s);
-    let connections = plan.connections;
-    format!("{rate} for {duration} s over {connections} connections; {}", plan.requests)
+    let (connections, each) = (plan.connections, each(plan));
+    format!("{rate} for {duration} s over {connections} connections{each}; {}", plan.requests)
+}
+
+/// Of what the rate, threads and connections are; nothing if they are of all.
+fn each(plan: &Planned) -> String {
+    if plan.copies > 1 { format!(" to each of {} URLs", plan.copies) } else { String::new() }
 }
 
 fn one(shown: &Shown<'_>) -> Markup {
@@ -45,7 +50,9 @@ fn one(shown: &Shown<'_>) -> Markup {
                 @for warning in &run.warnings { li { b { (warning.code) } " " (warning.text) } }
             }
         }
-        @if !charts.is_empty() {
+        @if charts.is_empty() {
+            p.hint { (timelines::none(shown)) }
+        } @else {
             div.stack { @for chart in &charts { (chart.markup()) } }
         }
         div.columns {
@@ -77,9 +84,11 @@ pub(crate) fn command(argv: &[String]) -> String {
 
 fn asked(run: &Run) -> Markup {
     let plan = &run.plan;
+    let each = each(plan);
+    let comma = if each.is_empty() { "" } else { "," };
     let rate = plan.rate.map_or_else(
         || "–".to_owned(),
-        |rate| format!("{} requests/s, {}", figures::rate(rate), plan.arrival),
+        |rate| format!("{} requests/s, {}{comma}{each}", figures::rate(rate), plan.arrival),
     );
     facts(
         "Asked",
@@ -89,8 +98,8 @@ fn asked(run: &Run) -> Markup {
             ("rate", if plan.closed { "closed loop".to_owned() } else { rate }),
             ("duration", format!("{} s", figures::three(plan.duration_s))),
             ("warm-up", format!("{} s", figures::three(plan.warmup_s))),
-            ("threads", plan.threads.to_string()),
-            ("connections", plan.connections.to_string()),
+            ("threads", format!("{}{each}", plan.threads)),
+            ("connections", format!("{}{each}", plan.connections)),
             ("seed", plan.seed.to_string()),
         ],
     )
@@ -100,9 +109,10 @@ fn answers(shown: &Shown<'_>) -> Markup {
     let run = shown.run();
     let counts = &run.counts;
     let count = |number: u64| figures::grouped(number as f64);
+    let answered = if run.is_counted() { count(counts.answered) } else { "–".to_owned() };
     let mut rows = vec![
         ("due".to_owned(), count(counts.planned)),
-        ("answered".to_owned(), count(counts.answered)),
+        ("answered".to_owned(), answered),
         ("a second".to_owned(), figures::rate(run.throughput)),
     ];
     for (status, number) in &counts.statuses {
@@ -129,6 +139,7 @@ fn answers(shown: &Shown<'_>) -> Markup {
     if let Some(latency) = shown.latency() {
         let figures = [latency.mean, latency.stdev].map(figures::ms);
         rows.push(("mean latency".to_owned(), format!("{} ± {}", figures[0], figures[1])));
+        rows.push(("latency".to_owned(), shown.counted().to_owned()));
     }
     let rows: Vec<_> = rows.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     facts("Answered", &rows)

@@ -37,8 +37,9 @@ pub(crate) fn grouped(value: f64) -> String {
     if value < 0.0 { format!("−{text}") } else { text }
 }
 
-/// Requests a second: whole from 100 on.
-pub(crate) fn rate(value: f64) -> String {
+/// Requests a second, if known: whole from 100 on.
+pub(crate) fn rate(value: impl Into<Option<f64>>) -> String {
+    let Some(value) = value.into() else { return "–".to_owned() };
     if value.abs() >= 100.0 || value.fract() == 0.0 { grouped(value) } else { three(value) }
 }
 
@@ -57,6 +58,7 @@ pub(crate) fn bytes(value: f64) -> String {
 /// A share of 0–1: `49.8 %`.
 pub(crate) fn share(value: f64) -> String {
     match value * 100.0 {
+        p if p.is_nan() => "–".to_owned(),
         p if p > 0.0 && p < 0.01 => "< 0.01 %".to_owned(),
         p if (99.95..100.0).contains(&p) => "> 99.9 %".to_owned(),
         p => format!("{} %", three(p)),
@@ -105,6 +107,7 @@ mod tests {
         assert_eq!(share(0.497_665), "49.8 %");
         assert_eq!(share(0.999_9), "> 99.9 %");
         assert_eq!(share(1.0), "100 %");
+        assert_eq!((rate(1234.5), rate(None)), ("1,234".to_owned(), "–".to_owned()));
         assert_eq!(percentile(0.999), "99.9 %");
         assert_eq!(percentile(0.0), "0 %");
     }

@@ -4,7 +4,8 @@
 //! ```text
 //!  DIR… ─▶ saved ─▶ shown ─┬─ overview      verdict and warnings first, then the figures
 //!                          ├─ percentiles   all runs over each other
-//!                          ├─ series        searches, sweeps, cold and hot
+//!                          ├─ series        searches and sweeps
+//!                          ├─ pairs         cold and hot
 //!                          ├─ details       each run: time line, servers, command, script
 //!                          └─ flames        side by side, and their differences
 //!       page.css, page.js: what makes it pleasant
@@ -17,6 +18,7 @@ mod details;
 mod figures;
 mod flames;
 mod overview;
+mod pairs;
 mod percentiles;
 mod series;
 mod shown;
@@ -30,7 +32,7 @@ use maud::{DOCTYPE, PreEscaped, html};
 
 use crate::saved::{self, Found};
 use series::Part;
-use shown::Shown;
+use shown::{MAX_FULL, Shown};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -38,8 +40,8 @@ const SCRIPT: &str = include_str!("page.js");
 /// Everything after `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Run directories, series of a search, sweep or coldhot, or directories of these; at most 200
-    /// runs
+    /// Run directories, series of a search, sweep or coldhot, or directories of these. Up to 200
+    /// runs are shown in full; of more, series show those at their edges, and all in their tables
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
 
@@ -52,16 +54,23 @@ pub struct ReportArgs {
     pub title: Option<String>,
 }
 
-/// Writes the report and returns what to tell about it.
-pub fn report(args: &ReportArgs) -> Result<String, String> {
+/// Writes the report and returns what to tell about it. `tool` is the name and version of who does.
+pub fn report(args: &ReportArgs, tool: &str) -> Result<String, String> {
     let found = saved::read(&args.directories)?;
+    let single = found.iter().filter(|found| matches!(found, Found::Run(_))).count();
+    if single > MAX_FULL {
+        return Err(format!(
+            "{single} runs that are of no series are too many: at most {MAX_FULL}; give fewer \
+             directories"
+        ));
+    }
     let names: Vec<_> = found.iter().map(name).collect();
     let title = args.title.clone().unwrap_or_else(|| match names.as_slice() {
         [one] => (*one).to_owned(),
         [first, second] => format!("{first} and {second}"),
         more => format!("{} runs and series", more.len()),
     });
-    let html = page(&title, &found)?;
+    let html = page(&title, tool, &found)?;
     fs::write(&args.out, &html)
         .map_err(|error| format!("{}: cannot be written: {error}", args.out.display()))?;
     let runs: usize = found.iter().map(|found| found.runs().len()).sum();
@@ -77,8 +86,9 @@ fn name(found: &Found) -> &str {
 }
 
 /// The whole page.
-fn page(title: &str, found: &[Found]) -> Result<String, String> {
+fn page(title: &str, tool: &str, found: &[Found]) -> Result<String, String> {
     let runs = shown::all(found);
+    let full: Vec<_> = runs.iter().copied().filter(|run| run.full).collect();
     let parts = parts(found, &runs);
     let levels: Vec<_> =
         parts.iter().flat_map(|part| series::levels(&part.saved.series.slo)).collect();
@@ -89,20 +99,25 @@ fn page(title: &str, found: &[Found]) -> Result<String, String> {
         }
         main {
             @for part in &parts { (part.verdict()) }
-            (overview::validity(&runs))
+            (overview::validity(&runs, parts.iter().any(Part::is_doubted)))
             section #figures {
                 h2 { "Figures" }
-                (overview::table(&runs))
-                @if let Some(chart) = percentiles::chart(&runs, &levels) { (chart.markup()) }
+                @if full.len() < runs.len() {
+                    p.hint { (full.len()) " of " (runs.len()) " runs are shown in full: of series "
+                        "those at their edges first. The tables of trials have all; a report over "
+                        "the directory of a trial shows it in full." }
+                }
+                (overview::table(&full))
+                @if let Some(chart) = percentiles::chart(&full, &levels) { (chart.markup()) }
             }
             @for part in &parts { (part.section()) }
             section #runs {
                 h2 { "Runs" }
-                (details::all(&runs))
+                (details::all(&full))
             }
-            (flames::section(&runs)?)
+            (flames::section(&full)?)
         }
-        footer { "Made by " (concat!("load ", env!("CARGO_PKG_VERSION"))) " from "
+        footer { "Made by " (tool) " from "
             (runs.len()) @if runs.len() == 1 { " run." } @else { " runs." } }
     };
     let whole = html! {

@@ -15,14 +15,17 @@ const AT_ONCE: usize = 3;
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
 /// Warnings of all runs, those of the same kind together; or that there are none.
-pub(crate) fn validity(runs: &[Shown<'_>]) -> Markup {
+/// `doubted` says that there are warnings elsewhere, of findings.
+pub(crate) fn validity(runs: &[Shown<'_>], doubted: bool) -> Markup {
     let warned: Vec<_> = runs.iter().filter(|run| !run.run().warnings.is_empty()).collect();
     let stopped: Vec<_> = runs.iter().filter(|run| run.run().interrupted).collect();
     html! {
         section #validity {
             @if warned.is_empty() && stopped.is_empty() {
-                p.verdict.good { "No warnings: nothing speaks against the figures of "
-                    (plural(runs.len(), "run")) "." }
+                @if !doubted {
+                    p.verdict.good { "No warnings: nothing speaks against the figures of "
+                        (plural(runs.len(), "run")) "." }
+                }
             } @else {
                 p.verdict.bad { "Read this first: the figures of "
                     (plural(warned.len().max(stopped.len()), "run")) " of " (runs.len())
@@ -84,14 +87,17 @@ fn grouped<'a>(runs: &[&'a Shown<'a>]) -> Vec<(&'a str, Vec<Said<'a>>)> {
 fn gravity(code: &str) -> u8 {
     match code {
         "non-2xx" | "client-limited" => 0,
-        "backlog" | "socket-errors" | "rate-not-reached" | "other-command" => 1,
+        "backlog" | "errors" | "socket-errors" | "rate-unreached" | "rate-not-reached"
+        | "other-command" => 1,
         _ => 2,
     }
 }
 
 /// A run's name, leading to what is known of it.
 pub(crate) fn link(run: &Shown<'_>) -> Markup {
-    html! { a href={ "#run-" (run.number) } { (run.name()) } }
+    html! {
+        @if run.full { a href={ "#run-" (run.number) } { (run.name()) } } @else { (run.name()) }
+    }
 }
 
 fn plural(number: usize, word: &str) -> String {
@@ -120,8 +126,33 @@ pub(crate) fn table(runs: &[Shown<'_>]) -> Markup {
                 tbody { @for run in runs { (row(run)) } }
             }
         }
-        p.hint { "Latencies are counted from the moment that a request was due. Grey: fewer than "
-            "10 samples lie beyond that percentile. Knee: where the curve turns upward." }
+        p.hint { "Latencies are counted " (counted(runs)) ". Grey: fewer than 10 samples lie "
+            "beyond that percentile. Knee: where the curve turns upward." }
+    }
+}
+
+/// From when: what most are, and which are not.
+fn counted(runs: &[Shown<'_>]) -> Markup {
+    let mut kinds: Vec<(&str, Vec<&Shown<'_>>)> = Vec::new();
+    for run in runs.iter().filter(|run| run.latency().is_some()) {
+        match kinds.iter_mut().find(|kind| kind.0 == run.counted()) {
+            Some(kind) => kind.1.push(run),
+            None => kinds.push((run.counted(), vec![run])),
+        }
+    }
+    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1.len()));
+    html! {
+        @match kinds.as_slice() {
+            [] => "from the moment that a request was due",
+            [most, rest @ ..] => {
+                (most.0)
+                @for (counted, runs) in rest {
+                    "; but those of " @for (place, run) in runs.iter().enumerate() {
+                        @if place > 0 { ", " } (link(run))
+                    } " " (counted)
+                }
+            }
+        }
     }
 }
 
@@ -132,7 +163,7 @@ fn row(run: &Shown<'_>) -> Markup {
     html! {
         tr {
             th scope="row" { (key(run.colour)) (link(run)) }
-            td { @match all.plan.rate {
+            td { @match all.plan.whole_rate() {
                 Some(rate) => (figures::rate(rate)),
                 None => @if all.plan.closed { "closed loop" } @else { "–" },
             } }
@@ -152,7 +183,7 @@ fn row(run: &Shown<'_>) -> Markup {
 }
 
 /// One percentile, grey if it rests on too few samples.
-fn at(latency: Option<&Latency>, quantile: f64) -> Markup {
+pub(crate) fn at(latency: Option<&Latency>, quantile: f64) -> Markup {
     let value = latency.and_then(|latency| Some((latency, latency.at(quantile)?)));
     html! {
         @match value {

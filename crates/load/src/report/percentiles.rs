@@ -67,8 +67,7 @@ pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
     (!lines.is_empty()).then_some(Chart {
         id: "percentiles".to_owned(),
         title: "Latency by percentile".to_owned(),
-        note: "from the intended start; grey: fewer than 10 samples lie beyond; ring: the knee"
-            .to_owned(),
+        note: format!("{}grey: fewer than 10 samples lie beyond; ring: the knee", from(runs)),
         x: Axis::percentiles(last),
         y,
         lines,
@@ -76,6 +75,14 @@ pub(crate) fn chart(runs: &[Shown<'_>], levels: &[Level]) -> Option<Chart> {
         group: String::new(),
         low: false,
     })
+}
+
+/// From when latencies are counted, if it is the intended start of all open loops.
+fn from(runs: &[Shown<'_>]) -> &'static str {
+    let due = |run: &Shown<'_>| {
+        !run.run().plan.closed && run.latency().is_none_or(|latency| latency.from == "intended")
+    };
+    if runs.iter().all(due) { "from the intended start; " } else { "" }
 }
 
 /// A curve as (1/(1−p), ms). Its last point, the maximum, stands where one sample lies beyond.

@@ -5,9 +5,11 @@ use maud::{Markup, html};
 use super::chart::{Axis, Chart, Line, Mark, Shape, Unit, key};
 use super::details::command;
 use super::figures;
+use super::overview::{at, link};
+use super::pairs;
 use super::percentiles::Level;
 use super::shown::Shown;
-use crate::record::{Finding, Latency, Trial};
+use crate::record::{Finding, Trial};
 use crate::saved::SavedSeries;
 use crate::search::slo::{Slo, Term, What};
 
@@ -44,12 +46,25 @@ impl Part<'_> {
                     @if !finding.value.is_empty() { (finding.value) ": " }
                     (sentence(finding, &series.slo))
                 }
+                @if !finding.warnings.is_empty() {
+                    ul.warnings {
+                        @for warning in &finding.warnings {
+                            li { b { (warning.code) } " " (warning.text) }
+                        }
+                    }
+                }
             }
             @if series.interrupted {
                 p.verdict.bad { (self.saved.name) " was interrupted: it holds what was found up to "
                     "then." }
             }
         }
+    }
+
+    /// Whether something speaks against what was found.
+    pub(crate) fn is_doubted(&self) -> bool {
+        let series = &self.saved.series;
+        series.interrupted || series.findings.iter().any(|finding| !finding.warnings.is_empty())
     }
 
     /// Everything about it.
@@ -65,7 +80,7 @@ impl Part<'_> {
                 @if series.findings.iter().any(|finding| !finding.value.is_empty()) {
                     (sweep(&series.findings))
                 }
-                @for (name, cold, hot) in self.pairs() { (pair(&name, &cold, &hot)) }
+                (pairs::all(&series.trials, self.runs))
                 (self.trials())
                 h4 { "Command" }
                 pre tabindex="0" { (command(&series.argv)) }
@@ -77,15 +92,20 @@ impl Part<'_> {
         }
     }
 
-    /// The percentile of the objective over the rate, with each trial's verdict.
+    /// The percentile of the objective over the rate, with each trial's verdict; none where
+    /// nothing was judged, as with cold and hot.
     fn curve(&self) -> Option<Chart> {
         let series = &self.saved.series;
+        if series.trials.iter().all(|trial| trial.verdict.is_empty()) {
+            return None;
+        }
         let objective = levels(&series.slo);
         let quantile = objective.iter().map(|level| level.quantile).fold(0.0, f64::max);
         let quantile = if quantile > 0.0 { quantile } else { 0.99 };
         let values = self.values();
         let mut lines = Vec::new();
         let mut marks = Vec::new();
+        let mut places = Vec::new();
         for (colour, value) in values.iter().enumerate() {
             let mut points = Vec::new();
             for (trial, run) in series.trials.iter().zip(self.runs) {
@@ -94,7 +114,11 @@ impl Part<'_> {
                 if trial.value != *value {
                     continue;
                 }
-                points.push((rate, y));
+                // What was not judged, such as a trial that was ended early, has no part in it.
+                if !trial.verdict.is_empty() {
+                    points.push((rate, y));
+                }
+                places.push((rate, y));
                 marks.push(point(trial, rate, y, colour));
             }
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -113,16 +137,22 @@ impl Part<'_> {
             to: None,
             text: level.text.clone(),
         }));
-        let all = || lines.iter().flat_map(|line| line.points.iter().copied());
-        let ys = || all().map(|point| point.1).chain(objective.iter().map(|level| level.ms));
-        (all().count() > 1).then(|| Chart {
+        let unjudged = marks
+            .iter()
+            .any(|mark| matches!(mark, Mark::Point { shape, .. } if *shape == Shape::Unjudged));
+        let unjudged = if unjudged { "  ○ not judged" } else { "" };
+        let xs = places.iter().map(|place| place.0);
+        let ys = places.iter().map(|place| place.1);
+        let ys = ys.chain(objective.iter().map(|level| level.ms));
+        let (x, y) = (Axis::log(Unit::Rate, xs), Axis::log(Unit::Milliseconds, ys));
+        (places.len() > 1).then(|| Chart {
             id: format!("series-{}-curve", self.number),
             title: format!("p{} over rate", figures::percentile(quantile).replace(" %", "")),
-            note: "● pass  ✕ fail  ◇ inconclusive; shaded: where it breaks".to_owned(),
-            x: Axis::log(Unit::Rate, all().map(|point| point.0)),
-            y: Axis::log(Unit::Milliseconds, ys()),
-            lines: lines.clone(),
-            marks: marks.clone(),
+            note: format!("● pass  ✕ fail  ◇ inconclusive{unjudged}; shaded: where it breaks"),
+            x,
+            y,
+            lines,
+            marks,
             group: String::new(),
             low: false,
         })
@@ -137,19 +167,6 @@ impl Part<'_> {
             }
         }
         values
-    }
-
-    /// Runs whose roles are `X-cold` and `X-hot`.
-    pub(crate) fn pairs(&self) -> Vec<(String, Shown<'_>, Shown<'_>)> {
-        let trials = &self.saved.series.trials;
-        let of = |role: String| trials.iter().position(|trial| trial.role == role);
-        let names = trials.iter().filter_map(|trial| trial.role.strip_suffix("-cold"));
-        names
-            .filter_map(|name| {
-                let (cold, hot) = (of(format!("{name}-cold"))?, of(format!("{name}-hot"))?);
-                Some((name.to_owned(), self.runs[cold], self.runs[hot]))
-            })
-            .collect()
     }
 
     fn trials(&self) -> Markup {
@@ -169,13 +186,13 @@ impl Part<'_> {
                     th.words scope="col" { "why" }
                 } }
                 tbody { @for (trial, run) in series.trials.iter().zip(self.runs) { tr {
-                    th scope="row" { a href={ "#run-" (run.number) } { (trial.dir) } }
+                    th scope="row" { (link(run)) }
                     td { (trial.role) }
                     @if swept { td { (trial.value) } }
                     td { (trial.rate.map_or_else(|| "closed loop".to_owned(), figures::rate)) }
                     td { (figures::rate(run.run().throughput)) }
-                    td { (at(run.latency(), 0.5)) }
-                    td { (at(run.latency(), 0.99)) }
+                    (at(run.latency(), 0.5))
+                    (at(run.latency(), 0.99))
                     td class={ "verdict-" (trial.verdict) } {
                         (sign(&trial.verdict)) (trial.verdict)
                     }
@@ -184,11 +201,6 @@ impl Part<'_> {
             } }
         }
     }
-}
-
-fn at(latency: Option<&Latency>, quantile: f64) -> String {
-    let value = latency.and_then(|latency| latency.at(quantile));
-    value.map_or_else(|| "–".to_owned(), figures::ms)
 }
 
 fn sign(verdict: &str) -> &'static str {
@@ -204,12 +216,14 @@ fn point(trial: &Trial, rate: f64, y: f64, colour: usize) -> Mark {
     let shape = match trial.verdict.as_str() {
         "fail" => Shape::Fail,
         "inconclusive" => Shape::Unclear,
-        _ => Shape::Pass,
+        "pass" => Shape::Pass,
+        _ => Shape::Unjudged,
     };
+    let verdict = if trial.verdict.is_empty() { "not judged" } else { &trial.verdict };
     let text = format!(
         "{}: {} at {}/s, {}. {}",
         trial.dir,
-        trial.verdict,
+        verdict,
         figures::rate(rate),
         figures::ms(y),
         trial.why
@@ -246,6 +260,8 @@ fn sentence(finding: &Finding, slo: &str) -> String {
     };
     let limit = match (finding.limit.as_str(), finding.why.as_str()) {
         ("", _) => String::new(),
+        // Where nothing was found nothing is known to limit, and that was said.
+        ("unknown", _) if finding.passes.or(finding.fails).is_none() => String::new(),
         ("unknown", why) => format!(" What limits is not known: {why}"),
         (limit, "") => format!(" What limits: {limit}."),
         (limit, why) => format!(" What limits: {limit} ({why})."),
@@ -282,60 +298,6 @@ fn sweep(findings: &[Finding]) -> Markup {
                 td.words { (finding.limit) @if !finding.why.is_empty() { ": " (finding.why) } }
             } } }
         } }
-    }
-}
-
-/// The same requests without and with what the first pass left warm.
-fn pair(name: &str, cold: &Shown<'_>, hot: &Shown<'_>) -> Markup {
-    let latency = |run: &Shown<'_>, quantile| run.latency().and_then(|all| all.at(quantile));
-    let max = |run: &Shown<'_>| run.latency().map(|latency| latency.max);
-    let rows = [
-        ("p50", latency(cold, 0.5), latency(hot, 0.5)),
-        ("p99", latency(cold, 0.99), latency(hot, 0.99)),
-        ("p99.9", latency(cold, 0.999), latency(hot, 0.999)),
-        ("max", max(cold), max(hot)),
-    ];
-    let ms = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), figures::ms);
-    let throughput = (cold.run().throughput, hot.run().throughput);
-    let cpus = [cold, hot].map(Shown::cpu_per_answer);
-    let micros = |cpu: Option<f64>| {
-        cpu.map_or_else(|| "–".to_owned(), |cpu| format!("{} µs", figures::three(cpu)))
-    };
-    html! {
-        div.scroll tabindex="0" role="region" aria-label={ (name) ", cold and hot" } {
-            table.pair {
-                caption { (name) }
-                thead { tr {
-                    th scope="col" { "" } th scope="col" { (key(cold.colour)) "cold" }
-                    th scope="col" { (key(hot.colour)) "hot" } th scope="col" { "hot is" }
-                } }
-                tbody {
-                    tr { th scope="row" { "answered/s" } td { (figures::rate(throughput.0)) }
-                        td { (figures::rate(throughput.1)) }
-                        td { (change(Some(throughput.0), Some(throughput.1), "more", "fewer")) } }
-                    @for (name, cold, hot) in rows { tr {
-                        th scope="row" { (name) } td { (ms(cold)) } td { (ms(hot)) }
-                        td { (change(cold, hot, "slower", "faster")) }
-                    } }
-                    tr { th scope="row" { "CPU/request" } td { (micros(cpus[0])) }
-                        td { (micros(cpus[1])) }
-                        td { (change(cpus[0], cpus[1], "more", "less")) } }
-                }
-            }
-        }
-    }
-}
-
-/// How `after` differs from `before`, in words; whether it is noise is `compare`'s to say.
-fn change(before: Option<f64>, after: Option<f64>, more: &str, less: &str) -> String {
-    let (Some(before), Some(after)) = (before, after) else { return "–".to_owned() };
-    if before <= 0.0 {
-        return "–".to_owned();
-    }
-    match after / before - 1.0 {
-        by if by.abs() < 0.005 => "the same".to_owned(),
-        by if by > 0.0 => format!("{} {more}", figures::share(by)),
-        by => format!("{} {less}", figures::share(-by)),
     }
 }
 

@@ -1,11 +1,15 @@
 //! The runs of a report in the order in which they are shown, each with its place among the
 //! colours.
 
-use crate::record::{Latency, Run};
+use crate::record::{Latency, Run, Series};
 use crate::saved::{Found, Saved};
 
 /// Runs whose curves are shown at first; more would hide each other.
 const AT_ONCE: usize = 8;
+
+/// Runs with curves and details: each is up to 100 KB of the page, so these are at most 20 MB,
+/// which a browser still shows at once.
+pub(crate) const MAX_FULL: usize = 200;
 
 /// Samples beyond a percentile that make it mean something.
 const BEYOND: f64 = 10.0;
@@ -20,21 +24,26 @@ pub(crate) struct Shown<'a> {
     pub(crate) colour: usize,
     /// Not in the charts until it is switched on.
     pub(crate) hidden: bool,
+    /// With its curve and details. What is not is a row among the trials of its series.
+    pub(crate) full: bool,
 }
 
-/// All runs. Of a search with many trials those next to the breaking point are shown at first.
+/// All runs. Of a series with many trials those that tell where it breaks are shown at first.
 pub(crate) fn all(found: &[Found]) -> Vec<Shown<'_>> {
     let mut shown = Vec::new();
+    let mut ranks = Vec::new();
     for found in found {
+        let first = match found {
+            Found::Run(_) => vec![0],
+            Found::Series(series) => at_first(&series.series),
+        };
         for (place, saved) in found.runs().iter().enumerate() {
-            let hidden = match found {
-                Found::Run(_) => false,
-                Found::Series(series) => {
-                    let role = &series.series.trials[place].role;
-                    series.runs.len() > AT_ONCE && role != "confirm"
-                }
-            };
-            shown.push(Shown { saved, number: shown.len(), colour: 0, hidden });
+            let hidden = !first.contains(&place);
+            ranks.push(match found {
+                Found::Series(series) if hidden => rank(&series.series.trials[place].role),
+                _ => 0,
+            });
+            shown.push(Shown { saved, number: shown.len(), colour: 0, hidden, full: false });
         }
     }
     let mut visible = 0;
@@ -43,11 +52,41 @@ pub(crate) fn all(found: &[Found]) -> Vec<Shown<'_>> {
         shown.hidden |= visible > AT_ONCE;
     }
     let mut order: Vec<usize> = (0..shown.len()).collect();
+    order.sort_by_key(|place| ranks[*place]);
+    order.iter().take(MAX_FULL).for_each(|place| shown[*place].full = true);
     order.sort_by_key(|place| shown[*place].hidden);
     for (colour, place) in order.into_iter().enumerate() {
         shown[place].colour = colour;
     }
     shown
+}
+
+/// Of which trials the details are worth the most: 0 is the best.
+fn rank(role: &str) -> u8 {
+    match role {
+        "ceiling" | "bracket" | "bisect" => 2,
+        _ => 1,
+    }
+}
+
+/// The places of the trials whose curves are shown at first: all of a few; else, for each finding,
+/// the last trial at the rate that holds and the last at the one that breaks, and without these
+/// the first ones.
+fn at_first(series: &Series) -> Vec<usize> {
+    let all = series.trials.len();
+    if all <= AT_ONCE {
+        return (0..all).collect();
+    }
+    let edges = series.findings.iter().flat_map(|finding| {
+        [(finding.passes, "pass"), (finding.fails, "fail")].map(|(rate, verdict)| {
+            series.trials.iter().rposition(|trial| {
+                let there = trial.value == finding.value && trial.rate == rate;
+                there && rate.is_some() && trial.verdict == verdict && trial.role != "profile"
+            })
+        })
+    });
+    let edges: Vec<_> = edges.flatten().collect();
+    if edges.is_empty() { (0..AT_ONCE).collect() } else { edges }
 }
 
 impl<'a> Shown<'a> {
@@ -65,10 +104,27 @@ impl<'a> Shown<'a> {
         run.latency("intended").or_else(|| run.latency.first())
     }
 
+    /// From when [`Self::latency`] is counted.
+    pub(crate) fn counted(&self) -> &'static str {
+        let from = self.latency().map_or("intended", |latency| latency.from.as_str());
+        match (from, self.run().plan.closed) {
+            ("intended", false) => "from the moment that a request was due",
+            ("intended", true) => {
+                "from the moment that a connection was free (a closed loop, which waits with the \
+                 server)"
+            }
+            (_, true) => {
+                "from the writing of a request (a closed loop, which waits with the server)"
+            }
+            _ => "from the writing of a request (what it waited to be sent is not in it)",
+        }
+    }
+
     /// Of its answers, the share that were neither 2xx nor 3xx.
     pub(crate) fn refused(&self) -> f64 {
         let counts = &self.run().counts;
-        counts.refused as f64 / counts.answered.max(1) as f64
+        let known = if self.run().is_counted() { 1.0 } else { f64::NAN };
+        known * counts.refused as f64 / counts.answered.max(1) as f64
     }
 
     /// CPU time of the servers for each answer, in µs.

@@ -36,6 +36,31 @@ pub(crate) fn charts(run: &Shown<'_>) -> Vec<Chart> {
     charts.into_iter().flatten().collect()
 }
 
+/// Why a run has no charts.
+pub(crate) fn none(run: &Shown<'_>) -> String {
+    match run.saved.timeline.as_ref().map(|timeline| timeline.seconds().len()) {
+        None => "No charts over time: it has no timeline.csv.".to_owned(),
+        Some(seconds) => format!(
+            "No charts over time: {seconds} seconds are too few for them, {LEAST_SECONDS} are not."
+        ),
+    }
+}
+
+/// The unit of a metric's chart, and what its figures are.
+fn unit(metric: &str) -> (Unit, &'static str) {
+    let of = |what: &str| metric.contains(what);
+    match (Timeline::counts(metric), of("bytes"), of("seconds")) {
+        (true, true, _) => (Unit::Bytes, "bytes a second"),
+        // Seconds of processor time in a second.
+        (true, _, true) if of("cpu") => (Unit::Count, "CPUs"),
+        (true, _, true) => (Unit::Count, "seconds of each second"),
+        (true, _, _) => (Unit::Count, "a second"),
+        (false, true, _) => (Unit::Bytes, "bytes"),
+        (false, _, true) => (Unit::Count, "seconds"),
+        (false, _, _) => (Unit::Count, ""),
+    }
+}
+
 struct Stack<'a> {
     run: &'a Shown<'a>,
     timeline: &'a Timeline,
@@ -129,8 +154,7 @@ impl Stack<'_> {
         let told = metrics.into_iter().filter(|(_, lines)| moved(lines)).take(MAX_METRICS);
         told.enumerate()
             .map(|(place, (metric, lines))| {
-                let unit = if metric.contains("bytes") { Unit::Bytes } else { Unit::Count };
-                let note = if metric.ends_with("_total") { "a second" } else { "" };
+                let (unit, note) = unit(metric);
                 self.finish((&format!("metric-{place}"), metric, note), unit, lines)
             })
             .collect()

@@ -19,8 +19,9 @@ pub(crate) use timeline::Timeline;
 /// Bytes of a file in a run directory; five minutes of stacks or an hour's timeline are a tenth.
 const MAX_FILE: u64 = 64 << 20;
 
-/// Runs that are read at once.
-const MAX_RUNS: usize = 200;
+/// Runs that are read at once: those of a hundred searches of a hundred trials. A run takes some
+/// 50 KB of memory.
+const MAX_RUNS: usize = 10_000;
 
 /// One run, as its directory has it.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +68,7 @@ pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<Found>, String> {
     for directory in directories {
         let before = found.len();
         read_one(directory, &mut found)?;
+        few_enough(found.iter().map(|found| found.runs().len()).sum())?;
         if found.len() == before {
             return Err(format!(
                 "{}: neither it nor a directory in it has a run.json or a series.json; kvorum \
@@ -75,13 +77,16 @@ pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<Found>, String> {
             ));
         }
     }
-    let runs: usize = found.iter().map(|found| found.runs().len()).sum();
+    Ok(found)
+}
+
+fn few_enough(runs: usize) -> Result<(), String> {
     if runs > MAX_RUNS {
         return Err(format!(
             "{runs} runs are too many: at most {MAX_RUNS}; give fewer directories"
         ));
     }
-    Ok(found)
+    Ok(())
 }
 
 fn read_one(directory: &Path, found: &mut Vec<Found>) -> Result<(), String> {
@@ -116,10 +121,11 @@ fn series(directory: &Path) -> Result<SavedSeries, String> {
     let series: Series = json(&directory.join("series.json"))?;
     let format = series.format;
     known_format(format, directory)?;
+    few_enough(series.trials.len())?;
     let mut runs = Vec::new();
     for trial in &series.trials {
         // A trial whose server did not start has no run.
-        let inner = directory.join(&trial.dir);
+        let inner = inside(directory, "series.json", &trial.dir)?;
         let read = inner.join("run.json").is_file();
         let mut saved = if read { run(&inner)? } else { Saved::default() };
         saved.name.clone_from(&trial.dir);
@@ -134,10 +140,11 @@ pub(crate) fn run(directory: &Path) -> Result<Saved, String> {
     known_format(run.format, directory)?;
     let timeline = directory.join("timeline.csv");
     let timeline = timeline.is_file().then(|| text(&timeline).map(|csv| Timeline::parse(&csv)));
-    let script = (!run.plan.script.is_empty()).then(|| text(&inside(directory, &run.plan.script)?));
+    let script = (!run.plan.script.is_empty())
+        .then(|| text(&inside(directory, "run.json", &run.plan.script)?));
     let mut profiles = Vec::new();
     for profile in &run.profiles {
-        profiles.push((profile.clone(), text(&inside(directory, &profile.folded)?)?));
+        profiles.push((profile.clone(), text(&inside(directory, "run.json", &profile.folded)?)?));
     }
     Ok(Saved {
         name: name(directory),
@@ -159,13 +166,13 @@ fn known_format(format: u32, directory: &Path) -> Result<(), String> {
     ))
 }
 
-/// A file that `run.json` names, which has to be in the directory: it may come from anybody.
-fn inside(directory: &Path, file: &str) -> Result<PathBuf, String> {
+/// A file that `by` names, which has to be in the directory: it may come from anybody.
+fn inside(directory: &Path, by: &str, file: &str) -> Result<PathBuf, String> {
     let parts = Path::new(file).components();
     if parts.into_iter().all(|part| matches!(part, std::path::Component::Normal(_))) {
         return Ok(directory.join(file));
     }
-    Err(format!("{}: run.json names {file:?}, which is not in it", directory.display()))
+    Err(format!("{}: {by} names {file:?}, which is not in it", directory.display()))
 }
 
 fn name(directory: &Path) -> String {

@@ -3,6 +3,10 @@
 /// How the names of counters end. They only grow, so what matters is by how much.
 const COUNTER: &str = "_total";
 
+/// A last row shorter than this part of the others is what was left after the last second: no
+/// second to be told of.
+const REST: f64 = 0.5;
+
 /// What a run did, second by second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Timeline {
@@ -33,8 +37,25 @@ impl Timeline {
             }
         }
         let mut timeline = Self { columns };
+        timeline.leave_out_rest();
         timeline.by_second();
         timeline
+    }
+
+    /// Whether a metric of this name is a counter.
+    pub(crate) fn counts(metric: &str) -> bool {
+        metric.ends_with(COUNTER)
+    }
+
+    /// Its few answers would look like a cliff.
+    fn leave_out_rest(&mut self) {
+        let Some([others @ .., rest]) = self.column("length_s") else { return };
+        let whole = others.iter().copied().fold(0.0, f64::max);
+        if *rest < whole * REST {
+            for column in &mut self.columns {
+                column.values.pop();
+            }
+        }
     }
 
     /// Turns counts of a row into counts a second, and counters into their growth.
@@ -43,14 +64,8 @@ impl Timeline {
         let length = |row: usize| lengths.get(row).copied().filter(|s| *s > 0.0).unwrap_or(1.0);
         let counts = ["sent", "answered", "refused", "lost", "timeouts", "connect_errors"];
         for column in &mut self.columns {
-            if column.name.ends_with(COUNTER) {
-                let grown = (0..column.values.len()).map(|row| {
-                    let before = row.checked_sub(1).map_or(f64::NAN, |row| column.values[row]);
-                    // A server that was restarted begins anew.
-                    let grown = column.values[row] - before;
-                    if grown < 0.0 { f64::NAN } else { grown / length(row) }
-                });
-                column.values = grown.collect();
+            if Self::counts(&column.name) {
+                column.values = growth(&column.values, length);
             } else if counts.contains(&column.name.as_str()) {
                 for (row, value) in column.values.iter_mut().enumerate() {
                     *value /= length(row);
@@ -90,6 +105,24 @@ impl Timeline {
     }
 }
 
+/// A counter's growth in a second. A row in which the server told nothing has a part in the growth
+/// up to the next in which it did.
+fn growth(values: &[f64], length: impl Fn(usize) -> f64) -> Vec<f64> {
+    let mut grown = vec![f64::NAN; values.len()];
+    let mut known: Option<usize> = None;
+    for row in (0..values.len()).filter(|row| values[*row].is_finite()) {
+        if let Some(before) = known {
+            let by = values[row] - values[before];
+            let seconds: f64 = (before + 1..=row).map(&length).sum();
+            // A server that was restarted begins anew.
+            let rate = if by < 0.0 { f64::NAN } else { by / seconds };
+            grown[before + 1..=row].fill(rate);
+        }
+        known = Some(row);
+    }
+    grown
+}
+
 /// The fields of a line, of which some may be in quotes (RFC 4180).
 fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
@@ -113,6 +146,16 @@ fn fields(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_told_late_grew_since_it_was_told_last() {
+        let csv = "second,length_s,h:1 kv_x_total\n0,1,10\n1,1,20\n2,1,\n3,1,60\n4,1,5\n5,1,6\n";
+        let timeline = Timeline::parse(csv);
+        let values = timeline.column("h:1 kv_x_total").unwrap();
+        assert_eq!(values[1..4], [10.0, 20.0, 20.0]);
+        assert!(values[0].is_nan() && values[4].is_nan(), "the server began anew");
+        assert_eq!(values[5], 1.0);
+    }
 
     #[test]
     fn columns_by_name() {

@@ -11,12 +11,13 @@ use super::args::Args;
 use super::decide::{Bounds, Found, History, Role, Step, Tried, Verdict, found, next};
 use super::grouped;
 use super::judge::{Judgment, judge};
-use super::limit::{Limit, limit};
+use super::limit::{DIED, Limit, limit};
 use super::plot::{Dot, plot};
+use super::recorded::commands;
 use super::slo::{Slo, Time, What};
 use super::sweep::Point;
 use crate::Known;
-use crate::record::{Finding, Trial};
+use crate::record::{Finding, Trial, Warning};
 use crate::trial::series::Kept;
 use crate::trial::{Ask, Error, Figures, Ground, Preparation, Workload, program, progress, run};
 
@@ -34,6 +35,9 @@ const PROFILED: [f64; 2] = [0.7, 1.05];
 
 /// CPUs that others may take before it is worth a warning: what a system does beside.
 const OTHERS_LIMIT: f64 = 0.2;
+
+/// The code of that warning.
+const OTHERS: &str = "other-processes";
 
 /// What a trial's line and its row in `curve.csv` say, under these names.
 const COLUMNS: &str = "search,trial,role,rate,seconds,answers_per_s,p50_ms,p99_ms,p99.9_ms,verdict";
@@ -57,6 +61,9 @@ pub(super) struct Hunt<'a> {
     unloaded: Option<(u64, f64)>,
     /// Most CPUs that processes other than server and client took in a trial.
     others: f64,
+    /// How the server died, for each trial in which it did, and the trials in which it could.
+    died: Vec<String>,
+    made: usize,
     /// Directories of the trials in which the server recorded itself.
     recorded: Vec<String>,
 }
@@ -93,6 +100,8 @@ impl<'a> Hunt<'a> {
             missed: BTreeMap::new(),
             unloaded: None,
             others: 0.0,
+            died: Vec::new(),
+            made: 0,
             recorded: Vec::new(),
         })
     }
@@ -226,6 +235,8 @@ impl<'a> Hunt<'a> {
     /// Keeps what tells in the end what limits.
     fn learn(&mut self, rate: Option<u64>, over: &Over) {
         self.others = self.others.max(over.figures.others_cpus().unwrap_or(0.0));
+        self.made += 1;
+        self.died.extend(over.figures.died.clone());
         let (Some(rate), Some(judged)) = (rate, &over.judged) else { return };
         if judged.verdict != Verdict::Pass {
             self.missed.insert(rate, over.figures.clone());
@@ -260,8 +271,12 @@ impl<'a> Hunt<'a> {
         let number = self.kept.series().trials.len() + 1;
         let rate = ask.rate.map_or("closed".to_owned(), grouped);
         let seconds = format!("{:.1} s", ask.duration.as_secs_f64());
-        let answers = grouped(figures.throughput.round() as u64);
-        let at = |quantile| Time(figures.value(What::Quantile(quantile)));
+        let answers = figures.is_run().then(|| grouped(figures.throughput.round() as u64));
+        let answers = answers.unwrap_or("-".to_owned());
+        let at = |quantile| {
+            let value = figures.known(What::Quantile(quantile));
+            value.map_or("-".to_owned(), |ms| Time(ms).to_string())
+        };
         let (p50, high) = (at(0.5), at(self.slo.quantile()));
         let name = role_name(role);
         let says = [verdict, why].into_iter().filter(|part| !part.is_empty());
@@ -280,19 +295,11 @@ impl<'a> Hunt<'a> {
         verdict: &str,
     ) -> Result<(), Error> {
         let path = self.kept.dir().join("curve.csv");
-        let number = self.kept.series().trials.len() + 1;
+        let label = self.label.replace('"', "\"\"");
+        let (number, seconds) = (self.kept.series().trials.len() + 1, ask.duration.as_secs_f64());
         let rate = ask.rate.map_or(String::new(), |rate| rate.to_string());
-        let at = |quantile| figures.value(What::Quantile(quantile));
-        let row = format!(
-            "\"{}\",{number},{},{rate},{},{:.1},{:.4},{:.4},{:.4},{verdict}\n",
-            self.label.replace('"', "\"\""),
-            role_name(role),
-            ask.duration.as_secs_f64(),
-            figures.throughput,
-            at(0.5),
-            at(0.99),
-            at(0.999),
-        );
+        let (role, cells) = (role_name(role), cells(figures));
+        let row = format!("\"{label}\",{number},{role},{rate},{seconds},{cells},{verdict}\n");
         let head = if path.exists() { String::new() } else { format!("{COLUMNS}\n") };
         let mut open = OpenOptions::new();
         let file = open.create(true).append(true).open(&path);
@@ -300,31 +307,40 @@ impl<'a> Hunt<'a> {
             .map_err(Error::write(&path))
     }
 
+    /// What limits at the lowest rate that did not pass.
+    fn limit(&self, found: &Found) -> Option<Limit> {
+        let missed = self.missed.get(&found.fails.or(found.unclear)?)?;
+        let unloaded = self.unloaded.map_or(0.0, |(_, ms)| ms);
+        let limit = limit(missed, self.known.held_back, unloaded);
+        let deaths = deaths(&self.died, self.made).filter(|_| limit.what == DIED);
+        Some(Limit { why: deaths.unwrap_or(limit.why), ..limit })
+    }
+
     fn say_found(&mut self, bounds: &Bounds, found: &Found) -> Result<(), Error> {
         let name = What::Quantile(self.slo.quantile()).to_string();
         self.say(&format!("\n{}", plot(&name, &self.dots, self.slo.limit_ms())));
-        let edge = found.fails.or(found.unclear);
-        let missed = edge.and_then(|edge| self.missed.get(&edge));
-        let unloaded = self.unloaded.map_or(0.0, |(_, ms)| ms);
-        let limit = missed.map(|figures| limit(figures, self.known.held_back, unloaded));
+        let limit = self.limit(found);
+        let died = limit.as_ref().is_some_and(|limit| limit.what == DIED);
         let ceiling = self.history.ceiling;
-        self.say(&describe(bounds, found, &self.slo, ceiling));
+        self.say(&describe(bounds, found, &self.slo, ceiling, died));
         if let Some(Limit { what, why }) = &limit {
             self.say(&format!("limit: {what}: {why}"));
         }
-        if let [below, above] = &self.recorded[..] {
-            let (dir, program) = (self.kept.dir().display(), program());
-            self.say(&format!(
-                "recorded in {dir}/{{{below},{above}}}/profile: {program} profile diff A B shows \
-                 what changes"
-            ));
+        if let Some(deaths) = deaths(&self.died, self.made).filter(|_| !died) {
+            self.say(&format!("WARNING {deaths}"));
         }
-        if self.others > OTHERS_LIMIT {
-            self.say(&format!(
-                "WARNING other processes took up to {:.1} CPUs during trials: the server may hold \
-                 more on a quiet machine",
-                self.others
-            ));
+        if let [below, above] = &self.recorded[..] {
+            let commands = commands(&program(), self.kept.dir(), below, above);
+            if !commands.is_empty() {
+                self.say("what changes at the breaking point:");
+            }
+            for command in commands {
+                self.say(&format!("  {command}"));
+            }
+        }
+        let warnings = doubts(found, self.others);
+        for warning in warnings.iter().filter(|warning| warning.code == OTHERS) {
+            self.say(&format!("WARNING {}", warning.text));
         }
         if self.ground.in_memory() {
             self.say("note: the data lie in memory, where nothing waits for a disk: --fresh DIR");
@@ -337,12 +353,35 @@ impl<'a> Hunt<'a> {
             ceiling: ceiling.map(|rate| rate as f64),
             limit: limit.what.to_owned(),
             why: limit.why,
+            warnings,
         })
     }
 }
 
+/// What speaks against what was found, for those who read it later.
+fn doubts(found: &Found, others: f64) -> Vec<Warning> {
+    let rate = |rate: u64| format!("{}/s", grouped(rate));
+    let confirmed = (!found.confirmed)
+        .then(|| ("not-confirmed", "ended early: its edges do not have their majority".to_owned()));
+    let unclear = found
+        .unclear
+        .map(|unclear| ("no-verdict", format!("the trials at {} say neither", rate(unclear))));
+    let above = found
+        .passes_above
+        .map(|above| ("not-monotone", format!("it passed again at {}", rate(above))));
+    let others = (others > OTHERS_LIMIT).then(|| {
+        let text = format!(
+            "other processes took up to {others:.1} CPUs during trials: the server may hold more \
+             on a quiet machine"
+        );
+        (OTHERS, text)
+    });
+    let doubts = [confirmed, unclear, above, others].into_iter().flatten();
+    doubts.map(|(code, text)| Warning { code: code.to_owned(), text }).collect()
+}
+
 /// What was found, in a sentence.
-fn describe(bounds: &Bounds, found: &Found, slo: &Slo, ceiling: Option<u64>) -> String {
+fn describe(bounds: &Bounds, found: &Found, slo: &Slo, ceiling: Option<u64>, died: bool) -> String {
     let rate = |rate: u64| format!("{}/s", grouped(rate));
     let unclear = found.unclear.map(|unclear| format!("no verdict at {}", rate(unclear)));
     let mut text = match (found.passes, found.fails) {
@@ -354,6 +393,8 @@ fn describe(bounds: &Bounds, found: &Found, slo: &Slo, ceiling: Option<u64>) -> 
             "holds {} ({slo}) and never failed: raise --to to find where it breaks",
             rate(passes)
         ),
+        // No rate is low enough for that.
+        (None, Some(fails)) if died => format!("the server died at {} ({slo})", rate(fails)),
         (None, Some(fails)) if bounds.from == Some(fails) => {
             format!("already fails at --from, {} ({slo}): lower it", rate(fails))
         }
@@ -373,6 +414,19 @@ fn describe(bounds: &Bounds, found: &Found, slo: &Slo, ceiling: Option<u64>) -> 
         text.push_str("; not confirmed: ended early");
     }
     text
+}
+
+/// The figures of a row of `curve.csv`; those that are not known are empty.
+fn cells(figures: &Figures) -> String {
+    let answers = figures.is_run().then(|| format!("{:.1}", figures.throughput));
+    let at = |quantile| figures.known(What::Quantile(quantile)).map(|ms| format!("{ms:.4}"));
+    [answers, at(0.5), at(0.99), at(0.999)].map(Option::unwrap_or_default).join(",")
+}
+
+/// In how many trials the server died, and how the last time.
+fn deaths(died: &[String], trials: usize) -> Option<String> {
+    let (last, many) = (died.last()?, died.len());
+    Some(format!("the server died in {many} of {trials} trials, at last so: {last}"))
 }
 
 fn role_name(role: Role) -> &'static str {
@@ -395,7 +449,28 @@ fn verdict_name(verdict: Verdict) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bounds, Found, describe};
+    use super::{Bounds, Figures, Found, cells, deaths, describe, doubts};
+    use crate::trial::figures::tests::figures;
+
+    #[test]
+    fn what_a_trial_without_a_run_had_is_left_empty() {
+        assert_eq!(cells(&figures(1000, 2.0)), "1000.0,2.0009,2.0009,2.0009");
+        let mut nothing = Figures { planned: 0, throughput: 0.0, ..figures(1000, 2.0) };
+        nothing.intended.clear();
+        assert_eq!(cells(&nothing), ",,,");
+    }
+
+    #[test]
+    fn a_server_that_died_is_what_was_found() {
+        let bounds = Bounds { from: Some(100), to: None, precision: 0.05, repeats: 3 };
+        let found = Found { fails: Some(100), confirmed: true, ..Found::default() };
+        let told = describe(&bounds, &found, &"p99<10ms".parse().unwrap(), None, true);
+        assert_eq!(told, "the server died at 100/s (p99<10ms)", "no lower rate would help");
+        assert_eq!(deaths(&[], 3), None);
+        let died = ["signal 9 ended it", "exit code 1"].map(str::to_owned);
+        let told = "the server died in 2 of 3 trials, at last so: exit code 1";
+        assert_eq!(deaths(&died, 3).as_deref(), Some(told));
+    }
 
     #[test]
     fn what_was_found_is_said_in_a_sentence() {
@@ -431,7 +506,21 @@ mod tests {
                  passed again at 20/s; not confirmed: ended early",
             ),
         ] {
-            assert_eq!(describe(&bounds, &found, &slo, Some(61_000)), expected);
+            assert_eq!(describe(&bounds, &found, &slo, Some(61_000), false), expected);
         }
+    }
+
+    #[test]
+    fn what_speaks_against_it_is_kept() {
+        let codes = |found: &Found, others| -> Vec<String> {
+            doubts(found, others).into_iter().map(|warning| warning.code).collect()
+        };
+        let sound = Found { confirmed: true, ..Found::default() };
+        assert!(codes(&sound, 0.1).is_empty());
+        let doubted =
+            Found { unclear: Some(5), passes_above: Some(9), confirmed: false, ..Found::default() };
+        let all = ["not-confirmed", "no-verdict", "not-monotone", "other-processes"];
+        assert_eq!(codes(&doubted, 1.9), all);
+        assert!(doubts(&sound, 1.9)[0].text.starts_with("other processes took up to 1.9 CPUs"));
     }
 }

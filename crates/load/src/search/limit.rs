@@ -2,6 +2,7 @@
 //! the lowest rate that failed:
 //!
 //! ```text
+//!  died          the server ended
 //!  client        no verdict because a thread of the client was out of CPU
 //!  disk          the server says that it held writes back or refused them for flushes and
 //!                compactions; or tasks waited for the disk for half of the time while the server
@@ -11,14 +12,17 @@
 //!  connections   answers take as long as at the lowest rates, so each connection carries one
 //!                after the other as fast as ever, and all are used (Little: rate × time)
 //!  lock          answers take several times as long as at the lowest rates, while the machine
-//!                has CPU to spare: they wait for each other, by a lock, a queue, a pool of threads
+//!                has CPU to spare, others (and the host of a virtual machine) take < 10 % of it,
+//!                no thread of the server could run and got no CPU for ≥ 10 % of the time, and the
+//!                client was not itself held up: so they wait for each other, by a lock, a queue,
+//!                a pool of threads
 //!  unknown       none of these
 //! ```
 //!
 //! Disk comes before CPU because what holds writes back says so by name; CPU comes before
 //! connections because a server out of CPU keeps all connections waiting, too.
 
-use super::slo::Time;
+use super::slo::{Time, What};
 use crate::trial::Figures;
 
 /// Share of a CPU, or of all that a process may use, that is all of it.
@@ -39,10 +43,21 @@ const SLOWED: f64 = 3.0;
 /// A machine whose CPU goes to others than server and client by this share is not theirs.
 const OTHERS_LIMIT: f64 = 0.3;
 
+/// Others that take more of the machine than this, or a server's thread that could run and had no
+/// CPU for more of the time than this, may be what answers wait for.
+const TAKEN_LIMIT: f64 = 0.1;
+
+/// The same of how late the client sent, as a share of what answers took longer: it has CPU to
+/// spare, so that is time in which the machine gave it none.
+const LATE_LIMIT: f64 = 0.1;
+
+/// What limits a server that ended.
+pub(crate) const DIED: &str = "died";
+
 /// What limits, and how that was seen.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Limit {
-    /// `cpu`, `disk`, `lock`, `connections`, `client` or `unknown`.
+    /// `died`, `cpu`, `disk`, `lock`, `connections`, `client` or `unknown`.
     pub(crate) what: &'static str,
     pub(crate) why: String,
 }
@@ -51,7 +66,8 @@ pub(crate) struct Limit {
 /// holds writes back; `unloaded` is the mean time from writing to the answer at the lowest rates,
 /// in milliseconds.
 pub(crate) fn limit(figures: &Figures, held_back: &[&str], unloaded: f64) -> Limit {
-    client(figures)
+    let died = figures.died.clone().map(|why| Limit { what: DIED, why });
+    died.or_else(|| client(figures))
         .or_else(|| disk(figures, held_back))
         .or_else(|| cpu(figures))
         .or_else(|| connections(figures, unloaded))
@@ -125,7 +141,7 @@ fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
     let now = figures.answer_ms();
     // Without CPU left, whoever took it, they may just as well wait for that.
     let rested = figures.servers.iter().any(|usage| usage.idle >= IDLE_LIMIT);
-    if !rested || now < SLOWED * unloaded {
+    if !rested || now < SLOWED * unloaded || cpu_was_taken(figures, now - unloaded) {
         return None;
     }
     let why = format!(
@@ -138,17 +154,31 @@ fn lock(figures: &Figures, unloaded: f64) -> Option<Limit> {
     Some(Limit { what: "lock", why })
 }
 
+/// Whether somebody else's use of the CPUs may be why answers took `longer` milliseconds more. CPU
+/// that is left over on average says little of that: it may have been taken in bursts.
+fn cpu_was_taken(figures: &Figures, longer: f64) -> bool {
+    let by_others = figures.servers.first().is_some_and(|usage| {
+        let machine = usage.machine_cpus / (1.0 - usage.idle).max(1e-9);
+        figures.others_cpus().is_some_and(|others| others > TAKEN_LIMIT * machine)
+    });
+    let long = |share: f64| share >= TAKEN_LIMIT;
+    let kept_waiting = figures.servers.iter().any(|usage| usage.waited.is_some_and(long));
+    by_others || kept_waiting || figures.lateness(What::Mean) >= LATE_LIMIT * longer
+}
+
 /// The figures that were looked at.
 fn said(figures: &Figures) -> String {
     let Some(usage) = figures.servers.first() else {
         return "the server's process can't be looked at".to_owned();
     };
     let others = figures.others_cpus().unwrap_or(0.0);
-    let stalled = usage.io_stalled.map_or("unknown".to_owned(), percent);
+    let shown = |share: Option<f64>| share.map_or("unknown".to_owned(), percent);
     format!(
-        "the server took {} of its CPUs, others than it and the client {others:.2} CPUs, and the \
-         disk was waited for {stalled} of the time",
-        percent(usage.cpu_share())
+        "the server took {} of its CPUs and waited for one {} of the time, others than it and the \
+         client took {others:.2} CPUs, and the disk was waited for {} of the time",
+        percent(usage.cpu_share()),
+        shown(usage.waited),
+        shown(usage.io_stalled)
     )
 }
 
@@ -205,6 +235,35 @@ mod tests {
             ("unknown", true),
             "{starved:?}"
         );
+    }
+
+    #[test]
+    fn what_others_took_of_the_cpu_is_not_called_a_lock() {
+        let slow = |change: fn(&mut Figures)| {
+            of(|f| {
+                f.written.clear();
+                f.written.record_n(9_000_000, 100).unwrap();
+                f.servers[0].machine_cpus = 1.0;
+                f.servers[0].cpu_s = 7.0;
+                change(f);
+            })
+            .what
+        };
+        assert_eq!(slow(|_| {}), "lock");
+        assert_eq!(slow(|f| f.servers[0].waited = Some(0.02)), "lock");
+        assert_eq!(slow(|f| f.servers[0].cpu_s = 3.0), "unknown", "others took 0.4 of 2 CPUs");
+        assert_eq!(slow(|f| f.servers[0].waited = Some(0.3)), "unknown");
+        let late = slow(|f| {
+            f.late.clear();
+            f.late.record_n(3_000_000, 100).unwrap();
+        });
+        assert_eq!(late, "unknown", "the client, which had nothing else to do, was held up, too");
+    }
+
+    #[test]
+    fn a_server_that_ended_is_said_to_have() {
+        let died = of(|f| f.died = Some("signal 9 ended it".to_owned()));
+        assert_eq!((died.what, died.why.as_str()), (DIED, "signal 9 ended it"));
     }
 
     #[test]

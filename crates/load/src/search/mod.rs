@@ -8,6 +8,7 @@
 //!  decide.rs  pure: history ─▶ next trial
 //!  judge.rs   pure: figures of a trial ─▶ pass, fail, inconclusive
 //!  limit.rs   pure: figures of a failed trial ─▶ CPU, disk, lock, connections, client
+//!  recorded.rs  what to type to see what recordings differ by
 //!  sweep.rs   a flag of the server and its values
 //!  plot.rs    the curve as text
 //! ```
@@ -18,6 +19,7 @@ mod hunt;
 mod judge;
 mod limit;
 mod plot;
+mod recorded;
 pub(crate) mod slo;
 mod sweep;
 

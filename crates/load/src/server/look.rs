@@ -24,6 +24,8 @@ pub struct Look {
 struct Thread {
     name: String,
     ticks: u64,
+    /// Nanoseconds in which it could run and had no CPU, if the kernel tells.
+    waited: Option<u64>,
 }
 
 /// Ticks of all CPUs, and microseconds in which something waited for a disk.
@@ -43,6 +45,9 @@ pub struct Usage {
     pub cpu_s: f64,
     /// CPUs that it may use.
     pub cpus: usize,
+    /// Share of the time in which a thread could run and had no CPU, 0–1: of the one that waited
+    /// most, if the kernel tells (`schedstat`).
+    pub waited: Option<f64>,
     /// The thread that was on a CPU most.
     pub busiest: Option<Busiest>,
     /// Resident memory at the end, in bytes.
@@ -106,7 +111,9 @@ impl Look {
             let name = task.file_name();
             let Some(id) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
             if let Some(Stat { name, ticks, .. }) = Stat::read(&task.path().join("stat")) {
-                self.threads.insert(id, Thread { name, ticks });
+                let waited = fs::read_to_string(task.path().join("schedstat")).ok();
+                let waited = waited.and_then(|text| text.split_whitespace().nth(1)?.parse().ok());
+                self.threads.insert(id, Thread { name, ticks, waited });
             }
         }
     }
@@ -125,12 +132,18 @@ impl Look {
             })
             .max_by(|a, b| a.0.total_cmp(&b.0))
             .map(|(share, name)| Busiest { name: name.clone(), share });
+        let waits = self.threads.iter().filter_map(|(id, thread)| {
+            let then = before.threads.get(id).map_or(Some(0), |thread| thread.waited);
+            Some(used(thread.waited?, then?) / 1e9 / seconds)
+        });
+        let waited = waits.reduce(f64::max);
         let all = used(self.machine.all, before.machine.all);
         let stalled = self.machine.io_stalled.zip(before.machine.io_stalled);
         Usage {
             seconds,
             cpu_s: used(self.ticks, before.ticks) / per_second,
             cpus: self.cpus,
+            waited,
             busiest,
             rss: self.resident,
             written_per_s: used(self.written, before.written) / seconds,
@@ -257,6 +270,10 @@ mod tests {
         assert!(usage.rss > 100_000 && usage.cpus >= 1, "{usage:?}");
         assert!(usage.busiest.as_ref().is_some_and(|busiest| busiest.share > 0.0), "{usage:?}");
         assert!((0.0..=1.0).contains(&usage.idle), "{usage:?}");
+        // Kernels without scheduler statistics say nothing, and no thread waits all of the time.
+        let tells = std::fs::read_to_string("/proc/self/schedstat").is_ok();
+        assert_eq!(usage.waited.is_some(), tells, "{usage:?}");
+        assert!(usage.waited.is_none_or(|share| share < 1.1), "{usage:?}");
         assert!(Look::at(u32::MAX - 1).is_none());
     }
 

@@ -82,6 +82,16 @@ impl Metrics {
         Some(values.map(|(_, value)| value).sum())
     }
 
+    /// How the metric `name` is called in a table: counters end in `_total`, so that readers know.
+    pub fn column(&self, name: &str) -> String {
+        let bare = name.strip_suffix("_total").unwrap_or(name);
+        let of = |series: &String| {
+            name_of(series).strip_suffix("_total").unwrap_or(name_of(series)) == bare
+        };
+        let counts = self.counters.iter().any(of);
+        if counts { format!("{bare}_total") } else { name.to_owned() }
+    }
+
     /// The growth of counters since `before`, and gauges as they are now.
     pub fn since(&self, before: &Self) -> Self {
         let mut now = self.clone();
@@ -147,6 +157,19 @@ old_counter 7 1700000000
         assert_eq!(metrics.total("old_counter"), Some(7.0));
         assert_eq!(metrics.total("kv"), None);
         assert_eq!(metrics.series().len(), 6, "{metrics:?}");
+    }
+
+    #[test]
+    fn columns_say_which_are_counters() {
+        let metrics = Metrics::parse(TEXT);
+        for (name, column) in [
+            ("old_counter", "old_counter_total"),
+            ("kv_requests", "kv_requests_total"),
+            ("kv_requests_total", "kv_requests_total"),
+            ("unknown", "unknown"),
+        ] {
+            assert_eq!(metrics.column(name), column);
+        }
     }
 
     #[test]

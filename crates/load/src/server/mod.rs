@@ -20,7 +20,7 @@ mod metrics;
 mod owner;
 mod process;
 
-pub(crate) use ask::ask;
+pub(crate) use ask::{ask, ask_with};
 pub use command::Command;
 pub use data::{Data, Dropped};
 pub use idle::{Idle, wait_until_idle};

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -32,6 +33,10 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long one attempt to connect may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
+/// How long its last lines may take to be read once it ended: what it started may still hold its
+/// output open.
+const SAID_LIMIT: Duration = Duration::from_secs(2);
+
 /// Lines of its output that are kept to say why it failed.
 const LINES: usize = 12;
 
@@ -48,6 +53,8 @@ pub struct Server {
     ended: Option<ExitStatus>,
     addresses: Vec<SocketAddr>,
     said: Arc<Mutex<VecDeque<String>>>,
+    /// What reads its output.
+    readers: Vec<JoinHandle<()>>,
     data: Option<Data>,
 }
 
@@ -73,10 +80,11 @@ impl Server {
         let mut child =
             spawn(&words).map_err(|cause| Error::Start { line: line.clone(), cause })?;
         let said = Arc::new(Mutex::new(VecDeque::new()));
-        keep_lines(child.stdout.take(), &said);
-        keep_lines(child.stderr.take(), &said);
+        let out = child.stdout.take().map(|out| keep_lines(out, &said));
+        let err = child.stderr.take().map(|err| keep_lines(err, &said));
+        let readers = [out, err].into_iter().flatten().collect();
         let addresses = addresses.to_vec();
-        let mut server = Self { child, ended: None, addresses, said, data };
+        let mut server = Self { child, ended: None, addresses, said, readers, data };
         server.wait_until_it_serves(&line, stop)?;
         Ok(server)
     }
@@ -123,8 +131,13 @@ impl Server {
         })
     }
 
-    /// What it said last, to stdout and stderr.
+    /// What it said last, to stdout and stderr; of one that ended, all of that was read.
     pub fn last_lines(&self) -> String {
+        let deadline = Instant::now() + SAID_LIMIT;
+        let read = || self.readers.iter().all(JoinHandle::is_finished);
+        while self.ended.is_some() && !read() && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
         let lines = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.is_empty() {
             return "(nothing)".to_owned();
@@ -181,8 +194,10 @@ fn connects(address: SocketAddr) -> bool {
 }
 
 /// Reads to the end, so that the server never waits for us, and keeps the last lines.
-fn keep_lines(from: Option<impl Read + Send + 'static>, said: &Arc<Mutex<VecDeque<String>>>) {
-    let Some(from) = from else { return };
+fn keep_lines(
+    from: impl Read + Send + 'static,
+    said: &Arc<Mutex<VecDeque<String>>>,
+) -> JoinHandle<()> {
     let said = Arc::clone(said);
     std::thread::spawn(move || {
         let mut from = BufReader::new(from);
@@ -196,5 +211,5 @@ fn keep_lines(from: Option<impl Read + Send + 'static>, said: &Arc<Mutex<VecDequ
             lines.push_back(text);
             line.clear();
         }
-    });
+    })
 }

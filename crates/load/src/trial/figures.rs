@@ -63,6 +63,16 @@ impl Figures {
         }
     }
 
+    /// Whether anything was sent; otherwise the figures say nothing.
+    pub(crate) fn is_run(&self) -> bool {
+        self.planned > 0
+    }
+
+    /// The same, of a trial in which something was answered.
+    pub(crate) fn known(&self, what: What) -> Option<f64> {
+        (!self.intended.is_empty()).then(|| self.value(what))
+    }
+
     /// How late requests were sent at the same share of the samples, in milliseconds.
     pub(crate) fn lateness(&self, what: What) -> f64 {
         match what {

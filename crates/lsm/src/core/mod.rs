@@ -225,6 +225,7 @@ impl Core {
             cache_misses: self.cache.misses(),
             cache_bytes: self.cache.bytes(),
             bloom_skips: self.cache.bloom_skips(),
+            bloom_false_positives: self.cache.bloom_false_positives(),
             failed: self.failed.get().map(|cause| cause.to_string()),
             ..Stats::default()
         };

@@ -244,6 +244,20 @@ impl Table {
                 return Ok(None);
             }
         }
+        let found = self.find_in(partition, ikey, wait)?;
+        if found.is_none() && partition.filter.len > 0 {
+            self.cache.count_bloom_false_positive(partition.filter.offset);
+        }
+        Ok(found)
+    }
+
+    /// Where the filter, if there is one, says that it may be.
+    fn find_in(
+        &self,
+        partition: &Partition,
+        ikey: &[u8],
+        wait: Wait,
+    ) -> Result<Option<Bytes>, NoBlock> {
         let index = self.block(partition.index, wait)?;
         let bad_index = || self.malformed(partition.index);
         let found = entries::find_from(&index, ikey).map_err(|Malformed| bad_index())?;

@@ -126,10 +126,17 @@ pub fn page(title: &str, lines: &[String], tabs: &[Tab<'_>]) -> String {
 }
 
 /// The plain picture. With `base` it is the difference, by inferno's colours.
-pub fn svg(title: &str, unit: Unit, folded: &Folded, base: Option<&Folded>) -> io::Result<Vec<u8>> {
+pub fn svg(
+    title: &str,
+    note: &str,
+    unit: Unit,
+    folded: &Folded,
+    base: Option<&Folded>,
+) -> io::Result<Vec<u8>> {
     let mut options = Options::default();
     title.clone_into(&mut options.title);
     unit.name().clone_into(&mut options.count_name);
+    options.subtitle = (!note.is_empty()).then(|| note.to_owned());
     options.deterministic = true;
     let lines = match base {
         None => folded.to_string(),
@@ -223,13 +230,14 @@ mod tests {
     fn pictures() {
         let folded = Folded::parse("loop-0;a 5\nloop-0;b 5\n").unwrap();
         let picture = |base| {
-            let svg = svg("t", Unit::Nanos, &folded, base).unwrap();
+            let svg = svg("t", "noted", Unit::Nanos, &folded, base).unwrap();
             String::from_utf8(svg).unwrap()
         };
         assert!(picture(None).contains("<title>a (5 ns, 50.00%)"), "{}", picture(None));
+        assert!(picture(None).contains(">noted<"), "{}", picture(None));
         let base = Folded::parse("loop-0;a 10\n").unwrap();
         assert!(picture(Some(&base)).contains("-50.00%"), "{}", picture(Some(&base)));
-        let none = svg("t", Unit::Nanos, &Folded::default(), None).unwrap();
+        let none = svg("t", "", Unit::Nanos, &Folded::default(), None).unwrap();
         assert!(String::from_utf8(none).unwrap().contains("nothing was recorded"));
     }
 }

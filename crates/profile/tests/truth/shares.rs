@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use profile::{Clock, Event, Kind, Place};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{PATIENCE, assert_close, folded, order, share, start, turn};
 
@@ -55,6 +56,10 @@ fn work(stop: &AtomicBool) -> f64 {
 
 fn cpu_shares(clock: Clock, sampler: Option<&str>) {
     let _turn = turn();
+    recorded_cpu_shares(clock, sampler);
+}
+
+fn recorded_cpu_shares(clock: Clock, sampler: Option<&str>) {
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
     let (recording, profile) = start(order(&[Event::Cpu], 3, clock));
@@ -84,6 +89,22 @@ fn cpu_time_by_the_best_clock_there_is() {
 #[test]
 fn cpu_time_by_timers() {
     cpu_shares(Clock::Timers, Some("CPU timers"));
+}
+
+/// Perf events take a descriptor a thread, which are the process's for its own work.
+#[test]
+fn cpu_time_with_few_descriptors_left() {
+    let _turn = turn();
+    let before = getrlimit(Resource::Nofile);
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(open + 6), ..before }).unwrap();
+    let threads: Vec<_> = (0..6).map(|_| thread::spawn(thread::park)).collect();
+    recorded_cpu_shares(Clock::Perf, Some("CPU timers"));
+    setrlimit(Resource::Nofile, before).unwrap();
+    for thread in threads {
+        thread.thread().unpark();
+        thread.join().unwrap();
+    }
 }
 
 #[inline(never)]

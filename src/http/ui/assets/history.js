@@ -57,6 +57,7 @@ function sample(before, now) {
     hits: of("cache_hits"),
     misses: of("cache_misses"),
     skips: of("bloom_skips"),
+    inVain: of("bloom_false_positives"),
     messages: rate(now.peer_messages, before.peer_messages),
     queues: now.queues.map((queue) => queue.depth),
     hintsFor: Object.fromEntries(now.status.peers.map((peer) => [peer.name, peer.hints])),

@@ -145,13 +145,9 @@ export class Cache {
   update(history, view) {
     const series = (pick) => history.series(view, pick);
     const [hits, misses, skips] = [(s) => s.hits, (s) => s.misses, (s) => s.skips].map(series);
-    const rate = hits.map((hit, place) => {
-      return hit === null || hit + misses[place] === 0 ? null : hit / (hit + misses[place]);
-    });
-    const last = rate.findLast((share) => share !== null);
-    const told = last === undefined ? "–" : percent(last);
-    this.rows.put("cache hits", told, "of blocks", rate, 4);
+    this.putShare("cache hits", "of blocks", hits, misses);
     this.rows.put("blocks read", short(newest(misses)), "/s", misses, 0);
+    this.putShare("filter hits", "of absent keys", skips, series((s) => s.inVain));
     this.rows.put("skipped by filters", short(newest(skips)), "tables/s", skips, 0);
     const logged = series((s) => s.logged);
     this.rows.put("into the log", bytes(newest(logged)), "/s", logged, 0);
@@ -159,6 +155,15 @@ export class Cache {
     this.rows.put("syncs of the log", short(newest(syncs)), "/s", syncs, 0);
     const messages = series((s) => s.messages);
     this.rows.put("messages to nodes", short(newest(messages)), "/s", messages, 0);
+  }
+
+  /** What share `hits` have of both. */
+  putShare(name, unit, hits, misses) {
+    const rate = hits.map((hit, place) => {
+      return hit === null || hit + misses[place] === 0 ? null : hit / (hit + misses[place]);
+    });
+    const last = rate.findLast((share) => share !== null);
+    this.rows.put(name, last === undefined ? "–" : percent(last), unit, rate, 4);
   }
 }
 

@@ -25,6 +25,7 @@ const KNOWN: Known = Known {
     held_back: &[],
     timeline: &[],
     profile_path: "",
+    token_variable: "",
     about_path: "",
 };
 

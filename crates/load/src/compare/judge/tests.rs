@@ -47,10 +47,52 @@ fn a_against_a_raises_false_alarms_as_rarely_as_promised() {
 
 #[test]
 fn ten_per_cent_more_cpu_work_are_found() {
-    for (repeats, noise) in [(6, 0.02), (8, 0.03), (12, 0.05)] {
+    for (repeats, noise) in [(6, 0.03), (8, 0.035), (12, 0.05)] {
         let hits = found(500, repeats, noise, 1.1);
         assert!(hits >= 450, "{hits} of 500 with {repeats} repeats and {noise} of noise");
     }
+}
+
+/// The noise of these is such that some are found and some are not.
+#[test]
+fn verdict_and_interval_agree() {
+    let mut rng = Rng::with_seed(3);
+    let mut verdicts = [0, 0];
+    for _ in 0..500 {
+        let samples: Vec<_> = Metric::ALL
+            .iter()
+            .map(|metric| {
+                let factor = 1.0 + 0.3 * rng.f64();
+                let a = runs(&mut rng, *metric, 6, 0.5, 0.1);
+                (*metric, a, runs(&mut rng, *metric, 6, 0.5 * factor, 0.1))
+            })
+            .collect();
+        for judged in decide(&samples, Sampling::Runs) {
+            let without_zero = judged.low > 0.0 || judged.high < 0.0;
+            assert_eq!(judged.verdict == Verdict::Differs, without_zero, "{judged:?}");
+            verdicts[usize::from(without_zero)] += 1;
+        }
+    }
+    assert!(verdicts.iter().all(|count| *count > 300), "{verdicts:?}");
+}
+
+/// In an open loop throughput is the plan's, and mostly there are no errors: their tests would only
+/// weaken the others.
+#[test]
+fn what_cannot_differ_is_not_tested() {
+    let p99 =
+        (Metric::P99, vec![1.0, 1.1, 1.2, 1.3, 1.4, 1.71], vec![1.7, 1.8, 1.9, 2.0, 2.1, 1.6]);
+    let flat = |metric, level: f64| (metric, vec![level; 6], vec![level * 1.001; 6]);
+    let wide = |metric| (metric, vec![1.0, 2.0, 1.0, 2.0, 1.0, 2.0], vec![1.5; 6]);
+    let verdict = |samples: &[_]| decide(samples, Sampling::Runs)[0].verdict;
+    let others = [Metric::P50, Metric::P999, Metric::ServerCpu];
+    let mut samples = vec![p99];
+    samples.extend(others.map(wide));
+    samples.extend([flat(Metric::Throughput, 8000.0), flat(Metric::Errors, 0.0)]);
+    assert_eq!(verdict(&samples), Verdict::Differs);
+    samples.truncate(4);
+    samples.extend([Metric::Throughput, Metric::Errors].map(wide));
+    assert_eq!(verdict(&samples), Verdict::Same, "two tests more");
 }
 
 #[test]
@@ -85,7 +127,7 @@ fn what_is_certain_but_tiny_is_no_difference() {
     let a: Vec<f64> = (0..8).map(|i| 10_000.0 + f64::from(i) * 0.1).collect();
     let b: Vec<f64> = a.iter().map(|value| value + 5.0).collect();
     let judged = decide(&[(Metric::Throughput, a, b)], Sampling::Runs);
-    assert!(judged[0].p < ALPHA && judged[0].verdict == Verdict::Same, "{judged:?}");
+    assert!(judged[0].low > 0.0 && judged[0].verdict == Verdict::Same, "{judged:?}");
 }
 
 #[test]
@@ -93,8 +135,7 @@ fn too_few_repeats_are_said_to_be_too_few() {
     let sample = |n: usize| vec![(Metric::P50, vec![1.0; n], vec![9.0; n])];
     assert_eq!(decide(&sample(3), Sampling::Runs)[0].verdict, Verdict::TooFew);
     assert_eq!(decide(&sample(6), Sampling::Runs)[0].verdict, Verdict::Differs);
-    assert_eq!(least_repeats(6), 6);
-    assert_eq!(least_repeats(1), 5);
+    assert_eq!(least_repeats(), 5);
 }
 
 #[test]

@@ -27,10 +27,13 @@ pub(super) struct Size {
 }
 
 pub(super) const WIDE: Size =
-    Size { class: "wide", width: 900.0, height: 380.0, low: 190.0, left: 64.0, ticks: (10, 8) };
+    Size { class: "wide", width: 900.0, height: 380.0, low: 190.0, left: LEFT, ticks: (10, 8) };
 
 pub(super) const NARROW: Size =
-    Size { class: "narrow", width: 400.0, height: 300.0, low: 170.0, left: 52.0, ticks: (4, 6) };
+    Size { class: "narrow", width: 400.0, height: 300.0, low: 170.0, left: LEFT, ticks: (4, 6) };
+
+/// Room for the longest name of a tick, `1000 MiB`.
+const LEFT: f64 = 72.0;
 
 const TOP: f64 = 12.0;
 const RIGHT: f64 = 18.0;
@@ -247,6 +250,7 @@ impl Shape {
             @match self {
                 Self::Pass => circle.pass cx=(px(x)) cy=(px(y)) r=(p) {},
                 Self::Knee => circle.knee cx=(px(x)) cy=(px(y)) r=(p) {},
+                Self::Unjudged => circle.unjudged cx=(px(x)) cy=(px(y)) r=(p - 1.5) {},
                 Self::Fail => path.fail d=(cross) {},
                 Self::Unclear => path.unclear d=(diamond) {},
             }

@@ -73,6 +73,8 @@ pub(crate) enum Shape {
     Unclear,
     /// A ring.
     Knee,
+    /// A small ring.
+    Unjudged,
 }
 
 impl Chart {

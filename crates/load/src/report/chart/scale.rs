@@ -60,6 +60,9 @@ pub(crate) struct Axis {
 /// The smallest share of a decade that is told apart: a range within it gets a decade of its own.
 const NARROW: f64 = 1.05;
 
+/// A logarithmic axis with fewer round figures than this is named in even steps.
+const FEW: usize = 3;
+
 impl Axis {
     /// A linear axis from 0 over all of `values`.
     pub(crate) fn linear(unit: Unit, values: impl Iterator<Item = f64>) -> Self {
@@ -107,16 +110,27 @@ impl Axis {
                 let fine = self.decades(&[1.0, 2.0, 5.0]);
                 let coarse = self.decades(&[1.0]);
                 let middle = self.decades(&[1.0, 3.0]);
-                [fine, middle].into_iter().find(|ticks| ticks.len() <= most).unwrap_or(coarse)
+                let even = self.even(most);
+                match fine.len() {
+                    // Less than a decade: even steps name more of it.
+                    ..FEW => even,
+                    _ => [fine, middle]
+                        .into_iter()
+                        .find(|ticks| ticks.len() <= most)
+                        .unwrap_or(coarse),
+                }
             }
-            (_, false) => {
-                let step = self.unit.step((self.max - self.min) / most as f64);
-                let first = (self.min / step).ceil() as i64;
-                let last = (self.max / step * (1.0 + 1e-9)).floor() as i64;
-                (first..=last).map(|tick| tick as f64 * step).collect()
-            }
+            (_, false) => self.even(most),
         };
         values.into_iter().map(|value| (value, self.unit.write(value))).collect()
+    }
+
+    /// Multiples of a round step.
+    fn even(&self, most: usize) -> Vec<f64> {
+        let step = self.unit.step((self.max - self.min) / most as f64);
+        let first = (self.min / step).ceil() as i64;
+        let last = (self.max / step * (1.0 + 1e-9)).floor() as i64;
+        (first..=last).map(|tick| round(tick as f64 * step)).collect()
     }
 
     /// Powers of ten within the axis times `digits`.

@@ -1,0 +1,57 @@
+//! What to type to see what changes between two trials in which the server recorded itself.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+
+/// Where the collapsed stacks of a trial are.
+const PROFILE: &str = "profile";
+
+/// A command for each recording that both trials have: of each server and event. It works as it
+/// stands in the directory that the search was made in.
+pub(super) fn commands(program: &str, dir: &Path, below: &str, above: &str) -> Vec<String> {
+    let files = |trial: &str| -> BTreeSet<OsString> {
+        let inside = std::fs::read_dir(dir.join(trial).join(PROFILE));
+        inside.into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
+    };
+    let both = files(below);
+    let both = both.intersection(&files(above)).cloned().collect::<Vec<_>>();
+    let command = |file: &OsString| {
+        let path = |trial: &str| dir.join(trial).join(PROFILE).join(file).display().to_string();
+        let graph = Path::new(file).with_extension("html").display().to_string();
+        let words = [path(below), path(above), "-o".to_owned(), format!("diff-{graph}")];
+        // No file is named with a zero byte, which is all that can't be quoted.
+        let words = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
+        format!("{program} profile diff {words}")
+    };
+    both.iter().map(command).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::commands;
+
+    #[test]
+    fn a_command_for_each_recording_that_both_trials_have() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("my search");
+        for (trial, events) in [("1-a", &["cpu", "lock"][..]), ("2-b", &["lock", "wall"])] {
+            std::fs::create_dir_all(dir.join(trial).join("profile")).unwrap();
+            for event in events {
+                let file = dir.join(trial).join(format!("profile/127.0.0.1-80-{event}.folded"));
+                std::fs::write(file, "a;b 1\n").unwrap();
+            }
+        }
+        let told = commands("kvorum", &dir, "1-a", "2-b");
+        let words = shlex::split(&told[0]).unwrap();
+        assert_eq!(
+            (told.len(), &words[..3]),
+            (1, &["kvorum", "profile", "diff"].map(str::to_owned)[..])
+        );
+        for file in &words[3..5] {
+            assert_eq!(std::fs::read_to_string(file).unwrap(), "a;b 1\n", "{file}");
+        }
+        assert_eq!(words[5..], ["-o", "diff-127.0.0.1-80-lock.html"]);
+        assert!(commands("kvorum", &dir, "1-a", "3-c").is_empty());
+    }
+}
