@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use load::record::{Run, Series};
 use rustix::process::{Pid, Signal, kill_process};
-use server::Server;
+use server::{Server, silent};
 
 /// Longest that a command may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -261,7 +261,8 @@ fn all_percentiles_that_are_printed_need_samples() {
         assert!(stdout.contains(says), "{stdout}");
         assert_eq!(stdout.contains("too few"), flag == "-L", "{stdout}");
         let rows = fs::read_to_string(&csv).unwrap();
-        assert!(!rows.contains(",0.000,0,0,"), "{rows}");
+        // What the end found unfinished is told, however short the last second was.
+        assert!(!rows.contains(",0.000,0,0,0,0,0,0,0,0,,"), "{rows}");
     }
 }
 
@@ -284,6 +285,17 @@ fn ctrl_c_before_the_start_counts_nothing() {
     assert_eq!(wait(child).status.code(), Some(130), "{rest}");
     assert!(rest.contains("\n  Interrupted: before anything was sent\n"), "{rest}");
     assert!(!rest.contains("Unfinished") && !rest.contains("WARNING"), "{rest}");
+}
+
+#[test]
+fn a_server_that_never_answered_is_asked_nothing_afterwards() {
+    let (url, asked) = silent();
+    let (code, stdout, stderr) = run(&["-R10", "-c2", "-d1", &url]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("WARNING 10 requests had no answer"), "{stdout}");
+    let asked = asked.lock().unwrap();
+    let beside: Vec<&String> = asked.iter().filter(|path| *path != "/").collect();
+    assert_eq!(beside, ["/metrics"], "asked once, before the run");
 }
 
 #[test]

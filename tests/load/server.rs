@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// What it tells of itself when asked for a recording.
 const PROFILE: &str = r#"{"events": {"cpu": {"folded": "main;work 3\nmain;rest 1\n"}}}"#;
@@ -12,6 +12,28 @@ const PROFILE: &str = r#"{"events": {"cpu": {"folded": "main;work 3\nmain;rest 1
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     requests: Arc<AtomicUsize>,
+}
+
+/// One that takes connections and answers nothing, until the test's process ends; returns its URL,
+/// and what was asked.
+pub(crate) fn silent() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let asked = Arc::clone(&kept);
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.unwrap()).lines();
+                while let Some(Ok(line)) = lines.next() {
+                    let path = line.strip_prefix("GET ").and_then(|line| line.split(' ').next());
+                    asked.lock().unwrap().extend(path.map(str::to_owned));
+                }
+            });
+        }
+    });
+    (url, asked)
 }
 
 impl Server {

@@ -134,6 +134,10 @@ fn answers_that_are_errors_are_nothing_to_search_for() {
     let server = place.server("--status 404");
     let error = place.search(&["--server", &server]).unwrap_err().to_string();
     assert!(error.contains("100 %") && error.contains("--prepare"), "{error}");
+    let place = Place::new();
+    let server = place.server("--status 302");
+    let error = place.search(&["--server", &server]).unwrap_err().to_string();
+    assert!(error.contains("errors - 100 % of the answers were redirects (302)"), "{error}");
     assert!(place.nobody_listens());
 }
 

@@ -163,9 +163,10 @@ impl<'a> Hunt<'a> {
         let errors = figures.value(What::Errors);
         if errors > ERRORS_LIMIT {
             return Err(wrong(format!(
-                "{:.0} % of the requests were answered with errors, so there is nothing to \
+                "{:.0} % of the requests were answered with errors{}, so there is nothing to \
                  search for: are the URL and the data right (--prepare keys writes all keys)?",
-                errors * 100.0
+                errors * 100.0,
+                figures.redirected(" - ")
             )));
         }
         if figures.in_time == 0 {

@@ -40,11 +40,8 @@ pub(crate) fn judge(slo: &Slo, figures: &Figures) -> Judgment {
         slo.terms.iter().filter(|term| figures.value(term.what) >= term.limit).collect();
     if missed.iter().any(|term| term.what == What::Errors) {
         let share = figures.value(What::Errors) * 100.0;
-        let of_that = match figures.redirects.as_str() {
-            "" => String::new(),
-            redirects => format!(": {redirects}"),
-        };
-        return judged(Verdict::Fail, format!("{share:.2} % errors{of_that}"));
+        let why = format!("{share:.2} % errors{}", figures.redirected(": "));
+        return judged(Verdict::Fail, why);
     }
     if figures.client_busy > CPU_LIMIT {
         let busy = figures.client_busy * 100.0;
@@ -112,6 +109,9 @@ mod tests {
         assert_eq!(verdict(&behind), (Verdict::Fail, why.to_owned()));
         let refused = Figures { errors: 20, ..figures(1000, 2.0) };
         assert_eq!(verdict(&refused), (Verdict::Fail, "0.20 % errors".to_owned()));
+        let redirects = "1 % of the answers were redirects (302)".to_owned();
+        let (_, why) = verdict(&Figures { redirects, ..refused });
+        assert_eq!(why, "0.20 % errors: 1 % of the answers were redirects (302)");
         let died = Figures { died: Some("signal 9 ended it".to_owned()), ..figures(1000, 2.0) };
         assert_eq!(verdict(&died).0, Verdict::Fail);
     }

@@ -45,6 +45,14 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
+    /// [`Self::redirects`] after a separator; nothing if there were none.
+    pub(crate) fn redirected(&self, separator: &str) -> String {
+        match self.redirects.as_str() {
+            "" => String::new(),
+            redirects => format!("{separator}{redirects}"),
+        }
+    }
+
     /// A figure of the objective: milliseconds, or a share.
     pub(crate) fn value(&self, what: What) -> f64 {
         match what {
