@@ -2,17 +2,20 @@
 # What it costs that a node can be looked into while nobody does: this binary beside one built
 # without frame pointers, and without the question at each allocation and each wait.
 #
-#     bench/off.sh [ROUNDS]                  default: 12, at most 40
+#     bench/off.sh [ROUNDS]                  default: 40
 #
 # Three nodes on CPU 0, of which the client on CPU 1 loads one at a time: with, without, and with
-# again, to show what the method itself can't tell apart. ROUNDS runs of 2 s a node, closed loop, 32
-# connections, of PUTs and of GETs; the last lines are what `kvorum compare` says of each pair.
+# again, to show what the method itself can't tell apart. In each of ROUNDS rounds every node has a
+# run of 1 s in a closed loop on 32 connections, of PUTs and then of GETs; 40 take six minutes. A
+# machine that slows down slows a whole round, so each figure is the ratio to "with" of the same
+# round: the median, and an interval that has the true median in 95 % of cases (order statistics,
+# by the binomial distribution).
 # Environment: KVORUM, the binary (default: a release build, made here); BARE, the one without
 # (default: built here into target/hookless); CARGO.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
-rounds=${1:-12} cargo=${CARGO:-cargo}
+rounds=${1:-40} cargo=${CARGO:-cargo}
 if [ -z "${KVORUM:-}" ]; then
     "$cargo" build --release --quiet --bin kvorum
     KVORUM=$PWD/target/release/kvorum
@@ -31,8 +34,8 @@ declare -A port=([with]=18981 [without]=18982 [again]=18983)
 
 # load SIDE DIR FLAGS...: one run against a side.
 load() {
-    taskset -c 1 "$KVORUM" load -t1 -c32 --keys uniform --key-count 100k --value-len 100 \
-        "${@:3}" --out "$2" "http://127.0.0.1:${port[$1]}" >/dev/null
+    taskset -c 1 "$KVORUM" load -t1 -c32 --key-count 100k --value-len 100 "${@:3}" --out "$2" \
+        "http://127.0.0.1:${port[$1]}" >/dev/null
 }
 
 for side in "${sides[@]}"; do
@@ -42,21 +45,48 @@ for side in "${sides[@]}"; do
     started+=($!)
     curl -sf --retry 50 --retry-connrefused --retry-delay 1 \
         "http://127.0.0.1:${port[$side]}/readyz" >/dev/null
-    load "$side" "$work/fill/$side" --mix put=100 -R20k -d8s
+    load "$side" "$work/fill/$side" --mix put=100 --keys seq -R20k -d6s
 done
 for method in put get; do
     for ((round = 0; round < rounds; round++)); do
         echo "$method: round $((round + 1)) of $rounds" >&2
         for ((turn = 0; turn < ${#sides[@]}; turn++)); do
             side=${sides[$(((turn + round) % ${#sides[@]}))]}
-            load "$side" "$work/$method/$side/$round" --mix "$method=100" --closed -d2s \
-                --warmup 200ms
+            load "$side" "$work/$method/$side/$round" --mix "$method=100" --keys uniform \
+                --closed -d1s --warmup 100ms
         done
     done
 done
-for method in put get; do
-    for other in without again; do
-        printf '\n%s: A is with, B is %s\n' "$method" "$other"
-        "$KVORUM" compare "$work/$method/with" "$work/$method/$other"
-    done
-done
+python3 - "$work" "$rounds" <<'END'
+import json, math, statistics, sys
+
+work, rounds = sys.argv[1], int(sys.argv[2])
+
+
+def figure(method, side, number, of):
+    with open("%s/%s/%s/%d/run.json" % (work, method, side, number)) as file:
+        return of(json.load(file))
+
+
+def cpu(run):
+    return 1e6 * run["servers"][0]["cpu_s"] / run["counts"]["answered"]
+
+
+def interval(values):
+    tail, rank = 0.0, 0
+    while tail + math.comb(rounds, rank) * 0.5**rounds <= 0.025:
+        tail += math.comb(rounds, rank) * 0.5**rounds
+        rank += 1
+    values = sorted(values)
+    return "%.3f (%.3f–%.3f)" % (statistics.median(values), values[max(rank - 1, 0)],
+                                 values[-max(rank, 1)])
+
+
+print("| | beside \"with\" | CPU a request | throughput |\n|---|---|---:|---:|")
+for method in ("put", "get"):
+    for side in ("without", "again"):
+        told = [interval([figure(method, side, n, of) / figure(method, "with", n, of)
+                          for n in range(rounds)])
+                for of in (cpu, lambda run: run["throughput"])]
+        print("| %s | %s | %s | %s |" % (method.upper(), side, *told))
+END

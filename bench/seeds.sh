@@ -64,10 +64,16 @@ run() {
     "${command[@]}" 2>&1 | tee -a "$out/$1.txt"
 }
 
+# report SEED DIR...: a page of those runs, and of those that the seed's own page shows (004's shows
+# none), so that curves are drawn against each other.
 report() {
-    local name=$1
-    shift
-    kvorum report "$@" -o "$out/$name.html"
+    local seed=$1 theirs=("crates/load/tests/seeds/$1-"*.txt) dirs=("${@:2}")
+    if [ "$seed" != 004 ]; then
+        rm -rf "${out:?}/$seed-theirs"
+        kvorum import "${theirs[@]}" -o "$out/$seed-theirs" >"$out/$seed-theirs.txt"
+        dirs+=("$out/$seed-theirs")
+    fi
+    kvorum report "${dirs[@]}" -o "$out/$seed.html"
 }
 
 client="taskset -c 1 kvorum"

@@ -13,7 +13,7 @@
 //!
 //! Readers take a file with fields that they do not know, and refuse another [`FORMAT`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -228,6 +228,14 @@ impl Planned {
 }
 
 impl Run {
+    /// What the servers recorded of themselves meanwhile, which is in their CPU time: `cpu, lock`;
+    /// empty without recordings.
+    pub(crate) fn recorded(&self) -> String {
+        let events: BTreeSet<&str> =
+            self.profiles.iter().map(|profile| profile.event.as_str()).collect();
+        events.into_iter().collect::<Vec<_>>().join(", ")
+    }
+
     /// Whether it is known how many requests were answered: an output that was cut short has none.
     pub fn is_counted(&self) -> bool {
         self.source != "import" || self.counts.answered > 0

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use load::compare::{CompareArgs, compare};
-use load::record::{Counts, FORMAT, Latency, Point, Run, Server};
+use load::record::{Counts, FORMAT, Latency, Point, Profile, Run, Server};
 
 /// A run of 10 s whose median is `p50` milliseconds.
 fn run(p50: f64) -> Run {
@@ -108,4 +108,12 @@ fn what_a_server_measures_of_itself_is_no_parameter() {
     let told = compared(&[at("1", "2")], &[at("2", "4")]).unwrap();
     assert!(told.contains("differ:\n  server 1: loops: 2 | 4\n"), "{told}");
     assert!(!told.contains("bytes"), "{told}");
+}
+
+#[test]
+fn a_recording_made_meanwhile_is_a_parameter() {
+    let profile = |event: &str| Profile { event: event.to_owned(), ..Profile::default() };
+    let recorded = Run { profiles: vec![profile("lock"), profile("cpu")], ..run(1.0) };
+    let told = compared(&[run(1.0)], &[recorded]).unwrap();
+    assert!(told.contains("differ:\n  recorded meanwhile: - | cpu, lock\n"), "{told}");
 }

@@ -82,6 +82,7 @@ fn parameters(saved: &Saved) -> BTreeMap<String, String> {
             ("plan: warm-up in s", plan.warmup_s.to_string()),
             ("plan: duration in s", plan.duration_s.to_string()),
             ("plan: requests", plan.requests.clone()),
+            ("recorded meanwhile", run.recorded()),
             ("machine: host", machine.host.clone()),
             ("machine: processor", machine.cpu.clone()),
             ("machine: processors", machine.cpus.to_string()),

@@ -90,6 +90,10 @@ fn asked(run: &Run) -> Markup {
         || "–".to_owned(),
         |rate| format!("{} requests/s, {}{comma}{each}", figures::rate(rate), plan.arrival),
     );
+    let recorded = match run.recorded() {
+        events if events.is_empty() => "nothing".to_owned(),
+        events => format!("{events}: the servers' CPU time has that in it"),
+    };
     facts(
         "Asked",
         &[
@@ -101,6 +105,7 @@ fn asked(run: &Run) -> Markup {
             ("threads", format!("{}{each}", plan.threads)),
             ("connections", format!("{}{each}", plan.connections)),
             ("seed", plan.seed.to_string()),
+            ("recorded", recorded),
         ],
     )
 }
