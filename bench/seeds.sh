@@ -73,7 +73,7 @@ report() {
         kvorum import "${theirs[@]}" -o "$out/$seed-theirs" >"$out/$seed-theirs.txt"
         dirs+=("$out/$seed-theirs")
     fi
-    kvorum report "${dirs[@]}" -o "$out/$seed.html"
+    kvorum report "${dirs[@]}" --title "Seed $seed again" -o "$out/$seed.html"
 }
 
 client="taskset -c 1 kvorum"
