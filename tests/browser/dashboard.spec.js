@@ -48,7 +48,7 @@ test('the cluster is shown: every node with what it says of itself', async ({ da
     await expect(cells.locator('.p99')).toHaveText(/(µs|ms)$/);
     await expect(cells.locator('.rss')).toHaveText(/MiB of 128 MiB$/);
     await expect(cells.locator('.skew')).toHaveText(/^[+−]\d+\.\d ms$/);
-    await expect(cells.locator('.version')).toHaveText(/^\d+\.\d+\.\d+$/);
+    await expect(cells.locator('.version')).toHaveText(/^\d+\.\d+\.\d+( \([0-9a-f]{7,}(-dirty)?\))?$/);
   }
   await expect(row(dashboard, 'node-1')).toHaveClass(/own/);
   await expect(dashboard.locator('.tile').first()).toContainText(/requests\/s[1-9]/);

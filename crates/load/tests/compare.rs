@@ -27,6 +27,9 @@ fn run(p50: f64) -> Run {
 fn write(dir: &Path, run: &Run) {
     fs::create_dir_all(dir).unwrap();
     fs::write(dir.join("run.json"), serde_json::to_string(run).unwrap()).unwrap();
+    for profile in &run.profiles {
+        fs::write(dir.join(&profile.folded), "loop-0;f 1\n").unwrap();
+    }
 }
 
 /// Compares two sides, of each a run or several.
@@ -112,8 +115,11 @@ fn what_a_server_measures_of_itself_is_no_parameter() {
 
 #[test]
 fn a_recording_made_meanwhile_is_a_parameter() {
-    let profile = |event: &str| Profile { event: event.to_owned(), ..Profile::default() };
+    let profile = |event: &str| {
+        let folded = format!("{event}.folded");
+        Profile { url: "http://h:1".to_owned(), event: event.to_owned(), folded }
+    };
     let recorded = Run { profiles: vec![profile("lock"), profile("cpu")], ..run(1.0) };
     let told = compared(&[run(1.0)], &[recorded]).unwrap();
-    assert!(told.contains("differ:\n  recorded meanwhile: - | cpu, lock\n"), "{told}");
+    assert!(told.contains("differ:\n  recorded meanwhile: – | cpu, lock\n"), "{told}");
 }
