@@ -147,7 +147,7 @@ export class Cache {
     const [hits, misses, skips] = [(s) => s.hits, (s) => s.misses, (s) => s.skips].map(series);
     this.putShare("cache hits", "of blocks", hits, misses);
     this.rows.put("blocks read", short(newest(misses)), "/s", misses, 0);
-    this.putShare("filter hits", "of absent keys", skips, series((s) => s.inVain));
+    this.putShare("filter hits", "of absent", skips, series((s) => s.inVain));
     this.rows.put("skipped by filters", short(newest(skips)), "tables/s", skips, 0);
     const logged = series((s) => s.logged);
     this.rows.put("into the log", bytes(newest(logged)), "/s", logged, 0);
