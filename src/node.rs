@@ -45,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) pages: Arc<Budget>,
     /// Streams of snapshots that may be open.
     pub(crate) streams: Budget,
+    /// Looks at the whole cluster that may be under way.
+    pub(crate) looks: Budget,
     /// One set of counters a loop.
     pub(crate) counters: Vec<Arc<Counters>>,
     /// What the acceptor counts.

@@ -121,6 +121,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         bodies: Budget::new(config.memory.body_bytes as usize),
         pages,
         streams: Budget::new(http::MAX_STREAMS),
+        looks: Budget::new(http::MAX_LOOKS),
         counters: (0..config.loops).map(|_| Arc::default()).collect(),
         accepting: Accepting::default(),
         stopping: AtomicBool::new(false),

@@ -1,9 +1,45 @@
-//! What a node says of itself and of the others: the JSON of `GET /v0/status`, which
-//! `kvorum status` reads. A field that a node does not know is left out.
+//! What a node says of itself and of the others: the JSON of `GET /v0/status`; and of all nodes
+//! together: that of `GET /v0/cluster`, which `kvorum status` shows. A field that a node does not
+//! know is left out.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+/// All nodes, as one of them finds them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Cluster {
+    /// The node that asked the others.
+    pub(crate) asked: String,
+    /// One row for each node, by name.
+    pub(crate) nodes: Vec<Row>,
+}
+
+/// One node of the cluster.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// Its identity.
+    pub(crate) name: String,
+    /// Where the nodes reach it.
+    pub(crate) url: String,
+    /// Whether it answered the node that asked.
+    pub(crate) up: bool,
+    /// Why it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+    /// How many of the nodes that answered have a connection to it.
+    #[serde(default)]
+    pub(crate) reached_by: usize,
+    /// Writes that it missed and that the others keep for it.
+    #[serde(default)]
+    pub(crate) hints: u64,
+    /// Microseconds that its clock is ahead, as the node nearest to it saw last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) clock_skew_us: Option<i64>,
+    /// What it says of itself, without `peers`: what it says of those is summed up in their rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<Status>,
+}
 
 /// A node, as it tells itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -35,9 +71,9 @@ pub(crate) struct Status {
     /// Why it takes no writes; missing = it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
-    /// The other nodes of the cluster.
-    #[serde(default)]
-    pub(crate) peers: Vec<Peer>,
+    /// The other nodes of the cluster; missing in a [`Row`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) peers: Option<Vec<Peer>>,
 }
 
 /// Another node, as this one sees it.

@@ -31,13 +31,22 @@ pub(super) struct Connection {
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) status: u16,
-    /// The version of the value.
-    pub(super) etag: Option<String>,
+    /// The version of the value: an `ETag` as kvorum makes them.
+    pub(super) version: Option<String>,
     length: Option<u64>,
-    chunked: bool,
+    pub(super) chunked: bool,
 }
 
-fn malformed(what: &str) -> io::Error {
+/// The version that a tag names, if it is one of kvorum's: `"0123456789abcdef-01234567"`.
+fn version(tag: &str) -> Option<String> {
+    let version = tag.strip_prefix('"')?.strip_suffix('"')?;
+    let (time, origin) = version.split_once('-')?;
+    let hex = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let known = time.len() == 16 && origin.len() == 8 && hex(time) && hex(origin);
+    known.then(|| version.to_owned())
+}
+
+pub(super) fn malformed(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("this is no answer of kvorum: {what}"))
 }
 
@@ -118,7 +127,7 @@ impl Connection {
         };
         Ok(Head {
             status: answer.code.ok_or_else(|| malformed("it has no status"))?,
-            etag: header("etag").map(|tag| tag.trim_matches('"').to_owned()),
+            version: header("etag").and_then(version),
             length: header("content-length").and_then(|length| length.parse().ok()),
             chunked: header("transfer-encoding") == Some("chunked"),
         })

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::bytes::{add, escape, percent};
 use super::connection::Head;
+use super::problem::stranger;
 use super::{Ask, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print};
 use super::{BY, unreachable_node};
 use crate::config::MAX_VALUE;
@@ -35,7 +36,7 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
     let key = key_bytes(&args.key, args.escaped)?;
     let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
     let (head, body) = ask(&args.ask, "GET", &target, None)?;
-    if head.status == 404 {
+    if head.status == 404 && Problem::is_absence(head.status, &body) {
         let _ = match args.ask.json {
             true => Problem::tell(head.status, &body, &args.ask),
             false => fail(format!("there is no value under {}", escape(&key))),
@@ -44,6 +45,9 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
     }
     if head.status != 200 {
         return Err(Problem::tell(head.status, &body, &args.ask));
+    }
+    if head.version.is_none() {
+        return Err(foreign(&args.ask, head.status));
     }
     let mut out = io::stdout().lock();
     let written = if args.ask.json {
@@ -100,14 +104,22 @@ fn finish_write(key: &[u8], head: &Head, body: &[u8], ask: &Ask) -> Result<(), U
     if !matches!(head.status, 201 | 202) {
         return Err(Problem::tell(head.status, body, ask));
     }
+    if head.status == 201 && head.version.is_none() {
+        return Err(foreign(ask, head.status));
+    }
     if ask.json { print(&format!("{}\n", Value::from(described(key, head)))) } else { Ok(()) }
+}
+
+/// A success that kvorum would tell otherwise.
+fn foreign(ask: &Ask, status: u16) -> Unable {
+    fail(format!("{} answers {}", ask.url, stranger(status)))
 }
 
 /// What is said of a key besides its value.
 fn described(key: &[u8], head: &Head) -> Map<String, Value> {
     let mut object = Map::new();
     add(&mut object, "key", key);
-    if let Some(version) = &head.etag {
+    if let Some(version) = &head.version {
         object.insert("version".to_owned(), version.as_str().into());
     }
     object

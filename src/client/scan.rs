@@ -8,6 +8,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
 use super::bytes::{add, escape, percent};
+use super::problem::stranger;
 use super::{BY, Problem, ScanArgs, Unable, connect, fail, key_bytes, unreachable_node};
 
 /// Items between two looks at the progress line.
@@ -37,6 +38,9 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
         let body = connection.body(&head);
         let body = body.map_err(|error| unreachable_node(&args.ask.url, &error, BY))?;
         return Err(Problem::tell(head.status, &body, &args.ask));
+    }
+    if !head.chunked {
+        return Err(fail(format!("{} answers {}", args.ask.url, stranger(head.status))));
     }
     let bar = progress();
     let mut out = BufWriter::new(io::stdout().lock());

@@ -10,8 +10,10 @@
 mod access;
 mod admin;
 mod body;
+mod cluster;
 mod entities;
 mod entity;
+mod others;
 mod params;
 mod peer;
 mod problem;
@@ -33,6 +35,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use lsm::Version;
 
 pub(crate) use body::Body;
+pub(crate) use cluster::MAX_LOOKS;
 pub(crate) use params::Replication;
 pub(crate) use peer::{PEER_PATH, PEER_PROTOCOL};
 use problem::Problem;
@@ -82,6 +85,7 @@ enum Route {
     Peer,
     Profile,
     Status,
+    Cluster,
     Ui(&'static ui::Asset),
     UiEvents,
     UiKey,
@@ -98,6 +102,7 @@ impl Route {
             PEER_PATH => Self::Peer,
             "/admin/profile" => Self::Profile,
             "/v0/status" => Self::Status,
+            "/v0/cluster" => Self::Cluster,
             "/ui/events" => Self::UiEvents,
             "/ui/key" => Self::UiKey,
             _ => return ui::Asset::at(path).map(Self::Ui),
@@ -149,6 +154,7 @@ pub(crate) async fn answer(
         (Some(Route::Peer), Kind::Admin) => peer::upgrade(&watch, &head),
         (Some(Route::Ui(asset)), Kind::Admin) => Ok(asset.answer()),
         (Some(Route::UiEvents), Kind::Admin) => ui::events(&event_loop, query),
+        (Some(Route::Cluster), Kind::Admin) => cluster::get(&event_loop).await,
         (Some(Route::UiKey), Kind::Admin) => ui::key(&event_loop, query).await,
         (Some(Route::Profile), Kind::Admin) => {
             profile::get(&event_loop.node, &watch, &head.headers, query).await

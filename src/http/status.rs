@@ -29,7 +29,7 @@ pub(super) fn status(node: &Node, stats: lsm::Stats) -> Status {
         memory_bytes: usage::resident_bytes(),
         settings: settings(&node.config),
         failed: stats.failed,
-        peers: peers(node),
+        peers: Some(peers(node)),
     }
 }
 

@@ -166,6 +166,12 @@ impl Peers {
         self.respond_on(&lane, id, reply);
     }
 
+    /// Connects to a node for something else than messages. Who is there is not proved.
+    pub(crate) async fn reach(&self, peer: NodeId) -> Result<TcpStream, DialError> {
+        let lookup = &self.inner.lookups[usize::from(peer.0)];
+        connect(self.inner.facts.authority(peer), lookup).await
+    }
+
     fn respond_on(&self, lane: &Lane, id: u64, reply: Reply) {
         let fits = lane.push(Message { id, body: Body::Reply(reply) });
         // It is not this node that is at its bounds, but the asker can't take it now.

@@ -46,6 +46,10 @@ impl Cluster {
         self.down[node] = Some(self.nodes[node].take().unwrap().kill());
     }
 
+    pub(crate) fn address(&self, node: usize) -> SocketAddr {
+        self.addresses[node]
+    }
+
     pub(crate) fn client(&self, node: usize) -> Client {
         Client::connect(self.addresses[node])
     }

@@ -1,12 +1,17 @@
 //! `put`, `get`, `del`, `scan`, `status` against a real node: bytes, exit codes, what is said.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::process::{Node, kvorum};
+use rustix::process::Signal;
+
+use crate::cluster::Cluster;
+use crate::process::{Node, kvorum, wait_until};
 
 /// Runs a command against the node at `url`, with this on its stdin.
 fn run_at(url: &str, args: &[&str], input: &[u8]) -> Output {
@@ -156,6 +161,7 @@ fn status_shows_the_node() {
     let table = String::from_utf8(done(&node, &["status"])).unwrap();
     assert_eq!(table.lines().count(), 2, "{table}");
     assert!(table.contains(&url(&node)) && table.contains("  up  "), "{table}");
+    assert_eq!(node.client().put("/v0/cluster", b"").header("allow"), Some("GET, HEAD"));
     let status = json(&done(&node, &["status", "--json"]));
     let row = &status["nodes"][0];
     assert_eq!((&row["url"], &row["up"]), (&url(&node).into(), &true.into()));
@@ -164,4 +170,144 @@ fn status_shows_the_node() {
     let raw = node.client().get("/v0/status");
     assert_eq!((raw.status, raw.header("content-type")), (200, Some("application/json")));
     assert_eq!(json(&raw.body())["keys"], 1);
+}
+
+/// Nodes listen on addresses that nobody but they can reach, as in containers: whoever asks one of
+/// them goes through a forwarded port.
+#[test]
+fn status_needs_to_reach_one_node_only() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let tunnel = Tunnel::to(cluster.address(1));
+    let look = |json: bool| {
+        let args: &[&str] = if json { &["status", "--json"] } else { &["status"] };
+        run_at(&tunnel.url(), args, b"")
+    };
+    let all = look(true);
+    assert_eq!(all.status.code(), Some(0), "{}", said(&all));
+    let nodes = json(&all.stdout);
+    assert_eq!(nodes["asked"], "n1");
+    for (number, row) in nodes["nodes"].as_array().unwrap().iter().enumerate() {
+        assert_eq!((&row["name"], &row["up"]), (&format!("n{number}").into(), &true.into()));
+        assert_eq!(row["status"]["name"], row["name"]);
+        assert!(row["status"].get("peers").is_none(), "they would grow with the square of nodes");
+    }
+    assert_eq!(tunnel.connections(), 1, "only the node that was asked is connected to");
+    cluster.kill(2);
+    cluster.client(0).put("/v0/entity?id=k&ack=2&from=3", b"missed");
+    let missed = || json(&look(true).stdout)["nodes"][2]["hints"] == 1;
+    wait_until("that the others tell what n2 missed", missed);
+    let table = look(false);
+    assert_eq!(table.status.code(), Some(1), "not every node is up");
+    let text = String::from_utf8(table.stdout).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[3].starts_with("n2 ") && lines[3].contains("  down  "), "{text}");
+    assert!(lines[4].starts_with("n2 does not answer n1: "), "{text}");
+    // One that accepts connections and says nothing.
+    cluster.signal(0, Signal::STOP);
+    let silent = json(&look(true).stdout);
+    cluster.signal(0, Signal::CONT);
+    let why = silent["nodes"][0]["error"].as_str().unwrap();
+    assert!(why.contains("nothing for") && silent["nodes"][1]["up"] == true, "{silent}");
+}
+
+/// Ends of what `status` asks for: too many at once are told so.
+#[test]
+fn looks_at_the_whole_cluster_are_bounded() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    cluster.signal(2, Signal::STOP);
+    let ask = || {
+        let mut client = cluster.client(0);
+        client.send("GET /v0/cluster HTTP/1.1\r\nHost: t\r\n\r\n");
+        client
+    };
+    let mut clients: Vec<_> = (0..20).map(|_| ask()).collect();
+    let answers: Vec<_> = clients.iter_mut().map(|client| client.response()).collect();
+    cluster.signal(2, Signal::CONT);
+    let of = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
+    assert!(of(200) >= 4 && of(503) >= 1, "{answers:?}");
+    assert_eq!(of(200) + of(503), 20);
+    let refused = answers.iter().find(|answer| answer.status == 503).unwrap();
+    assert_eq!(refused.header("retry-after"), Some("1"));
+}
+
+#[test]
+fn another_programs_answers_are_not_taken_for_kvorums() {
+    let html = "Content-Type: text/html\r\nContent-Length: 9\r\n\r\nnot found";
+    let json = "Content-Type: application/json\r\nContent-Length: 29\r\n\r\n\
+                {\"status\":404,\"error\":\"none\"}";
+    let problem = "Content-Type: application/problem+json\r\nContent-Length: 54\r\n\r\n\
+                   {\"type\":\"about:blank\",\"title\":\"Not Found\",\"status\":404}";
+    let page = "ETag: \"5f3-x\"\r\nContent-Length: 6\r\n\r\n<html>";
+    let none = "Content-Length: 0\r\n\r\n";
+    for (args, status, rest) in [
+        (&["get", "k"][..], "404 Not Found", html),
+        (&["get", "k"], "404 Not Found", json),
+        (&["get", "k"], "404 Not Found", problem),
+        (&["get", "k"], "404 Not Found", none),
+        (&["get", "k", "--json"], "404 Not Found", html),
+        (&["get", "k"], "200 OK", page),
+        (&["put", "k", "v"], "201 Created", none),
+        (&["put", "k", "v"], "502 Bad Gateway", html),
+        (&["del", "k"], "404 Not Found", html),
+        (&["scan"], "200 OK", page),
+        (&["status"], "404 Not Found", html),
+        (&["status"], "200 OK", page),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let answer = format!("HTTP/1.1 {status}\r\n{rest}");
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            assert!(stream.read(&mut request).unwrap() > 0);
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let output = run_at(&url, args, b"");
+        server.join().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?} {answer_of}: {said}", answer_of = rest);
+        assert_eq!(output.stdout, b"", "{args:?} {rest}");
+        let told = said.contains("not as kvorum does") || said.contains("no answer of kvorum");
+        assert!(told && said.contains(&url), "{args:?} {rest}: {said}");
+    }
+}
+
+/// A forwarded port: connections to it end at a node, as through `ssh -L`.
+struct Tunnel {
+    address: SocketAddr,
+    accepted: Arc<AtomicUsize>,
+}
+
+impl Tunnel {
+    fn to(node: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&accepted);
+        // It ends with the test's process.
+        thread::spawn(move || {
+            while let Ok((near, _)) = listener.accept() {
+                count.fetch_add(1, Ordering::Relaxed);
+                let far = TcpStream::connect(node).unwrap();
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    thread::spawn(move || {
+                        let _ = io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Write);
+                    });
+                }
+            }
+        });
+        Self { address, accepted }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn connections(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
+    }
 }

@@ -1,0 +1,137 @@
+//! `GET /v0/cluster`: every node, as it tells itself, asked through this one. It is what
+//! `kvorum status` shows: a person who reaches one node (through a tunnel, from outside the
+//! containers) need not reach the addresses by which the nodes know each other.
+//!
+//! ```text
+//!  client ─▶ this node ─┬─ its own status
+//!                       └─▶ /v0/status of each other node, 16 at once ─▶ a row, or why not
+//! ```
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cluster::NodeId;
+use hyper::StatusCode;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::others::{Page, Unread};
+use super::problem::Problem;
+use super::{Answer, Body, status};
+use crate::event_loop::EventLoop;
+use crate::status::{Cluster, Peer, Row, Status};
+
+/// Clients that may ask at once: each costs a connection to every other node.
+pub(crate) const MAX_LOOKS: usize = 4;
+
+/// How long a node may take to answer, connecting included. It answers from memory.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Nodes asked at once, so that a large cluster costs neither descriptors nor memory: the answers
+/// are up to [`MAX_STATUS`] each.
+const ASKED_AT_ONCE: usize = 16;
+
+/// Longest `/v0/status`, in bytes: a node with some thousand peers.
+const MAX_STATUS: u64 = 512 * 1024;
+
+const TARGET: &str = "/v0/status";
+
+pub(super) async fn get(event_loop: &Rc<EventLoop>) -> Result<Answer, Problem> {
+    let node = &event_loop.node;
+    let _held = node.looks.take(1).ok_or_else(|| {
+        Problem::overload(&format!("{MAX_LOOKS} clients look at the whole cluster already"))
+    })?;
+    let mut rows = Rows::default();
+    let own = node.shared.own;
+    rows.add(event_loop, own, Ok(status::status(node, node.db.stats())));
+    let mut others = (0..node.urls.len() as u16).map(NodeId).filter(|id| *id != own);
+    let mut asked = JoinSet::new();
+    loop {
+        while asked.len() < ASKED_AT_ONCE
+            && let Some(other) = others.next()
+        {
+            let this = Rc::clone(event_loop);
+            asked.spawn_local(async move { (other, ask(&this, other).await) });
+        }
+        let Some(done) = asked.join_next().await else { break };
+        // A panic in there was printed, and ended the process.
+        let Ok((other, answer)) = done else { continue };
+        rows.add(event_loop, other, answer);
+    }
+    let cluster = Cluster { asked: node.name().to_owned(), nodes: rows.finish() };
+    let json = serde_json::to_vec(&cluster).expect("strings and numbers always serialize");
+    Ok(Answer {
+        content_type: Some("application/json"),
+        headers: &[("cache-control", "no-store"), ("x-content-type-options", "nosniff")],
+        body: Body::Whole(Bytes::from(json)),
+        ..Answer::empty(StatusCode::OK)
+    })
+}
+
+/// What another node says of itself.
+async fn ask(event_loop: &EventLoop, node: NodeId) -> Result<Status, Unread> {
+    let authority = event_loop.node.facts.authority(node);
+    let asked = async {
+        let stream = event_loop.peers.reach(node).await?;
+        let page = Page::get(stream, authority, TARGET, PATIENCE).await?;
+        Ok(serde_json::from_slice(&page.body(MAX_STATUS).await?)?)
+    };
+    timeout(PATIENCE, asked).await.unwrap_or(Err(Unread::Silent(PATIENCE)))
+}
+
+/// What was heard so far.
+#[derive(Default)]
+struct Rows {
+    rows: Vec<Row>,
+    /// What those that answered say of each node, by name.
+    seen: HashMap<String, Seen>,
+}
+
+/// What the other nodes say of one.
+#[derive(Default)]
+struct Seen {
+    hints: u64,
+    reached_by: usize,
+    /// The shortest round trip to it in microseconds, and the skew that was seen over it.
+    nearest: Option<(u64, i64)>,
+}
+
+impl Rows {
+    fn add(&mut self, event_loop: &EventLoop, node: NodeId, answer: Result<Status, Unread>) {
+        let name = event_loop.node.shared.topology.member(node).name.clone();
+        let url = event_loop.node.urls[usize::from(node.0)].clone();
+        let mut row = Row { name, url, ..Row::default() };
+        match answer {
+            Ok(mut status) if status.name == row.name => {
+                // Each names all: kept, they would grow with the square of the nodes.
+                status.peers.take().into_iter().flatten().for_each(|peer| self.seen_by(peer));
+                row.up = true;
+                row.status = Some(status);
+            }
+            Ok(stranger) => row.error = Some(format!("another node is there: {}", stranger.name)),
+            Err(error) => row.error = Some(error.to_string()),
+        }
+        self.rows.push(row);
+    }
+
+    fn seen_by(&mut self, peer: Peer) {
+        let seen = self.seen.entry(peer.name).or_default();
+        seen.hints += peer.hints;
+        seen.reached_by += usize::from(peer.up);
+        let met = Some((peer.rtt_us, peer.clock_skew_us)).filter(|(rtt, _)| *rtt > 0);
+        seen.nearest = [seen.nearest, met].into_iter().flatten().min();
+    }
+
+    fn finish(mut self) -> Vec<Row> {
+        self.rows.sort_by(|one, other| one.name.cmp(&other.name));
+        for row in &mut self.rows {
+            let Some(seen) = self.seen.get(&row.name) else { continue };
+            row.hints = seen.hints;
+            row.reached_by = seen.reached_by;
+            row.clock_skew_us = seen.nearest.map(|(_, skew)| skew);
+        }
+        self.rows
+    }
+}
