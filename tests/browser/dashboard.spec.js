@@ -117,10 +117,52 @@ test('the node that serves the page goes: the page says so and goes on with it',
   await expect(notice.getByRole('link', { name: 'node-2' })).toHaveAttribute(
     'href', `${cluster.urls[1]}/ui`,
   );
+  await expect(row(dashboard, 'node-1').locator('.badge')).toHaveText('unreachable');
+  await expect(row(dashboard, 'node-2').locator('.badge')).toHaveText('unknown');
   await cluster.up(0);
   await expect(notice).toBeHidden();
   await expect(dashboard.getByRole('status').first()).toHaveText('3 of 3 nodes reached');
   // The browser logs each attempt in vain by itself.
+  expect(wrong.every((line) => line.includes('ERR_'))).toBe(true);
+  wrong.length = 0;
+});
+
+test('the node that serves the page hangs: the page says so, and what it does not know', async (
+  { dashboard, cluster },
+) => {
+  const state = dashboard.getByRole('status').first();
+  const notice = dashboard.getByRole('alert');
+  const badge = (name) => row(dashboard, name).locator('.badge');
+  cluster.nodes[0].kill('SIGSTOP');
+  try {
+    await expect(state).toHaveText('not connected');
+    await expect(notice).toContainText('nothing comes from node-1: it has said nothing for 4 s');
+    await expect(notice.getByRole('link', { name: 'node-3' })).toBeVisible();
+    await expect(badge('node-1')).toHaveText('unreachable');
+    await expect(row(dashboard, 'node-1').locator('.rate')).toHaveText('–');
+    for (const name of ['node-2', 'node-3']) {
+      await expect(badge(name)).toHaveText('unknown');
+      const why = row(dashboard, name).locator('.standing small');
+      await expect(why).toHaveText(/^since \d\d:\d\d:\d\d: it is asked through node-1$/);
+    }
+  } finally {
+    cluster.nodes[0].kill('SIGCONT');
+  }
+  await expect(state).toHaveText('3 of 3 nodes reached');
+  await expect(notice).toBeHidden();
+  for (const name of ['node-1', 'node-2', 'node-3']) await expect(badge(name)).toHaveText('up');
+});
+
+test('a node that hangs and then dies is not called up', async ({ dashboard, cluster, wrong }) => {
+  const badge = (name) => row(dashboard, name).locator('.badge');
+  cluster.nodes[0].kill('SIGSTOP');
+  await expect(badge('node-1')).toHaveText('unreachable');
+  await cluster.kill(0);
+  await expect(dashboard.getByRole('alert')).toContainText("it can't be reached");
+  await expect(badge('node-1')).toHaveText('unreachable');
+  await expect(badge('node-2')).toHaveText('unknown');
+  await cluster.up(0);
+  for (const name of ['node-1', 'node-2', 'node-3']) await expect(badge(name)).toHaveText('up');
   expect(wrong.every((line) => line.includes('ERR_'))).toBe(true);
   wrong.length = 0;
 });
@@ -146,6 +188,8 @@ test('a key is looked up on each replica', async ({ dashboard, cluster }) => {
   await expect(found).toContainText('All 3 replicas hold the same version.');
   await look('nobody wrote this');
   await expect(found).toContainText('No replica that answered holds a record of it.');
+  await look('');
+  await expect(found).toHaveText('A key has at least one character.');
 });
 
 test('a replica that is down or behind is told apart', async ({ dashboard, cluster }) => {

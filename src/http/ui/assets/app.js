@@ -195,8 +195,9 @@ follow({
     history.lost(node, why, since);
     showSoon();
   },
-  broken(why) {
-    broken = { why, since: broken?.since ?? Date.now() };
+  broken(why, since) {
+    broken = { why, since: broken?.since ?? since };
+    history.broken(own, why, broken.since);
     showSoon();
   },
 });

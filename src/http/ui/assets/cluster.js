@@ -40,6 +40,10 @@ function seenBy(nodes, name) {
 }
 
 function judge(node) {
+  if (node.lost?.through !== undefined) {
+    const why = `since ${moment(node.lost.since)}: it is asked through ${node.lost.through}`;
+    return ["unknown", "idle", why];
+  }
   if (node.lost !== null) {
     const why = `since ${moment(node.lost.since)}: ${node.lost.why}`;
     return ["unreachable", "bad", why];

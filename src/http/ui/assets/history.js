@@ -125,6 +125,14 @@ export class History {
     this.node(name).lost = { why, since };
   }
 
+  /** Nothing comes from the node through which the others are asked: of those nothing is known. */
+  broken(through, why, since) {
+    for (const node of this.nodes.values()) {
+      if (node.name === through) node.lost = { why, since };
+      else node.lost ??= { since, through };
+    }
+  }
+
   /** The nodes of these names that are reached. */
   reached(names) {
     const all = [...this.nodes.values()].filter((node) => names === null || names.has(node.name));

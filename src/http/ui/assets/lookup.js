@@ -77,6 +77,11 @@ function show(host, { key, partition, replicas }) {
 /** Lets the form ask. */
 export function lookup(form, host) {
   let asked = 0;
+  // The browser does not submit an empty key; what is shown would be the answer for another one.
+  form.elements.key.addEventListener("invalid", () => {
+    asked += 1;
+    host.replaceChildren(element("p", "error", "A key has at least one character."));
+  });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     asked += 1;
