@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{NODE_TICK_MICROS, NodeEffect, NodeEvent, NodeId, Standing};
+use cluster::{Event, NODE_TICK_MICROS, NodeConfig, NodeEffect, NodeEvent, NodeId, OpId, Standing};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -20,6 +20,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use crate::event_loop::EventLoop;
 use crate::hints;
 use crate::node::Node;
+use crate::records;
 
 /// Events on their way: a few a peer, and whoever finds it full waits.
 pub(crate) const EVENTS: usize = 1024;
@@ -27,15 +28,15 @@ pub(crate) const EVENTS: usize = 1024;
 /// How long after hints could not be read that is tried again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
+/// How long after a standing could not be kept that is tried again.
+const KEEP_AGAIN: Duration = Duration::from_secs(1);
+
 /// Never ends.
 pub(crate) async fn run(event_loop: Rc<EventLoop>, mut events: mpsc::Receiver<NodeEvent>) {
     let node = &event_loop.node;
-    let topology = &node.shared.topology;
-    let known = (0..topology.nodes() as u16)
-        .map(|peer| node.identity.known(&topology.member(NodeId(peer)).name))
-        .collect();
-    let incarnation = node.identity.incarnation();
-    let mut machine = cluster::Node::new(Arc::clone(&node.shared), incarnation, known);
+    let max_skew_micros = node.config.max_clock_skew.as_micros() as u64;
+    let config = NodeConfig { max_skew_micros };
+    let mut machine = cluster::Node::new(Arc::clone(&node.shared), config);
     let mut ticks = interval(Duration::from_micros(NODE_TICK_MICROS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut effects = Vec::new();
@@ -65,33 +66,83 @@ fn perform(event_loop: &Rc<EventLoop>, effect: NodeEffect) {
                 tell(&node, NodeEvent::Returned { call, result }).await;
             });
         }
-        NodeEffect::Remember { peer, incarnation } => {
+        NodeEffect::Remember { peer, claim } => {
             off_the_loop(move || {
                 let name = &node.shared.topology.member(peer).name;
-                match node.identity.remember(name, incarnation) {
-                    Ok(()) => node.facts.know(peer, incarnation),
+                match node.identity.remember(name, &claim) {
+                    Ok(()) => {
+                        node.shared.logs.know(peer, claim.incarnation);
+                        node.shared.logs.kept(peer, &claim);
+                    }
                     Err(error) => {
-                        tracing::warn!(%error, peer = name, "that it was met could not be kept");
+                        tracing::warn!(%error, peer = name, "cannot persist what is known of a peer");
                     }
                 }
             });
         }
         NodeEffect::Stand(standing) => {
-            match standing {
-                Standing::New => {}
-                Standing::Member => tracing::info!("holds everything that it is to hold"),
-                Standing::Amnesiac => tracing::warn!(
-                    "the others knew another disk of this node: what it held is streamed back; \
-                     until then reads do not rely on what it lacks"
-                ),
-            }
-            off_the_loop(move || {
-                if let Err(error) = node.identity.set_standing(standing) {
-                    tracing::warn!(%error, ?standing, "the node's standing could not be kept");
-                }
+            spawn_local(stand(node, standing));
+        }
+        NodeEffect::KeepMissed { node: whose } => {
+            spawn_local(async move {
+                let keeper = Arc::clone(&node);
+                let kept = off_the_loop(move || keep(&keeper, whose)).await;
+                let kept = matches!(kept, Ok(Ok(())));
+                tell(&node, NodeEvent::MissedKept { node: whose, kept }).await;
             });
         }
     }
+}
+
+fn keep(node: &Node, whose: NodeId) -> Result<(), lsm::Error> {
+    let name = &node.shared.topology.member(whose).name;
+    let kept = node.identity.keep_missed(whose, name, &node.shared.missed);
+    kept.inspect_err(|error| {
+        tracing::warn!(%error, node = name, "cannot persist which partitions a node needs repaired");
+    })
+}
+
+/// Keeps what a node is marked to lack, for another node that waits for it.
+pub(crate) fn keep_missed(event_loop: &Rc<EventLoop>, op: OpId, whose: NodeId) {
+    let this = Rc::clone(event_loop);
+    spawn_local(async move {
+        let keeper = Arc::clone(&this.node);
+        let result = match off_the_loop(move || keep(&keeper, whose)).await {
+            Ok(kept) => kept.map(|()| None).map_err(|error| records::store_error(&error)),
+            // The runtime ends.
+            Err(_) => return,
+        };
+        this.happen(Event::Written { op, result });
+    });
+}
+
+/// Persists a standing; only then it is acted on, and told.
+async fn stand(node: Arc<Node>, standing: Standing) {
+    let keeper = Arc::clone(&node);
+    let (own, missed) = (node.shared.own, Arc::clone(&node.shared));
+    let kept = off_the_loop(move || keeper.identity.set_standing(standing, own, &missed.missed));
+    let kept = match kept.await {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, ?standing, "cannot persist the node's standing");
+            sleep(KEEP_AGAIN).await;
+            false
+        }
+        // The runtime ends.
+        Err(_) => return,
+    };
+    if kept {
+        match standing {
+            Standing::New | Standing::Copied => {}
+            Standing::Member => tracing::info!("rebuild complete: node is a full member"),
+            Standing::Amnesiac => tracing::warn!(
+                "the other nodes know more of this node than its data directory holds: the disk \
+                 was replaced, an older copy was put back, or the end of the log was lost. What is \
+                 missing is streamed from them; until then reads do not rely on what it lacks"
+            ),
+        }
+    }
+    tell(&node, NodeEvent::Stood { standing, kept }).await;
 }
 
 /// Hands an event in. At the end of the node there is nobody to take it.
@@ -101,7 +152,7 @@ pub(crate) async fn tell(node: &Node, event: NodeEvent) {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "bounded: one read of hints for each peer, and two kinds of small writes"
+    reason = "bounded: one read of hints for each peer, and small writes, one for each peer and kind"
 )]
 fn off_the_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     tokio::task::spawn_blocking(work)

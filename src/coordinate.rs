@@ -28,6 +28,7 @@ use lsm::{Lookup, Newer, Space};
 use slab::Slab;
 use tokio::time::{Instant as TokioInstant, sleep_until};
 
+use crate::caretaker;
 use crate::clock::wall_micros;
 use crate::event_loop::EventLoop;
 use crate::hints;
@@ -45,8 +46,8 @@ const QUEUE_FULL: &str = "too many reads wait for the disk (--queue)";
 pub(crate) enum Purpose {
     /// The coordinator waits for it. The time of a newer record that is held is known before.
     Op(OpId, Option<u64>),
-    /// A hint of so many bytes, for a replica.
-    Hint(NodeId, u64),
+    /// A hint.
+    Hint(hints::Underway),
     /// Nobody waits.
     Nothing,
 }
@@ -271,7 +272,7 @@ impl EventLoop {
                 self.coordination.calls.done(number, result);
             }
             Effect::Hint { peer, key, record } => hints::keep(self, peer, &key, &record),
-            Effect::Missed { peer, partition } => hints::missed(self, peer, partition),
+            Effect::KeepMissed { op, node } => caretaker::keep_missed(self, op, node),
         }
     }
 
@@ -339,10 +340,13 @@ impl EventLoop {
     pub(crate) fn written(self: &Rc<Self>, purpose: Purpose, outcome: &Result<(), WriteError>) {
         match purpose {
             Purpose::Op(op, newer) => {
+                if outcome.is_ok() {
+                    self.node.shared.logs.wrote(self.node.db.sequence());
+                }
                 let result = outcome.as_ref().map(|()| newer).map_err(write_error);
                 self.happen(Event::Written { op, result });
             }
-            Purpose::Hint(peer, bytes) => hints::kept(self, peer, bytes, outcome),
+            Purpose::Hint(hint) => hints::kept(self, &hint, outcome),
             Purpose::Nothing => {}
         }
     }

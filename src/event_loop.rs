@@ -113,8 +113,8 @@ fn hear(event_loop: Weak<EventLoop>) -> peers::Sink {
         let Some(this) = event_loop.upgrade() else { return };
         match heard {
             FromPeers::Event(event) => this.happen(event),
-            FromPeers::Met { peer, incarnation, knows_us_as } => {
-                let met = NodeEvent::Met { peer, incarnation, knows_us_as };
+            FromPeers::Met { peer, incarnation, knows_us } => {
+                let met = NodeEvent::Met { peer, incarnation, knows_us };
                 tokio::task::spawn_local(async move { caretaker::tell(&this.node, met).await });
             }
         }

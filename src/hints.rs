@@ -1,8 +1,8 @@
-//! Hints in the store: writes that other nodes missed, until they have taken them.
+//! Hints in the store: writes that other nodes missed, until they have taken them. What the store
+//! does not take is marked (`cluster::Missed`).
 //!
 //! ```text
 //!  Space::Hints   key := name length u8 │ name │ the user's key      value := the record's bytes
-//!  Space::Node    key := "missed/" │ name length u8 │ name │ partition u16, big-endian, no value
 //! ```
 //!
 //! A hint has the version of its record: of two for one key the newer stays, and removing one
@@ -11,16 +11,27 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use cluster::{NodeId, hint_bytes};
-use lsm::{Db, Space};
+use cluster::{Mark, NodeId, hint_bytes};
+use lsm::{Batch, Db, Space};
 
 use crate::coordinate::Purpose;
 use crate::event_loop::EventLoop;
+use crate::identity::Identity;
 use crate::node::Node;
 use crate::records;
 use crate::writes::WriteError;
 
-const MISSED: &[u8] = b"missed/";
+/// What precedes a marked partition in stores of earlier releases.
+const EARLIER: &[u8] = b"missed/";
+
+/// A hint on its way into the store: for whom, its bytes in the ledger, and what is marked if it
+/// does not arrive.
+#[derive(Debug)]
+pub(crate) struct Underway {
+    peer: NodeId,
+    bytes: u64,
+    mark: Mark,
+}
 
 fn prefix(shared: &cluster::Shared, peer: NodeId) -> Vec<u8> {
     let name = shared.topology.member(peer).name.as_bytes();
@@ -41,43 +52,28 @@ pub(crate) fn keep(event_loop: &Rc<EventLoop>, peer: NodeId, key: &[u8], record:
     let bytes = hint_bytes(key, record);
     let hint = key_of(node, peer, key);
     let version = records::version(record.rank.stamp);
-    let added = event_loop.writes.add(bytes as usize, Purpose::Hint(peer, bytes), |batch| {
+    let partition = Some(node.shared.topology.partition_of(key));
+    let mark = Mark { partition, since: version.time };
+    let hint_of = Underway { peer, bytes, mark };
+    let added = event_loop.writes.add(bytes as usize, Purpose::Hint(hint_of), |batch| {
         batch.put(Space::Hints, &hint, version, &record.bytes)
     });
     if added.is_err() {
-        node.shared.hints.lost(peer, bytes);
+        lost(&node.shared, &Underway { peer, bytes, mark });
     }
 }
 
 /// A hint is stored, or could not be.
-pub(crate) fn kept(
-    event_loop: &EventLoop,
-    peer: NodeId,
-    bytes: u64,
-    outcome: &Result<(), WriteError>,
-) {
+pub(crate) fn kept(event_loop: &EventLoop, hint: &Underway, outcome: &Result<(), WriteError>) {
     match outcome {
-        Ok(()) => event_loop.node.shared.hints.kept(peer, bytes),
-        Err(_) => event_loop.node.shared.hints.lost(peer, bytes),
+        Ok(()) => event_loop.node.shared.hints.kept(hint.peer, hint.bytes),
+        Err(_) => lost(&event_loop.node.shared, hint),
     }
 }
 
-/// Keeps that a partition of a node needs repair.
-pub(crate) fn missed(event_loop: &Rc<EventLoop>, peer: NodeId, partition: u16) {
-    let node = &event_loop.node;
-    let key = missed_prefix(&node.shared, peer);
-    let key = [&key[..], &partition.to_be_bytes()].concat();
-    let Ok(version) = node.clock.issue() else { return };
-    let added = event_loop
-        .writes
-        .add(key.len() + 64, Purpose::Nothing, |batch| batch.put(Space::Node, &key, version, &[]));
-    if added.is_err() {
-        tracing::warn!(peer = peer.0, partition, "needs repair, and that could not be kept");
-    }
-}
-
-fn missed_prefix(shared: &cluster::Shared, peer: NodeId) -> Vec<u8> {
-    [MISSED, &prefix(shared, peer)].concat()
+fn lost(shared: &cluster::Shared, hint: &Underway) {
+    shared.hints.lost(hint.peer, hint.bytes);
+    shared.missed.mark(hint.peer, hint.mark);
 }
 
 /// Removes hints that were delivered. One that stays for want of room is delivered again.
@@ -120,7 +116,7 @@ pub(crate) fn read(
     Ok(items)
 }
 
-/// Counts the hints, and the partitions that need repair, that an earlier run left.
+/// Counts the hints that an earlier run left.
 pub(crate) fn count(db: &Db, shared: &cluster::Shared) -> Result<(), lsm::Error> {
     for peer in (0..shared.topology.nodes() as u16).map(NodeId).filter(|p| *p != shared.own) {
         let prefix = prefix(shared, peer);
@@ -131,13 +127,31 @@ pub(crate) fn count(db: &Db, shared: &cluster::Shared) -> Result<(), lsm::Error>
             true
         })?;
         shared.hints.found(peer, hints, bytes);
-        let prefix = missed_prefix(shared, peer);
-        let mut scan = db.scan(Space::Node, &prefix, None);
-        while let Some((key, _)) = scan.next()? {
+    }
+    Ok(())
+}
+
+/// Takes over the partitions that an earlier release marked one by one.
+pub(crate) fn adopt_earlier_marks(node: &Identity, shared: &cluster::Shared) -> Result<(), String> {
+    let db = node.db();
+    for peer in (0..shared.nodes() as u16).map(NodeId).filter(|p| *p != shared.own) {
+        let prefix = [EARLIER, &prefix(shared, peer)].concat();
+        let (mut earlier, mut scan) = (Batch::new(), db.scan(Space::Node, &prefix, None));
+        while let Some((key, record)) = scan.next().map_err(|error| error.to_string())? {
             let Some(partition) = key.strip_prefix(&prefix[..]) else { break };
-            if let Ok(partition) = partition.try_into() {
-                shared.hints.mark(peer, u16::from_be_bytes(partition));
+            if let Ok(partition) = partition.try_into()
+                && record.kind() == lsm::Kind::Value
+            {
+                let partition = Some(u16::from_be_bytes(partition));
+                shared.missed.mark(peer, Mark { partition, since: 0 });
             }
+            let removed = earlier.delete(Space::Node, key, record.version());
+            removed.map_err(|error| error.to_string())?;
+        }
+        if !earlier.is_empty() {
+            let name = &shared.topology.member(peer).name;
+            let kept = node.keep_missed(peer, name, &shared.missed);
+            kept.and_then(|()| db.commit(earlier)).map_err(|error| error.to_string())?;
         }
     }
     Ok(())

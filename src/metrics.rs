@@ -191,11 +191,12 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         by_peer(|ledger, id| ledger.waiting(id).0),
     )?;
     out.gauges("hint_bytes", "Their bytes", by_peer(|ledger, id| ledger.waiting(id).1))?;
-    out.gauges(
-        "partitions_to_repair",
-        "Partitions of a node of which more was missed than is kept",
-        by_peer(|ledger, id| u64::from(ledger.marked(id))),
-    )?;
+    let missed = (0..topology.nodes() as u16).map(NodeId).map(|id| {
+        let name = topology.member(id).name.clone();
+        ([("node", name)], u64::from(node.shared.missed.partitions(id)))
+    });
+    let help = "Partitions of which a node may lack writes that no hint brings it";
+    out.gauges("partitions_to_repair", help, missed)?;
     let delivered = others().map(|id| ledger.taken(id)).sum();
     out.counter("hints_delivered", "Hints that nodes took", delivered)?;
     let dropped = others().map(|id| ledger.dropped(id)).sum();

@@ -52,10 +52,11 @@ pub(crate) fn read(
     let mut bytes = BytesMut::new();
     let mut lens: Vec<(usize, usize)> = Vec::new();
     let mut next = None;
-    let mut scan = db.scan(Space::Data, &request.start, request.end.as_deref());
+    let (start, end) = (&request.start, request.end.as_deref());
+    let mut scan = db.scan_since(Space::Data, start, end, request.filter.since());
     for seen in 0.. {
         let Some((key, record)) = scan.next().map_err(PageError::Store)? else { break };
-        let wanted = sieve.wants(key, record.copies());
+        let wanted = sieve.wants(key, record.copies(), record.version().time);
         let item = if wanted { key.len() + record.raw().len() } else { 0 };
         let over = bytes.len() + item > max_bytes;
         if seen == PAGE_RECORDS || over && !lens.is_empty() {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use cluster::{NodeId, Shared, Standing, Topology, Vouching, handshake};
+use cluster::{Logs, NodeId, Shared, Standing, Topology, Vouching, handshake};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -28,7 +28,7 @@ use crate::counters::Accepting;
 use crate::event_loop::{self, Handle, Told};
 use crate::hints;
 use crate::http;
-use crate::identity::{self, Identity};
+use crate::identity::{self, Identity, Recovered};
 use crate::members::Membership;
 use crate::node::Node;
 use crate::peers::Facts;
@@ -97,11 +97,16 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
 fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
     let started = Instant::now();
     let db = Arc::new(store::open(&config)?);
+    let recovered = Recovered::of(&db);
     let members = config.members.settle(address, identity::kept_name(&db)?, config.replicas)?;
     let identity = open_identity(&config, &db, &members)?;
     let clock = NodeClock::start(&db, cluster::origin_of(members.name()))?;
     clock.wait_for_wall(members.topology.nodes(), config.max_clock_skew);
-    let shared = share(members.topology, members.own, &identity, &clock, &config);
+    let logs = logs(&config, &members.topology, &identity, &clock, recovered)?;
+    let shared = share(members.topology, members.own, &identity, &clock, logs, &config);
+    let failed = |error| format!("data directory {}: {error}", config.data.display());
+    identity.load_missed(&shared).map_err(failed)?;
+    hints::adopt_earlier_marks(&identity, &shared).map_err(failed)?;
     hints::count(&db, &shared).map_err(|error| format!("hints: {error}"))?;
     let facts = facts(&shared, &identity, &members.urls, &config);
     let (caretaker, events) = mpsc::channel(caretaker::EVENTS);
@@ -141,14 +146,9 @@ fn facts(
         shared.topology.clone(),
         shared.own,
         identity.cluster(),
-        identity.incarnation(),
         handshake::Secret::new(secret),
+        Arc::clone(&shared.logs),
     );
-    for node in (0..shared.topology.nodes() as u16).map(NodeId) {
-        if let Some(incarnation) = identity.known(&shared.topology.member(node).name) {
-            known.know(node, incarnation);
-        }
-    }
     let others = shared.topology.nodes() as u64 - 1;
     // A small and a bulk lane of each loop to each peer, and as many that come from there.
     let lanes = (4 * others * config.loops as u64).max(1);
@@ -158,25 +158,54 @@ fn facts(
     Arc::new(Facts::new(shared, known, records::CODEC, max_skew, lane_bytes, urls))
 }
 
+/// Begins a life of the data directory: what is known of the others' logs, and of this one.
+fn logs(
+    config: &Config,
+    topology: &Topology,
+    identity: &Identity,
+    clock: &NodeClock,
+    recovered: Recovered,
+) -> Result<Arc<Logs>, String> {
+    let nodes = 0..topology.nodes() as u16;
+    let known: Vec<_> =
+        nodes.map(|node| identity.known(&topology.member(NodeId(node)).name)).collect();
+    let (now, alone) = (clock.clock().now(wall_micros()), known.len() == 1);
+    let lineage = identity
+        .begin_life(&config.data, recovered, now, alone)
+        .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
+    if identity.standing() == Standing::Copied {
+        tracing::warn!(
+            "the data directory is a copy, or was moved from another file system: until all other \
+             nodes have said that it holds what this node acknowledged, reads do not rely on what \
+             it lacks"
+        );
+    }
+    Ok(Arc::new(Logs::new(identity.incarnation(), lineage, &known)))
+}
+
 /// What the protocol's machines of all loops share.
 fn share(
     topology: Topology,
     own: NodeId,
     identity: &Identity,
     clock: &NodeClock,
+    logs: Arc<Logs>,
     config: &Config,
 ) -> Arc<Shared> {
+    let alone = topology.nodes() == 1;
     let standing = match identity.standing() {
         // It has nobody to hear of a former life from.
-        Standing::New if topology.nodes() == 1 => Standing::Member,
+        _ if alone => Standing::Member,
         standing => standing,
     };
-    let vouching = Vouching::new(standing, identity.born());
+    // Until the others have been heard, whatever is older than this start may hide something.
+    let started = (wall_micros() + config.max_clock_skew.as_micros() as u64) << COUNTER_BITS;
+    let vouching = Vouching::new(standing, identity.born().max(started), alone);
     // Whatever is in the store, no clock that was further ahead was taken in.
     let newest = (wall_micros() + config.max_clock_skew.as_micros() as u64) << COUNTER_BITS;
     let newest = newest.max(clock.clock().now(wall_micros()));
     let clock = Arc::clone(clock.clock());
-    Arc::new(Shared::new(topology, own, clock, vouching, newest))
+    Arc::new(Shared::new(topology, own, clock, vouching, newest, logs))
 }
 
 /// A former life of this node may have acknowledged stamps that were as far ahead of its clock as

@@ -53,8 +53,10 @@ pub(crate) struct Status {
     /// Since when it has its disk: chosen by chance when the data directory was made.
     #[serde(default)]
     pub(crate) incarnation: String,
-    /// What its word is worth about keys that it does not hold: `member`, everything; `new` and
-    /// `amnesiac` (a disk that was wiped and is being rebuilt), nothing.
+    /// What its word is worth about keys that it does not hold: `member`, everything; `new`,
+    /// `amnesiac` (a disk that was wiped, rolled back or has lost the end of its log, and is being
+    /// rebuilt) and `copied` (a directory that may be an older copy), nothing; `fenced`: it serves
+    /// nobody, because another process runs with a copy of its directory.
     #[serde(default)]
     pub(crate) standing: String,
     /// Seconds since it began to recover.
@@ -68,6 +70,10 @@ pub(crate) struct Status {
     /// What it was started with, as far as it changes how it performs: sizes in bytes.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
+    /// Partitions, of 65,536, of which it may lack writes that no hint brings it: they are being
+    /// streamed from the other nodes.
+    #[serde(default)]
+    pub(crate) partitions_to_repair: u32,
     /// Why it takes no writes; missing = it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
@@ -101,10 +107,10 @@ pub(crate) struct Peer {
     /// Their bytes.
     #[serde(default)]
     pub(crate) hint_bytes: u64,
-    /// Writes that it missed and that nobody keeps: what holds them must be repaired by reading.
+    /// Writes that it missed and of which no hint was kept, since this node's start.
     #[serde(default)]
     pub(crate) hints_dropped: u64,
-    /// Partitions of its keys, of 65,536, in which that happened.
+    /// Partitions, of 65,536, of which it may lack such writes, and was not told yet.
     #[serde(default)]
     pub(crate) partitions_to_repair: u32,
 }

@@ -15,6 +15,11 @@ pub(super) fn get(node: &Arc<Node>, route: Route) -> Answer {
         Route::Ready if node.is_stopping() => {
             Answer::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
         }
+        Route::Ready if node.shared.vouching.is_fenced() => {
+            let text =
+                "fenced: another process runs as this node with a copy of its data directory\n";
+            Answer::text(StatusCode::SERVICE_UNAVAILABLE, text)
+        }
         Route::Ready => match node.db.stats().failed {
             Some(cause) => {
                 let text = format!("takes no writes: {cause}\n");

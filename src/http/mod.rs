@@ -147,7 +147,10 @@ pub(crate) async fn answer(
     let route = Route::of(head.uri.path());
     let kind = route.map_or(Kind::Other, |route| route.kind(&head.method));
     let query = head.uri.query().unwrap_or("");
+    let fenced = event_loop.node.shared.vouching.is_fenced();
     let result = match (route, kind) {
+        (Some(_), Kind::Get | Kind::Range) if fenced => Err(Problem::fenced()),
+        (Some(_), Kind::Put | Kind::Delete) if fenced => Err(Problem::fenced().undone()),
         (Some(_), Kind::Get) => entity::get(&event_loop, query).await,
         (Some(_), Kind::Put) => entity::put(&event_loop, query, &mut upload).await,
         (Some(_), Kind::Delete) => entity::delete(&event_loop, query).await,

@@ -144,6 +144,7 @@ impl Problem {
             Trouble::Busy => Self::overload(&detail("the replicas have too much to do")),
             Trouble::NoSpace => Self::no_space(detail("the replicas' disks are full")),
             Trouble::Failed => Self::storage(detail("the replicas' stores failed")),
+            Trouble::Fenced => Self::fenced(),
         };
         let outcome = match (is_write, unknown) {
             (false, _) => None,
@@ -152,6 +153,13 @@ impl Problem {
         };
         let votes = Some(Votes { acked, required: quorum.ack, from: quorum.from });
         Self { votes, outcome, ..problem }
+    }
+
+    /// A node whose place another process has taken.
+    pub(super) fn fenced() -> Self {
+        let detail = "another process runs as this node with a copy of its data directory and was \
+                      started later; stop one of them, and start the other one anew";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "fenced", "This node is fenced", detail.into())
     }
 
     /// A write that got no version.

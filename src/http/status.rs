@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{NodeId, Standing};
+use cluster::NodeId;
 
 use crate::config::Config;
 use crate::node::Node;
@@ -28,6 +28,7 @@ pub(super) fn status(node: &Node, stats: lsm::Stats) -> Status {
         disk_bytes: usage::disk_bytes(node, &stats),
         memory_bytes: usage::resident_bytes(),
         settings: settings(&node.config),
+        partitions_to_repair: node.shared.missed.partitions(node.shared.own),
         failed: stats.failed,
         peers: Some(peers(node)),
     }
@@ -57,11 +58,8 @@ fn settings(config: &Config) -> BTreeMap<String, String> {
 }
 
 fn standing(node: &Node) -> &'static str {
-    match node.shared.vouching.standing() {
-        Standing::New => "new",
-        Standing::Member => "member",
-        Standing::Amnesiac => "amnesiac",
-    }
+    let vouching = &node.shared.vouching;
+    if vouching.is_fenced() { "fenced" } else { vouching.standing().label() }
 }
 
 fn peers(node: &Node) -> Vec<Peer> {
@@ -82,7 +80,7 @@ fn peers(node: &Node) -> Vec<Peer> {
                 hints,
                 hint_bytes,
                 hints_dropped: shared.hints.dropped(id),
-                partitions_to_repair: shared.hints.marked(id),
+                partitions_to_repair: shared.missed.partitions(id),
             }
         })
         .collect()

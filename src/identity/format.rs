@@ -1,10 +1,18 @@
 //! What the identity is in bytes. A change of them is a change of [`FORMAT`]: see
 //! `docs/file-format.md`.
 
-use cluster::Standing;
+use cluster::{Claim, Life, Lineage, Standing, Told};
 
-/// Format of both kinds of values here, their first byte.
+use super::marker::Marker;
+
+/// Format of an identity, its first byte.
 const FORMAT: u8 = 1;
+
+/// Formats of what is known of a peer: an incarnation alone, and what was told of its log too.
+const PEER_FORMATS: [u8; 2] = [1, 2];
+
+/// Format of a directory's lives.
+const LIVES_FORMAT: u8 = 1;
 
 const NAMED: u8 = 1;
 
@@ -40,7 +48,7 @@ impl Kept {
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        check_format(bytes)?;
+        check_format(bytes, &[FORMAT])?;
         let damaged = || format!("{} bytes that make none: damaged", bytes.len());
         let (fixed, rest) = bytes.split_first_chunk::<FIXED>().ok_or_else(damaged)?;
         let number =
@@ -49,12 +57,7 @@ impl Kept {
         let (name, description) = rest.split_at_checked(name_len).ok_or_else(damaged)?;
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| damaged());
         Ok(Self {
-            standing: match fixed[1] {
-                0 => Standing::New,
-                1 => Standing::Member,
-                2 => Standing::Amnesiac,
-                _ => return Err(damaged()),
-            },
+            standing: Standing::of_code(fixed[1]).ok_or_else(damaged)?,
             named: fixed[2] & NAMED != 0,
             cluster: number(4),
             incarnation: number(12),
@@ -71,23 +74,46 @@ impl Kept {
     }
 }
 
-pub(super) fn encode_peer(incarnation: u64) -> [u8; 9] {
-    let mut bytes = [FORMAT; 9];
-    bytes[1..].copy_from_slice(&incarnation.to_le_bytes());
+pub(super) fn encode_peer(claim: &Claim) -> Vec<u8> {
+    let Claim { incarnation, told: Told { life, position, late } } = *claim;
+    let numbers = [incarnation, life, position, late];
+    let bytes = numbers.into_iter().flat_map(u64::to_le_bytes);
+    std::iter::once(PEER_FORMATS[1]).chain(bytes).collect()
+}
+
+pub(super) fn decode_peer(bytes: &[u8]) -> Result<Claim, String> {
+    let format = check_format(bytes, &PEER_FORMATS)?;
+    let (numbers, rest) = bytes[1..].as_chunks::<8>();
+    let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    match (format, &numbers[..], rest) {
+        (1, [incarnation], []) => Ok(Claim { incarnation: *incarnation, told: Told::default() }),
+        (2, [incarnation, life, position, late], []) => {
+            let told = Told { life: *life, position: *position, late: *late };
+            Ok(Claim { incarnation: *incarnation, told })
+        }
+        _ => Err(format!("{} bytes: damaged", bytes.len())),
+    }
+}
+
+pub(super) fn encode_lives(marker: &Marker, lineage: &Lineage) -> Vec<u8> {
+    let mut bytes = vec![LIVES_FORMAT];
+    bytes.extend_from_slice(&marker.encode());
+    bytes.extend_from_slice(&lineage.encode());
     bytes
 }
 
-pub(super) fn decode_peer(bytes: &[u8]) -> Result<u64, String> {
-    check_format(bytes)?;
-    let number = bytes[1..].try_into().map_err(|_| format!("{} bytes: damaged", bytes.len()))?;
-    Ok(u64::from_le_bytes(number))
+pub(super) fn decode_lives(bytes: &[u8]) -> Result<(Marker, Vec<Life>), String> {
+    check_format(bytes, &[LIVES_FORMAT])?;
+    let damaged = || format!("{} bytes: damaged", bytes.len());
+    let (marker, lives) = bytes[1..].split_first_chunk().ok_or_else(damaged)?;
+    Ok((Marker::decode(*marker), Lineage::decode(lives).ok_or_else(damaged)?))
 }
 
-fn check_format(bytes: &[u8]) -> Result<(), String> {
+fn check_format(bytes: &[u8], known: &[u8]) -> Result<u8, String> {
     match bytes.first() {
-        Some(&FORMAT) => Ok(()),
+        Some(format) if known.contains(format) => Ok(*format),
         Some(newer) => Err(format!(
-            "format {newer}, and this release reads {FORMAT}: upgrade; nothing was changed"
+            "format {newer}, and this release reads {known:?}: upgrade; nothing was changed"
         )),
         None => Err("no bytes: damaged".to_owned()),
     }

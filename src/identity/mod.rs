@@ -15,23 +15,32 @@
 //! listened when the directory was made, which no later start is held to.
 
 mod format;
+mod marker;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cluster::{NodeId, Standing, difference};
+use cluster::{Claim, Life, Lineage, Missed, NodeId, Standing, difference};
 use lsm::{Batch, Db, Space, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::BOUND_KEY;
 use crate::members::Membership;
 use format::Kept;
+use marker::Marker;
 
 /// Where the identity is stored.
 const KEY: &[u8] = b"identity";
+
+/// Where the directory's lives are stored.
+const LIVES: &[u8] = b"lives";
+
+/// What precedes a node's name in the key of what it is marked to lack.
+const LACKS: &[u8] = b"lacks/";
 
 /// What precedes a peer's name in the key of what is known of it.
 const PEER: &[u8] = b"peer/";
@@ -51,8 +60,22 @@ struct State {
     kept: Kept,
     /// Version of the newest record written here; each one is newer.
     version: Version,
-    /// Incarnation of each peer that was met, by name.
-    peers: BTreeMap<String, u64>,
+    /// What is known of each peer that was met, by name.
+    peers: BTreeMap<String, Claim>,
+}
+
+/// What is found in a store before anything is written to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recovered {
+    sequence: u64,
+    newest: u64,
+}
+
+impl Recovered {
+    /// To be called before the first write.
+    pub(crate) fn of(db: &Db) -> Self {
+        Self { sequence: db.sequence(), newest: db.newest_version().time }
+    }
 }
 
 /// The name that the data directory has for its node.
@@ -77,8 +100,8 @@ impl Identity {
         if let Some(differs) = differs {
             return Err(refusal(&differs));
         }
-        let (peers, newest) = peers(db)?;
-        version.time = version.time.max(newest);
+        let peers = peers(db)?;
+        version.time = version.time.max(newest(db)?);
         let kept = agreed(stored.as_ref(), members, born);
         let identity = Self {
             db: Arc::clone(db),
@@ -95,6 +118,11 @@ impl Identity {
         }
         drop(state);
         Ok(identity)
+    }
+
+    /// The store that it is kept in.
+    pub(crate) fn db(&self) -> &Db {
+        &self.db
     }
 
     /// Random, never 0: made once for the directory.
@@ -117,41 +145,122 @@ impl Identity {
         self.lock().kept.standing
     }
 
-    /// Changes it.
-    pub(crate) fn set_standing(&self, standing: Standing) -> Result<(), lsm::Error> {
+    /// Changes it and, in one step, what this node is marked to lack.
+    pub(crate) fn set_standing(
+        &self,
+        standing: Standing,
+        own: NodeId,
+        missed: &Missed,
+    ) -> Result<(), lsm::Error> {
         let mut state = self.lock();
         let kept = Kept { standing, ..state.kept.clone() };
-        self.write(&mut state, KEY, &kept.encode())?;
+        let name = kept.name.clone();
+        let (lacks, changes) = missed.encode(own);
+        let lacks_key = [LACKS, name.as_bytes()].concat();
+        self.write_all(&mut state, &[(KEY, &kept.encode()), (&lacks_key, &lacks)])?;
+        missed.kept(own, changes);
         state.kept = kept;
         Ok(())
     }
 
-    /// The incarnation that the peer of this name had when it was last met.
-    pub(crate) fn known(&self, peer: &str) -> Option<u64> {
+    /// What is known of the peer of this name.
+    pub(crate) fn known(&self, peer: &str) -> Option<Claim> {
         self.lock().peers.get(peer).copied()
     }
 
-    /// Keeps that a peer was met. Writes, and may wait for the disk, only if that is new.
-    pub(crate) fn remember(&self, peer: &str, incarnation: u64) -> Result<(), lsm::Error> {
+    /// Keeps what is known of a peer. Writes, and may wait for the disk, only if that is new.
+    pub(crate) fn remember(&self, peer: &str, claim: &Claim) -> Result<(), lsm::Error> {
         let mut state = self.lock();
-        if state.peers.get(peer) == Some(&incarnation) {
+        if state.peers.get(peer) == Some(claim) {
             return Ok(());
         }
         let key = [PEER, peer.as_bytes()].concat();
-        self.write(&mut state, &key, &format::encode_peer(incarnation))?;
-        state.peers.insert(peer.to_owned(), incarnation);
+        self.write(&mut state, &key, &format::encode_peer(claim))?;
+        state.peers.insert(peer.to_owned(), *claim);
         Ok(())
     }
 
-    /// Writes past the store's backlog: one small record must not wait for compactions.
+    /// Keeps what a node is marked to lack.
+    pub(crate) fn keep_missed(
+        &self,
+        node: NodeId,
+        name: &str,
+        missed: &Missed,
+    ) -> Result<(), lsm::Error> {
+        // Under the lock, so that what is kept last is what was marked last.
+        let mut state = self.lock();
+        let (lacks, changes) = missed.encode(node);
+        let key = [LACKS, name.as_bytes()].concat();
+        self.write(&mut state, &key, &lacks)?;
+        missed.kept(node, changes);
+        Ok(())
+    }
+
+    /// Takes in what nodes were marked to lack.
+    pub(crate) fn load_missed(&self, shared: &cluster::Shared) -> Result<(), String> {
+        for node in (0..shared.nodes() as u16).map(NodeId) {
+            let name = &shared.topology.member(node).name;
+            let key = [LACKS, name.as_bytes()].concat();
+            let stored = self.db.get(Space::Node, &key).map_err(|error| error.to_string())?;
+            if let Some(record) = stored {
+                let found = shared.missed.found(node, &record.value());
+                found.map_err(|why| format!("what node {name} is marked to lack: {why}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a life of the directory: to be called once, before anything is told to anybody.
+    /// `now` is the clock's time. A member whose directory is not the one that it was when the
+    /// last life began stands as copied from here on, if there are others to ask.
+    pub(crate) fn begin_life(
+        &self,
+        data: &Path,
+        recovered: Recovered,
+        now: u64,
+        alone: bool,
+    ) -> Result<Lineage, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("the directory's lives: {error}");
+        let stored = self.db.get(Space::Node, LIVES).map_err(|error| failed(&error))?;
+        let stored = stored.map(|record| format::decode_lives(&record.value()));
+        let stored = stored.transpose().map_err(|why| failed(&why))?;
+        let mut state = self.lock();
+        if let Some((marker, _)) = &stored
+            && !marker.is_in(data)
+            && !alone
+            && state.kept.standing == Standing::Member
+        {
+            let kept = Kept { standing: Standing::Copied, ..state.kept.clone() };
+            self.write(&mut state, KEY, &kept.encode()).map_err(|error| failed(&error))?;
+            state.kept = kept;
+        }
+        let earlier = stored.map_or(Vec::new(), |(_, lives)| lives);
+        let id = now.max(earlier.last().map_or(0, |last: &Life| last.id) + 1);
+        let Recovered { sequence: begins, newest } = recovered;
+        let lineage = Lineage::new(earlier, Life { id, begins, newest });
+        let number = RandomState::new().hash_one("life");
+        let marker = Marker::make(data, number).map_err(|error| failed(&error))?;
+        let lives = format::encode_lives(&marker, &lineage);
+        self.write(&mut state, LIVES, &lives).map_err(|error| failed(&error))?;
+        Marker::settle(data).map_err(|error| failed(&error))?;
+        Ok(lineage)
+    }
+
     fn write(&self, state: &mut State, key: &[u8], value: &[u8]) -> Result<(), lsm::Error> {
+        self.write_all(state, &[(key, value)])
+    }
+
+    /// Writes past the store's backlog: small records must not wait for compactions.
+    fn write_all(&self, state: &mut State, items: &[(&[u8], &[u8])]) -> Result<(), lsm::Error> {
         let mut version = state.version;
         version.time += 1;
         let mut batch = Batch::new();
-        batch.put(Space::Node, key, version, value)?;
-        self.db.commit(batch)?;
+        for (key, value) in items {
+            batch.put(Space::Node, key, version, value)?;
+        }
+        // One that fails may be found after a restart, so no version is used twice.
         state.version = version;
-        Ok(())
+        self.db.commit(batch)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -227,16 +336,25 @@ fn read(db: &Db) -> Result<Option<(Kept, Version)>, String> {
     Ok(Some((kept, record.view().version())))
 }
 
-/// The peers that were met, and the greatest time of a version of what is kept of them.
-fn peers(db: &Db) -> Result<(BTreeMap<String, u64>, u64), String> {
-    let (mut peers, mut newest) = (BTreeMap::new(), 0);
+/// The peers that were met.
+fn peers(db: &Db) -> Result<BTreeMap<String, Claim>, String> {
+    let mut peers = BTreeMap::new();
     let mut scan = db.scan(Space::Node, PEER, Some(PEERS_END));
     while let Some((key, record)) = scan.next().map_err(|error| error.to_string())? {
         let name = String::from_utf8_lossy(&key[PEER.len()..]).into_owned();
-        let incarnation = format::decode_peer(record.value())
+        let claim = format::decode_peer(record.value())
             .map_err(|why| format!("what is known of node {}: {why}", name.escape_debug()))?;
-        peers.insert(name, incarnation);
+        peers.insert(name, claim);
+    }
+    Ok(peers)
+}
+
+/// The greatest time of a version of what a node keeps for itself.
+fn newest(db: &Db) -> Result<u64, String> {
+    let mut newest = 0;
+    let mut scan = db.scan(Space::Node, &[], None);
+    while let Some((_, record)) = scan.next().map_err(|error| error.to_string())? {
         newest = newest.max(record.version().time);
     }
-    Ok((peers, newest))
+    Ok(newest)
 }

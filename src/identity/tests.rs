@@ -1,5 +1,6 @@
 use std::net::SocketAddr;
 
+use cluster::{Mark, Told};
 use lsm::{MemDisk, Options};
 
 use super::*;
@@ -37,6 +38,11 @@ fn refused(before: &Membership, now: &Membership) -> String {
     error
 }
 
+fn claim(incarnation: u64) -> Claim {
+    let told = Told { life: 11, position: 12, late: incarnation / 2 };
+    Claim { incarnation, told }
+}
+
 #[test]
 fn what_is_made_once_stays() {
     let disk = MemDisk::new();
@@ -45,11 +51,14 @@ fn what_is_made_once_stays() {
     assert_ne!(first.incarnation(), 0);
     assert_eq!((first.born(), first.standing()), (77, Standing::New));
     assert_eq!((first.known("b"), first.known("c")), (None, None));
-    first.remember("b", 5).unwrap();
-    first.remember("c", u64::MAX).unwrap();
-    first.remember("b", 6).unwrap();
-    first.set_standing(Standing::Amnesiac).unwrap();
-    first.set_standing(Standing::Member).unwrap();
+    first.remember("b", &claim(5)).unwrap();
+    first.remember("c", &claim(u64::MAX)).unwrap();
+    first.remember("b", &claim(6)).unwrap();
+    let (own, missed) = (NodeId(0), Missed::new(3));
+    missed.mark(own, Mark { partition: Some(9), since: 4 });
+    first.set_standing(Standing::Amnesiac, own, &missed).unwrap();
+    first.set_standing(Standing::Member, own, &missed).unwrap();
+    assert!(!missed.is_unkept(own));
     let (incarnation, cluster) = (first.incarnation(), first.cluster());
     drop(first);
     Arc::into_inner(db).unwrap().close().unwrap();
@@ -57,9 +66,9 @@ fn what_is_made_once_stays() {
     let again = Identity::open(&open_db(&disk), &listed(THREE, 3), 99).unwrap();
     assert_eq!((again.incarnation(), again.cluster()), (incarnation, cluster));
     assert_eq!((again.born(), again.standing()), (77, Standing::Member));
-    assert_eq!((again.known("b"), again.known("c")), (Some(6), Some(u64::MAX)));
-    again.remember("b", 7).unwrap();
-    assert_eq!(again.known("b"), Some(7));
+    assert_eq!((again.known("b"), again.known("c")), (Some(claim(6)), Some(claim(u64::MAX))));
+    again.remember("b", &claim(7)).unwrap();
+    assert_eq!(again.known("b"), Some(claim(7)));
 }
 
 #[test]
@@ -156,20 +165,28 @@ fn the_bytes_are_pinned() {
     assert_eq!(kept.encode(), bytes);
     assert_eq!(Kept::decode(&bytes), Ok(kept));
     let peer = [1, 8, 7, 6, 5, 4, 3, 2, 1];
-    assert_eq!(format::encode_peer(0x0102_0304_0506_0708), peer);
-    assert_eq!(format::decode_peer(&peer), Ok(0x0102_0304_0506_0708));
+    let incarnation = 0x0102_0304_0506_0708;
+    let earlier = Claim { incarnation, told: Told::default() };
+    assert_eq!(format::decode_peer(&peer), Ok(earlier), "of an earlier release");
+    let claim = Claim { incarnation, told: Told { life: 0x11, position: 0x12, late: 0x13 } };
+    let mut peer = vec![2, 8, 7, 6, 5, 4, 3, 2, 1];
+    for number in [0x11_u8, 0x12, 0x13] {
+        peer.extend([number, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    assert_eq!(format::encode_peer(&claim), peer);
+    assert_eq!(format::decode_peer(&peer), Ok(claim));
 }
 
 #[test]
 fn what_is_no_identity_is_told_from_a_newer_one() {
     let good = format::Kept::decode(&[&[1, 1, 0, 0][..], &[0; 34]].concat());
     assert!(good.is_ok(), "{good:?}");
-    for damaged in [&[][..], &[1], &[1; 37], &[&[1, 3, 0, 0][..], &[0; 34]].concat(), &[1; 38]] {
+    for damaged in [&[][..], &[1], &[1; 37], &[&[1, 4, 0, 0][..], &[0; 34]].concat(), &[1; 38]] {
         assert!(Kept::decode(damaged).unwrap_err().contains("damaged"));
     }
     for damaged in [&[][..], &[1], &[1; 10]] {
         assert!(format::decode_peer(damaged).unwrap_err().contains("damaged"));
     }
     assert!(Kept::decode(&[2; 38]).unwrap_err().contains("upgrade"));
-    assert!(format::decode_peer(&[2; 9]).unwrap_err().contains("upgrade"));
+    assert!(format::decode_peer(&[3; 9]).unwrap_err().contains("upgrade"));
 }

@@ -151,6 +151,11 @@ impl Driver {
         lane.counters.peers.envelopes_received.add(1);
         let sender = envelope.sender();
         lane.facts.merge_clock(sender.clock);
+        let (disk, life) = lane.disk;
+        if !lane.facts.shared.logs.heard(lane.peer, disk, life, sender.position) {
+            lane.close("a later process with that node's data directory was met");
+            return Ok(());
+        }
         let fits = sender.epoch == lane.facts.shared.topology.digest();
         while let Some(item) = envelope.next(&lane.facts.codec)? {
             match item {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use cluster::handshake::Identity;
+use cluster::handshake::{Identity, Reason, Refused};
 use cluster::wire::Sender;
 use cluster::{Clock, Codec, NodeId, Shared};
 
@@ -57,11 +57,6 @@ impl Facts {
         }
     }
 
-    /// From now on this node is known under this incarnation, which is kept on disk already.
-    pub(crate) fn know(&self, node: NodeId, incarnation: u64) {
-        self.identity.know(node, incarnation);
-    }
-
     /// What was seen of a node.
     pub(crate) fn seen(&self, node: NodeId) -> &Seen {
         &self.seen[usize::from(node.0)]
@@ -84,9 +79,20 @@ impl Facts {
         &self.authorities[usize::from(node.0)]
     }
 
-    /// What an envelope that is sealed now says about this node.
-    pub(super) fn sender(&self) -> Sender {
-        Sender { epoch: self.shared.topology.digest(), clock: self.shared.clock.now(wall_micros()) }
+    /// What an envelope that is sealed now for a peer says about this node.
+    pub(super) fn sender(&self, peer: NodeId) -> Sender {
+        Sender {
+            epoch: self.shared.topology.digest(),
+            clock: self.shared.clock.now(wall_micros()),
+            position: self.shared.logs.position_for(peer),
+        }
+    }
+
+    /// A handshake was refused: perhaps because this node has no place any more.
+    pub(super) fn refused(&self, refused: &Refused) {
+        if refused.reason == Reason::Fenced && self.shared.vouching.fence() {
+            tracing::error!("this node is fenced: {}", refused.text);
+        }
     }
 
     /// Whether most nodes would refuse a write stamped with this time as too far ahead of them. It

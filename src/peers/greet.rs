@@ -66,6 +66,7 @@ async fn greet(peers: &Peers, mut stream: TcpStream, read: Bytes) {
 
 fn complain(facts: &Facts, stream: &TcpStream, refused: &Refused) {
     let Refused { reason, text } = refused;
+    facts.refused(refused);
     facts.complaints.about(None, reason.label(), || {
         let from = stream.peer_addr().map_or_else(|_| String::new(), |from| from.to_string());
         // Anybody can say nonsense; the others have the secret, or believe that they should.

@@ -43,6 +43,8 @@ pub(super) struct Lane {
     pub(super) facts: Arc<Facts>,
     pub(super) counters: Arc<Counters>,
     pub(super) peer: NodeId,
+    /// The other node's disk and its process on it.
+    pub(super) disk: (u64, u64),
     pub(super) way: Way,
     pub(super) out: RefCell<Outgoing>,
     driver: RefCell<Option<Waker>>,
@@ -108,7 +110,7 @@ pub(super) fn shorten(message: &mut Message, since: Instant) {
 impl Lane {
     /// One that this node made.
     pub(super) fn dialed(facts: &Arc<Facts>, counters: &Arc<Counters>, met: Met) -> Rc<Self> {
-        Self::new(facts, counters, met.node, Way::Dialed)
+        Self::new(facts, counters, met, Way::Dialed)
     }
 
     /// One that the other node made.
@@ -118,14 +120,15 @@ impl Lane {
         met: Met,
         id: LaneId,
     ) -> Rc<Self> {
-        Self::new(facts, counters, met.node, Way::Accepted(id))
+        Self::new(facts, counters, met, Way::Accepted(id))
     }
 
-    fn new(facts: &Arc<Facts>, counters: &Arc<Counters>, peer: NodeId, way: Way) -> Rc<Self> {
+    fn new(facts: &Arc<Facts>, counters: &Arc<Counters>, met: Met, way: Way) -> Rc<Self> {
         Rc::new(Self {
             facts: Arc::clone(facts),
             counters: Arc::clone(counters),
-            peer,
+            peer: met.node,
+            disk: (met.incarnation, met.life),
             way,
             out: RefCell::new(Outgoing { credit: WINDOW, ..Outgoing::default() }),
             driver: RefCell::default(),
@@ -181,7 +184,7 @@ impl Lane {
     }
 
     pub(super) fn seal(&self, out: &mut Outgoing) {
-        if out.writer.has_open() && out.writer.seal(self.facts.sender()) {
+        if out.writer.has_open() && out.writer.seal(self.facts.sender(self.peer)) {
             self.counters.peers.envelopes_sent.add(1);
         }
     }

@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::handshake::Met;
-use cluster::{Body, Event, LaneId, Message, NodeId, Reply};
+use cluster::{Body, Claim, Event, LaneId, Message, NodeId, Reply};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
@@ -74,8 +74,8 @@ pub(crate) enum FromPeers {
         peer: NodeId,
         /// Since when it has its disk.
         incarnation: u64,
-        /// The incarnation under which it knew this node.
-        knows_us_as: Option<u64>,
+        /// What it knew of this node's disk.
+        knows_us: Option<Claim>,
     },
 }
 
@@ -251,12 +251,15 @@ impl Peers {
     }
 
     fn tell_met(&self, met: Met) {
-        self.inner.facts.seen(met.node).note_incarnation(met.incarnation);
-        self.tell(FromPeers::Met {
-            peer: met.node,
-            incarnation: met.incarnation,
-            knows_us_as: met.knows_us_as,
-        });
+        let facts = &self.inner.facts;
+        let Met { node: peer, incarnation, life, knows_us, .. } = met;
+        facts.seen(peer).note_incarnation(incarnation);
+        facts.shared.logs.met(peer, incarnation, life);
+        // At once: what it asks next must not be answered by what this node only believes to hold.
+        if facts.shared.logs.lost(knows_us.as_ref()).is_some() {
+            facts.shared.vouching.doubt();
+        }
+        self.tell(FromPeers::Met { peer, incarnation, knows_us });
     }
 
     fn note_end(&self, lane: &Lane, end: &End) {

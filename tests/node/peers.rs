@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use cluster::handshake::{Handshake, Identity, LaneKind, Met, Refused, Secret};
 use cluster::wire::{Envelope, Item, Sender, Writer, envelope_len};
-use cluster::{Body, Class, Clock, Codec, Member, Message, NodeId, Reply, Request, Topology};
+use cluster::{Body, Class, Clock, Codec, Logs, Member, Message, NodeId, Reply, Request, Topology};
 
 use crate::client::Client;
 use crate::process::{Node, PATIENCE, kvorum, wait_until};
@@ -37,7 +37,8 @@ fn topology(names: &[&str]) -> Topology {
 /// Node b, as far as a handshake shows.
 fn b(topology: Topology, secret: &str) -> Arc<Identity> {
     let own = topology.own("b").unwrap();
-    Arc::new(Identity::new(topology, own, 0, 7, Secret::new(secret.into())))
+    let logs = Arc::new(Logs::first(7, topology.nodes()));
+    Arc::new(Identity::new(topology, own, 0, Secret::new(secret.into()), logs))
 }
 
 static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));
@@ -97,7 +98,7 @@ fn now_micros() -> u64 {
 }
 
 fn honest() -> Sender {
-    Sender { epoch: USUAL.digest(), clock: now_micros() << 12 }
+    Sender { epoch: USUAL.digest(), clock: now_micros() << 12, position: 0 }
 }
 
 fn request(id: u64, request: Request) -> Message {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bench_table::{Spread, Table};
 use bytes::Bytes;
 use cluster::{
-    Body, Class, ClientId, Clock, Codec, Config, Coordinator, Effect, Event, LaneId, Member,
+    Body, Class, ClientId, Clock, Codec, Config, Coordinator, Effect, Event, LaneId, Logs, Member,
     Message, NodeId, Now, Quorum, Rank, Record, Reply, Request, Shared, Stamp, Standing, Topology,
     Vouching,
 };
@@ -74,8 +74,9 @@ impl Bench {
         let topology =
             Topology::new((0..nodes).map(name).collect(), 3).expect("there is nothing to refuse");
         let clock = Arc::new(Clock::start(7, WALL, 0));
-        let vouching = Vouching::new(Standing::Member, 0);
-        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0));
+        let vouching = Vouching::new(Standing::Member, 0, true);
+        let logs = Arc::new(Logs::first(1, usize::from(nodes)));
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0, logs));
         let codec = Codec { parse: |_| None, verify, restamp: |_, record, _| record.clone() };
         let config = Config { deadline_micros: 1_000_000, max_skew_micros: 500_000, codec };
         let item = |n| {

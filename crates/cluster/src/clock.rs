@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-const COUNTER_BITS: u32 = 12;
+pub(crate) const COUNTER_BITS: u32 = 12;
 
 /// How far ahead of the clock the bound is persisted, in microseconds. Twice the time after which
 /// it is renewed at the latest, so that one slow sync does not stop the writes.

@@ -7,7 +7,9 @@ use bytes::Bytes;
 
 use crate::clock::{Clock, Stamp};
 use crate::hints::HintLedger;
+use crate::logs::Logs;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
+use crate::missed::{Mark, Missed};
 use crate::quorum::Quorum;
 use crate::record::{Codec, Record};
 use crate::standing::Vouching;
@@ -29,6 +31,10 @@ pub struct Shared {
     pub newest: AtomicU64,
     /// Hints that wait for other nodes.
     pub hints: HintLedger,
+    /// What nodes are known to lack.
+    pub missed: Missed,
+    /// How far the nodes' logs are known to reach.
+    pub logs: Arc<Logs>,
 }
 
 impl Shared {
@@ -39,9 +45,28 @@ impl Shared {
         clock: Arc<Clock>,
         vouching: Vouching,
         newest: u64,
+        logs: Arc<Logs>,
     ) -> Self {
         let hints = HintLedger::new(topology.nodes());
-        Self { topology, own, clock, vouching, newest: AtomicU64::new(newest), hints }
+        let missed = Missed::new(topology.nodes());
+        let newest = AtomicU64::new(newest);
+        Self { topology, own, clock, vouching, newest, hints, missed, logs }
+    }
+}
+
+impl Shared {
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.topology.nodes()
+    }
+
+    /// Marks that a node missed a write and that no hint will bring it. With nobody else there is
+    /// nobody who holds it either.
+    pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
+        if self.nodes() > 1 {
+            let partition = Some(self.topology.partition_of(key));
+            self.missed.mark(node, Mark { partition, since: record.rank.stamp.time });
+        }
     }
 }
 
@@ -275,13 +300,13 @@ pub enum Effect {
         /// The record.
         record: Record,
     },
-    /// A replica missed a write, and no more hints may be kept: remember that this partition of
-    /// this node needs repair.
-    Missed {
-        /// Who missed it.
-        peer: NodeId,
-        /// The key's partition.
-        partition: u16,
+    /// Keep durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode)); ends
+    /// in [`Event::Written`].
+    KeepMissed {
+        /// For what.
+        op: OpId,
+        /// The node.
+        node: NodeId,
     },
 }
 
@@ -324,4 +349,6 @@ pub enum Trouble {
     NoSpace,
     /// The stores of all that were asked failed.
     Failed,
+    /// This node is fenced: a later life of its disk serves in its place. Nothing was done.
+    Fenced,
 }

@@ -1,14 +1,12 @@
 //! How many hints wait for whom: what all loops of a node must know before they keep another.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::message::NodeId;
 use crate::record::Record;
-use crate::topology::PARTITIONS;
 
-/// Bytes of hints that a node keeps for all others together. What is beyond is counted, and its
-/// partition marked: a replica that misses more is better repaired as a whole.
+/// Bytes of hints that a node keeps for all others together. What is beyond is counted and marked
+/// (`missed.rs`): a replica that misses more is better repaired as a whole.
 pub(crate) const MAX_HINT_BYTES: u64 = 1 << 30;
 
 /// Bytes that a hint counts for besides key and record: the name it is addressed to, its own head.
@@ -19,17 +17,12 @@ pub fn hint_bytes(key: &[u8], record: &Record) -> u64 {
     key.len() as u64 + record.bytes.len() as u64 + HINT_OVERHEAD
 }
 
-/// Partitions, a bit each; made when the first one is marked.
-type Marks = OnceLock<Box<[AtomicU64]>>;
-
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: AtomicU64,
     hints: AtomicU64,
     dropped: AtomicU64,
     delivered: AtomicU64,
-    /// Partitions of which hints were dropped.
-    missed: Marks,
 }
 
 /// Hints that wait, by the node that they are for. A key that is missed twice counts twice until
@@ -96,22 +89,6 @@ impl HintLedger {
     /// twice. `counted` is what [`HintLedger::waiting`] said before the store was looked at.
     pub fn none_left(&self, peer: NodeId, counted: (u64, u64)) {
         self.take(peer, counted.0, counted.1);
-    }
-
-    /// Notes that a node missed a write of a partition of which no hint was kept; whether that is
-    /// new.
-    pub fn mark(&self, peer: NodeId, partition: u16) -> bool {
-        let words = || (0..PARTITIONS / 64).map(|_| AtomicU64::new(0)).collect();
-        let marks = self.of(peer).missed.get_or_init(words);
-        let bit = 1 << (partition % 64);
-        marks[usize::from(partition / 64)].fetch_or(bit, Ordering::Relaxed) & bit == 0
-    }
-
-    /// Partitions of a node that need repair.
-    pub fn marked(&self, peer: NodeId) -> u32 {
-        let marks = self.of(peer).missed.get();
-        let ones = |word: &AtomicU64| word.load(Ordering::Relaxed).count_ones();
-        marks.map_or(0, |marks| marks.iter().map(ones).sum())
     }
 
     /// Hints and bytes of them that wait for a node.

@@ -6,7 +6,9 @@ mod coordinator;
 mod event;
 pub mod handshake;
 mod hints;
+mod logs;
 mod message;
+mod missed;
 mod node;
 mod quorum;
 mod record;
@@ -22,8 +24,10 @@ pub use event::{
     Trouble,
 };
 pub use hints::{HintLedger, hint_bytes};
+pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Told};
 pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
-pub use node::{NODE_TICK_MICROS, Node, NodeEffect, NodeEvent};
+pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
+pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent};
 pub use quorum::{Quorum, Refusal, quorum};
 pub use record::{Codec, Kind, Rank, Record};
 pub use scan::{PAGE_BYTES, Scan, Sieve, Step};

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::missed::Mark;
 use crate::record::Record;
 
 /// A node, by its place in the topology's list of names, which is sorted.
@@ -68,6 +69,14 @@ pub enum Request {
     },
     /// Part of a range.
     Page(PageRequest),
+    /// To keep that a node may lack records: of the one that is asked, or of the one that asks,
+    /// which can't keep it itself.
+    Missed {
+        /// Who may lack them.
+        node: NodeId,
+        /// Which.
+        marks: Vec<Mark>,
+    },
     /// A sign of life.
     Ping,
 }
@@ -99,8 +108,25 @@ pub enum Filter {
         /// The nodes that are asked, best first.
         preference: Vec<NodeId>,
     },
-    /// Keys whose record belongs onto this node, by the record's own number of copies.
-    HeldBy(NodeId),
+    /// Keys whose record belongs onto a node, by the record's own number of copies.
+    HeldBy {
+        /// The node.
+        node: NodeId,
+        /// The least time of a version that is meant.
+        since: u64,
+        /// The partitions that are meant, at most [`MAX_LISTED`](crate::MAX_LISTED); none = all.
+        partitions: Vec<u16>,
+    },
+}
+
+impl Filter {
+    /// The least time of a version that is meant.
+    pub fn since(&self) -> u64 {
+        match self {
+            Self::Chosen { .. } => 0,
+            Self::HeldBy { since, .. } => *since,
+        }
+    }
 }
 
 /// What became of a request.

@@ -276,6 +276,30 @@ impl<'a> Chooser<'a> {
     }
 }
 
+/// What of a node's keys belongs onto another one.
+#[derive(Debug)]
+struct Held<'a> {
+    node: NodeId,
+    since: u64,
+    /// In their order; none = all.
+    partitions: &'a [u16],
+    replicas: Vec<NodeId>,
+}
+
+impl Held<'_> {
+    fn wants(&mut self, topology: &Topology, key: &[u8], copies: u8, time: u64) -> bool {
+        let partition = topology.partition_of(key);
+        let listed =
+            self.partitions.is_empty() || self.partitions.binary_search(&partition).is_ok();
+        if time < self.since || !listed {
+            return false;
+        }
+        let copies = if copies == 0 { topology.default_copies() } else { copies };
+        topology.replicas(partition, copies, &mut self.replicas);
+        self.replicas.contains(&self.node)
+    }
+}
+
 /// Says which of a node's keys a page is to have.
 #[derive(Debug)]
 pub struct Sieve<'a> {
@@ -287,36 +311,35 @@ pub struct Sieve<'a> {
 #[derive(Debug)]
 enum SieveKind<'a> {
     Chosen(Chooser<'a>),
-    HeldBy(NodeId, Vec<NodeId>),
+    HeldBy(Held<'a>),
 }
 
 impl<'a> Sieve<'a> {
     /// For pages of the node `own`.
-    pub fn new(topology: &'a Topology, own: NodeId, filter: &Filter) -> Self {
+    pub fn new(topology: &'a Topology, own: NodeId, filter: &'a Filter) -> Self {
         let kind = match filter {
             Filter::Chosen { ack, from, preference } => {
                 let quorum = Quorum { ack: *ack, from: *from };
                 SieveKind::Chosen(Chooser::new(topology, quorum, preference))
             }
-            Filter::HeldBy(node) => SieveKind::HeldBy(*node, Vec::new()),
+            Filter::HeldBy { node, since, partitions } => {
+                let (node, since) = (*node, *since);
+                SieveKind::HeldBy(Held { node, since, partitions, replicas: Vec::new() })
+            }
         };
         Self { topology, own, kind }
     }
 
-    /// Whether the page is to have this key; `copies` is what its record says.
-    pub fn wants(&mut self, key: &[u8], copies: u8) -> bool {
+    /// Whether the page is to have this key; `copies` and the `time` of its version are what its
+    /// record says.
+    pub fn wants(&mut self, key: &[u8], copies: u8, time: u64) -> bool {
         match &mut self.kind {
             SieveKind::Chosen(chooser) if chooser.everybody => true,
             SieveKind::Chosen(chooser) => {
                 let partition = self.topology.partition_of(key);
                 chooser.choose(partition).contains(&self.own)
             }
-            SieveKind::HeldBy(node, replicas) => {
-                let partition = self.topology.partition_of(key);
-                let copies = if copies == 0 { self.topology.default_copies() } else { copies };
-                self.topology.replicas(partition, copies, replicas);
-                replicas.contains(node)
-            }
+            SieveKind::HeldBy(held) => held.wants(self.topology, key, copies, time),
         }
     }
 }

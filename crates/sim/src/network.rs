@@ -27,9 +27,18 @@ const AGAIN_MICROS: (u64, u64) = (200_000, 400_000);
 /// One turn's messages to one node.
 #[derive(Debug)]
 pub(crate) struct Envelope {
-    /// The sender's clock.
-    pub(crate) clock: u64,
+    pub(crate) sender: Sender,
     pub(crate) messages: Vec<Message>,
+}
+
+/// What an envelope says of its sender.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) clock: u64,
+    /// How far its log holds what it acknowledged.
+    pub(crate) position: u64,
+    /// Its disk, and its life on it.
+    pub(crate) disk: (u64, u64),
 }
 
 /// What comes out of a pipe.
@@ -203,7 +212,7 @@ impl Network {
         now: u64,
         id: u64,
         from: usize,
-        clock: u64,
+        sender: Sender,
         messages: Vec<Message>,
     ) -> (Vec<u64>, Vec<Message>) {
         let Some(connection) = self.connections.get(&id) else { return (Vec::new(), messages) };
@@ -230,7 +239,7 @@ impl Network {
             self.messages += messages.len() as u64;
             self.bytes += bytes as u64;
             let at = now + self.delay(a, b);
-            let envelope = Arrival::Envelope(Envelope { clock, messages });
+            let envelope = Arrival::Envelope(Envelope { sender, messages });
             let connection = self.connections.get_mut(&id).expect("found above");
             times.push(connection.pipes[1 - from][bulk].put(at, bytes, envelope));
         }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use cluster::{
-    Clock, Config, Coordinator, Member, Node, NodeId, Shared, Standing, Topology, Vouching,
+    Clock, Config, Coordinator, Logs, Member, Node, NodeConfig, NodeId, Shared, Standing, Topology,
+    Vouching,
 };
 
 use crate::plan::Plan;
@@ -57,12 +58,16 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
     let nodes = topology.nodes();
     let make = |_| {
         let clock = Arc::new(Clock::start(1, 0, 0));
-        let vouching = Vouching::new(Standing::Member, 0);
-        let shared = Arc::new(Shared::new(topology.clone(), NodeId(0), clock, vouching, 0));
+        let vouching = Vouching::new(Standing::Member, 0, true);
+        let logs = Arc::new(Logs::first(1, nodes));
+        let shared = Arc::new(Shared::new(topology.clone(), NodeId(0), clock, vouching, 0, logs));
         let coordinator = |_| Coordinator::new(Arc::clone(&shared), config);
         Parts {
             _coordinators: (0..loops).map(coordinator).collect(),
-            _node: Node::new(Arc::clone(&shared), 1, vec![None; nodes]),
+            _node: Node::new(
+                Arc::clone(&shared),
+                NodeConfig { max_skew_micros: config.max_skew_micros },
+            ),
         }
     };
     (0..sets).map(make).collect()

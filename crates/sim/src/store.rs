@@ -10,7 +10,7 @@ use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{NodeId, OpId, Page, Record, Stamp, StoreError};
+use cluster::{Claim, NodeId, OpId, Page, Record, Stamp, Standing, StoreError};
 use lsm::{
     Backlog, Batch, Core, Error, Kind, Lookup, MemDisk, Newer, Options, Space, Version, Wait, Work,
 };
@@ -41,6 +41,20 @@ pub(crate) enum Asker {
     Hints(Vec<Hint>),
     /// The clock: its bound is durable.
     Clock(u64),
+    /// What is known of another node is kept.
+    Remember(NodeId, Claim),
+    /// The node's standing is kept, with so many changes of what it misses.
+    Stand(Standing, u64),
+    /// What a node misses is kept.
+    Missed {
+        /// Whose marks.
+        whose: NodeId,
+        /// So many changes of them.
+        changes: u64,
+        /// The loop that wants it for this, if one does.
+        index: usize,
+        op: Option<OpId>,
+    },
     /// Nobody.
     None,
 }
@@ -80,6 +94,14 @@ impl Store {
         };
         let bytes = record.value().as_ref().try_into().expect("written as eight bytes");
         Ok(Some(u64::from_le_bytes(bytes)))
+    }
+
+    /// Something else that the node keeps for itself.
+    pub(crate) fn bytes(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
+        let Lookup::Found(record) = self.core.get(Space::Node, key, Wait::Yes)? else {
+            return Ok(None);
+        };
+        Ok(Some(record.value()))
     }
 
     /// Hints whose key begins with `prefix`, from `start` on: the key without it, and the record.
@@ -168,12 +190,13 @@ impl Store {
         &self,
         start: &[u8],
         end: Option<&[u8]>,
+        since: u64,
         max_bytes: usize,
         mut wanted: impl FnMut(&[u8], &Record) -> bool,
     ) -> Result<Page, StoreError> {
         let mut page = Page { items: Vec::new(), next: None, sure: true };
         let mut bytes = 0;
-        let mut scan = self.core.snapshot().scan(Space::Data, start, end);
+        let mut scan = self.core.snapshot().scan_since(Space::Data, start, end, since);
         for seen in 0.. {
             let next = scan.next().map_err(|error| store_error(&error))?;
             let Some((key, record)) = next else { break };

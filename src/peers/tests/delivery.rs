@@ -12,8 +12,8 @@ fn requests_and_replies_travel() {
         a.peers.send(B, read(7));
         a.peers.send(B, write(8, 100));
         match a.next().await {
-            FromPeers::Met { peer, incarnation, knows_us_as } => {
-                assert_eq!((peer, incarnation, knows_us_as), (B, 101, None));
+            FromPeers::Met { peer, incarnation, knows_us } => {
+                assert_eq!((peer, incarnation, knows_us), (B, 101, None));
             }
             other => panic!("{other:?}"),
         }
@@ -89,7 +89,7 @@ fn pages_and_hints_take_the_bulk_lane() {
         let page = PageRequest {
             start: "a".into(),
             end: None,
-            filter: Filter::HeldBy(A),
+            filter: Filter::HeldBy { node: A, since: 0, partitions: Vec::new() },
             max_bytes: 1000,
         };
         a.peers.send(B, read(1));

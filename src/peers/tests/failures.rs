@@ -173,7 +173,7 @@ fn an_asker_that_takes_no_replies_is_not_read_from() {
         for id in 0..2000 {
             writer.message(&read(id));
         }
-        writer.seal(a.facts.sender());
+        writer.seal(a.facts.sender(B));
         tokio::io::AsyncWriteExt::write_all(&mut stream, writer.sealed()).await.unwrap();
         // 120 MB of replies are due; what b holds of them stays within its bound.
         until("b has much to say", || b.peers.lanes().iter().any(|lane| lane.waiting() > 600_000))

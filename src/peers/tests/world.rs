@@ -5,15 +5,14 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::handshake::{Handshake, Identity, LaneKind, Secret};
 use cluster::{
-    Body, Class, Clock, Event, HintLedger, Kind, LaneId, Member, Message, NodeId, Rank, Record,
-    Reply, Request, Shared, Stamp, Standing, Topology, Vouching,
+    Body, Class, Clock, Event, Kind, LaneId, Logs, Member, Message, NodeId, Rank, Record, Reply,
+    Request, Shared, Stamp, Standing, Topology, Vouching,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -106,16 +105,12 @@ impl Node {
         let topology = topology(setup.replicas);
         let wall = wall_micros() + setup.clock_ahead;
         let clock = Arc::new(Clock::start(own.0.into(), wall, 0));
-        let shared = Arc::new(Shared {
-            topology: topology.clone(),
-            own,
-            clock,
-            vouching: Vouching::new(Standing::Member, 0),
-            newest: AtomicU64::new(0),
-            hints: HintLedger::new(2),
-        });
+        let logs = Arc::new(Logs::first(100 + u64::from(own.0), topology.nodes()));
+        let vouching = Vouching::new(Standing::Member, 0, true);
+        let shared = Shared::new(topology.clone(), own, clock, vouching, 0, Arc::clone(&logs));
+        let shared = Arc::new(shared);
         let secret = Secret::new(setup.secret.into());
-        let identity = Identity::new(topology, own, CLUSTER, 100 + u64::from(own.0), secret);
+        let identity = Identity::new(topology, own, CLUSTER, secret, logs);
         let codec = CODEC;
         let facts =
             Arc::new(Facts::new(shared, Arc::new(identity), codec, 500_000, LANE_BYTES, urls));

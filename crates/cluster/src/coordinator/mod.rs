@@ -28,8 +28,9 @@ use std::sync::Arc;
 use peers::Peers;
 use slots::{Slots, State, Why, Work};
 
-use crate::event::{Config, Effect, Event, Now, Shared, Trouble};
+use crate::event::{Answer, ClientId, Config, Denied, Effect, Event, Now, Shared, Trouble};
 use crate::message::NodeId;
+use crate::quorum::Quorum;
 
 /// How often slots are looked at for deadlines, in microseconds: a fraction of the least deadline.
 const SWEEP_MICROS: u64 = 20_000;
@@ -37,6 +38,13 @@ const SWEEP_MICROS: u64 = 20_000;
 /// Repairs at once for which no client waits. They are no promise, and a replica that lacks much is
 /// not to be brought up to date by its readers.
 const MAX_BACKGROUND: usize = 256;
+
+/// What a client of a fenced node is told.
+fn fenced(client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
+    let (trouble, acked, unknown, detail) = (Trouble::Fenced, 0, false, None);
+    let denied = Denied { trouble, acked, quorum, is_write, unknown, detail };
+    Effect::Answer { client, answer: Answer::Denied(denied) }
+}
 
 /// The protocol of one event loop.
 #[derive(Debug)]
@@ -74,6 +82,12 @@ impl Coordinator {
     /// Takes in one event; appends what is to be done to `out`.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         match event {
+            Event::Get { client, quorum, .. } | Event::Write { client, quorum, .. }
+                if self.shared.vouching.is_fenced() =>
+            {
+                let is_write = matches!(event, Event::Write { .. });
+                out.push(fenced(client, quorum, is_write));
+            }
             Event::Get { client, key, quorum } => self.get(now, client, key, quorum, out),
             Event::Write { client, key, record, quorum } => {
                 self.write(now, client, key, record, quorum, out);

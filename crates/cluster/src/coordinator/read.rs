@@ -20,6 +20,14 @@ use crate::record::Record;
 /// that no quorum of the usual ones would show.
 const ASK_ALL_EVERY: u64 = 64;
 
+/// After this many microseconds those that could not vouch for what they told are asked again, then
+/// after twice that, and so on …
+const ASK_AGAIN_MICROS: u64 = 5_000;
+
+/// … so many times, or to the deadline if it is this node which finds out what its own word is
+/// worth. What another node's is worth may take as long as a disk that is streamed.
+const ASK_AGAIN_TIMES: u32 = 5;
+
 /// What a read does next.
 enum Step {
     /// Have the replica of this vote hold the newest record; a client waits.
@@ -27,6 +35,8 @@ enum Step {
     /// Ask this one.
     Ask(usize),
     Wait,
+    /// Ask those that could not vouch once more, a little later.
+    AskAgain,
     Answer,
     Deny,
 }
@@ -46,7 +56,12 @@ impl Coordinator {
         self.reads += 1;
         let all = self.reads.is_multiple_of(ASK_ALL_EVERY);
         let first = usize::from(if all { quorum.from } else { quorum.ack });
-        let work = Work::Read(ReadWork { newest: None, decided: false });
+        let work = Work::Read(ReadWork {
+            newest: None,
+            decided: false,
+            asked_again: 0,
+            asks_again: false,
+        });
         let deadline = now.mono + self.config.deadline_micros;
         let detail = None;
         let id = self.slots.add(Slot {
@@ -91,12 +106,47 @@ impl Coordinator {
             let next = work.newest.as_ref().and_then(|newest| self.to_repair(slot, newest));
             let Some(vote) = next else { return };
             self.repair(now, id, vote, out);
+        } else if work.asks_again {
+            self.ask_again(now, id, out);
+            return;
         } else {
             let idle = slot.votes.iter().position(|vote| vote.state == State::Idle);
             let Some(vote) = idle else { return };
             self.ask(now, id, vote, out);
         }
         self.arm_hedge(now, id);
+    }
+
+    /// Whether those that could not vouch for what they told may do so soon: a node has just
+    /// started, and finds out what the others know of it.
+    fn may_settle(&self, slot: &Slot, work: &ReadWork) -> bool {
+        let told = slot.count(|vote| matches!(vote.state, State::Told { .. }));
+        let unsure = |vote: &Vote| vote.state == State::Told { sure: false };
+        let own = self.shared.own;
+        let own_is_unsure = slot.votes.iter().any(|vote| vote.node == own && unsure(vote));
+        let settles = own_is_unsure && self.shared.vouching.is_settling();
+        told >= usize::from(slot.quorum.ack) && (settles || work.asked_again < ASK_AGAIN_TIMES)
+    }
+
+    fn ask_again_later(&mut self, now: Now, id: u64) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let Work::Read(work) = &mut slot.work else { return };
+        if !std::mem::replace(&mut work.asks_again, true) {
+            let times = work.asked_again.min(ASK_AGAIN_TIMES);
+            work.asked_again += 1;
+            self.slots.hedge_at(now.mono + (ASK_AGAIN_MICROS << times), id);
+        }
+    }
+
+    fn ask_again(&mut self, now: Now, id: u64, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let Work::Read(work) = &mut slot.work else { return };
+        work.asks_again = false;
+        let unsure = |vote: &usize| slot.votes[*vote].state == State::Told { sure: false };
+        let unsure: Vec<usize> = (0..slot.votes.len()).filter(unsure).collect();
+        for vote in unsure {
+            self.ask(now, id, vote, out);
+        }
     }
 
     /// A replica told what it holds.
@@ -157,6 +207,10 @@ impl Coordinator {
             }
             match self.next_step(slot) {
                 Step::Wait => return,
+                Step::AskAgain => {
+                    self.ask_again_later(now, id);
+                    return;
+                }
                 Step::Ask(vote) => self.ask(now, id, vote, out),
                 Step::Repair(vote) => {
                     self.decide(id);
@@ -188,6 +242,7 @@ impl Coordinator {
             return match idle {
                 Some(vote) => Step::Ask(vote),
                 None if votes::is_worth_waiting(slot) => Step::Wait,
+                None if self.may_settle(slot, work) => Step::AskAgain,
                 None => Step::Deny,
             };
         }
@@ -310,6 +365,10 @@ impl Coordinator {
         let Some(slot) = self.slots.get_mut(id) else { return };
         if slot.votes[vote].state == State::Repairing {
             slot.votes[vote].state = State::Holds;
+            let node = slot.votes[vote].node;
+            if node != self.shared.own {
+                self.shared.logs.stored_late(node);
+            }
             self.background -= usize::from(slot.answered);
             self.advance_read(now, id, out);
         }

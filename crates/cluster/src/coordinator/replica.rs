@@ -18,7 +18,13 @@ impl Coordinator {
         request: Request,
         out: &mut Vec<Effect>,
     ) {
-        self.perform(now, OpId::Lane { lane, id }, class, request, out);
+        let op = OpId::Lane { lane, id };
+        if self.shared.vouching.is_fenced() {
+            // Nothing was changed, and nothing is told.
+            self.done(op, Reply::WrongEpoch, out);
+            return;
+        }
+        self.perform(now, op, class, request, out);
     }
 
     /// Does what a node asks for, be it another one or this one.
@@ -56,6 +62,11 @@ impl Coordinator {
                 }
             }
             Request::Page(request) => out.push(Effect::Page { op, request }),
+            Request::Missed { node, marks } if usize::from(node.0) < self.shared.nodes() => {
+                marks.iter().for_each(|mark| self.shared.missed.mark(node, *mark));
+                out.push(Effect::KeepMissed { op, node });
+            }
+            Request::Missed { .. } => self.done(op, Reply::Failed, out),
             Request::Ping => self.done(op, Reply::Pong, out),
         }
     }

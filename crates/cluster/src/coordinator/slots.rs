@@ -92,6 +92,10 @@ pub(super) struct ReadWork {
     pub(super) newest: Option<Record>,
     /// Whether it is decided.
     pub(super) decided: bool,
+    /// How often those that could not vouch for what they told were asked again.
+    pub(super) asked_again: u32,
+    /// Whether they are about to be.
+    pub(super) asks_again: bool,
 }
 
 #[derive(Debug)]

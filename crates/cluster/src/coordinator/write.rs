@@ -167,7 +167,8 @@ impl Coordinator {
     }
 
     /// Nothing is awaited any more, or the time is up: who missed the write is sent a hint, if
-    /// anybody may hold it.
+    /// anybody may hold it. This node itself, and whoever there is no room for hints for, is marked
+    /// to lack it.
     pub(super) fn end_write(&mut self, id: u64, out: &mut Vec<Effect>) {
         let Some(slot) = self.slots.get(id) else { return };
         if !slot.answered {
@@ -178,15 +179,13 @@ impl Coordinator {
         let Work::Write(work) = &slot.work else { return };
         if slot.votes.iter().any(votes::may_hold) || work.restamped {
             let missed = slot.votes.iter().filter(|vote| vote.state != State::Holds);
-            for vote in missed.filter(|vote| vote.node != self.shared.own) {
+            for vote in missed {
                 let (peer, key, record) = (vote.node, slot.key.clone(), work.record.clone());
-                if self.shared.hints.admit(peer, hint_bytes(&key, &record)) {
+                let is_own = peer == self.shared.own;
+                if !is_own && self.shared.hints.admit(peer, hint_bytes(&key, &record)) {
                     out.push(Effect::Hint { peer, key, record });
                 } else {
-                    let partition = self.shared.topology.partition_of(&key);
-                    if self.shared.hints.mark(peer, partition) {
-                        out.push(Effect::Missed { peer, partition });
-                    }
+                    self.shared.miss(peer, &key, &record);
                 }
             }
         }

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ lane 1 │ cluster 8
-//!  incarnation 8 │ knows you as 8 │ epoch 8 │ nonce 32 │ name 1 + n │ to 1 + n │ later versions' …
+//!  incarnation 8 │ knows you as 8 │ epoch 8 │ nonce 32 │ name 1 + n │ to 1 + n
+//!  from version 2 on: life 8 │ knows you by life 8 │ up to 8 │ late 8 │ later versions' …
 //! ```
 
 use super::{NAME_MAX, Nonce};
+use crate::logs::{Claim, Told};
 
 const MAGIC: &[u8; 8] = b"kvorum\0\x01";
 
@@ -52,8 +54,10 @@ pub struct Hello {
     pub cluster: u64,
     /// Since when it has its disk: a random number, not 0.
     pub incarnation: u64,
-    /// The incarnation under which it knows the other side; on the wire 0 = none.
-    pub knows_you_as: Option<u64>,
+    /// Its process on that disk: greater than those before.
+    pub life: u64,
+    /// What it knows of the other side's disk; on the wire an incarnation of 0 = nothing.
+    pub knows_you: Option<Claim>,
     /// Digest of its topology.
     pub epoch: u64,
     /// Fresh random bytes.
@@ -66,14 +70,14 @@ pub struct Hello {
 
 impl Hello {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(88 + self.name.len() + self.to.len());
+        let mut out = Vec::with_capacity(120 + self.name.len() + self.to.len());
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&self.versions.0.to_le_bytes());
         out.extend_from_slice(&self.versions.1.to_le_bytes());
         out.extend_from_slice(&self.features.to_le_bytes());
         out.push(if self.role == Role::Dialer { 0 } else { 1 });
         out.push(if self.lane == LaneKind::Small { 0 } else { 1 });
-        let known = self.knows_you_as.unwrap_or(0);
+        let known = self.knows_you.map_or(0, |claim| claim.incarnation);
         for number in [self.cluster, self.incarnation, known, self.epoch] {
             out.extend_from_slice(&number.to_le_bytes());
         }
@@ -82,6 +86,10 @@ impl Hello {
             assert!(name.len() <= NAME_MAX, "a name of {} bytes", name.len());
             out.push(name.len() as u8);
             out.extend_from_slice(name.as_bytes());
+        }
+        let told = self.knows_you.map_or(Told::default(), |claim| claim.told);
+        for number in [self.life, told.life, told.position, told.late] {
+            out.extend_from_slice(&number.to_le_bytes());
         }
         out
     }
@@ -92,29 +100,47 @@ impl Hello {
         if input.array()? != *MAGIC {
             return Err("a stranger's first words");
         }
+        let versions = (input.u16()?, input.u16()?);
+        let features = input.u64()?;
+        let role = match input.u8()? {
+            0 => Role::Dialer,
+            1 => Role::Acceptor,
+            _ => return Err("an unknown role"),
+        };
+        let lane = match input.u8()? {
+            0 => LaneKind::Small,
+            1 => LaneKind::Bulk,
+            _ => return Err("an unknown lane"),
+        };
+        let cluster = input.u64()?;
+        let incarnation = match input.u64()? {
+            0 => return Err("no incarnation"),
+            incarnation => incarnation,
+        };
+        let known = input.u64()?;
+        let (epoch, nonce, name, to) = (input.u64()?, input.array()?, input.name()?, input.name()?);
+        // Who speaks the first version only is refused for that, in words.
+        let (life, told) = if versions.1 < 2 {
+            (0, Told::default())
+        } else {
+            let life = input.u64()?;
+            let (by, position, late) = (input.u64()?, input.u64()?, input.u64()?);
+            (life, Told { life: by, position, late })
+        };
+        let knows_you = (known != 0).then_some(Claim { incarnation: known, told });
         Ok(Self {
-            versions: (input.u16()?, input.u16()?),
-            features: input.u64()?,
-            role: match input.u8()? {
-                0 => Role::Dialer,
-                1 => Role::Acceptor,
-                _ => return Err("an unknown role"),
-            },
-            lane: match input.u8()? {
-                0 => LaneKind::Small,
-                1 => LaneKind::Bulk,
-                _ => return Err("an unknown lane"),
-            },
-            cluster: input.u64()?,
-            incarnation: match input.u64()? {
-                0 => return Err("no incarnation"),
-                incarnation => incarnation,
-            },
-            knows_you_as: Some(input.u64()?).filter(|known| *known != 0),
-            epoch: input.u64()?,
-            nonce: input.array()?,
-            name: input.name()?,
-            to: input.name()?,
+            versions,
+            features,
+            role,
+            lane,
+            cluster,
+            incarnation,
+            life,
+            knows_you,
+            epoch,
+            nonce,
+            name,
+            to,
         })
     }
 }

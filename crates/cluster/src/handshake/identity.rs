@@ -1,12 +1,13 @@
 //! Who a node is, whom it expects, and what proves that it belongs there.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::Role;
+use crate::logs::Logs;
 use crate::message::NodeId;
 use crate::topology::Topology;
 
@@ -46,23 +47,21 @@ pub struct Identity {
     pub(super) topology: Topology,
     pub(super) own: NodeId,
     pub(super) cluster: u64,
-    pub(super) incarnation: u64,
     pub(super) secret: Secret,
-    /// Incarnations by node, as they were met last; 0 = never.
-    known: Vec<AtomicU64>,
+    /// What is known of the nodes' disks, this one's included.
+    pub(super) logs: Arc<Logs>,
 }
 
 impl Identity {
-    /// Node `own` of `topology`. `cluster` is 0 if it belongs to none yet, `incarnation` is not 0.
+    /// Node `own` of `topology`. `cluster` is 0 if it belongs to none yet.
     pub fn new(
         topology: Topology,
         own: NodeId,
         cluster: u64,
-        incarnation: u64,
         secret: Secret,
+        logs: Arc<Logs>,
     ) -> Self {
-        let known = (0..topology.nodes()).map(|_| AtomicU64::new(0)).collect();
-        Self { topology, own, cluster, incarnation, secret, known }
+        Self { topology, own, cluster, secret, logs }
     }
 
     /// The cluster's nodes.
@@ -73,16 +72,6 @@ impl Identity {
     /// This node.
     pub fn own(&self) -> NodeId {
         self.own
-    }
-
-    /// The incarnation under which a node is known.
-    pub fn known(&self, node: NodeId) -> Option<u64> {
-        Some(self.known[usize::from(node.0)].load(Ordering::Relaxed)).filter(|known| *known != 0)
-    }
-
-    /// From now on the node is known under this incarnation.
-    pub fn know(&self, node: NodeId, incarnation: u64) {
-        self.known[usize::from(node.0)].store(incarnation, Ordering::Relaxed);
     }
 
     /// A node's name.

@@ -29,10 +29,11 @@ pub use hello::{Hello, LaneKind, Role};
 pub use identity::{Identity, Secret};
 pub use words::{Reason, Refused};
 
+use crate::logs::Claim;
 use crate::message::NodeId;
 
 /// Versions of the protocol that this node speaks: the least and the greatest.
-pub const VERSIONS: (u16, u16) = (1, 1);
+pub const VERSIONS: (u16, u16) = (2, 2);
 
 /// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;
@@ -65,8 +66,10 @@ pub struct Met {
     pub node: NodeId,
     /// Since when it has its disk.
     pub incarnation: u64,
-    /// The incarnation under which it knows this node; `None` = it never met it.
-    pub knows_us_as: Option<u64>,
+    /// Its process on that disk.
+    pub life: u64,
+    /// What it knows of this node's disk; `None` = it never met it.
+    pub knows_us: Option<Claim>,
     /// Its cluster; 0 = it has none yet.
     pub cluster: u64,
     /// What the connection is for.
@@ -112,7 +115,7 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Self {
         let mut this = Self::new(identity, Role::Dialer, lane, nonce);
-        let known = this.identity.known(to);
+        let known = this.identity.logs.claim(to);
         let hello = this.hello(this.identity.name(to).to_owned(), known);
         this.hellos[0] = hello.encode();
         put_frame(out, frame::HELLO, &this.hellos[0]);
@@ -210,7 +213,7 @@ impl Handshake {
         if self.role == Role::Acceptor {
             self.lane = lane;
             self.hellos[0] = body.to_vec();
-            let known = node.and_then(|node| self.identity.known(node));
+            let known = node.and_then(|node| self.identity.logs.claim(node));
             self.hellos[1] = self.hello(name, known).encode();
             put_frame(out, frame::HELLO, &self.hellos[1]);
         } else {
@@ -262,7 +265,8 @@ impl Handshake {
             (None, Some(hello), Some(node)) => Ok(Some(Met {
                 node,
                 incarnation: hello.incarnation,
-                knows_us_as: hello.knows_you_as,
+                life: hello.life,
+                knows_us: hello.knows_you,
                 cluster: hello.cluster,
                 lane: self.lane,
             })),
@@ -277,7 +281,7 @@ impl Handshake {
     fn judge(&self) -> Option<Reason> {
         let (ours, theirs) = (&self.identity, self.theirs.as_ref()?);
         if theirs.name == ours.own_name() {
-            let itself = theirs.incarnation == ours.incarnation;
+            let itself = theirs.incarnation == ours.logs.own_incarnation();
             return Some(if itself { Reason::Itself } else { Reason::Namesake });
         }
         if theirs.epoch != ours.topology.digest() {
@@ -290,10 +294,11 @@ impl Handshake {
             Role::Dialer => (self.asked_for(), theirs.name.as_str()),
             Role::Acceptor => (theirs.to.clone(), ours.own_name()),
         };
-        if asked != reached || ours.topology.own(&theirs.name).is_none() {
+        let Some(node) = ours.topology.own(&theirs.name).filter(|_| asked == reached) else {
             return Some(Reason::Name);
-        }
-        None
+        };
+        let outlived = ours.logs.is_outlived(node, theirs.incarnation, theirs.life);
+        outlived.then_some(Reason::Outlived)
     }
 
     /// Whom this side, the dialer, wanted to reach.
@@ -301,15 +306,16 @@ impl Handshake {
         Hello::decode(&self.hellos[0]).map(|hello| hello.to).unwrap_or_default()
     }
 
-    fn hello(&self, to: String, knows_you_as: Option<u64>) -> Hello {
+    fn hello(&self, to: String, knows_you: Option<Claim>) -> Hello {
         Hello {
             versions: VERSIONS,
             features: 0,
             role: self.role,
             lane: self.lane,
             cluster: self.identity.cluster,
-            incarnation: self.identity.incarnation,
-            knows_you_as,
+            incarnation: self.identity.logs.own_incarnation(),
+            life: self.identity.logs.life(),
+            knows_you,
             epoch: self.identity.topology.digest(),
             nonce: self.nonce,
             name: self.identity.own_name().to_owned(),

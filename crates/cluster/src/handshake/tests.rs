@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::logs::{Life, Lineage, Logs, Told};
 use crate::topology::{Member, Topology};
 
 struct Someone {
@@ -12,12 +13,13 @@ struct Someone {
     replicas: u8,
     secret: &'static str,
     cluster: u64,
+    life: u64,
 }
 
 impl Default for Someone {
     fn default() -> Self {
         let nodes = ["a", "b", "c"];
-        Self { name: "a", nodes, replicas: 3, secret: "open sesame", cluster: 5 }
+        Self { name: "a", nodes, replicas: 3, secret: "open sesame", cluster: 5, life: 40 }
     }
 }
 
@@ -29,7 +31,9 @@ impl Someone {
         let topology = if usual { USUAL.clone() } else { topology(self.nodes, self.replicas) };
         let own = topology.own(self.name).unwrap();
         let (incarnation, secret) = (100 + u64::from(own.0), Secret::new(self.secret.into()));
-        Arc::new(Identity::new(topology, own, self.cluster, incarnation, secret))
+        let lineage = Lineage::new(Vec::new(), Life { id: self.life, begins: 7, newest: 0 });
+        let logs = Arc::new(Logs::new(incarnation, lineage, &vec![None; topology.nodes()]));
+        Arc::new(Identity::new(topology, own, self.cluster, secret, logs))
     }
 }
 
@@ -88,15 +92,39 @@ fn shake(dialer: &Someone, acceptor: &Someone) -> (Outcome, Outcome) {
 #[test]
 fn two_that_fit_meet() {
     let (a, b) = (named("a").identity(), named("b").identity());
-    b.know(NodeId(0), 99);
+    b.logs.met(NodeId(0), 99, 30);
+    b.logs.know(NodeId(0), 99);
+    assert!(b.logs.heard(NodeId(0), 99, 30, 12));
+    let knows_us = b.logs.claim(NodeId(0));
+    assert_eq!(knows_us.unwrap().told, Told { life: 30, position: 12, late: 0 });
     for step in [1, 7, usize::MAX] {
         let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, step);
         let lane = LaneKind::Bulk;
-        let met = Met { node: TO_B, incarnation: 101, knows_us_as: Some(99), cluster: 5, lane };
+        let (node, incarnation, life, cluster) = (TO_B, 101, 40, 5);
+        let met = Met { node, incarnation, life, knows_us, cluster, lane };
         assert_eq!(dialed, Ok(met));
-        let met = Met { node: NodeId(0), incarnation: 100, knows_us_as: None, ..met };
+        let met = Met { node: NodeId(0), incarnation: 100, knows_us: None, ..met };
         assert_eq!(accepted, Ok(met));
     }
+}
+
+#[test]
+fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
+    let (older, later) = (named("a"), Someone { life: 41, ..named("a") });
+    let b = named("b").identity();
+    let meets = |someone: &Someone| {
+        let (dialed, accepted) = shake_in_steps(someone.identity(), b.clone(), TO_B, usize::MAX);
+        if let Ok(met) = &accepted {
+            b.logs.met(met.node, met.incarnation, met.life);
+        }
+        (dialed, accepted)
+    };
+    assert!(meets(&older).1.is_ok() && meets(&later).1.is_ok() && meets(&later).0.is_ok());
+    let (dialed, accepted) = meets(&older);
+    assert_eq!(accepted.unwrap_err().reason, Reason::Outlived);
+    let refused = dialed.unwrap_err();
+    assert_eq!(refused.reason, Reason::Fenced);
+    assert!(refused.text.contains("serves nobody any more"), "{refused}");
 }
 
 #[test]
@@ -257,20 +285,22 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "5a000000 01 6b766f72756d0001 0100 0100 0000000000000000 00 00",
+        "7a000000 01 6b766f72756d0001 0200 0200 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
-        "01 61 01 62",
-        "20000000 02 f524aa7d8681a8236fa725cceea12ec2072d493945de76a0a4a0f2b6c0156909",
+        "01 61 01 62 2800000000000000",
+        &"00".repeat(24),
+        "20000000 02 d632040227e58115e74f51582c564541003832668294127423dc2fd86733a036",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "5a000000 01 6b766f72756d0001 0100 0100 0000000000000000 01 00",
+        "7a000000 01 6b766f72756d0001 0200 0200 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
-        "01 62 01 61",
-        "20000000 02 fd08c55f414ca4a866e4de4cf8809707cceef56d1e447e8532be32f1726ccbc5",
+        "01 62 01 61 2800000000000000",
+        &"00".repeat(24),
+        "20000000 02 65a0dfc6c66469a1c3a07f6f504f55f9d0c4e91a85d299170535db70d6bf80f9",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

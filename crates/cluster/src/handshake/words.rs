@@ -22,6 +22,10 @@ pub enum Reason {
     Namesake,
     /// It is this node.
     Itself,
+    /// A later process with its disk was met.
+    Outlived,
+    /// The other side has met a later process with this node's disk.
+    Fenced,
 }
 
 impl Reason {
@@ -36,6 +40,8 @@ impl Reason {
             Self::Name => "name",
             Self::Namesake => "namesake",
             Self::Itself => "itself",
+            Self::Outlived => "outlived",
+            Self::Fenced => "fenced",
         }
     }
 
@@ -50,6 +56,7 @@ impl Reason {
             Self::Name => 6,
             Self::Namesake => 7,
             Self::Itself => 8,
+            Self::Outlived | Self::Fenced => 9,
         }
     }
 
@@ -62,6 +69,7 @@ impl Reason {
             6 => Self::Name,
             7 => Self::Namesake,
             8 => Self::Itself,
+            9 => Self::Fenced,
             _ => return None,
         })
     }
@@ -122,6 +130,15 @@ pub(super) fn refused(
         ),
         Reason::Namesake => format!(
             "another node calls itself {own} too, with another data directory: stop one of them"
+        ),
+        Reason::Outlived => format!(
+            "two processes run as {name} with copies of one data directory: this one, which was \
+             started first, is refused; stop it"
+        ),
+        Reason::Fenced => format!(
+            "{name} has met another process that runs as this node, {own}, with a copy of its data \
+             directory and was started later. This one serves nobody any more: stop one of them, \
+             and start the other one anew"
         ),
         Reason::Itself => format!(
             "that is this node, {own}, itself: look which URL belongs to which name in --cluster"

@@ -1,16 +1,19 @@
-//! What a node does once, for all its loops: it has hints delivered, it finds out whether its disk
-//! is the one that the others know, and it has what was on a lost disk streamed back.
+//! What a node does once, for all its loops: it has hints delivered, it finds out whether its
+//! directory is the one that the others know, and it has what it lacks streamed back.
 //!
 //! ```text
-//!   Met ─────────▶ ┌────────┐ ─▶ Remember, Stand (kept on disk)
+//!   Met ─────────▶ ┌────────┐ ─▶ Remember, Stand, KeepMissed (kept on disk)
 //!   Tick ────────▶ │  Node  │ ─▶ ReadHints, DropHints (this node's store)
 //!   Hints ───────▶ │        │ ─▶ Call ──▶ a coordinator ──▶ a node, which may be this one
-//!   Returned ────▶ └────────┘                                │
-//!        ▲                                                   │
-//!        └───────────────────────────────────────────────────┘
+//!   Returned ────▶ │        │                              │
+//!   Stood, … ────▶ └────────┘                              │
+//!        ▲                                                 │
+//!        └─────────────────────────────────────────────────┘
 //! ```
 
-mod rebuild;
+mod hand_over;
+mod identity;
+mod repair;
 mod replay;
 
 use std::sync::Arc;
@@ -18,15 +21,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::event::{CallId, Now, Shared, Trouble};
+use crate::logs::Claim;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::record::Record;
 use crate::standing::Standing;
-use rebuild::Source;
+use hand_over::{Deposit, HandOver};
+use identity::Check;
+use repair::Source;
 use replay::Replay;
 
 /// How often [`NodeEvent::Tick`] is due, in microseconds. Hints go out at most this long after the
 /// retry that finds their node back.
 pub const NODE_TICK_MICROS: u64 = 250_000;
+
+/// Ticks after which what was told of the others' logs is kept anew, if it changed: a small write
+/// for each of them.
+const REMEMBER_TICKS: u64 = 4;
 
 /// What happens to a node.
 #[derive(Debug, Clone)]
@@ -37,8 +47,8 @@ pub enum NodeEvent {
         peer: NodeId,
         /// Which disk it has.
         incarnation: u64,
-        /// Which disk of this node it knew, if any.
-        knows_us_as: Option<u64>,
+        /// What it knows of this node's disk, if anything.
+        knows_us: Option<Claim>,
     },
     /// Hints for a node, as the store has them, in the order of their keys; empty = there is
     /// none at or after where it was asked to begin.
@@ -54,6 +64,20 @@ pub enum NodeEvent {
         call: CallId,
         /// What came of it.
         result: Result<Reply, Trouble>,
+    },
+    /// A standing is kept on disk, or could not be.
+    Stood {
+        /// Which.
+        standing: Standing,
+        /// Whether it is.
+        kept: bool,
+    },
+    /// A node's marks are kept on disk, or could not be.
+    MissedKept {
+        /// Whose.
+        node: NodeId,
+        /// Whether they are.
+        kept: bool,
     },
     /// Time has passed.
     Tick,
@@ -89,123 +113,152 @@ pub enum NodeEffect {
         /// What.
         request: Request,
     },
-    /// Keep durably which disk a node has.
+    /// Keep durably which disk a node has, and what was told of its log; then
+    /// [`Logs::know`](crate::Logs::know) and [`Logs::kept`](crate::Logs::kept) it.
     Remember {
         /// Who.
         peer: NodeId,
-        /// Its incarnation.
-        incarnation: u64,
+        /// What is known of it.
+        claim: Claim,
     },
-    /// Keep durably what this node's standing is; it counts already.
+    /// Keep durably what this node's standing is and, in one step, what it is marked to lack; ends
+    /// in [`NodeEvent::Stood`]. That its word does not count any more holds already, that it counts
+    /// again only then.
     Stand(Standing),
+    /// Keep durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode)); ends
+    /// in [`NodeEvent::MissedKept`].
+    KeepMissed {
+        /// Whose marks.
+        node: NodeId,
+    },
 }
 
 /// Who waits for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Replay(NodeId),
-    Rebuild(NodeId),
+    Repair(NodeId),
+    HandOver(NodeId),
+    Deposit(NodeId),
+    Check(NodeId),
+}
+
+/// What a node is told once.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeConfig {
+    /// Microseconds that a stamp may be ahead of the wall clock.
+    pub max_skew_micros: u64,
 }
 
 /// What a process does besides its loops.
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
-    incarnation: u64,
+    max_skew_micros: u64,
+    ticks: u64,
     /// The others' incarnations, as far as they are known.
     known: Vec<Option<u64>>,
-    /// Who said that it never met another disk of this node.
+    /// Who said that it never met another disk of this node, or that this one holds all it told.
     vouched: Vec<bool>,
+    checks: Vec<Check>,
+    /// Who is told of this node's log once its standing is kept.
+    unsettled: Vec<NodeId>,
+    /// A standing that is being kept.
+    standing_under_way: Option<Standing>,
     replays: Vec<Replay>,
+    hand_overs: Vec<HandOver>,
+    deposit: Deposit,
     sources: Vec<Source>,
+    /// Whose marks are being kept.
+    keeping: Vec<bool>,
     calls: Vec<(CallId, Caller)>,
     next_call: u64,
 }
 
 impl Node {
-    /// `known` is what was kept of the others' incarnations, by node.
-    pub fn new(shared: Arc<Shared>, incarnation: u64, known: Vec<Option<u64>>) -> Self {
-        let nodes = shared.topology.nodes();
-        assert_eq!(known.len(), nodes, "one place for each node");
-        Self {
-            incarnation,
+    /// A node that has just started.
+    pub fn new(shared: Arc<Shared>, config: NodeConfig) -> Self {
+        let nodes = shared.nodes();
+        let known = (0..nodes as u16).map(|node| shared.logs.incarnation(NodeId(node))).collect();
+        let mut node = Self {
+            max_skew_micros: config.max_skew_micros,
+            ticks: 0,
             known,
             vouched: vec![false; nodes],
+            checks: (0..nodes).map(|_| Check::default()).collect(),
+            unsettled: Vec::new(),
+            standing_under_way: None,
             replays: (0..nodes).map(|_| Replay::default()).collect(),
+            hand_overs: (0..nodes).map(|_| HandOver::default()).collect(),
+            deposit: Deposit::default(),
             sources: (0..nodes).map(|_| Source::default()).collect(),
+            keeping: vec![false; nodes],
             calls: Vec::new(),
             next_call: 0,
             shared,
-        }
+        };
+        node.begin();
+        node
     }
 
     /// Takes in one event; appends what is to be done to `out`.
     pub fn handle(&mut self, now: Now, event: NodeEvent, out: &mut Vec<NodeEffect>) {
         match event {
-            NodeEvent::Met { peer, incarnation, knows_us_as } => {
-                self.met(peer, incarnation, knows_us_as, out);
+            NodeEvent::Met { peer, incarnation, knows_us } => {
+                self.met(now, peer, incarnation, knows_us, out);
             }
             NodeEvent::Hints { peer, items } => self.read_hints(now, peer, items, out),
             NodeEvent::Returned { call, result } => {
                 let Some(at) = self.calls.iter().position(|(id, _)| *id == call) else { return };
                 match self.calls.swap_remove(at).1 {
                     Caller::Replay(peer) => self.replayed(now, peer, result, out),
-                    Caller::Rebuild(peer) => self.streamed(now, peer, result, out),
+                    Caller::Repair(peer) => self.streamed(now, peer, result, out),
+                    Caller::HandOver(peer) => self.handed_over(now, peer, result),
+                    Caller::Deposit(_) => self.deposited(now, &result),
+                    Caller::Check(peer) => self.checked(now, peer, &result),
                 }
             }
-            NodeEvent::Tick => {
-                self.replay_due(now, out);
-                self.rebuild_due(now, out);
+            NodeEvent::Stood { standing, kept } => self.stood(standing, kept, out),
+            NodeEvent::MissedKept { node, kept } => {
+                self.keeping[usize::from(node.0)] = false;
+                if node == self.shared.own {
+                    self.deposit.wanted = !kept;
+                }
+            }
+            NodeEvent::Tick => self.tick(now, out),
+        }
+        self.settle();
+    }
+
+    fn tick(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        self.check_due(now, out);
+        self.replay_due(now, out);
+        self.keep_missed(out);
+        self.hand_over_due(now, out);
+        self.deposit_due(now, out);
+        self.repair_due(now, out);
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(REMEMBER_TICKS) {
+            self.remember(out);
+        }
+    }
+
+    fn keep_missed(&mut self, out: &mut Vec<NodeEffect>) {
+        for node in (0..self.shared.nodes() as u16).map(NodeId) {
+            let keeping = &mut self.keeping[usize::from(node.0)];
+            if !*keeping && self.shared.missed.is_unkept(node) {
+                *keeping = true;
+                out.push(NodeEffect::KeepMissed { node });
             }
         }
     }
 
-    /// How far rebuilding is: nodes that have streamed everything, of all others.
-    pub fn rebuilt(&self) -> (usize, usize) {
-        let done = self.sources.iter().filter(|source| source.is_done()).count();
-        (done, self.sources.len() - 1)
-    }
-
-    fn met(
-        &mut self,
-        peer: NodeId,
-        incarnation: u64,
-        knows_us_as: Option<u64>,
-        out: &mut Vec<NodeEffect>,
-    ) {
-        let known = &mut self.known[usize::from(peer.0)];
-        if *known != Some(incarnation) {
-            *known = Some(incarnation);
-            out.push(NodeEffect::Remember { peer, incarnation });
-        }
-        let standing = self.shared.vouching.standing();
-        match knows_us_as {
-            // Whoever has streamed all it holds to this disk has met it. So this one has not, and
-            // those who vouched for a new node did not know better.
-            Some(other) if other != self.incarnation => {
-                if standing != Standing::Amnesiac {
-                    self.sources.iter_mut().for_each(|source| *source = Source::default());
-                    self.stand(Standing::Amnesiac, out);
-                }
-            }
-            _ if standing != Standing::New => {}
-            // It has met this disk: in the same breath, or before a restart. That says nothing
-            // about what it knew before.
-            Some(_) => {}
-            None => {
-                self.vouched[usize::from(peer.0)] = true;
-                let vouched = self.vouched.iter().filter(|vouched| **vouched).count();
-                // All of them: whoever is missing may be the only one that met a former life.
-                if vouched + 1 == self.sources.len() {
-                    self.stand(Standing::Member, out);
-                }
+    fn remember(&mut self, out: &mut Vec<NodeEffect>) {
+        for peer in self.others() {
+            if let Some(claim) = self.shared.logs.unkept(peer) {
+                out.push(NodeEffect::Remember { peer, claim });
             }
         }
-    }
-
-    fn stand(&mut self, standing: Standing, out: &mut Vec<NodeEffect>) {
-        self.shared.vouching.set(standing);
-        out.push(NodeEffect::Stand(standing));
     }
 
     fn call(
@@ -224,6 +277,6 @@ impl Node {
 
     fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
         let own = self.shared.own;
-        (0..self.shared.topology.nodes() as u16).map(NodeId).filter(move |node| *node != own)
+        (0..self.shared.nodes() as u16).map(NodeId).filter(move |node| *node != own)
     }
 }

@@ -100,6 +100,7 @@ impl Node {
                 replay.after = items.last().map(|(key, _)| key.clone());
                 let bytes = items.iter().map(|(key, record)| hint_bytes(key, record)).sum();
                 self.shared.hints.delivered(peer, items.len() as u64, bytes);
+                self.shared.logs.stored_late(peer);
                 out.push(NodeEffect::DropHints { peer, items });
                 self.ask_for_hints(peer, out);
             }

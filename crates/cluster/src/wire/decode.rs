@@ -4,9 +4,12 @@
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{ENVELOPE_HEAD, ENVELOPE_MAX, ITEM_HEAD, Item, KEY_MAX, Malformed, PIECE_MAX, Sender};
-use super::{WHOLE_MAX, flag, kind};
+use super::{
+    ALL_PARTITIONS, ENVELOPE_HEAD, ENVELOPE_MAX, ITEM_HEAD, Item, KEY_MAX, MARK_LEN, Malformed,
+    PIECE_MAX, Sender, WHOLE_MAX, flag, kind,
+};
 use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
+use crate::missed::{MAX_LISTED, Mark};
 use crate::record::{Codec, Record};
 
 /// A key after which a range goes on is the last one with a zero byte behind it.
@@ -40,7 +43,7 @@ impl Envelope {
         }
         let length = reader.u32()? as usize;
         let left = reader.u32()?;
-        let sender = Sender { epoch: reader.u64()?, clock: reader.u64()? };
+        let sender = Sender { epoch: reader.u64()?, clock: reader.u64()?, position: reader.u64()? };
         if length != reader.left() {
             return Err(Malformed("an envelope of another length than it says"));
         }
@@ -229,6 +232,7 @@ impl Reader {
             }
             kind::WRITES => Request::Writes { items: self.entries(codec)? },
             kind::PAGE => Request::Page(self.page_request(head)?),
+            kind::MISSED => self.marks()?,
             kind::PING => Request::Ping,
             _ => return Err(Malformed("an unknown type")),
         })
@@ -265,7 +269,7 @@ impl Reader {
         let end = if head.has(flag::BOUNDED) { Some(self.cursor()?) } else { None };
         let max_bytes = self.u32()?;
         let filter = if head.has(flag::HELD_BY) {
-            Filter::HeldBy(NodeId(self.u16()?))
+            self.held_by()?
         } else {
             let (ack, from, count) = (self.u8()?, self.u8()?, usize::from(self.u16()?));
             if self.left() < 2 * count {
@@ -278,6 +282,40 @@ impl Reader {
             Filter::Chosen { ack, from, preference }
         };
         Ok(PageRequest { start, end, filter, max_bytes })
+    }
+
+    fn held_by(&mut self) -> Result<Filter, Malformed> {
+        let (node, since, count) = (NodeId(self.u16()?), self.u64()?, usize::from(self.u16()?));
+        if count > MAX_LISTED || count > self.left() / 2 {
+            return Err(Malformed("more partitions than are listed"));
+        }
+        let mut partitions = Vec::with_capacity(count);
+        for _ in 0..count {
+            partitions.push(self.u16()?);
+        }
+        if !partitions.is_sorted_by(|a, b| a < b) {
+            return Err(Malformed("partitions that are not in order"));
+        }
+        Ok(Filter::HeldBy { node, since, partitions })
+    }
+
+    fn marks(&mut self) -> Result<Request, Malformed> {
+        let (node, count) = (NodeId(self.u16()?), self.u32()? as usize);
+        if count > MAX_LISTED + 1 || count > self.left() / MARK_LEN {
+            return Err(Malformed("more marks than there can be"));
+        }
+        let mut marks = Vec::with_capacity(count);
+        for _ in 0..count {
+            let partition = match self.u32()? {
+                ALL_PARTITIONS => None,
+                partition => match u16::try_from(partition) {
+                    Ok(partition) => Some(partition),
+                    Err(_) => return Err(Malformed("no such partition")),
+                },
+            };
+            marks.push(Mark { partition, since: self.u64()? });
+        }
+        Ok(Request::Missed { node, marks })
     }
 
     fn key(&mut self) -> Result<Bytes, Malformed> {

@@ -3,8 +3,12 @@
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{ENVELOPE_FULL, ENVELOPE_HEAD, ITEM_HEAD, PIECE_MAX, Sender, flag, kind};
-use crate::message::{Body, Class, Filter, Message, Page, PageRequest, Reply, Request};
+use super::{
+    ALL_PARTITIONS, ENVELOPE_FULL, ENVELOPE_HEAD, ITEM_HEAD, MARK_LEN, PIECE_MAX, Sender, flag,
+    kind,
+};
+use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
+use crate::missed::Mark;
 use crate::record::Record;
 
 /// Bytes of a length before a key, and before a record.
@@ -76,6 +80,7 @@ impl Writer {
         envelope[12..16].copy_from_slice(&self.count.to_le_bytes());
         envelope[16..24].copy_from_slice(&sender.epoch.to_le_bytes());
         envelope[24..32].copy_from_slice(&sender.clock.to_le_bytes());
+        envelope[32..40].copy_from_slice(&sender.position.to_le_bytes());
         let check = xxh3_64(&envelope[8..]);
         envelope[..8].copy_from_slice(&check.to_le_bytes());
         self.open = self.bytes.len();
@@ -170,6 +175,7 @@ pub fn message_len(message: &Message) -> usize {
             Request::Write { key, record } => item_len(key, record),
             Request::Writes { items } => items_len(items),
             Request::Page(request) => page_request_len(request),
+            Request::Missed { marks, .. } => 2 + 4 + MARK_LEN * marks.len(),
             Request::Ping => 0,
         },
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
@@ -193,7 +199,7 @@ fn items_len(items: &[(Bytes, Record)]) -> usize {
 fn page_request_len(request: &PageRequest) -> usize {
     let filter = match &request.filter {
         Filter::Chosen { preference, .. } => 4 + 2 * preference.len(),
-        Filter::HeldBy(_) => 2,
+        Filter::HeldBy { partitions, .. } => 2 + 8 + 2 + 2 * partitions.len(),
     };
     let end = request.end.as_ref().map_or(0, |end| KEY_LEN + end.len());
     KEY_LEN + request.start.len() + end + 4 + filter
@@ -215,9 +221,10 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
         Request::Writes { .. } => (kind::WRITES, 0),
         Request::Page(page) => {
             let bounded = if page.end.is_some() { flag::BOUNDED } else { 0 };
-            let held = if matches!(page.filter, Filter::HeldBy(_)) { flag::HELD_BY } else { 0 };
+            let held = if matches!(page.filter, Filter::HeldBy { .. }) { flag::HELD_BY } else { 0 };
             (kind::PAGE, bounded | held)
         }
+        Request::Missed { .. } => (kind::MISSED, 0),
         Request::Ping => (kind::PING, 0),
     }
 }
@@ -248,6 +255,7 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
         Request::Write { key, record } => put_entry(out, key, record),
         Request::Writes { items } => put_entries(out, items),
         Request::Page(request) => put_page_request(out, request),
+        Request::Missed { node, marks } => put_marks(out, *node, marks),
         Request::Ping => {}
     }
 }
@@ -288,6 +296,16 @@ fn put_entries(out: &mut Vec<u8>, items: &[(Bytes, Record)]) {
     }
 }
 
+fn put_marks(out: &mut Vec<u8>, node: NodeId, marks: &[Mark]) {
+    out.extend_from_slice(&node.0.to_le_bytes());
+    out.extend_from_slice(&(marks.len() as u32).to_le_bytes());
+    for Mark { partition, since } in marks {
+        let partition = partition.map_or(ALL_PARTITIONS, u32::from);
+        out.extend_from_slice(&partition.to_le_bytes());
+        out.extend_from_slice(&since.to_le_bytes());
+    }
+}
+
 fn put_page_request(out: &mut Vec<u8>, request: &PageRequest) {
     put_key(out, &request.start);
     if let Some(end) = &request.end {
@@ -302,6 +320,13 @@ fn put_page_request(out: &mut Vec<u8>, request: &PageRequest) {
                 out.extend_from_slice(&node.0.to_le_bytes());
             }
         }
-        Filter::HeldBy(node) => out.extend_from_slice(&node.0.to_le_bytes()),
+        Filter::HeldBy { node, since, partitions } => {
+            out.extend_from_slice(&node.0.to_le_bytes());
+            out.extend_from_slice(&since.to_le_bytes());
+            out.extend_from_slice(&(partitions.len() as u16).to_le_bytes());
+            for partition in partitions {
+                out.extend_from_slice(&partition.to_le_bytes());
+            }
+        }
     }
 }

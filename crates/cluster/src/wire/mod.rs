@@ -1,7 +1,7 @@
 //! What nodes say to each other, in bytes. `docs/peer-protocol.md` has the layout of every message.
 //!
 //! ```text
-//!  envelope: check 8 │ length 4 │ count 4 │ epoch 8 │ clock 8 │ items …
+//!  envelope: check 8 │ length 4 │ count 4 │ epoch 8 │ clock 8 │ position 8 │ items …
 //!            └ xxh3-64 of all that follows it
 //!  item:     type 1 │ flags 1 │ class 1 │ 0 │ length 4 │ id 8 │ remaining ms 4 │ body …
 //! ```
@@ -24,7 +24,7 @@ pub use pieces::{Assembly, Cut};
 use crate::message::Message;
 
 /// Bytes before an envelope's items.
-pub const ENVELOPE_HEAD: usize = 32;
+pub const ENVELOPE_HEAD: usize = 40;
 
 /// Bytes before an item's body.
 pub const ITEM_HEAD: usize = 20;
@@ -51,6 +51,12 @@ pub const MESSAGE_MAX: usize = 16 << 20;
 /// took them.
 pub const WINDOW: usize = 256 << 10;
 
+/// Bytes of a mark.
+const MARK_LEN: usize = 12;
+
+/// What stands for all partitions in a mark.
+const ALL_PARTITIONS: u32 = u32::MAX;
+
 /// Longest key, in bytes.
 pub const KEY_MAX: usize = 1024;
 
@@ -71,6 +77,9 @@ pub struct Sender {
     pub epoch: u64,
     /// Its clock: the time of a stamp.
     pub clock: u64,
+    /// How far its log holds what it acknowledged; 0 = it does not say. See
+    /// [`Logs`](crate::Logs).
+    pub position: u64,
 }
 
 /// What an envelope carries.
@@ -110,6 +119,7 @@ mod kind {
     pub(super) const WRITES: u8 = 0x03;
     pub(super) const PAGE: u8 = 0x04;
     pub(super) const PING: u8 = 0x05;
+    pub(super) const MISSED: u8 = 0x06;
 
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;

@@ -1,12 +1,13 @@
-use proptest::collection::vec;
+use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Stamp;
 use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
+use crate::missed::Mark;
 use crate::record::{Codec, Kind, Rank, Record};
 
-const SENDER: Sender = Sender { epoch: 0x1122_3344_5566_7788, clock: 42 };
+const SENDER: Sender = Sender { epoch: 0x1122_3344_5566_7788, clock: 42, position: 0x0605 };
 
 /// A record is a stamp, a kind, a number of copies, a check and a value.
 const CODEC: Codec = Codec { parse, verify: |_, _| true, restamp: |_, record, _| record.clone() };
@@ -35,7 +36,12 @@ fn cursor() -> impl Strategy<Value = Bytes> {
 
 fn filter() -> impl Strategy<Value = Filter> {
     prop_oneof![
-        any::<u16>().prop_map(|node| Filter::HeldBy(NodeId(node))),
+        (any::<u16>(), any::<u64>(), btree_set(any::<u16>(), 0..9)).prop_map(
+            |(node, since, partitions)| {
+                let partitions = partitions.into_iter().collect();
+                Filter::HeldBy { node: NodeId(node), since, partitions }
+            }
+        ),
         (any::<u8>(), any::<u8>(), vec(any::<u16>(), 0..9)).prop_map(|(ack, from, nodes)| {
             Filter::Chosen { ack, from, preference: nodes.into_iter().map(NodeId).collect() }
         }),
@@ -50,6 +56,12 @@ fn request() -> impl Strategy<Value = Request> {
         (cursor(), proptest::option::of(cursor()), filter(), any::<u32>()).prop_map(
             |(start, end, filter, max_bytes)| {
                 Request::Page(PageRequest { start, end, filter, max_bytes })
+            }
+        ),
+        (any::<u16>(), vec((any::<Option<u16>>(), any::<u64>()), 0..9)).prop_map(
+            |(node, marks)| {
+                let mark = |(partition, since)| Mark { partition, since };
+                Request::Missed { node: NodeId(node), marks: marks.into_iter().map(mark).collect() }
             }
         ),
         Just(Request::Ping),
@@ -343,6 +355,11 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     };
     let nodes = vec![NodeId(2), NodeId(0x0102)];
     let chosen = Filter::Chosen { ack: 2, from: 3, preference: nodes };
+    let held_by = Filter::HeldBy { node: NodeId(7), since: 0x0908, partitions: vec![1, 0x0102] };
+    let marks = vec![
+        Mark { partition: None, since: 0x0908 },
+        Mark { partition: Some(0x0102), since: 0x0a0b },
+    ];
     let ask = |class, request| {
         let body = Body::Request { remaining_ms: 0x01f4, class, request };
         Item::Message(Message { id: 0x0807_0605_0403_0201, body })
@@ -354,7 +371,8 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("write", ask(Class::Repair, Request::Write { key: key(), record: short() })),
         ("writes", ask(Class::Hint, Request::Writes { items: vec![(key(), short())] })),
         ("page chosen", ask(Class::Stream, page(chosen, None))),
-        ("page held by", ask(Class::Stream, page(Filter::HeldBy(NodeId(7)), Some(key())))),
+        ("page held by", ask(Class::Stream, page(held_by, Some(key())))),
+        ("missed", ask(Class::Hint, Request::Missed { node: NodeId(7), marks })),
         ("ping", ask(Class::Client, Request::Ping)),
         ("found", reply(Reply::Found { record: short(), sure: false })),
         ("found sure", reply(Reply::Found { record: short(), sure: true })),

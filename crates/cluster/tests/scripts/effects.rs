@@ -36,7 +36,9 @@ impl Words {
             Effect::Hint { peer, key, record } => {
                 format!("hint for n{}: {}", peer.0, self.item_text(key, record))
             }
-            Effect::Missed { peer, .. } => format!("a partition of n{} needs repair", peer.0),
+            Effect::KeepMissed { op: id, node } => {
+                format!("{}: keep what n{} misses", op(*id), node.0)
+            }
         }
     }
 
@@ -55,9 +57,16 @@ impl Words {
                 let (class, request) = (lower(class), self.request_text(request));
                 format!("k{} of n{}: {class} {request}", call.0, node.0)
             }
-            NodeEffect::Remember { peer, incarnation } => {
-                format!("remember n{} disk {incarnation}", peer.0)
+            NodeEffect::Remember { peer, claim } => {
+                let (disk, told) = (claim.incarnation, claim.told);
+                let life = if told.life == 0 {
+                    String::new()
+                } else {
+                    format!(" life {} up {} late {}", told.life, told.position, told.late)
+                };
+                format!("remember n{} disk {disk}{life}", peer.0)
             }
+            NodeEffect::KeepMissed { node } => format!("keep what n{} misses", node.0),
             NodeEffect::Stand(standing) => format!("stand {}", lower(standing)),
         }
     }
@@ -113,5 +122,6 @@ fn trouble(trouble: Trouble) -> &'static str {
         Trouble::Busy => "busy",
         Trouble::NoSpace => "no space",
         Trouble::Failed => "failed",
+        Trouble::Fenced => "fenced",
     }
 }

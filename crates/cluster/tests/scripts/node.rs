@@ -1,12 +1,15 @@
 //! What a script says of the node as a whole: whom it met, hints that wait, disks that are wiped.
 
-use cluster::{CallId, NODE_TICK_MICROS, NodeEffect, NodeEvent, Trouble};
+use cluster::{
+    CallId, Claim, NODE_TICK_MICROS, NodeEffect, NodeEvent, Reply, Request, Told, Trouble,
+};
 
 use crate::words::{self, micros, next, node, numbered};
 use crate::world::{Split, World};
 
 impl World {
-    /// `node met n1 disk 7 [knows 99]`, `node hints n1 ITEM…`, `node returned k0 REPLY` (or
+    /// `node met n1 disk 7 [knows 99 [life 5 up 80 [late 70]]]`, `node stood member [not]` (kept),
+    /// `node marked n1`, `node kept n1 [not]`, `node pinged n1 [nothing]`, `node hints n1 ITEM…`, `node returned k0 REPLY` (or
     /// `nothing`), `node tick 1s`, `node keeps n1 ITEM…`, `node ledger n1`, `node state`.
     pub(crate) fn of_node(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let event = match next(words, "what")? {
@@ -17,7 +20,28 @@ impl World {
                     text.parse().map_err(|_| format!("{text:?} is no number"))
                 };
                 let incarnation = number("disk and a number")?;
-                NodeEvent::Met { peer, incarnation, knows_us_as: number("knows").ok() }
+                let known = number("knows").ok();
+                let (life, position) = (number("life"), number("up"));
+                let told = Told {
+                    life: life.unwrap_or(0),
+                    position: position.unwrap_or(0),
+                    late: number("late").unwrap_or(0),
+                };
+                let knows_us = known.map(|incarnation| Claim { incarnation, told });
+                NodeEvent::Met { peer, incarnation, knows_us }
+            }
+            "stood" => {
+                let standing = words::standing(next(words, "a standing")?)?;
+                NodeEvent::Stood { standing, kept: words.next() != Some("not") }
+            }
+            "marked" => {
+                let node = node(next(words, "a node")?)?;
+                let marks = self.shared.missed.of(node);
+                return Ok(vec![self.words.marks(marks.iter().map(|marked| &marked.mark))]);
+            }
+            "kept" => {
+                let node = node(next(words, "a node")?)?;
+                NodeEvent::MissedKept { node, kept: words.next() != Some("not") }
             }
             "hints" => {
                 let peer = node(next(words, "a node")?)?;
@@ -25,12 +49,22 @@ impl World {
                 NodeEvent::Hints { peer, items }
             }
             "returned" => {
-                let call = CallId(numbered(next(words, "a call")?, 'k')?);
+                let number: u64 = numbered(next(words, "a call")?, 'k')?;
+                // A number that was never given is that of a call that nobody made.
+                let made = self.calls.get(number as usize).copied();
+                let call = made.unwrap_or(CallId(u64::MAX));
                 let mut words = words.peekable();
                 let result = match words.peek() {
                     Some(&"nothing") => Err(Trouble::TooFew),
                     _ => Ok(self.words.reply(&[], &mut words)?),
                 };
+                NodeEvent::Returned { call, result }
+            }
+            "pinged" => {
+                let peer = node(next(words, "a node")?)?;
+                let call = *self.pings.get(&peer).ok_or("it was not pinged")?;
+                let lost = words.next() == Some("nothing");
+                let result = if lost { Err(Trouble::TooFew) } else { Ok(Reply::Pong) };
                 NodeEvent::Returned { call, result }
             }
             "tick" => return Ok(self.node_ticks(micros(next(words, "a time")?)?)),
@@ -46,7 +80,8 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 let ledger = &self.shared.hints;
                 let (waiting, taken) = (ledger.waiting(peer).0, ledger.taken(peer));
-                let (dropped, marked) = (ledger.dropped(peer), ledger.marked(peer));
+                let marked = self.shared.missed.partitions(peer);
+                let dropped = ledger.dropped(peer);
                 return Ok(vec![format!(
                     "{waiting} wait, {taken} taken, {dropped} dropped, {marked} partitions to \
                      repair"
@@ -59,7 +94,7 @@ impl World {
                 return Ok(Vec::new());
             }
             "state" => {
-                let (done, all) = self.node.rebuilt();
+                let (done, all) = self.node.repaired();
                 let standing = format!("{:?}", self.shared.vouching.standing()).to_lowercase();
                 return Ok(vec![format!("{standing}, {done} of {all} have streamed")]);
             }
@@ -78,8 +113,25 @@ impl World {
         Ok(())
     }
 
-    fn node_texts(&self, effects: &[NodeEffect]) -> Vec<String> {
-        effects.iter().map(|effect| self.words.node_effect(effect)).collect()
+    /// A line for each; calls are numbered as they come, pings apart.
+    fn node_texts(&mut self, effects: &[NodeEffect]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for effect in effects {
+            lines.push(match effect {
+                NodeEffect::Call { call, node, request: Request::Ping, .. } => {
+                    self.pings.insert(*node, *call);
+                    format!("ping n{}", node.0)
+                }
+                NodeEffect::Call { call, node, class, request } => {
+                    self.calls.push(*call);
+                    let call = CallId(self.calls.len() as u64 - 1);
+                    let (node, class, request) = (*node, *class, request.clone());
+                    self.words.node_effect(&NodeEffect::Call { call, node, class, request })
+                }
+                effect => self.words.node_effect(effect),
+            });
+        }
+        lines
     }
 
     /// Lets time pass, with ticks as often as they are due.

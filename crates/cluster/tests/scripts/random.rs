@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Answer, Body, CallId, Class, ClientId, Clock, Config, Coordinator, Effect, Event, Kind, LaneId,
-    NodeId, Now, OpId, Page, Quorum, Rank, Record, Reply, Request, Shared, Stamp, Standing,
+    Logs, NodeId, Now, OpId, Page, Quorum, Rank, Record, Reply, Request, Shared, Stamp, Standing,
     StoreError, Vouching,
 };
 use proptest::collection::vec;
@@ -72,8 +72,9 @@ impl Random {
         let topology = topology(nodes, COPIES);
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.persisted(u64::MAX);
-        let vouching = Vouching::new(Standing::Member, 0);
-        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0));
+        let vouching = Vouching::new(Standing::Member, 0, true);
+        let logs = Arc::new(Logs::first(100, usize::from(nodes)));
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0, logs));
         let config =
             Config { deadline_micros: DEADLINE, max_skew_micros: 500_000, codec: toy::CODEC };
         let coordinator = Coordinator::new(shared.clone(), config);

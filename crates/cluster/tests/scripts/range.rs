@@ -57,7 +57,8 @@ impl World {
     pub(crate) fn sieve(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let filter = match next(words, "a filter")? {
             "heldby" => {
-                let filter = Filter::HeldBy(node(next(words, "a node")?)?);
+                let node = node(next(words, "a node")?)?;
+                let filter = Filter::HeldBy { node, since: 0, partitions: Vec::new() };
                 next(words, ":")?;
                 filter
             }
@@ -76,7 +77,7 @@ impl World {
                 let (name, copies) = text.split_once('*').unwrap_or((text, "0"));
                 let key = self.words.key(name)?;
                 let copies = copies.parse().map_err(|_| format!("{text:?} has no copies"))?;
-                if Sieve::new(&self.shared.topology, own, &filter).wants(&key, copies) {
+                if Sieve::new(&self.shared.topology, own, &filter).wants(&key, copies, 1) {
                     line += &format!(" {text}");
                 }
             }

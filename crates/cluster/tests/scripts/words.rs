@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use cluster::{
-    Class, Filter, Kind, LaneId, NodeId, OpId, Page, PageRequest, Record, Reply, Request, Stamp,
-    Topology, origin_of,
+    Class, Filter, Kind, LaneId, Mark, NodeId, OpId, Page, PageRequest, Record, Reply, Request,
+    Stamp, Standing, Topology, origin_of,
 };
 
 use crate::toy;
@@ -73,6 +73,16 @@ pub(crate) fn time(micros: i64) -> String {
 /// A stamp's time in milliseconds after the script's beginning, without its counter.
 fn after_base(stamp_time: u64) -> String {
     time((stamp_time >> 12) as i64 - BASE as i64)
+}
+
+fn since_text(time: u64) -> String {
+    if time == 0 { "ever".to_owned() } else { after_base(time) }
+}
+
+pub(crate) fn standing(text: &str) -> Result<Standing, String> {
+    let all = [Standing::New, Standing::Member, Standing::Amnesiac, Standing::Copied];
+    let found = all.into_iter().find(|standing| standing.label() == text);
+    found.ok_or_else(|| format!("{text:?} is no standing"))
 }
 
 /// `s4`, and `s4.2` if the place is used for the third time.
@@ -233,13 +243,41 @@ impl Words {
                 if held_by != "heldby" {
                     return Err(format!("{held_by:?} is no filter"));
                 }
-                let filter = Filter::HeldBy(node(next(words, "a node")?)?);
+                let node = node(next(words, "a node")?)?;
+                let filter = Filter::HeldBy { node, since: 0, partitions: Vec::new() };
                 let start = Bytes::from(start.to_owned());
                 Ok(Request::Page(PageRequest { start, end, filter, max_bytes: 4096 }))
+            }
+            "missed" => {
+                let node = node(next(words, "a node")?)?;
+                let marks = words.map(|word| self.mark(word)).collect::<Result<_, _>>()?;
+                Ok(Request::Missed { node, marks })
             }
             "ping" => Ok(Request::Ping),
             other => Err(format!("{other:?} is no request")),
         }
+    }
+
+    /// `a@5`: the partition of that key, since then; `all@5`, `all@ever`.
+    pub(crate) fn mark(&mut self, word: &str) -> Result<Mark, String> {
+        let (what, since) = word.split_once('@').ok_or("a mark is like a@5")?;
+        let since = if since == "ever" { 0 } else { stamp(since)?.time };
+        let partition = match what {
+            "all" => None,
+            key => {
+                let key = self.key(key)?;
+                Some(self.topology.partition_of(&key))
+            }
+        };
+        Ok(Mark { partition, since })
+    }
+
+    pub(crate) fn marks<'a>(&self, marks: impl Iterator<Item = &'a Mark>) -> String {
+        let text = |mark: &Mark| {
+            let partition = mark.partition.map_or("all".to_owned(), |p| format!("p{p}"));
+            format!("{partition}@{}", since_text(mark.since))
+        };
+        marks.map(text).collect::<Vec<_>>().join(" ")
     }
 
     pub(crate) fn request_text(&self, request: &Request) -> String {
@@ -248,6 +286,9 @@ impl Words {
             Request::Write { key, record } => format!("write {}", self.item_text(key, record)),
             Request::Writes { items } => format!("writes {}", self.items_text(items)),
             Request::Page(page) => self.page_request_text(page),
+            Request::Missed { node, marks } => {
+                format!("missed n{} {}", node.0, self.marks(marks.iter()))
+            }
             Request::Ping => "ping".to_owned(),
         }
     }
@@ -256,7 +297,16 @@ impl Words {
         let text = |key: &Bytes| key.escape_ascii().to_string();
         let end = page.end.as_ref().map(text).unwrap_or_default();
         let filter = match &page.filter {
-            Filter::HeldBy(node) => format!("heldby n{}", node.0),
+            Filter::HeldBy { node, since, partitions } => {
+                let mut text = format!("heldby n{}", node.0);
+                if *since > 0 {
+                    let _ = write!(text, " since {}", since_text(*since));
+                }
+                for partition in partitions {
+                    let _ = write!(text, " p{partition}");
+                }
+                text
+            }
             Filter::Chosen { ack, from, preference } => {
                 let nodes: Vec<_> = preference.iter().map(|node| format!("n{}", node.0)).collect();
                 format!("chosen {ack}/{from} of {}", nodes.join(" "))

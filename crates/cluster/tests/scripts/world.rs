@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::{
-    CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Member, Node, NodeId, Now, OpId,
-    Quorum, Scan, Shared, Standing, StoreError, Topology, Vouching, origin_of, quorum,
+    CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Life, Lineage, Logs, Member, Node,
+    NodeConfig, NodeId, Now, OpId, Quorum, Scan, Shared, StoreError, Topology, Vouching, origin_of,
+    quorum,
 };
 
 use crate::toy;
@@ -28,6 +29,9 @@ enum Asked {
 pub(crate) struct World {
     coordinator: Coordinator,
     pub(crate) node: Node,
+    /// The node's calls, in the order in which a script numbers them, and its last pings.
+    pub(crate) calls: Vec<CallId>,
+    pub(crate) pings: BTreeMap<NodeId, CallId>,
     pub(crate) range: Option<Scan>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) words: Words,
@@ -49,6 +53,19 @@ fn option<'a>(words: &[&'a str], name: &str, default: &'a str) -> &'a str {
     words.iter().find_map(value).unwrap_or(default)
 }
 
+/// `ID:BEGINS,…`, the oldest first; each began with records of its own time.
+fn lineage(text: &str) -> Result<Lineage, String> {
+    let mut lives = text.split(',').map(|life| {
+        let (id, begins) = life.split_once(':').ok_or_else(|| format!("{life:?} is no life"))?;
+        let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
+        let id: u64 = parse(id)?;
+        Ok::<_, String>(Life { id, begins: parse(begins)?, newest: (BASE + id) << 12 })
+    });
+    let mut lives = lives.by_ref().collect::<Result<Vec<_>, _>>()?;
+    let now = lives.pop().ok_or("no life")?;
+    Ok(Lineage::new(lives, now))
+}
+
 /// The topology of nodes n0, n1, …, made once.
 pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
     static MADE: Mutex<BTreeMap<(u16, u8), Topology>> = Mutex::new(BTreeMap::new());
@@ -61,25 +78,24 @@ pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
 }
 
 impl World {
-    /// `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms] [standing=member] [born=0ms]`.
+    /// `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms] [standing=member] [born=0ms]
+    /// [lives=1:0]`.
     pub(crate) fn new(words: &str) -> Result<Self, String> {
         let words: Vec<&str> = words.split_whitespace().collect();
         let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
         let nodes: u16 = parse(words.get(1).copied().unwrap_or("-"))?;
         let replicas = parse(option(&words, "replicas", "3"))?;
         let own = node(option(&words, "own", "n0"))?;
-        let standing = match option(&words, "standing", "member") {
-            "member" => Standing::Member,
-            "new" => Standing::New,
-            "amnesiac" => Standing::Amnesiac,
-            other => return Err(format!("{other:?} is no standing")),
-        };
+        let standing = words::standing(option(&words, "standing", "member"))?;
         let born = (BASE + micros(option(&words, "born", "0ms"))?) << 12;
         let topology = topology(nodes, replicas as u8);
         let origin = origin_of(&topology.member(own).name);
         let clock = Arc::new(Clock::start(origin, BASE, 0));
-        let vouching = Vouching::new(standing, born);
-        let shared = Arc::new(Shared::new(topology.clone(), own, clock, vouching, 0));
+        let vouching = Vouching::new(standing, born, true);
+        let lineage = lineage(option(&words, "lives", "1:0"))?;
+        let logs = Arc::new(Logs::new(OWN_DISK, lineage, &vec![None; usize::from(nodes)]));
+        let shared = Shared::new(topology.clone(), own, clock, vouching, 0, logs);
+        let shared = Arc::new(shared);
         let config = Config {
             deadline_micros: micros(option(&words, "deadline", "1s"))?,
             max_skew_micros: micros(option(&words, "skew", "500ms"))?,
@@ -87,7 +103,9 @@ impl World {
         };
         Ok(Self {
             coordinator: Coordinator::new(shared.clone(), config),
-            node: Node::new(shared.clone(), OWN_DISK, vec![None; usize::from(nodes)]),
+            node: Node::new(shared.clone(), NodeConfig { max_skew_micros: config.max_skew_micros }),
+            calls: Vec::new(),
+            pings: BTreeMap::new(),
             range: None,
             shared,
             words: Words::new(topology),
@@ -120,10 +138,8 @@ impl World {
             }
             "clock" => self.clock(&mut words),
             "standing" => {
-                self.shared.vouching.set(match next(&mut words, "a standing")? {
-                    "member" => Standing::Member,
-                    _ => Standing::Amnesiac,
-                });
+                let standing = words::standing(next(&mut words, "a standing")?)?;
+                self.shared.vouching.set(standing);
                 Ok(Vec::new())
             }
             "wait" => {
@@ -153,7 +169,9 @@ impl World {
         for effect in &effects {
             let (op, asked) = match effect {
                 Effect::Read { op, key } => (*op, Asked::Read(key.to_vec())),
-                Effect::Write { op, .. } | Effect::WriteAll { op, .. } => (*op, Asked::Write),
+                Effect::Write { op, .. }
+                | Effect::WriteAll { op, .. }
+                | Effect::KeepMissed { op, .. } => (*op, Asked::Write),
                 Effect::Page { op, .. } => (*op, Asked::Page),
                 Effect::Send { message, .. } => {
                     self.latest = Some(message.id);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::tree::TreeState;
+use super::tree::{TreeState, lock};
 use super::{Core, InternalKey, hash_of};
 use crate::batch::Space;
 use crate::error::Error;
@@ -93,6 +93,16 @@ impl Core {
             }
         }
         Ok(if newest > version { Newer::Held(newest) } else { Newer::No })
+    }
+
+    /// The sequence of the last group that is visible. It only grows, over restarts too.
+    pub fn sequence(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// The greatest version of any record that the store holds. Waits for a commit under way.
+    pub fn newest_version(&self) -> Version {
+        lock(&self.writer).newest_version()
     }
 
     /// A point-in-time view of all trees.
@@ -185,9 +195,16 @@ impl Snapshot {
     /// Keys of `space` in `start..end` (`None` = to the last) in order, each with its newest
     /// record, tombstones included.
     pub fn scan(&self, space: Space, start: &[u8], end: Option<&[u8]>) -> Scan {
+        self.scan_since(space, start, end, 0)
+    }
+
+    /// The same, without the tables in which every version's time is below `since`: of a key whose
+    /// newest record is older, an older record or none may be given. What is that new is given
+    /// as [`Snapshot::scan`] gives it, and costs as much as what was written since.
+    pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
         let mut sources = Vec::new();
         for tree in &self.trees {
-            sources_of(tree, self.sequence, Access::Cached, &mut sources);
+            sources_of(tree, self.sequence, since, Access::Cached, &mut sources);
         }
         let end = match end {
             Some(end) => InternalKey::start_of(space, end),
@@ -198,8 +215,15 @@ impl Snapshot {
     }
 }
 
-/// Everything of a tree that a merge needs.
-fn sources_of(state: &TreeState, sequence: u64, access: Access, sources: &mut Vec<Source>) {
+/// Everything of a tree that a merge needs, but for tables without any version from `since` on.
+fn sources_of(
+    state: &TreeState,
+    sequence: u64,
+    since: u64,
+    access: Access,
+    sources: &mut Vec<Source>,
+) {
+    let is_new = |table: &&Arc<Table>| table.meta().max_version.time >= since;
     for memtable in state.memtables() {
         if memtable.sequences().is_some() {
             let iter = MemtableIter::new(Arc::clone(memtable), sequence);
@@ -207,11 +231,14 @@ fn sources_of(state: &TreeState, sequence: u64, access: Access, sources: &mut Ve
         }
     }
     let (level0, below) = state.levels.split_first().expect("level 0 is always there");
-    for table in level0 {
+    for table in level0.iter().filter(is_new) {
         sources.push(Source::Table(TableIter::new(Arc::clone(table), access)));
     }
-    for level in below.iter().filter(|level| !level.is_empty()) {
-        sources.push(Source::Level(LevelIter::new(level.clone(), access)));
+    for level in below {
+        let tables: Vec<_> = level.iter().filter(is_new).cloned().collect();
+        if !tables.is_empty() {
+            sources.push(Source::Level(LevelIter::new(tables, access)));
+        }
     }
 }
 

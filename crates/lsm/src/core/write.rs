@@ -47,6 +47,12 @@ impl Writer {
         Self { wal: None, trees, key: Vec::new() }
     }
 
+    /// The greatest version in any memtable or table.
+    pub(super) fn newest_version(&self) -> Version {
+        let newest = |tree: &TreeWriter| tree.rotated_max.max(tree.memtable.max_version());
+        self.trees.iter().map(newest).max().unwrap_or_default()
+    }
+
     /// Bytes that so many operations in a payload of such a length can take in one memtable.
     fn bound(payload_len: usize, operations: usize) -> usize {
         debug_assert!(MemtableWriter::bound(0, 0) <= NODE_OVERHEAD);

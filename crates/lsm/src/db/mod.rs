@@ -180,6 +180,22 @@ impl Db {
         self.snapshot().scan(space, start, end)
     }
 
+    /// The same without tables that hold nothing from `since` on; see [`Snapshot::scan_since`].
+    pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
+        self.snapshot().scan_since(space, start, end, since)
+    }
+
+    /// The sequence of the last group of writes that is visible. It only grows, over restarts too:
+    /// a store that opens with a lesser one has lost the end of its log.
+    pub fn sequence(&self) -> u64 {
+        self.shared.core.sequence()
+    }
+
+    /// The greatest version of any record in the store. Waits for a commit under way.
+    pub fn newest_version(&self) -> Version {
+        self.shared.core.newest_version()
+    }
+
     /// Moves all memtables into tables and waits for it.
     pub fn flush(&self) -> Result<(), Error> {
         self.shared.core.rotate_all();

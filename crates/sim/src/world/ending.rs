@@ -67,7 +67,7 @@ impl World {
                 return Some(format!("the clock of {name} is ahead"));
             }
             if process.shared.vouching.standing() != Standing::Member {
-                return Some(format!("{name} is rebuilt: {:?}", process.node.rebuilt()));
+                return Some(format!("{name} is rebuilt: {:?}", process.node.repaired()));
             }
             for peer in (0..self.plan.nodes as u16).map(NodeId) {
                 let (hints, _) = process.shared.hints.waiting(peer);

@@ -68,9 +68,6 @@ pub(crate) struct Process {
     pub(crate) taken: BTreeMap<ClientId, Taken>,
     pub(crate) walks: Walks,
     pub(crate) node: Node,
-    pub(crate) incarnation: u64,
-    /// The other nodes' incarnations, as they are kept.
-    pub(crate) known: Vec<Option<u64>>,
     pub(crate) bound_under_way: bool,
     /// When the log was synced last, where it is not with each group.
     pub(crate) synced_at: u64,

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Event, NODE_TICK_MICROS, NodeEffect, NodeEvent, NodeId, Record, Reply, Standing,
-    Topology, Trouble, hint_bytes,
+    CallId, Claim, Event, Life, Lineage, Mark, NODE_TICK_MICROS, NodeEffect, NodeEvent, NodeId,
+    OpId, Record, Reply, Standing, StoreError, Told, Topology, Trouble, hint_bytes,
 };
 use lsm::{Batch, Error, Space, Version};
 
@@ -18,6 +18,7 @@ pub(super) const BOUND_KEY: &[u8] = b"clock-bound";
 const INCARNATION_KEY: &[u8] = b"incarnation";
 const STANDING_KEY: &[u8] = b"standing";
 const BORN_KEY: &[u8] = b"born";
+const LIVES_KEY: &[u8] = b"lives";
 
 /// How long after a failure hints are read again, in microseconds.
 const AGAIN_MICROS: u64 = 100_000;
@@ -28,9 +29,19 @@ pub(crate) struct State {
     pub(super) incarnation: u64,
     pub(super) standing: Standing,
     pub(super) born: u64,
-    pub(super) known: Vec<Option<u64>>,
+    pub(super) known: Vec<Option<Claim>>,
+    pub(super) lineage: Lineage,
+    /// What is kept of what each node misses.
+    pub(super) missed: Vec<Option<Bytes>>,
     /// Hints that wait in the store: for whom, how many, and their bytes.
     pub(super) hints: Vec<(NodeId, u64, u64)>,
+}
+
+/// What is found before anything is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Recovered {
+    pub(super) sequence: u64,
+    pub(super) newest: u64,
 }
 
 /// What a node with an empty disk is.
@@ -49,6 +60,7 @@ impl State {
         own: usize,
         now: u64,
         new: &Newborn,
+        (recovered, time): (Recovered, u64),
     ) -> Result<Self, Error> {
         if store.number(INCARNATION_KEY)?.is_none() {
             let Newborn { incarnation, standing, born } = *new;
@@ -58,13 +70,19 @@ impl State {
             store.core().commit(std::iter::once(&number_batch(now, &numbers)))?;
         }
         let number = |key| Ok::<_, Error>(store.number(key)?.expect("written together"));
-        let standing = match number(STANDING_KEY)? {
-            0 => Standing::New,
-            1 => Standing::Member,
-            _ => Standing::Amnesiac,
-        };
+        let standing = Standing::of_code(number(STANDING_KEY)? as u8).expect("written as one");
         let nodes = 0..topology.nodes();
-        let known = nodes.clone().map(|peer| store.number(&known_key(peer)));
+        let known = nodes.clone().map(|peer| store.bytes(&known_key(peer)));
+        let known = known.map(|bytes| Ok(bytes?.map(|bytes| decode_claim(&bytes))));
+        let missed = nodes.clone().map(|node| store.bytes(&missed_key(node)));
+        let earlier = store
+            .bytes(LIVES_KEY)?
+            .map_or(Vec::new(), |bytes| Lineage::decode(&bytes).expect("written as lives"));
+        let id = time.max(earlier.last().map_or(0, |last| last.id) + 1);
+        let Recovered { sequence: begins, newest } = recovered;
+        let lineage = Lineage::new(earlier, Life { id, begins, newest });
+        let lives = bytes_batch(now, LIVES_KEY, &lineage.encode());
+        store.core().commit(std::iter::once(&lives))?;
         let mut hints = Vec::new();
         for peer in nodes.filter(|peer| *peer != own).map(|peer| NodeId(peer as u16)) {
             let prefix = hint_prefix(topology, peer);
@@ -76,7 +94,9 @@ impl State {
             incarnation: number(INCARNATION_KEY)?,
             standing,
             born: number(BORN_KEY)?,
-            known: known.collect::<Result<_, _>>()?,
+            known: known.collect::<Result<_, Error>>()?,
+            lineage,
+            missed: missed.collect::<Result<_, _>>()?,
             hints,
         })
     }
@@ -89,6 +109,30 @@ fn known_key(peer: usize) -> Vec<u8> {
 fn hint_prefix(topology: &Topology, peer: NodeId) -> Vec<u8> {
     let name = topology.member(peer).name.as_bytes();
     [&[name.len() as u8], name].concat()
+}
+
+fn missed_key(node: usize) -> Vec<u8> {
+    format!("missed/{node}").into_bytes()
+}
+
+fn encode_claim(claim: &Claim) -> Vec<u8> {
+    let Claim { incarnation, told: Told { life, position, late } } = *claim;
+    [incarnation, life, position, late].into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+fn decode_claim(bytes: &[u8]) -> Claim {
+    let (numbers, _) = bytes.as_chunks::<8>();
+    let number = |place: usize| u64::from_le_bytes(numbers[place]);
+    let told = Told { life: number(1), position: number(2), late: number(3) };
+    Claim { incarnation: number(0), told }
+}
+
+/// Something else that a node keeps for itself.
+fn bytes_batch(now: u64, key: &[u8], bytes: &[u8]) -> Batch {
+    let mut batch = Batch::new();
+    let put = batch.put(Space::Node, key, Version { time: now, origin: 0 }, bytes);
+    put.expect("it fits a record");
+    batch
 }
 
 /// Numbers that a node keeps for itself; what is written later holds.
@@ -108,11 +152,14 @@ impl World {
         for (node, peer) in [(one, other), (other, one)] {
             let [own, theirs] = [node, peer].map(|node| self.machines[node].process.as_ref());
             let (Some(own), Some(theirs)) = (own, theirs) else { continue };
-            let event = NodeEvent::Met {
-                peer: NodeId(peer as u16),
-                incarnation: theirs.incarnation,
-                knows_us_as: theirs.known[node],
-            };
+            let [id, peer] = [node, peer].map(|node| NodeId(node as u16));
+            let incarnation = theirs.shared.logs.own_incarnation();
+            let knows_us = theirs.shared.logs.claim(id);
+            own.shared.logs.met(peer, incarnation, theirs.shared.logs.life());
+            if own.shared.logs.lost(knows_us.as_ref()).is_some() {
+                own.shared.vouching.doubt();
+            }
+            let event = NodeEvent::Met { peer, incarnation, knows_us };
             let life = own.life;
             self.agenda.put(self.now + 1, Due::Node { node, life, event });
         }
@@ -164,18 +211,67 @@ impl World {
                 let event = Event::Call { call, node: peer, class, request };
                 self.input(Place { node, life, index }, Input::Event(event));
             }
-            NodeEffect::Remember { peer, incarnation } => {
-                let Some(process) = self.process(place) else { return };
-                process.known[usize::from(peer.0)] = Some(incarnation);
+            NodeEffect::Remember { peer, claim } => {
                 let key = known_key(usize::from(peer.0));
-                let batch = number_batch(self.now, &[(&key, incarnation)]);
-                self.submit(node, life, Asker::None, batch);
+                let batch = bytes_batch(self.now, &key, &encode_claim(&claim));
+                self.submit(node, life, Asker::Remember(peer, claim), batch);
             }
             NodeEffect::Stand(standing) => {
-                self.journal.line(self.now, format_args!("n{node} is {standing:?}"));
-                let batch = number_batch(self.now, &[(STANDING_KEY, standing as u64)]);
-                self.submit(node, life, Asker::None, batch);
+                let Some(process) = self.process(place) else { return };
+                let own = process.shared.own;
+                let (missed, changes) = process.shared.missed.encode(own);
+                let mut batch = number_batch(self.now, &[(STANDING_KEY, standing as u64)]);
+                let version = Version { time: self.now, origin: 0 };
+                let put = batch.put(Space::Node, &missed_key(node), version, &missed);
+                put.expect("it fits a record");
+                self.submit(node, life, Asker::Stand(standing, changes), batch);
             }
+            NodeEffect::KeepMissed { node: whose } => self.keep_missed(place, whose, None),
+        }
+    }
+
+    /// Keeps what a node is marked to lack.
+    pub(super) fn keep_missed(&mut self, place: Place, whose: NodeId, op: Option<OpId>) {
+        let Some(process) = self.process(place) else { return };
+        let (missed, changes) = process.shared.missed.encode(whose);
+        let batch = bytes_batch(self.now, &missed_key(usize::from(whose.0)), &missed);
+        let asker = Asker::Missed { whose, changes, index: place.index, op };
+        self.submit(place.node, place.life, asker, batch);
+    }
+
+    /// Something that the node keeps for itself is kept, or could not be.
+    pub(super) fn kept(&mut self, place: Place, asker: &Asker, result: &Result<(), StoreError>) {
+        let Some(process) = self.process(place) else { return };
+        let kept = result.is_ok();
+        let Place { node, life, .. } = place;
+        match asker {
+            Asker::Remember(peer, claim) if kept => {
+                process.shared.logs.know(*peer, claim.incarnation);
+                process.shared.logs.kept(*peer, claim);
+            }
+            Asker::Stand(standing, changes) => {
+                if kept {
+                    process.shared.missed.kept(process.shared.own, *changes);
+                }
+                self.journal.line(self.now, format_args!("n{node} is {standing:?}: {kept}"));
+                let event = NodeEvent::Stood { standing: *standing, kept };
+                let again = if kept { 1 } else { AGAIN_MICROS };
+                self.agenda.put(self.now + again, Due::Node { node, life, event });
+            }
+            Asker::Missed { whose, changes, index, op } => {
+                if kept {
+                    process.shared.missed.kept(*whose, *changes);
+                }
+                if let Some(op) = *op {
+                    let result = result.clone().map(|()| None);
+                    let place = Place { index: *index, ..place };
+                    self.input(place, Input::Event(Event::Written { op, result }));
+                } else {
+                    let event = NodeEvent::MissedKept { node: *whose, kept };
+                    self.agenda.put(self.now + 1, Due::Node { node, life, event });
+                }
+            }
+            _ => {}
         }
     }
 
@@ -235,9 +331,11 @@ impl World {
 
     pub(super) fn hints_kept(&mut self, place: Place, hints: &[Hint], stored: bool) {
         for Hint { peer, key, stamp, bytes } in hints {
+            let partition = Some(self.topology.partition_of(key));
             let Some(process) = self.process(place) else { return };
             if !stored {
                 process.shared.hints.lost(*peer, *bytes);
+                process.shared.missed.mark(*peer, Mark { partition, since: stamp.time });
                 continue;
             }
             process.shared.hints.kept(*peer, *bytes);
@@ -278,9 +376,11 @@ impl World {
 /// An event in a line of the journal.
 fn node_line(event: &NodeEvent) -> String {
     match event {
-        NodeEvent::Met { peer, incarnation, knows_us_as } => {
-            format!("met n{} {incarnation:x}, who knows it as {knows_us_as:x?}", peer.0)
+        NodeEvent::Met { peer, incarnation, knows_us } => {
+            format!("met n{} {incarnation:x}, who knows it as {knows_us:x?}", peer.0)
         }
+        NodeEvent::Stood { standing, kept } => format!("stands as {standing:?}: {kept}"),
+        NodeEvent::MissedKept { node, kept } => format!("keeps what n{} misses: {kept}", node.0),
         NodeEvent::Hints { peer, items } => format!("has {} hints for n{}", items.len(), peer.0),
         NodeEvent::Returned { call, result } => match result {
             Ok(Reply::Page(page)) => format!("call {}: page of {}", call.0, page.items.len()),

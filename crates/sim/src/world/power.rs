@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use cluster::{Clock, Config, Coordinator, Node, NodeId, Shared, Standing, Vouching, origin_of};
+use cluster::{
+    Clock, Config, Coordinator, Logs, Node, NodeConfig, NodeId, Shared, Standing, Vouching,
+    origin_of,
+};
 use lsm::{Error, MemDisk, SyncMode};
 
 use super::machine::{Loop, Process};
-use super::node::{BOUND_KEY, Newborn, State, number_batch};
+use super::node::{BOUND_KEY, Newborn, Recovered, State, number_batch};
 use super::ranges::Walks;
 use super::{Due, Machine, Place, World};
 use crate::ledger::Told;
@@ -46,11 +49,12 @@ impl World {
             return;
         }
         machine.dark = false;
-        let opened = Self::open(machine, self.now, &self.plan).and_then(|(store, clock)| {
+        let opened = Self::open(machine, self.now, &self.plan).and_then(|(store, found, clock)| {
             let born = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
             let standing = if self.plan.founded { Standing::Member } else { Standing::New };
             let new = Newborn { incarnation: self.random.number(), standing, born };
-            let state = State::load(&store, &self.topology, node, self.now, &new)?;
+            let time = clock.now(machine.wall.wall(self.now));
+            let state = State::load(&store, &self.topology, node, self.now, &new, (found, time))?;
             Ok((store, clock, state))
         });
         match opened {
@@ -77,10 +81,12 @@ impl World {
         }
     }
 
-    /// The store, and a clock that begins above all that earlier lives have issued.
-    fn open(machine: &Machine, now: u64, plan: &Plan) -> Result<(Store, Clock), Error> {
+    /// The store, what was found in it, and a clock that begins above all that earlier lives have issued.
+    fn open(machine: &Machine, now: u64, plan: &Plan) -> Result<(Store, Recovered, Clock), Error> {
         let origin = origin_of(&machine.name);
         let store = Store::open(&machine.disk, u64::from(origin) + 1, plan)?;
+        let (sequence, newest) = (store.core().sequence(), store.core().newest_version().time);
+        let found = Recovered { sequence, newest };
         let persisted = store.number(BOUND_KEY)?.unwrap_or(0);
         let wall = machine.wall.wall(now);
         let clock = Clock::start(origin, wall, persisted);
@@ -88,7 +94,7 @@ impl World {
             store.core().commit(std::iter::once(&number_batch(now, &[(BOUND_KEY, bound)])))?;
             clock.persisted(bound);
         }
-        Ok((store, clock))
+        Ok((store, found, clock))
     }
 
     /// A process that has recovered opens its port.
@@ -100,9 +106,19 @@ impl World {
         // Whatever is in the store, no clock that was further ahead was taken in.
         let newest = (wall + self.plan.max_skew_micros) << 12;
         let newest = newest.max(clock.now(wall));
-        let vouching = Vouching::new(state.standing, state.born);
+        let started = (wall + self.plan.max_skew_micros) << 12;
+        let alone = self.plan.nodes == 1;
+        let vouching = Vouching::new(state.standing, state.born.max(started), alone);
         let (own, clock) = (NodeId(node as u16), Arc::new(clock));
-        let shared = Shared::new(self.topology.clone(), own, clock, vouching, newest);
+        let logs = Logs::new(state.incarnation, state.lineage.clone(), &state.known);
+        let topology = self.topology.clone();
+        let shared = Shared::new(topology, own, clock, vouching, newest, Arc::new(logs));
+        for (node, bytes) in state.missed.iter().enumerate() {
+            if let Some(bytes) = bytes {
+                let found = shared.missed.found(NodeId(node as u16), bytes);
+                found.expect("what was kept is whole");
+            }
+        }
         self.run_process(node, life, store, Arc::new(shared), state);
     }
 
@@ -122,6 +138,7 @@ impl World {
             max_skew_micros: self.plan.max_skew_micros,
             codec: codec(),
         };
+        let node_config = NodeConfig { max_skew_micros: config.max_skew_micros };
         let loops = (0..self.plan.loops).map(|_| Loop {
             coordinator: Coordinator::new(Arc::clone(&shared), config),
             inbox: VecDeque::new(),
@@ -137,9 +154,7 @@ impl World {
             loops,
             taken: BTreeMap::new(),
             walks: Walks::default(),
-            node: Node::new(Arc::clone(&shared), state.incarnation, state.known.clone()),
-            incarnation: state.incarnation,
-            known: state.known,
+            node: Node::new(Arc::clone(&shared), node_config),
             bound_under_way: false,
             synced_at: self.now,
         });

@@ -52,16 +52,15 @@ impl World {
 
     fn end_turn(&mut self, place: Place, mut out: Outbox) {
         self.flush_writes(place, &mut out);
-        let clock = {
-            let now = self.times(place.node);
-            let Some(process) = self.process(place) else { return };
-            process.shared.clock.now(now.wall)
-        };
         for (peer, messages) in std::mem::take(&mut out.sends) {
-            self.send(place, peer, clock, messages);
+            self.send(place, peer, messages);
         }
         for (connection, messages) in std::mem::take(&mut out.replies) {
-            let (times, _) = self.network.send(self.now, connection, 1, clock, messages);
+            let Some(to) = self.network.get(connection).map(|found| found.ends[0].node) else {
+                continue;
+            };
+            let Some(sender) = self.sender(place, to) else { return };
+            let (times, _) = self.network.send(self.now, connection, 1, sender, messages);
             for at in times {
                 self.agenda.put(at, Due::Deliver { connection, end: 0 });
             }
@@ -121,9 +120,7 @@ impl World {
                 }
             }
             Effect::Hint { peer, key, record } => out.hints.push((peer, key, record)),
-            Effect::Missed { peer, partition } => {
-                self.journal.line(self.now, format_args!("n{} missed {partition}", peer.0));
-            }
+            Effect::KeepMissed { op, node } => self.keep_missed(place, node, Some(op)),
         }
     }
 
@@ -186,6 +183,12 @@ impl World {
         for asker in askers {
             match asker {
                 Asker::Loop(index, writes) => {
+                    if result.is_ok()
+                        && let Some(process) = self.process(place(0))
+                    {
+                        let position = process.store.core().sequence();
+                        process.shared.logs.wrote(position);
+                    }
                     for (op, newer) in writes {
                         let result = result.clone().map(|()| newer);
                         self.input(place(index), Input::Event(Event::Written { op, result }));
@@ -194,6 +197,7 @@ impl World {
                 Asker::Hints(hints) => self.hints_kept(place(0), &hints, result.is_ok()),
                 Asker::Clock(bound) => self.bound_written(place(0), bound, result.is_ok()),
                 Asker::None => {}
+                asker => self.kept(place(0), &asker, &result),
             }
         }
         let Some(process) = self.process(place(0)) else { return };
@@ -226,11 +230,17 @@ impl World {
         let now = self.times(place.node);
         let skew = self.plan.max_skew_micros;
         let Some(process) = self.process(place) else { return };
-        process.shared.clock.merge(envelope.clock, now.wall, skew);
+        process.shared.clock.merge(envelope.sender.clock, now.wall, skew);
         let Some(found) = self.network.get(connection).filter(|found| found.ends[end].open) else {
             return;
         };
         let peer = NodeId(found.ends[1 - end].node as u16);
+        let (disk, life) = envelope.sender.disk;
+        let Some(process) = self.process(place) else { return };
+        // The connection of a process that another one has followed.
+        if !process.shared.logs.heard(peer, disk, life, envelope.sender.position) {
+            return;
+        }
         for Message { id, body } in envelope.messages {
             let event = match body {
                 Body::Request { class, request, .. } => {
@@ -339,7 +349,11 @@ fn page(process: &Process, request: &PageRequest) -> Result<cluster::Page, Store
                 let asked = preference.iter().filter(|node| replicas.contains(node));
                 asked.take(usize::from(*ack)).any(|node| *node == own)
             }
-            Filter::HeldBy(node) => {
+            Filter::HeldBy { node, since, partitions } => {
+                let listed = partitions.is_empty() || partitions.contains(&partition);
+                if record.rank.stamp.time < *since || !listed {
+                    return false;
+                }
                 let copies = match record.copies {
                     0 => topology.default_copies(),
                     copies => copies,
@@ -350,7 +364,10 @@ fn page(process: &Process, request: &PageRequest) -> Result<cluster::Page, Store
         }
     };
     let bytes = request.max_bytes as usize;
-    let mut page = process.store.page(&request.start, request.end.as_deref(), bytes, wanted)?;
+    let mut page = {
+        let (start, end) = (&request.start, request.end.as_deref());
+        process.store.page(start, end, request.filter.since(), bytes, wanted)?
+    };
     page.sure = process.shared.vouching.sure(None);
     Ok(page)
 }

@@ -5,7 +5,7 @@ use cluster::{Event, Message, NodeId};
 
 use super::machine::{Input, Lane, Outbox};
 use super::{Due, Place, World};
-use crate::network::{Arrival, End};
+use crate::network::{Arrival, End, Sender};
 
 /// Microseconds after which an attempt to connect is given up.
 const CONNECT_MICROS: u64 = 250_000;
@@ -20,13 +20,25 @@ const MISSED_PINGS: u32 = 2;
 const MAX_WAITING: usize = 4096;
 
 impl World {
-    pub(super) fn send(&mut self, place: Place, peer: usize, clock: u64, messages: Vec<Message>) {
+    /// What an envelope to a node says of its sender.
+    pub(super) fn sender(&mut self, place: Place, peer: usize) -> Option<Sender> {
+        let wall = self.times(place.node).wall;
+        let shared = &self.process(place)?.shared;
+        Some(Sender {
+            clock: shared.clock.now(wall),
+            position: shared.logs.position_for(NodeId(peer as u16)),
+            disk: (shared.logs.own_incarnation(), shared.logs.life()),
+        })
+    }
+
+    pub(super) fn send(&mut self, place: Place, peer: usize, messages: Vec<Message>) {
+        let Some(sender) = self.sender(place, peer) else { return };
         let Some(process) = self.process(place) else { return };
         let lanes = &mut process.loops[place.index].lanes;
         let refused = match lanes.get_mut(&peer) {
             Some(Lane::Up(connection)) => {
                 let connection = *connection;
-                self.put_on_the_wire(connection, clock, messages)
+                self.put_on_the_wire(connection, sender, messages)
             }
             Some(Lane::Dialing(waiting)) => {
                 let room = MAX_WAITING.saturating_sub(waiting.len()).min(messages.len());
@@ -47,8 +59,8 @@ impl World {
         }
     }
 
-    fn put_on_the_wire(&mut self, id: u64, clock: u64, messages: Vec<Message>) -> Vec<Message> {
-        let (times, refused) = self.network.send(self.now, id, 0, clock, messages);
+    fn put_on_the_wire(&mut self, id: u64, sender: Sender, messages: Vec<Message>) -> Vec<Message> {
+        let (times, refused) = self.network.send(self.now, id, 0, sender, messages);
         for at in times {
             self.agenda.put(at, Due::Deliver { connection: id, end: 1 });
         }
@@ -101,11 +113,10 @@ impl World {
         let connection = self.network.connect(asker, End { node: peer, life, index, open: true });
         let at = self.now + self.random.between(0, PING_MICROS);
         self.agenda.put(at, Due::Ping { connection });
-        let wall = self.times(place.node).wall;
         let Some(process) = self.process(place) else { return };
         process.loops[place.index].lanes.insert(peer, Lane::Up(connection));
-        let clock = process.shared.clock.now(wall);
-        for message in self.put_on_the_wire(connection, clock, waiting) {
+        let Some(sender) = self.sender(place, peer) else { return };
+        for message in self.put_on_the_wire(connection, sender, waiting) {
             let id = message.id;
             let peer = NodeId(peer as u16);
             self.input(place, Input::Event(Event::Overflow { peer, id }));

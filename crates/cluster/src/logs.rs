@@ -1,0 +1,398 @@
+//! How far the nodes' logs are known to reach, so that a node that comes back with less is noticed:
+//! an older copy of its directory, a snapshot of its file system, a tail that a power cut took.
+//!
+//! ```text
+//!   N ── each envelope: "my log holds what I acknowledged up to 812" ──▶ P remembers (life 7, 812)
+//!   N starts again, as life 8, with a log that ends at 640
+//!   N ◀── handshake: "I know you by life 7, up to 812" ── P
+//!   N: life 8 began at 640, so what life 7 wrote behind that is lost
+//! ```
+//!
+//! A *life* is one process on one data directory; each is greater than those before it, and all of
+//! a directory are in its [`Lineage`]. A *position* is a sequence of the store's log. What a node
+//! is told is true of the life that said it; so two copies of a directory that both went on are
+//! told apart too: neither knows the other's life. Of two that run at once the one with the greater
+//! life holds, and the other is refused.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::message::NodeId;
+
+/// Lives that a directory remembers. One that a peer met before all of these and none since is
+/// judged by the oldest of them.
+pub const MAX_LIVES: usize = 64;
+
+/// Bytes of an encoded life.
+const LIFE_LEN: usize = 24;
+
+/// How much older than the newest record of a log's end a write may be that was acknowledged behind
+/// it, in microseconds: a deadline and twice the greatest skew, and a lot more. Records that are
+/// that new are few, and a repair that streams some in vain costs little.
+const TAIL_MICROS: u64 = 600_000_000;
+
+/// A process on a data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Life {
+    /// Greater than that of every life before it: the clock's time when it began.
+    pub id: u64,
+    /// The last sequence that its log held when it began.
+    pub begins: u64,
+    /// The greatest time of a version that the store held then.
+    pub newest: u64,
+}
+
+/// The lives of a data directory, the oldest first; the last one is under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lineage(Vec<Life>);
+
+impl Lineage {
+    /// `earlier` lives, and one that begins now.
+    pub fn new(mut earlier: Vec<Life>, now: Life) -> Self {
+        assert!(earlier.last().is_none_or(|last| last.id < now.id), "lives grow");
+        earlier.push(now);
+        let from = earlier.len().saturating_sub(MAX_LIVES);
+        Self(earlier.split_off(from))
+    }
+
+    /// The life under way.
+    pub fn now(&self) -> Life {
+        *self.0.last().expect("there is one")
+    }
+
+    /// All of it, as it is kept.
+    pub fn encode(&self) -> Vec<u8> {
+        let numbers = self.0.iter().flat_map(|life| [life.id, life.begins, life.newest]);
+        numbers.flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// Lives as [`Lineage::encode`] gave them.
+    pub fn decode(bytes: &[u8]) -> Option<Vec<Life>> {
+        if !bytes.len().is_multiple_of(LIFE_LEN) {
+            return None;
+        }
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        let life = |bytes: &[u8]| {
+            let (id, rest) = bytes.split_at(8);
+            let (begins, newest) = rest.split_at(8);
+            Life { id: number(id), begins: number(begins), newest: number(newest) }
+        };
+        let lives: Vec<Life> = bytes.chunks_exact(LIFE_LEN).map(life).collect();
+        lives.is_sorted_by(|a, b| a.id < b.id).then_some(lives)
+    }
+
+    /// Whether what a node was told reaches beyond what this directory holds: then the least time
+    /// of a version that may be lost. 0 = nothing can be told, any may be.
+    pub fn lost(&self, told: &Told) -> Option<u64> {
+        if told.life == 0 || told.life == self.now().id {
+            return None;
+        }
+        let Some(next) = self.0.iter().find(|life| life.id > told.life) else {
+            // A greater life than this one: of another copy, which is not an earlier state of it.
+            return Some(0);
+        };
+        let known = self.0.iter().any(|life| life.id == told.life);
+        let earlier = told.life < self.0[0].id;
+        if told.position > next.begins {
+            // What comes late is older than the log's end: hints, what a read repaired.
+            let is_tail = known && told.late <= next.begins;
+            let tail = next.newest.saturating_sub(TAIL_MICROS << crate::clock::COUNTER_BITS);
+            return Some(if is_tail { tail } else { 0 });
+        }
+        (!known && !earlier).then_some(0)
+    }
+}
+
+/// What a node was told of another one's log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The life that told it; 0 = none has.
+    pub life: u64,
+    /// The greatest position it told: all that it acknowledged up to there was in its log.
+    pub position: u64,
+    /// The position behind which it holds nothing that came late from this node: a hint, a repair.
+    pub late: u64,
+}
+
+/// What a node knows of another one's data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// Which disk it has.
+    pub incarnation: u64,
+    /// What its log was told to hold.
+    pub told: Told,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    /// Its disk, as it is kept here; 0 = none.
+    incarnation: u64,
+    /// The disk and the greatest life of it that was met since the start.
+    met: (u64, u64),
+    told: Told,
+    kept: Told,
+}
+
+/// What is known of all nodes' logs. Shared by the loops of a node.
+#[derive(Debug)]
+pub struct Logs {
+    /// This node's disk.
+    incarnation: u64,
+    lineage: Lineage,
+    /// How far this node's own log holds what it acknowledged.
+    position: AtomicU64,
+    peers: Vec<Mutex<Peer>>,
+    /// To whom this node tells its position: what they claim of it was looked at.
+    settled: Vec<AtomicBool>,
+}
+
+impl Logs {
+    /// `incarnation` is this node's, `known` what was kept of the others, by node.
+    pub fn new(incarnation: u64, lineage: Lineage, known: &[Option<Claim>]) -> Self {
+        let peer = |known: &Option<Claim>| {
+            let told = known.map_or(Told::default(), |claim| claim.told);
+            let incarnation = known.map_or(0, |claim| claim.incarnation);
+            Mutex::new(Peer { incarnation, met: (0, 0), told, kept: told })
+        };
+        let position = AtomicU64::new(lineage.now().begins);
+        let settled = known.iter().map(|_| AtomicBool::new(false)).collect();
+        let peers = known.iter().map(peer).collect();
+        Self { incarnation, lineage, position, peers, settled }
+    }
+
+    /// The first life of a disk, which knows none of so many nodes.
+    pub fn first(incarnation: u64, nodes: usize) -> Self {
+        let lineage = Lineage::new(Vec::new(), Life { id: 1, begins: 0, newest: 0 });
+        Self::new(incarnation, lineage, &vec![None; nodes])
+    }
+
+    fn peer(&self, node: NodeId) -> MutexGuard<'_, Peer> {
+        self.peers[usize::from(node.0)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process.
+    pub fn life(&self) -> u64 {
+        self.lineage.now().id
+    }
+
+    /// This node's disk.
+    pub fn own_incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Whether a node that claims this knows of something that this one has lost: then the least
+    /// time of a version that may be lost.
+    pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
+        let claim = claim?;
+        // Another disk under this name, before or after this one: nobody knows what was on it.
+        // (Who has streamed all it holds to this disk has met it.)
+        let other = claim.incarnation != self.incarnation;
+        if other { Some(0) } else { self.lineage.lost(&claim.told) }
+    }
+
+    /// All that this node has acknowledged so far is in its log up to here.
+    pub fn wrote(&self, position: u64) {
+        if self.position.load(Ordering::Relaxed) < position {
+            self.position.fetch_max(position, Ordering::Relaxed);
+        }
+    }
+
+    /// What a node claims of this one was looked at, and what followed from it is durable: from
+    /// now on it may forget that.
+    pub fn settle(&self, node: NodeId) {
+        self.settled[usize::from(node.0)].store(true, Ordering::Release);
+    }
+
+    /// What an envelope to a node says of this one's log; 0 = nothing.
+    pub fn position_for(&self, node: NodeId) -> u64 {
+        let settled = self.settled[usize::from(node.0)].load(Ordering::Acquire);
+        if settled { self.position.load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Whether a life of a node's disk is older than one that was met.
+    pub fn is_outlived(&self, node: NodeId, incarnation: u64, life: u64) -> bool {
+        let peer = self.peer(node);
+        peer.met.0 == incarnation && life < peer.met.1
+    }
+
+    /// A node has proved who it is.
+    pub fn met(&self, node: NodeId, incarnation: u64, life: u64) {
+        let mut peer = self.peer(node);
+        if peer.met.0 != incarnation || peer.met.1 < life {
+            peer.met = (incarnation, life);
+        }
+    }
+
+    /// An envelope of that life of a node's disk came. `false` = a later one was met since, and
+    /// nothing of this one counts any more.
+    pub fn heard(&self, node: NodeId, incarnation: u64, life: u64, position: u64) -> bool {
+        let mut peer = self.peer(node);
+        if peer.met != (incarnation, life) {
+            return false;
+        }
+        if position > 0 {
+            if peer.told.life != life {
+                peer.told = Told { life, position, late: 0 };
+            }
+            peer.told.position = peer.told.position.max(position);
+        }
+        true
+    }
+
+    /// A node has stored something that is older than what it wrote around it.
+    pub fn stored_late(&self, node: NodeId) {
+        let mut peer = self.peer(node);
+        peer.told.late = peer.told.position;
+    }
+
+    /// Which disk a node has, as it is kept here.
+    pub fn incarnation(&self, node: NodeId) -> Option<u64> {
+        Some(self.peer(node).incarnation).filter(|incarnation| *incarnation != 0)
+    }
+
+    /// From now on a node's disk is kept here under this incarnation.
+    pub fn know(&self, node: NodeId, incarnation: u64) {
+        let mut peer = self.peer(node);
+        if peer.incarnation != incarnation {
+            peer.incarnation = incarnation;
+            // What is told already comes from the new disk if that was met.
+            if peer.met.0 != incarnation || peer.told.life != peer.met.1 {
+                peer.told = Told::default();
+            }
+        }
+    }
+
+    /// What this node claims of another one.
+    pub fn claim(&self, node: NodeId) -> Option<Claim> {
+        let peer = self.peer(node);
+        let Peer { incarnation, told, .. } = *peer;
+        (incarnation != 0).then_some(Claim { incarnation, told })
+    }
+
+    /// The same, if it is not kept yet.
+    pub fn unkept(&self, node: NodeId) -> Option<Claim> {
+        let peer = self.peer(node);
+        let Peer { incarnation, told, kept, .. } = *peer;
+        (incarnation != 0 && told != kept).then_some(Claim { incarnation, told })
+    }
+
+    /// That claim is durable.
+    pub fn kept(&self, node: NodeId, claim: &Claim) {
+        let mut peer = self.peer(node);
+        if peer.incarnation == claim.incarnation {
+            peer.kept = claim.told;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000_000 << 12;
+
+    fn life(id: u64, begins: u64) -> Life {
+        Life { id, begins, newest: id * HOUR }
+    }
+
+    fn told(life: u64, position: u64) -> Told {
+        Told { life, position, late: 0 }
+    }
+
+    #[test]
+    fn a_restart_that_keeps_all_has_lost_nothing() {
+        let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 200));
+        for (id, position) in [(1, 100), (1, 40), (3, 200), (3, 150), (5, 700), (0, 0)] {
+            assert_eq!(lineage.lost(&told(id, position)), None, "{id} {position}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_ends_before_what_was_told_lost_its_tail() {
+        let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 200));
+        let tail = lineage.lost(&told(3, 201)).expect("one group is missing");
+        assert!(tail < 5 * HOUR && tail > 4 * HOUR, "only what is as new as the end: {tail:x}");
+        let late = Told { late: 201, ..told(3, 250) };
+        assert_eq!(lineage.lost(&late), Some(0), "what came late may be of any age");
+        assert!(lineage.lost(&Told { late: 200, ..told(3, 250) }).is_some_and(|since| since > 0));
+    }
+
+    #[test]
+    fn an_older_copy_of_the_directory_knows_nothing_of_later_lives() {
+        // Lives 1, 3 and 5 were; the copy is of life 1, and begins as 7.
+        let lineage = Lineage::new(vec![life(1, 0)], life(7, 80));
+        assert!(lineage.lost(&told(1, 100)).is_some());
+        assert_eq!(lineage.lost(&told(1, 80)), None);
+        assert_eq!(lineage.lost(&told(5, 300)), Some(0));
+        assert_eq!(lineage.lost(&told(5, 10)), Some(0), "a life of another branch");
+    }
+
+    #[test]
+    fn the_original_notices_that_its_copy_went_on() {
+        // The copy ran as life 4 beside life 3, and this is the original again.
+        let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 500));
+        assert_eq!(lineage.lost(&told(4, 120)), Some(0));
+        // The copy runs still.
+        assert_eq!(lineage.lost(&told(6, 120)), Some(0));
+    }
+
+    #[test]
+    fn lives_are_bounded_and_come_back_as_they_were_kept() {
+        let mut lineage = Lineage::new(Vec::new(), life(1, 0));
+        for id in 2..=100 {
+            let earlier = Lineage::decode(&lineage.encode()).unwrap();
+            lineage = Lineage::new(earlier, life(id, id));
+        }
+        assert_eq!(lineage.0.len(), MAX_LIVES);
+        assert_eq!(lineage.lost(&told(1, 1)), None, "before all that is remembered");
+        assert!(lineage.lost(&told(1, 50)).is_some());
+        assert_eq!(Lineage::decode(&[0; 23]), None);
+        assert_eq!(Lineage::decode(&[1; 48]), None, "two of one number");
+    }
+
+    #[test]
+    fn nothing_is_told_before_what_is_claimed_was_looked_at() {
+        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 7)), &[None, None]);
+        let peer = NodeId(1);
+        assert_eq!(logs.position_for(peer), 0);
+        logs.settle(peer);
+        assert_eq!(logs.position_for(peer), 7);
+        logs.wrote(9);
+        logs.wrote(8);
+        assert_eq!((logs.position_for(peer), logs.position_for(NodeId(0))), (9, 0));
+    }
+
+    #[test]
+    fn of_two_lives_the_greater_holds() {
+        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 0)), &[None, None]);
+        let peer = NodeId(1);
+        logs.met(peer, 77, 10);
+        assert!(logs.heard(peer, 77, 10, 5));
+        logs.know(peer, 77);
+        assert_eq!(logs.claim(peer).unwrap().told, told(10, 5));
+        logs.met(peer, 77, 11);
+        assert!(!logs.heard(peer, 77, 10, 6), "the older one is not heard any more");
+        assert!(logs.is_outlived(peer, 77, 10) && !logs.is_outlived(peer, 77, 11));
+        assert!(!logs.is_outlived(peer, 78, 10), "another disk");
+        assert_eq!(logs.claim(peer).unwrap().told, told(10, 5), "it has told nothing yet");
+        assert!(logs.heard(peer, 77, 11, 3));
+        assert_eq!(logs.claim(peer).unwrap().told, told(11, 3));
+    }
+
+    #[test]
+    fn what_is_not_kept_yet_is_kept_once() {
+        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 0)), &[None, None]);
+        let peer = NodeId(1);
+        logs.met(peer, 77, 10);
+        assert!(logs.heard(peer, 77, 10, 5));
+        assert_eq!(logs.unkept(peer), None, "its disk is not known yet");
+        logs.know(peer, 77);
+        logs.stored_late(peer);
+        let claim = logs.unkept(peer).unwrap();
+        assert_eq!(claim.told, Told { life: 10, position: 5, late: 5 });
+        logs.kept(peer, &claim);
+        assert_eq!(logs.unkept(peer), None);
+        assert!(logs.heard(peer, 77, 10, 6));
+        assert!(logs.unkept(peer).is_some());
+    }
+}

@@ -1,0 +1,256 @@
+//! What nodes are known to lack: writes that a replica missed and that no hint brings it.
+//!
+//! ```text
+//!   a write's slot ends ─▶ mark (node, partition, time of the write)
+//!     of another node ─▶ kept here durably ─▶ handed to that node (`Missed`) ─▶ dropped here
+//!     of this node    ─▶ kept here durably ─▶ streamed from all others (`node/repair.rs`) ─▶ dropped
+//! ```
+//!
+//! A mark says: of this partition the node may lack records written at `since` or later. Marks of
+//! one partition become one, with the least time. What nobody can list any more becomes one mark
+//! for all partitions. A mark that is made anew while it is worked off counts as another one: that
+//! is what the numbers are for.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::message::NodeId;
+use crate::topology::PARTITIONS;
+
+/// Partitions of one node that are marked one by one. With more, all of them are: a page request
+/// names those that are meant, and this many take 8 KiB.
+pub const MAX_LISTED: usize = 4096;
+
+/// The first byte of encoded marks.
+const FORMAT: u8 = 1;
+
+/// Bytes of an encoded mark.
+const MARK_LEN: usize = 12;
+
+/// What stands for all partitions in an encoded mark.
+const ALL: u32 = u32::MAX;
+
+/// A node may lack records of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// Which; `None` = any.
+    pub partition: Option<u16>,
+    /// The least time of a version that it may lack.
+    pub since: u64,
+}
+
+/// A mark as it stands in the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbered {
+    /// The mark.
+    pub mark: Mark,
+    /// Greater than that of every mark made before.
+    pub number: u64,
+}
+
+/// The marks of one node.
+#[derive(Debug, Default)]
+struct Marks {
+    /// Time and number, by partition.
+    marks: BTreeMap<Option<u16>, (u64, u64)>,
+    /// Changes so far, and how many of them are known to be kept.
+    changes: u64,
+    kept: u64,
+}
+
+impl Marks {
+    fn put(&mut self, mark: Mark, number: u64) {
+        let entry = self.marks.entry(mark.partition).or_insert((mark.since, number));
+        *entry = (entry.0.min(mark.since), number);
+        self.changes += 1;
+        if self.marks.len() > MAX_LISTED {
+            let since = self.marks.values().map(|(since, _)| *since).min();
+            self.marks.clear();
+            self.marks.insert(None, (since.expect("there are marks"), number));
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    nodes: Vec<Marks>,
+    numbers: u64,
+}
+
+/// All marks that a node keeps, of itself and of others. Shared by its loops; only asked where
+/// something went wrong.
+#[derive(Debug)]
+pub struct Missed(Mutex<Inner>);
+
+impl Missed {
+    /// No marks, for a cluster of so many nodes.
+    pub fn new(nodes: usize) -> Self {
+        let nodes = (0..nodes).map(|_| Marks::default()).collect();
+        Self(Mutex::new(Inner { nodes, numbers: 0 }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a mark.
+    pub fn mark(&self, node: NodeId, mark: Mark) {
+        let mut inner = self.lock();
+        inner.numbers += 1;
+        let number = inner.numbers;
+        inner.nodes[usize::from(node.0)].put(mark, number);
+    }
+
+    /// The marks of a node.
+    pub fn of(&self, node: NodeId) -> Vec<Numbered> {
+        let inner = self.lock();
+        let marks = inner.nodes[usize::from(node.0)].marks.iter();
+        let numbered = |(partition, (since, number)): (&Option<u16>, &(u64, u64))| Numbered {
+            mark: Mark { partition: *partition, since: *since },
+            number: *number,
+        };
+        marks.map(numbered).collect()
+    }
+
+    /// Drops a mark that has been worked off, unless it was made anew meanwhile.
+    pub fn done(&self, node: NodeId, partition: Option<u16>, number: u64) {
+        let mut inner = self.lock();
+        let marks = &mut inner.nodes[usize::from(node.0)];
+        if marks.marks.get(&partition).is_some_and(|(_, held)| *held <= number) {
+            marks.marks.remove(&partition);
+            marks.changes += 1;
+        }
+    }
+
+    /// Partitions of a node that it may lack records of.
+    pub fn partitions(&self, node: NodeId) -> u32 {
+        let inner = self.lock();
+        let marks = &inner.nodes[usize::from(node.0)].marks;
+        if marks.contains_key(&None) { PARTITIONS as u32 } else { marks.len() as u32 }
+    }
+
+    /// Whether the marks of a node have changed since they were kept.
+    pub fn is_unkept(&self, node: NodeId) -> bool {
+        let inner = self.lock();
+        let marks = &inner.nodes[usize::from(node.0)];
+        marks.changes != marks.kept
+    }
+
+    /// The marks of a node as they are to be kept, and what [`Missed::kept`] is to be told then.
+    pub fn encode(&self, node: NodeId) -> (Vec<u8>, u64) {
+        let inner = self.lock();
+        let marks = &inner.nodes[usize::from(node.0)];
+        let mut bytes = Vec::with_capacity(1 + MARK_LEN * marks.marks.len());
+        bytes.push(FORMAT);
+        for (partition, (since, _)) in &marks.marks {
+            bytes.extend_from_slice(&partition.map_or(ALL, u32::from).to_le_bytes());
+            bytes.extend_from_slice(&since.to_le_bytes());
+        }
+        (bytes, marks.changes)
+    }
+
+    /// What [`Missed::encode`] gave is durable.
+    pub fn kept(&self, node: NodeId, changes: u64) {
+        let mut inner = self.lock();
+        let marks = &mut inner.nodes[usize::from(node.0)];
+        marks.kept = marks.kept.max(changes);
+    }
+
+    /// Takes in what an earlier life of this node kept.
+    pub fn found(&self, node: NodeId, bytes: &[u8]) -> Result<(), String> {
+        let marks = match bytes.split_first() {
+            Some((&FORMAT, marks)) if marks.len().is_multiple_of(MARK_LEN) => marks,
+            Some((&FORMAT, _)) | None => return Err(format!("{} bytes: damaged", bytes.len())),
+            Some((format, _)) => {
+                return Err(format!("format {format}, and this release reads {FORMAT}: upgrade"));
+            }
+        };
+        for mark in marks.chunks_exact(MARK_LEN) {
+            let (partition, since) = mark.split_at(4);
+            let partition = u32::from_le_bytes(partition.try_into().expect("four bytes"));
+            let since = u64::from_le_bytes(since.try_into().expect("eight bytes"));
+            let partition = match partition {
+                ALL => None,
+                partition => match u16::try_from(partition) {
+                    Ok(partition) => Some(partition),
+                    Err(_) => return Err(format!("partition {partition}: damaged")),
+                },
+            };
+            self.mark(node, Mark { partition, since });
+        }
+        let mut inner = self.lock();
+        let marks = &mut inner.nodes[usize::from(node.0)];
+        marks.kept = marks.changes;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(0);
+    const B: NodeId = NodeId(1);
+
+    fn mark(partition: u16, since: u64) -> Mark {
+        Mark { partition: Some(partition), since }
+    }
+
+    #[test]
+    fn marks_of_one_partition_become_one_with_the_least_time() {
+        let missed = Missed::new(2);
+        missed.mark(B, mark(7, 30));
+        missed.mark(B, mark(7, 10));
+        missed.mark(B, mark(7, 20));
+        let marks: Vec<Mark> = missed.of(B).iter().map(|numbered| numbered.mark).collect();
+        assert_eq!(marks, [mark(7, 10)]);
+        assert_eq!((missed.partitions(A), missed.partitions(B)), (0, 1));
+    }
+
+    #[test]
+    fn a_mark_made_anew_is_not_dropped_by_what_was_worked_off_before() {
+        let missed = Missed::new(2);
+        missed.mark(A, mark(7, 10));
+        let before = missed.of(A)[0].number;
+        missed.mark(A, mark(7, 20));
+        missed.done(A, Some(7), before);
+        assert_eq!(missed.partitions(A), 1);
+        missed.done(A, Some(7), missed.of(A)[0].number);
+        assert_eq!(missed.partitions(A), 0);
+    }
+
+    #[test]
+    fn too_many_partitions_become_all_of_them() {
+        let missed = Missed::new(1);
+        for partition in 0..=MAX_LISTED as u16 {
+            missed.mark(A, mark(partition, 100 + u64::from(partition)));
+        }
+        let marks = missed.of(A);
+        assert_eq!(marks.len(), 1);
+        assert_eq!(marks[0].mark, Mark { partition: None, since: 100 });
+        assert_eq!(missed.partitions(A), 65_536);
+    }
+
+    #[test]
+    fn what_was_kept_is_found_again_and_damage_is_told() {
+        let missed = Missed::new(2);
+        missed.mark(B, mark(0, 5));
+        missed.mark(B, mark(65_535, 6));
+        missed.mark(B, Mark { partition: None, since: 7 });
+        assert!(missed.is_unkept(B) && !missed.is_unkept(A));
+        let (bytes, changes) = missed.encode(B);
+        missed.mark(B, mark(1, 8));
+        missed.kept(B, changes);
+        assert!(missed.is_unkept(B), "one came after it");
+
+        let next = Missed::new(2);
+        next.found(B, &bytes).unwrap();
+        assert!(!next.is_unkept(B));
+        let all: Vec<Mark> = next.of(B).iter().map(|numbered| numbered.mark).collect();
+        assert_eq!(all, [Mark { partition: None, since: 7 }, mark(0, 5), mark(65_535, 6)]);
+        for length in [0, 2, bytes.len() - 1] {
+            assert!(Missed::new(2).found(B, &bytes[..length]).is_err(), "{length}");
+        }
+        assert!(Missed::new(2).found(B, &[9]).unwrap_err().contains("upgrade"));
+    }
+}

@@ -1,0 +1,186 @@
+//! Whether this node's directory is the one that the others know: what its word is worth follows
+//! from that.
+//!
+//! ```text
+//!   start ─▶ all others are pinged ─▶ each was met, or can't be reached ─▶ the word counts (Member)
+//!   a node knows another disk under this name ────────────▶ Amnesiac, all is streamed
+//!   a node was told more of this log than there is ───────▶ Amnesiac, what may be lost is streamed
+//!   New, Copied: all others say that they know nothing more ──▶ Member
+//! ```
+//!
+//! What makes the word count is kept first, what makes it count no more holds at once. A node may
+//! forget what it was told of an earlier life only when what follows from that is kept here: until
+//! then it is told nothing of this one (`logs.rs`).
+
+use super::{Caller, Node, NodeEffect};
+use crate::clock::COUNTER_BITS;
+use crate::event::{Now, Trouble};
+use crate::logs::{Claim, Told};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::missed::Mark;
+use crate::standing::Standing;
+
+/// How long after a failure a node that must be heard is pinged again, in microseconds.
+const AGAIN_MICROS: u64 = 500_000;
+
+/// What is known of another node since the start.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Check {
+    #[default]
+    Unknown,
+    /// It was pinged.
+    Asked,
+    /// It can't be reached.
+    Away {
+        /// When it is worth another ping.
+        again: u64,
+    },
+    /// It was met, and what it knows of this node was looked at.
+    Met,
+}
+
+impl Node {
+    /// A node that lacks something from the start lacks it still if nobody knows what.
+    pub(super) fn begin(&mut self) {
+        let standing = self.shared.vouching.standing();
+        if matches!(standing, Standing::New | Standing::Amnesiac) && self.lacks_since().is_none() {
+            self.shared.missed.mark(self.shared.own, Mark { partition: None, since: 0 });
+        }
+        self.settle();
+    }
+
+    /// The time since when all partitions are marked, if they are.
+    fn lacks_since(&self) -> Option<u64> {
+        let marks = self.shared.missed.of(self.shared.own);
+        let all = marks.iter().find(|marked| marked.mark.partition.is_none());
+        all.map(|marked| marked.mark.since)
+    }
+
+    pub(super) fn met(
+        &mut self,
+        now: Now,
+        peer: NodeId,
+        incarnation: u64,
+        knows_us: Option<Claim>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let known = &mut self.known[usize::from(peer.0)];
+        if *known != Some(incarnation) {
+            *known = Some(incarnation);
+            let claim = Claim { incarnation, told: Told::default() };
+            out.push(NodeEffect::Remember { peer, claim });
+        }
+        self.checks[usize::from(peer.0)] = Check::Met;
+        match self.shared.logs.lost(knows_us.as_ref()) {
+            Some(since) => self.lose(now, peer, since, out),
+            None => {
+                self.shared.logs.settle(peer);
+                self.vouch(peer, knows_us.is_some(), out);
+            }
+        }
+    }
+
+    /// What this node acknowledged since then may be lost, as far as a peer knows.
+    fn lose(&mut self, now: Now, peer: NodeId, since: u64, out: &mut Vec<NodeEffect>) {
+        let known = self.shared.vouching.standing() == Standing::Amnesiac
+            && self.lacks_since().is_some_and(|lacks| lacks <= since);
+        if !known {
+            self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
+            self.shared.vouching.lose((now.wall + self.max_skew_micros) << COUNTER_BITS);
+            out.push(NodeEffect::Stand(Standing::Amnesiac));
+            self.standing_under_way = Some(Standing::Amnesiac);
+        }
+        if self.standing_under_way.is_some() {
+            self.unsettled.push(peer);
+        } else {
+            self.shared.logs.settle(peer);
+        }
+    }
+
+    /// A peer knows nothing of this node that contradicts its standing; `knows` = it has met this
+    /// disk.
+    fn vouch(&mut self, peer: NodeId, knows: bool, out: &mut Vec<NodeEffect>) {
+        let standing = self.shared.vouching.standing();
+        // That a new disk was met, in the same breath or before a restart, says nothing about what
+        // was known before.
+        let counts = standing == Standing::Copied || standing == Standing::New && !knows;
+        if !counts {
+            return;
+        }
+        self.vouched[usize::from(peer.0)] = true;
+        // All of them: whoever is missing may be the only one that knows more.
+        if self.others().all(|peer| self.vouched[usize::from(peer.0)]) {
+            self.stand(Standing::Member, out);
+        }
+    }
+
+    /// Keeps a standing; see [`Node::stood`].
+    pub(super) fn stand(&mut self, standing: Standing, out: &mut Vec<NodeEffect>) {
+        if self.standing_under_way != Some(standing) {
+            self.standing_under_way = Some(standing);
+            out.push(NodeEffect::Stand(standing));
+        }
+    }
+
+    /// A standing is kept, or could not be: then it is tried again at the next occasion.
+    pub(super) fn stood(&mut self, standing: Standing, kept: bool, out: &mut Vec<NodeEffect>) {
+        if self.standing_under_way != Some(standing) {
+            return;
+        }
+        self.standing_under_way = None;
+        if !kept {
+            self.stand(standing, out);
+            return;
+        }
+        if standing == Standing::Member {
+            for marked in self.shared.missed.of(self.shared.own) {
+                if marked.mark.partition.is_none() {
+                    self.shared.missed.done(self.shared.own, None, marked.number);
+                }
+            }
+        }
+        self.shared.vouching.set(standing);
+        for peer in std::mem::take(&mut self.unsettled) {
+            self.shared.logs.settle(peer);
+        }
+    }
+
+    /// Has all others heard once after the start, and those that must vouch until they have.
+    pub(super) fn check_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let needs_all = self.shared.vouching.standing() == Standing::Copied;
+        for peer in self.others() {
+            let check = &mut self.checks[usize::from(peer.0)];
+            let due = match *check {
+                Check::Unknown => true,
+                Check::Away { again } => needs_all && again <= now.mono,
+                Check::Asked | Check::Met => false,
+            };
+            if due {
+                *check = Check::Asked;
+                self.call(Caller::Check(peer), peer, Class::Client, Request::Ping, out);
+            }
+        }
+    }
+
+    pub(super) fn checked(&mut self, now: Now, peer: NodeId, result: &Result<Reply, Trouble>) {
+        let check = &mut self.checks[usize::from(peer.0)];
+        if *check == Check::Asked {
+            // Who answers was met, and if what it knows contradicts this node, that is known.
+            let away = Check::Away { again: now.mono + AGAIN_MICROS };
+            *check = if result.is_ok() { Check::Met } else { away };
+        }
+    }
+
+    /// Says whether this node's word counts, or will soon.
+    pub(super) fn settle(&mut self) {
+        let vouching = &self.shared.vouching;
+        let others = || self.others().map(|peer| self.checks[usize::from(peer.0)]);
+        let heard = others().all(|check| matches!(check, Check::Met | Check::Away { .. }));
+        if heard && !vouching.is_confirmed() {
+            vouching.confirm();
+        }
+        let reachable = others().all(|check| !matches!(check, Check::Away { .. }));
+        let undecided = matches!(vouching.standing(), Standing::New | Standing::Copied);
+        vouching.settles(!heard || reachable && undecided || self.standing_under_way.is_some());
+    }
+}

@@ -1,0 +1,199 @@
+//! Repair of this node: what it is marked to lack (`missed.rs`) is streamed from all others. A node
+//! with a new disk under a known name lacks everything, a node that lost the end of its log what
+//! was written since; only when each of the others has come to the end of its walk does its word
+//! count again for what it does not hold.
+//!
+//! ```text
+//!   marks of this node ─▶ for each other node: those that it has not streamed yet
+//!                           ─▶ walk: pages of its records since the least of their times
+//!                                ─▶ written here ─▶ at the end: these marks are done by this one
+//!   done by all others ─▶ the mark is dropped
+//! ```
+//!
+//! A walk is begun anew after a restart. A record that is ahead of this node's clock is left where
+//! it is, and its partition marked: it is asked for again when its time has come.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::{Caller, Node, NodeEffect};
+use crate::clock::Clock;
+use crate::event::{Now, Trouble};
+use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
+use crate::missed::{Mark, Numbered};
+use crate::standing::Standing;
+
+/// Bytes of one page; one is under way from each node.
+const PAGE_BYTES: u32 = 256 * 1024;
+
+/// How long after a failure a node is asked again, in microseconds.
+const RETRY_MICROS: u64 = 500_000;
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    /// A page is under way.
+    Asked,
+    /// A page is being written here; where it goes on.
+    Writing(Option<Bytes>),
+}
+
+/// What one walk over a node's records is to bring.
+#[derive(Debug)]
+struct Walk {
+    marks: Vec<Numbered>,
+    since: u64,
+    /// The partitions that are meant; empty = all.
+    partitions: Vec<u16>,
+    /// Where its next page begins.
+    start: Bytes,
+}
+
+/// One node that streams.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    state: State,
+    walk: Option<Walk>,
+    /// The number of each mark as it was when this node came to the end of a walk for it.
+    done: BTreeMap<Option<u16>, u64>,
+    not_before: u64,
+}
+
+impl Source {
+    fn has_done(&self, marked: &Numbered) -> bool {
+        self.done.get(&marked.mark.partition).is_some_and(|done| *done >= marked.number)
+    }
+}
+
+impl Node {
+    /// How far repair is: nodes that have streamed all that this node is marked to lack, of all
+    /// others.
+    pub fn repaired(&self) -> (usize, usize) {
+        let marks = self.shared.missed.of(self.shared.own);
+        let has_all = |peer: &NodeId| {
+            let source = &self.sources[usize::from(peer.0)];
+            marks.iter().all(|marked| source.has_done(marked))
+        };
+        (self.others().filter(has_all).count(), self.sources.len() - 1)
+    }
+
+    pub(super) fn repair_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let marks = self.shared.missed.of(self.shared.own);
+        if marks.is_empty() {
+            self.sources.iter_mut().for_each(|source| source.done.clear());
+            return;
+        }
+        for peer in self.others() {
+            let source = &mut self.sources[usize::from(peer.0)];
+            if !matches!(source.state, State::Idle) || source.not_before > now.mono {
+                continue;
+            }
+            if source.walk.is_none() {
+                let skew = self.max_skew_micros;
+                let due = |marked: &&Numbered| {
+                    let ahead = Clock::is_ahead(marked.mark.since, now.wall, skew);
+                    !ahead && !source.has_done(marked)
+                };
+                let due: Vec<Numbered> = marks.iter().filter(due).copied().collect();
+                source.walk = Walk::over(due);
+            }
+            if self.sources[usize::from(peer.0)].walk.is_some() {
+                self.ask_for_page(peer, out);
+            }
+        }
+    }
+
+    fn ask_for_page(&mut self, peer: NodeId, out: &mut Vec<NodeEffect>) {
+        let node = self.shared.own;
+        let source = &mut self.sources[usize::from(peer.0)];
+        let walk = source.walk.as_ref().expect("pages are asked for on a walk only");
+        let (since, partitions) = (walk.since, walk.partitions.clone());
+        let filter = Filter::HeldBy { node, since, partitions };
+        let start = walk.start.clone();
+        source.state = State::Asked;
+        let page = PageRequest { start, end: None, filter, max_bytes: PAGE_BYTES };
+        self.call(Caller::Repair(peer), peer, Class::Stream, Request::Page(page), out);
+    }
+
+    pub(super) fn streamed(
+        &mut self,
+        now: Now,
+        peer: NodeId,
+        result: Result<Reply, Trouble>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let own = self.shared.own;
+        let source = &mut self.sources[usize::from(peer.0)];
+        match (std::mem::take(&mut source.state), result) {
+            (State::Asked, Ok(Reply::Page(Page { mut items, next, .. }))) => {
+                self.leave_what_is_ahead(now, &mut items);
+                if items.is_empty() {
+                    self.go_on(peer, next, out);
+                    return;
+                }
+                self.sources[usize::from(peer.0)].state = State::Writing(next);
+                let request = Request::Writes { items };
+                self.call(Caller::Repair(peer), own, Class::Repair, request, out);
+            }
+            (State::Writing(next), Ok(Reply::Stored | Reply::Newer { .. })) => {
+                self.go_on(peer, next, out);
+            }
+            // Not reachable, busy, or the write failed: the same page again.
+            _ => source.not_before = now.mono + RETRY_MICROS,
+        }
+    }
+
+    fn leave_what_is_ahead(&self, now: Now, items: &mut Vec<(Bytes, crate::Record)>) {
+        let shared = &self.shared;
+        items.retain(|(key, record)| {
+            let since = record.rank.stamp.time;
+            let ahead = Clock::is_ahead(since, now.wall, self.max_skew_micros);
+            if ahead {
+                let partition = Some(shared.topology.partition_of(key));
+                shared.missed.mark(shared.own, Mark { partition, since });
+            }
+            !ahead
+        });
+    }
+
+    fn go_on(&mut self, peer: NodeId, next: Option<Bytes>, out: &mut Vec<NodeEffect>) {
+        let source = &mut self.sources[usize::from(peer.0)];
+        if let Some(next) = next {
+            source.walk.as_mut().expect("it goes on").start = next;
+            self.ask_for_page(peer, out);
+            return;
+        }
+        let walk = source.walk.take().expect("it ends");
+        for marked in &walk.marks {
+            source.done.insert(marked.mark.partition, marked.number);
+        }
+        for marked in &walk.marks {
+            let done = self.others().all(|peer| self.sources[usize::from(peer.0)].has_done(marked));
+            if done {
+                self.shared.missed.done(self.shared.own, marked.mark.partition, marked.number);
+            }
+        }
+        self.stand_if_whole(out);
+    }
+
+    /// A node whose word did not count holds everything again, once nothing is left of the mark for
+    /// all partitions.
+    fn stand_if_whole(&mut self, out: &mut Vec<NodeEffect>) {
+        let lacks = matches!(self.shared.vouching.standing(), Standing::New | Standing::Amnesiac);
+        let marks = self.shared.missed.of(self.shared.own);
+        if lacks && marks.iter().all(|marked| marked.mark.partition.is_some()) {
+            self.stand(Standing::Member, out);
+        }
+    }
+}
+
+impl Walk {
+    fn over(marks: Vec<Numbered>) -> Option<Self> {
+        let since = marks.iter().map(|marked| marked.mark.since).min()?;
+        let partitions: Option<Vec<u16>> =
+            marks.iter().map(|marked| marked.mark.partition).collect();
+        Some(Self { marks, since, partitions: partitions.unwrap_or_default(), start: Bytes::new() })
+    }
+}
