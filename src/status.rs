@@ -53,7 +53,8 @@ pub(crate) struct Status {
     /// Since when it has its disk: chosen by chance when the data directory was made.
     #[serde(default)]
     pub(crate) incarnation: String,
-    /// What its word is worth about keys that it does not hold: `member`, everything; `new`,
+    /// What its word is worth about keys that it does not hold: `member`, everything; `settling` (it
+    /// has just started, and asks the others what they know of it), `new`,
     /// `amnesiac` (a disk that was wiped, rolled back or has lost the end of its log, and is being
     /// rebuilt) and `copied` (a directory that may be an older copy), nothing; `fenced`: it serves
     /// nobody, because another process runs with a copy of its directory.

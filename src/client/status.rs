@@ -153,6 +153,9 @@ fn state(row: &Row) -> &'static str {
         (Some(_), _) => "no writes",
         (None, "new") => "up, new",
         (None, "amnesiac") => "up, rebuilding",
+        (None, "copied") => "up, copied",
+        (None, "settling") => "up, settling",
+        (None, "fenced") => "fenced",
         (None, _) => "up",
     }
 }
@@ -171,6 +174,21 @@ fn notes(row: &Row, asked: &str) -> Vec<String> {
     }
     if let Some(why) = row.status.as_ref().and_then(|status| status.failed.as_ref()) {
         notes.push(format!("{name} takes no writes: {why}"));
+    }
+    if let Some(status) = &row.status {
+        let partitions = status.partitions_to_repair;
+        if partitions > 0 {
+            notes.push(format!(
+                "{name} may lack writes in {} of 65,536 partitions: they are streamed to it",
+                HumanCount(partitions.into())
+            ));
+        }
+        let peers = status.peers.iter().flatten();
+        for peer in peers.filter(|peer| peer.partitions_to_repair > 0) {
+            let partitions = HumanCount(peer.partitions_to_repair.into());
+            let missed = &peer.name;
+            notes.push(format!("{missed} missed writes in {partitions} partitions, {name} notes"));
+        }
     }
     notes
 }
@@ -227,6 +245,21 @@ mod tests {
         let half = Row { reached_by: 1, ..down("b") };
         let text = table(&cluster(vec![row("a"), half]), None);
         assert!(text.ends_with("(os error 111); 1 node is connected to it\n"), "{text}");
+    }
+
+    #[test]
+    fn what_nodes_miss_is_said_below_the_table() {
+        let mut row = row("a");
+        row.status = serde_json::from_str(
+            r#"{"name":"a","url":"","version":"","uptime_s":1,"keys":1,"disk_bytes":1,
+                "memory_bytes":0,"partitions_to_repair":1234,
+                "peers":[{"name":"b","url":"","partitions_to_repair":7},{"name":"c","url":""}]}"#,
+        )
+        .unwrap();
+        let text = table(&cluster(vec![row]), None);
+        let notes: Vec<&str> = text.lines().skip(2).collect();
+        let own = "a may lack writes in 1,234 of 65,536 partitions: they are streamed to it";
+        assert_eq!(notes, [own, "b missed writes in 7 partitions, a notes"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::NodeId;
+use cluster::{NodeId, Standing};
 
 use crate::config::Config;
 use crate::node::Node;
@@ -59,7 +59,11 @@ fn settings(config: &Config) -> BTreeMap<String, String> {
 
 fn standing(node: &Node) -> &'static str {
     let vouching = &node.shared.vouching;
-    if vouching.is_fenced() { "fenced" } else { vouching.standing().label() }
+    match vouching.standing() {
+        _ if vouching.is_fenced() => "fenced",
+        Standing::Member if !vouching.sure(None) => "settling",
+        standing => standing.label(),
+    }
 }
 
 fn peers(node: &Node) -> Vec<Peer> {

@@ -1,6 +1,7 @@
 //! Several nodes as real processes: quorums, a node down and back, ranges, what a wiped disk costs.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -46,6 +47,24 @@ impl Cluster {
         self.down[node] = Some(self.nodes[node].take().unwrap().kill());
     }
 
+    pub(crate) fn stop(&mut self, node: usize) {
+        self.down[node] = Some(self.nodes[node].take().unwrap().stop());
+    }
+
+    /// The data directory of a node, up or down.
+    pub(crate) fn data(&self, node: usize) -> PathBuf {
+        let up = self.nodes[node].as_ref().map(|node| node.data.path());
+        up.unwrap_or_else(|| self.down[node].as_ref().unwrap().path()).join("data")
+    }
+
+    /// Another process that says it is `node`, elsewhere and with that directory.
+    pub(crate) fn twin(&self, node: usize, data: TempDir) -> Node {
+        let mut args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        let url = format!("http://{}", self.addresses[node]);
+        args.extend(["--advertise", &url]);
+        Node::start_at("127.0.0.1:0", kvorum(), data, &args)
+    }
+
     pub(crate) fn address(&self, node: usize) -> SocketAddr {
         self.addresses[node]
     }
@@ -59,11 +78,11 @@ impl Cluster {
     }
 
     /// Keys that `node` holds itself.
-    fn local(&self, node: usize) -> Vec<Vec<u8>> {
+    pub(crate) fn local(&self, node: usize) -> Vec<Vec<u8>> {
         self.client(node).get("/v0/entities?start=%00&local=true").chunks
     }
 
-    fn status(&self, node: usize) -> serde_json::Value {
+    pub(crate) fn status(&self, node: usize) -> serde_json::Value {
         serde_json::from_slice(&self.client(node).get("/v0/status").body()).unwrap()
     }
 
@@ -75,7 +94,7 @@ impl Cluster {
     }
 }
 
-fn key(number: usize) -> String {
+pub(crate) fn key(number: usize) -> String {
     format!("/v0/entity?id=key{number:04}")
 }
 

@@ -18,4 +18,5 @@ mod process;
 mod profile;
 mod protocol;
 mod ranges;
+mod rollback;
 mod slow;

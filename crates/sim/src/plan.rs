@@ -18,6 +18,8 @@ pub enum Fault {
     PowerCutAll,
     /// A disk is replaced by an empty one.
     Wipe,
+    /// An older copy of a disk is put back some time later.
+    Rollback,
     /// A bit of a table rots; the disk is replaced some time later.
     Rot,
     /// The disk fails a sync, a write or a read.
@@ -51,12 +53,31 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whether no process ends by it and no clock goes wrong: then nothing is forgotten, and all
+    /// replicas become equal by themselves.
+    pub(crate) fn forgets_nothing(self) -> bool {
+        matches!(
+            self,
+            Self::DiskFull
+                | Self::SlowDisk
+                | Self::Pause
+                | Self::Partition
+                | Self::OneWay
+                | Self::Bridge
+                | Self::Flapping
+                | Self::Loss
+                | Self::SlowLink
+                | Self::Break
+        )
+    }
+
     /// Every kind.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Kill,
         Self::PowerCut,
         Self::PowerCutAll,
         Self::Wipe,
+        Self::Rollback,
         Self::Rot,
         Self::DiskError,
         Self::DiskFull,

@@ -277,7 +277,8 @@ impl Words {
             let partition = mark.partition.map_or("all".to_owned(), |p| format!("p{p}"));
             format!("{partition}@{}", since_text(mark.since))
         };
-        marks.map(text).collect::<Vec<_>>().join(" ")
+        let texts: Vec<String> = marks.map(text).collect();
+        if texts.is_empty() { "none".to_owned() } else { texts.join(" ") }
     }
 
     pub(crate) fn request_text(&self, request: &Request) -> String {

@@ -41,6 +41,9 @@ impl World {
             self.run_until(self.now + 1_000_000);
         }
         self.hints_are_delivered();
+        if self.plan.faults.iter().all(|fault| fault.forgets_nothing()) {
+            self.compare_replicas();
+        }
         self.every_request_succeeds();
         self.read_everything();
         self.run_until(self.now + 3_000_000);
@@ -70,6 +73,10 @@ impl World {
                 return Some(format!("{name} is rebuilt: {:?}", process.node.repaired()));
             }
             for peer in (0..self.plan.nodes as u16).map(NodeId) {
+                let missed = process.shared.missed.partitions(peer);
+                if missed > 0 {
+                    return Some(format!("{name} has {missed} marks of n{}", peer.0));
+                }
                 let (hints, _) = process.shared.hints.waiting(peer);
                 if hints > 0 {
                     return Some(format!("{name} has {hints} hints for n{}", peer.0));

@@ -91,6 +91,8 @@ pub(crate) struct Machine {
     pub(crate) disk_is_bad: bool,
     /// What is on it is not what was written.
     pub(crate) rotten: bool,
+    /// It is a copy: whoever starts on it sees that.
+    pub(crate) copied: bool,
     /// It takes no requests any more and ends what it has taken.
     pub(crate) stopping: bool,
     pub(crate) paused: bool,
@@ -116,6 +118,7 @@ impl Machine {
             dark: false,
             disk_is_bad: false,
             rotten: false,
+            copied: false,
             stopping: false,
             paused: false,
             pauses: 0,

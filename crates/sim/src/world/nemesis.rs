@@ -1,7 +1,7 @@
 //! What goes wrong, and how it ends.
 
 use lsm::disk::{Fault as DiskFault, Op};
-use lsm::{Disk, SyncMode};
+use lsm::{Disk, MemDisk, SyncMode};
 
 use super::power::End;
 use super::{Due, World};
@@ -32,6 +32,8 @@ pub(crate) enum Remedy {
     Stop { node: usize, roll: bool },
     /// A rotten disk is replaced.
     Replace(usize),
+    /// A disk is put back to that copy.
+    RollBack(usize, MemDisk),
     /// The next one of a rolling restart.
     Roll(usize),
 }
@@ -92,6 +94,11 @@ impl World {
                 if self.may_lose_disk(node) {
                     self.replace_disk(node);
                 }
+            }
+            Fault::Rollback => {
+                let copy = self.machines[node].disk.deep_clone();
+                let lasts = self.lasts();
+                self.later(lasts, Remedy::RollBack(node, copy));
             }
             Fault::Rot => self.rot(node),
             Fault::DiskError => self.break_disk(node),
@@ -315,6 +322,15 @@ impl World {
                 }
             }
             Remedy::Replace(node) => self.replace_disk(node),
+            Remedy::RollBack(node, copy) => {
+                let machine = &self.machines[node];
+                if self.may_lose_disk(node) && !machine.disk_is_bad {
+                    self.nemesis.wiped = Some(node);
+                    self.crash(node, End::Kill);
+                    self.exchange_disk(node, copy);
+                    self.machines[node].copied = true;
+                }
+            }
             Remedy::Roll(node) => self.stop_cleanly(node, true),
         }
     }

@@ -44,6 +44,16 @@ pub(super) struct Recovered {
     pub(super) newest: u64,
 }
 
+/// How a life begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beginning {
+    pub(super) found: Recovered,
+    /// The clock's time.
+    pub(super) time: u64,
+    /// Whether its disk is a copy.
+    pub(super) copied: bool,
+}
+
 /// What a node with an empty disk is.
 #[derive(Debug)]
 pub(super) struct Newborn {
@@ -60,7 +70,7 @@ impl State {
         own: usize,
         now: u64,
         new: &Newborn,
-        (recovered, time): (Recovered, u64),
+        beginning: Beginning,
     ) -> Result<Self, Error> {
         if store.number(INCARNATION_KEY)?.is_none() {
             let Newborn { incarnation, standing, born } = *new;
@@ -70,7 +80,13 @@ impl State {
             store.core().commit(std::iter::once(&number_batch(now, &numbers)))?;
         }
         let number = |key| Ok::<_, Error>(store.number(key)?.expect("written together"));
-        let standing = Standing::of_code(number(STANDING_KEY)? as u8).expect("written as one");
+        let mut standing = Standing::of_code(number(STANDING_KEY)? as u8).expect("written as one");
+        let Beginning { found, time, copied } = beginning;
+        if copied && standing == Standing::Member {
+            standing = Standing::Copied;
+            let batch = number_batch(now, &[(STANDING_KEY, standing as u64)]);
+            store.core().commit(std::iter::once(&batch))?;
+        }
         let nodes = 0..topology.nodes();
         let known = nodes.clone().map(|peer| store.bytes(&known_key(peer)));
         let known = known.map(|bytes| Ok(bytes?.map(|bytes| decode_claim(&bytes))));
@@ -79,7 +95,7 @@ impl State {
             .bytes(LIVES_KEY)?
             .map_or(Vec::new(), |bytes| Lineage::decode(&bytes).expect("written as lives"));
         let id = time.max(earlier.last().map_or(0, |last| last.id) + 1);
-        let Recovered { sequence: begins, newest } = recovered;
+        let Recovered { sequence: begins, newest } = found;
         let lineage = Lineage::new(earlier, Life { id, begins, newest });
         let lives = bytes_batch(now, LIVES_KEY, &lineage.encode());
         store.core().commit(std::iter::once(&lives))?;

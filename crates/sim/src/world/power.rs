@@ -10,7 +10,7 @@ use cluster::{
 use lsm::{Error, MemDisk, SyncMode};
 
 use super::machine::{Loop, Process};
-use super::node::{BOUND_KEY, Newborn, Recovered, State, number_batch};
+use super::node::{BOUND_KEY, Beginning, Newborn, Recovered, State, number_batch};
 use super::ranges::Walks;
 use super::{Due, Machine, Place, World};
 use crate::ledger::Told;
@@ -54,7 +54,10 @@ impl World {
             let standing = if self.plan.founded { Standing::Member } else { Standing::New };
             let new = Newborn { incarnation: self.random.number(), standing, born };
             let time = clock.now(machine.wall.wall(self.now));
-            let state = State::load(&store, &self.topology, node, self.now, &new, (found, time))?;
+            let copied = machine.copied;
+            let beginning = Beginning { found, time, copied };
+            let state = State::load(&store, &self.topology, node, self.now, &new, beginning)?;
+            machine.copied = false;
             Ok((store, clock, state))
         });
         match opened {
@@ -215,9 +218,17 @@ impl World {
 
     /// A machine is replaced by one with an empty disk and a right clock while its node is down.
     pub(super) fn wipe(&mut self, node: usize) {
+        self.exchange_disk(node, MemDisk::new());
+    }
+
+    /// The same with that disk.
+    pub(super) fn exchange_disk(&mut self, node: usize, disk: MemDisk) {
+        disk.clear_faults();
+        disk.set_capacity(None);
         let machine = &mut self.machines[node];
         assert!(machine.process.is_none(), "a disk is replaced while nobody uses it");
-        machine.disk = MemDisk::new();
+        machine.disk = disk;
+        machine.copied = false;
         (machine.disk_is_bad, machine.rotten) = (false, false);
         machine.wall.set(self.now, 0);
         machine.most_ahead = 0;

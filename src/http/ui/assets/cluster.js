@@ -52,6 +52,9 @@ function judge(node) {
   const { failed, standing } = node.now.status;
   if (failed) return ["takes no writes", "bad", failed];
   if (standing === "amnesiac") return ["rebuilding", "warn", "its disk was new"];
+  if (standing === "fenced") return ["fenced", "bad", "a copy of it was started later"];
+  if (standing === "copied") return ["copied", "warn", "it has not heard all others yet"];
+  if (standing === "settling") return ["settling", "warn", "it has just started"];
   if (standing === "new") return ["new", "warn", "it has not met all others yet"];
   return ["up", "good", ""];
 }

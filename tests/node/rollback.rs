@@ -1,0 +1,162 @@
+//! A node whose data directory is not what it was: an older copy, a copy that runs beside it.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::cluster::{Cluster, key};
+use crate::process::wait_until;
+
+const KEYS: usize = 60;
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// Puts the copy's bytes into the files of the directory, as a file system's snapshot does: inodes
+/// and the time when they were made stay.
+fn put_back_in_place(copy: &Path, data: &Path) {
+    let exists = |name: &std::ffi::OsStr| copy.join(name).exists();
+    for entry in fs::read_dir(data).unwrap() {
+        let entry = entry.unwrap();
+        if !exists(&entry.file_name()) {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    for entry in fs::read_dir(copy).unwrap() {
+        let entry = entry.unwrap();
+        let bytes = fs::read(entry.path()).unwrap();
+        fs::write(data.join(entry.file_name()), bytes).unwrap();
+    }
+}
+
+/// Three nodes with old values on all; n0 is copied as it stopped, and is up again; then n2 is down,
+/// and n0 and n1 alone have acknowledged other values, deletes, and new keys.
+fn aged(cluster: &mut Cluster, aside: &Path) {
+    let mut client = cluster.client(1);
+    for number in 0..2 * KEYS {
+        let put = client.put(&format!("{}&ack=3&from=3", key(number)), b"old");
+        assert_eq!(put.status, 201);
+    }
+    cluster.stop(0);
+    copy(&cluster.data(0), aside);
+    cluster.up(0);
+    cluster.settled();
+    cluster.kill(2);
+    let mut client = cluster.client(0);
+    for number in 0..KEYS {
+        assert_eq!(client.put(&key(number), b"new").status, 201);
+        assert_eq!(client.delete(&key(KEYS + number)).status, 202);
+        assert_eq!(client.put(&key(2 * KEYS + number), b"new").status, 201);
+    }
+    cluster.stop(0);
+}
+
+/// What n0 answers must be right, or no answer; how many were answered.
+fn right(cluster: &Cluster, node: usize) -> usize {
+    some_right(cluster, node, 1)
+}
+
+/// The same of every so many keys.
+fn some_right(cluster: &Cluster, node: usize, step: usize) -> usize {
+    let mut client = cluster.client(node);
+    let mut answered = 0;
+    for number in (0..3 * KEYS).step_by(step) {
+        let got = client.get(&key(number));
+        let expected = if (KEYS..2 * KEYS).contains(&number) { 404 } else { 200 };
+        if got.status == 504 || got.status == 503 {
+            continue;
+        }
+        answered += 1;
+        assert_eq!(got.status, expected, "key {number} through n{node}");
+        if expected == 200 {
+            assert_eq!(got.body(), b"new", "key {number} through n{node}");
+        }
+    }
+    answered
+}
+
+#[test]
+fn an_older_copy_of_a_directory_counts_for_nothing_until_all_others_were_heard() {
+    let mut cluster = Cluster::start(3, &["--deadline", "300ms"]);
+    cluster.settled();
+    let aside = tempfile::tempdir().unwrap();
+    aged(&mut cluster, aside.path());
+    let data = cluster.data(0);
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(aside.path(), &data).unwrap();
+    // The only one that knows better can't be asked.
+    cluster.signal(1, Signal::STOP);
+    cluster.up(2);
+    cluster.up(0);
+    assert_eq!(cluster.status(0)["standing"], "copied");
+    assert_eq!(some_right(&cluster, 0, KEYS / 4), 0, "n2 alone is not two of three");
+    cluster.signal(1, Signal::CONT);
+    cluster.settled();
+    assert_eq!(right(&cluster, 0), 3 * KEYS);
+    wait_until("all copies", || cluster.local(0).len() == 2 * KEYS);
+    cluster.stop(0);
+    cluster.up(0);
+    let standing = cluster.status(0)["standing"].clone();
+    assert!(standing == "settling" || standing == "member", "an ordinary restart: {standing}");
+}
+
+#[test]
+fn a_file_system_that_was_put_back_is_noticed_by_what_the_others_were_told() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let aside = tempfile::tempdir().unwrap();
+    aged(&mut cluster, aside.path());
+    put_back_in_place(aside.path(), &cluster.data(0));
+    cluster.up(2);
+    cluster.up(0);
+    for node in [0, 2] {
+        right(&cluster, node);
+    }
+    cluster.settled();
+    assert_eq!(right(&cluster, 0), 3 * KEYS);
+}
+
+#[test]
+fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let mut client = cluster.client(0);
+    for number in 0..KEYS {
+        assert_eq!(client.put(&key(number), b"old").status, 201);
+    }
+    let aside = tempfile::tempdir().unwrap();
+    let copied = aside.path().join("data");
+    copy(&cluster.data(0), &copied);
+    let twin = cluster.twin(0, aside);
+    wait_until("the older one's end", || {
+        // Whoever asks it makes it ask the others.
+        cluster.client(0).get(&key(0));
+        cluster.client(0).get("/readyz").status == 503
+    });
+    let refused = cluster.client(0).get(&key(0));
+    assert_eq!((refused.status, &refused.json()["type"]), (503, &"fenced".into()));
+    assert_eq!(cluster.status(0)["standing"], "fenced");
+    let put = cluster.client(0).put(&key(0), b"never");
+    assert_eq!((put.status, &put.json()["outcome"]), (503, &"none".into()));
+
+    wait_until("the twin's standing", || twin.client().get("/readyz").status == 200);
+    let mut by_twin = twin.client();
+    let written = |client: &mut crate::client::Client| client.put(&key(1), b"twin").status == 201;
+    wait_until("a write through the twin", || written(&mut by_twin));
+    drop(by_twin);
+    twin.stop();
+    cluster.stop(0);
+    cluster.up(0);
+    // The original knows nothing of what its twin acknowledged, and is told so.
+    cluster.settled();
+    cluster.signal(2, Signal::STOP);
+    let got = cluster.client(0).get(&key(1));
+    assert_eq!((got.status, got.body()), (200, b"twin".to_vec()));
+    cluster.signal(2, Signal::CONT);
+}
