@@ -16,6 +16,7 @@ mod identity;
 mod repair;
 mod replay;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -169,6 +170,8 @@ pub struct Node {
     hand_overs: Vec<HandOver>,
     deposit: Deposit,
     sources: Vec<Source>,
+    /// Partitions of which a record that is ahead of the clock was left at its holder.
+    left_ahead: BTreeSet<u16>,
     /// Whose marks are being kept.
     keeping: Vec<bool>,
     calls: Vec<(CallId, Caller)>,
@@ -192,6 +195,7 @@ impl Node {
             hand_overs: (0..nodes).map(|_| HandOver::default()).collect(),
             deposit: Deposit::default(),
             sources: (0..nodes).map(|_| Source::default()).collect(),
+            left_ahead: BTreeSet::new(),
             keeping: vec![false; nodes],
             calls: Vec::new(),
             next_call: 0,

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! A walk is begun anew after a restart. A record that is ahead of this node's clock is left where
-//! it is, and its partition marked: it is asked for again when its time has come.
+//! it is, and its partition marked: it is asked for again now and then, and taken when its time has
+//! come. Until then a node that lost something does not vouch for what it lacks.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use crate::clock::Clock;
 use crate::event::{Now, Trouble};
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Numbered};
+use crate::record::Record;
 use crate::standing::Standing;
 
 /// Bytes of one page; one is under way from each node.
@@ -29,6 +31,9 @@ const PAGE_BYTES: u32 = 256 * 1024;
 
 /// How long after a failure a node is asked again, in microseconds.
 const RETRY_MICROS: u64 = 500_000;
+
+/// Ticks after which records that are ahead of the clock are asked for again: they may be gone.
+const AHEAD_TICKS: u64 = 240;
 
 #[derive(Debug, Default)]
 enum State {
@@ -92,9 +97,10 @@ impl Node {
             }
             if source.walk.is_none() {
                 let skew = self.max_skew_micros;
+                let asks_ahead = self.ticks.is_multiple_of(AHEAD_TICKS);
                 let due = |marked: &&Numbered| {
                     let ahead = Clock::is_ahead(marked.mark.since, now.wall, skew);
-                    !ahead && !source.has_done(marked)
+                    (!ahead || asks_ahead) && !source.has_done(marked)
                 };
                 let due: Vec<Numbered> = marks.iter().filter(due).copied().collect();
                 source.walk = Walk::over(due);
@@ -145,14 +151,15 @@ impl Node {
         }
     }
 
-    fn leave_what_is_ahead(&self, now: Now, items: &mut Vec<(Bytes, crate::Record)>) {
-        let shared = &self.shared;
+    fn leave_what_is_ahead(&mut self, now: Now, items: &mut Vec<(Bytes, Record)>) {
+        let (shared, left) = (&self.shared, &mut self.left_ahead);
         items.retain(|(key, record)| {
             let since = record.rank.stamp.time;
             let ahead = Clock::is_ahead(since, now.wall, self.max_skew_micros);
             if ahead {
-                let partition = Some(shared.topology.partition_of(key));
-                shared.missed.mark(shared.own, Mark { partition, since });
+                let partition = shared.topology.partition_of(key);
+                shared.missed.mark(shared.own, Mark { partition: Some(partition), since });
+                left.insert(partition);
             }
             !ahead
         });
@@ -175,15 +182,20 @@ impl Node {
                 self.shared.missed.done(self.shared.own, marked.mark.partition, marked.number);
             }
         }
+        let marks = self.shared.missed.of(self.shared.own);
+        self.left_ahead.retain(|partition| {
+            marks.iter().any(|marked| marked.mark.partition == Some(*partition))
+        });
         self.stand_if_whole(out);
     }
 
     /// A node whose word did not count holds everything again, once nothing is left of the mark for
-    /// all partitions.
+    /// all partitions, and nothing was left where it is.
     fn stand_if_whole(&mut self, out: &mut Vec<NodeEffect>) {
         let lacks = matches!(self.shared.vouching.standing(), Standing::New | Standing::Amnesiac);
         let marks = self.shared.missed.of(self.shared.own);
-        if lacks && marks.iter().all(|marked| marked.mark.partition.is_some()) {
+        let all = marks.iter().any(|marked| marked.mark.partition.is_none());
+        if lacks && !all && self.left_ahead.is_empty() {
             self.stand(Standing::Member, out);
         }
     }

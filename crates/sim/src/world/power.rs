@@ -218,10 +218,12 @@ impl World {
 
     /// A machine is replaced by one with an empty disk and a right clock while its node is down.
     pub(super) fn wipe(&mut self, node: usize) {
+        self.machines[node].wall.set(self.now, 0);
+        self.machines[node].most_ahead = 0;
         self.exchange_disk(node, MemDisk::new());
     }
 
-    /// The same with that disk.
+    /// A machine gets another disk while its node is down.
     pub(super) fn exchange_disk(&mut self, node: usize, disk: MemDisk) {
         disk.clear_faults();
         disk.set_capacity(None);
@@ -230,8 +232,6 @@ impl World {
         machine.disk = disk;
         machine.copied = false;
         (machine.disk_is_bad, machine.rotten) = (false, false);
-        machine.wall.set(self.now, 0);
-        machine.most_ahead = 0;
         self.forget_hints(node);
         let machine = &self.machines[node];
         self.ledger.wiped((machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12);
