@@ -174,14 +174,32 @@ impl Cluster {
         Ok(())
     }
 
+    /// What a node says of itself and of the others, in JSON.
+    pub fn status(&self, node: usize) -> Result<String, Failure> {
+        let answer = self.node(node)?.client()?.request("GET", "/v0/status", b"")?;
+        Ok(String::from_utf8_lossy(&answer.body).into_owned())
+    }
+
     /// What a node holds itself.
     pub fn dump(&self, node: usize) -> Result<Dump, Failure> {
         let mut found = Dump::new();
-        Client::connect(self.addresses[node])?.scan("%01&local=true", |key, value| {
-            found.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec());
-            Ok(())
+        self.scan_local(node, |key, value| {
+            found.insert(key.to_owned(), value.to_vec());
         })?;
         Ok(found)
+    }
+
+    /// The same, item by item: key, value.
+    pub fn scan_local(
+        &self,
+        node: usize,
+        mut item: impl FnMut(&str, &[u8]),
+    ) -> Result<(), Failure> {
+        Client::connect(self.addresses[node])?.scan("%01&local=true", |key, value| {
+            item(&String::from_utf8_lossy(key), value);
+            Ok(())
+        })?;
+        Ok(())
     }
 
     /// Oracle C, for clusters where every node holds every key: waits until all hold the same. What

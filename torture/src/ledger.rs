@@ -57,6 +57,17 @@ pub enum Process {
     New,
 }
 
+/// How an answer to a read is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrong {
+    /// An older value than the newest acknowledged one.
+    Old,
+    /// A value, although a newer delete was acknowledged.
+    Deleted,
+    /// Nothing, although a value was acknowledged.
+    Absent,
+}
+
 /// What a check found.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tally {
@@ -148,18 +159,45 @@ impl Ledger {
 
     /// Whether `found` may be what a read of `key` returns, while nothing else writes it.
     pub fn judge(&self, key: &str, found: Option<&[u8]>) -> Result<(), Failure> {
+        match self.wrong(key, found)? {
+            None => Ok(()),
+            Some(_) => {
+                let tag = found.map(|value| tag_of(key, value)).transpose()?;
+                let keys = self.lock();
+                let attempts = keys.get(key).map_or(&[][..], Vec::as_slice);
+                Err(Failure::Broken(lost(key, tag, attempts)))
+            }
+        }
+    }
+
+    /// The same as a finding that can be counted. An error is a value that nobody wrote, or one
+    /// whose write was refused.
+    pub fn wrong(&self, key: &str, found: Option<&[u8]>) -> Result<Option<Wrong>, Failure> {
         let keys = self.lock();
         let Some(attempts) = keys.get(key) else {
             return match found {
                 Some(_) => Err(Failure::Broken(format!("{key} is there, but nobody wrote it"))),
-                None => Ok(()),
+                None => Ok(None),
             };
         };
         let tag = found.map(|value| tag_of(key, value)).transpose()?;
-        match candidates(key, attempts, tag)?.into_iter().any(|c| !superseded(c, attempts, None)) {
-            true => Ok(()),
-            false => Err(Failure::Broken(lost(key, tag, attempts))),
+        if candidates(key, attempts, tag)?.into_iter().any(|c| !superseded(c, attempts, None)) {
+            return Ok(None);
         }
+        let acknowledged = attempts.iter().filter(|attempt| attempt.said == Said::Ok);
+        let newest = acknowledged.max_by_key(|attempt| attempt.begun).and_then(|a| a.tag);
+        Ok(Some(match (tag, newest) {
+            (None, _) => Wrong::Absent,
+            (Some(_), None) => Wrong::Deleted,
+            (Some(_), Some(_)) => Wrong::Old,
+        }))
+    }
+
+    /// The keys on which a write was acknowledged.
+    pub fn acknowledged_keys(&self) -> Vec<String> {
+        let keys = self.lock();
+        let was = |attempts: &[Attempt]| attempts.iter().any(|a| a.said == Said::Ok);
+        keys.iter().filter(|(_, attempts)| was(attempts)).map(|(key, _)| key.clone()).collect()
     }
 
     /// Oracles A and F over all keys. With a new process what was found becomes what must stay.

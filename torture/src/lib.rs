@@ -9,10 +9,12 @@
 //! Each row of the table in `docs/reliability.md` is a module with a `run`, which the binary calls
 //! for long and the tests of the workspace call for a few seconds.
 
+pub mod audit;
 pub mod blackout;
 pub mod client;
 pub mod clocks;
 pub mod cluster;
+pub mod converge;
 pub mod corrupt;
 pub mod descriptors;
 pub mod disk_full;
@@ -22,6 +24,7 @@ pub mod ground;
 pub mod hints;
 pub mod kill;
 pub mod ledger;
+pub mod lost_interval;
 pub mod memory;
 pub mod net;
 pub mod node;
@@ -32,12 +35,14 @@ pub mod prober;
 pub mod random;
 pub mod real_input;
 pub mod restarts;
+pub mod rollback;
 pub mod scans;
 pub mod slow;
 pub mod slow_replica;
 pub mod strace;
 pub mod stranger;
 pub mod sync_error;
+pub mod twins;
 pub mod wiped;
 pub mod writers;
 

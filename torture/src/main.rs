@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use torture::{
-    Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, memory,
-    partition, pause, power_cut, real_input, restarts, scans, slow, slow_replica, stranger,
-    sync_error, wiped,
+    Failure, Setup, blackout, clocks, converge, corrupt, descriptors, disk_full, fuzz, hints, kill,
+    memory, partition, pause, power_cut, real_input, restarts, rollback, scans, slow, slow_replica,
+    stranger, sync_error, wiped,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -70,6 +70,10 @@ enum Row {
     Corrupt,
     /// Row 26: a million hints
     Hints,
+    /// Row 38: an older copy of a directory put back, twins, a lost interval (root for the last)
+    Rollback,
+    /// Replicas that missed writes: a full disk (root), overload, a pause
+    Converge,
     /// Row 36: strangers who want to pass for a node
     Stranger,
     /// Row 32: requests with changed bytes
@@ -81,7 +85,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 22] = [
+    const EACH: [Self; 24] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -100,6 +104,8 @@ impl Row {
         Self::Blackout,
         Self::Corrupt,
         Self::Hints,
+        Self::Rollback,
+        Self::Converge,
         Self::Stranger,
         Self::Fuzz,
         Self::Slow,
@@ -120,6 +126,7 @@ impl Row {
             Self::Killed | Self::Scans | Self::Clocks => 20,
             Self::Corrupt => 50,
             Self::Stranger => 100,
+            Self::Rollback | Self::Converge => 2,
             Self::Slowreplica | Self::Wiped | Self::Hints => 1,
             Self::Fuzz | Self::Slow | Self::Load | Self::All => 1,
         }
@@ -148,6 +155,8 @@ impl Row {
             Self::Blackout => blackout::run(setup),
             Self::Corrupt => corrupt::run(setup),
             Self::Hints => hints::run(setup),
+            Self::Rollback => rollback::run(setup),
+            Self::Converge => converge::run(setup),
             Self::Stranger => stranger::run(setup),
             Self::Fuzz => fuzz::run(setup),
             Self::Slow => slow::run(setup),

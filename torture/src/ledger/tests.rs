@@ -83,3 +83,21 @@ fn a_prefix_has_no_holes_and_is_not_too_short() {
     let (ledger, [a, ..], cut) = write();
     assert!(broken(ledger.check_prefix(&found(&[("a", &a)]), cut, Duration::ZERO)));
 }
+
+#[test]
+fn a_wrong_answer_is_told_by_its_kind() {
+    let ledger = Ledger::default();
+    let old = put(&ledger, "k", Said::Ok);
+    let new = put(&ledger, "k", Said::Ok);
+    assert_eq!(ledger.wrong("k", Some(&new)).unwrap(), None);
+    assert_eq!(ledger.wrong("k", Some(&old)).unwrap(), Some(Wrong::Old));
+    assert_eq!(ledger.wrong("k", None).unwrap(), Some(Wrong::Absent));
+    let gone = ledger.delete("k");
+    ledger.end(gone, Said::Ok);
+    assert_eq!(ledger.wrong("k", Some(&new)).unwrap(), Some(Wrong::Deleted));
+    assert_eq!(ledger.wrong("k", None).unwrap(), None);
+    assert_eq!(ledger.wrong("never", None).unwrap(), None);
+    assert!(broken(ledger.wrong("never", Some(&new))));
+    put(&ledger, "maybe", Said::Unknown);
+    assert_eq!(ledger.acknowledged_keys(), ["k"]);
+}

@@ -1,0 +1,329 @@
+//! Writes of three kinds, and every key read at several nodes, each wrong answer counted by its
+//! kind: for faults that leave some keys wrong and others right.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::AddAssign;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Failure;
+use crate::client::{Answer, Client, target};
+use crate::cluster::Cluster;
+use crate::ledger::{Ledger, Said, Wrong};
+use crate::writers::said;
+
+/// Both for writes and for reads.
+pub const VOTES: &str = "&ack=2&from=3";
+
+/// Clients at each node, each with one request in flight.
+const CLIENTS: usize = 16;
+
+/// How long an answer may take: beyond a node's own deadline.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long one write may be refused before the whole counts as failed.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Before what was refused is tried again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Bytes of a value.
+const VALUE_LEN: usize = 200;
+
+/// Wrong keys that are named.
+const SAMPLES: usize = 3;
+
+/// What reads of many keys brought.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Answers that may be given.
+    pub right: u64,
+    /// Requests without an answer, or with 503 or 504.
+    pub unavailable: u64,
+    /// Older values than the newest acknowledged one.
+    pub old: u64,
+    /// Values of keys whose delete was acknowledged.
+    pub deleted: u64,
+    /// 404 for keys of which a value was acknowledged.
+    pub absent: u64,
+    /// Some of the keys that were wrong.
+    samples: BTreeSet<String>,
+}
+
+impl Found {
+    /// Answers that must not be given.
+    pub fn wrong(&self) -> u64 {
+        self.old + self.deleted + self.absent
+    }
+
+    fn note(&mut self, key: &str, wrong: Option<Wrong>) {
+        let count = match wrong {
+            None => &mut self.right,
+            Some(Wrong::Old) => &mut self.old,
+            Some(Wrong::Deleted) => &mut self.deleted,
+            Some(Wrong::Absent) => &mut self.absent,
+        };
+        *count += 1;
+        if wrong.is_some() && self.samples.len() < SAMPLES {
+            self.samples.insert(key.to_owned());
+        }
+    }
+}
+
+impl AddAssign for Found {
+    fn add_assign(&mut self, other: Self) {
+        self.right += other.right;
+        self.unavailable += other.unavailable;
+        self.old += other.old;
+        self.deleted += other.deleted;
+        self.absent += other.absent;
+        let room = SAMPLES.saturating_sub(self.samples.len());
+        self.samples.extend(other.samples.into_iter().take(room));
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { right, unavailable, old, deleted, absent, samples } = self;
+        write!(
+            out,
+            "{old} old values, {deleted} deleted keys, {absent} wrong 404s, {right} right, \
+             {unavailable} unavailable"
+        )?;
+        match samples.is_empty() {
+            true => Ok(()),
+            false => write!(out, " (wrong: {samples:?})"),
+        }
+    }
+}
+
+/// Writes `count` keys to be overwritten and as many to be deleted, to all replicas.
+pub fn prepare(
+    addresses: &[SocketAddr],
+    ledger: &Ledger,
+    prefix: &str,
+    count: u64,
+) -> Result<(), Failure> {
+    in_parallel(addresses, |client, place, clients| {
+        for number in (place..count).step_by(clients as usize) {
+            for kind in ['o', 'd'] {
+                let key = format!("{prefix}{kind}{number}");
+                client.write(ledger, &key, Some(VALUE_LEN), "&ack=3&from=3")?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Overwrites and deletes what [`prepare`] wrote, and writes `count` new keys, each until two of
+/// three have acknowledged it.
+pub fn edit(
+    addresses: &[SocketAddr],
+    ledger: &Ledger,
+    prefix: &str,
+    count: u64,
+) -> Result<(), Failure> {
+    in_parallel(addresses, |client, place, clients| {
+        for number in (place..count).step_by(clients as usize) {
+            let key = |kind: char| format!("{prefix}{kind}{number}");
+            client.write(ledger, &key('n'), Some(VALUE_LEN), VOTES)?;
+            client.write(ledger, &key('o'), Some(VALUE_LEN), VOTES)?;
+            client.write(ledger, &key('d'), None, VOTES)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Writes one key through one node, until two of three have acknowledged it.
+pub fn write_one(address: SocketAddr, ledger: &Ledger, key: &str) -> Result<(), Failure> {
+    let mut client = Patient { address, client: None };
+    client.write(ledger, key, Some(VALUE_LEN), VOTES)
+}
+
+/// Asks each of these nodes for each of these keys once.
+pub fn read(addresses: &[SocketAddr], ledger: &Ledger, keys: &[String]) -> Result<Found, Failure> {
+    let mut found = Found::default();
+    for address in addresses {
+        let shares = in_parallel(&[*address], |client, place, clients| {
+            let mut found = Found::default();
+            for key in keys.iter().skip(place as usize).step_by(clients as usize) {
+                client.read(ledger, key, &mut found)?;
+            }
+            Ok(found)
+        })?;
+        shares.into_iter().for_each(|share| found += share);
+    }
+    Ok(found)
+}
+
+/// The same until every answer is right, with all that was found on the way, and how long it took;
+/// `None` = not within `at_most`.
+pub fn read_until_right(
+    addresses: &[SocketAddr],
+    ledger: &Ledger,
+    keys: &[String],
+    at_most: Duration,
+) -> Result<(Found, Option<Duration>), Failure> {
+    let begun = Instant::now();
+    let mut all = Found::default();
+    loop {
+        let found = read(addresses, ledger, keys)?;
+        let right = found.wrong() == 0 && found.unavailable == 0;
+        all += found;
+        if right {
+            return Ok((all, Some(begun.elapsed())));
+        }
+        if begun.elapsed() > at_most {
+            return Ok((all, None));
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+/// One range over all keys through each of these nodes; those that break off say nothing.
+pub fn ranges(addresses: &[SocketAddr], ledger: &Ledger) -> Result<Found, Failure> {
+    let mut found = Found::default();
+    for address in addresses {
+        let mut held = BTreeMap::new();
+        let scanned = Client::connect_within(*address, PATIENCE).and_then(|mut client| {
+            client.scan(&format!("%01{VOTES}"), |key, value| {
+                held.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec());
+                Ok(())
+            })
+        });
+        if scanned.is_err() {
+            found.unavailable += 1;
+            continue;
+        }
+        for key in ledger.keys() {
+            let value = held.get(&key).map(Vec::as_slice);
+            found.note(&key, ledger.wrong(&key, value)?);
+        }
+    }
+    Ok(found)
+}
+
+/// What a node holds itself, judged key by key.
+pub fn held(cluster: &Cluster, node: usize, ledger: &Ledger) -> Result<Found, Failure> {
+    let held = cluster.dump(node)?;
+    let mut found = Found::default();
+    for key in ledger.keys() {
+        let value = held.get(&key).map(Vec::as_slice);
+        found.note(&key, ledger.wrong(&key, value)?);
+    }
+    Ok(found)
+}
+
+/// The same until all of it is right; how long it took, `None` = not within `at_most`.
+pub fn until_held(
+    cluster: &Cluster,
+    node: usize,
+    ledger: &Ledger,
+    at_most: Duration,
+) -> Result<(Found, Option<Duration>), Failure> {
+    let begun = Instant::now();
+    loop {
+        let found = held(cluster, node, ledger)?;
+        if found.wrong() == 0 {
+            return Ok((found, Some(begun.elapsed())));
+        }
+        if begun.elapsed() > at_most {
+            return Ok((found, None));
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+/// Runs clients at these nodes: each with its place among all of them, and how many they are.
+fn in_parallel<T: Send>(
+    addresses: &[SocketAddr],
+    work: impl Fn(&mut Patient, u64, u64) -> Result<T, Failure> + Sync,
+) -> Result<Vec<T>, Failure> {
+    let clients = addresses.len() * CLIENTS;
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = (0..clients)
+            .map(|place| {
+                let mut client =
+                    Patient { address: addresses[place % addresses.len()], client: None };
+                scope.spawn(move || work(&mut client, place as u64, clients as u64))
+            })
+            .collect();
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.collect()
+    })
+}
+
+/// A client that connects anew when its connection ended.
+struct Patient {
+    address: SocketAddr,
+    client: Option<Client>,
+}
+
+impl Patient {
+    fn request(&mut self, method: &str, place: &str, body: &[u8]) -> std::io::Result<Answer> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => Client::connect_within(self.address, PATIENCE)?,
+        };
+        let answer = client.request(method, place, body)?;
+        if !answer.closes {
+            self.client = Some(client);
+        }
+        Ok(answer)
+    }
+
+    /// Writes until it is acknowledged; without a length, deletes.
+    fn write(
+        &mut self,
+        ledger: &Ledger,
+        key: &str,
+        len: Option<usize>,
+        votes: &str,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let place = target(key) + votes;
+        loop {
+            let (ticket, answer) = match len {
+                Some(len) => {
+                    let (ticket, value) = ledger.put(key, len);
+                    (ticket, self.request("PUT", &place, &value))
+                }
+                None => (ledger.delete(key), self.request("DELETE", &place, b"")),
+            };
+            let said = said(&answer);
+            ledger.end(ticket, said);
+            if said == Said::Ok {
+                return Ok(());
+            }
+            if begun.elapsed() > WRITE_PATIENCE {
+                return Err(Failure::Broken(format!("{key} can't be written: {answer:?}")));
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+
+    fn read(&mut self, ledger: &Ledger, key: &str, found: &mut Found) -> Result<(), Failure> {
+        match self.request("GET", &(target(key) + VOTES), b"") {
+            Ok(Answer { status: 200, body, .. }) => {
+                found.note(key, ledger.wrong(key, Some(&body))?);
+            }
+            Ok(Answer { status: 404, .. }) => found.note(key, ledger.wrong(key, None)?),
+            Ok(Answer { status: 503 | 504, .. }) | Err(_) => found.unavailable += 1,
+            Ok(answer) => {
+                return Err(Failure::Broken(format!(
+                    "GET {key} answers {}: {}",
+                    answer.status,
+                    String::from_utf8_lossy(&answer.body)
+                )));
+            }
+        }
+        Ok(())
+    }
+}

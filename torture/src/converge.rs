@@ -1,0 +1,361 @@
+//! Oracle C without a read before it: a replica misses writes because its disk is full, because it
+//! is overloaded, or because it stands still. Afterwards each gets what it missed, whoever
+//! coordinated the write, and until then `/v0/status` says that something is missing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::client::{Client, target};
+use crate::cluster::Cluster;
+use crate::ground::{Mount, make_image};
+use crate::ledger::{Ledger, Said};
+use crate::writers::said;
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+
+/// The node with the small disk, or the one that stands still.
+const VICTIM: usize = 2;
+
+/// How long the replicas may take to become equal.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long after the last answer a node may take to know what was missed: the deadline, within
+/// which the replicas that the answer did not need may still do it, and a turn of everything.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// Between two looks.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// How long an answer may take: beyond a node's own deadline.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// The small disk, and what it becomes.
+const DISK_MIB: u64 = 64;
+const ROOM_MIB: u64 = 1024;
+
+/// Values that fill it with fewer keys than are written.
+const FILLING: usize = 60_000;
+
+/// Values that go between nodes on the lane for long ones.
+const LARGE: usize = 100 << 10;
+
+const SMALL: usize = 200;
+
+/// Before what was refused is tried again.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// Writes of keys of their own, each tried until it is acknowledged.
+#[derive(Debug, Clone, Copy)]
+struct Flood {
+    prefix: char,
+    clients: usize,
+    keys: u64,
+    value_len: usize,
+    /// It ends then, if the keys are not all written before.
+    at_most: Duration,
+}
+
+/// What some replicas hold, and all should.
+#[derive(Debug, Clone, Copy, Default)]
+struct Missing {
+    /// Acknowledged keys that a node lacks, or of which it has an older value.
+    by_node: [usize; NODES],
+    /// Acknowledged keys that not all hold, or not alike.
+    keys: usize,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} keys missing ({:?} by node)", self.keys, self.by_node)
+    }
+}
+
+/// All three, `rounds` times; in every other round on ext4, and with coordinators that are killed.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut lines = String::new();
+    let mut broken = false;
+    for round in 0..setup.rounds {
+        let odd = round % 2 == 1;
+        let sync = if odd { "interval" } else { "always" };
+        for (name, outcome) in [
+            ("full disk", full_disk(setup, odd)),
+            ("overload", overload(setup, sync)),
+            ("pause", pause(setup, sync, odd)),
+        ] {
+            let line = match outcome {
+                Ok(line) => line,
+                Err(failure @ Failure::Skipped(_)) => failure.to_string(),
+                Err(failure @ (Failure::Broken(_) | Failure::Refused(_))) => {
+                    broken = true;
+                    failure.to_string()
+                }
+                Err(other) => return Err(other),
+            };
+            lines = format!("{lines}\n  {name}, round {round}: {line}");
+        }
+    }
+    match broken {
+        true => Err(Failure::Broken(lines)),
+        false => Ok(lines),
+    }
+}
+
+/// One of three has no room for most of what it coordinates and is sent.
+fn full_disk(setup: &Setup, ext4: bool) -> Result<String, Failure> {
+    let args = ["--sync", "interval", "--memory", "64MiB", "--memtable", "2MiB"];
+    let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
+    let image = cluster.dir().join("image");
+    let (disk, ballast) = if ext4 {
+        // The journal and the inodes take one of the two.
+        make_image(&image, (2 * DISK_MIB + ROOM_MIB) << 20)?;
+        let disk = Mount::image(&image)?;
+        let ballast = disk.ballast(ROOM_MIB << 20)?;
+        (disk, Some(ballast))
+    } else {
+        (Mount::tmpfs(DISK_MIB)?, None)
+    };
+    cluster.launches[VICTIM].data = disk.path().join("data");
+    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
+    cluster.until_ready()?;
+    let ledger = Ledger::default();
+    let at = cluster.addresses();
+    let half_of_it = [at[VICTIM], at[0], at[VICTIM], at[1]];
+    let large = Flood {
+        prefix: 'l',
+        clients: 16,
+        keys: 2500,
+        value_len: FILLING,
+        at_most: Duration::from_secs(120),
+    };
+    let (acked, asked) = flood(&half_of_it, &ledger, large)?;
+    let small = Flood { prefix: 's', keys: setup.size(5000, 1000), value_len: SMALL, ..large };
+    let (acked_small, asked_small) = flood(&half_of_it, &ledger, small)?;
+    thread::sleep(SETTLED);
+    let (before, told) = (missing(&cluster, &ledger)?, told(&cluster, &[0, 1, 2])?);
+    if before.by_node[VICTIM] == 0 {
+        return Err(Failure::Trouble("the disk was never full".to_owned()));
+    }
+    match ballast {
+        Some(ballast) => std::fs::remove_file(ballast)?,
+        None => disk.resize(ROOM_MIB)?,
+    }
+    let outcome = converge(&cluster, &ledger);
+    // Before the disk goes.
+    (0..NODES).try_for_each(|node| cluster.kill(node))?;
+    let written = format!(
+        "{acked} of {asked} large and {acked_small} of {asked_small} small writes acknowledged; \
+         while full {before}, {told} told"
+    );
+    after(&written, outcome)
+}
+
+/// What came of it, after what was written.
+fn after(written: &str, outcome: Result<String, Failure>) -> Result<String, Failure> {
+    match outcome {
+        Ok(line) => Ok(format!("{written}; then {line}")),
+        Err(Failure::Broken(what)) => Err(Failure::Broken(format!("{written}; then {what}"))),
+        Err(other) => Err(other),
+    }
+}
+
+/// More than the nodes can do, with nothing down.
+fn overload(setup: &Setup, sync: &str) -> Result<String, Failure> {
+    let cluster = Cluster::start(setup, NODES, None, &["--sync", sync])?;
+    let ledger = Ledger::default();
+    let large = Flood {
+        prefix: 'l',
+        clients: 64,
+        keys: 4000,
+        value_len: LARGE,
+        at_most: setup.size(Duration::from_secs(8), Duration::from_secs(3)),
+    };
+    let (acked, asked) = flood(cluster.addresses(), &ledger, large)?;
+    let small = Flood { prefix: 's', clients: 256, keys: 50_000, value_len: SMALL, ..large };
+    let (acked_small, asked_small) = flood(cluster.addresses(), &ledger, small)?;
+    let written = format!(
+        "{acked} of {asked} large and {acked_small} of {asked_small} small writes acknowledged"
+    );
+    after(&written, converge(&cluster, &ledger))
+}
+
+/// One of three stands still. `killed`: before it goes on the others are killed, one after the
+/// other, and start again, so that what it missed must have been kept durably.
+fn pause(setup: &Setup, sync: &str, killed: bool) -> Result<String, Failure> {
+    let mut cluster = Cluster::start(setup, NODES, None, &["--sync", sync])?;
+    let ledger = Ledger::default();
+    cluster.node(VICTIM)?.signal(Signal::STOP)?;
+    let others = cluster.others(VICTIM);
+    let large = Flood {
+        prefix: 'l',
+        clients: 64,
+        keys: setup.size(1000, 300),
+        value_len: LARGE,
+        at_most: Duration::from_secs(120),
+    };
+    let (acked, asked) = flood(&others, &ledger, large)?;
+    let small = Flood { prefix: 's', keys: 20_000, value_len: SMALL, ..large };
+    let (acked_small, asked_small) = flood(&others, &ledger, small)?;
+    thread::sleep(SETTLED);
+    let told = told(&cluster, &[0, 1])?;
+    if killed {
+        for node in [0, 1] {
+            cluster.kill(node)?;
+            cluster.start_node(node)?;
+        }
+    }
+    cluster.node(VICTIM)?.signal(Signal::CONT)?;
+    let written = format!(
+        "{acked} of {asked} large and {acked_small} of {asked_small} small writes acknowledged, \
+         {told} told; coordinators killed: {killed}"
+    );
+    after(&written, converge(&cluster, &ledger))
+}
+
+/// Acknowledged keys, and those that were tried.
+fn flood(addresses: &[SocketAddr], ledger: &Ledger, what: Flood) -> Result<(u64, u64), Failure> {
+    let begun = Instant::now();
+    let (acknowledged, next) = (AtomicU64::new(0), AtomicU64::new(0));
+    let write = |address: SocketAddr| {
+        let mut client = None;
+        let mut key = None;
+        while begun.elapsed() < what.at_most {
+            let number = key.unwrap_or_else(|| next.fetch_add(1, Ordering::Relaxed));
+            if number >= what.keys {
+                break;
+            }
+            key = Some(number);
+            let mut connected = match client.take() {
+                Some(connected) => connected,
+                None => Client::connect_within(address, ANSWER)?,
+            };
+            let name = format!("{}{number:07}", what.prefix);
+            let (ticket, value) = ledger.put(&name, what.value_len);
+            let answer = connected.request("PUT", &(target(&name) + "&ack=2&from=3"), &value);
+            let said = said(&answer);
+            ledger.end(ticket, said);
+            if answer.is_ok_and(|answer| !answer.closes) {
+                client = Some(connected);
+            }
+            if said == Said::Ok {
+                acknowledged.fetch_add(1, Ordering::Relaxed);
+                key = None;
+            } else {
+                thread::sleep(RETRY);
+            }
+        }
+        Ok::<_, Failure>(())
+    };
+    thread::scope(|scope| {
+        let write = &write;
+        let clients: Vec<_> = (0..what.clients)
+            .map(|number| {
+                let address = addresses[number % addresses.len()];
+                scope.spawn(move || write(address))
+            })
+            .collect();
+        clients.into_iter().try_for_each(|client| {
+            client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
+    Ok((acknowledged.into_inner(), next.into_inner().min(what.keys)))
+}
+
+/// Waits until nobody misses anything, asking nobody for a key.
+fn converge(cluster: &Cluster, ledger: &Ledger) -> Result<String, Failure> {
+    let all: Vec<_> = (0..NODES).collect();
+    let begun = Instant::now();
+    let (mut first, mut silent) = (None, 0);
+    let now = loop {
+        let told = told(cluster, &all)?;
+        let now = missing(cluster, ledger)?;
+        let (before, _) = *first.get_or_insert((now, told));
+        let took = begun.elapsed();
+        // What is missing now was missing when the nodes were asked. Twice in a row, for one of
+        // them may have been asked before another one told it.
+        silent = if now.keys > 0 && told == 0 && took > SETTLED { silent + 1 } else { 0 };
+        if silent > 1 {
+            return Err(Failure::Broken(format!(
+                "{now} after {took:.1?} (at first {}), and no node's status says so",
+                before.keys
+            )));
+        }
+        if now.keys == 0 || took > PATIENCE {
+            break now;
+        }
+        thread::sleep(AGAIN);
+    };
+    let took = begun.elapsed();
+    let (before, told_first) = first.unwrap_or_default();
+    if now.keys > 0 {
+        return Err(Failure::Broken(format!(
+            "{now} after {took:.1?} (at first {}), {} told",
+            before.keys,
+            told(cluster, &all)?
+        )));
+    }
+    while told(cluster, &all)? > 0 {
+        if begun.elapsed() > took + PATIENCE {
+            let still = told(cluster, &all)?;
+            return Err(Failure::Broken(format!("all are equal, yet {still} are told missing")));
+        }
+        thread::sleep(AGAIN);
+    }
+    Ok(format!(
+        "{before}, {told_first} told; equal after {:.1} s, nothing told after {:.1} s",
+        took.as_secs_f64(),
+        begun.elapsed().as_secs_f64()
+    ))
+}
+
+/// What is missing where, by what each node holds itself.
+fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
+    let acknowledged = ledger.acknowledged_keys();
+    let mut held: Vec<BTreeMap<String, u64>> = Vec::with_capacity(NODES);
+    let mut missing = Missing::default();
+    for (node, lacks) in missing.by_node.iter_mut().enumerate() {
+        let mut digests = BTreeMap::new();
+        let mut judged = Ok(0);
+        cluster.scan_local(node, |key, value| {
+            let mut digest = DefaultHasher::new();
+            value.hash(&mut digest);
+            digests.insert(key.to_owned(), digest.finish());
+            if let Ok(wrong) = &mut judged {
+                match ledger.wrong(key, Some(value)) {
+                    Ok(found) => *wrong += usize::from(found.is_some()),
+                    Err(failure) => judged = Err(failure),
+                }
+            }
+        })?;
+        *lacks = judged? + acknowledged.iter().filter(|key| !digests.contains_key(*key)).count();
+        held.push(digests);
+    }
+    let differs = |key: &&String| held.iter().any(|node| node.get(*key) != held[0].get(*key));
+    let lacking = |key: &&String| held.iter().all(|node| !node.contains_key(*key));
+    missing.keys = acknowledged.iter().filter(|key| differs(key) || lacking(key)).count();
+    Ok(missing)
+}
+
+/// Writes kept for others, and partitions to be repaired, by what these nodes say.
+fn told(cluster: &Cluster, nodes: &[usize]) -> Result<u64, Failure> {
+    let mut sum = 0;
+    for node in nodes {
+        let status = cluster.status(*node)?;
+        for field in ["\"hints\":", "partitions_to_repair\":"] {
+            let numbers = status.split(field).skip(1);
+            let number = |rest: &str| {
+                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                digits.parse::<u64>().unwrap_or_default()
+            };
+            sum += numbers.map(number).sum::<u64>();
+        }
+    }
+    Ok(sum)
+}

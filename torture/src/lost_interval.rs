@@ -1,0 +1,107 @@
+//! Row 38, the part of a power cut: under `--sync interval` one of three nodes loses the end of
+//! what it had acknowledged. The other one that acknowledged it still has it, so no read of two of
+//! three may miss it.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::audit;
+use crate::cluster::Cluster;
+use crate::ground::{Mount, make_image};
+use crate::ledger::Ledger;
+use crate::rollback::{A, B, C, Judged, KEYS, NODES, PATIENCE, meet};
+use crate::{Failure, Setup};
+
+/// Holds the data of one node.
+const IMAGE_BYTES: u64 = 512 << 20;
+
+/// Long enough that all of what is written between two syncs is acknowledged first.
+const SYNC: &str = "interval:5000";
+const SYNCED: Duration = Duration::from_millis(6500);
+
+/// The key of the last write of all.
+const SINGLE: &str = "single";
+
+/// A cut after many writes, and one after a single write.
+pub(crate) fn run(setup: &Setup) -> Result<String, Failure> {
+    let args = ["--sync", SYNC, "--deadline", "250ms"];
+    let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
+    let image = cluster.dir().join("image");
+    make_image(&image, IMAGE_BYTES)?;
+    let mut disk = Mount::image(&image)?;
+    cluster.launches[A].data = disk.path().join("data");
+    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
+    cluster.until_ready()?;
+    let ledger = Ledger::default();
+    let mut judged = Judged::default();
+    let outcome = cuts(setup, &mut cluster, &mut disk, &ledger, &mut judged);
+    // Before the disk goes.
+    (0..NODES).try_for_each(|node| cluster.kill(node))?;
+    outcome?;
+    judged.verdict()
+}
+
+fn cuts(
+    setup: &Setup,
+    cluster: &mut Cluster,
+    disk: &mut Mount,
+    ledger: &Ledger,
+    judged: &mut Judged,
+) -> Result<(), Failure> {
+    let count = setup.size(KEYS.0, KEYS.1);
+    audit::prepare(cluster.addresses(), ledger, "", count)?;
+    std::thread::sleep(SYNCED);
+    cluster.kill(C)?;
+    audit::edit(&cluster.others(C), ledger, "", count)?;
+    cut(cluster, disk)?;
+    let lost = audit::held(cluster, A, ledger)?.wrong();
+    judged.tell(format!("after the cut A lacked {lost} of {} writes", 3 * count));
+    // With C down; then the others with C and without B, for reading brings A what it lacks.
+    let keys = ledger.keys();
+    let (ab, ac) = keys.split_at(keys.len() / 2);
+    let both = [cluster.addresses()[A], cluster.addresses()[B]];
+    let (found, took) = audit::read_until_right(&both, ledger, ab, PATIENCE)?;
+    judged.reads("C down", &found);
+    if took.is_none() {
+        judged.broken(format!("A and B are not right and available after {PATIENCE:?}"));
+    }
+    meet(cluster)?;
+    cluster.node(B)?.signal(Signal::STOP)?;
+    cluster.start_node(C)?;
+    let others = [cluster.addresses()[A], cluster.addresses()[C]];
+    let found = audit::read(&others, ledger, ac)?;
+    cluster.node(B)?.signal(Signal::CONT)?;
+    judged.reads("B paused", &found);
+    judged.with_all(cluster, ledger)?;
+    single(cluster, disk, ledger, judged)
+}
+
+/// One write through A, of which nobody hears anything more before the cut.
+fn single(
+    cluster: &mut Cluster,
+    disk: &mut Mount,
+    ledger: &Ledger,
+    judged: &mut Judged,
+) -> Result<(), Failure> {
+    std::thread::sleep(SYNCED);
+    cluster.kill(C)?;
+    audit::write_one(cluster.addresses()[A], ledger, SINGLE)?;
+    cut(cluster, disk)?;
+    meet(cluster)?;
+    cluster.node(B)?.signal(Signal::STOP)?;
+    cluster.start_node(C)?;
+    let others = [cluster.addresses()[A], cluster.addresses()[C]];
+    let found = audit::read(&others, ledger, &[SINGLE.to_owned()])?;
+    cluster.node(B)?.signal(Signal::CONT)?;
+    judged.reads("a single write before the cut, B paused", &found);
+    judged.with_all(cluster, ledger)
+}
+
+/// The power of A's disk goes, and comes back.
+fn cut(cluster: &mut Cluster, disk: &mut Mount) -> Result<(), Failure> {
+    disk.cut_power()?;
+    cluster.kill(A)?;
+    disk.remount()?;
+    cluster.start_node(A)
+}

@@ -1,0 +1,368 @@
+//! Row 38: a node's directory is put back to an older copy of itself, after two of three have
+//! acknowledged more. What it lacks must not be taken for absent, and the others give it back.
+//!
+//! ```text
+//!  A ─ base ─ copy ─ base+more ─ stopped, copy put back ─ started ── serves with less than it had
+//!  B ─ base ──────── base+more ────────────── paused ───────────── goes on
+//!  C ─ base ─ down ───────────────────────────────────── started
+//!                                  reads of 2 of 3 through A and C ▲
+//! ```
+//!
+//! With it go a copy that runs beside the node ([`crate::twins`]) and what an interval of
+//! `--sync interval` loses in a power cut ([`crate::lost_interval`]).
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::audit::{self, Found};
+use crate::cluster::Cluster;
+use crate::ground::run as command;
+use crate::ledger::Ledger;
+use crate::{Failure, Setup, lost_interval, twins};
+
+pub(crate) const NODES: usize = 3;
+
+/// The node whose directory is put back, the one that holds the rest, and the one that is away.
+pub(crate) const A: usize = 0;
+pub(crate) const B: usize = 1;
+pub(crate) const C: usize = 2;
+
+/// How long all may take to be right and available when all nodes are back.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Keys of each kind.
+pub(crate) const KEYS: (u64, u64) = (300, 100);
+
+/// How an older copy takes the place of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// `cp -a` of the copy.
+    Copied,
+    /// The copy itself, moved.
+    Moved,
+    /// The copy's contents in the files that are there, as after a file system's own rollback.
+    InPlace,
+}
+
+/// Each form with reads while the node that holds the rest does not answer, and without any. In a
+/// test the three in the middle.
+const EACH: [(Form, bool); 6] = [
+    (Form::Moved, true),
+    (Form::Copied, true),
+    (Form::Moved, false),
+    (Form::InPlace, true),
+    (Form::Copied, false),
+    (Form::InPlace, false),
+];
+
+/// What is told of each scenario.
+#[derive(Debug, Default)]
+struct Report {
+    lines: String,
+    broken: bool,
+}
+
+impl Report {
+    fn note(&mut self, name: &str, outcome: Result<String, Failure>) -> Result<(), Failure> {
+        let line = match outcome {
+            Ok(line) => line,
+            Err(failure @ (Failure::Broken(_) | Failure::Refused(_))) => {
+                self.broken = true;
+                failure.to_string()
+            }
+            Err(failure @ Failure::Skipped(_)) => failure.to_string(),
+            Err(other) => return Err(other),
+        };
+        let _ = write!(self.lines, "\n  {name}: {line}");
+        Ok(())
+    }
+}
+
+/// All scenarios, `rounds` times. In every other round A and B are killed instead of stopped.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut report = Report::default();
+    for round in 0..setup.rounds {
+        let killed = round % 2 == 1;
+        let forms = setup.size(&EACH[..], &EACH[1..4]);
+        for (form, read) in forms {
+            let how = if *read { "read at once" } else { "not read" };
+            let name = format!("{form:?}, {how}, killed {killed}");
+            report.note(&name, put_back(setup, *form, *read, killed))?;
+        }
+        let name = format!("the original after its copy, killed {killed}");
+        report.note(&name, original_after_copy(setup, killed))?;
+        for running in setup.size(&[false, true][..], &[false]) {
+            let running = *running;
+            let name = format!("twin of a {} node, B paused {killed}", state(running));
+            report.note(&name, twins::run(setup, running, killed))?;
+        }
+        report.note("power cut with sync=interval", lost_interval::run(setup))?;
+    }
+    match report.broken {
+        true => Err(Failure::Broken(report.lines)),
+        false => Ok(report.lines),
+    }
+}
+
+fn state(running: bool) -> &'static str {
+    if running { "running" } else { "stopped" }
+}
+
+/// Three nodes with the keys that will be overwritten and deleted.
+pub(crate) fn prepared(setup: &Setup, ledger: &Ledger) -> Result<Cluster, Failure> {
+    // Reads that can't be answered take as long as the deadline.
+    let args = ["--sync", "always", "--deadline", "250ms"];
+    let cluster = Cluster::start(setup, NODES, None, &args)?;
+    audit::prepare(cluster.addresses(), ledger, "", setup.size(KEYS.0, KEYS.1))?;
+    Ok(cluster)
+}
+
+/// Copies a whole directory as backups do.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+    let (from, to) = (from.display().to_string(), to.display().to_string());
+    // What can't be copied is no reason to skip.
+    command("cp", &["-a", &from, &to]).map_err(|failure| Failure::Trouble(failure.to_string()))
+}
+
+fn put_back(setup: &Setup, form: Form, read: bool, killed: bool) -> Result<String, Failure> {
+    let ledger = Ledger::default();
+    let mut cluster = prepared(setup, &ledger)?;
+    let kept = cluster.dir().join("copy");
+    cluster.stop(A)?;
+    copy(cluster.data(A), &kept)?;
+    cluster.start_node(A)?;
+    cluster.until_ready()?;
+    cluster.kill(C)?;
+    audit::edit(&cluster.others(C), &ledger, "", setup.size(KEYS.0, KEYS.1))?;
+    if killed {
+        cluster.kill(A)?;
+        cluster.kill(B)?;
+        cluster.start_node(B)?;
+    } else {
+        cluster.stop(A)?;
+    }
+    form.put_back(cluster.data(A), &kept)?;
+    let mut judged = Judged::default();
+    if read {
+        if form == Form::InPlace {
+            // Nothing on A's own disk tells: it has to meet somebody who knows.
+            cluster.start_node(A)?;
+            meet(&cluster)?;
+        }
+        cluster.node(B)?.signal(Signal::STOP)?;
+        if form != Form::InPlace {
+            cluster.start_node(A)?;
+        }
+        cluster.start_node(C)?;
+        judged.without_b(&cluster, &ledger)?;
+        cluster.node(B)?.signal(Signal::CONT)?;
+    } else {
+        cluster.start_node(A)?;
+        cluster.start_node(C)?;
+        judged.unread(&cluster, &ledger)?;
+    }
+    judged.with_all(&cluster, &ledger)?;
+    judged.restart(&mut cluster, &ledger)?;
+    judged.verdict()
+}
+
+/// A copy takes the place of the directory and acknowledges writes; then the original comes back,
+/// whose log may be longer than the copy's ever was.
+fn original_after_copy(setup: &Setup, killed: bool) -> Result<String, Failure> {
+    let ledger = Ledger::default();
+    let count = setup.size(KEYS.0, KEYS.1);
+    let mut cluster = prepared(setup, &ledger)?;
+    let data = cluster.data(A).clone();
+    let (kept, aside) = (cluster.dir().join("copy"), cluster.dir().join("aside"));
+    cluster.stop(A)?;
+    copy(&data, &kept)?;
+    cluster.start_node(A)?;
+    cluster.until_ready()?;
+    cluster.kill(C)?;
+    let both = cluster.others(C);
+    audit::edit(&both, &ledger, "", count)?;
+    cluster.stop(A)?;
+    fs::rename(&data, &aside)?;
+    fs::rename(&kept, &data)?;
+    cluster.start_node(A)?;
+    audit::edit(&both, &ledger, "later-", count / 3)?;
+    if killed {
+        cluster.kill(A)?
+    } else {
+        cluster.stop(A)?
+    }
+    fs::rename(&data, &kept)?;
+    fs::rename(&aside, &data)?;
+    cluster.start_node(A)?;
+    meet(&cluster)?;
+    cluster.node(B)?.signal(Signal::STOP)?;
+    cluster.start_node(C)?;
+    let mut judged = Judged::default();
+    judged.without_b(&cluster, &ledger)?;
+    cluster.node(B)?.signal(Signal::CONT)?;
+    judged.with_all(&cluster, &ledger)?;
+    judged.restart(&mut cluster, &ledger)?;
+    judged.verdict()
+}
+
+impl Form {
+    fn put_back(self, data: &PathBuf, kept: &PathBuf) -> Result<(), Failure> {
+        match self {
+            Self::Copied => {
+                fs::remove_dir_all(data)?;
+                copy(kept, data)
+            }
+            Self::Moved => {
+                fs::rename(data, data.with_extension("before"))?;
+                Ok(fs::rename(kept, data)?)
+            }
+            Self::InPlace => overwrite(data, kept),
+        }
+    }
+}
+
+/// Makes the files in `data` those in `kept`, each in its inode where there is one.
+fn overwrite(data: &Path, kept: &Path) -> Result<(), Failure> {
+    for entry in fs::read_dir(data)? {
+        let entry = entry?;
+        if !kept.join(entry.file_name()).exists() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    for entry in fs::read_dir(kept)? {
+        let entry = entry?;
+        let path = data.join(entry.file_name());
+        let mut file = File::options().write(true).create(true).truncate(true).open(path)?;
+        file.write_all(&fs::read(entry.path())?)?;
+        file.set_modified(entry.metadata()?.modified()?)?;
+    }
+    Ok(())
+}
+
+/// Waits until A, which has just started, has met B. Asks for a key that nobody writes: nothing is
+/// repaired by that.
+pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
+    let begun = std::time::Instant::now();
+    let target = format!("/v0/entity?id=nobody-writes-this{}", audit::VOTES);
+    while begun.elapsed() < PATIENCE {
+        cluster.node(A)?.client()?.request("GET", &target, b"")?;
+        let status = cluster.status(A)?;
+        let peer = status.split("\"name\":\"n2\"").nth(1).unwrap_or_default();
+        if peer.split("\"incarnation\":\"").nth(1).is_some_and(|rest| !rest.starts_with('"')) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(Failure::Broken(format!("A does not reach B: {}", cluster.status(A)?)))
+}
+
+/// What was found in a scenario, and what of it must not be.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    told: Vec<String>,
+    broken: Vec<String>,
+}
+
+impl Judged {
+    pub(crate) fn tell(&mut self, what: String) {
+        self.told.push(what);
+    }
+
+    pub(crate) fn broken(&mut self, what: String) {
+        self.broken.push(what);
+    }
+
+    /// Reads while B does not answer: none may be wrong.
+    pub(crate) fn without_b(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
+        let nodes = [cluster.addresses()[A], cluster.addresses()[C]];
+        let standing = standing(cluster, A)?;
+        let mut found = audit::ranges(&nodes, ledger)?;
+        found += audit::read(&nodes, ledger, &ledger.keys())?;
+        self.reads(&format!("B paused, A {standing}"), &found);
+        Ok(())
+    }
+
+    /// Nothing is read: what A lacks comes to it by itself.
+    fn unread(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
+        let first = audit::held(cluster, A, ledger)?.wrong();
+        let (found, took) = audit::until_held(cluster, A, ledger, PATIENCE)?;
+        match took {
+            Some(took) => self.tell(format!(
+                "A lacked {first}, nothing after {:.1} s without a read",
+                took.as_secs_f64()
+            )),
+            None => self.broken(format!("after {PATIENCE:?} without a read A holds {found}")),
+        }
+        self.others_lack(cluster, ledger)
+    }
+
+    /// With all nodes back: reads are right at once, and available soon; then A holds everything.
+    pub(crate) fn with_all(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
+        let keys = ledger.keys();
+        let (found, took) = audit::read_until_right(cluster.addresses(), ledger, &keys, PATIENCE)?;
+        self.reads("all back", &found);
+        match took {
+            Some(took) => {
+                self.tell(format!("all right and available after {:.1} s", took.as_secs_f64()));
+            }
+            None => self.broken(format!("not all right and available after {PATIENCE:?}")),
+        }
+        if let (found, None) = audit::until_held(cluster, A, ledger, PATIENCE)? {
+            self.broken(format!("after {PATIENCE:?} A itself holds {found}"));
+        }
+        self.others_lack(cluster, ledger)
+    }
+
+    /// What the others lack: the hints for C that were lost with A's directory.
+    fn others_lack(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
+        for (node, name) in [(B, 'B'), (C, 'C')] {
+            let lacks = audit::held(cluster, node, ledger)?.wrong();
+            if lacks > 0 {
+                self.tell(format!("{name} itself lacks {lacks}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A restart of A is one like any other: with B away it vouches for what it lacks.
+    fn restart(&mut self, cluster: &mut Cluster, ledger: &Ledger) -> Result<(), Failure> {
+        cluster.stop(A)?;
+        cluster.start_node(A)?;
+        meet(cluster)?;
+        cluster.node(B)?.signal(Signal::STOP)?;
+        let nodes = [cluster.addresses()[A], cluster.addresses()[C]];
+        let (found, took) = audit::read_until_right(&nodes, ledger, &ledger.keys(), PATIENCE)?;
+        cluster.node(B)?.signal(Signal::CONT)?;
+        self.reads("A restarted and B paused", &found);
+        if took.is_none() {
+            let standing = standing(cluster, A)?;
+            self.broken(format!("restarted, A ({standing}) and C do not serve without B"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reads(&mut self, when: &str, found: &Found) {
+        let line = format!("{when}: {found}");
+        if found.wrong() > 0 { self.broken(line) } else { self.tell(line) }
+    }
+
+    pub(crate) fn verdict(self) -> Result<String, Failure> {
+        let told = self.told.join("; ");
+        match self.broken.is_empty() {
+            true => Ok(told),
+            false => Err(Failure::Broken(format!("{} [{told}]", self.broken.join("; ")))),
+        }
+    }
+}
+
+/// What a node's word is worth, as it says itself.
+pub(crate) fn standing(cluster: &Cluster, node: usize) -> Result<String, Failure> {
+    let status = cluster.status(node)?;
+    let rest = status.split("\"standing\":\"").nth(1).unwrap_or_default();
+    Ok(rest.split('"').next().unwrap_or_default().to_owned())
+}

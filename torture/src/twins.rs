@@ -1,0 +1,201 @@
+//! Row 38, the part of twins: a copy of a node's directory is started beside the node, under its
+//! name and on another port. One of the two lives is fenced, the older one, and says why; nothing
+//! that either has acknowledged is lost, or read as something older, once the copy is stopped and
+//! the original starts again.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::audit;
+use crate::client::{Client, target};
+use crate::cluster::Cluster;
+use crate::ledger::Ledger;
+use crate::node::{Launch, Node};
+use crate::rollback::{A, B, C, Judged, KEYS, copy, meet, prepared};
+use crate::writers::{Work, Writers, said};
+use crate::{Failure, Setup};
+
+/// How long both may serve.
+const FENCED: Duration = Duration::from_secs(15);
+
+/// How long it has to stay so.
+const STAYS: Duration = Duration::from_secs(3);
+
+/// How long an answer may take: beyond a node's own deadline.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// Before it is looked again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// What a refusal that says why speaks of.
+const REASONS: [&str; 4] = ["copy", "process", "directory", "life"];
+
+/// What one of the two answers.
+#[derive(Debug)]
+struct Answers {
+    ready: u16,
+    put: u16,
+    /// A read that its own store could answer.
+    get: u16,
+    /// What the write was told.
+    why: String,
+}
+
+impl Answers {
+    fn of(address: SocketAddr, ledger: &Ledger) -> Result<Self, Failure> {
+        let ask = |method: &str, place: &str, body: &[u8]| {
+            Client::connect_within(address, ANSWER)
+                .and_then(|mut client| client.request(method, place, body))
+        };
+        let status =
+            |answer: std::io::Result<crate::client::Answer>| answer.map_or(0, |a| a.status);
+        let (ticket, value) = ledger.put("probe", 50);
+        let put = ask("PUT", &(target("probe") + audit::VOTES), &value);
+        ledger.end(ticket, said(&put));
+        let why = match &put {
+            Ok(answer) => String::from_utf8_lossy(&answer.body).into_owned(),
+            Err(error) => error.to_string(),
+        };
+        Ok(Self {
+            ready: status(ask("GET", "/readyz", b"")),
+            put: status(put),
+            get: status(ask("GET", &(target("o0") + "&ack=1&from=3"), b"")),
+            why,
+        })
+    }
+
+    fn serves(&self) -> bool {
+        self.ready == 200 && self.put == 201
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.ready == 503 && self.put >= 500 && self.get >= 500
+    }
+}
+
+impl fmt::Display for Answers {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ready, put, get, why } = self;
+        write!(out, "readyz {ready}, PUT {put} ({}), GET {get}", why.trim())
+    }
+}
+
+/// One twin, made while the node runs or is stopped. `alone`: B, which knows more than anybody,
+/// does not answer when the original starts again.
+pub(crate) fn run(setup: &Setup, running: bool, alone: bool) -> Result<String, Failure> {
+    let ledger = Arc::new(Ledger::default());
+    let mut cluster = prepared(setup, &ledger)?;
+    let kept = cluster.dir().join("copy");
+    if running {
+        copy(cluster.data(A), &kept)?;
+    } else {
+        cluster.stop(A)?;
+        copy(cluster.data(A), &kept)?;
+        cluster.start_node(A)?;
+        cluster.until_ready()?;
+    }
+    // The original's log is well ahead of the copy's when that begins.
+    audit::edit(cluster.addresses(), &ledger, "", setup.size(KEYS.0, KEYS.1))?;
+    cluster.kill(C)?;
+    let launch = twin_of(&cluster, &kept);
+    let twin = match launch.start() {
+        Ok(twin) => twin,
+        // A copy that was made of a running node need not open.
+        Err(Failure::Refused(said)) if running => return Ok(format!("refused: {said}")),
+        Err(other) => return Err(other),
+    };
+    let mut judged = Judged::default();
+    side_by_side(&cluster, &twin, &ledger, &mut judged)?;
+    // Only the copy and B know these.
+    let newer = audit::edit(&[twin.address], &ledger, "twin-", setup.size(KEYS.0, KEYS.1) / 3);
+    match newer {
+        Ok(()) => {}
+        Err(Failure::Broken(why)) => judged.broken(format!("the newer life: {why}")),
+        Err(other) => return Err(other),
+    }
+    twin.stop()?;
+    cluster.stop(A)?;
+    if alone {
+        cluster.node(B)?.signal(Signal::STOP)?;
+        cluster.start_node(A)?;
+    } else {
+        cluster.start_node(A)?;
+        meet(&cluster)?;
+        cluster.node(B)?.signal(Signal::STOP)?;
+    }
+    cluster.start_node(C)?;
+    judged.without_b(&cluster, &ledger)?;
+    cluster.node(B)?.signal(Signal::CONT)?;
+    judged.with_all(&cluster, &ledger)?;
+    judged.verdict()
+}
+
+/// A copy of A, in another directory and on another port.
+fn twin_of(cluster: &Cluster, data: &std::path::Path) -> Launch {
+    let mut launch = cluster.launches[A].clone();
+    launch.data = data.to_owned();
+    launch.log = cluster.dir().join("twin.log");
+    launch.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    launch.args.extend(["--advertise".to_owned(), format!("http://{}", cluster.addresses()[A])]);
+    launch
+}
+
+/// Both run, with clients at both and at B, until one is fenced.
+fn side_by_side(
+    cluster: &Cluster,
+    twin: &Node,
+    ledger: &Arc<Ledger>,
+    judged: &mut Judged,
+) -> Result<(), Failure> {
+    let all = [cluster.addresses()[A], twin.address, cluster.addresses()[B]];
+    let work = Work {
+        clients: 12,
+        keys: 30,
+        value_len: 500,
+        prefix: 't',
+        votes: audit::VOTES,
+        patience: ANSWER,
+        ..Work::default()
+    };
+    let writers = Writers::start_on(&all, ledger, work, 1)?;
+    let begun = Instant::now();
+    let mut since = None;
+    let mut last = None;
+    while begun.elapsed() < FENCED + STAYS {
+        let original = Answers::of(cluster.addresses()[A], ledger)?;
+        let copy = Answers::of(twin.address, ledger)?;
+        let settled = original.is_fenced() && copy.serves();
+        since = if settled { since.or(Some(begun.elapsed())) } else { None };
+        last = Some((original, copy));
+        if since.is_some_and(|since| begun.elapsed() > since + STAYS) {
+            break;
+        }
+        thread::sleep(AGAIN);
+    }
+    let (original, copy) = last.ok_or_else(|| Failure::Trouble("neither was asked".to_owned()))?;
+    match since {
+        Some(since) => judged.tell(format!(
+            "the original fenced after {:.1} s, saying {}",
+            since.as_secs_f64(),
+            original.why.trim()
+        )),
+        None => judged.broken(format!(
+            "after {FENCED:?} not the newer life alone serves: the original {original}; the copy \
+             {copy}"
+        )),
+    }
+    if since.is_some() && !REASONS.iter().any(|reason| original.why.contains(reason)) {
+        judged.broken("the refusal does not say why".to_owned());
+    }
+    match writers.stop() {
+        Ok(statuses) => judged.tell(format!("answers meanwhile {statuses:?}")),
+        Err(Failure::Broken(what)) => judged.broken(format!("read meanwhile: {what}")),
+        Err(other) => return Err(other),
+    }
+    Ok(())
+}
