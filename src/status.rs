@@ -86,7 +86,7 @@ pub(crate) struct Peer {
     /// Since when it has its disk, as this node met it last; empty = never since it started.
     #[serde(default)]
     pub(crate) incarnation: String,
-    /// Whether any connection from this node to it stands.
+    /// Whether a connection from this node to it stands: one is kept, whether it is used or not.
     #[serde(default)]
     pub(crate) up: bool,
     /// Microseconds that it took to answer last; 0 = not yet.

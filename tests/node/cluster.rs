@@ -186,6 +186,36 @@ fn a_wiped_disk_is_noticed_and_streamed_back() {
     cluster.down[2] = Some(tempfile::tempdir().unwrap());
     cluster.up(2);
     let mut wiped = cluster.client(2);
+/// What `n` says of whether the others are up.
+fn up(cluster: &Cluster, node: usize) -> Vec<bool> {
+    let status = cluster.status(node);
+    let peers = status["peers"].as_array().unwrap();
+    peers.iter().map(|peer| peer["up"].as_bool().unwrap()).collect()
+}
+
+#[test]
+fn a_peer_is_up_whether_anything_is_asked_of_it_or_not() {
+    let mut cluster = Cluster::start(3, &["--loops", "3"]);
+    for node in 0..3 {
+        wait_until("being connected to both peers", || up(&cluster, node) == [true, true]);
+    }
+    let lines = |node: usize| {
+        let metrics = String::from_utf8(cluster.client(node).get("/metrics").body()).unwrap();
+        let lines = metrics.lines().filter(|line| line.starts_with("kvorum_peer_lines{"));
+        lines.map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(lines(0).len() == 2 && !lines(0).contains(&"0".to_owned()), "{:?}", lines(0));
+    cluster.kill(2);
+    wait_until("seeing that it is gone", || up(&cluster, 0) == [true, false]);
+    cluster.up(2);
+    wait_until("seeing it again", || up(&cluster, 0) == [true, true]);
+    wait_until("its seeing them", || up(&cluster, 2) == [true, true]);
+    cluster.signal(1, Signal::STOP);
+    wait_until("seeing that it hangs", || up(&cluster, 0) == [false, true]);
+    cluster.signal(1, Signal::CONT);
+    wait_until("seeing that it goes on", || up(&cluster, 0) == [true, true]);
+}
+
     for number in 0..200 {
         let got = wiped.get(&format!("{}&ack=1&from=3", key(number)));
         assert_eq!((got.status, got.body()), (200, b"v".to_vec()), "its absences don't count");
