@@ -118,6 +118,19 @@ fn refused(answer: &Response, up: u64, needed: (u64, u64)) {
     let (acked, required, from) = votes(answer);
     assert_eq!((answer.status, (required, from)), (504, needed));
     assert!(acked <= up, "{acked} of {up} acknowledged it");
+    let json = answer.json();
+    let list = |name: &str| json[name].as_array().unwrap().clone();
+    assert_eq!(list("answered").len() as u64, acked, "{json}");
+    assert_eq!(list("failed").len() as u64, from - up, "{json}");
+    assert_eq!((list("answered").len() + list("pending").len()) as u64, up, "{json}");
+    assert!(json["took_ms"].as_f64().is_some_and(|ms| ms < 15_000.0), "{json}");
+    for failed in list("failed") {
+        let (node, why) = (failed["node"].as_str().unwrap(), failed["why"].as_str().unwrap());
+        assert!(["n1", "n2"].contains(&node), "n0 is up: {json}");
+        assert!(["unreachable", "silent"].contains(&why), "{json}");
+        let detail = json["detail"].as_str().unwrap();
+        assert!(detail.contains(node) && detail.contains("; after "), "{json}");
+    }
 }
 
 #[test]
@@ -173,19 +186,6 @@ fn a_node_that_comes_back_serves_at_once_and_gets_what_it_missed() {
     wait_until("forgetting the hints", || !waiting());
 }
 
-#[test]
-fn a_wiped_disk_is_noticed_and_streamed_back() {
-    let mut cluster = Cluster::start(3, &[]);
-    cluster.settled();
-    let mut client = cluster.client(0);
-    for number in 0..200 {
-        let put = client.put(&format!("{}&ack=3&from=3", key(number)), b"v");
-        assert_eq!(put.status, 201);
-    }
-    cluster.kill(2);
-    cluster.down[2] = Some(tempfile::tempdir().unwrap());
-    cluster.up(2);
-    let mut wiped = cluster.client(2);
 /// What `n` says of whether the others are up.
 fn up(cluster: &Cluster, node: usize) -> Vec<bool> {
     let status = cluster.status(node);
@@ -216,6 +216,19 @@ fn a_peer_is_up_whether_anything_is_asked_of_it_or_not() {
     wait_until("seeing that it goes on", || up(&cluster, 0) == [true, true]);
 }
 
+#[test]
+fn a_wiped_disk_is_noticed_and_streamed_back() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let mut client = cluster.client(0);
+    for number in 0..200 {
+        let put = client.put(&format!("{}&ack=3&from=3", key(number)), b"v");
+        assert_eq!(put.status, 201);
+    }
+    cluster.kill(2);
+    cluster.down[2] = Some(tempfile::tempdir().unwrap());
+    cluster.up(2);
+    let mut wiped = cluster.client(2);
     for number in 0..200 {
         let got = wiped.get(&format!("{}&ack=1&from=3", key(number)));
         assert_eq!((got.status, got.body()), (200, b"v".to_vec()), "its absences don't count");
