@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// All nodes, as one of them finds them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -65,9 +66,10 @@ pub(crate) struct Status {
     pub(crate) disk_bytes: u64,
     /// Resident memory in bytes.
     pub(crate) memory_bytes: u64,
-    /// What it was started with, as far as it changes how it performs: sizes in bytes.
+    /// What it was started with, as far as it changes how it performs: numbers, sizes in bytes, words
+    /// for times and modes.
     #[serde(default)]
-    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) settings: BTreeMap<String, Value>,
     /// Why it takes no writes; missing = it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
