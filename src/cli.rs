@@ -2,17 +2,18 @@
 //! the TOML file.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::RangedI64ValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::Deserialize;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Deserializer, de};
 
 use crate::client;
 use crate::units::{Size, Time};
+use crate::variables;
 
 /// A distributed key-value store over plain HTTP where each request picks its quorum.
 #[derive(Debug, Parser)]
@@ -21,6 +22,15 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Takes the words of a command line, the program's name first.
+    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = variables::without_empty(Self::command());
+        let matches = command.try_get_matches_from_mut(words)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 /// What to do.
@@ -117,8 +127,10 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Settings {
-    /// Address and port to serve on; port 0 takes a free one [default: 127.0.0.1:8080]
-    #[arg(long, env = "KVORUM_LISTEN", value_name = "ADDR:PORT")]
+    /// Address and port to serve on; localhost is 127.0.0.1, port 0 takes a free one [default:
+    /// 127.0.0.1:8080]
+    #[arg(long, env = "KVORUM_LISTEN", value_name = "ADDR:PORT", value_parser = listen_address)]
+    #[serde(deserialize_with = "listen_in_file")]
     pub(crate) listen: Option<SocketAddr>,
 
     /// Directory of the data; created if missing [default: ./kvorum-data]
@@ -213,6 +225,25 @@ pub(crate) struct Settings {
     pub(crate) log_format: Option<LogFormat>,
 }
 
+/// Where to listen: an address, for a name may have several, or none any more tomorrow.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let numeric = match text.split_once(':') {
+        Some(("localhost", port)) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+        _ => text.to_owned(),
+    };
+    numeric.parse().map_err(|_| {
+        format!(
+            "{text:?} is no address to listen on: write IP:PORT, as in 127.0.0.1:8080, \
+             0.0.0.0:8080 or [::1]:8080; the only name is localhost"
+        )
+    })
+}
+
+fn listen_in_file<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(from)?;
+    listen_address(&text).map(Some).map_err(de::Error::custom)
+}
+
 /// A whole number from 1 to `most`.
 fn up_to(most: i64) -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=most)
@@ -273,8 +304,19 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_node_listens_on_an_address() {
+        let local = Ok(SocketAddr::from(([127, 0, 0, 1], 80)));
+        assert_eq!(listen_address("localhost:80"), local);
+        assert_eq!(listen_address("127.0.0.1:80"), local);
+        assert_eq!(listen_address("[::1]:80").map(|at| at.port()), Ok(80));
+        for bad in ["", "localhost", "localhost:", "localhost:99999", "host:80", "::1:80", ":80"] {
+            let error = listen_address(bad).unwrap_err();
+            assert!(error.contains("IP:PORT") && !error.contains('\n'), "{error}");
+        }
     }
 
     #[test]

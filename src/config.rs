@@ -7,11 +7,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tracing_subscriber::EnvFilter;
+
 use crate::cli::{LogFormat, ServeArgs, Settings, Sync};
 use crate::members::Members;
 use crate::memory::MemoryPlan;
 use crate::secret::{self, Kind, Secret};
 use crate::units::{Size, Time};
+use crate::variables;
 
 /// Longest value that can be asked for; a record with it fits a WAL batch many times.
 pub(crate) const MAX_VALUE: Size = Size(8 << 20);
@@ -79,7 +82,9 @@ pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), String> {
         None => Settings::default(),
     };
     let [cluster, admin] = [&secret::CLUSTER, &secret::ADMIN].map(Kind::variable);
-    complete(args.settings.or(file), cluster, admin)
+    let (mut config, logging) = complete(args.settings.or(file), cluster, admin)?;
+    config.warnings.extend(variables::unknown());
+    Ok((config, logging))
 }
 
 fn read_file(path: &Path) -> Result<Settings, String> {
@@ -180,10 +185,9 @@ fn complete(
         connections,
         warnings: [warning, token_warning, unprotected].into_iter().flatten().collect(),
     };
-    let logging = Logging {
-        filter: settings.log.unwrap_or_else(|| "info".to_owned()),
-        format: settings.log_format.unwrap_or(LogFormat::Text),
-    };
+    let filter = settings.log.unwrap_or_else(|| "info".to_owned());
+    EnvFilter::try_new(&filter).map_err(|error| format!("--log {filter}: {error}"))?;
+    let logging = Logging { filter, format: settings.log_format.unwrap_or(LogFormat::Text) };
     Ok((config, logging))
 }
 

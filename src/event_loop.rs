@@ -173,6 +173,7 @@ impl EventLoop {
         let events =
             self.node.caretaker_events.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(events) = events {
+            self.peers.keep_all();
             tokio::task::spawn_local(caretaker::run(Rc::clone(&self), events));
         }
         while let Some(Told::Serve(stream)) = told.recv().await {

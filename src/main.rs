@@ -32,14 +32,13 @@ mod status;
 mod store;
 mod units;
 mod usage;
+mod variables;
 mod writes;
 
 use std::env;
 use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
-
-use clap::Parser;
 
 use crate::cli::{Cli, Command, ServeArgs};
 
@@ -55,10 +54,16 @@ const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     abort_on_panic();
-    let command = match Cli::try_parse() {
+    let command = match Cli::read(env::args_os()) {
         Ok(cli) => cli.command,
         Err(error) => return refused(&error),
     };
+    // A node logs it.
+    if !matches!(command, Command::Serve(_) | Command::Dev(_))
+        && let Some(warning) = variables::unknown()
+    {
+        eprintln!("kvorum: {warning}");
+    }
     match command {
         Command::Serve(args) => run_node(args),
         Command::Dev(args) => ended(dev::run(&args)),

@@ -6,7 +6,7 @@
 //!            └ name: the identity, kept on disk
 //! ```
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use cluster::{Member, NodeId, Topology, TopologyError};
 
@@ -41,16 +41,20 @@ impl Members {
         listen: SocketAddr,
         replicas: u8,
     ) -> Result<Self, String> {
-        if let Some(url) = advertise {
-            check_url(url).map_err(|error| format!("--advertise: {error}"))?;
-        }
+        let advertise = advertise.map(node_url).transpose();
+        let advertise = advertise.map_err(|error| format!("--advertise: {error}"))?;
         let own = advertise.map_or_else(|| format!("http://{listen}"), str::to_owned);
         let list = match (cluster, advertise) {
             (None, None) => return Ok(Self::Alone),
             (None, Some(url)) => vec![(member(url), url.to_owned())],
             (Some(list), _) => parse_list(list).map_err(|error| format!("--cluster: {error}"))?,
         };
-        let Some(place) = list.iter().position(|(_, url)| *url == own) else {
+        let at = |own: &str| list.iter().position(|(_, url)| url == own);
+        // `--listen` says the one by the other.
+        let localhost = format!("http://localhost:{}", listen.port());
+        let by_name = advertise.is_none() && listen.ip() == Ipv4Addr::LOCALHOST;
+        let place = at(&own).or_else(|| at(&localhost).filter(|_| by_name));
+        let Some(place) = place else {
             return Err(format!(
                 "--cluster does not contain this node, {own}: add it, or say --advertise URL, the \
                  one that it has in the list"
@@ -144,8 +148,7 @@ fn parse_node(node: &str) -> Result<(Member, String), String> {
         _ => (None, node),
     };
     let mut parts = rest.split(';');
-    let url = parts.next().unwrap_or_default();
-    check_url(url)?;
+    let url = node_url(parts.next().unwrap_or_default())?;
     let mut member = member(name.unwrap_or(url));
     for option in parts {
         match option.split_once('=') {
@@ -165,7 +168,10 @@ fn parse_node(node: &str) -> Result<(Member, String), String> {
     Ok((member, url.to_owned()))
 }
 
-pub(crate) fn check_url(url: &str) -> Result<(), String> {
+/// The URL of a node, `http://HOST:PORT`. A slash behind it is taken off, for people copy it with
+/// the rest.
+pub(crate) fn node_url(text: &str) -> Result<&str, String> {
+    let url = text.strip_suffix('/').unwrap_or(text);
     let parsed: Option<hyper::Uri> = url.parse().ok();
     let good = parsed.is_some_and(|uri| {
         uri.scheme_str() == Some("http")
@@ -175,7 +181,7 @@ pub(crate) fn check_url(url: &str) -> Result<(), String> {
             && !url.contains(['@', '#'])
             && !url.ends_with('/')
     });
-    if good { Ok(()) } else { Err(format!("{url:?} is no node URL: write http://HOST:PORT")) }
+    if good { Ok(url) } else { Err(format!("{text:?} is no node URL: write http://HOST:PORT")) }
 }
 
 fn is_loopback(url: &str) -> bool {
@@ -210,6 +216,17 @@ mod tests {
         assert_eq!((three.name(), three.own), ("b", NodeId(1)));
         assert_eq!(three.urls, ["http://h:3", "http://h:2", "http://h:1"]);
         assert_eq!(listed("http://[::1]:1", Some("http://[::1]:1")).urls, ["http://[::1]:1"]);
+        let slashed = listed("http://127.0.0.1:8080/,b=http://h:2/;zone=z", None);
+        assert_eq!(
+            slashed.urls,
+            ["b", "http://127.0.0.1:8080"].map(|name| match name {
+                "b" => "http://h:2".to_owned(),
+                url => url.to_owned(),
+            })
+        );
+        assert_eq!(slashed.name(), "http://127.0.0.1:8080", "the same name as without the slash");
+        assert_eq!(listed("a=http://h:1,b=http://h:2", Some("http://h:2/")).name(), "b");
+        assert_eq!(listed("a=http://h:1,b=http://localhost:8080", None).name(), "b");
     }
 
     #[test]
@@ -237,7 +254,8 @@ mod tests {
             ("ftp://127.0.0.1:8080", None, "no node URL"),
             ("", None, "no node URL"),
             ("http://127.0.0.1:8080,", None, "no node URL"),
-            ("http://127.0.0.1:8080/", None, "no node URL"),
+            ("http://127.0.0.1:8080//", None, "no node URL"),
+            ("http://127.0.0.1:8080/v0", None, "no node URL"),
             ("http://me@127.0.0.1:8080", None, "no node URL"),
             ("http://127.0.0.1", None, "no node URL"),
             ("http://h:1", Some("h:1"), "--advertise: \"h:1\" is no node URL"),

@@ -65,9 +65,9 @@ impl Secret {
 }
 
 impl Kind {
-    /// What the variable says, if it is set.
+    /// What the variable says, if it is set to anything.
     pub(crate) fn variable(&self) -> Option<OsString> {
-        std::env::var_os(self.variable)
+        std::env::var_os(self.variable).filter(|value| !value.is_empty())
     }
 
     /// Reads the secret from the file or takes it from the variable, if either is given. The second

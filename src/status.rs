@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// All nodes, as one of them finds them.
 #[derive(Debug, Serialize, Deserialize)]
@@ -68,9 +69,10 @@ pub(crate) struct Status {
     pub(crate) disk_bytes: u64,
     /// Resident memory in bytes.
     pub(crate) memory_bytes: u64,
-    /// What it was started with, as far as it changes how it performs: sizes in bytes.
+    /// What it was started with, as far as it changes how it performs: numbers, sizes in bytes, words
+    /// for times and modes.
     #[serde(default)]
-    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) settings: BTreeMap<String, Value>,
     /// Partitions, of 65,536, of which it may lack writes that no hint brings it: they are being
     /// streamed from the other nodes.
     #[serde(default)]
@@ -93,7 +95,7 @@ pub(crate) struct Peer {
     /// Since when it has its disk, as this node met it last; empty = never since it started.
     #[serde(default)]
     pub(crate) incarnation: String,
-    /// Whether any connection from this node to it stands.
+    /// Whether a connection from this node to it stands: one is kept, whether it is used or not.
     #[serde(default)]
     pub(crate) up: bool,
     /// Microseconds that it took to answer last; 0 = not yet.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::members::check_url;
+use crate::members;
 
 /// Where to ask, and how to answer.
 #[derive(Debug, Args)]
@@ -123,7 +123,5 @@ pub(crate) struct StatusArgs {
 }
 
 pub(super) fn node_url(text: &str) -> Result<String, String> {
-    let url = text.strip_suffix('/').unwrap_or(text);
-    check_url(url)?;
-    Ok(url.to_owned())
+    members::node_url(text).map(str::to_owned)
 }

@@ -16,7 +16,7 @@ use super::connection::{Connection, malformed};
 use super::{BY, Problem, StatusArgs, Unable, fail, print, unreachable_node};
 use crate::status::{Cluster, Row, Status};
 
-/// How long the node may take: it asks the others, and waits up to 1.5 s for each that is silent,
+/// How long the node may take: it asks the others, and waits up to 2 s for each that is silent,
 /// 16 at once.
 const PATIENCE: Duration = Duration::from_secs(15);
 

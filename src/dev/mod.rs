@@ -19,7 +19,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
 
-use clap::Parser;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -79,7 +78,7 @@ fn plan(args: &DevArgs) -> Result<Vec<Planned>, String> {
         words.extend(["--cluster".into(), cluster.clone().into()]);
         words.extend(["--data".into(), args.data.join(&name).into()]);
         words.extend(args.serve.iter().cloned());
-        let parsed = Cli::try_parse_from([OsString::from("kvorum")].iter().chain(&words));
+        let parsed = Cli::read([OsString::from("kvorum")].into_iter().chain(words.clone()));
         let Command::Serve(serve) = parsed.map_err(|error| said(&error))?.command else {
             unreachable!("the first word is serve")
         };
@@ -87,8 +86,7 @@ fn plan(args: &DevArgs) -> Result<Vec<Planned>, String> {
             words.extend(["--memory".into(), MEMORY.into()]);
         }
         let said = serve.settings.cluster_secret_file.is_some() || serve.config.is_some();
-        let secret =
-            (!said && std::env::var_os(CLUSTER.variable).is_none()).then(|| random.clone());
+        let secret = (!said && CLUSTER.variable().is_none()).then(|| random.clone());
         nodes.push(Planned { number, name, address, args: words, secret });
     }
     Ok(nodes)

@@ -27,7 +27,7 @@ use crate::status::{Cluster, Peer, Row, Status};
 pub(crate) const MAX_LOOKS: usize = 4;
 
 /// How long a node may take to answer, connecting included. It answers from memory.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Nodes asked at once, so that a large cluster costs neither descriptors nor memory: the answers
 /// are up to [`MAX_STATUS`] each.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::Quorum;
@@ -27,7 +28,7 @@ pub(super) async fn get(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answe
     let record = match event_loop.get(shared_key(key), quorum).await {
         cluster::Answer::Found(Some(record)) => records::to_store(&record),
         cluster::Answer::Found(None) => return Ok(problem::not_found()),
-        cluster::Answer::Denied(denied) => return Err(Problem::denied(denied)),
+        cluster::Answer::Denied(denied) => return Err(refused(event_loop, denied)),
         cluster::Answer::Written(_) => unreachable!("a read writes nothing"),
     };
     let view = record.view();
@@ -100,9 +101,17 @@ async fn write(
 ) -> Result<Version, Problem> {
     match event_loop.write(shared_key(key), record, quorum).await {
         cluster::Answer::Written(stamp) => Ok(records::version(stamp)),
-        cluster::Answer::Denied(denied) => Err(Problem::denied(denied)),
+        cluster::Answer::Denied(denied) => Err(refused(event_loop, denied)),
         cluster::Answer::Found(_) => unreachable!("a write reads nothing"),
     }
+}
+
+/// What the client is told of a request that too few replicas did their part of.
+fn refused(event_loop: &EventLoop, denied: cluster::Denied) -> Problem {
+    let topology = &event_loop.node.shared.topology;
+    let took = event_loop.now().mono.saturating_sub(denied.since);
+    let name = |node| topology.member(node).name.clone();
+    Problem::denied(denied, name, Duration::from_micros(took))
 }
 
 fn shared_key(key: Cow<'_, [u8]>) -> Bytes {

@@ -1,7 +1,9 @@
 //! Answers other than success: `application/problem+json` (RFC 9457).
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use cluster::{Denied, Quorum, Refusal, Trouble};
+use cluster::{Denied, NodeId, Part, Quorum, Refusal, Trouble};
 use hyper::{Method, StatusCode};
 use serde::Serialize;
 
@@ -28,6 +30,28 @@ struct Votes {
     from: u8,
 }
 
+/// What came of each replica, by name.
+#[derive(Debug, Default, Serialize)]
+struct Parts {
+    /// Those that did their part.
+    answered: Vec<String>,
+    failed: Vec<Failure>,
+    /// Those that were asked, and whose answer could not change the outcome any more.
+    pending: Vec<String>,
+    /// Milliseconds from the request's begin to this answer.
+    took_ms: f64,
+}
+
+/// A replica that did not do its part.
+#[derive(Debug, Serialize)]
+struct Failure {
+    node: String,
+    why: &'static str,
+}
+
+/// Names that a sentence has at most; the lists have all.
+const NAMED: usize = 4;
+
 /// Why a request was not done.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
@@ -39,6 +63,8 @@ pub(super) struct Problem {
     detail: String,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     votes: Option<Votes>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    parts: Option<Box<Parts>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<Outcome>,
     #[serde(skip)]
@@ -51,7 +77,8 @@ const NOT_FOUND: &[u8] = br#"{"type":"not-found","title":"No value under this ke
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: String) -> Self {
         let status = status.as_u16();
-        Self { kind, title, status, detail, votes: None, outcome: None, allow: None }
+        let (votes, parts, outcome) = (None, None, None);
+        Self { kind, title, status, detail, votes, parts, outcome, allow: None }
     }
 
     pub(super) fn bad_request(detail: String) -> Self {
@@ -129,21 +156,26 @@ impl Problem {
 
     /// A range of which not even the first item could be read.
     pub(super) fn too_few_for_range(quorum: Quorum) -> Self {
-        let detail = "for a part of the keys too few of their replicas answered in time";
+        let detail = "for a part of the keys too few of their replicas answered";
         Self::too_few(detail.to_owned()).votes(quorum)
     }
 
-    /// A request that too few replicas did their part of.
-    pub(super) fn denied(denied: Denied) -> Self {
-        let Denied { trouble, acked, quorum, unknown, detail, is_write } = denied;
-        let detail = |otherwise: &str| detail.unwrap_or_else(|| otherwise.to_owned());
+    /// A request that too few replicas did their part of. `name` is a node's, `took` how long that
+    /// was in finding out.
+    pub(super) fn denied(denied: Denied, name: impl Fn(NodeId) -> String, took: Duration) -> Self {
+        let Denied { trouble, acked, parts, quorum, unknown, detail, is_write, .. } = denied;
+        let named: Vec<_> = parts.iter().map(|(node, part)| (name(*node), *part)).collect();
+        let told = described(&named, is_write, took);
+        let detail = match detail {
+            Some(detail) if parts.len() == 1 => detail,
+            Some(detail) => format!("{detail}; {told}"),
+            None => told,
+        };
         let problem = match trouble {
-            Trouble::TooFew => Self::too_few(detail(
-                "too few replicas did their part in time; kvorum status shows which are down",
-            )),
-            Trouble::Busy => Self::overload(&detail("the replicas have too much to do")),
-            Trouble::NoSpace => Self::no_space(detail("the replicas' disks are full")),
-            Trouble::Failed => Self::storage(detail("the replicas' stores failed")),
+            Trouble::TooFew => Self::too_few(detail),
+            Trouble::Busy => Self::overload(&detail),
+            Trouble::NoSpace => Self::no_space(detail),
+            Trouble::Failed => Self::storage(detail),
             Trouble::Fenced => Self::fenced(),
         };
         let outcome = match (is_write, unknown) {
@@ -152,7 +184,8 @@ impl Problem {
             (true, true) => Some(Outcome::Unknown),
         };
         let votes = Some(Votes { acked, required: quorum.ack, from: quorum.from });
-        Self { votes, outcome, ..problem }
+        let parts = Some(Box::new(Parts::of(named, took)));
+        Self { votes, parts, outcome, ..problem }
     }
 
     /// A node whose place another process has taken.
@@ -214,6 +247,65 @@ impl Problem {
     }
 }
 
+impl Parts {
+    fn of(named: Vec<(String, Part)>, took: Duration) -> Self {
+        let took_ms = (took.as_secs_f64() * 1e4).round() / 10.0;
+        let mut parts = Self { took_ms, ..Self::default() };
+        for (node, part) in named {
+            let why = match part {
+                Part::Done => {
+                    parts.answered.push(node);
+                    continue;
+                }
+                Part::Open => {
+                    parts.pending.push(node);
+                    continue;
+                }
+                Part::Unasked => continue,
+                Part::Unsure => "unsure",
+                Part::Unreached => "unreachable",
+                Part::Silent => "silent",
+                Part::Busy => "busy",
+                Part::NoSpace => "no-space",
+                Part::Failed => "failed",
+                Part::Declined => "declined",
+            };
+            parts.failed.push(Failure { node, why });
+        }
+        parts
+    }
+}
+
+/// What came of the replicas, as a sentence.
+fn described(named: &[(String, Part)], is_write: bool, took: Duration) -> String {
+    let groups = [
+        (Part::Done, if is_write { "held by" } else { "answered" }),
+        (Part::Unreached, "unreachable"),
+        (Part::Silent, "no answer"),
+        (Part::Busy, "too busy"),
+        (Part::NoSpace, "disk full"),
+        (Part::Failed, "store failed"),
+        (Part::Declined, "declined, for another clock or topology"),
+        (Part::Unsure, "not sure yet what an earlier disk held"),
+        (Part::Open, "not waited for"),
+    ];
+    let told = groups.iter().filter_map(|(part, what)| {
+        let of_part = named.iter().filter(|(_, known)| known == part);
+        let names: Vec<&str> = of_part.map(|(name, _)| name.as_str()).collect();
+        let more = names.len().saturating_sub(NAMED);
+        let shown = names[..names.len() - more].join(", ");
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!names.is_empty()).then(|| format!("{what}: {shown}{more}"))
+    });
+    let told: Vec<_> = told.collect();
+    format!("{}; after {}", told.join("; "), shown(took))
+}
+
+fn shown(took: Duration) -> String {
+    let ms = took.as_secs_f64() * 1e3;
+    if ms < 9.95 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") }
+}
+
 /// No value under the key: an answer, not a failure.
 pub(super) fn not_found() -> Answer {
     Answer {
@@ -233,7 +325,48 @@ mod tests {
 
     fn denied(trouble: Trouble, unknown: bool, is_write: bool) -> Problem {
         let detail = Some("said by the store".to_owned());
-        Problem::denied(Denied { trouble, acked: 0, quorum: QUORUM, unknown, detail, is_write })
+        let (quorum, parts) = (QUORUM, vec![(NodeId(0), Part::Failed)]);
+        let (acked, since) = (0, 0);
+        let denied = Denied { trouble, acked, parts, since, quorum, unknown, detail, is_write };
+        Problem::denied(denied, |_| "n0".to_owned(), Duration::from_millis(12))
+    }
+
+    #[test]
+    fn too_few_replicas_are_named_with_what_came_of_them() {
+        let parts = [Part::Done, Part::Unreached, Part::Open, Part::Unsure, Part::Silent];
+        let parts: Vec<_> =
+            parts.into_iter().enumerate().map(|(n, p)| (NodeId(n as u16), p)).collect();
+        let denied = Denied {
+            trouble: Trouble::TooFew,
+            acked: 1,
+            parts,
+            since: 0,
+            quorum: Quorum { ack: 4, from: 5 },
+            unknown: true,
+            detail: None,
+            is_write: true,
+        };
+        let name = |node: NodeId| format!("n{}", node.0);
+        let problem = Problem::denied(denied, name, Duration::from_micros(1234));
+        let json = serde_json::to_value(&problem).unwrap();
+        assert_eq!(json["answered"], serde_json::json!(["n0"]));
+        assert_eq!(json["pending"], serde_json::json!(["n2"]));
+        let failed = serde_json::json!([
+            {"node": "n1", "why": "unreachable"},
+            {"node": "n3", "why": "unsure"},
+            {"node": "n4", "why": "silent"},
+        ]);
+        assert_eq!((&json["failed"], &json["took_ms"]), (&failed, &1.2.into()));
+        let said = "held by: n0; unreachable: n1; no answer: n4; not sure yet what an earlier disk \
+                    held: n3; not waited for: n2; after 1.2 ms";
+        assert!(problem.detail.ends_with(said), "{}", problem.detail);
+    }
+
+    #[test]
+    fn a_sentence_does_not_name_hundreds() {
+        let named: Vec<_> = (0..255).map(|n| (format!("n{n}"), Part::Silent)).collect();
+        let told = described(&named, false, Duration::from_secs(1));
+        assert_eq!(told, "no answer: n0, n1, n2, n3 and 251 more; after 1000 ms");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::{NodeId, Standing};
+use serde_json::Value;
 
 use crate::config::Config;
 use crate::node::Node;
@@ -35,7 +36,7 @@ pub(super) fn status(node: &Node, stats: lsm::Stats) -> Status {
 }
 
 /// What changes how the node performs, by the names of its flags.
-fn settings(config: &Config) -> BTreeMap<String, String> {
+fn settings(config: &Config) -> BTreeMap<String, Value> {
     let sync = match config.sync {
         lsm::SyncMode::Always => "always".to_owned(),
         lsm::SyncMode::Interval(interval) => format!("interval {interval:?}"),
@@ -43,16 +44,16 @@ fn settings(config: &Config) -> BTreeMap<String, String> {
     };
     let memory = &config.memory;
     let all = [
-        ("sync", sync),
-        ("replicas", config.replicas.to_string()),
-        ("loops", config.loops.to_string()),
-        ("read-threads", config.read_threads.to_string()),
-        ("queue", config.queue.to_string()),
-        ("connections", config.connections.to_string()),
-        ("deadline", format!("{:?}", config.deadline)),
-        ("memory", memory.budget_bytes.to_string()),
-        ("memtable", memory.memtable_bytes.to_string()),
-        ("cache", memory.cache_bytes.to_string()),
+        ("sync", sync.into()),
+        ("replicas", config.replicas.into()),
+        ("loops", config.loops.into()),
+        ("read-threads", config.read_threads.into()),
+        ("queue", config.queue.into()),
+        ("connections", config.connections.into()),
+        ("deadline", format!("{:?}", config.deadline).into()),
+        ("memory", memory.budget_bytes.into()),
+        ("memtable", memory.memtable_bytes.into()),
+        ("cache", memory.cache_bytes.into()),
     ];
     all.map(|(name, value)| (name.to_owned(), value)).into()
 }

@@ -1,7 +1,7 @@
 //! What all loops of a node know about the others, and have seen of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use cluster::handshake::{Identity, Reason, Refused};
 use cluster::wire::Sender;
@@ -123,6 +123,8 @@ pub(crate) struct Seen {
     incarnation: AtomicU64,
     rtt_micros: AtomicU64,
     skew_micros: AtomicI64,
+    /// Whether it has dialed this node since that was looked at.
+    knocked: AtomicBool,
 }
 
 impl Seen {
@@ -145,6 +147,16 @@ impl Seen {
     /// take half of the time that the beat took.
     pub(crate) fn skew_micros(&self) -> i64 {
         self.skew_micros.load(Ordering::Relaxed)
+    }
+
+    /// It has dialed this node: it is up, and may be dialed.
+    pub(super) fn knock(&self) {
+        self.knocked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has, since this was asked last.
+    pub(super) fn take_knock(&self) -> bool {
+        self.knocked.swap(false, Ordering::Relaxed)
     }
 
     /// Returns whether there was none before.

@@ -52,6 +52,8 @@ pub(super) struct Lane {
     pub(super) finishing: Cell<bool>,
     /// Whether anything came since the last beat.
     pub(super) heard: Cell<bool>,
+    /// Whether a message was pushed since the last beat.
+    pushed: Cell<bool>,
     silent_beats: Cell<u32>,
     /// Whether the other node asked for no more requests.
     pub(super) leaving: Cell<bool>,
@@ -135,6 +137,7 @@ impl Lane {
             closed: Cell::new(None),
             finishing: Cell::new(false),
             heard: Cell::new(true),
+            pushed: Cell::new(false),
             silent_beats: Cell::new(0),
             leaving: Cell::new(false),
         })
@@ -169,6 +172,7 @@ impl Lane {
             return false;
         }
         self.counters.peers.messages_sent.add(1);
+        self.pushed.set(true);
         if length > WHOLE_MAX {
             out.long_bytes += length;
             out.long.push_back((message, Instant::now()));
@@ -195,11 +199,16 @@ impl Lane {
         self.wake();
     }
 
-    /// Asks for a sign of life if it was dialed, and gives it up if there was none.
-    pub(super) fn beat(&self, token: u64) {
+    /// Asks for a sign of life if it was dialed, and gives it up if there was none. An idle lane asks
+    /// in its turn only, of which there is one in `skips` beats.
+    pub(super) fn beat(&self, token: u64, turn: bool, skips: u32) {
+        let in_use = self.pushed.replace(false) || !self.heard.get();
+        if self.way == Way::Dialed && !turn && !in_use {
+            return;
+        }
         let silent = if self.heard.replace(false) { 0 } else { self.silent_beats.get() + 1 };
         self.silent_beats.set(silent);
-        let most = if self.way == Way::Dialed { MISSED_BEATS } else { SILENT_BEATS };
+        let most = if self.way == Way::Dialed { MISSED_BEATS } else { SILENT_BEATS * skips };
         if silent >= most {
             self.close("it gave no sign of life");
         } else if self.way == Way::Dialed {

@@ -1,7 +1,7 @@
 //! What leads to one peer: its lanes, and what waits for them to be dialed.
 //!
 //! ```text
-//!         first message              proved                  lost, refused, silent
+//!     first message, keeper          proved                  lost, refused, silent
 //!   down ───────────────▶ dialing ───────────▶ up: Up ──────────────▶ down: Lost
 //!                            └──────────────────────────────────────▶ down: Unreachable
 //! ```
@@ -63,6 +63,14 @@ impl Line {
         }
     }
 
+    /// Begins to make a lane, unless it stands or is being made.
+    fn dial(&mut self, peers: &Peers, peer: NodeId, kind: LaneKind) {
+        if matches!(self.slot(kind).link, Link::Down) {
+            let dialing = tokio::task::spawn_local(serve(peers.clone(), peer, kind, self.life));
+            self.slot(kind).link = Link::Dialing(dialing.abort_handle());
+        }
+    }
+
     /// The lanes that stand.
     pub(super) fn lanes(&self) -> impl Iterator<Item = &Rc<Lane>> {
         [&self.small, &self.bulk].into_iter().filter_map(|slot| match &slot.link {
@@ -105,12 +113,15 @@ pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
     slot.waiting.push_back((message, Instant::now()));
     // The small one too: that it stands is what others are told.
     for kind in [LaneKind::Small, kind] {
-        if matches!(line.slot(kind).link, Link::Down) {
-            let dialing = tokio::task::spawn_local(serve(peers.clone(), peer, kind, line.life));
-            line.slot(kind).link = Link::Dialing(dialing.abort_handle());
-        }
+        line.dial(peers, peer, kind);
     }
     true
+}
+
+/// Makes a connection if there is none, with nothing to send.
+pub(super) fn raise(peers: &Peers, peer: NodeId) {
+    let mut line = peers.inner.lines[usize::from(peer.0)].borrow_mut();
+    line.dial(peers, peer, LaneKind::Small);
 }
 
 /// Makes a connection and serves it to its end.

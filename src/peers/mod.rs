@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Each loop dials its own connections and serves those that it accepted, so that nothing crosses
-//! from one thread to another. A *line* is what leads to one peer: a small lane, and a bulk lane
+//! from one thread to another. One of them keeps a connection to each peer (`keep`); the others dial
+//! when something is asked. A *line* is what leads to one peer: a small lane, and a bulk lane
 //! that is dialed when something long is sent. It stands or falls as a whole: whichever lane is
 //! lost, both are closed, and there is one [`Event::Lost`] for all that was not answered.
 
@@ -21,6 +22,7 @@ mod dial;
 mod driver;
 mod facts;
 mod greet;
+mod keep;
 mod lane;
 mod line;
 #[cfg(test)]
@@ -45,12 +47,18 @@ use crate::counters::Counters;
 pub(crate) use dial::{DialError, Lookup, connect};
 use driver::{Driver, End};
 pub(crate) use facts::Facts;
+use keep::Keeper;
 use lane::Lane;
 use line::Line;
 
 /// How often a sign of life is asked for on every lane that was dialed. One that brought nothing
 /// between three of them, so that two were missed, is closed.
 const BEAT: Duration = Duration::from_millis(500);
+
+/// Peers for each beat that an idle lane leaves out: in a large cluster most lanes are idle, and each
+/// of them beating twice a second would be most of what a node does. Up to so many peers an idle one
+/// beats each time; a lane on which something was sent always does, until that is answered.
+const PEERS_PER_SKIP: usize = 64;
 
 /// An accepted lane on which nothing came for so many beats is closed. The dialer has given it up
 /// long before, unless the connection was cut without a word.
@@ -105,6 +113,8 @@ struct Inner {
     teller: RefCell<Option<Waker>>,
     telling: Cell<bool>,
     leaving: Cell<bool>,
+    keeper: Keeper,
+    beats: Cell<u64>,
     /// Where lanes read into, one at a time.
     scratch: RefCell<Vec<u8>>,
     began: Instant,
@@ -129,6 +139,8 @@ impl Peers {
                 teller: RefCell::default(),
                 telling: Cell::new(false),
                 leaving: Cell::new(false),
+                keeper: Keeper::default(),
+                beats: Cell::new(0),
                 scratch: RefCell::default(),
                 began: Instant::now(),
             }),
@@ -146,6 +158,11 @@ impl Peers {
                 _ = beat.tick() => self.beat(),
             }
         }
+    }
+
+    /// From now on, keeps a connection to each peer. For one loop of the process.
+    pub(crate) fn keep_all(&self) {
+        self.inner.keeper.begin(self.inner.facts.nodes());
     }
 
     /// Sends a request, over a connection that is made if there is none. What becomes of it comes
@@ -225,8 +242,16 @@ impl Peers {
 
     fn beat(&self) {
         let token = self.inner.began.elapsed().as_micros() as u64;
+        let beats = self.inner.beats.get();
+        self.inner.beats.set(beats + 1);
+        let skips = self.inner.facts.nodes().div_ceil(PEERS_PER_SKIP) as u64;
         for lane in self.lanes() {
-            lane.beat(token);
+            // Not all in the same beat.
+            let turn = (beats + u64::from(lane.peer().0)).is_multiple_of(skips);
+            lane.beat(token, turn, skips as u32);
+        }
+        if !self.inner.leaving.get() {
+            self.inner.keeper.beat(self);
         }
     }
 
@@ -242,6 +267,7 @@ impl Peers {
         accepted.insert(id, Rc::clone(&lane));
         drop(accepted);
         self.tell_met(met);
+        self.inner.facts.seen(met.node).knock();
         let this = self.clone();
         spawn_local(async move {
             let end = Driver::new(stream, Rc::clone(&lane), rest).run(&this).await;

@@ -327,3 +327,51 @@ fn a_script_has_the_last_word() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.ends_with("requests: 50\n") && stdout.contains("Transfer/sec:"), "{stdout}");
 }
+
+/// The server takes no notice of SIGTERM, so that the first ctrl-C waits for it.
+#[test]
+fn a_second_ctrl_c_leaves_no_server_and_no_directory() {
+    let home = tempfile::tempdir().unwrap();
+    let scratch = home.path().join("tmp");
+    fs::create_dir(&scratch).unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}/{{key}}", listener.local_addr().unwrap());
+    drop(listener);
+    let server = "sh -c 'trap \"touch {data}/told\" TERM; mkdir -p {data}; echo $$ > {data}/pid; \
+                  while :; do date > {data}/busy; sleep 0.01; done'";
+    let child = Command::new(env!("CARGO_BIN_EXE_kvorum"))
+        .args(["coldhot", &url, "--server", server, "--put-rate", "1", "--get-rate", "1"])
+        .args(["--out", home.path().join("out").to_str().unwrap()])
+        .env("TMPDIR", &scratch)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let file = |name: &str| {
+        let made = fs::read_dir(&scratch).unwrap().next()?.unwrap().path();
+        Some(made.join("data").join(name)).filter(|path| path.is_file())
+    };
+    let until = |name: &str| {
+        let deadline = Instant::now() + DEADLINE;
+        while file(name).is_none() {
+            assert!(Instant::now() < deadline, "{name} does not come");
+            std::thread::park_timeout(LOOK);
+        }
+        fs::read_to_string(file(name).unwrap()).unwrap()
+    };
+    until("busy");
+    let pid: i32 = until("pid").trim().parse().unwrap();
+    let own = Pid::from_child(&child);
+    kill_process(own, Signal::INT).unwrap();
+    until("told");
+    kill_process(own, Signal::INT).unwrap();
+    let output = wait(child);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(2));
+    assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0, "a directory is left");
+    let gone = || {
+        !Path::new(&format!("/proc/{pid}/cmdline")).exists()
+            || fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
+    };
+    assert!(gone(), "the server is left");
+}

@@ -137,6 +137,19 @@ fn refused(answer: &Response, up: u64, needed: (u64, u64)) {
     let (acked, required, from) = votes(answer);
     assert_eq!((answer.status, (required, from)), (504, needed));
     assert!(acked <= up, "{acked} of {up} acknowledged it");
+    let json = answer.json();
+    let list = |name: &str| json[name].as_array().unwrap().clone();
+    assert_eq!(list("answered").len() as u64, acked, "{json}");
+    assert_eq!(list("failed").len() as u64, from - up, "{json}");
+    assert_eq!((list("answered").len() + list("pending").len()) as u64, up, "{json}");
+    assert!(json["took_ms"].as_f64().is_some_and(|ms| ms < 15_000.0), "{json}");
+    for failed in list("failed") {
+        let (node, why) = (failed["node"].as_str().unwrap(), failed["why"].as_str().unwrap());
+        assert!(["n1", "n2"].contains(&node), "n0 is up: {json}");
+        assert!(["unreachable", "silent"].contains(&why), "{json}");
+        let detail = json["detail"].as_str().unwrap();
+        assert!(detail.contains(node) && detail.contains("; after "), "{json}");
+    }
 }
 
 #[test]
@@ -190,6 +203,36 @@ fn a_node_that_comes_back_serves_at_once_and_gets_what_it_missed() {
     wait_until("hints", || healed(&cluster.local(1)));
     let waiting = || cluster.status(0)["peers"].as_array().unwrap().iter().any(|p| p["hints"] != 0);
     wait_until("forgetting the hints", || !waiting());
+}
+
+/// What `n` says of whether the others are up.
+fn up(cluster: &Cluster, node: usize) -> Vec<bool> {
+    let status = cluster.status(node);
+    let peers = status["peers"].as_array().unwrap();
+    peers.iter().map(|peer| peer["up"].as_bool().unwrap()).collect()
+}
+
+#[test]
+fn a_peer_is_up_whether_anything_is_asked_of_it_or_not() {
+    let mut cluster = Cluster::start(3, &["--loops", "3"]);
+    for node in 0..3 {
+        wait_until("being connected to both peers", || up(&cluster, node) == [true, true]);
+    }
+    let lines = |node: usize| {
+        let metrics = String::from_utf8(cluster.client(node).get("/metrics").body()).unwrap();
+        let lines = metrics.lines().filter(|line| line.starts_with("kvorum_peer_lines{"));
+        lines.map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(lines(0).len() == 2 && !lines(0).contains(&"0".to_owned()), "{:?}", lines(0));
+    cluster.kill(2);
+    wait_until("seeing that it is gone", || up(&cluster, 0) == [true, false]);
+    cluster.up(2);
+    wait_until("seeing it again", || up(&cluster, 0) == [true, true]);
+    wait_until("its seeing them", || up(&cluster, 2) == [true, true]);
+    cluster.signal(1, Signal::STOP);
+    wait_until("seeing that it hangs", || up(&cluster, 0) == [false, true]);
+    cluster.signal(1, Signal::CONT);
+    wait_until("seeing that it goes on", || up(&cluster, 0) == [true, true]);
 }
 
 #[test]

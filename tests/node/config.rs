@@ -64,12 +64,19 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         (&["--cluster-secret-file", "/nowhere/secret"], "/nowhere/secret"),
         (&["--max-clock-skew", "61s"], "--max-clock-skew 61s"),
         (&["--advertise", "nonsense"], "nonsense"),
+        (&["--log", "foo=bar"], "--log foo=bar"),
     ] {
         let output = run(&[&["serve"], args].concat());
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(said.contains(named) && said.lines().count() == 1, "{said}");
     }
+    let output = run(&["serve", "--listen", "host:8080"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("\"host:8080\"") && said.contains("write IP:PORT"), "{said}");
+    fs::write(&file, "listen = \"host:1\"\n").unwrap();
+    let said = String::from_utf8(run(&["serve", "--config", path]).stderr).unwrap();
+    assert!(said.contains("line 1") && said.contains("write IP:PORT"), "{said}");
     for args in [&["--queue", "0"][..], &["--nonsense"], &["--sync", "x"], &["--listen", "x"]] {
         let output = run(&[&["serve"], args].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -142,4 +149,57 @@ fn help_tells_units_ranges_and_defaults() {
     assert!(words.matches("[default: ").count() >= 16, "each has its default");
     assert_eq!(run(&["--version"]).status.code(), Some(0));
     assert_eq!(run(&[]).status.code(), Some(2));
+}
+
+#[test]
+fn a_variable_that_is_empty_is_not_set() {
+    let mut command = kvorum();
+    for name in ["MEMORY", "CLUSTER", "CONFIG", "LISTEN", "CLUSTER_SECRET", "ADMIN_TOKEN", "LOG"] {
+        command.env(format!("KVORUM_{name}"), "");
+    }
+    let node = Node::start_with(command, tempfile::tempdir().unwrap(), &[]);
+    let url = format!("http://{}/", node.address);
+    let mut put = kvorum();
+    put.args(["put", "k", "v", "--url", &url]).env("KVORUM_URL", "");
+    let output = put.output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let help = kvorum().args(["get", "k"]).env("KVORUM_URL", "").output().unwrap();
+    let said = String::from_utf8(help.stderr).unwrap();
+    assert!(said.is_empty() || said.contains("http://127.0.0.1:8080"), "the default: {said}");
+}
+
+#[test]
+fn a_variable_that_nothing_reads_is_told_of() {
+    let mut command = kvorum();
+    command.env("KVORUM_MEMROY", "1GiB").env("KVORUM_MAX_VALUE", "2B");
+    let node = Node::start_with(command, tempfile::tempdir().unwrap(), &[]);
+    let mut get = kvorum();
+    get.args(["get", "k", "--url", &format!("http://{}", node.address)]);
+    let output = get.env("KVORUM_ULR", "http://nowhere:1").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("KVORUM_ULR (is KVORUM_URL meant?)"), "{said}");
+    node.signal(rustix::process::Signal::TERM);
+    let (_, log) = node.wait();
+    let told: Vec<_> = log.lines().filter(|line| line.contains("KVORUM_")).collect();
+    assert_eq!(told.len(), 1, "{log}");
+    assert!(
+        told[0].contains("WARN") && told[0].contains("KVORUM_MEMROY (is KVORUM_MEMORY meant?)")
+    );
+}
+
+#[test]
+fn localhost_and_a_slash_are_taken() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start_at("localhost:0", kvorum(), data, &[]);
+    assert!(node.address.ip().is_loopback());
+    let (at, data) = (node.address, node.stop());
+    let list = format!("http://localhost:{}/,b=http://127.0.0.1:1/", at.port());
+    let cluster = ["--cluster", list.as_str()];
+    drop(data);
+    let listen = format!("localhost:{}", at.port());
+    let node = Node::start_at(&listen, kvorum(), tempfile::tempdir().unwrap(), &cluster);
+    let status = node.client().get("/v0/status").body();
+    let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
+    assert_eq!(status["name"], format!("http://localhost:{}", at.port()));
+    assert_eq!(status["peers"][0]["url"], "http://127.0.0.1:1");
 }

@@ -169,7 +169,11 @@ fn status_shows_the_node() {
     assert!(row["status"]["disk_bytes"].as_u64().unwrap() > 0);
     let raw = node.client().get("/v0/status");
     assert_eq!((raw.status, raw.header("content-type")), (200, Some("application/json")));
-    assert_eq!(json(&raw.body())["keys"], 1);
+    let raw = json(&raw.body());
+    assert_eq!(raw["keys"], 1);
+    let settings = &raw["settings"];
+    assert!(settings["loops"].is_u64() && settings["memory"] == 512 << 20, "{settings}");
+    assert_eq!((&settings["sync"], &settings["deadline"]), (&"always".into(), &"1s".into()));
 }
 
 /// Nodes listen on addresses that nobody but they can reach, as in containers: whoever asks one of

@@ -328,6 +328,10 @@ pub struct Denied {
     pub trouble: Trouble,
     /// Replicas that did their part.
     pub acked: u8,
+    /// What came of each replica.
+    pub parts: Vec<(NodeId, Part)>,
+    /// When the request began, by the monotonic clock, in microseconds.
+    pub since: u64,
     /// What was asked.
     pub quorum: Quorum,
     /// Whether it was a write.
@@ -336,6 +340,31 @@ pub struct Denied {
     pub unknown: bool,
     /// More about this node's own part, if that failed.
     pub detail: Option<String>,
+}
+
+/// What came of one replica's part in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// It did it.
+    Done,
+    /// It answered, but can't vouch for what it lacks: it is new, or being rebuilt.
+    Unsure,
+    /// It was asked, and the answer was decided before it had answered.
+    Open,
+    /// It was not asked: the others were enough, or known not to be.
+    Unasked,
+    /// It could not be reached.
+    Unreached,
+    /// It was asked, and did not answer in time or lost its connection.
+    Silent,
+    /// It has too much to do.
+    Busy,
+    /// Its disk is full.
+    NoSpace,
+    /// Its store failed.
+    Failed,
+    /// It refused: the write's stamp is too far ahead of its clock, or its topology is another.
+    Declined,
 }
 
 /// What stands in the way of a request.

@@ -36,9 +36,16 @@ use crate::trial::{
     Ask, Error, Figures, Ground, Preparation, Prepare, Workload, program, progress,
     run as run_trial,
 };
+use crate::warning::Warning;
 
 /// Repeats: beyond these the machine changes more than the server.
 const MAX_REPEATS: i64 = 20;
+
+/// What is printed before a percentile of too few samples.
+const ROUGH: &str = "~";
+
+/// The percentiles that are printed.
+const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
 /// More errors than this and the run is about them.
 const ERRORS_LIMIT: f64 = 0.001;
@@ -147,11 +154,11 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
             }
         }
     }
-    rehearsed.finish(&measured, stop.load(Ordering::Relaxed))?;
-    match ended {
-        Err(error) if !error.is_interrupt() => Err(error),
-        _ => Ok(rehearsed.kept.series().clone()),
+    let failed = ended.err().filter(|error| !error.is_interrupt());
+    if failed.is_none() || !rehearsed.kept.discard_if_empty() {
+        rehearsed.finish(&measured, stop.load(Ordering::Relaxed))?;
     }
+    failed.map_or_else(|| Ok(rehearsed.kept.series().clone()), Err)
 }
 
 impl Rehearsed<'_> {
@@ -218,6 +225,11 @@ impl Rehearsed<'_> {
                 self.say(&line);
             }
         }
+        let fewest = measured.iter().min_by_key(|run| run.figures.intended.len());
+        let highest = QUANTILES[QUANTILES.len() - 1].1;
+        if let Some(few) = fewest.and_then(|run| rough(&run.figures, highest)) {
+            self.say(&format!("{ROUGH} {few}: a longer -d or a higher rate"));
+        }
         if let Some(Dropped { files, bytes }) = self.dropped {
             let mib = bytes as f64 / f64::from(1 << 20);
             self.say(&format!(
@@ -256,7 +268,11 @@ impl Rehearsed<'_> {
 }
 
 fn row(role: &str, rate: u64, figures: &Figures, why: &str) -> String {
-    let at = |quantile| Shown(figures.value(What::Quantile(quantile))).to_string();
+    let at = |quantile| {
+        let mark = if rough(figures, quantile).is_some() { ROUGH } else { "" };
+        format!("{mark}{}", Shown(figures.value(What::Quantile(quantile))))
+    };
+    let [p50, p99, p999] = QUANTILES.map(|(_, quantile)| at(quantile));
     let cpu = cpu_per_request(figures).map_or("-".to_owned(), |ms| Shown(ms).to_string());
     let errors = figures.value(What::Errors);
     let errors = if errors > ERRORS_LIMIT {
@@ -265,15 +281,17 @@ fn row(role: &str, rate: u64, figures: &Figures, why: &str) -> String {
         String::new()
     };
     let line = format!(
-        "{role:>14} {:>10} {:>10} {:>8} {:>8} {:>8} {:>8} {cpu:>12}  {errors}{why}",
+        "{role:>14} {:>10} {:>10} {p50:>8} {p99:>8} {p999:>8} {:>8} {cpu:>12}  {errors}{why}",
         grouped(rate),
         grouped(figures.throughput.round() as u64),
-        at(0.5),
-        at(0.99),
-        at(0.999),
         Shown(figures.value(What::Max)).to_string(),
     );
     line.trim_end().to_owned()
+}
+
+/// Why a percentile of a run says little, if it does.
+fn rough(figures: &Figures, quantile: f64) -> Option<Warning> {
+    Warning::few_samples(quantile, figures.intended.len())
 }
 
 /// Milliseconds of the servers' CPU for each answer.
@@ -299,23 +317,27 @@ fn difference(method: &str, measured: &[Measured]) -> Option<String> {
         let ratio = median(&hot) / median(&cold);
         let apart = hot[hot.len() - 1] < cold[0] || cold[cold.len() - 1] < hot[0];
         let sure = if cold.len() > 1 && !apart { " (the repeats overlap)" } else { "" };
-        ratio.is_finite().then(|| format!("{name} {ratio:.2}×{sure}"))
+        let of_method = measured.iter().filter(|run| run.role.starts_with(method));
+        let quantile = QUANTILES.iter().find(|(known, _)| *known == name);
+        let few = quantile
+            .is_some_and(|(_, at)| of_method.clone().any(|run| rough(&run.figures, *at).is_some()));
+        let mark = if few { ROUGH } else { "" };
+        ratio.is_finite().then(|| format!("{name} {mark}{ratio:.2}×{sure}"))
     };
-    let quantile = |at| move |figures: &Figures| Some(figures.value(What::Quantile(at)));
-    let parts = [
-        compared("p50", &quantile(0.5)),
-        compared("p99", &quantile(0.99)),
-        compared("p99.9", &quantile(0.999)),
+    let quantiles = QUANTILES.map(|(name, at)| {
+        compared(name, &move |figures: &Figures| Some(figures.value(What::Quantile(at))))
+    });
+    let others = [
         compared("max", &|figures| Some(figures.value(What::Max))),
         compared("CPU/request", &cpu_per_request),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let parts: Vec<String> = quantiles.into_iter().chain(others).flatten().collect();
     (!parts.is_empty()).then(|| format!("{method}: hot is, of cold, {}", parts.join(", ")))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Measured, difference};
+    use super::{Measured, ROUGH, difference, rough, row};
     use crate::trial::figures::tests::figures;
 
     fn run(role: &'static str, ms: f64) -> Measured {
@@ -331,6 +353,18 @@ mod tests {
         let runs: Vec<Measured> = repeated.iter().map(|(role, ms)| run(role, *ms)).collect();
         let line = difference("put", &runs).unwrap();
         assert!(line.contains("p50 0.87× (the repeats overlap)"), "{line}");
+    }
+
+    #[test]
+    fn a_percentile_of_too_few_samples_is_marked() {
+        let few = |role, ms| Measured { role, figures: figures(500, ms) };
+        let runs = [few("put-cold", 4.0), few("put-hot", 2.0)];
+        assert!(rough(&runs[0].figures, 0.99).is_none(), "5000 are enough for it");
+        let line = row("put-cold", 100, &runs[0].figures, "");
+        let cells: Vec<_> = line.split_whitespace().collect();
+        assert!(!cells[4].starts_with(ROUGH) && cells[5].starts_with(ROUGH), "{line}");
+        let line = difference("put", &runs).unwrap();
+        assert!(line.contains("p99 0.50×, p99.9 ~0.50×, max 0.50×"), "{line}");
     }
 
     #[test]

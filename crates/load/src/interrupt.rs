@@ -1,20 +1,90 @@
-//! Ctrl-C ends a run early, with what is known; a second one kills.
+//! Ctrl-C ends a run early, with what is known; a second one ends the process at once, but leaves
+//! nothing of what it has started and made for the time of the run.
 
+use std::fs;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+/// Attempts to remove a directory into which a process that was just killed may still write, and
+/// the time between two of them.
+const ATTEMPTS: u32 = 100;
+const BETWEEN: Duration = Duration::from_millis(10);
+
+/// What the end of the process must not leave behind: a server and its data at most, now and then
+/// those of the one before.
+static OWNED: Mutex<Vec<Owned>> = Mutex::new(Vec::new());
+
+/// Something that ends with this process, however it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Owned {
+    /// A group of processes.
+    Group(Pid),
+    /// A directory with all that is in it.
+    Directory(PathBuf),
+}
+
+/// Whoever holds it takes care of the thing; without it nobody does.
+#[derive(Debug)]
+pub(crate) struct Care(Owned);
+
+impl Care {
+    pub(crate) fn of(owned: Owned) -> Self {
+        OWNED.lock().unwrap_or_else(PoisonError::into_inner).push(owned.clone());
+        Self(owned)
+    }
+}
+
+impl Drop for Care {
+    fn drop(&mut self) {
+        let mut all = OWNED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = all.iter().position(|owned| *owned == self.0) {
+            all.swap_remove(place);
+        }
+    }
+}
 
 /// A flag that becomes true with the first SIGINT or SIGTERM. The second one does what it does
-/// without a handler.
+/// without a handler, once what is [`Owned`] is gone.
 pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag still unset.
-        flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
+    let flag = Arc::clone(&stop);
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            if flag.swap(true, Ordering::Relaxed) {
+                leave_nothing();
+                // Neither signal is one that it refuses.
+                let _ = emulate_default_handler(signal);
+            }
+        }
+    })?;
     Ok(stop)
+}
+
+/// Processes first: what they write would come back.
+fn leave_nothing() {
+    let all = OWNED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for owned in &all {
+        if let Owned::Group(group) = owned {
+            let _ = kill_process_group(*group, Signal::KILL);
+        }
+    }
+    for owned in &all {
+        let Owned::Directory(path) = owned else { continue };
+        for _ in 0..ATTEMPTS {
+            if fs::remove_dir_all(path).is_ok() || !path.exists() {
+                break;
+            }
+            thread::sleep(BETWEEN);
+        }
+    }
 }

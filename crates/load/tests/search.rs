@@ -108,9 +108,20 @@ fn a_server_that_is_too_slow_from_the_beginning_is_said_to_be() {
 }
 
 #[test]
+fn an_upper_bound_is_never_exceeded() {
+    let place = Place::new();
+    let server = place.server("--capacity 100000");
+    let series = place.search(&["--server", &server, "--to", "400", "--repeats", "1"]).unwrap();
+    let finding = &series.findings[0];
+    assert_eq!((finding.passes, finding.fails), (Some(400.0), None));
+    let rates: Vec<_> = series.trials.iter().map(|trial| trial.rate).collect();
+    assert!(rates.iter().all(|rate| rate.is_some_and(|rate| rate <= 400.0)), "{rates:?}");
+}
+
+#[test]
 fn a_server_that_dies_in_a_trial_fails_it_and_is_started_again() {
     let place = Place::new();
-    // The closed loop takes 300 or so of the 450, the next trial the rest.
+    // The first trial, of half the length, takes 225 of the 450, the next the rest.
     let server = place.server("--capacity 400 --die-after 450");
     let series = place
         .search(&["--server", &server, "--from", "300", "--to", "300", "--repeats", "1"])
@@ -134,6 +145,10 @@ fn answers_that_are_errors_are_nothing_to_search_for() {
     let server = place.server("--status 404");
     let error = place.search(&["--server", &server]).unwrap_err().to_string();
     assert!(error.contains("100 %") && error.contains("--prepare"), "{error}");
+    let place = Place::new();
+    let server = place.server("--status 404");
+    let bounded = place.search(&["--server", &server, "--to", "300"]).unwrap_err().to_string();
+    assert!(bounded.contains("100 %") && bounded.contains("--prepare"), "{bounded}");
     let place = Place::new();
     let server = place.server("--status 302");
     let error = place.search(&["--server", &server]).unwrap_err().to_string();
@@ -195,8 +210,14 @@ fn a_server_is_not_started_where_another_listens() {
 
 #[test]
 fn nobody_to_search_on_is_said() {
-    let error = refused(&[]);
+    let place = Place::new();
+    let error = place.search(&[]).unwrap_err().to_string();
     assert!(error.contains("can't open 8 connections"), "{error}");
+    assert!(!Path::new(&place.out()).exists(), "there is nothing to keep");
+    // What was there before stays, and is as empty as it was.
+    std::fs::create_dir(place.out()).unwrap();
+    place.search(&[]).unwrap_err();
+    assert_eq!(std::fs::read_dir(place.out()).unwrap().count(), 0);
 }
 
 #[test]

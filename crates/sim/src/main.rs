@@ -5,7 +5,7 @@
 //! cargo run --release -p sim -- sweep --minutes 10
 //! ```
 
-use std::io::Write;
+use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -112,7 +112,7 @@ fn sweep(shape: &Shape, from: u64, count: u64, limit: Option<Duration>, first: b
         let report = sim::run(&shape.plan(seed));
         sum.add(&report);
         if let Some(wrong) = report.wrong.first() {
-            eprint!("\r\x1b[K");
+            clear_progress();
             println!("seed {seed}: {wrong}");
         }
         sum.progress(seed, begun.elapsed());
@@ -120,7 +120,7 @@ fn sweep(shape: &Shape, from: u64, count: u64, limit: Option<Duration>, first: b
             break;
         }
     }
-    eprint!("\r\x1b[K");
+    clear_progress();
     println!("{}", sum.line(begun.elapsed()));
     sum.failed == 0
 }
@@ -202,8 +202,18 @@ impl Sum {
     }
 
     fn progress(&self, seed: u64, took: Duration) {
+        if !stderr().is_terminal() {
+            return;
+        }
         eprint!("\r\x1b[Kseed {seed}: {}", self.line(took));
         // Who can't see the progress misses nothing else.
-        let _ = std::io::stderr().flush();
+        let _ = stderr().flush();
+    }
+}
+
+/// Makes room on a terminal; elsewhere there is no progress.
+fn clear_progress() {
+    if stderr().is_terminal() {
+        eprint!("\r\x1b[K");
     }
 }

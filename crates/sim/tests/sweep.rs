@@ -44,3 +44,14 @@ fn on_a_sunny_day_every_request_succeeds() {
     assert_eq!((report.tally.failed, report.tally.unknown), (0, 0));
     assert!(report.tally.reads > 100 && report.tally.writes > 100);
 }
+
+#[test]
+fn progress_is_for_terminals() {
+    let sim = env!("CARGO_BIN_EXE_sim");
+    let words = ["sweep", "--count", "2", "--seconds", "1"];
+    let output = std::process::Command::new(sim).args(words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.lines().count() == 1 && !said.contains('\x1b'), "{said:?}");
+}

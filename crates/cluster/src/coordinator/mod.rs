@@ -40,9 +40,10 @@ const SWEEP_MICROS: u64 = 20_000;
 const MAX_BACKGROUND: usize = 256;
 
 /// What a client of a fenced node is told.
-fn fenced(client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
+fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
     let (trouble, acked, unknown, detail) = (Trouble::Fenced, 0, false, None);
-    let denied = Denied { trouble, acked, quorum, is_write, unknown, detail };
+    let (parts, since) = (Vec::new(), now.mono);
+    let denied = Denied { trouble, acked, parts, since, quorum, is_write, unknown, detail };
     Effect::Answer { client, answer: Answer::Denied(denied) }
 }
 
@@ -86,7 +87,7 @@ impl Coordinator {
                 if self.shared.vouching.is_fenced() =>
             {
                 let is_write = matches!(event, Event::Write { .. });
-                out.push(fenced(client, quorum, is_write));
+                out.push(fenced(now, client, quorum, is_write));
             }
             Event::Get { client, key, quorum } => self.get(now, client, key, quorum, out),
             Event::Write { client, key, record, quorum } => {

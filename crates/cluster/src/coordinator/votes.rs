@@ -2,7 +2,7 @@
 
 use super::Coordinator;
 use super::slots::{Slot, State, Vote, Why, Work};
-use crate::event::{Answer, Denied, Effect, Now, OpId, StoreError, Trouble};
+use crate::event::{Answer, Denied, Effect, Now, OpId, Part, StoreError, Trouble};
 use crate::message::{Body, Class, Message, NodeId, Reply, Request};
 use crate::record::Record;
 
@@ -220,9 +220,16 @@ impl Coordinator {
             Work::Read(work) => (super::read::acked(slot, work), false),
             Work::Call(_) => (0, false),
         };
-        let (trouble, detail) = (trouble(slot), slot.detail.clone());
-        let is_write = matches!(slot.work, Work::Write(_));
-        Denied { trouble, acked: acked as u8, quorum: slot.quorum, is_write, unknown, detail }
+        Denied {
+            trouble: trouble(slot),
+            acked: acked as u8,
+            parts: slot.votes.iter().map(|vote| (vote.node, part(vote))).collect(),
+            since: slot.deadline.saturating_sub(self.config.deadline_micros),
+            quorum: slot.quorum,
+            is_write: matches!(slot.work, Work::Write(_)),
+            unknown,
+            detail: slot.detail.clone(),
+        }
     }
 
     /// Ends a read that can't be answered.
@@ -231,6 +238,24 @@ impl Coordinator {
         let (client, denied) = (slot.client, self.denied(id));
         out.push(Effect::Answer { client, answer: Answer::Denied(denied) });
         self.slots.remove(id);
+    }
+}
+
+/// What is told of a vote.
+fn part(vote: &Vote) -> Part {
+    match vote.state {
+        State::Idle => Part::Unasked,
+        State::Asked | State::Repairing => Part::Open,
+        State::Told { sure: true } | State::Holds => Part::Done,
+        State::Told { sure: false } => Part::Unsure,
+        State::Failed(why) => match why {
+            Why::Busy => Part::Busy,
+            Why::NoSpace => Part::NoSpace,
+            Why::Refused | Why::Failed => Part::Failed,
+            Why::Declined => Part::Declined,
+            Why::Silent => Part::Silent,
+            Why::Unreached => Part::Unreached,
+        },
     }
 }
 

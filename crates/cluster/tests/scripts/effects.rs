@@ -113,7 +113,9 @@ fn denied_text(denied: &Denied) -> String {
         (true, false) => ", outcome none",
     };
     let detail = denied.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-    format!("denied, {why}: {acked} did, {ack}/{from} wanted{outcome}{detail}")
+    let parts = denied.parts.iter().map(|(node, part)| format!("{}:{part:?}", node.0));
+    let parts = parts.collect::<Vec<_>>().join(" ");
+    format!("denied, {why}: {acked} did, {ack}/{from} wanted{outcome}{detail} [{parts}]")
 }
 
 fn trouble(trouble: Trouble) -> &'static str {

@@ -39,13 +39,13 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "2s")]
     pub(crate) warmup: Time,
 
-    /// Lowest rate, 1 request a second or more; k, M, G [default: a hundredth of what a closed loop
-    /// brings]
+    /// Lowest rate, 1 request a second or more; k, M, G [default: a hundredth of --to, or of what a
+    /// closed loop brings]
     #[arg(long, value_name = "RATE")]
     pub(crate) from: Option<Count>,
 
-    /// Highest rate, requests a second, up to 10M; k, M, G [default: twice what a closed loop
-    /// brings]
+    /// Highest rate, requests a second, up to 10M; k, M, G: no trial sends more, and there is no
+    /// closed loop, which would [default: twice what a closed loop brings]
     #[arg(long, value_name = "RATE")]
     pub(crate) to: Option<Count>,
 

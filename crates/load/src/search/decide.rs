@@ -1,7 +1,8 @@
 //! What to try next, as a pure function of what was tried: nothing here knows servers or clocks.
 //!
 //! ```text
-//!  ceiling   one closed loop says where to begin: half of it
+//!  ceiling   one closed loop says where to begin: half of it. With --to there is none, for it
+//!            would send more than that: then an eighth of --to is where to begin
 //!  bracket   ×2 up while it passes, ÷2 down while it fails         ──●────●────────○──▶ rate
 //!  bisect    the middle on a logarithmic scale, until the          ────────●──○────○──▶
 //!            gap is within the precision                                   ▲  ▲
@@ -21,6 +22,9 @@ const MAX_TRIALS: usize = 60;
 
 /// Without `--from`: this part of the ceiling. A server that fails there has no useful rate.
 const FROM_PART: u64 = 100;
+
+/// Without a ceiling: this part of `--to`, three doublings below it.
+const BEGIN_PART: u64 = 8;
 
 /// Without `--to`: this many times the ceiling. An open loop can't pass far above a closed one.
 const TO_TIMES: u64 = 2;
@@ -62,7 +66,7 @@ pub(crate) struct Bounds {
 /// What was tried, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct History {
-    /// Requests a second in a closed loop, once that was measured.
+    /// Requests a second in a closed loop, once that was measured: never with `--to`.
     pub(crate) ceiling: Option<u64>,
     pub(crate) tried: Vec<Tried>,
 }
@@ -139,7 +143,7 @@ impl Votes {
 
 /// What to do after `history`. The same history gives the same step.
 pub(crate) fn next(bounds: &Bounds, history: &History) -> Step {
-    let Some(ceiling) = history.ceiling else { return Step::Ceiling };
+    let Some((from, to)) = range(bounds, history.ceiling) else { return Step::Ceiling };
     let votes = votes(history);
     if history.tried.len() >= MAX_TRIALS {
         return Step::Done(found(bounds, history));
@@ -154,10 +158,10 @@ pub(crate) fn next(bounds: &Bounds, history: &History) -> Step {
     if let Some(high) = high.filter(|high| above(high)).as_ref().filter(unsettled) {
         return again(high);
     }
-    let (from, to) = range(bounds, ceiling);
+    let begin = history.ceiling.map_or(to / BEGIN_PART, |ceiling| ceiling / 2);
     let bracket = |rate| Step::Try { rate, role: Role::Bracket, full: false };
     match (low, high) {
-        (None, None) => return bracket((ceiling / 2).clamp(from, to)),
+        (None, None) => return bracket(begin.clamp(from, to)),
         (Some(low), None) if low.rate < to => return bracket((low.rate * 2).min(to)),
         (None, Some(high)) if high.rate > from => return bracket((high.rate / 2).max(from)),
         (Some(low), Some(high)) => {
@@ -204,12 +208,12 @@ pub(crate) fn found(bounds: &Bounds, history: &History) -> Found {
     }
 }
 
-/// Where the search goes at most.
-pub(crate) fn range(bounds: &Bounds, ceiling: u64) -> (u64, u64) {
-    let to = bounds.to.unwrap_or(ceiling * TO_TIMES).max(1);
-    let from = bounds.from.unwrap_or((ceiling / FROM_PART).clamp(1, to));
+/// Where the search goes at most; unknown before the ceiling is, unless `--to` says it.
+pub(crate) fn range(bounds: &Bounds, ceiling: Option<u64>) -> Option<(u64, u64)> {
+    let to = bounds.to.or(ceiling.map(|ceiling| ceiling * TO_TIMES))?.max(1);
+    let from = bounds.from.unwrap_or((ceiling.unwrap_or(to) / FROM_PART).clamp(1, to));
     // A bound that was not given gives way to the one that was.
-    (from, to.max(from))
+    Some((from, to.max(from)))
 }
 
 /// The highest rate that passes below all that don't, and the lowest that does not.

@@ -27,7 +27,7 @@ const STRETCH: u32 = 10;
 /// More samples than needed by this share: what is in flight at the end is missing.
 const SPARE: f64 = 1.05;
 
-/// If more of a closed loop's answers than this are errors, it measures something else.
+/// If more of the first trial's answers than this are errors, the search measures something else.
 const ERRORS_LIMIT: f64 = 0.5;
 
 /// Where the server records itself, as parts of the rate that it holds: at work, and overloaded.
@@ -112,7 +112,7 @@ impl<'a> Hunt<'a> {
         self.say_head();
         let ended = self.hunt(&bounds);
         let found = found(&bounds, &self.history);
-        let begun = self.history.ceiling.is_some();
+        let begun = self.history.ceiling.is_some() || !self.history.tried.is_empty();
         if begun {
             self.say_found(&bounds, &found)?;
         }
@@ -126,6 +126,9 @@ impl<'a> Hunt<'a> {
                 Step::Try { rate, role, full } => {
                     let over = self.trial(Some(rate), role, full)?;
                     let Some(judged) = over.judged else { break };
+                    if self.history.ceiling.is_none() && self.history.tried.is_empty() {
+                        sound(&over.figures, &format!("at {}/s", grouped(rate)))?;
+                    }
                     let verdict = judged.verdict;
                     self.history.tried.push(Tried { rate, full, verdict });
                 }
@@ -140,8 +143,10 @@ impl<'a> Hunt<'a> {
         let Some(passes) = found.passes.filter(|_| !self.args.series.profile.is_empty()) else {
             return Ok(());
         };
+        let most = self.args.bounds()?.to.unwrap_or(u64::MAX);
         for share in PROFILED {
             let rate = (passes as f64 * share).round().max(1.0) as u64;
+            let rate = rate.min(most);
             self.recorded.push(self.kept.next_dir(role_name(Role::Profile), Some(rate)));
             let over = self.trial(Some(rate), Role::Profile, true)?;
             if over.figures.interrupted {
@@ -156,22 +161,10 @@ impl<'a> Hunt<'a> {
         if figures.interrupted {
             return Ok(());
         }
-        let wrong = |what: String| Error::Asked(format!("in a closed loop {what}"));
-        if let Some(died) = figures.died {
-            return Err(wrong(format!("the server died: {died}")));
+        if let Some(died) = &figures.died {
+            return Err(Error::Asked(format!("in a closed loop the server died: {died}")));
         }
-        let errors = figures.value(What::Errors);
-        if errors > ERRORS_LIMIT {
-            return Err(wrong(format!(
-                "{:.0} % of the requests were answered with errors{}, so there is nothing to \
-                 search for: are the URL and the data right (--prepare keys writes all keys)?",
-                errors * 100.0,
-                figures.redirected(" - ")
-            )));
-        }
-        if figures.in_time == 0 {
-            return Err(wrong("nothing was answered".to_owned()));
-        }
+        sound(&figures, "in a closed loop")?;
         self.history.ceiling = Some((figures.throughput.round() as u64).max(1));
         Ok(())
     }
@@ -356,6 +349,23 @@ impl<'a> Hunt<'a> {
             warnings,
         })
     }
+}
+
+/// Refuses to search by answers that say nothing about the server: the first trial shows them.
+fn sound(figures: &Figures, how: &str) -> Result<(), Error> {
+    let errors = figures.value(What::Errors);
+    if figures.died.is_none() && errors > ERRORS_LIMIT {
+        return Err(Error::Asked(format!(
+            "{how} {:.0} % of the requests were answered with errors{}, so there is nothing to \
+             search for: are the URL and the data right (--prepare keys writes all keys)?",
+            errors * 100.0,
+            figures.redirected(" - ")
+        )));
+    }
+    if figures.died.is_none() && figures.in_time == 0 {
+        return Err(Error::Asked(format!("{how} nothing was answered")));
+    }
+    Ok(())
 }
 
 /// What speaks against what was found, for those who read it later.

@@ -65,12 +65,12 @@ pub fn run(args: &Args, known: &Known, stop: &Arc<AtomicBool>) -> Result<Series,
         kept.set_interrupted();
         kept.save()?;
     }
+    let failed = ended.err().filter(|error| !error.is_interrupt());
     // What was found before something went wrong is still true.
-    say_all(args, &kept);
-    match ended {
-        Err(error) if !error.is_interrupt() => Err(error),
-        _ => Ok(kept.series().clone()),
+    if failed.is_none() || !kept.discard_if_empty() {
+        say_all(args, &kept);
     }
+    failed.map_or_else(|| Ok(kept.series().clone()), Err)
 }
 
 /// What tells this search from the others of the series.

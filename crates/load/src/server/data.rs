@@ -8,6 +8,7 @@ use rustix::fs::{Advice, fadvise};
 use tempfile::TempDir;
 
 use super::Error;
+use crate::interrupt::{Care, Owned};
 
 /// `f_type` of a file system that is memory.
 const TMPFS: i64 = 0x0102_1994;
@@ -16,6 +17,7 @@ const TMPFS: i64 = 0x0102_1994;
 #[derive(Debug)]
 pub struct Data {
     parent: TempDir,
+    _care: Care,
 }
 
 /// Files given up by the page cache.
@@ -30,10 +32,12 @@ pub struct Dropped {
 impl Data {
     /// A fresh one in `parent`, or where the system keeps temporary files.
     pub fn fresh(parent: Option<&Path>) -> Result<Self, Error> {
-        let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
-        let failed = |cause| Error::Data { parent: parent.display().to_string(), cause };
-        let made = tempfile::Builder::new().prefix("under-test-").tempdir_in(&parent);
-        Ok(Self { parent: made.map_err(failed)? })
+        let place = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+        let failed = |cause| Error::Data { parent: place.display().to_string(), cause };
+        let made = tempfile::Builder::new().prefix("under-test-").tempdir_in(&place);
+        let parent = made.map_err(failed)?;
+        let _care = Care::of(Owned::Directory(parent.path().to_owned()));
+        Ok(Self { parent, _care })
     }
 
     /// The directory itself, which the server makes: many want to.

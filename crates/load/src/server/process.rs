@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{Command, Data, Error};
+use crate::interrupt::{Care, Owned};
 
 /// How long a server may take to listen: opening a large store is part of it.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -56,6 +57,7 @@ pub struct Server {
     /// What reads its output.
     readers: Vec<JoinHandle<()>>,
     data: Option<Data>,
+    _care: Option<Care>,
 }
 
 impl Server {
@@ -84,7 +86,9 @@ impl Server {
         let err = child.stderr.take().map(|err| keep_lines(err, &said));
         let readers = [out, err].into_iter().flatten().collect();
         let addresses = addresses.to_vec();
-        let mut server = Self { child, ended: None, addresses, said, readers, data };
+        let group = Pid::from_raw(child.id() as i32);
+        let _care = group.map(|group| Care::of(Owned::Group(group)));
+        let mut server = Self { child, ended: None, addresses, said, readers, data, _care };
         server.wait_until_it_serves(&line, stop)?;
         Ok(server)
     }

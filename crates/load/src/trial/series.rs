@@ -8,10 +8,15 @@ use crate::Known;
 use crate::machine::{machine, rfc3339};
 use crate::record::{FORMAT, Finding, Series, Trial};
 
+/// The file that says what is in the directory.
+const SERIES: &str = "series.json";
+
 /// A series as it is on disk, written anew after each run: a crash leaves all runs before it.
 #[derive(Debug)]
 pub(crate) struct Kept {
     dir: PathBuf,
+    /// Whether the directory was there before.
+    taken: bool,
     series: Series,
 }
 
@@ -26,6 +31,7 @@ impl Kept {
         let started = rfc3339(SystemTime::now());
         let named = || PathBuf::from(format!("{kind}-{}", started.replace([':', 'Z'], "")));
         let dir = dir.map_or_else(named, Path::to_owned);
+        let taken = dir.exists();
         std::fs::create_dir_all(&dir).map_err(Error::write(&dir))?;
         let mut files = std::fs::read_dir(&dir).map_err(Error::write(&dir))?;
         if files.next().is_some() {
@@ -44,7 +50,7 @@ impl Kept {
             server: server.to_vec(),
             ..Series::default()
         };
-        let kept = Self { dir, series };
+        let kept = Self { dir, taken, series };
         kept.save()?;
         Ok(kept)
     }
@@ -81,9 +87,22 @@ impl Kept {
         self.save()
     }
 
+    /// Takes it away again if nothing came of the series: no trial, and nothing to look at.
+    pub(crate) fn discard_if_empty(&self) -> bool {
+        if !self.series.trials.is_empty() {
+            return false;
+        }
+        let _ = std::fs::remove_file(self.dir.join(SERIES));
+        if !self.taken {
+            // It stays if there is something else in it.
+            let _ = std::fs::remove_dir(&self.dir);
+        }
+        true
+    }
+
     /// All or nothing: a reader never sees half of it.
     pub(crate) fn save(&self) -> Result<(), Error> {
-        let path = self.dir.join("series.json");
+        let path = self.dir.join(SERIES);
         let text = serde_json::to_vec_pretty(&self.series).expect("all of it is plain data");
         let unfinished = self.dir.join("series.json.new");
         std::fs::write(&unfinished, text).map_err(Error::write(&unfinished))?;

@@ -280,7 +280,8 @@ impl World {
             let quorum = asked.quorum;
             let trouble = Trouble::Busy;
             let (acked, unknown, is_write, detail) = (0, false, true, None);
-            let denied = Denied { trouble, acked, quorum, is_write, unknown, detail };
+            let (parts, since) = (Vec::new(), now.mono);
+            let denied = Denied { trouble, acked, parts, since, quorum, is_write, unknown, detail };
             self.answer(place, client, Answer::Denied(denied));
             return;
         };

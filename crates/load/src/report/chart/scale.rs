@@ -28,13 +28,13 @@ impl Unit {
         }
     }
 
-    /// The round step at or above `least`; bytes are rounded in units of 1024.
+    /// The round step at or above `least`: for bytes a power of two, so that every multiple of it
+    /// is round in KiB and MiB too.
     fn step(self, least: f64) -> f64 {
-        let mut unit = 1.0;
-        while self == Self::Bytes && least >= unit * 1024.0 {
-            unit *= 1024.0;
+        match self {
+            Self::Bytes => least.max(1.0).log2().ceil().exp2(),
+            _ => step(least),
         }
-        step(least / unit) * unit
     }
 
     fn write(self, value: f64) -> String {
@@ -174,6 +174,21 @@ mod tests {
         assert_eq!(words(&axis, 4), ["0", "10k", "20k", "30k", "40k"]);
         assert_eq!(axis.at(20_000.0), Some(0.5));
         assert_eq!(Axis::linear(Unit::Count, [].into_iter()).max, 1.0);
+    }
+
+    #[test]
+    fn bytes_are_round_in_binary_units() {
+        let names = |max: f64, most| words(&Axis::linear(Unit::Bytes, [max].into_iter()), most);
+        assert_eq!(names(2_000_000.0, 4), ["0 B", "512 KiB", "1 MiB", "1.5 MiB", "2 MiB"]);
+        assert_eq!(names(3000.0, 4), ["0 B", "1 KiB", "2 KiB", "3 KiB"]);
+        assert_eq!(names(586.0 * 1024.0 * 1024.0, 4), ["0 B", "256 MiB", "512 MiB", "768 MiB"]);
+        assert_eq!(names(3.0, 4), ["0 B", "1 B", "2 B", "3 B"]);
+        for max in (1..2000).map(|number| 1.07_f64.powi(number % 300) * f64::from(number)) {
+            for name in names(max, 6) {
+                let number = name.split(' ').next().unwrap().parse::<f64>().unwrap();
+                assert!(number < 1024.0 && (number * 16.0).fract() == 0.0, "{name} of {max}");
+            }
+        }
     }
 
     #[test]

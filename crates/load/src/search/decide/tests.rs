@@ -15,6 +15,7 @@ fn search(
         match next(&bounds, &history) {
             Step::Ceiling => {
                 assert!(history.ceiling.is_none() && history.tried.is_empty());
+                assert!(bounds.to.is_none(), "a closed loop sends more than --to");
                 history.ceiling = Some(ceiling);
             }
             Step::Try { rate, role, full } => {
@@ -76,6 +77,20 @@ fn a_server_that_fails_at_once_is_tried_down_to_the_beginning_of_the_range() {
     assert_eq!(found, all);
     assert!(tried.iter().all(|tried| (100..=10_000).contains(&tried.rate)));
     assert!(tried.iter().filter(|tried| tried.rate == 100).count() >= 2);
+}
+
+#[test]
+fn with_an_upper_bound_nothing_above_it_is_sent() {
+    for (at, to) in [(3, 1000), (400, 1000), (990, 1000), (5000, 1000), (70, 10_000_000), (1, 1)] {
+        let bounds = Bounds { to: Some(to), ..BOUNDS };
+        let (found, tried) = search(bounds, 1, knee(at));
+        assert!(tried.iter().all(|tried| tried.rate <= to), "{tried:?}");
+        let begin = to / 100;
+        let sought = at.min(to);
+        let low = found.passes.is_none() && at < begin.max(1);
+        assert!(low || found.passes.unwrap() * 21 / 20 + 1 >= sought, "{found:?} of {at} in {to}");
+        assert!(found.confirmed && tried.len() <= 25, "{} trials", tried.len());
+    }
 }
 
 #[test]
