@@ -7,7 +7,7 @@
 //!  *.wal      log segments; replayed from where the tables' cover ends
 //! ```
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -27,7 +27,7 @@ use crate::wal::{
     Expected, Recovered, Wal, parse_segment_name, recover, refuse_stale, segment_name,
 };
 
-const STORE: &str = "STORE";
+pub(super) const STORE: &str = "STORE";
 const STORE_TEMPORARY: &str = "STORE.tmp";
 const STORE_MAGIC: &[u8; 8] = b"KVORUMDB";
 /// Version of the store's layout as a whole.
@@ -101,6 +101,7 @@ impl Core {
         core.remove_leftovers(&names, &state);
         core.recover_log(&state)?;
         core.measure_backlog();
+        core.opened.store(true, Ordering::Release);
         Ok(core)
     }
 
@@ -123,6 +124,7 @@ impl Core {
             manifest: Mutex::new(manifest),
             next_table: AtomicU64::new(state.next_table),
             visible: AtomicU64::new(0),
+            opened: AtomicBool::new(false),
             failed: OnceLock::new(),
             background: Background::default(),
             graveyard: Arc::default(),

@@ -161,7 +161,7 @@ impl Core {
         let mut prepared = lock(&self.prepared);
         match prepared.take() {
             Some(ready) if ready.bytes() >= at_least => return Ok(ready),
-            Some(small) => self.remove_file(&small.name()),
+            Some(small) => drop(self.remove_file(&small.name())),
             None => {}
         }
         self.new_segment(at_least)
@@ -172,10 +172,7 @@ impl Core {
         let bytes = at_least.max(self.options.segment_bytes as u64);
         let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
         let made = prepare(&*self.disk, number, bytes, self.synced_per_group());
-        made.map_err(|error| match error {
-            Error::Io { operation: "sync", .. } => self.fail(&error),
-            error => error,
-        })
+        made.map_err(|error| self.judge(error))
     }
 
     /// Has the next segment ready before it is needed. To be called from the background.

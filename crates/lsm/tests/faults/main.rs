@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+mod background;
 mod concurrent;
 mod crash;
 mod damage;

@@ -1,0 +1,93 @@
+//! What becomes of the data directory while a node has it open, and who else gets in.
+
+use std::fs;
+use std::path::Path;
+
+use crate::client::Client;
+use crate::process::{Node, run, wait_until};
+
+fn put(client: &mut Client, key: &str) -> u16 {
+    client.put(&format!("/v0/entity?id={key}"), b"value").status
+}
+
+/// The node must say that it takes no writes, wherever it is asked.
+fn takes_no_writes(node: &Node, what: &str) {
+    let mut client = node.client();
+    let mut ready = client.get("/readyz");
+    wait_until(&format!("{what}: being noticed"), || {
+        ready = client.get("/readyz");
+        ready.status == 503
+    });
+    let cause = String::from_utf8(ready.body()).unwrap();
+    let directory = node.data.path().join("data");
+    let directory = directory.to_str().unwrap();
+    assert!(cause.contains(directory), "{what}: {cause}");
+    let status = client.get("/v0/status").body();
+    let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
+    assert!(status["failed"].as_str().unwrap().contains(directory), "{what}: {status}");
+    let metrics = String::from_utf8(client.get("/metrics").body()).unwrap();
+    assert!(metrics.contains("\nkvorum_store_failed 1\n"), "{what}");
+    for i in 0..100 {
+        assert_eq!(put(&mut client, &format!("late{i}")), 500, "{what}");
+    }
+    assert_eq!(client.get("/v0/entity?id=k").body(), b"value", "{what}: reads go on");
+    assert_eq!(client.get("/healthz").status, 200, "{what}");
+}
+
+fn lost(what: &str, lose: impl Fn(&Path)) {
+    for sync in ["always", "never"] {
+        let node = Node::start(&["--sync", sync]);
+        assert_eq!(put(&mut node.client(), "k"), 201);
+        lose(&node.data.path().join("data"));
+        takes_no_writes(&node, what);
+        node.signal(rustix::process::Signal::TERM);
+        let (status, log) = node.wait();
+        assert_eq!(status.code(), Some(1), "{what}: {log}");
+        assert!(log.contains("takes no writes from now on"), "{what}: {log}");
+    }
+}
+
+#[test]
+fn a_directory_that_was_removed_takes_no_more_writes() {
+    lost("rm -rf data", |data| fs::remove_dir_all(data).unwrap());
+}
+
+#[test]
+fn a_directory_that_was_moved_away_takes_no_more_writes() {
+    lost("mv data elsewhere", |data| fs::rename(data, data.with_file_name("moved")).unwrap());
+}
+
+#[test]
+fn a_directory_with_another_in_its_place_takes_no_more_writes() {
+    lost("another directory", |data| {
+        fs::rename(data, data.with_file_name("moved")).unwrap();
+        fs::create_dir(data).unwrap();
+    });
+}
+
+#[test]
+fn a_directory_that_was_emptied_takes_no_more_writes() {
+    lost("rm -rf data/*", |data| {
+        for entry in fs::read_dir(data).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_directory_whose_lock_file_was_removed_lets_nobody_else_in() {
+    let node = Node::start(&[]);
+    let data = node.data.path().join("data");
+    fs::remove_file(data.join("LOCK")).unwrap();
+    for _ in 0..2 {
+        let data = data.to_str().unwrap();
+        let output = run(&["serve", "--listen", "127.0.0.1:0", "--data", data]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.lines().count() == 1 && said.contains("in use by another"), "{said}");
+    }
+    assert_eq!(put(&mut node.client(), "k"), 201);
+    let data = node.stop();
+    let node = Node::start_with(crate::process::kvorum(), data, &[]);
+    assert_eq!(node.client().get("/v0/entity?id=k").body(), b"value");
+}
