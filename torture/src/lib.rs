@@ -22,6 +22,7 @@ pub mod ground;
 pub mod hints;
 pub mod kill;
 pub mod ledger;
+pub mod lives;
 pub mod memory;
 pub mod net;
 pub mod node;

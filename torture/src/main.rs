@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use torture::{
-    Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, memory,
-    partition, pause, power_cut, real_input, restarts, scans, slow, slow_replica, stranger,
+    Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, lives,
+    memory, partition, pause, power_cut, real_input, restarts, scans, slow, slow_replica, stranger,
     sync_error, wiped,
 };
 
@@ -60,6 +60,8 @@ enum Row {
     Restarts,
     /// A node killed and back
     Killed,
+    /// How lives begin and end: young directories, stops and kills in a row, full, gone
+    Lives,
     /// Ranges while nodes are killed
     Scans,
     /// Row 23: clocks that are wrong and jump (libfaketime)
@@ -81,7 +83,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 22] = [
+    const EACH: [Self; 23] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -95,6 +97,7 @@ impl Row {
         Self::Wiped,
         Self::Restarts,
         Self::Killed,
+        Self::Lives,
         Self::Scans,
         Self::Clocks,
         Self::Blackout,
@@ -115,7 +118,7 @@ impl Row {
             Self::Fds => 3,
             Self::Memory => 2,
             Self::Partition => 3,
-            Self::Pause => 16,
+            Self::Pause | Self::Lives => 16,
             Self::Restarts | Self::Blackout => 10,
             Self::Killed | Self::Scans | Self::Clocks => 20,
             Self::Corrupt => 50,
@@ -143,6 +146,7 @@ impl Row {
             Self::Wiped => wiped::run(setup),
             Self::Restarts => restarts::run(setup),
             Self::Killed => restarts::killed(setup),
+            Self::Lives => lives::run(setup),
             Self::Scans => scans::run(setup),
             Self::Clocks => clocks::run(setup),
             Self::Blackout => blackout::run(setup),

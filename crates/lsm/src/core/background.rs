@@ -146,11 +146,8 @@ impl Core {
     ) -> Result<(), Error> {
         let placed = Placed { tree: tree as u8, level: 0, meta: table.meta().clone() };
         let mut edits = vec![Edit::Add(placed), Edit::Flushed { tree: tree as u8, sequence: last }];
-        let floor = self.floor_without(memtable);
-        let oldest_segment = {
-            let writer = lock(&self.writer);
-            writer.wal.as_ref().map(|wal| wal.oldest_needed(floor))
-        };
+        let floor = self.floor_without(Some(memtable));
+        let oldest_segment = self.oldest_needed(floor);
         if let Some(oldest_segment) = oldest_segment {
             edits.push(Edit::Floor { sequence: floor, oldest_segment });
         }
@@ -168,13 +165,36 @@ impl Core {
         Ok(())
     }
 
+    /// Flushes all that has been rotated.
+    pub(super) fn flush_rotated(&self) -> Result<(), Error> {
+        while self.flush_one()? == Work::Done {}
+        Ok(())
+    }
+
+    /// Lets go of the segments that hold nothing but what is in tables.
+    pub(super) fn advance_floor(&self) -> Result<(), Error> {
+        let floor = self.floor_without(None);
+        let Some(oldest_segment) = self.oldest_needed(floor) else { return Ok(()) };
+        if oldest_segment > lock(&self.manifest).state().oldest_segment {
+            self.edit_manifest(&[Edit::Floor { sequence: floor, oldest_segment }])?;
+            self.retire_log(oldest_segment);
+        }
+        Ok(())
+    }
+
+    /// The oldest segment that holds a sequence at or after `floor`; `None` before there is a log.
+    fn oldest_needed(&self, floor: u64) -> Option<u64> {
+        lock(&self.writer).wal.as_ref().map(|wal| wal.oldest_needed(floor))
+    }
+
     /// The first sequence that only the log holds, once `flushed` is a table.
-    fn floor_without(&self, flushed: &Arc<Memtable>) -> u64 {
+    fn floor_without(&self, flushed: Option<&Arc<Memtable>>) -> u64 {
         // Read before the memtables: a batch that is being applied has a greater sequence.
         let next = self.visible.load(Ordering::Acquire) + 1;
         let states: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();
         let memtables = states.iter().flat_map(|state| state.memtables());
-        let waiting = memtables.filter(|memtable| !Arc::ptr_eq(memtable, flushed));
+        let waiting =
+            memtables.filter(|memtable| !flushed.is_some_and(|f| Arc::ptr_eq(memtable, f)));
         let firsts = waiting.filter_map(|memtable| memtable.sequences()).map(|(first, _)| first);
         firsts.min().unwrap_or(next).min(next)
     }

@@ -18,4 +18,5 @@ mod full;
 mod model;
 mod planted;
 mod random;
+mod restarts;
 mod swapped;

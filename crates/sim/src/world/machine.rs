@@ -71,7 +71,7 @@ pub(crate) struct Process {
     pub(crate) incarnation: u64,
     /// The other nodes' incarnations, as they are kept.
     pub(crate) known: Vec<Option<u64>>,
-    pub(crate) bound_under_way: bool,
+    pub(crate) bound_asked_at: Option<u64>,
     /// When the log was synced last, where it is not with each group.
     pub(crate) synced_at: u64,
 }
