@@ -3,10 +3,11 @@
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cluster::Clock;
 use lsm::{Batch, Db, Space, Version};
+use tokio::sync::Notify;
 
 /// Where the bound is stored, in [`Space::Node`]: 8 bytes, little-endian.
 pub(crate) const BOUND_KEY: &[u8] = b"clock-bound";
@@ -14,14 +15,14 @@ pub(crate) const BOUND_KEY: &[u8] = b"clock-bound";
 /// Bits of a version's time below its microseconds.
 pub(crate) const COUNTER_BITS: u32 = 12;
 
-/// How often the bound is looked at; a fraction of how far it is ahead.
-const PERIOD: Duration = Duration::from_millis(250);
+/// How often the bound is looked at; a fraction of how far it is ahead at least.
+const PERIOD: Duration = Duration::from_millis(100);
 
 /// Where it is waited, for profiles.
 static IDLE: profile::Place =
     profile::Place::new(profile::Kind::Idle, "clock: its bound is far enough ahead");
 
-/// The longest that a start waits for the wall clock: a bit more than the bound is ahead.
+/// The longest that a start waits for the wall clock: a bit more than the bound is ahead at most.
 const LONGEST_WAIT: Duration = Duration::from_millis(2_500);
 
 /// Why a write got no version.
@@ -44,6 +45,8 @@ struct Shared {
     db: Arc<Db>,
     state: Mutex<State>,
     changed: Condvar,
+    /// For those who wait for a bound.
+    durable: Notify,
 }
 
 struct State {
@@ -77,6 +80,7 @@ impl NodeClock {
             db: Arc::clone(db),
             state: Mutex::new(State { record, failed: None, stopping: false }),
             changed: Condvar::new(),
+            durable: Notify::new(),
         });
         if let Some(bound) = shared.clock.bound_wanted(wall_micros()) {
             shared.persist(bound).map_err(|error| error.to_string())?;
@@ -95,8 +99,9 @@ impl NodeClock {
     }
 
     /// Waits until this clock is not further ahead of the wall clock than the others take it: after
-    /// a kill it begins at its bound, up to two seconds ahead, and they would refuse its stamps. A
-    /// wall clock that stepped back is not waited for.
+    /// a kill it begins at its bound, and they would refuse its stamps. With the default skew that
+    /// ends within 0.75 s of the kill, unless the disk is slow, or another clock was followed that
+    /// is ahead. A wall clock that stepped back is not waited for.
     pub(crate) fn wait_for_wall(&self, nodes: usize, max_skew: Duration) {
         let wall = wall_micros();
         let ahead = (self.shared.clock.now(wall) >> COUNTER_BITS).saturating_sub(wall);
@@ -113,10 +118,33 @@ impl NodeClock {
     pub(crate) fn issue(&self) -> Result<Version, NoVersion> {
         match self.shared.clock.issue(wall_micros()) {
             Ok(stamp) => Ok(Version { time: stamp.time, origin: stamp.origin }),
-            Err(cluster::BoundReached) => Err(match &self.shared.lock().failed {
-                Some(error) => NoVersion::Failed(error.clone()),
-                None => NoVersion::Lags,
-            }),
+            Err(cluster::BoundReached) => {
+                // Another clock that was taken in may have moved this one past it.
+                self.shared.changed.notify_all();
+                Err(match &self.shared.lock().failed {
+                    Some(error) => NoVersion::Failed(error.clone()),
+                    None => NoVersion::Lags,
+                })
+            }
+        }
+    }
+
+    /// The same, but waits for a bound that lags behind, at most so long: a disk that stalls delays
+    /// writes, as it delays their sync, before it refuses any.
+    pub(crate) async fn issue_within(&self, patience: Duration) -> Result<Version, NoVersion> {
+        let mut issued = self.issue();
+        if !matches!(issued, Err(NoVersion::Lags)) {
+            return issued;
+        }
+        let until = tokio::time::Instant::now() + patience;
+        loop {
+            // Before the attempt, so that a bound that comes right after it is not missed.
+            let durable = self.shared.durable.notified();
+            issued = self.issue();
+            let lags = matches!(issued, Err(NoVersion::Lags));
+            if !lags || tokio::time::timeout_at(until, durable).await.is_err() {
+                return issued;
+            }
         }
     }
 
@@ -151,6 +179,8 @@ impl Shared {
                     tracing::warn!(%error, "the clock's bound is not durable: writes will stop");
                 }
                 state.failed = result.err();
+                drop(state);
+                self.durable.notify_waiters();
             }
             state = self.lock();
             if !state.stopping {
@@ -162,13 +192,14 @@ impl Shared {
 
     /// Writes past the store's backlog: one small record must not wait for compactions.
     fn persist(&self, bound: u64) -> Result<(), lsm::Error> {
+        let begun = Instant::now();
         let mut record = self.lock().record;
         record.time += 1;
         let mut batch = Batch::new();
         batch.put(Space::Node, BOUND_KEY, record, &bound.to_le_bytes())?;
         self.db.commit(batch)?;
         self.lock().record = record;
-        self.clock.persisted(bound);
+        self.clock.persisted(bound, begun.elapsed().as_micros() as u64);
         Ok(())
     }
 }

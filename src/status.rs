@@ -63,7 +63,7 @@ pub(crate) struct Status {
     pub(crate) standing: String,
     /// Seconds since it began to recover.
     pub(crate) uptime_s: u64,
-    /// Keys that have a value: exact until the first flush, then an estimate.
+    /// Keys that have a value: exact until the first flush or stop, then an estimate.
     pub(crate) keys: u64,
     /// Bytes of files in its data directory.
     pub(crate) disk_bytes: u64,

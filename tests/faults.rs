@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 
 use torture::{
-    Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, memory,
-    partition, pause, power_cut, real_input, restarts, scans, slow, stranger, sync_error, wiped,
+    Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, lives,
+    memory, partition, pause, power_cut, real_input, restarts, scans, slow, stranger, sync_error,
+    wiped,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -50,6 +51,11 @@ fn row_10_io_errors() {
 #[test]
 fn row_12_too_few_descriptors() {
     row("12", descriptors::run(&setup(1)));
+}
+
+#[test]
+fn row_lives_how_they_begin_and_end() {
+    row("lives", lives::run(&setup(3)));
 }
 
 #[test]

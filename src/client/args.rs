@@ -2,10 +2,15 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
 use crate::members;
+use crate::units::Time;
+
+/// What `--timeout` allows: a wait of more than an hour is no wait but a mistake.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// Where to ask, and how to answer.
 #[derive(Debug, Args)]
@@ -14,6 +19,11 @@ pub(crate) struct Ask {
     #[arg(long, env = "KVORUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8080")]
     #[arg(value_parser = node_url)]
     pub(crate) url: String,
+
+    /// Longest wait to connect, and for each part of the answer, as 500ms or 30s: more than the
+    /// node's --deadline [default: 10s; of status: 15s]
+    #[arg(long, value_name = "TIME", value_parser = waiting_time)]
+    pub(crate) timeout: Option<Time>,
 
     /// Print JSON. Bytes that are no UTF-8 are in `key_base64` and `value_base64` instead of `key`
     /// and `value`; problems go to stderr as the node told them
@@ -120,6 +130,15 @@ pub(crate) struct StatusArgs {
     /// Where.
     #[command(flatten)]
     pub(crate) ask: Ask,
+}
+
+fn waiting_time(text: &str) -> Result<Time, String> {
+    let time: Time = text.parse()?;
+    let allowed = Duration::from_millis(1)..=LONGEST_WAIT;
+    allowed
+        .contains(&time.0)
+        .then_some(time)
+        .ok_or_else(|| format!("{text} is out of range: 1ms to {}", Time(LONGEST_WAIT)))
 }
 
 pub(super) fn node_url(text: &str) -> Result<String, String> {

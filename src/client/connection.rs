@@ -7,6 +7,8 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use crate::units::Time;
+
 /// Headers of an answer; kvorum sends at most six.
 const MAX_HEADERS: usize = 32;
 
@@ -25,6 +27,7 @@ pub(super) struct Connection {
     stream: BufReader<TcpStream>,
     /// A header line of every request, with its end.
     authorization: String,
+    patience: Duration,
 }
 
 /// What comes before an answer's body.
@@ -62,12 +65,12 @@ impl Connection {
                     stream.set_read_timeout(Some(patience))?;
                     stream.set_write_timeout(Some(patience))?;
                     let stream = BufReader::with_capacity(64 << 10, stream);
-                    return Ok(Self { stream, authorization: String::new() });
+                    return Ok(Self { stream, authorization: String::new(), patience });
                 }
                 Err(error) => last = error,
             }
         }
-        Err(last)
+        Err(in_words(last, "no connection", patience))
     }
 
     /// Sends this admin token from now on.
@@ -100,10 +103,11 @@ impl Connection {
             sent(step.len());
         }
         // A node that takes no more of a body has said why.
-        match self.head() {
+        let head = match self.head() {
             Err(_) if outcome.is_err() => Err(outcome.expect_err("just seen")),
             head => head,
-        }
+        };
+        head.map_err(|error| in_words(error, "connected, but no answer", self.patience))
     }
 
     fn head(&mut self) -> io::Result<Head> {
@@ -161,16 +165,31 @@ impl Connection {
             return Err(malformed(&format!("a piece of {length} bytes")));
         }
         let mut piece = vec![0; length as usize];
-        self.stream.read_exact(&mut piece)?;
+        self.stream.read_exact(&mut piece).map_err(|error| self.stalled(error))?;
         Ok(piece)
     }
 
     fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
-        self.stream.by_ref().take(32).read_until(b'\n', &mut line)?;
+        let read = self.stream.by_ref().take(32).read_until(b'\n', &mut line);
+        read.map_err(|error| self.stalled(error))?;
         match line.strip_suffix(b"\r\n") {
             Some(line) => String::from_utf8(line.to_vec()).map_err(|_| malformed("a line")),
             None => Err(ErrorKind::UnexpectedEof.into()),
         }
     }
+
+    fn stalled(&self, error: io::Error) -> io::Error {
+        in_words(error, "the answer stopped: no more of it", self.patience)
+    }
+}
+
+/// A timeout of a socket says "resource temporarily unavailable"; this says what was waited for.
+fn in_words(error: io::Error, missing: &str, patience: Duration) -> io::Error {
+    if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
+        return error;
+    }
+    let waited = Time(patience);
+    let words = format!("{missing} within {waited}: the node hangs, or needs longer");
+    io::Error::new(ErrorKind::TimedOut, words)
 }

@@ -31,8 +31,9 @@ pub(crate) use profile::{ProfileArgs, profile};
 pub(crate) use scan::scan;
 pub(crate) use status::status;
 
-/// Longer than the longest `--deadline` (60 s), so that the node is the one who gives up.
-const PATIENCE: Duration = Duration::from_secs(75);
+/// How long connecting, and each part of an answer, may take unless `--timeout` says otherwise: ten
+/// times the default `--deadline`, so that a node that works is the one who gives up.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a command did not do what it was told. It was told to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +68,8 @@ fn print(text: &str) -> Result<(), Unable> {
 
 /// Connects to the node that is asked.
 fn connect(ask: &Ask) -> Result<Connection, Unable> {
-    Connection::open(&ask.url, PATIENCE).map_err(|error| unreachable_node(&ask.url, &error, BY))
+    let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
+    Connection::open(&ask.url, patience).map_err(|error| unreachable_node(&ask.url, &error, BY))
 }
 
 /// How another node is named, but for `profile`.
@@ -79,6 +81,7 @@ fn unreachable_node(url: &str, error: &io::Error, by: &str) -> Unable {
         io::ErrorKind::ConnectionRefused => {
             fail(format!("{url}: {error}; is a node running there?{by}"))
         }
+        io::ErrorKind::TimedOut if by == BY => fail(format!("{url}: {error} (--timeout)")),
         _ => fail(format!("{url}: {error}")),
     }
 }

@@ -13,7 +13,7 @@ use indicatif::{HumanCount, HumanDuration};
 use rustix::termios::tcgetwinsize;
 
 use super::connection::{Connection, malformed};
-use super::{BY, Problem, StatusArgs, Unable, fail, print, unreachable_node};
+use super::{Ask, BY, Problem, StatusArgs, Unable, fail, print, unreachable_node};
 use crate::status::{Cluster, Row, Status};
 
 /// How long the node may take: it asks the others, and waits up to 2 s for each that is silent,
@@ -40,13 +40,13 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
         false => table(cluster, width()),
     };
     if !args.watch {
-        let (body, cluster) = look(url).map_err(|error| unreachable_node(url, &error, BY))?;
+        let (body, cluster) = look(&args.ask).map_err(|error| unreachable_node(url, &error, BY))?;
         print(&show(&body, &cluster))?;
         return if cluster.nodes.iter().all(|row| row.up) { Ok(()) } else { Err(Unable::No) };
     }
     let clear = if io::stdout().is_terminal() && !args.ask.json { CLEAR } else { "" };
     loop {
-        match look(url) {
+        match look(&args.ask) {
             Ok((body, cluster)) => print(&format!("{clear}{}", show(&body, &cluster)))?,
             // Waiting for the cluster to come is a reason to watch.
             Err(error) if args.ask.json => drop(fail(format!("{url}: {error}"))),
@@ -56,9 +56,10 @@ pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
     }
 }
 
-/// What the node at `url` finds, as it says it and as it is read.
-fn look(url: &str) -> io::Result<(Vec<u8>, Cluster)> {
-    let mut connection = Connection::open(url, PATIENCE)?;
+/// What the node that is asked finds, as it says it and as it is read.
+fn look(ask: &Ask) -> io::Result<(Vec<u8>, Cluster)> {
+    let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
+    let mut connection = Connection::open(&ask.url, patience)?;
     let head = connection.request("GET", "/v0/cluster", None, |_| {})?;
     let body = connection.body(&head)?;
     if head.status != 200 {

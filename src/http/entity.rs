@@ -22,6 +22,10 @@ use crate::store::is_live;
 /// a connection takes. The engine answers no larger ones on the loop.
 const LARGE_VALUE: usize = 16 * 1024;
 
+/// A write waits for the clock's bound for one part in so many of `--deadline`: the replicas get
+/// the whole of it afterwards.
+const CLOCK_SHARE: u32 = 2;
+
 pub(super) async fn get(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answer, Problem> {
     let EntityParams { key, quorum, .. } = params::entity(query, event_loop.replication())?;
     let node = &event_loop.node;
@@ -60,7 +64,7 @@ pub(super) async fn put(
 ) -> Result<Answer, Problem> {
     let EntityParams { key, quorum, copies } = params::entity(query, event_loop.replication())?;
     let value = upload.receive(&event_loop.node).await?;
-    let record = record(event_loop, &key, quorum, copies, Kind::Value, &value)?;
+    let record = record(event_loop, &key, quorum, copies, Kind::Value, &value).await?;
     // The record has the value now; the memory that is set aside for it goes over to it.
     let _held = value.into_held();
     let version = write(event_loop, key, quorum, record).await?;
@@ -69,13 +73,13 @@ pub(super) async fn put(
 
 pub(super) async fn delete(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answer, Problem> {
     let EntityParams { key, quorum, copies } = params::entity(query, event_loop.replication())?;
-    let record = record(event_loop, &key, quorum, copies, Kind::Tombstone, &[])?;
+    let record = record(event_loop, &key, quorum, copies, Kind::Tombstone, &[]).await?;
     write(event_loop, key, quorum, record).await?;
     Ok(Answer::empty(StatusCode::ACCEPTED))
 }
 
 /// A new record with a new version.
-fn record(
+async fn record(
     event_loop: &EventLoop,
     key: &[u8],
     quorum: Quorum,
@@ -83,9 +87,10 @@ fn record(
     kind: Kind,
     value: &[u8],
 ) -> Result<cluster::Record, Problem> {
-    let version = event_loop.node.clock.issue();
+    let node = &event_loop.node;
+    let version = node.clock.issue_within(node.config.deadline / CLOCK_SHARE).await;
     let version = version.map_err(|error| Problem::version(&error, quorum))?;
-    if event_loop.node.facts.is_ahead_of_most(version.time) {
+    if node.facts.is_ahead_of_most(version.time) {
         return Err(Problem::clock_ahead(quorum));
     }
     let fields = Fields { copies, ..Fields::new(kind, version) };

@@ -7,6 +7,7 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -313,5 +314,33 @@ impl Tunnel {
 
     fn connections(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
+    }
+}
+
+/// A process that was stopped still takes connections: the kernel does it.
+#[test]
+fn a_node_that_hangs_is_given_up_in_time_and_by_name() {
+    let node = Node::start(&[]);
+    done(&node, &["put", "other", "v"]);
+    node.signal(Signal::STOP);
+    let all: [&[&str]; 5] =
+        [&["get", "k"], &["put", "k", "w"], &["del", "k"], &["scan"], &["status"]];
+    for args in all {
+        let begun = Instant::now();
+        let output = run_at(&url(&node), &[args, &["--timeout", "300ms"]].concat(), b"");
+        assert!(begun.elapsed() < Duration::from_secs(8), "{args:?}: {:?}", begun.elapsed());
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        let said = said(&output);
+        let first = said.lines().next().unwrap();
+        assert!(first.contains(&url(&node)), "{args:?}: {first}");
+        assert!(first.contains("no answer within 300ms"), "{args:?}: {first}");
+        let may_be_done = ["put", "del"].contains(&args[0]);
+        assert_eq!(said.contains("may have been done"), may_be_done, "{args:?}: {said}");
+    }
+    node.signal(Signal::CONT);
+    done(&node, &["get", "other", "--timeout", "30s"]);
+    for wrong in ["0s", "1", "2h", "4000s"] {
+        let output = run_at(&url(&node), &["get", "k", "--timeout", wrong], b"");
+        assert_eq!(output.status.code(), Some(2), "{wrong}: {}", said(&output));
     }
 }

@@ -96,6 +96,12 @@ impl Mount {
         run("mount", &["-o", &options, &self.path().display().to_string()])
     }
 
+    /// Allows writes ("rw"), or no longer ("ro").
+    pub fn remount_as(&self, option: &str) -> Result<(), Failure> {
+        let options = format!("remount,{option}");
+        run("mount", &["-o", &options, &self.path().display().to_string()])
+    }
+
     /// Cuts the power of the file system: what was not synced is lost.
     pub fn cut_power(&self) -> Result<(), Failure> {
         let root = File::open(self.path())?;

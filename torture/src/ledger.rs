@@ -222,6 +222,18 @@ impl Ledger {
         Ok(Tally { keys: keys.len(), ..Tally::default() })
     }
 
+    /// Whether each key that is found has a value that was written to it at some time.
+    pub fn check_written(&self, found: &BTreeMap<String, Vec<u8>>) -> Result<(), Failure> {
+        let keys = self.lock();
+        no_strangers(&keys, found)?;
+        for (key, value) in found {
+            if let Some(attempts) = keys.get(key) {
+                candidates(key, attempts, Some(tag_of(key, value)?))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Oracles P and F after everything that was not synced was lost at `cut`: what is there is a
     /// prefix of what was acknowledged, and what is not is at most `most` older than the cut.
     pub fn check_prefix(

@@ -24,6 +24,7 @@ pub mod ground;
 pub mod hints;
 pub mod kill;
 pub mod ledger;
+pub mod lives;
 pub mod lost_interval;
 pub mod memory;
 pub mod net;

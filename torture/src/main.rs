@@ -7,8 +7,8 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, descriptors, disk_full, fuzz, hints, kill,
-    memory, partition, pause, power_cut, real_input, restarts, rollback, scans, slow, slow_replica,
-    stranger, sync_error, wiped,
+    lives, memory, partition, pause, power_cut, real_input, restarts, rollback, scans, slow,
+    slow_replica, stranger, sync_error, wiped,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -60,6 +60,8 @@ enum Row {
     Restarts,
     /// A node killed and back
     Killed,
+    /// How lives begin and end: young directories, stops and kills in a row, full, gone
+    Lives,
     /// Ranges while nodes are killed
     Scans,
     /// Row 23: clocks that are wrong and jump (libfaketime)
@@ -85,7 +87,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 24] = [
+    const EACH: [Self; 25] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -99,6 +101,7 @@ impl Row {
         Self::Wiped,
         Self::Restarts,
         Self::Killed,
+        Self::Lives,
         Self::Scans,
         Self::Clocks,
         Self::Blackout,
@@ -121,7 +124,7 @@ impl Row {
             Self::Fds => 3,
             Self::Memory => 2,
             Self::Partition => 3,
-            Self::Pause => 16,
+            Self::Pause | Self::Lives => 16,
             Self::Restarts | Self::Blackout => 10,
             Self::Killed | Self::Scans | Self::Clocks => 20,
             Self::Corrupt => 50,
@@ -150,6 +153,7 @@ impl Row {
             Self::Wiped => wiped::run(setup),
             Self::Restarts => restarts::run(setup),
             Self::Killed => restarts::killed(setup),
+            Self::Lives => lives::run(setup),
             Self::Scans => scans::run(setup),
             Self::Clocks => clocks::run(setup),
             Self::Blackout => blackout::run(setup),

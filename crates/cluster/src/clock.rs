@@ -19,9 +19,18 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const COUNTER_BITS: u32 = 12;
 
-/// How far ahead of the clock the bound is persisted, in microseconds. Twice the time after which
-/// it is renewed at the latest, so that one slow sync does not stop the writes.
-const AHEAD_MICROS: u64 = 2_000_000;
+/// How far ahead of the clock the bound is persisted, in microseconds: twice the default
+/// `--max-clock-skew`. Half of it is left at least, so that a record of a clock as far ahead as
+/// that is followed at once, even if it is the first that is heard of it. Nearer would be better
+/// for a start after a kill, which begins at the bound and waits until others take such a clock.
+const LEAST_AHEAD_MICROS: u64 = 1_000_000;
+
+/// The same where persisting takes long: writes stop if the next bound is not there in time.
+const MOST_AHEAD_MICROS: u64 = 2_000_000;
+
+/// How far ahead it is, in multiples of the longest time that persisting took lately. Half of it is
+/// left when the next bound is wanted, so one that takes twice as long is still in time.
+const AHEAD_OF_SLOWEST: u64 = 4;
 
 /// A stamp: when by the hybrid logical clock, and by which node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,6 +56,10 @@ pub fn origin_of(name: &str) -> u32 {
 pub struct Clock {
     last: AtomicU64,
     bound: AtomicU64,
+    /// Microseconds that persisting a bound took at most, of late.
+    slowest: AtomicU64,
+    /// Microseconds that other nodes' clocks were ahead of the wall clock at most, of late.
+    lead: AtomicU64,
     origin: u32,
 }
 
@@ -55,7 +68,8 @@ impl Clock {
     /// have issued. It issues nothing before [`Clock::persisted`] is told a further bound.
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
-        Self { last: AtomicU64::new(last), bound: AtomicU64::new(persisted), origin }
+        let [last, bound, slowest] = [last, persisted, 0].map(AtomicU64::new);
+        Self { last, bound, slowest, lead: AtomicU64::new(0), origin }
     }
 
     /// A stamp greater than all before it.
@@ -80,6 +94,10 @@ impl Clock {
         // Most of the time there is nothing to be taken in, and a load is cheaper than a write.
         if self.last.load(Ordering::Relaxed) < time {
             self.last.fetch_max(time, Ordering::Relaxed);
+            let lead = (time >> COUNTER_BITS).saturating_sub(wall_micros);
+            if self.lead.load(Ordering::Relaxed) < lead {
+                self.lead.fetch_max(lead, Ordering::Relaxed);
+            }
         }
         true
     }
@@ -97,15 +115,26 @@ impl Clock {
 
     /// The bound to persist next, if the present one is less than half as far away as it is set.
     pub fn bound_wanted(&self, wall_micros: u64) -> Option<u64> {
-        let now = self.last.load(Ordering::Relaxed).max(wall_micros << COUNTER_BITS);
+        // The next stamp may have to follow one of the clock that is furthest ahead.
+        let ahead = wall_micros + self.lead.load(Ordering::Relaxed);
+        let now = self.last.load(Ordering::Relaxed).max(ahead << COUNTER_BITS);
         let bound = self.bound.load(Ordering::Relaxed);
-        let near = bound < now + ((AHEAD_MICROS / 2) << COUNTER_BITS);
-        near.then_some(now + (AHEAD_MICROS << COUNTER_BITS))
+        let slowest = self.slowest.load(Ordering::Relaxed).saturating_mul(AHEAD_OF_SLOWEST);
+        let ahead = slowest.clamp(LEAST_AHEAD_MICROS, MOST_AHEAD_MICROS);
+        let near = bound < now + ((ahead / 2) << COUNTER_BITS);
+        near.then_some(now + (ahead << COUNTER_BITS))
     }
 
-    /// `bound` is durable: stamps up to it may be issued.
-    pub fn persisted(&self, bound: u64) {
+    /// `bound` is durable, `took_micros` after it was wanted: stamps up to it may be issued.
+    pub fn persisted(&self, bound: u64, took_micros: u64) {
         self.bound.fetch_max(bound, Ordering::Relaxed);
+        // A slow one is forgotten within minutes. One caller at a time.
+        let took = took_micros.min(MOST_AHEAD_MICROS / AHEAD_OF_SLOWEST);
+        let slowest = self.slowest.load(Ordering::Relaxed);
+        self.slowest.store(took.max(slowest - slowest.div_ceil(256)), Ordering::Relaxed);
+        // Nothing else lowers it.
+        let lead = self.lead.load(Ordering::Relaxed);
+        self.lead.fetch_sub(lead.div_ceil(256), Ordering::Relaxed);
     }
 
     /// Issues nothing from now on; returns the bound that suffices for what was issued, to be
@@ -125,7 +154,7 @@ mod tests {
     fn running(wall: u64, persisted: u64) -> Clock {
         let clock = Clock::start(7, wall, persisted);
         let bound = clock.bound_wanted(wall).expect("a new clock wants a bound");
-        clock.persisted(bound);
+        clock.persisted(bound, 0);
         clock
     }
 
@@ -159,20 +188,90 @@ mod tests {
     #[test]
     fn never_passes_the_bound_and_goes_on_after_the_next() {
         let clock = running(WALL, 0);
-        let late = WALL + 2_000_001;
-        assert!(clock.issue(WALL + 2_000_000).is_ok());
+        let late = WALL + 1_000_001;
+        assert!(clock.issue(WALL + 1_000_000).is_ok());
         assert_eq!(clock.issue(late), Err(BoundReached));
         let bound = clock.bound_wanted(late).unwrap();
-        clock.persisted(bound);
+        clock.persisted(bound, 0);
         assert_eq!(clock.issue(late).unwrap().time, late << 12);
         assert_eq!(clock.bound_wanted(late), None, "a fresh bound is far enough");
-        assert!(clock.bound_wanted(late + 1_000_001).is_some());
+        assert!(clock.bound_wanted(late + 500_001).is_some());
+    }
+
+    /// A bound every time that it is looked and one is wanted, each durable `took` microseconds
+    /// later; how many stamps were refused in ten seconds, of one a millisecond, from then on.
+    fn refused(from: u64, took: impl Fn(u64) -> u64) -> u64 {
+        let clock = running(WALL, 0);
+        let (mut refused, mut under_way) = (0, None);
+        for now in (0..10_000_000).step_by(1_000) {
+            let wall = WALL + now;
+            if let Some((bound, asked, done)) = under_way.take_if(|(_, _, done)| now >= *done) {
+                clock.persisted(bound, done - asked);
+            }
+            // Looked at every 30 ms.
+            if under_way.is_none() && now % 30_000 == 0 {
+                under_way = clock.bound_wanted(wall).map(|bound| (bound, now, now + took(now)));
+            }
+            refused += u64::from(clock.issue(wall).is_err() && now >= from);
+        }
+        refused
+    }
+
+    #[test]
+    fn the_next_bound_is_there_in_time_on_slow_disks_too() {
+        for took in [0, 1_000, 20_000, 90_000, 400_000] {
+            assert_eq!(refused(0, |_| took), 0, "{took} us");
+        }
+        // One that gets slow by and by, up to what was always borne.
+        assert_eq!(refused(0, |now| now / 20), 0);
+        // One that gets slow at once costs some writes the first time, and none from then on.
+        let stalls = |now: u64| if now < 5_000_000 { 1_000 } else { 700_000 };
+        assert!((1..1_000).contains(&refused(0, stalls)));
+        assert_eq!(refused(8_000_000, stalls), 0);
+        // Nor does one that stalls now and then.
+        let stalls = |now: u64| if now % 2_000_000 < 300_000 { 700_000 } else { 1_000 };
+        assert_eq!(refused(3_000_000, stalls), 0);
+    }
+
+    #[test]
+    fn a_disk_that_was_slow_once_does_not_keep_the_bound_far_ahead() {
+        let clock = running(WALL, 0);
+        let ahead =
+            |clock: &Clock, wall: u64| clock.bound_wanted(wall).map(|bound| (bound >> 12) - wall);
+        clock.persisted(0, 400_000);
+        assert_eq!(ahead(&clock, WALL + 500_000), Some(1_600_000));
+        clock.persisted(0, 3_000_000);
+        assert_eq!(ahead(&clock, WALL + 500_000), Some(2_000_000));
+        for _ in 0..600 {
+            clock.persisted(0, 1_000);
+        }
+        assert_eq!(ahead(&clock, WALL + 1_000_000), Some(1_000_000));
+    }
+
+    #[test]
+    fn the_bound_leaves_room_to_follow_a_clock_that_is_ahead() {
+        let clock = running(WALL, 0);
+        let lead = 450_000;
+        let mut wall = WALL;
+        for _ in 0..20 {
+            // Heard of seldom, its stamps must be followed whenever one is met.
+            assert!(clock.merge((wall + lead) << 12, wall, 500_000));
+            assert!(clock.issue(wall).is_ok());
+            for _ in 0..15 {
+                if let Some(bound) = clock.bound_wanted(wall) {
+                    clock.persisted(bound, 1_000);
+                }
+                wall += 30_000;
+            }
+        }
+        let bound = clock.bound_wanted(wall + 1_000_000).unwrap() >> 12;
+        assert!(bound <= wall + 1_000_000 + lead + 1_000_000);
     }
 
     #[test]
     fn a_restart_begins_above_whatever_was_issued_before() {
         let before = running(WALL, 0);
-        let bound = before.bound_wanted(WALL).unwrap_or((WALL + 2_000_000) << 12);
+        let bound = before.bound_wanted(WALL).unwrap_or((WALL + 1_000_000) << 12);
         let mut last = before.issue(WALL).unwrap();
         while let Ok(stamp) = before.issue(last.time >> 12) {
             last = stamp;

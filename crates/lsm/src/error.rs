@@ -1,8 +1,10 @@
 //! What can go wrong, said so that a person can act on it. Errors are cheap to clone because one
 //! failed sync answers every writer of its batch.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
+
+use rustix::io::Errno;
 
 /// Why the engine did not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -97,12 +99,30 @@ impl Error {
         Self::Corrupt { file: file.to_owned(), offset, what: what.into() }
     }
 
-    /// Whether the operating system refused for lack of room.
+    /// Whether the operating system refused for lack of room; a quota that is used up is one.
     pub fn is_no_space(&self) -> bool {
         match self {
             Self::NoSpace { .. } => true,
-            Self::Io { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            Self::Io { source, .. } => {
+                matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+            }
             _ => false,
         }
     }
+
+    /// Whether a step that ended so can be tried again: the disk is full, or no file can be opened
+    /// for lack of descriptors. After anything else, and after any error of a read or a sync,
+    /// nobody knows what is on the disk.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Self::Io { operation: "sync" | "read", .. } | Self::Corrupt { .. } => false,
+            Self::Io { source, .. } => self.is_no_space() || is_no_descriptor(source),
+            _ => true,
+        }
+    }
+}
+
+/// Whether the process, or the whole system, has no file descriptor left.
+fn is_no_descriptor(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }

@@ -18,8 +18,9 @@ pub struct LevelStats {
 /// What the store has done since it was opened, and how it stands. Counters only grow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Gauge: users' keys that have a value. Exact until the first flush, then an estimate: what
-    /// was written again counts twice until it is compacted.
+    /// Gauge: users' keys that have a value. Exact until the first flush (a close is one), then
+    /// an estimate: what was written again counts twice until it is compacted, and records of the
+    /// other spaces count too.
     pub keys: u64,
     /// Gauge: bytes in active memtables.
     pub memtable_bytes: u64,

@@ -226,7 +226,7 @@ impl Store {
     /// Ends the store cleanly.
     pub(crate) fn close(self) {
         // What could not be ended cleanly is recovered.
-        let _ = self.core.close_log();
+        let _ = self.core.close();
     }
 }
 

@@ -71,7 +71,7 @@ impl Random {
     fn new(nodes: u16) -> Self {
         let topology = topology(nodes, COPIES);
         let clock = Arc::new(Clock::start(7, BASE, 0));
-        clock.persisted(u64::MAX);
+        clock.persisted(u64::MAX, 0);
         let vouching = Vouching::new(Standing::Member, 0, true);
         let logs = Arc::new(Logs::first(100, usize::from(nodes)));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0, logs));

@@ -331,7 +331,7 @@ impl World {
         if !self.stuck
             && let Some(bound) = self.shared.clock.bound_wanted(wall)
         {
-            self.shared.clock.persisted(bound);
+            self.shared.clock.persisted(bound, 0);
         }
         let stamp = self.shared.clock.issue(wall).map_err(|error| error.to_string())?;
         let record = toy::record(&key, kind, value, stamp, copies);

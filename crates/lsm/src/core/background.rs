@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::open::STORE;
 use super::tree::{Levels, TreeState, lock, shapes};
 use super::{Backlog, Core, add};
 use crate::batch::Space;
 use crate::compaction::{Choice, MAX_LEVELS, choose, everything};
 use crate::error::Error;
-use crate::manifest::{Edit, Placed};
+use crate::manifest::{self, Edit, Placed};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::merge::{Merge, Source};
 use crate::record::Kind;
@@ -67,13 +68,13 @@ impl<'a> Unfinished<'a> {
     /// Makes the names durable too and opens the tables.
     fn durable(mut self) -> Result<Vec<Arc<Table>>, Error> {
         let core = self.core;
-        core.disk.sync_dir().map_err(|error| core.fail(&Error::io("sync", "directory", error)))?;
+        core.disk.sync_dir().map_err(|error| core.judge(Error::io("sync", "directory", error)))?;
         let tables: Result<Vec<_>, _> =
             self.finished.iter().map(|meta| core.open_table(meta)).collect();
         if tables.is_ok() {
             self.ids.clear();
         }
-        tables
+        tables.map_err(|error| core.judge(error))
     }
 }
 
@@ -145,11 +146,8 @@ impl Core {
     ) -> Result<(), Error> {
         let placed = Placed { tree: tree as u8, level: 0, meta: table.meta().clone() };
         let mut edits = vec![Edit::Add(placed), Edit::Flushed { tree: tree as u8, sequence: last }];
-        let floor = self.floor_without(memtable);
-        let oldest_segment = {
-            let writer = lock(&self.writer);
-            writer.wal.as_ref().map(|wal| wal.oldest_needed(floor))
-        };
+        let floor = self.floor_without(Some(memtable));
+        let oldest_segment = self.oldest_needed(floor);
         if let Some(oldest_segment) = oldest_segment {
             edits.push(Edit::Floor { sequence: floor, oldest_segment });
         }
@@ -167,13 +165,36 @@ impl Core {
         Ok(())
     }
 
+    /// Flushes all that has been rotated.
+    pub(super) fn flush_rotated(&self) -> Result<(), Error> {
+        while self.flush_one()? == Work::Done {}
+        Ok(())
+    }
+
+    /// Lets go of the segments that hold nothing but what is in tables.
+    pub(super) fn advance_floor(&self) -> Result<(), Error> {
+        let floor = self.floor_without(None);
+        let Some(oldest_segment) = self.oldest_needed(floor) else { return Ok(()) };
+        if oldest_segment > lock(&self.manifest).state().oldest_segment {
+            self.edit_manifest(&[Edit::Floor { sequence: floor, oldest_segment }])?;
+            self.retire_log(oldest_segment);
+        }
+        Ok(())
+    }
+
+    /// The oldest segment that holds a sequence at or after `floor`; `None` before there is a log.
+    fn oldest_needed(&self, floor: u64) -> Option<u64> {
+        lock(&self.writer).wal.as_ref().map(|wal| wal.oldest_needed(floor))
+    }
+
     /// The first sequence that only the log holds, once `flushed` is a table.
-    fn floor_without(&self, flushed: &Arc<Memtable>) -> u64 {
+    fn floor_without(&self, flushed: Option<&Arc<Memtable>>) -> u64 {
         // Read before the memtables: a batch that is being applied has a greater sequence.
         let next = self.visible.load(Ordering::Acquire) + 1;
         let states: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();
         let memtables = states.iter().flat_map(|state| state.memtables());
-        let waiting = memtables.filter(|memtable| !Arc::ptr_eq(memtable, flushed));
+        let waiting =
+            memtables.filter(|memtable| !flushed.is_some_and(|f| Arc::ptr_eq(memtable, f)));
         let firsts = waiting.filter_map(|memtable| memtable.sequences()).map(|(first, _)| first);
         firsts.min().unwrap_or(next).min(next)
     }
@@ -378,31 +399,45 @@ impl Core {
         if disputed { self.edit_manifest(&[]) } else { Ok(()) }
     }
 
-    /// A failed write or sync, and damage met in the background, end all writing; a full disk and a
-    /// lack of descriptors pass by themselves.
-    fn judge(&self, error: Error) -> Error {
-        match &error {
-            Error::Io { operation: "sync" | "read", .. } | Error::Corrupt { .. } => {
-                self.fail(&error)
-            }
-            Error::Io { operation: "write", .. } if !error.is_no_space() => self.fail(&error),
-            _ => error,
+    /// A full disk and a lack of descriptors pass by themselves. Any other error met in the
+    /// background ends all writing: the disk, or the directory, is not what it was.
+    pub(super) fn judge(&self, error: Error) -> Error {
+        if error.passes() { error } else { self.fail(&error) }
+    }
+
+    /// Fails the store if the directory was moved or removed, or lost its files: descriptors that
+    /// are open go on working, and what is written through them can't be found again.
+    pub fn check_directory(&self) -> Result<(), Error> {
+        self.healthy()?;
+        let _retired_segments_stay = lock(&self.background.log_sync);
+        let segment = lock(&self.writer).wal.as_ref().map(|wal| segment_name(wal.end().segment));
+        let names = [STORE, manifest::NAME].into_iter().chain(segment.as_deref());
+        for name in names {
+            let found = self.disk.find(name);
+            found.map_err(|error| self.judge(Error::io("find", name, error)))?;
         }
+        Ok(())
     }
 
     /// Removes the files of tables that were replaced and that no one reads any more.
     pub fn bury(&self) {
         let dead = std::mem::take(&mut *lock(&self.graveyard));
-        for table in dead {
-            self.remove_file(&file_name(table));
-        }
+        let stay = dead.into_iter().filter(|table| !self.remove_file(&file_name(*table)));
+        let stay: Vec<_> = stay.collect();
+        lock(&self.graveyard).extend(stay);
     }
 
-    /// A file that can't be removed now is a leftover that the next open removes.
-    pub(super) fn remove_file(&self, name: &str) {
-        if let Err(error) = self.disk.remove(name) {
+    /// A file that can't be removed is a leftover that the next open removes. It is a sign of what
+    /// any other failure is a sign of: a disk that takes no changes, a directory that is gone.
+    /// Says whether it is gone.
+    pub(super) fn remove_file(&self, name: &str) -> bool {
+        let removed = self.disk.remove(name);
+        if let Err(error) = removed {
             tracing::warn!(%error, name, "could not remove a file that is no longer needed");
+            self.judge(Error::io("remove", name, error));
+            return false;
         }
+        true
     }
 }
 

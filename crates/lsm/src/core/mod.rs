@@ -17,7 +17,8 @@
 //! * Memtables of a tree are flushed in the order they were rotated. A table is in the manifest
 //!   only after its content and name are durable; its inputs, and the log it replaces, go only
 //!   after the manifest says so durably.
-//! * Once a write or sync has failed, nothing is written until the store is opened anew.
+//! * Once anything has failed, be it in the background, that is not a full disk or a lack of file
+//!   descriptors, nothing is written until the store is opened anew.
 
 mod background;
 mod open;
@@ -27,7 +28,7 @@ mod tests;
 mod tree;
 mod write;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -89,6 +90,8 @@ pub struct Core {
     next_table: AtomicU64,
     /// All batches up to this sequence are visible.
     visible: AtomicU64,
+    /// The store is open: before that a failure is the opener's to tell.
+    opened: AtomicBool,
     failed: OnceLock<Arc<str>>,
     background: Background,
     /// Tables that no one reads any more and whose files can go.
@@ -134,6 +137,9 @@ impl Core {
 
     /// Takes no writes from now on: what is on disk is not known to be what was written.
     fn fail(&self, error: &Error) -> Error {
+        if !self.opened.load(Ordering::Acquire) {
+            return error.clone();
+        }
         let cause = self.failed.get_or_init(|| {
             tracing::error!(%error, "the store takes no writes from now on; reads go on");
             error.to_string().into()

@@ -7,7 +7,7 @@
 //!  *.wal      log segments; replayed from where the tables' cover ends
 //! ```
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,15 +24,18 @@ use crate::options::Options;
 use crate::record::Version;
 use crate::table::{Table, file_name};
 use crate::wal::{
-    Expected, Recovered, Wal, parse_segment_name, recover, refuse_stale, segment_name,
+    Expected, LogEnd, Recovered, Wal, parse_segment_name, recover, refuse_stale, segment_name,
 };
 
-const STORE: &str = "STORE";
+pub(super) const STORE: &str = "STORE";
 const STORE_TEMPORARY: &str = "STORE.tmp";
 const STORE_MAGIC: &[u8; 8] = b"KVORUMDB";
 /// Version of the store's layout as a whole.
 const STORE_FORMAT: u32 = 1;
 const STORE_LEN: usize = 32;
+/// Bytes of the first log segment of a process life: its zeros are written before the store is
+/// open. The next one, of full size, is made while it fills.
+const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 /// Most trees of a store, as a power of two: their number is part of a byte in every edit.
 const MAX_TREE_BITS: u8 = 7;
 
@@ -101,6 +104,7 @@ impl Core {
         core.remove_leftovers(&names, &state);
         core.recover_log(&state)?;
         core.measure_backlog();
+        core.opened.store(true, Ordering::Release);
         Ok(core)
     }
 
@@ -123,6 +127,7 @@ impl Core {
             manifest: Mutex::new(manifest),
             next_table: AtomicU64::new(state.next_table),
             visible: AtomicU64::new(0),
+            opened: AtomicBool::new(false),
             failed: OnceLock::new(),
             background: Background::default(),
             graveyard: Arc::default(),
@@ -192,19 +197,32 @@ impl Core {
             self.edit_manifest(&ends)?;
         }
         let edits = self.manifest_edits.load(Ordering::Relaxed);
-        let first = self.new_segment(0)?;
+        let first = self.new_segment(FIRST_SEGMENT_BYTES.min(self.options.segment_bytes as u64))?;
         let wal = Wal::start(self.store_id, first, found.next_sequence, edits, found.segments)?;
         self.counters.wal_segments.store(wal.segment_count() as u64, Ordering::Relaxed);
-        let oldest_segment = wal.oldest_needed(state.floor);
         lock(&self.writer).wal = Some(wal);
         self.visible.store(found.next_sequence - 1, Ordering::Release);
-        if state.oldest_segment == 0 {
-            self.edit_manifest(&[Edit::Floor { sequence: state.floor, oldest_segment }])?;
-        }
         for segment in found.discarded {
             self.remove_file(&segment_name(segment));
         }
-        Ok(())
+        self.settle_log(state)
+    }
+
+    /// Has what was replayed moved into tables, so that neither the log nor the next start grows
+    /// from one kill to the next. Flushes run in the background once the store is open. But if the
+    /// life before this one had not come that far with what it had replayed, nor may this one:
+    /// then they run now. A full disk is no reason not to open.
+    fn settle_log(&self, state: &State) -> Result<(), Error> {
+        self.rotate_all();
+        if state.ends.iter().any(LogEnd::has_groups) {
+            match self.flush_rotated() {
+                Err(error) if error.passes() => {
+                    tracing::warn!(%error, "the log's records stay in the log for now");
+                }
+                flushed => flushed?,
+            }
+        }
+        self.advance_floor()
     }
 
     fn replay(&self, state: &State) -> Result<Recovered, Error> {

@@ -223,8 +223,8 @@ impl Db {
         self.shared.core.is_idle()
     }
 
-    /// Stops background work, syncs the log and says whether that worked. Dropping does the same
-    /// and can't say.
+    /// Stops background work, moves all memtables into tables, so that the next opening has
+    /// nothing to replay, and says whether that worked. Dropping does the same and can't say.
     pub fn close(mut self) -> Result<(), Error> {
         self.stop()
     }
@@ -235,7 +235,7 @@ impl Db {
         threads.stop(&self.shared);
         // What readers let go of last; the next open would have to do it.
         self.shared.core.bury();
-        self.shared.core.close_log()
+        self.shared.core.close()
     }
 }
 

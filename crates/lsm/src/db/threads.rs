@@ -16,6 +16,10 @@ use crate::error::Error;
 /// How long a step that failed for lack of space or descriptors waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
+/// How often it is looked whether the directory is still there: three calls that read nothing. It
+/// bounds for how long writes are acknowledged into files that have no name any more.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
 /// Where it is waited, for profiles.
 static NO_WORK: Place = Place::new(Kind::Idle, "store: nothing to flush, compact or prepare");
 static NO_ROOM: Place =
@@ -184,16 +188,21 @@ fn compaction_thread(shared: &Shared) {
 
 fn log_thread(shared: &Shared) {
     let interval = sync_interval(shared.core.options());
+    let mut checked = Instant::now();
     while !shared.signals.stopping() {
-        let outcome = shared.core.prepare_segment().and_then(|()| match interval {
-            Some(_) => shared.core.sync_log(),
-            None => Ok(()),
-        });
+        let mut outcome = shared.core.prepare_segment();
+        if outcome.is_ok() && interval.is_some() {
+            outcome = shared.core.sync_log();
+        }
+        if checked.elapsed() >= CHECK_EVERY {
+            checked = Instant::now();
+            outcome = shared.core.check_directory().and(outcome);
+        }
         if let Err(error) = outcome {
             warn(&error, "preparing or syncing the log");
             thread_pause(shared, &shared.signals.log);
         } else {
-            shared.signals.log.wait(interval.unwrap_or(Duration::from_secs(1)));
+            shared.signals.log.wait(interval.unwrap_or(CHECK_EVERY));
         }
     }
 }

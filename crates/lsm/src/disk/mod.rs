@@ -37,6 +37,8 @@ pub trait Disk: Send + Sync {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Makes creations, renames and removals durable.
     fn sync_dir(&self) -> io::Result<()>;
+    /// Fails unless this name is in the directory and the directory still is where it was opened.
+    fn find(&self, name: &str) -> io::Result<()>;
 }
 
 /// One file. Positions are explicit, so that any number of threads can use it at once.

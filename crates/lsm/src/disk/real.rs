@@ -1,8 +1,9 @@
 //! A directory of the real file system.
 //!
-//! The directory belongs to one process at a time: an exclusive `flock` on its `LOCK` file, which
-//! the kernel releases however the process ends. `LOCK` and subdirectories (`lost+found`, say) are
-//! not part of the store and are never listed.
+//! The directory belongs to one process at a time: an exclusive `flock` on the directory itself,
+//! which no one can remove while it is held, and on its `LOCK` file, which is all that releases
+//! before this one look at. The kernel releases both however the process ends. `LOCK` and
+//! subdirectories (`lost+found`, say) are not part of the store and are never listed.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -19,7 +20,7 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use super::{Disk, File};
 use crate::error::Error;
 
-/// The file that the directory's owner holds locked.
+/// The file that the directory's owner holds locked, beside the directory.
 const LOCK: &str = "LOCK";
 
 /// Bytes given back per step of a removal: what ext4 frees in about a millisecond, so that a sync
@@ -43,7 +44,10 @@ static ALLOCATE: Place = Place::new(Kind::File, "allocate");
 #[derive(Debug)]
 pub struct RealDisk {
     path: PathBuf,
+    /// Held locked.
     directory: fs::File,
+    /// Device and inode of the directory.
+    place: (u64, u64),
     _lock: fs::File,
     /// Whether `RWF_NOWAIT` works here (tmpfs, for one, may refuse it); shared with every file.
     nowait: Arc<AtomicBool>,
@@ -61,20 +65,26 @@ impl RealDisk {
         let path = std::path::absolute(path).map_err(failed("find directory"))?;
         create_directory(&path).map_err(failed("create directory"))?;
         let directory = fs::File::open(&path).map_err(failed("open directory"))?;
+        let place = place_of(&directory.metadata().map_err(failed("look at directory"))?);
+        let in_use = || Error::Locked { directory: path.display().to_string() };
+        match lock_exclusively(&directory) {
+            // Network file systems lock files only: `LOCK` has to do.
+            Ok(()) | Err(Errno::BADF | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+            Err(Errno::WOULDBLOCK) => return Err(in_use()),
+            Err(errno) => return Err(failed("lock directory")(errno.into())),
+        }
         let lock = fs::File::options()
             .create(true)
             .truncate(false)
             .write(true)
             .open(path.join(LOCK))
             .map_err(failed("create a LOCK file in directory"))?;
-        match retry_on_intr(|| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)) {
+        match lock_exclusively(&lock) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                return Err(Error::Locked { directory: path.display().to_string() });
-            }
-            Err(errno) => return Err(failed("lock directory")(errno.into())),
+            Err(Errno::WOULDBLOCK) => return Err(in_use()),
+            Err(errno) => return Err(failed("lock the LOCK file of directory")(errno.into())),
         }
-        Ok(Self { path, directory, _lock: lock, nowait: Arc::new(AtomicBool::new(true)) })
+        Ok(Self { path, directory, place, _lock: lock, nowait: Arc::new(AtomicBool::new(true)) })
     }
 
     fn path_of(&self, name: &str) -> PathBuf {
@@ -91,7 +101,7 @@ impl Disk for RealDisk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         let mut options = fs::File::options();
         let file = options.read(true).write(true).create_new(true).open(self.path_of(name));
-        Ok(self.file(file.map_err(quota_as_full)?))
+        Ok(self.file(file?))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -100,16 +110,18 @@ impl Disk for RealDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path_of(from), self.path_of(to)).map_err(quota_as_full)
+        fs::rename(self.path_of(from), self.path_of(to))
     }
 
     /// The name goes first, then the content from its end: a crash in between leaves either the
     /// whole file or none (the file system frees nameless files when it is mounted), never a
     /// shortened one. A file with another hard link, a backup's for instance, keeps its content.
+    /// Without a descriptor to spare the content goes in one step.
     fn remove(&self, name: &str) -> io::Result<()> {
         let path = self.path_of(name);
         let large = fs::symlink_metadata(&path)?.len() > REMOVE_STEP;
-        let file = if large { Some(fs::File::options().write(true).open(&path)?) } else { None };
+        let open = || fs::File::options().write(true).open(&path).ok();
+        let file = if large { open() } else { None };
         fs::remove_file(&path)?;
         let Some(file) = file else { return Ok(()) };
         let metadata = file.metadata()?;
@@ -140,6 +152,20 @@ impl Disk for RealDisk {
     fn sync_dir(&self) -> io::Result<()> {
         SYNC_DIRECTORY.during(|| self.directory.sync_all())
     }
+
+    /// Takes no descriptor: a lack of them is no loss.
+    fn find(&self, name: &str) -> io::Result<()> {
+        let lost = |kind, what: &dyn std::fmt::Display| {
+            let path = self.path.display();
+            io::Error::new(kind, format!("{what}; {path} was moved, removed or changed while open"))
+        };
+        let here = fs::metadata(&self.path).map_err(|error| lost(error.kind(), &error))?;
+        if place_of(&here) != self.place {
+            return Err(lost(ErrorKind::NotFound, &"another directory is in its place"));
+        }
+        let found = fs::symlink_metadata(self.path_of(name));
+        found.map(drop).map_err(|error| lost(error.kind(), &error))
+    }
 }
 
 /// Creates a directory and those above it, each durable in its parent before the next is made.
@@ -160,12 +186,12 @@ fn create_directory(path: &Path) -> io::Result<()> {
     fs::File::open(parent)?.sync_all()
 }
 
-/// A quota that is used up is a full disk to everybody above.
-fn quota_as_full(error: io::Error) -> io::Error {
-    if error.kind() == ErrorKind::QuotaExceeded {
-        return io::Error::new(ErrorKind::StorageFull, error);
-    }
-    error
+fn lock_exclusively(file: &fs::File) -> Result<(), Errno> {
+    retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive))
+}
+
+fn place_of(directory: &fs::Metadata) -> (u64, u64) {
+    (directory.dev(), directory.ino())
 }
 
 #[derive(Debug)]
@@ -231,7 +257,7 @@ impl File for RealFile {
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        WRITE.during(|| self.file.write_all_at(buf, offset)).map_err(quota_as_full)
+        WRITE.during(|| self.file.write_all_at(buf, offset))
     }
 
     fn allocate(&self, len: u64, zeroed: bool) -> io::Result<()> {
@@ -251,12 +277,12 @@ impl File for RealFile {
             // What was got of it goes back, so that a full disk is not kept full by the attempt.
             // If that fails too, the first error is still the one to tell.
             let _ = self.file.set_len(before);
-            quota_as_full(error)
+            error
         })
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        SYNC.during(|| self.file.sync_data()).map_err(quota_as_full)
+        SYNC.during(|| self.file.sync_data())
     }
 
     fn start_writeback(&self, offset: u64, len: u64) {

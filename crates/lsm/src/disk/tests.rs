@@ -181,6 +181,61 @@ fn a_directory_has_one_owner() {
     RealDisk::open(directory.path()).unwrap();
 }
 
+/// Whoever tidies up a directory must not let a second process in.
+#[test]
+fn a_directory_has_one_owner_whatever_becomes_of_its_lock_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let owner = RealDisk::open(directory.path()).unwrap();
+    fs::remove_file(directory.path().join("LOCK")).unwrap();
+    for _ in 0..2 {
+        let error = RealDisk::open(directory.path()).unwrap_err();
+        assert!(matches!(error, Error::Locked { .. }), "{error}");
+    }
+    drop(owner);
+    RealDisk::open(directory.path()).unwrap();
+}
+
+/// An older release locks only the file, and looks at nothing else.
+#[test]
+fn an_older_release_and_this_one_keep_each_other_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("LOCK");
+    let older = fs::File::create(&path).unwrap();
+    older.try_lock().unwrap();
+    let error = RealDisk::open(directory.path()).unwrap_err();
+    assert!(matches!(error, Error::Locked { .. }), "{error}");
+    drop(older);
+    let owner = RealDisk::open(directory.path()).unwrap();
+    assert!(fs::File::open(&path).unwrap().try_lock().is_err());
+    drop(owner);
+    fs::File::open(&path).unwrap().try_lock().unwrap();
+}
+
+#[test]
+fn a_directory_that_was_moved_removed_or_emptied_is_noticed() {
+    let around = tempfile::tempdir().unwrap();
+    let (path, moved) = (around.path().join("data"), around.path().join("moved"));
+    let disk = RealDisk::open(&path).unwrap();
+    disk.create("file").unwrap();
+    disk.find("file").unwrap();
+    let lost = |what: &str| {
+        let error = disk.find("file").unwrap_err().to_string();
+        assert!(error.contains(path.to_str().unwrap()), "{what}: {error}");
+    };
+    fs::rename(&path, &moved).unwrap();
+    lost("moved");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("file"), b"").unwrap();
+    lost("another one in its place");
+    fs::remove_dir_all(&path).unwrap();
+    fs::rename(&moved, &path).unwrap();
+    disk.find("file").unwrap();
+    fs::remove_file(path.join("file")).unwrap();
+    lost("emptied");
+    fs::remove_dir_all(&path).unwrap();
+    lost("removed");
+}
+
 #[test]
 fn what_is_no_directory_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();

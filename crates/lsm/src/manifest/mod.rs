@@ -29,7 +29,7 @@ use crate::wal::LogEnd;
 /// Version of the manifest's format.
 const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"KVMANIFS";
-const NAME: &str = "MANIFEST";
+pub(crate) const NAME: &str = "MANIFEST";
 const TEMPORARY: &str = "MANIFEST.tmp";
 const HEAD: usize = 40;
 const EDIT_HEAD: usize = 12;

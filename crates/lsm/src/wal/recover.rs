@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::format::{
-    BadHead, FORMAT, GROUP_ALIGN, GROUP_HEAD, SEGMENT_HEAD, SegmentHead, parse_segment_name,
-    read_group, segment_name,
+    BadHead, FORMAT, GROUP_ALIGN, SEGMENT_HEAD, SegmentHead, parse_segment_name, read_group,
+    segment_name,
 };
 use crate::disk::{Disk, File};
 use crate::error::Error;
@@ -108,6 +108,13 @@ fn segments(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
     Ok(ids)
 }
 
+impl LogEnd {
+    /// Whether any group of the segment counts.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.end > SEGMENT_HEAD as u64
+    }
+}
+
 impl Expected<'_> {
     fn recorded(&self, segment: u64) -> Option<&LogEnd> {
         self.ends.iter().find(|end| end.segment == segment)
@@ -161,6 +168,18 @@ struct Segment {
     name: String,
     file: Arc<dyn File>,
     bytes: Vec<u8>,
+    /// Bytes up to here are not all zero, those after it are: most of a segment that its life had
+    /// just begun.
+    written: usize,
+}
+
+/// Zeros are skipped in such steps.
+const ZEROS: [u8; 4096] = [0; 4096];
+
+fn written(bytes: &[u8]) -> usize {
+    let zeros = bytes.rchunks(ZEROS.len()).take_while(|chunk| **chunk == ZEROS[..chunk.len()]);
+    let rest = &bytes[..bytes.len() - zeros.map(<[u8]>::len).sum::<usize>()];
+    rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
 impl Segment {
@@ -170,14 +189,14 @@ impl Segment {
         let file = disk.open(&name).map_err(failed)?;
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-        Ok(Self { id, name, file, bytes })
+        let written = written(&bytes);
+        Ok(Self { id, name, file, bytes, written })
     }
 
     /// After a sync that failed, the page cache shows what the disk does not have, and counts it as
     /// clean: only what is written anew is sure to be on the disk after the next sync.
     fn write_again(&self) -> Result<(), Error> {
-        let written = self.bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let again = self.file.write_all_at(&self.bytes[..written], 0);
+        let again = self.file.write_all_at(&self.bytes[..self.written], 0);
         again.map_err(|error| Error::io("write", &self.name, error))
     }
 
@@ -286,7 +305,7 @@ impl Replay<'_> {
     /// group missing at the end had been synced.
     fn discard(&mut self, segment: &Segment, from: usize) -> Result<(), Error> {
         let mut at = from.next_multiple_of(GROUP_ALIGN);
-        while at + GROUP_HEAD <= segment.bytes.len() {
+        while at < segment.written {
             match read_group(&segment.bytes[at..], self.store(), segment.id) {
                 Some(group) => {
                     if group.durable >= self.next.unwrap_or(self.expected.floor) {
@@ -304,8 +323,7 @@ impl Replay<'_> {
                 None => at += GROUP_ALIGN,
             }
         }
-        let unclean = segment.bytes.get(from..).is_some_and(|rest| rest.iter().any(|b| *b != 0));
-        self.found.torn |= unclean && from > 0;
+        self.found.torn |= from > 0 && from < segment.written;
         Ok(())
     }
 

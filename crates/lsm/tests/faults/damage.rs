@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use lsm::disk::{Fault, Op};
 use lsm::{Batch, Disk, Error, MemDisk, Options, Record, Space, SyncMode};
 
 use super::model::{History, Model, Random, Write, batch, effort, open, small, wait_for};
 
-/// A store with tables in several levels, rows in the log, and a clean end.
+/// A store with tables in several levels, rows in the log, and a clean end: at the last close the
+/// disk had no room for another table.
 fn store(options: &Options) -> (MemDisk, Model) {
     let disk = MemDisk::new();
     let mut model = Model::default();
@@ -25,10 +27,22 @@ fn store(options: &Options) -> (MemDisk, Model) {
             }
         }
         wait_for("idle", || db.is_idle());
+        if life == 1 {
+            disk.fail(Fault::forever(Op::Create, ENOSPC).suffix(".sst"));
+        }
         db.close().unwrap();
     }
+    disk.clear_faults();
+    assert!(
+        disk.list()
+            .unwrap()
+            .iter()
+            .any(|name| { name.ends_with(".wal") && written(&disk, name) > 10_000 })
+    );
     (disk, model)
 }
+
+const ENOSPC: i32 = 28;
 
 /// What came of a damaged store.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]

@@ -85,7 +85,7 @@ fn work(db: &Db, acknowledged: &mut Model, attempted: &mut Model, outcome: &mut 
 }
 
 /// At least what was acknowledged, at most what was attempted. Reads, not the log, are asked.
-fn check(db: &Db, acknowledged: &Model, attempted: &Model) {
+pub(crate) fn check(db: &Db, acknowledged: &Model, attempted: &Model) {
     let found = Model::of(db).unwrap();
     for (key, record) in &acknowledged.0 {
         let held = found.0.get(key).unwrap_or_else(|| panic!("{key:?} is lost"));

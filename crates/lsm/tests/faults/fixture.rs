@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use lsm::disk::{Fault, Op};
 use lsm::{Db, Fields, Kind, MemDisk, Options, Record, Space, SyncMode};
 
 use super::model::{Model, Write, batch, open, version};
@@ -63,7 +64,8 @@ fn all_fields() -> Fields<'static> {
 }
 
 /// The store that the fixture is a copy of, made step by step so that no thread has a choice: a
-/// flush of both trees, everything after it in the log, a clean end.
+/// flush of both trees, everything after it in the log, a clean end on a disk that has no room for
+/// another table.
 fn make() -> MemDisk {
     let disk = MemDisk::new();
     let db = open(&disk, &options()).unwrap();
@@ -71,7 +73,9 @@ fn make() -> MemDisk {
     write_full(&db);
     db.flush().unwrap();
     second_life().iter().for_each(|writes| db.write_batch(batch(writes)).unwrap());
+    disk.fail(Fault::forever(Op::Create, 28).suffix(".sst"));
     db.close().unwrap();
+    disk.clear_faults();
     disk
 }
 

@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+mod background;
 mod concurrent;
 mod crash;
 mod damage;
@@ -17,4 +18,5 @@ mod full;
 mod model;
 mod planted;
 mod random;
+mod restarts;
 mod swapped;

@@ -68,7 +68,7 @@ pub(crate) struct Process {
     pub(crate) taken: BTreeMap<ClientId, Taken>,
     pub(crate) walks: Walks,
     pub(crate) node: Node,
-    pub(crate) bound_under_way: bool,
+    pub(crate) bound_asked_at: Option<u64>,
     /// When the log was synced last, where it is not with each group.
     pub(crate) synced_at: u64,
 }

@@ -20,7 +20,7 @@ use crate::store::{Asker, Store};
 use crate::wall::true_wall;
 
 /// Most microseconds between two looks at the clock's bound and the background work.
-const KEEP_MICROS: u64 = 250_000;
+const KEEP_MICROS: u64 = 80_000;
 
 /// Microseconds between two attempts to start a process.
 const AGAIN_MICROS: u64 = 500_000;
@@ -28,7 +28,7 @@ const AGAIN_MICROS: u64 = 500_000;
 /// Longest wait for the wall clock at a start, in microseconds.
 const LONGEST_WAIT: u64 = 2_500_000;
 
-/// Microseconds by which a start can put a clock ahead: what the bound is ahead of it.
+/// Microseconds by which a start can put a clock ahead: what the bound is ahead of it at most.
 const START_AHEAD: u64 = 2_000_000;
 
 /// How a process ends.
@@ -95,7 +95,7 @@ impl World {
         let clock = Clock::start(origin, wall, persisted);
         if let Some(bound) = clock.bound_wanted(wall) {
             store.core().commit(std::iter::once(&number_batch(now, &[(BOUND_KEY, bound)])))?;
-            clock.persisted(bound);
+            clock.persisted(bound, 0);
         }
         Ok((store, found, clock))
     }
@@ -158,7 +158,7 @@ impl World {
             taken: BTreeMap::new(),
             walks: Walks::default(),
             node: Node::new(Arc::clone(&shared), node_config),
-            bound_under_way: false,
+            bound_asked_at: None,
             synced_at: self.now,
         });
         self.agenda.put(self.now + 1_000, Due::Keep { node, life });
@@ -269,8 +269,8 @@ impl World {
             process.synced_at = now;
         }
         let wanted = process.shared.clock.bound_wanted(wall);
-        if let Some(bound) = wanted.filter(|_| !process.bound_under_way) {
-            process.bound_under_way = true;
+        if let Some(bound) = wanted.filter(|_| process.bound_asked_at.is_none()) {
+            process.bound_asked_at = Some(now);
             let batch = number_batch(now, &[(BOUND_KEY, bound)]);
             self.submit(node, life, Asker::Clock(bound), batch);
         }
@@ -298,10 +298,11 @@ impl World {
     }
 
     pub(super) fn bound_written(&mut self, place: Place, bound: u64, durable: bool) {
+        let now = self.now;
         let Some(process) = self.process(place) else { return };
-        process.bound_under_way = false;
+        let Some(asked) = process.bound_asked_at.take() else { return };
         if durable {
-            process.shared.clock.persisted(bound);
+            process.shared.clock.persisted(bound, now - asked);
         }
     }
 }

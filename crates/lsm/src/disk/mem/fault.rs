@@ -16,11 +16,12 @@ pub enum Op {
     Remove,
     List,
     SyncDir,
+    Find,
 }
 
 impl Op {
     /// Every kind, for tests that go through all of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Create,
         Self::Open,
         Self::Read,
@@ -31,11 +32,12 @@ impl Op {
         Self::Remove,
         Self::List,
         Self::SyncDir,
+        Self::Find,
     ];
 
     /// Whether it changes what is, or what is durable.
     pub(super) fn mutates(self) -> bool {
-        !matches!(self, Self::Open | Self::Read | Self::List)
+        !matches!(self, Self::Open | Self::Read | Self::List | Self::Find)
     }
 
     pub(super) fn verb(self) -> &'static str {
@@ -50,6 +52,7 @@ impl Op {
             Self::Remove => "remove",
             Self::List => "list",
             Self::SyncDir => "sync directory",
+            Self::Find => "find",
         }
     }
 }

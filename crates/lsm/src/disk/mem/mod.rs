@@ -196,6 +196,10 @@ impl Disk for MemDisk {
     fn sync_dir(&self) -> io::Result<()> {
         self.lock().sync_dir()
     }
+
+    fn find(&self, name: &str) -> io::Result<()> {
+        self.lock().find(name)
+    }
 }
 
 #[derive(Debug)]

@@ -164,6 +164,11 @@ impl State {
         Ok(())
     }
 
+    pub(super) fn find(&mut self, name: &str) -> io::Result<()> {
+        self.begin(Op::Find, name)?;
+        self.directory.get(name).map(drop).ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
     pub(super) fn put(&mut self, name: &str, bytes: Vec<u8>) {
         self.delete(name);
         let inode = self.add(name, Content::durable(bytes));

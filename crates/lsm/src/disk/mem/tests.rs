@@ -152,6 +152,7 @@ fn a_dead_disk_refuses_everything() {
         disk.remove("a.wal").err(),
         disk.list().err(),
         disk.sync_dir().err(),
+        disk.find("a.wal").err(),
         file.len().err(),
         file.read_exact_at(&mut [0], 0).err(),
         file.try_read_exact_at(&mut [0], 0).err(),
@@ -286,6 +287,7 @@ fn every_kind_of_call_can_fail_and_does_nothing_then() {
             Op::Remove => disk.remove("a"),
             Op::List => disk.list().map(drop),
             Op::SyncDir => disk.sync_dir(),
+            Op::Find => disk.find("a"),
         };
         assert_eq!(call().unwrap_err().raw_os_error(), Some(EIO), "{op:?}");
         assert_eq!(disk.list().unwrap(), ["a"], "{op:?}");
