@@ -35,7 +35,9 @@ pub(crate) async fn run(event_loop: Rc<EventLoop>, mut events: mpsc::Receiver<No
         .map(|peer| node.identity.known(&topology.member(NodeId(peer)).name))
         .collect();
     let incarnation = node.identity.incarnation();
-    let mut machine = cluster::Node::new(Arc::clone(&node.shared), incarnation, known);
+    let shared = Arc::clone(&node.shared);
+    let max_skew = node.config.max_clock_skew.as_micros() as u64;
+    let mut machine = cluster::Node::new(shared, incarnation, known, max_skew);
     let mut ticks = interval(Duration::from_micros(NODE_TICK_MICROS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut effects = Vec::new();

@@ -80,6 +80,13 @@ fn missed_prefix(shared: &cluster::Shared, peer: NodeId) -> Vec<u8> {
     [MISSED, &prefix(shared, peer)].concat()
 }
 
+/// The key of the mark that a hint's partition needs repair. `None` = it is no hint's key.
+pub(crate) fn mark_of(hint: &[u8]) -> Option<Vec<u8>> {
+    let name_len = usize::from(*hint.first()?);
+    let (prefix, key) = hint.split_at_checked(1 + name_len)?;
+    Some([MISSED, prefix, &cluster::partition_of(key).to_be_bytes()].concat())
+}
+
 /// Removes hints that were delivered. One that stays for want of room is delivered again.
 pub(crate) fn drop_delivered(
     event_loop: &Rc<EventLoop>,

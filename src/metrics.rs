@@ -192,6 +192,11 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     )?;
     out.gauges("hint_bytes", "Their bytes", by_peer(|ledger, id| ledger.waiting(id).1))?;
     out.gauges(
+        "hints_of_the_future",
+        "Those of them that are stamped too far ahead to be delivered yet",
+        by_peer(HintLedger::of_the_future),
+    )?;
+    out.gauges(
         "partitions_to_repair",
         "Partitions of a node of which more was missed than is kept",
         by_peer(|ledger, id| u64::from(ledger.marked(id))),

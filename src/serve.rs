@@ -23,6 +23,7 @@ use crate::budget::Budget;
 use crate::caretaker;
 use crate::cli::LogFormat;
 use crate::clock::{COUNTER_BITS, NodeClock, wall_micros};
+use crate::comparison::Comparison;
 use crate::config::{Config, Logging};
 use crate::counters::Accepting;
 use crate::event_loop::{self, Handle, Told};
@@ -99,9 +100,11 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     let db = Arc::new(store::open(&config)?);
     let members = config.members.settle(address, identity::kept_name(&db)?, config.replicas)?;
     let identity = open_identity(&config, &db, &members)?;
-    let clock = NodeClock::start(&db, cluster::origin_of(members.name()))?;
-    clock.wait_for_wall(members.topology.nodes(), config.max_clock_skew);
-    let shared = share(members.topology, members.own, &identity, &clock, &config);
+    let (nodes, skew) = (members.topology.nodes(), config.max_clock_skew);
+    let clock = NodeClock::start(&db, cluster::origin_of(members.name()), nodes, skew)
+        .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
+    clock.wait_for_wall(nodes, skew);
+    let shared = share(members.topology, members.own, &identity, &clock, &db);
     hints::count(&db, &shared).map_err(|error| format!("hints: {error}"))?;
     let facts = facts(&shared, &identity, &members.urls, &config);
     let (caretaker, events) = mpsc::channel(caretaker::EVENTS);
@@ -117,6 +120,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         caretaker,
         caretaker_events: Mutex::new(Some(events)),
         clock,
+        comparison: Comparison::default(),
         reads,
         bodies: Budget::new(config.memory.body_bytes as usize),
         pages,
@@ -164,7 +168,7 @@ fn share(
     own: NodeId,
     identity: &Identity,
     clock: &NodeClock,
-    config: &Config,
+    db: &lsm::Db,
 ) -> Arc<Shared> {
     let standing = match identity.standing() {
         // It has nobody to hear of a former life from.
@@ -172,11 +176,8 @@ fn share(
         standing => standing,
     };
     let vouching = Vouching::new(standing, identity.born());
-    // Whatever is in the store, no clock that was further ahead was taken in.
-    let newest = (wall_micros() + config.max_clock_skew.as_micros() as u64) << COUNTER_BITS;
-    let newest = newest.max(clock.clock().now(wall_micros()));
     let clock = Arc::clone(clock.clock());
-    Arc::new(Shared::new(topology, own, clock, vouching, newest))
+    Arc::new(Shared::new(topology, own, clock, vouching, db.greatest_time()))
 }
 
 /// A former life of this node may have acknowledged stamps that were as far ahead of its clock as

@@ -101,6 +101,9 @@ pub(crate) struct Peer {
     /// Their bytes.
     #[serde(default)]
     pub(crate) hint_bytes: u64,
+    /// Those of them that are stamped too far ahead of the clock to be delivered yet.
+    #[serde(default)]
+    pub(crate) hints_of_the_future: u64,
     /// Writes that it missed and that nobody keeps: what holds them must be repaired by reading.
     #[serde(default)]
     pub(crate) hints_dropped: u64,

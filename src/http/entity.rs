@@ -59,7 +59,7 @@ pub(super) async fn put(
 ) -> Result<Answer, Problem> {
     let EntityParams { key, quorum, copies } = params::entity(query, event_loop.replication())?;
     let value = upload.receive(&event_loop.node).await?;
-    let record = record(event_loop, &key, quorum, copies, Kind::Value, &value)?;
+    let record = record(event_loop, &key, quorum, copies, Kind::Value, &value).await?;
     // The record has the value now; the memory that is set aside for it goes over to it.
     let _held = value.into_held();
     let version = write(event_loop, key, quorum, record).await?;
@@ -68,13 +68,13 @@ pub(super) async fn put(
 
 pub(super) async fn delete(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answer, Problem> {
     let EntityParams { key, quorum, copies } = params::entity(query, event_loop.replication())?;
-    let record = record(event_loop, &key, quorum, copies, Kind::Tombstone, &[])?;
+    let record = record(event_loop, &key, quorum, copies, Kind::Tombstone, &[]).await?;
     write(event_loop, key, quorum, record).await?;
     Ok(Answer::empty(StatusCode::ACCEPTED))
 }
 
 /// A new record with a new version.
-fn record(
+async fn record(
     event_loop: &EventLoop,
     key: &[u8],
     quorum: Quorum,
@@ -82,6 +82,7 @@ fn record(
     kind: Kind,
     value: &[u8],
 ) -> Result<cluster::Record, Problem> {
+    event_loop.node.comparison.wait().await;
     let version = event_loop.node.clock.issue();
     let version = version.map_err(|error| Problem::version(&error, quorum))?;
     if event_loop.node.facts.is_ahead_of_most(version.time) {

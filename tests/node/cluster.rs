@@ -1,13 +1,14 @@
 //! Several nodes as real processes: quorums, a node down and back, ranges, what a wiped disk costs.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::client::{Client, Response};
-use crate::process::{Node, kvorum, wait_until};
+use crate::process::{Node, kvorum, run, wait_until};
 
 /// Nodes on addresses of their own, named `n0`, `n1` …
 pub(crate) struct Cluster {
@@ -50,6 +51,22 @@ impl Cluster {
         self.addresses[node]
     }
 
+    /// The data directory of a node that does not run.
+    pub(crate) fn data(&self, node: usize) -> PathBuf {
+        self.down[node].as_ref().unwrap().path().join("data")
+    }
+
+    /// The start of a node is refused; what it said.
+    pub(crate) fn refused(&self, node: usize) -> String {
+        let (at, data) = (self.addresses[node].to_string(), self.data(node));
+        let mut args = vec!["serve", "--listen", &at, "--data", data.to_str().unwrap()];
+        args.extend(self.args.iter().map(String::as_str));
+        let output = run(&args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        said
+    }
+
     pub(crate) fn client(&self, node: usize) -> Client {
         Client::connect(self.addresses[node])
     }
@@ -59,11 +76,11 @@ impl Cluster {
     }
 
     /// Keys that `node` holds itself.
-    fn local(&self, node: usize) -> Vec<Vec<u8>> {
+    pub(crate) fn local(&self, node: usize) -> Vec<Vec<u8>> {
         self.client(node).get("/v0/entities?start=%00&local=true").chunks
     }
 
-    fn status(&self, node: usize) -> serde_json::Value {
+    pub(crate) fn status(&self, node: usize) -> serde_json::Value {
         serde_json::from_slice(&self.client(node).get("/v0/status").body()).unwrap()
     }
 

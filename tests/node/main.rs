@@ -9,6 +9,7 @@ mod contract;
 mod dashboard;
 mod deploy;
 mod dev;
+mod future;
 mod identity;
 mod lifecycle;
 mod malformed;

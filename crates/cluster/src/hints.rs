@@ -28,6 +28,7 @@ struct Waiting {
     hints: AtomicU64,
     dropped: AtomicU64,
     delivered: AtomicU64,
+    future: AtomicU64,
     /// Partitions of which hints were dropped.
     missed: Marks,
 }
@@ -98,6 +99,11 @@ impl HintLedger {
         self.take(peer, counted.0, counted.1);
     }
 
+    /// So many of the hints for a node are stamped too far ahead to be delivered yet.
+    pub(crate) fn stay(&self, peer: NodeId, hints: u64) {
+        self.of(peer).future.store(hints, Ordering::Relaxed);
+    }
+
     /// Notes that a node missed a write of a partition of which no hint was kept; whether that is
     /// new.
     pub fn mark(&self, peer: NodeId, partition: u16) -> bool {
@@ -118,6 +124,11 @@ impl HintLedger {
     pub fn waiting(&self, peer: NodeId) -> (u64, u64) {
         let peer = self.of(peer);
         (peer.hints.load(Ordering::Relaxed), peer.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Those of them that are stamped too far ahead to be delivered yet, as far as is known.
+    pub fn of_the_future(&self, peer: NodeId) -> u64 {
+        self.of(peer).future.load(Ordering::Relaxed)
     }
 
     /// Writes that a node missed and of which no hint was kept, since the start.

@@ -62,7 +62,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
         let coordinator = |_| Coordinator::new(Arc::clone(&shared), config);
         Parts {
             _coordinators: (0..loops).map(coordinator).collect(),
-            _node: Node::new(Arc::clone(&shared), 1, vec![None; nodes]),
+            _node: Node::new(Arc::clone(&shared), 1, vec![None; nodes], 500_000),
         }
     };
     (0..sets).map(make).collect()

@@ -220,8 +220,13 @@ impl Coordinator {
             Work::Read(work) => (super::read::acked(slot, work), false),
             Work::Call(_) => (0, false),
         };
-        let (trouble, detail) = (trouble(slot), slot.detail.clone());
         let is_write = matches!(slot.work, Work::Write(_));
+        let hidden = slot.count(|vote| vote.state == State::Failed(Why::Hidden));
+        let (trouble, detail) = if is_write && acked + hidden >= usize::from(slot.quorum.ack) {
+            (Trouble::Busy, Some(super::write::BEHIND.to_owned()))
+        } else {
+            (trouble(slot), slot.detail.clone())
+        };
         Denied { trouble, acked: acked as u8, quorum: slot.quorum, is_write, unknown, detail }
     }
 
@@ -247,7 +252,7 @@ fn holds(vote: &Vote) -> bool {
 pub(super) fn may_hold(vote: &Vote) -> bool {
     match vote.state {
         _ if vote.resent => true,
-        State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
+        State::Holds | State::Failed(Why::Silent | Why::Failed | Why::Hidden) => true,
         // What waits for a connection goes out once it stands: `is_worth_waiting` waits for that,
         // but at the deadline it may still be so.
         State::Asked | State::Repairing => true,

@@ -112,6 +112,8 @@ enum Caller {
 pub struct Node {
     shared: Arc<Shared>,
     incarnation: u64,
+    /// Microseconds that a stamp may be ahead of the wall clock.
+    max_skew_micros: u64,
     /// The others' incarnations, as far as they are known.
     known: Vec<Option<u64>>,
     /// Who said that it never met another disk of this node.
@@ -124,11 +126,17 @@ pub struct Node {
 
 impl Node {
     /// `known` is what was kept of the others' incarnations, by node.
-    pub fn new(shared: Arc<Shared>, incarnation: u64, known: Vec<Option<u64>>) -> Self {
+    pub fn new(
+        shared: Arc<Shared>,
+        incarnation: u64,
+        known: Vec<Option<u64>>,
+        max_skew_micros: u64,
+    ) -> Self {
         let nodes = shared.topology.nodes();
         assert_eq!(known.len(), nodes, "one place for each node");
         Self {
             incarnation,
+            max_skew_micros,
             known,
             vouched: vec![false; nodes],
             replays: (0..nodes).map(|_| Replay::default()).collect(),

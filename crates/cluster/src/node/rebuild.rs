@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use super::{Caller, Node, NodeEffect};
+use crate::clock::Clock;
 use crate::event::{Now, Trouble};
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::standing::Standing;
@@ -73,7 +74,10 @@ impl Node {
         let own = self.shared.own;
         let source = &mut self.sources[usize::from(peer.0)];
         match (std::mem::take(&mut source.state), result) {
-            (State::Asked, Ok(Reply::Page(Page { items, next, .. }))) => {
+            (State::Asked, Ok(Reply::Page(Page { mut items, next, .. }))) => {
+                // Of the future: it stays with its holder, as for every replica.
+                let limit = Clock::limit(now.wall, self.max_skew_micros);
+                items.retain(|(_, record)| record.rank.stamp.time <= limit);
                 if items.is_empty() {
                     self.go_on(peer, next, out);
                     return;

@@ -80,14 +80,16 @@ impl World {
         let clock = Arc::new(Clock::start(origin, BASE, 0));
         let vouching = Vouching::new(standing, born);
         let shared = Arc::new(Shared::new(topology.clone(), own, clock, vouching, 0));
+        let max_skew_micros = micros(option(&words, "skew", "500ms"))?;
+        let known = vec![None; usize::from(nodes)];
         let config = Config {
             deadline_micros: micros(option(&words, "deadline", "1s"))?,
-            max_skew_micros: micros(option(&words, "skew", "500ms"))?,
+            max_skew_micros,
             codec: toy::CODEC,
         };
         Ok(Self {
             coordinator: Coordinator::new(shared.clone(), config),
-            node: Node::new(shared.clone(), OWN_DISK, vec![None; usize::from(nodes)]),
+            node: Node::new(shared.clone(), OWN_DISK, known, max_skew_micros),
             range: None,
             shared,
             words: Words::new(topology),

@@ -226,6 +226,14 @@ impl Core {
         2 * memtables.div_ceil(self.options.segment_bytes) + 2
     }
 
+    /// The greatest time of any record's version, in whatever space; at least that, for what was
+    /// removed may have been greater.
+    pub fn greatest_time(&self) -> u64 {
+        let writer = lock(&self.writer);
+        let greatest = |tree: &TreeWriter| tree.rotated_max.max(tree.memtable.max_version()).time;
+        writer.trees.iter().map(greatest).max().unwrap_or(0)
+    }
+
     /// Rotates every memtable that holds anything.
     pub fn rotate_all(&self) {
         let mut writer = lock(&self.writer);

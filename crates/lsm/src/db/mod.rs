@@ -180,6 +180,11 @@ impl Db {
         self.snapshot().scan(space, start, end)
     }
 
+    /// The greatest time of any record's version that is held, or a greater one.
+    pub fn greatest_time(&self) -> u64 {
+        self.shared.core.greatest_time()
+    }
+
     /// Moves all memtables into tables and waits for it.
     pub fn flush(&self) -> Result<(), Error> {
         self.shared.core.rotate_all();
