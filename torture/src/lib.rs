@@ -23,6 +23,7 @@ pub mod hints;
 pub mod kill;
 pub mod ledger;
 pub mod memory;
+pub mod mixed;
 pub mod net;
 pub mod node;
 pub mod partition;
@@ -40,6 +41,7 @@ pub mod stranger;
 pub mod sync_error;
 pub mod wiped;
 pub mod writers;
+pub mod wrong_clock;
 
 use std::collections::BTreeMap;
 use std::io;

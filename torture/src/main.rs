@@ -7,8 +7,8 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, memory,
-    partition, pause, power_cut, real_input, restarts, scans, slow, slow_replica, stranger,
-    sync_error, wiped,
+    mixed, partition, pause, power_cut, real_input, restarts, scans, slow, slow_replica, stranger,
+    sync_error, wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -64,6 +64,10 @@ enum Row {
     Scans,
     /// Row 23: clocks that are wrong and jump (libfaketime)
     Clocks,
+    /// Row 23: a clock that is off by a day, also from the start (libfaketime)
+    Wrongclock,
+    /// Quorums of every size on shared keys: what overlaps is told and comes after (libfaketime)
+    Mixed,
     /// Row 24: a power cut at all replicas (root, loop devices)
     Blackout,
     /// Row 25: a replica whose disk rots
@@ -81,7 +85,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 22] = [
+    const EACH: [Self; 24] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -97,6 +101,8 @@ impl Row {
         Self::Killed,
         Self::Scans,
         Self::Clocks,
+        Self::Wrongclock,
+        Self::Mixed,
         Self::Blackout,
         Self::Corrupt,
         Self::Hints,
@@ -116,8 +122,9 @@ impl Row {
             Self::Memory => 2,
             Self::Partition => 3,
             Self::Pause => 16,
-            Self::Restarts | Self::Blackout => 10,
+            Self::Restarts | Self::Blackout | Self::Mixed => 10,
             Self::Killed | Self::Scans | Self::Clocks => 20,
+            Self::Wrongclock => 12,
             Self::Corrupt => 50,
             Self::Stranger => 100,
             Self::Slowreplica | Self::Wiped | Self::Hints => 1,
@@ -145,6 +152,8 @@ impl Row {
             Self::Killed => restarts::killed(setup),
             Self::Scans => scans::run(setup),
             Self::Clocks => clocks::run(setup),
+            Self::Wrongclock => wrong_clock::run(setup),
+            Self::Mixed => mixed::run(setup),
             Self::Blackout => blackout::run(setup),
             Self::Corrupt => corrupt::run(setup),
             Self::Hints => hints::run(setup),
