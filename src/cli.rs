@@ -40,6 +40,11 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Run a whole cluster on this machine, to try and to break
     Dev(DevArgs),
+    /// Take out of a stopped node's data what its clock stamped while it was far ahead
+    ///
+    /// The other nodes refuse such records until their time has come. Without --yes it only says
+    /// how many there are.
+    RepairClock(RepairClockArgs),
     /// Write a value
     Put(client::PutArgs),
     /// Read a value, onto stdout as it is. Exit code 1: there is none
@@ -109,6 +114,22 @@ pub(crate) struct DevArgs {
     /// --memory 256MiB
     #[arg(last = true, value_name = "SERVE FLAGS")]
     pub(crate) serve: Vec<OsString>,
+}
+
+/// Everything after `repair-clock`.
+#[derive(Debug, Args)]
+pub(crate) struct RepairClockArgs {
+    /// Directory of the node's data; the node must be stopped
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: PathBuf,
+
+    /// How far ahead of this machine's clock a stamp may be, as the cluster has it: 1ms..60s
+    #[arg(long, value_name = "TIME", default_value = "500ms")]
+    pub(crate) max_clock_skew: Time,
+
+    /// Remove them
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 /// Everything after `serve`.

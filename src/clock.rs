@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cluster::Clock;
-use lsm::{Batch, Db, Space, Version};
+use lsm::{Batch, Core, Db, Lookup, Record, Space, Version, Wait};
 use tokio::sync::Notify;
 
 /// Where the bound is stored, in [`Space::Node`]: 8 bytes, little-endian.
@@ -24,6 +24,11 @@ static IDLE: profile::Place =
 
 /// The longest that a start waits for the wall clock: a bit more than the bound is ahead at most.
 const LONGEST_WAIT: Duration = Duration::from_millis(2_500);
+
+/// How far ahead of the wall clock, beyond what other clocks may be, a node of several may begin: a
+/// stamp from there is refused by the others until that time has come. A kill leaves the bound a few
+/// seconds ahead at most; much more than that is a clock that was wrong, or is.
+const MOST_AHEAD: Duration = Duration::from_secs(60);
 
 /// Why a write got no version.
 #[derive(Debug, Clone)]
@@ -61,20 +66,65 @@ pub(crate) fn wall_micros() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
+fn decode_bound(record: &Record) -> Result<u64, String> {
+    let value = record.value();
+    let bytes = value.as_ref().try_into().map_err(|_| {
+        format!("the clock's bound has {} bytes instead of 8: damaged", value.len())
+    })?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn bound_record(core: &Core) -> Result<Option<Record>, String> {
+    match core.get(Space::Node, BOUND_KEY, Wait::Yes).map_err(|error| error.to_string())? {
+        Lookup::Found(record) => Ok(Some(record)),
+        Lookup::Absent | Lookup::WouldBlock => Ok(None),
+    }
+}
+
+/// The bound of a node that does not run; 0 = there is none.
+pub(crate) fn kept_bound(core: &Core) -> Result<u64, String> {
+    bound_record(core)?.map_or(Ok(0), |record| decode_bound(&record))
+}
+
+/// Sets it, though it may be lower than before: the caller has made sure that no record of this node
+/// is above.
+pub(crate) fn lower_bound(core: &Core, bound: u64) -> Result<(), String> {
+    let Some(record) = bound_record(core)? else { return Ok(()) };
+    let mut version = record.view().version();
+    version.time += 1;
+    let mut batch = Batch::new();
+    let put = batch.put(Space::Node, BOUND_KEY, version, &bound.to_le_bytes());
+    let written = put.and_then(|()| core.commit(std::iter::once(&batch)));
+    written.map(drop).map_err(|error| format!("the clock's bound: {error}"))
+}
+
 impl NodeClock {
-    /// Begins above everything this store's node ever issued, once a first bound is durable.
-    pub(crate) fn start(db: &Arc<Db>, origin: u32) -> Result<Self, String> {
+    /// Begins above everything this store's node ever issued, once a first bound is durable. One of
+    /// `nodes` is refused if that is far ahead of the wall clock; nothing was changed then.
+    pub(crate) fn start(
+        db: &Arc<Db>,
+        origin: u32,
+        nodes: usize,
+        max_skew: Duration,
+    ) -> Result<Self, String> {
         let stored = db.get(Space::Node, BOUND_KEY).map_err(|error| error.to_string())?;
         let (persisted, record) = match stored {
-            Some(record) => {
-                let value = record.value();
-                let bytes = value.as_ref().try_into().map_err(|_| {
-                    format!("the clock's bound has {} bytes instead of 8: damaged", value.len())
-                })?;
-                (u64::from_le_bytes(bytes), record.view().version())
-            }
+            Some(record) => (decode_bound(&record)?, record.view().version()),
             None => (0, Version { time: 0, origin }),
         };
+        let ahead = Clock::micros(persisted).saturating_sub(wall_micros());
+        let ahead = Duration::from_micros(ahead);
+        if ahead > MOST_AHEAD + max_skew {
+            let ahead = ahead.as_secs();
+            if nodes > 1 {
+                return Err(format!(
+                    "this node has stamped writes up to {ahead} s ahead of what the clock shows \
+                     now, and the other nodes refuse such stamps: set the clock if it is behind; if \
+                     it is right now and was ahead then, run `kvorum repair-clock`"
+                ));
+            }
+            tracing::warn!(ahead_s = ahead, "stamps go on ahead of the clock, where they were");
+        }
         let shared = Arc::new(Shared {
             clock: Arc::new(Clock::start(origin, wall_micros(), persisted)),
             db: Arc::clone(db),

@@ -21,6 +21,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
 use crate::caretaker;
+use crate::comparison;
 use crate::connection::{Scratch, Socket, TICK, Watch};
 use crate::coordinate::{Coordination, Purpose};
 use crate::counters::Counters;
@@ -175,6 +176,8 @@ impl EventLoop {
         if let Some(events) = events {
             self.peers.keep_all();
             tokio::task::spawn_local(caretaker::run(Rc::clone(&self), events));
+            let this = Rc::clone(&self);
+            tokio::task::spawn_local(async move { comparison::run(&this).await });
         }
         while let Some(Told::Serve(stream)) = told.recv().await {
             self.serve(stream);

@@ -76,6 +76,13 @@ fn lost(shared: &cluster::Shared, hint: &Underway) {
     shared.missed.mark(hint.peer, hint.mark);
 }
 
+/// The key of the mark that a hint's partition needs repair. `None` = it is no hint's key.
+pub(crate) fn mark_of(hint: &[u8]) -> Option<Vec<u8>> {
+    let name_len = usize::from(*hint.first()?);
+    let (prefix, key) = hint.split_at_checked(1 + name_len)?;
+    Some([MISSED, prefix, &cluster::partition_of(key).to_be_bytes()].concat())
+}
+
 /// Removes hints that were delivered. One that stays for want of room is delivered again.
 pub(crate) fn drop_delivered(
     event_loop: &Rc<EventLoop>,

@@ -6,6 +6,7 @@ mod caretaker;
 mod cli;
 mod client;
 mod clock;
+mod comparison;
 mod config;
 mod connection;
 mod coordinate;
@@ -26,6 +27,7 @@ mod pages;
 mod peers;
 mod reads;
 mod records;
+mod repair;
 mod secret;
 mod serve;
 mod status;
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
     match command {
         Command::Serve(args) => run_node(args),
         Command::Dev(args) => ended(dev::run(&args)),
+        Command::RepairClock(args) => told(repair::run(&args)),
         Command::Put(args) => answered(client::put(&args)),
         Command::Get(args) => answered(client::get(&args)),
         Command::Del(args) => answered(client::del(&args)),

@@ -191,6 +191,11 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         by_peer(|ledger, id| ledger.waiting(id).0),
     )?;
     out.gauges("hint_bytes", "Their bytes", by_peer(|ledger, id| ledger.waiting(id).1))?;
+    out.gauges(
+        "hints_of_the_future",
+        "Those of them that are stamped too far ahead to be delivered yet",
+        by_peer(HintLedger::of_the_future),
+    )?;
     let missed = (0..topology.nodes() as u16).map(NodeId).map(|id| {
         let name = topology.member(id).name.clone();
         ([("node", name)], u64::from(node.shared.missed.partitions(id)))

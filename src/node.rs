@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::budget::Budget;
 use crate::clock::NodeClock;
+use crate::comparison::Comparison;
 use crate::config::Config;
 use crate::counters::{Accepting, Counters};
 use crate::identity::Identity;
@@ -35,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) caretaker_events: Mutex<Option<mpsc::Receiver<NodeEvent>>>,
     /// Stamps for writes.
     pub(crate) clock: NodeClock,
+    /// Whether its wall clock has been compared with the other nodes'.
+    pub(crate) comparison: Comparison,
     /// Reads that wait for the disk.
     pub(crate) reads: ReadPool,
     /// How the node was configured.

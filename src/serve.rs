@@ -23,6 +23,7 @@ use crate::budget::Budget;
 use crate::caretaker;
 use crate::cli::LogFormat;
 use crate::clock::{COUNTER_BITS, NodeClock, wall_micros};
+use crate::comparison::Comparison;
 use crate::config::{Config, Logging};
 use crate::counters::Accepting;
 use crate::event_loop::{self, Handle, Told};
@@ -100,11 +101,13 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     let recovered = Recovered::of(&db);
     let members = config.members.settle(address, identity::kept_name(&db)?, config.replicas)?;
     let identity = open_identity(&config, &db, &members)?;
-    let clock = NodeClock::start(&db, cluster::origin_of(members.name()))?;
-    clock.wait_for_wall(members.topology.nodes(), config.max_clock_skew);
-    let logs = logs(&config, &members.topology, &identity, &clock, recovered)?;
-    let shared = share(members.topology, members.own, &identity, &clock, logs, &config);
+    let (nodes, skew) = (members.topology.nodes(), config.max_clock_skew);
     let failed = |error| format!("data directory {}: {error}", config.data.display());
+    let clock = NodeClock::start(&db, cluster::origin_of(members.name()), nodes, skew);
+    let clock = clock.map_err(failed)?;
+    clock.wait_for_wall(nodes, skew);
+    let logs = logs(&config, &members.topology, &identity, &clock, recovered)?;
+    let shared = share(members.topology, members.own, &identity, &clock, &db, logs, &config);
     identity.load_missed(&shared).map_err(failed)?;
     hints::adopt_earlier_marks(&identity, &shared).map_err(failed)?;
     hints::count(&db, &shared).map_err(|error| format!("hints: {error}"))?;
@@ -122,6 +125,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         caretaker,
         caretaker_events: Mutex::new(Some(events)),
         clock,
+        comparison: Comparison::default(),
         reads,
         bodies: Budget::new(config.memory.body_bytes as usize),
         pages,
@@ -189,6 +193,7 @@ fn share(
     own: NodeId,
     identity: &Identity,
     clock: &NodeClock,
+    db: &lsm::Db,
     logs: Arc<Logs>,
     config: &Config,
 ) -> Arc<Shared> {
@@ -201,11 +206,8 @@ fn share(
     // Until the others have been heard, whatever is older than this start may hide something.
     let started = (wall_micros() + config.max_clock_skew.as_micros() as u64) << COUNTER_BITS;
     let vouching = Vouching::new(standing, identity.born().max(started), alone);
-    // Whatever is in the store, no clock that was further ahead was taken in.
-    let newest = (wall_micros() + config.max_clock_skew.as_micros() as u64) << COUNTER_BITS;
-    let newest = newest.max(clock.clock().now(wall_micros()));
     let clock = Arc::clone(clock.clock());
-    Arc::new(Shared::new(topology, own, clock, vouching, newest, logs))
+    Arc::new(Shared::new(topology, own, clock, vouching, db.greatest_time(), logs))
 }
 
 /// A former life of this node may have acknowledged stamps that were as far ahead of its clock as

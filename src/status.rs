@@ -110,6 +110,9 @@ pub(crate) struct Peer {
     /// Their bytes.
     #[serde(default)]
     pub(crate) hint_bytes: u64,
+    /// Those of them that are stamped too far ahead of the clock to be delivered yet.
+    #[serde(default)]
+    pub(crate) hints_of_the_future: u64,
     /// Writes that it missed and of which no hint was kept, since this node's start.
     #[serde(default)]
     pub(crate) hints_dropped: u64,

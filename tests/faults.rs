@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, lives,
-    memory, partition, pause, power_cut, real_input, restarts, scans, slow, stranger, sync_error,
-    wiped,
+    memory, mixed, partition, pause, power_cut, real_input, restarts, scans, slow, stranger,
+    sync_error, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -92,6 +92,12 @@ fn ranges_while_nodes_are_killed() {
 #[test]
 fn row_23_clocks_that_jump() {
     row("23", clocks::run(&setup(2)));
+    row("23, by a day", wrong_clock::run(&setup(4)));
+}
+
+#[test]
+fn quorums_of_every_size_on_shared_keys() {
+    row("mixed", mixed::run(&setup(2)));
 }
 
 #[test]

@@ -88,6 +88,7 @@ async fn record(
     value: &[u8],
 ) -> Result<cluster::Record, Problem> {
     let node = &event_loop.node;
+    node.comparison.wait().await;
     let version = node.clock.issue_within(node.config.deadline / CLOCK_SHARE).await;
     let version = version.map_err(|error| Problem::version(&error, quorum))?;
     if node.facts.is_ahead_of_most(version.time) {

@@ -269,6 +269,7 @@ impl Parts {
                 Part::NoSpace => "no-space",
                 Part::Failed => "failed",
                 Part::Declined => "declined",
+                Part::Hidden => "hidden",
             };
             parts.failed.push(Failure { node, why });
         }
@@ -286,6 +287,7 @@ fn described(named: &[(String, Part)], is_write: bool, took: Duration) -> String
         (Part::NoSpace, "disk full"),
         (Part::Failed, "store failed"),
         (Part::Declined, "declined, for another clock or topology"),
+        (Part::Hidden, "held behind a record of the future"),
         (Part::Unsure, "not sure yet what an earlier disk held"),
         (Part::Open, "not waited for"),
     ];

@@ -81,9 +81,10 @@ fn peers(node: &Node) -> Vec<Peer> {
                 incarnation: seen.incarnation().map_or(String::new(), |i| format!("{i:016x}")),
                 up: seen.lines() > 0,
                 rtt_us: seen.rtt_micros(),
-                clock_skew_us: seen.skew_micros(),
+                clock_skew_us: node.facts.skew_micros(id),
                 hints,
                 hint_bytes,
+                hints_of_the_future: shared.hints.of_the_future(id),
                 hints_dropped: shared.hints.dropped(id),
                 partitions_to_repair: shared.missed.partitions(id),
             }

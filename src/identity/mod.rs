@@ -25,7 +25,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::{Claim, Life, Lineage, Missed, NodeId, Standing, difference};
-use lsm::{Batch, Db, Space, Version};
+use lsm::{Batch, Core, Db, Lookup, Record, Space, Version, Wait};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::BOUND_KEY;
@@ -74,13 +74,31 @@ pub(crate) struct Recovered {
 impl Recovered {
     /// To be called before the first write.
     pub(crate) fn of(db: &Db) -> Self {
-        Self { sequence: db.sequence(), newest: db.newest_version().time }
+        Self { sequence: db.sequence(), newest: db.greatest_time() }
     }
 }
 
 /// The name that the data directory has for its node.
 pub(crate) fn kept_name(db: &Db) -> Result<Option<String>, String> {
     Ok(read(db)?.map(|(kept, _)| kept.name))
+}
+
+/// Whether a stopped node's directory is that of a node alone, or of none.
+pub(crate) fn is_alone(core: &Core) -> Result<bool, String> {
+    Ok(read_from(core)?.is_none_or(|(kept, _)| kept.is_alone()))
+}
+
+/// A stopped node's directory has lost some of what the node ever held, stamped up to `born`: from
+/// its next start on it is as one whose disk was replaced, until the others have streamed back what
+/// it is to hold.
+pub(crate) fn lose(core: &Core, born: u64) -> Result<(), String> {
+    let Some((kept, mut version)) = read_from(core)? else { return Ok(()) };
+    let kept = Kept { standing: Standing::Amnesiac, born: born.max(kept.born), ..kept };
+    version.time += 1;
+    let mut batch = Batch::new();
+    let put = batch.put(Space::Node, KEY, version, &kept.encode());
+    let written = put.and_then(|()| core.commit(std::iter::once(&batch)));
+    written.map(drop).map_err(|error| format!("the node's identity: {error}"))
 }
 
 impl Identity {
@@ -330,10 +348,21 @@ fn refusal(differs: &str) -> String {
 /// The identity in the directory, and the version of its record.
 fn read(db: &Db) -> Result<Option<(Kept, Version)>, String> {
     let record = db.get(Space::Node, KEY).map_err(|error| error.to_string())?;
-    let Some(record) = record else { return Ok(None) };
+    record.map(|record| decode(&record)).transpose()
+}
+
+/// The same of a directory whose node does not run.
+fn read_from(core: &Core) -> Result<Option<(Kept, Version)>, String> {
+    match core.get(Space::Node, KEY, Wait::Yes).map_err(|error| error.to_string())? {
+        Lookup::Found(record) => decode(&record).map(Some),
+        Lookup::Absent | Lookup::WouldBlock => Ok(None),
+    }
+}
+
+fn decode(record: &Record) -> Result<(Kept, Version), String> {
     let kept =
         Kept::decode(&record.value()).map_err(|why| format!("the node's identity: {why}"))?;
-    Ok(Some((kept, record.view().version())))
+    Ok((kept, record.view().version()))
 }
 
 /// The peers that were met.

@@ -179,7 +179,7 @@ impl Driver {
                 }
                 Item::Echo { token, wall } => {
                     let now = peers.inner.began.elapsed().as_micros() as u64;
-                    lane.facts.seen(lane.peer).note_echo(now.saturating_sub(token), wall);
+                    lane.facts.note_echo(lane.peer, now.saturating_sub(token), wall);
                 }
                 Item::Goodbye => lane.leaving.set(true),
             }

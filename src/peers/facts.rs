@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 use cluster::handshake::{Identity, Reason, Refused};
 use cluster::wire::Sender;
@@ -30,6 +31,7 @@ pub(crate) struct Facts {
     /// `HOST:PORT`, by node.
     authorities: Vec<String>,
     seen: Vec<Seen>,
+    began: Instant,
 }
 
 impl Facts {
@@ -47,6 +49,7 @@ impl Facts {
         Self {
             authorities: urls.iter().map(authority).collect(),
             seen: urls.iter().map(|_| Seen::default()).collect(),
+            began: Instant::now(),
             complaints: Complaints::default(),
             shared,
             identity,
@@ -95,18 +98,36 @@ impl Facts {
         }
     }
 
-    /// Whether most nodes would refuse a write stamped with this time as too far ahead of them. It
-    /// must not even be stored here: whoever found it later would take it for the newest, and bring
-    /// it to the others.
+    /// Whether most of the nodes that can be compared with would refuse a write stamped with this
+    /// time as too far ahead of them. It must not even be stored here: it would hide what comes
+    /// later until its time comes.
     pub(crate) fn is_ahead_of_most(&self, time: u64) -> bool {
-        let wall = wall_micros();
-        let ahead = |seen: &&Seen| {
-            let theirs = wall.saturating_add_signed(seen.skew_micros());
-            seen.lines() > 0
-                && seen.rtt_micros() > 0
-                && Clock::is_ahead(time, theirs, self.max_skew_micros)
-        };
-        self.seen.iter().filter(ahead).count() * 2 > self.nodes()
+        let mono = self.mono();
+        let (mut compared, mut ahead) = (0, 0);
+        for theirs in self.seen.iter().filter_map(|seen| seen.latest_wall(mono)) {
+            compared += 1;
+            ahead += usize::from(Clock::is_ahead(time, theirs, self.max_skew_micros));
+        }
+        ahead * 2 > compared
+    }
+
+    /// How far a node's wall clock is ahead of this node's, in microseconds, give or take half of
+    /// the time that its last beat took; 0 if it can't be told.
+    pub(crate) fn skew_micros(&self, node: NodeId) -> i64 {
+        let seen = self.seen(node);
+        let middle = |latest: u64| latest.saturating_sub(seen.rtt_micros() / 2);
+        let theirs = seen.latest_wall(self.mono()).map(middle);
+        theirs.map_or(0, |theirs| theirs.wrapping_sub(wall_micros()) as i64)
+    }
+
+    /// A node answered a beat after `rtt` microseconds, with `wall` on its clock.
+    pub(super) fn note_echo(&self, node: NodeId, rtt: u64, wall: u64) {
+        self.seen(node).note_echo(rtt, wall, self.mono());
+    }
+
+    /// Microseconds by the clock that only counts.
+    fn mono(&self) -> u64 {
+        self.began.elapsed().as_micros() as u64
     }
 
     /// Takes in another node's clock, unless it is too far ahead.
@@ -122,7 +143,9 @@ pub(crate) struct Seen {
     lines: AtomicU32,
     incarnation: AtomicU64,
     rtt_micros: AtomicU64,
-    skew_micros: AtomicI64,
+    /// What its wall clock showed at the latest when this process began, if both machines' clocks
+    /// that only count go on alike: this node's own wall clock may jump.
+    latest_at_zero: AtomicI64,
     /// Whether it has dialed this node since that was looked at.
     knocked: AtomicBool,
 }
@@ -143,10 +166,11 @@ impl Seen {
         self.rtt_micros.load(Ordering::Relaxed)
     }
 
-    /// How far its wall clock was ahead of this node's at the last beat, in microseconds, give or
-    /// take half of the time that the beat took.
-    pub(crate) fn skew_micros(&self) -> i64 {
-        self.skew_micros.load(Ordering::Relaxed)
+    /// What its wall clock shows at the latest, if that can be told: a line to it stands, and it
+    /// answered a beat.
+    fn latest_wall(&self, mono: u64) -> Option<u64> {
+        let wall = mono.wrapping_add_signed(self.latest_at_zero.load(Ordering::Relaxed));
+        (self.lines() > 0 && self.rtt_micros() > 0).then_some(wall)
     }
 
     /// It has dialed this node: it is up, and may be dialed.
@@ -173,10 +197,10 @@ impl Seen {
         self.incarnation.store(incarnation, Ordering::Relaxed);
     }
 
-    /// It answered a beat after `rtt` microseconds, with `wall` on its clock.
-    pub(super) fn note_echo(&self, rtt: u64, wall: u64) {
+    fn note_echo(&self, rtt: u64, wall: u64, mono: u64) {
+        // It looked at its clock after the beat went out, maybe at once.
+        let sent = mono.saturating_sub(rtt);
+        self.latest_at_zero.store(wall.wrapping_sub(sent) as i64, Ordering::Relaxed);
         self.rtt_micros.store(rtt.max(1), Ordering::Relaxed);
-        let then = wall_micros().saturating_sub(rtt / 2);
-        self.skew_micros.store(wall.wrapping_sub(then) as i64, Ordering::Relaxed);
     }
 }

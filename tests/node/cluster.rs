@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::client::{Client, Response};
-use crate::process::{Node, kvorum, wait_until};
+use crate::process::{Node, kvorum, run, wait_until};
 
 /// Nodes on addresses of their own, named `n0`, `n1` …
 pub(crate) struct Cluster {
@@ -67,6 +67,22 @@ impl Cluster {
 
     pub(crate) fn address(&self, node: usize) -> SocketAddr {
         self.addresses[node]
+    }
+
+    /// The data directory of a node that does not run.
+    pub(crate) fn data(&self, node: usize) -> PathBuf {
+        self.down[node].as_ref().unwrap().path().join("data")
+    }
+
+    /// The start of a node is refused; what it said.
+    pub(crate) fn refused(&self, node: usize) -> String {
+        let (at, data) = (self.addresses[node].to_string(), self.data(node));
+        let mut args = vec!["serve", "--listen", &at, "--data", data.to_str().unwrap()];
+        args.extend(self.args.iter().map(String::as_str));
+        let output = run(&args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        said
     }
 
     pub(crate) fn client(&self, node: usize) -> Client {

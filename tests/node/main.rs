@@ -10,6 +10,7 @@ mod dashboard;
 mod deploy;
 mod dev;
 mod directory;
+mod future;
 mod identity;
 mod lifecycle;
 mod malformed;

@@ -22,6 +22,8 @@ pub struct Client {
 pub struct Answer {
     /// Its status code.
     pub status: u16,
+    /// The version of what it is about: `ETag`, without its quotes.
+    pub version: Option<String>,
     /// Its body.
     pub body: Vec<u8>,
     /// The node takes no more requests on this connection.
@@ -31,6 +33,7 @@ pub struct Answer {
 #[derive(Debug, Default)]
 struct Head {
     status: u16,
+    version: Option<String>,
     length: usize,
     chunked: bool,
     closes: bool,
@@ -82,7 +85,8 @@ impl Client {
             body.resize(head.length, 0);
             self.stream.read_exact(&mut body)?;
         }
-        Ok(Answer { status: head.status, body, closes: head.closes })
+        let Head { status, version, closes, .. } = head;
+        Ok(Answer { status, version, body, closes })
     }
 
     /// Asks and waits. An error means that nobody knows what became of it.
@@ -146,6 +150,9 @@ impl Client {
             }
             if let Some(length) = line.strip_prefix("content-length: ") {
                 head.length = length.parse().map_err(|_| malformed(&line))?;
+            }
+            if let Some(version) = line.strip_prefix("etag: ") {
+                head.version = Some(version.trim_matches('"').to_owned());
             }
             head.chunked |= line == "transfer-encoding: chunked";
             head.closes |= line == "connection: close";

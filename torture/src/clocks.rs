@@ -1,9 +1,11 @@
 //! Row 23: the wall clocks of three nodes are minutes apart, jump while they run, and step back
-//! over a restart (by libfaketime; the monotonic clock stays as it is). Clients write each key
-//! through one node after another: what was acknowledged is never shadowed by something older.
+//! over a restart (by libfaketime; the monotonic clock stays as it is), after which a node does not
+//! start if that is far. Clients write each key through one node after another: what was
+//! acknowledged is never shadowed by something older.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -27,6 +29,9 @@ const MOST: u64 = 300;
 
 const PACE: Pace = Pace { clients: 8, every: Duration::from_millis(10), votes: "&ack=2&from=3" };
 
+/// So far back a start goes on: the clock begins at its bound.
+const NEAR: i64 = 30;
+
 /// One in so many requests may fail at two nodes: what the one with the wrong clock stored before
 /// it noticed.
 const SERVED: u64 = 4;
@@ -36,22 +41,8 @@ const BY_ITSELF: Duration = Duration::from_secs(20);
 
 /// `rounds` of jumps.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let library = LIBRARIES.iter().find(|path| Path::new(path).exists());
-    let library = library.ok_or_else(|| Failure::Skipped("there is no libfaketime".to_owned()))?;
     let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
-    let offsets: Vec<PathBuf> =
-        (0..NODES).map(|node| cluster.dir().join(format!("offset-{node}"))).collect();
-    for (launch, offset) in cluster.launches.iter_mut().zip(&offsets) {
-        set(offset, 0)?;
-        launch.wrapper = vec![
-            "env".to_owned(),
-            format!("LD_PRELOAD={library}"),
-            format!("FAKETIME_TIMESTAMP_FILE={}", offset.display()),
-            "FAKETIME_NO_CACHE=1".to_owned(),
-            "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
-            "DONT_FAKE_MONOTONIC=1".to_owned(),
-        ];
-    }
+    let offsets = faked(&mut cluster)?;
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
     cluster.until_ready()?;
     let ledger = Arc::new(Ledger::default());
@@ -66,10 +57,18 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         set(&offsets[node], offset)?;
         thread::sleep(lasts);
         if random.percent(50) {
-            // Back over a restart, beyond what it had issued.
-            set(&offsets[node], -(MOST as i64))?;
+            // Back over a restart, beyond what it had issued: far back it does not start.
+            let back = if random.percent(50) { MOST as i64 } else { NEAR };
+            set(&offsets[node], -back)?;
             cluster.kill(node)?;
-            cluster.start_node(node)?;
+            match cluster.start_node(node) {
+                Err(Failure::Refused(why)) if why.contains("repair-clock") => {
+                    figures.refused_starts += 1;
+                    set(&offsets[node], 0)?;
+                    start_repaired(setup, &mut cluster, node)?;
+                }
+                started => started?,
+            }
             figures.steps += 1;
             thread::sleep(lasts);
         }
@@ -83,15 +82,15 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         figures.read = figures.read.max(cluster.agree(BY_ITSELF)?.read);
         cluster.check(&ledger)?;
     }
-    let Figures { requests, refused, failed, steps, read } = figures;
+    let Figures { requests, refused, failed, steps, refused_starts, read } = figures;
     if failed as u64 * SERVED > requests {
         return Err(Failure::Broken(format!(
             "{failed} of {requests} requests failed at two nodes with one wrong clock of three"
         )));
     }
     Ok(format!(
-        "{} jumps of up to {MOST} s, {steps} steps back over a restart: {requests} requests, \
-         {refused} refused by the first node, {failed} by two; lost updates 0; C ({read} keys by \
+        "{} jumps of up to {MOST} s, {steps} steps back over a restart, {refused_starts} of which \
+         were refused: {requests} requests, {refused} refused by the first node, {failed} by two; lost updates 0; C ({read} keys by \
          reading)",
         setup.rounds
     ))
@@ -103,13 +102,63 @@ struct Figures {
     refused: u64,
     failed: usize,
     steps: u32,
+    refused_starts: u32,
     read: usize,
+}
+
+/// Starts a node whose clock is right, after `kvorum repair-clock` if it was ahead for so long that
+/// its start is refused; what the repair said.
+pub(crate) fn start_repaired(
+    setup: &Setup,
+    cluster: &mut Cluster,
+    node: usize,
+) -> Result<Option<String>, Failure> {
+    match cluster.start_node(node) {
+        Err(Failure::Refused(why)) if why.contains("repair-clock") => {}
+        started => return started.map(|()| None),
+    }
+    let mut repair = Command::new(&setup.binary);
+    let output =
+        repair.args(["repair-clock", "--yes", "--data"]).arg(cluster.data(node)).output()?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if !output.status.success() {
+        return Err(Failure::Broken(format!("repair-clock ended with {}: {said}", output.status)));
+    }
+    cluster.start_node(node)?;
+    Ok(Some(said))
+}
+
+/// Has every node of a planned cluster run with a wall clock that can be [`set`] by its file.
+pub(crate) fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
+    let library = LIBRARIES.iter().find(|path| Path::new(path).exists());
+    let library = library.ok_or_else(|| Failure::Skipped("there is no libfaketime".to_owned()))?;
+    let nodes = 0..cluster.launches.len();
+    let offsets: Vec<PathBuf> =
+        nodes.map(|node| cluster.dir().join(format!("offset-{node}"))).collect();
+    for (launch, offset) in cluster.launches.iter_mut().zip(&offsets) {
+        set(offset, 0)?;
+        launch.wrapper = vec![
+            "env".to_owned(),
+            format!("LD_PRELOAD={library}"),
+            format!("FAKETIME_TIMESTAMP_FILE={}", offset.display()),
+            "FAKETIME_NO_CACHE=1".to_owned(),
+            "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
+            "DONT_FAKE_MONOTONIC=1".to_owned(),
+        ];
+    }
+    Ok(offsets)
 }
 
 /// A node's wall clock is off by so many seconds from now on. Replaced as a whole: the library must
 /// not read half of it.
-fn set(path: &Path, seconds: i64) -> Result<(), Failure> {
+pub(crate) fn set(path: &Path, seconds: i64) -> Result<(), Failure> {
+    set_millis(path, seconds * 1000)
+}
+
+/// The same in thousandths.
+pub(crate) fn set_millis(path: &Path, millis: i64) -> Result<(), Failure> {
     let new = path.with_extension("new");
-    fs::write(&new, format!("{seconds:+}s\n"))?;
+    let (sign, off) = (if millis < 0 { '-' } else { '+' }, millis.unsigned_abs());
+    fs::write(&new, format!("{sign}{}.{:03}s\n", off / 1000, off % 1000))?;
     Ok(fs::rename(&new, path)?)
 }

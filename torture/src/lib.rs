@@ -27,6 +27,7 @@ pub mod ledger;
 pub mod lives;
 pub mod lost_interval;
 pub mod memory;
+pub mod mixed;
 pub mod net;
 pub mod node;
 pub mod partition;
@@ -46,6 +47,7 @@ pub mod sync_error;
 pub mod twins;
 pub mod wiped;
 pub mod writers;
+pub mod wrong_clock;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -7,8 +7,8 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, descriptors, disk_full, fuzz, hints, kill,
-    lives, memory, partition, pause, power_cut, real_input, restarts, rollback, scans, slow,
-    slow_replica, stranger, sync_error, wiped,
+    lives, memory, mixed, partition, pause, power_cut, real_input, restarts, rollback, scans, slow,
+    slow_replica, stranger, sync_error, wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -66,6 +66,10 @@ enum Row {
     Scans,
     /// Row 23: clocks that are wrong and jump (libfaketime)
     Clocks,
+    /// Row 23: a clock that is off by a day, also from the start (libfaketime)
+    Wrongclock,
+    /// Quorums of every size on shared keys: what overlaps is told and comes after (libfaketime)
+    Mixed,
     /// Row 24: a power cut at all replicas (root, loop devices)
     Blackout,
     /// Row 25: a replica whose disk rots
@@ -87,7 +91,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 25] = [
+    const EACH: [Self; 27] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -104,6 +108,8 @@ impl Row {
         Self::Lives,
         Self::Scans,
         Self::Clocks,
+        Self::Wrongclock,
+        Self::Mixed,
         Self::Blackout,
         Self::Corrupt,
         Self::Hints,
@@ -125,8 +131,9 @@ impl Row {
             Self::Memory => 2,
             Self::Partition => 3,
             Self::Pause | Self::Lives => 16,
-            Self::Restarts | Self::Blackout => 10,
+            Self::Restarts | Self::Blackout | Self::Mixed => 10,
             Self::Killed | Self::Scans | Self::Clocks => 20,
+            Self::Wrongclock => 12,
             Self::Corrupt => 50,
             Self::Stranger => 100,
             Self::Rollback | Self::Converge => 2,
@@ -156,6 +163,8 @@ impl Row {
             Self::Lives => lives::run(setup),
             Self::Scans => scans::run(setup),
             Self::Clocks => clocks::run(setup),
+            Self::Wrongclock => wrong_clock::run(setup),
+            Self::Mixed => mixed::run(setup),
             Self::Blackout => blackout::run(setup),
             Self::Corrupt => corrupt::run(setup),
             Self::Hints => hints::run(setup),

@@ -104,7 +104,18 @@ impl Clock {
 
     /// Whether a stamp's `time` is more than `max_skew_micros` after `wall_micros`.
     pub fn is_ahead(time: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
-        time >> COUNTER_BITS > wall_micros.saturating_add(max_skew_micros)
+        time > Self::limit(wall_micros, max_skew_micros)
+    }
+
+    /// The greatest time of a stamp that is not ahead.
+    pub fn limit(wall_micros: u64, max_skew_micros: u64) -> u64 {
+        let micros = wall_micros.saturating_add(max_skew_micros).min(u64::MAX >> COUNTER_BITS);
+        micros << COUNTER_BITS | ((1 << COUNTER_BITS) - 1)
+    }
+
+    /// A stamp's time in microseconds since 1970.
+    pub fn micros(time: u64) -> u64 {
+        time >> COUNTER_BITS
     }
 
     /// The clock as other nodes may take it in: the greatest time that was issued or taken in, and

@@ -365,6 +365,8 @@ pub enum Part {
     Failed,
     /// It refused: the write's stamp is too far ahead of its clock, or its topology is another.
     Declined,
+    /// It wrote it, but holds a record of the future, which hides this one from every read.
+    Hidden,
 }
 
 /// What stands in the way of a request.

@@ -23,6 +23,7 @@ struct Waiting {
     hints: AtomicU64,
     dropped: AtomicU64,
     delivered: AtomicU64,
+    future: AtomicU64,
 }
 
 /// Hints that wait, by the node that they are for. A key that is missed twice counts twice until
@@ -91,10 +92,20 @@ impl HintLedger {
         self.take(peer, counted.0, counted.1);
     }
 
+    /// So many of the hints for a node are stamped too far ahead to be delivered yet.
+    pub(crate) fn stay(&self, peer: NodeId, hints: u64) {
+        self.of(peer).future.store(hints, Ordering::Relaxed);
+    }
+
     /// Hints and bytes of them that wait for a node.
     pub fn waiting(&self, peer: NodeId) -> (u64, u64) {
         let peer = self.of(peer);
         (peer.hints.load(Ordering::Relaxed), peer.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Those of them that are stamped too far ahead to be delivered yet, as far as is known.
+    pub fn of_the_future(&self, peer: NodeId) -> u64 {
+        self.of(peer).future.load(Ordering::Relaxed)
     }
 
     /// Writes that a node missed and of which no hint was kept, since the start.

@@ -32,4 +32,4 @@ pub use quorum::{Quorum, Refusal, quorum};
 pub use record::{Codec, Kind, Rank, Record};
 pub use scan::{PAGE_BYTES, Scan, Sieve, Step};
 pub use standing::{Standing, Vouching};
-pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference};
+pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference, partition_of};

@@ -152,7 +152,8 @@ pub enum Reply {
         /// The time of that record's stamp, or one that it is not above.
         time: u64,
     },
-    /// To a write: refused, its stamp is too far ahead of this node's wall clock.
+    /// To a write, or several: refused, a stamp is too far ahead of this node's wall clock. Nothing
+    /// was changed.
     Ahead,
     /// Refused: too much waits already. Nothing was changed.
     Busy,

@@ -18,7 +18,9 @@ mod table;
 mod wal;
 
 pub use batch::{Batch, MAX_BATCH_LEN, Space};
-pub use core::{Backlog, Committed, Core, Lookup, MAX_IMMUTABLES, Newer, Scan, Snapshot, Work};
+pub use core::{
+    Above, Backlog, Committed, Core, Lookup, MAX_IMMUTABLES, Newer, Scan, Snapshot, Work,
+};
 pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 pub use error::Error;

@@ -48,6 +48,8 @@ pub enum Fault {
     ClockJump,
     /// A wall clock is set while its node is down.
     ClockOverRestart,
+    /// A wall clock is off by days for a while, from one moment to the next or from a start.
+    ClockByDays,
     /// One node after the other is stopped cleanly and started.
     RollingRestart,
 }
@@ -72,7 +74,7 @@ impl Fault {
     }
 
     /// Every kind.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Kill,
         Self::PowerCut,
         Self::PowerCutAll,
@@ -92,6 +94,7 @@ impl Fault {
         Self::Break,
         Self::ClockJump,
         Self::ClockOverRestart,
+        Self::ClockByDays,
         Self::RollingRestart,
     ];
 }

@@ -3,6 +3,7 @@
 use cluster::{Event, Filter, Message, PageRequest, Reply, Request};
 
 use super::world::*;
+use crate::clock::{COUNTER_BITS, wall_micros};
 use crate::peers::FromPeers;
 
 #[test]
@@ -167,9 +168,12 @@ fn beats_tell_how_far_away_a_peer_is() {
         let (a, _b) = pair(only_pings).await;
         a.connect(B).await;
         let seen = a.facts.seen(B);
-        until("a beat is answered", || seen.rtt_micros() > 0).await;
-        assert!(seen.skew_micros().unsigned_abs() < 1_000_000, "{seen:?}");
+        assert!(seen.rtt_micros() > 0, "it is there with the first reply");
+        assert!(a.facts.skew_micros(B).unsigned_abs() < 1_000_000, "{seen:?}");
         assert_eq!((seen.lines(), seen.incarnation()), (1, Some(101)));
+        let now = wall_micros();
+        assert!(!a.facts.is_ahead_of_most(now << COUNTER_BITS));
+        assert!(a.facts.is_ahead_of_most((now + 60_000_000) << COUNTER_BITS));
     });
 }
 

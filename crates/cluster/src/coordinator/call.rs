@@ -44,7 +44,7 @@ impl Coordinator {
         let vote = &mut slot.votes[0];
         (vote.state, vote.asked_at) = (State::Asked, now.mono);
         if vote.node == own {
-            self.perform(now, OpId::Slot(id), class, request, out);
+            self.perform(now, OpId::Slot(id), request, out);
         } else {
             vote.sent = self.peers.is_up(vote.node);
             let node = vote.node;

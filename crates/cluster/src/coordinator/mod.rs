@@ -104,8 +104,8 @@ impl Coordinator {
             Event::Unreachable(peer) => self.unreachable(now, peer, out),
             Event::Overflow { peer, id } => self.overflow(now, peer, id, out),
             Event::Reply { peer, id, reply } => self.replied(now, peer, id, reply, out),
-            Event::Request { lane, id, class, request } => {
-                self.requested(now, lane, id, class, request, out);
+            Event::Request { lane, id, class: _, request } => {
+                self.requested(now, lane, id, request, out);
             }
             Event::Tick => self.tick(now, out),
         }

@@ -6,6 +6,14 @@
 //!     ▼ │                                                                                   behind
 //!  one failed, or is later than usual (hedge): ask the next
 //! ```
+//!
+//! **A record of the future**, stamped further ahead of this node's wall clock than clocks may be,
+//! comes from a clock that was wrong, and the other replicas refuse it until its time comes. It
+//! also hides whatever its replica held before. So a replica that tells of one counts for nothing
+//! at first, and the next is asked. If `ack` others answer, that record can't have been acknowledged
+//! by a quorum that this read must see, for those have a replica in common: the newest of what the
+//! others told is the answer. If fewer are left, it may have been: then it is told if `ack` hold
+//! it, and otherwise the read fails, for what it told now the next one might not.
 
 use bytes::Bytes;
 
@@ -27,6 +35,9 @@ const ASK_AGAIN_MICROS: u64 = 5_000;
 /// … so many times, or to the deadline if it is this node which finds out what its own word is
 /// worth. What another node's is worth may take as long as a disk that is streamed.
 const ASK_AGAIN_TIMES: u32 = 5;
+/// Why a replica's word does not count.
+const FUTURE: &str = "a record of this key from a clock that was further ahead of this node's than \
+                      clocks may be (--max-clock-skew)";
 
 /// What a read does next.
 enum Step {
@@ -165,6 +176,13 @@ impl Coordinator {
         }
         slot.votes[vote].state = State::Told { sure };
         slot.votes[vote].record = told;
+        if let Some(slot) = self.slots.get(id).filter(|slot| self.hides(now, &slot.votes[vote])) {
+            let name = &self.shared.topology.member(slot.votes[vote].node).name;
+            let detail = Some(format!("node {name} holds {FUTURE}"));
+            if let Some(slot) = self.slots.get_mut(id) {
+                slot.detail = detail;
+            }
+        }
         self.advance_read(now, id, out);
     }
 
@@ -205,7 +223,7 @@ impl Coordinator {
                 }
                 return;
             }
-            match self.next_step(slot) {
+            match self.next_step(now, slot) {
                 Step::Wait => return,
                 Step::AskAgain => {
                     self.ask_again_later(now, id);
@@ -213,12 +231,12 @@ impl Coordinator {
                 }
                 Step::Ask(vote) => self.ask(now, id, vote, out),
                 Step::Repair(vote) => {
-                    self.decide(id);
+                    self.decide(now, id);
                     self.repair(now, id, vote, out);
                     self.arm_hedge(now, id);
                 }
                 Step::Answer => {
-                    self.decide(id);
+                    self.decide(now, id);
                     self.answer_read(id, out);
                 }
                 Step::Deny => {
@@ -229,29 +247,35 @@ impl Coordinator {
         }
     }
 
-    fn next_step(&self, slot: &Slot) -> Step {
+    fn next_step(&self, now: Now, slot: &Slot) -> Step {
         let ack = usize::from(slot.quorum.ack);
-        let sure = slot.count(|vote| matches!(vote.state, State::Told { sure: true }));
         let Work::Read(work) = &slot.work else { return Step::Wait };
-        if !work.decided && sure < ack {
+        if !work.decided && self.settled(now, slot) < ack {
             let asked = slot.count(|vote| vote.state == State::Asked);
-            if sure + asked >= ack {
+            if self.settled(now, slot) + asked >= ack {
                 return Step::Wait;
             }
-            let idle = slot.votes.iter().position(|vote| vote.state == State::Idle);
-            return match idle {
-                Some(vote) => Step::Ask(vote),
-                None if votes::is_worth_waiting(slot) => Step::Wait,
-                None if self.may_settle(slot, work) => Step::AskAgain,
-                None => Step::Deny,
-            };
+            if let Some(vote) = slot.votes.iter().position(|vote| vote.state == State::Idle) {
+                return Step::Ask(vote);
+            }
+            let sure = slot.count(is_sure);
+            if sure < ack {
+                return if sure + asked >= ack || votes::is_worth_waiting(slot) {
+                    Step::Wait
+                } else if self.may_settle(slot, work) {
+                    Step::AskAgain
+                } else {
+                    Step::Deny
+                };
+            }
         }
-        let newest = if work.decided { work.newest.as_ref() } else { newest_of(slot) };
+        let newest = if work.decided { work.newest.as_ref() } else { self.newest_of(now, slot) };
         let Some(newest) = newest.filter(|_| ack > 1) else { return Step::Answer };
         // It must be held by `ack` of those that are to hold it at all.
         let copies = self.copies_of(newest);
         let wanted = ack.min(slot.count(|vote| vote.place < copies));
-        let held = slot.count(|vote| holds(vote, newest));
+        let future = self.is_ahead(now, newest);
+        let held = slot.count(|vote| holds(vote, newest) && (future || !self.hides(now, vote)));
         if held >= wanted {
             return Step::Answer;
         }
@@ -259,13 +283,32 @@ impl Coordinator {
         if held + repairing >= wanted {
             return Step::Wait;
         }
-        if let Some(vote) = self.to_repair(slot, newest) {
+        // Of the future it is refused, and this node must not take it either.
+        if !future && let Some(vote) = self.to_repair(slot, newest) {
             return Step::Repair(vote);
         }
         // One that was asked what it holds is told when it has answered: to a second request under
         // the same id the answer to the first would be taken for one.
         let asked = slot.count(|vote| vote.state == State::Asked && vote.place < copies);
         if held + repairing + asked >= wanted { Step::Wait } else { Step::Deny }
+    }
+
+    /// Whether a replica told of a record of the future, and thus nothing of what it holds below.
+    fn hides(&self, now: Now, vote: &Vote) -> bool {
+        vote.record.as_ref().is_some_and(|record| self.is_ahead(now, record))
+    }
+
+    /// How many replicas vouch for what they told, without a record of the future.
+    fn settled(&self, now: Now, slot: &Slot) -> usize {
+        slot.count(|vote| is_sure(vote) && !self.hides(now, vote))
+    }
+
+    /// The newest record that was told; of those of the future only if too few told of others.
+    fn newest_of<'a>(&self, now: Now, slot: &'a Slot) -> Option<&'a Record> {
+        let settled = self.settled(now, slot) >= usize::from(slot.quorum.ack);
+        let told = slot.votes.iter().filter_map(|vote| vote.record.as_ref());
+        let counts = |record: &&Record| !settled || !self.is_ahead(now, record);
+        told.filter(counts).max_by_key(|record| record.rank)
     }
 
     /// Which replica is to be told of the newest record next: one that is known not to hold it,
@@ -280,9 +323,10 @@ impl Coordinator {
     }
 
     /// From here on it is the newest of these that is told, and nothing that comes later.
-    fn decide(&mut self, id: u64) {
+    fn decide(&mut self, now: Now, id: u64) {
+        let Some(slot) = self.slots.get(id) else { return };
+        let newest = self.newest_of(now, slot).cloned();
         let Some(slot) = self.slots.get_mut(id) else { return };
-        let newest = newest_of(slot).cloned();
         if let Work::Read(work) = &mut slot.work
             && !work.decided
         {
@@ -313,10 +357,11 @@ impl Coordinator {
     /// What other replicas told after the answer, or had told before and was not needed, is put
     /// right with nobody waiting.
     fn repair_behind(&mut self, now: Now, id: u64, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.get(id) else { return };
+        let newest = self.newest_of(now, slot).filter(|record| !self.is_ahead(now, record));
+        let Some(newest) = newest.cloned() else { return };
         let Some(slot) = self.slots.get_mut(id) else { return };
-        let newest = newest_of(slot).cloned();
         let Work::Read(work) = &mut slot.work else { return };
-        let Some(newest) = newest else { return };
         if work.newest.as_ref().is_none_or(|record| record.rank < newest.rank) {
             work.newest = Some(newest.clone());
         }
@@ -396,6 +441,11 @@ impl Coordinator {
     }
 }
 
+/// Whether a replica told what it holds, and vouches for it.
+fn is_sure(vote: &Vote) -> bool {
+    vote.state == State::Told { sure: true }
+}
+
 /// Whether a replica is known to hold a record, or a newer one.
 fn holds(vote: &Vote, record: &Record) -> bool {
     let held = vote.record.as_ref();
@@ -406,11 +456,6 @@ fn holds(vote: &Vote, record: &Record) -> bool {
 pub(super) fn acked(slot: &Slot, work: &ReadWork) -> usize {
     match &work.newest {
         Some(newest) if work.decided => slot.count(|vote| holds(vote, newest)),
-        _ => slot.count(|vote| matches!(vote.state, State::Told { sure: true })),
+        _ => slot.count(is_sure),
     }
-}
-
-fn newest_of(slot: &Slot) -> Option<&Record> {
-    let records = slot.votes.iter().filter_map(|vote| vote.record.as_ref());
-    records.max_by_key(|record| record.rank)
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::Coordinator;
 use crate::clock::Clock;
 use crate::event::{Effect, LaneId, Now, OpId, StoreError};
-use crate::message::{Class, Reply, Request};
+use crate::message::{Reply, Request};
 use crate::record::Record;
 
 impl Coordinator {
@@ -14,7 +14,6 @@ impl Coordinator {
         now: Now,
         lane: LaneId,
         id: u64,
-        class: Class,
         request: Request,
         out: &mut Vec<Effect>,
     ) {
@@ -24,27 +23,24 @@ impl Coordinator {
             self.done(op, Reply::WrongEpoch, out);
             return;
         }
-        self.perform(now, op, class, request, out);
+        self.perform(now, op, request, out);
     }
 
     /// Does what a node asks for, be it another one or this one.
-    pub(super) fn perform(
-        &mut self,
-        now: Now,
-        op: OpId,
-        class: Class,
-        request: Request,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(super) fn perform(&mut self, now: Now, op: OpId, request: Request, out: &mut Vec<Effect>) {
         let verify = self.config.codec.verify;
         match request {
             Request::Read { key } => out.push(Effect::Read { op, key }),
+            // Whoever brings it: once it is here it shadows every write of the key until its time
+            // comes, and whoever reads it here would take it further.
+            Request::Write { record, .. } if self.is_ahead(now, &record) => {
+                self.done(op, Reply::Ahead, out);
+            }
+            Request::Writes { items } if items.iter().any(|(_, r)| self.is_ahead(now, r)) => {
+                self.done(op, Reply::Ahead, out);
+            }
             Request::Write { key, record } => {
-                let skew = self.config.max_skew_micros;
-                let ahead = Clock::is_ahead(record.rank.stamp.time, now.wall, skew);
-                if ahead && class == Class::Client {
-                    self.done(op, Reply::Ahead, out);
-                } else if verify(&key, &record) {
+                if verify(&key, &record) {
                     let look = self.must_look(&record);
                     out.push(Effect::Write { op, key, record, look });
                 } else {
@@ -69,6 +65,11 @@ impl Coordinator {
             Request::Missed { .. } => self.done(op, Reply::Failed, out),
             Request::Ping => self.done(op, Reply::Pong, out),
         }
+    }
+
+    /// Whether a record's stamp is further ahead of this node's wall clock than clocks may be.
+    pub(super) fn is_ahead(&self, now: Now, record: &Record) -> bool {
+        Clock::is_ahead(record.rank.stamp.time, now.wall, self.config.max_skew_micros)
     }
 
     /// Whether this node's store may hold a newer record than this one, which is about to be

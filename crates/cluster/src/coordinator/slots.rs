@@ -42,6 +42,8 @@ pub(super) enum Why {
     /// It does not want it, nothing was changed: the stamp is too far ahead for it, or it has
     /// another topology in mind.
     Declined,
+    /// It wrote it, but holds a record of the future, which hides this one from every read.
+    Hidden,
     /// Its store failed; a write may have been done.
     Failed,
     /// No answer; a write may have been done.

@@ -220,15 +220,22 @@ impl Coordinator {
             Work::Read(work) => (super::read::acked(slot, work), false),
             Work::Call(_) => (0, false),
         };
+        let is_write = matches!(slot.work, Work::Write(_));
+        let hidden = slot.count(|vote| vote.state == State::Failed(Why::Hidden));
+        let (trouble, detail) = if is_write && acked + hidden >= usize::from(slot.quorum.ack) {
+            (Trouble::Busy, Some(super::write::BEHIND.to_owned()))
+        } else {
+            (trouble(slot), slot.detail.clone())
+        };
         Denied {
-            trouble: trouble(slot),
+            trouble,
             acked: acked as u8,
             parts: slot.votes.iter().map(|vote| (vote.node, part(vote))).collect(),
             since: slot.deadline.saturating_sub(self.config.deadline_micros),
             quorum: slot.quorum,
-            is_write: matches!(slot.work, Work::Write(_)),
+            is_write,
             unknown,
-            detail: slot.detail.clone(),
+            detail,
         }
     }
 
@@ -253,6 +260,7 @@ fn part(vote: &Vote) -> Part {
             Why::NoSpace => Part::NoSpace,
             Why::Refused | Why::Failed => Part::Failed,
             Why::Declined => Part::Declined,
+            Why::Hidden => Part::Hidden,
             Why::Silent => Part::Silent,
             Why::Unreached => Part::Unreached,
         },
@@ -272,7 +280,7 @@ fn holds(vote: &Vote) -> bool {
 pub(super) fn may_hold(vote: &Vote) -> bool {
     match vote.state {
         _ if vote.resent => true,
-        State::Holds | State::Failed(Why::Silent | Why::Failed) => true,
+        State::Holds | State::Failed(Why::Silent | Why::Failed | Why::Hidden) => true,
         // What waits for a connection goes out once it stands: `is_worth_waiting` waits for that,
         // but at the deadline it may still be so.
         State::Asked | State::Repairing => true,

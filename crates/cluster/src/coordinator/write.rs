@@ -9,11 +9,16 @@
 //! A replica with a newer record means that this node's clock is behind one that stamped an earlier
 //! write. Left at that, a write that was begun after that one had been acknowledged would be lost;
 //! so it is stamped anew, above what was seen, before anybody is told that it is done.
+//!
+//! A record of the future (see `read.rs`) can't be followed. Its replica does not count: no read
+//! would find the write there. The others suffice, unless so many hold it that it may have been
+//! acknowledged before this write began: then this one is refused.
 
 use bytes::Bytes;
 
-use super::slots::{Slot, State, Vote, Work, WriteWork};
+use super::slots::{Slot, State, Vote, Why, Work, WriteWork};
 use super::{Coordinator, votes};
+use crate::clock::Clock;
 use crate::event::{Answer, ClientId, Denied, Effect, Now, OpId, StoreError, Trouble};
 use crate::hints::hint_bytes;
 use crate::message::{Class, Request};
@@ -21,8 +26,9 @@ use crate::quorum::Quorum;
 use crate::record::Record;
 
 /// Why a write is not stamped above a record that is there already.
-const BEHIND: &str = "this node's clock is too far behind that of a record which the write must \
-                      follow (--max-clock-skew): set it, or ask another node";
+pub(super) const BEHIND: &str = "this node's clock is too far behind that of a record which the write must \
+                      follow (--max-clock-skew): set it, or ask another node; if it is right, \
+                      that record came from a clock that was wrong (kvorum repair-clock)";
 
 impl Coordinator {
     pub(super) fn write(
@@ -87,6 +93,11 @@ impl Coordinator {
         newer: Option<u64>,
         out: &mut Vec<Effect>,
     ) {
+        let skew = self.config.max_skew_micros;
+        if newer.is_some_and(|time| Clock::is_ahead(time, now.wall, skew)) {
+            self.fail(now, id, vote, Why::Hidden, out);
+            return;
+        }
         let Some(slot) = self.slots.get_mut(id) else { return };
         let Work::Write(work) = &mut slot.work else {
             self.was_repaired(now, id, vote, out);
@@ -178,7 +189,8 @@ impl Coordinator {
         let Some(slot) = self.slots.get(id) else { return };
         let Work::Write(work) = &slot.work else { return };
         if slot.votes.iter().any(votes::may_hold) || work.restamped {
-            let missed = slot.votes.iter().filter(|vote| vote.state != State::Holds);
+            let has_it = [State::Holds, State::Failed(Why::Hidden)];
+            let missed = slot.votes.iter().filter(|vote| !has_it.contains(&vote.state));
             for vote in missed {
                 let (peer, key, record) = (vote.node, slot.key.clone(), work.record.clone());
                 let is_own = peer == self.shared.own;

@@ -155,6 +155,7 @@ pub struct NodeConfig {
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
+    /// Microseconds that a stamp may be ahead of the wall clock.
     max_skew_micros: u64,
     ticks: u64,
     /// The others' incarnations, as far as they are known.

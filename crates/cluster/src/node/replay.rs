@@ -1,9 +1,13 @@
 //! Delivering hints: batch after batch in the order of their keys, one under way for each node, and
 //! none forgotten before the node said that it has stored it.
+//!
+//! A hint *of the future*, stamped further ahead of this node's wall clock or of the receiver's than
+//! clocks may be, stays where it is while the others go out. It is looked at again in a later pass.
 
 use bytes::Bytes;
 
 use super::{Caller, Node, NodeEffect};
+use crate::clock::Clock;
 use crate::event::{Now, Trouble};
 use crate::hints::hint_bytes;
 use crate::message::{Class, NodeId, Reply, Request};
@@ -20,23 +24,77 @@ const FIRST_WAIT: u64 = 250_000;
 /// after the first wait every time: it is to have its hints within a second after it is back.
 const MOST_WAIT: u64 = 4_000_000;
 
+/// How long after a pass that left hints of the future the next one begins at the latest, in
+/// microseconds: a clock that was behind may be right by then.
+const LOOK_AGAIN: u64 = 60_000_000;
+
+/// So many times as long as such a pass took there is none after it: reading over what has to stay
+/// is not to take more than a tenth of a disk's time.
+const REST: u64 = 9;
+
 #[derive(Debug, Default)]
 enum State {
     #[default]
     Idle,
     Reading,
-    Sending(Vec<(Bytes, Record)>),
+    Sending(Batch),
+}
+
+/// Hints on their way.
+#[derive(Debug)]
+struct Batch {
+    items: Vec<(Bytes, Record)>,
+    /// Those that were read with them and stay.
+    stays: Stays,
+    /// The last key of both.
+    last: Bytes,
+}
+
+/// Hints of the future.
+#[derive(Debug, Default, Clone, Copy)]
+struct Stays {
+    hints: u64,
+    bytes: u64,
+    /// In how many microseconds the first of them can go out.
+    wait: u64,
+}
+
+impl Stays {
+    fn add(self, other: Self) -> Self {
+        let wait = match (self.hints, other.hints) {
+            (0, _) => other.wait,
+            (_, 0) => self.wait,
+            _ => self.wait.min(other.wait),
+        };
+        Self { hints: self.hints + other.hints, bytes: self.bytes + other.bytes, wait }
+    }
+
+    fn of(key: &[u8], record: &Record, limit: u64) -> Self {
+        let wait = Clock::micros(record.rank.stamp.time).saturating_sub(Clock::micros(limit));
+        Self { hints: 1, bytes: hint_bytes(key, record), wait }
+    }
 }
 
 /// The hints of one node.
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     state: State,
-    /// The last key that was delivered in this pass over the hints.
+    /// The last key that was passed in this pass over the hints.
     after: Option<Bytes>,
-    /// What was counted when this pass began.
+    /// When this pass began, and what was counted then.
+    began: u64,
     counted: (u64, u64),
+    /// Whether it delivered anything.
+    delivered: bool,
+    /// Whether the node refused some of it for its clock.
+    refused: bool,
+    /// What it left.
+    stays: Stays,
+    /// The greatest time of a stamp that goes out in this pass.
+    limit: u64,
     not_before: u64,
+    /// Until then, nothing is due if no more hints wait than stayed.
+    stays_until: u64,
     wait: u64,
 }
 
@@ -44,14 +102,19 @@ impl Node {
     pub(super) fn replay_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         for peer in self.others() {
             let counted = self.shared.hints.waiting(peer);
+            let limit = Clock::limit(now.wall, self.max_skew_micros);
             let replay = &mut self.replays[usize::from(peer.0)];
-            let idle = matches!(replay.state, State::Idle);
-            if idle && counted.0 > 0 && replay.not_before <= now.mono {
-                if replay.after.is_none() {
-                    replay.counted = counted;
-                }
-                self.ask_for_hints(peer, out);
+            let idle = matches!(replay.state, State::Idle) && replay.not_before <= now.mono;
+            let only_stays = counted.0 <= replay.stays.hints && now.mono < replay.stays_until;
+            if !idle || counted.0 == 0 || only_stays {
+                continue;
             }
+            if replay.after.is_none() {
+                (replay.began, replay.counted) = (now.mono, counted);
+                (replay.delivered, replay.refused) = (false, false);
+                (replay.stays, replay.limit) = (Stays::default(), limit);
+            }
+            self.ask_for_hints(peer, out);
         }
     }
 
@@ -69,20 +132,57 @@ impl Node {
         items: Vec<(Bytes, Record)>,
         out: &mut Vec<NodeEffect>,
     ) {
+        match items.last().map(|(key, _)| key.clone()) {
+            Some(last) => {
+                self.send_hints(peer, Batch { items, stays: Stays::default(), last }, out);
+            }
+            None => self.end_of_pass(now, peer),
+        }
+    }
+
+    /// Sends those of a batch that are not of the future, and goes on behind them.
+    fn send_hints(&mut self, peer: NodeId, mut batch: Batch, out: &mut Vec<NodeEffect>) {
         let replay = &mut self.replays[usize::from(peer.0)];
-        if !items.is_empty() {
-            let request = Request::Writes { items: items.clone() };
-            replay.state = State::Sending(items);
-            self.call(Caller::Replay(peer), peer, Class::Hint, request, out);
+        let limit = replay.limit;
+        let stay = batch.items.extract_if(.., |(_, record)| record.rank.stamp.time > limit);
+        batch.stays =
+            stay.fold(batch.stays, |sum, (key, record)| sum.add(Stays::of(&key, &record, limit)));
+        if batch.items.is_empty() {
+            self.pass_batch(peer, batch, out);
             return;
         }
+        let request = Request::Writes { items: batch.items.clone() };
+        replay.state = State::Sending(batch);
+        self.call(Caller::Replay(peer), peer, Class::Hint, request, out);
+    }
+
+    fn pass_batch(&mut self, peer: NodeId, batch: Batch, out: &mut Vec<NodeEffect>) {
+        let replay = &mut self.replays[usize::from(peer.0)];
+        replay.stays = replay.stays.add(batch.stays);
+        replay.after = Some(batch.last);
+        self.ask_for_hints(peer, out);
+    }
+
+    /// Hints that came meanwhile may lie before where it ended, so there is another one unless
+    /// this one delivered nothing at all.
+    fn end_of_pass(&mut self, now: Now, peer: NodeId) {
+        let replay = &mut self.replays[usize::from(peer.0)];
         replay.state = State::Idle;
-        // The end of a pass. Hints that came meanwhile may lie before it, so there is another one
-        // unless this one found nothing at all.
-        if replay.after.take().is_none() {
-            self.shared.hints.none_left(peer, replay.counted);
-        }
+        replay.after = None;
         replay.not_before = now.mono;
+        let stays = replay.stays;
+        if !replay.delivered {
+            let (hints, bytes) = replay.counted;
+            let gone = (hints.saturating_sub(stays.hints), bytes.saturating_sub(stays.bytes));
+            self.shared.hints.none_left(peer, gone);
+        }
+        if stays.hints > 0 {
+            let took = now.mono.saturating_sub(replay.began);
+            let least = if replay.refused { MOST_WAIT } else { FIRST_WAIT };
+            replay.not_before += least.max(took.saturating_mul(REST));
+            replay.stays_until = now.mono + stays.wait.min(LOOK_AGAIN);
+        }
+        self.shared.hints.stay(peer, stays.hints);
     }
 
     pub(super) fn replayed(
@@ -93,16 +193,26 @@ impl Node {
         out: &mut Vec<NodeEffect>,
     ) {
         let replay = &mut self.replays[usize::from(peer.0)];
-        let State::Sending(items) = std::mem::take(&mut replay.state) else { return };
+        let State::Sending(batch) = std::mem::take(&mut replay.state) else { return };
         match result {
             Ok(Reply::Stored | Reply::Newer { .. }) => {
                 replay.wait = FIRST_WAIT;
-                replay.after = items.last().map(|(key, _)| key.clone());
+                replay.delivered = true;
+                let items = batch.items.clone();
                 let bytes = items.iter().map(|(key, record)| hint_bytes(key, record)).sum();
                 self.shared.hints.delivered(peer, items.len() as u64, bytes);
                 self.shared.logs.stored_late(peer);
                 out.push(NodeEffect::DropHints { peer, items });
-                self.ask_for_hints(peer, out);
+                self.pass_batch(peer, batch, out);
+            }
+            // Its clock is behind this one. Which of them it would take is found by halving.
+            Ok(Reply::Ahead) => {
+                let mut times: Vec<_> =
+                    batch.items.iter().map(|(_, record)| record.rank.stamp.time).collect();
+                times.sort_unstable();
+                replay.limit = times[times.len() / 2].saturating_sub(1);
+                replay.refused = true;
+                self.send_hints(peer, batch, out);
             }
             Ok(_) => {
                 replay.wait = (replay.wait * 2).clamp(FIRST_WAIT, MOST_WAIT);

@@ -101,6 +101,11 @@ pub struct Topology {
     digest: u64,
 }
 
+/// The partition that a key belongs to, in every topology: the top 16 bits of its xxh3-64.
+pub fn partition_of(key: &[u8]) -> u16 {
+    (xxh3_64(key) >> 48) as u16
+}
+
 impl Topology {
     /// Places all partitions: 65,536 × members steps of some nanoseconds. The order of `members`
     /// does not matter; node ids are places in the sorted list of names.
@@ -131,9 +136,9 @@ impl Topology {
         self.members.len()
     }
 
-    /// The partition that a key belongs to: the top 16 bits of its xxh3-64.
+    /// The partition that a key belongs to.
     pub fn partition_of(&self, key: &[u8]) -> u16 {
-        (xxh3_64(key) >> 48) as u16
+        partition_of(key)
     }
 
     /// Puts the first `from` replicas of a partition into `into`, in order; all nodes, if `from` is

@@ -82,9 +82,13 @@ impl World {
                 let (waiting, taken) = (ledger.waiting(peer).0, ledger.taken(peer));
                 let marked = self.shared.missed.partitions(peer);
                 let dropped = ledger.dropped(peer);
+                let future = match ledger.of_the_future(peer) {
+                    0 => String::new(),
+                    future => format!(" ({future} of the future)"),
+                };
                 return Ok(vec![format!(
-                    "{waiting} wait, {taken} taken, {dropped} dropped, {marked} partitions to \
-                     repair"
+                    "{waiting} wait{future}, {taken} taken, {dropped} dropped, {marked} \
+                     partitions to repair"
                 )]);
             }
             "fills" => {

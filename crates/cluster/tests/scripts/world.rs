@@ -96,9 +96,10 @@ impl World {
         let logs = Arc::new(Logs::new(OWN_DISK, lineage, &vec![None; usize::from(nodes)]));
         let shared = Shared::new(topology.clone(), own, clock, vouching, 0, logs);
         let shared = Arc::new(shared);
+        let max_skew_micros = micros(option(&words, "skew", "500ms"))?;
         let config = Config {
             deadline_micros: micros(option(&words, "deadline", "1s"))?,
-            max_skew_micros: micros(option(&words, "skew", "500ms"))?,
+            max_skew_micros,
             codec: toy::CODEC,
         };
         Ok(Self {

@@ -33,18 +33,18 @@ pub(super) struct Background {
 
 /// Tables being written in one step. Unless they become [`Unfinished::durable`], their files are
 /// removed again, so that a full disk is not filled further by every attempt.
-struct Unfinished<'a> {
+pub(super) struct Unfinished<'a> {
     core: &'a Core,
     ids: Vec<u64>,
     finished: Vec<TableMeta>,
 }
 
 impl<'a> Unfinished<'a> {
-    fn new(core: &'a Core) -> Self {
+    pub(super) fn new(core: &'a Core) -> Self {
         Self { core, ids: Vec::new(), finished: Vec::new() }
     }
 
-    fn table(&mut self) -> Result<TableWriter, Error> {
+    pub(super) fn table(&mut self) -> Result<TableWriter, Error> {
         let options = &self.core.options;
         let params = TableParams {
             table_id: self.core.next_table.fetch_add(1, Ordering::Relaxed),
@@ -60,13 +60,13 @@ impl<'a> Unfinished<'a> {
         Ok(writer)
     }
 
-    fn finish(&mut self, writer: TableWriter) -> Result<(), Error> {
+    pub(super) fn finish(&mut self, writer: TableWriter) -> Result<(), Error> {
         self.finished.push(writer.finish().map_err(|error| self.core.judge(error))?);
         Ok(())
     }
 
     /// Makes the names durable too and opens the tables.
-    fn durable(mut self) -> Result<Vec<Arc<Table>>, Error> {
+    pub(super) fn durable(mut self) -> Result<Vec<Arc<Table>>, Error> {
         let core = self.core;
         core.disk.sync_dir().map_err(|error| core.judge(Error::io("sync", "directory", error)))?;
         let tables: Result<Vec<_>, _> =

@@ -23,6 +23,7 @@
 mod background;
 mod open;
 mod read;
+mod remove;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -36,6 +37,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use background::Background;
 pub use background::Work;
 pub use read::{Lookup, Newer, Scan, Snapshot};
+pub use remove::Above;
 use tree::Tree;
 pub use write::Committed;
 use write::Writer;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::tree::{TreeState, lock};
+use super::tree::TreeState;
 use super::{Core, InternalKey, hash_of};
 use crate::batch::Space;
 use crate::error::Error;
@@ -98,11 +98,6 @@ impl Core {
     /// The sequence of the last group that is visible. It only grows, over restarts too.
     pub fn sequence(&self) -> u64 {
         self.visible.load(Ordering::Acquire)
-    }
-
-    /// The greatest version of any record that the store holds. Waits for a commit under way.
-    pub fn newest_version(&self) -> Version {
-        lock(&self.writer).newest_version()
     }
 
     /// A point-in-time view of all trees.

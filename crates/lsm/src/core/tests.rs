@@ -369,3 +369,110 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     assert!(core.stats().wal_bytes > (most + 10) * options.segment_bytes as u64);
     check(&core, &model);
 }
+
+/// The time of a right clock, in the tests of a wrong one.
+const RIGHT: u64 = 1_000_000;
+const FUTURE: Above<'_> = Above { time: RIGHT, spaces: &[Space::Data] };
+
+/// A store with records of the future in all levels, alone under their keys; then, on top of what
+/// was compacted, records of the future over older ones, and older ones over those.
+fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Core, Model, u64) {
+    let core = open(disk, &small_options());
+    let (mut model, mut future, mut times) = (Model::new(), Model::new(), 0);
+    for step in 0..6_000_u64 {
+        let value = vec![step as u8; random.below(120) as usize];
+        if random.below(10) == 0 {
+            let key = format!("future-{}", random.below(500));
+            let time = RIGHT + 1 + random.below(1_000_000);
+            write(&core, &mut future, key.as_bytes(), Kind::Value, time, &value);
+        } else {
+            let key = format!("key-{}", random.below(400));
+            write(&core, &mut model, key.as_bytes(), Kind::Value, random.below(RIGHT / 2), &value);
+        }
+        if random.below(50) == 0 {
+            background(&core, random);
+        }
+    }
+    for over in 0..4 {
+        core.rotate_all();
+        while core.flush_one().unwrap() == Work::Done {}
+        for _ in 0..100 {
+            let key = format!("key-{}", random.below(400));
+            let kind = if random.below(4) == 0 { Kind::Tombstone } else { Kind::Value };
+            if over % 2 == 0 {
+                let time = RIGHT + 1 + random.below(1_000_000);
+                write(&core, &mut future, key.as_bytes(), kind, time, b"");
+                times += 1;
+            } else {
+                let time = RIGHT / 2 + random.below(RIGHT / 2);
+                write(&core, &mut model, key.as_bytes(), kind, time, b"");
+            }
+        }
+    }
+    (core, model, times)
+}
+
+#[test]
+fn what_a_wrong_clock_stamped_is_removed_and_what_it_hid_holds_again() {
+    for seed in 1..8 {
+        let (disk, mut random) = (MemDisk::new(), Random(seed));
+        let (core, model, most) = store_with_a_future(&disk, &mut random);
+        let mut found = 0;
+        core.records_above(FUTURE, |space, _, version| {
+            assert!(space == Space::Data && version.time > RIGHT);
+            found += 1;
+        })
+        .unwrap();
+        assert!(found > most / 2, "{found}");
+        assert_eq!(core.remove_above(FUTURE).unwrap(), found);
+        check(&core, &model);
+        assert_eq!(core.remove_above(FUTURE).unwrap(), 0);
+        core.close_log().unwrap();
+        drop(core);
+        let core = open(&disk, &small_options());
+        check(&core, &model);
+        let tables = disk.list().unwrap().iter().filter(|name| name.ends_with(".sst")).count();
+        let levels = core.stats().levels;
+        assert_eq!(tables as u64, levels.iter().map(|level| level.tables).sum::<u64>());
+        core.compact_all().unwrap();
+        check(&core, &model);
+    }
+}
+
+#[test]
+fn records_of_other_spaces_stay() {
+    let disk = MemDisk::new();
+    let core = open(&disk, &small_options());
+    let mut batch = Batch::new();
+    for space in [Space::Data, Space::Hints, Space::Node] {
+        batch.put(space, b"key", version(RIGHT + 1), b"value").unwrap();
+    }
+    core.commit(std::iter::once(&batch)).unwrap();
+    let both = Above { spaces: &[Space::Data, Space::Hints], ..FUTURE };
+    assert_eq!(core.remove_above(both).unwrap(), 2);
+    let held = |space| matches!(core.get(space, b"key", Wait::Yes).unwrap(), Lookup::Found(_));
+    assert_eq!([Space::Data, Space::Hints, Space::Node].map(held), [false, false, true]);
+}
+
+#[test]
+fn removing_that_was_broken_off_is_made_up_for() {
+    use crate::disk::{Fault, Op};
+    for after in 0..40 {
+        let (disk, mut random) = (MemDisk::new(), Random(3));
+        let (core, model, _) = store_with_a_future(&disk, &mut random);
+        core.records_above(FUTURE, |_, _, _| {}).unwrap();
+        let (op, suffix) = [(Op::Write, ".sst"), (Op::Sync, ".sst"), (Op::Create, ".sst")]
+            .into_iter()
+            .cycle()
+            .nth(after)
+            .unwrap();
+        disk.fail(Fault::once(op, 5).suffix(suffix).after(after as u64 / 3));
+        let broken = core.remove_above(FUTURE).is_err();
+        drop(core);
+        disk.clear_faults();
+        let core = open(&disk, &small_options());
+        core.remove_above(FUTURE).unwrap();
+        check(&core, &model);
+        assert!(broken || after > 3, "the fault struck");
+    }
+}

@@ -47,12 +47,6 @@ impl Writer {
         Self { wal: None, trees, key: Vec::new() }
     }
 
-    /// The greatest version in any memtable or table.
-    pub(super) fn newest_version(&self) -> Version {
-        let newest = |tree: &TreeWriter| tree.rotated_max.max(tree.memtable.max_version());
-        self.trees.iter().map(newest).max().unwrap_or_default()
-    }
-
     /// Bytes that so many operations in a payload of such a length can take in one memtable.
     fn bound(payload_len: usize, operations: usize) -> usize {
         debug_assert!(MemtableWriter::bound(0, 0) <= NODE_OVERHEAD);
@@ -226,6 +220,14 @@ impl Core {
     pub(super) fn log_bound(&self) -> usize {
         let memtables = self.trees.len() * (MAX_IMMUTABLES + 1) * self.options.memtable_bytes;
         2 * memtables.div_ceil(self.options.segment_bytes) + 2
+    }
+
+    /// The greatest time of any record's version, in whatever space; at least that, for what was
+    /// removed may have been greater.
+    pub fn greatest_time(&self) -> u64 {
+        let writer = lock(&self.writer);
+        let greatest = |tree: &TreeWriter| tree.rotated_max.max(tree.memtable.max_version()).time;
+        writer.trees.iter().map(greatest).max().unwrap_or(0)
     }
 
     /// Rotates every memtable that holds anything.

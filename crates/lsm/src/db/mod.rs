@@ -191,9 +191,9 @@ impl Db {
         self.shared.core.sequence()
     }
 
-    /// The greatest version of any record in the store. Waits for a commit under way.
-    pub fn newest_version(&self) -> Version {
-        self.shared.core.newest_version()
+    /// The greatest time of any record's version that is held, or a greater one.
+    pub fn greatest_time(&self) -> u64 {
+        self.shared.core.greatest_time()
     }
 
     /// Moves all memtables into tables and waits for it.

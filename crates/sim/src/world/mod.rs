@@ -18,6 +18,7 @@ mod nemesis;
 mod node;
 mod power;
 mod ranges;
+mod repair;
 mod turn;
 mod wire;
 

@@ -11,6 +11,9 @@ use crate::random::Random;
 /// How far wall clocks jump at most, in microseconds.
 const JUMP_MICROS: u64 = 300_000_000;
 
+/// A day, in microseconds.
+const DAY_MICROS: i64 = 86_400_000_000;
+
 /// How a fault ends, or goes on.
 #[derive(Debug)]
 pub(crate) enum Remedy {
@@ -36,6 +39,8 @@ pub(crate) enum Remedy {
     RollBack(usize, MemDisk),
     /// The next one of a rolling restart.
     Roll(usize),
+    /// A clock that was off by days is set, and its node started anew.
+    ClockRight(usize),
 }
 
 /// See the module.
@@ -47,11 +52,13 @@ pub(super) struct Nemesis {
     rolling: bool,
     /// Who lost its disk last.
     wiped: Option<usize>,
+    /// Whose clock is off by days.
+    off: Option<usize>,
 }
 
 impl Nemesis {
     pub(super) fn new(random: Random) -> Self {
-        Self { random, until: u64::MAX, rolling: false, wiped: None }
+        Self { random, until: u64::MAX, rolling: false, wiped: None, off: None }
     }
 }
 
@@ -136,6 +143,7 @@ impl World {
                 self.crash(node, End::Kill);
                 self.set_clock(node);
             }
+            Fault::ClockByDays => self.clock_by_days(node),
             Fault::RollingRestart => {
                 if !std::mem::replace(&mut self.nemesis.rolling, true) {
                     self.stop_cleanly(0, true);
@@ -157,6 +165,9 @@ impl World {
 
     /// Whether every other lost disk has been made up for.
     fn may_lose_disk(&self, node: usize) -> bool {
+        if self.nemesis.off.is_some() {
+            return false;
+        }
         let other = self.nemesis.wiped;
         let well = |other: usize| !self.machines[other].rotten && self.is_member(other);
         other.is_none_or(|other| other != node && well(other))
@@ -276,6 +287,46 @@ impl World {
         machine.most_ahead = machine.most_ahead.max(offset);
     }
 
+    /// What it stamps meanwhile is taken out of it in the end: that counts as a lost disk.
+    fn clock_by_days(&mut self, node: usize) {
+        if !self.may_lose_disk(node) {
+            return;
+        }
+        (self.nemesis.wiped, self.nemesis.off) = (Some(node), Some(node));
+        let random = &mut self.nemesis.random;
+        let days = random.between(1, 3) as i64 * if random.permille(700) { 1 } else { -1 };
+        let from_its_start = random.permille(500);
+        let lasts = random.spread(500_000, 10_000_000);
+        if from_its_start {
+            self.crash(node, End::Kill);
+        }
+        self.journal.line(self.now, format_args!("n{node} is {days} days off"));
+        let machine = &mut self.machines[node];
+        machine.wall.set(self.now, days * DAY_MICROS);
+        machine.most_ahead = machine.most_ahead.max(days * DAY_MICROS);
+        self.later(lasts, Remedy::ClockRight(node));
+    }
+
+    pub(super) fn is_off_by_days(&self, node: usize) -> bool {
+        self.nemesis.off == Some(node)
+    }
+
+    fn clock_right(&mut self, node: usize) {
+        self.nemesis.off = None;
+        self.end_process(node, End::Kill);
+        self.machines[node].wall.set(self.now, 0);
+        self.agenda.put(self.now + 100_000, Due::Start(node));
+    }
+
+    /// Whether what a node may lose by a repair of its clock is held by others.
+    pub(super) fn may_be_repaired(&self, node: usize) -> bool {
+        self.nemesis.wiped == Some(node) || self.may_lose_disk(node)
+    }
+
+    pub(super) fn note_lost_disk(&mut self, node: usize) {
+        self.nemesis.wiped = Some(node);
+    }
+
     /// Asks a process to stop; it has a second to end what it has taken, and is started again.
     fn stop_cleanly(&mut self, node: usize, roll: bool) {
         self.machines[node].stopping = true;
@@ -332,6 +383,7 @@ impl World {
                 }
             }
             Remedy::Roll(node) => self.stop_cleanly(node, true),
+            Remedy::ClockRight(node) => self.clock_right(node),
         }
     }
 
@@ -348,6 +400,9 @@ impl World {
         self.nemesis.until = self.now;
         self.network.heal();
         self.resend_all();
+        if let Some(node) = self.nemesis.off {
+            self.clock_right(node);
+        }
         for node in 0..self.plan.nodes {
             self.mend_disk(node);
             self.resume(node);

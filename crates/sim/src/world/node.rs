@@ -16,8 +16,8 @@ use crate::store::{Asker, Hint, Store};
 /// Where the clock's bound is kept, in [`Space::Node`].
 pub(super) const BOUND_KEY: &[u8] = b"clock-bound";
 const INCARNATION_KEY: &[u8] = b"incarnation";
-const STANDING_KEY: &[u8] = b"standing";
-const BORN_KEY: &[u8] = b"born";
+pub(super) const STANDING_KEY: &[u8] = b"standing";
+pub(super) const BORN_KEY: &[u8] = b"born";
 const LIVES_KEY: &[u8] = b"lives";
 
 /// How long after a failure hints are read again, in microseconds.

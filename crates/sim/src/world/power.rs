@@ -49,19 +49,27 @@ impl World {
             return;
         }
         machine.dark = false;
-        let opened = Self::open(machine, self.now, &self.plan).and_then(|(store, found, clock)| {
+        let opened = Self::open(machine, &self.plan).and_then(|store| {
+            if self.starts_ahead(node, &store)? {
+                return Ok(None);
+            }
+            let machine = &self.machines[node];
+            let (sequence, newest) = (store.core().sequence(), store.core().greatest_time());
+            let found = Recovered { sequence, newest };
+            let clock = Self::start_clock(machine, &store, self.now)?;
             let born = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
             let standing = if self.plan.founded { Standing::Member } else { Standing::New };
             let new = Newborn { incarnation: self.random.number(), standing, born };
             let time = clock.now(machine.wall.wall(self.now));
-            let copied = machine.copied;
-            let beginning = Beginning { found, time, copied };
+            let beginning = Beginning { found, time, copied: machine.copied };
             let state = State::load(&store, &self.topology, node, self.now, &new, beginning)?;
-            machine.copied = false;
-            Ok((store, clock, state))
+            self.machines[node].copied = false;
+            Ok(Some((store, clock, state)))
         });
+        let machine = &mut self.machines[node];
         match opened {
-            Ok((store, clock, state)) => {
+            Ok(None) => {}
+            Ok(Some((store, clock, state))) => {
                 machine.lives += 1;
                 let life = machine.lives;
                 self.journal.line(self.now, format_args!("n{node} starts life {life}: {state:?}"));
@@ -84,12 +92,13 @@ impl World {
         }
     }
 
-    /// The store, what was found in it, and a clock that begins above all that earlier lives have issued.
-    fn open(machine: &Machine, now: u64, plan: &Plan) -> Result<(Store, Recovered, Clock), Error> {
+    fn open(machine: &Machine, plan: &Plan) -> Result<Store, Error> {
+        Store::open(&machine.disk, u64::from(origin_of(&machine.name)) + 1, plan)
+    }
+
+    /// A clock that begins above all that earlier lives have issued.
+    fn start_clock(machine: &Machine, store: &Store, now: u64) -> Result<Clock, Error> {
         let origin = origin_of(&machine.name);
-        let store = Store::open(&machine.disk, u64::from(origin) + 1, plan)?;
-        let (sequence, newest) = (store.core().sequence(), store.core().newest_version().time);
-        let found = Recovered { sequence, newest };
         let persisted = store.number(BOUND_KEY)?.unwrap_or(0);
         let wall = machine.wall.wall(now);
         let clock = Clock::start(origin, wall, persisted);
@@ -97,19 +106,16 @@ impl World {
             store.core().commit(std::iter::once(&number_batch(now, &[(BOUND_KEY, bound)])))?;
             clock.persisted(bound, 0);
         }
-        Ok((store, found, clock))
+        Ok(clock)
     }
 
     /// A process that has recovered opens its port.
     pub(super) fn serve(&mut self, node: usize, life: u32) {
-        let wall = self.times(node).wall;
         let machine = &mut self.machines[node];
         let Some(opened) = machine.opened.take_if(|_| machine.lives == life) else { return };
         let (store, clock, state) = *opened;
-        // Whatever is in the store, no clock that was further ahead was taken in.
-        let newest = (wall + self.plan.max_skew_micros) << 12;
-        let newest = newest.max(clock.now(wall));
-        let started = (wall + self.plan.max_skew_micros) << 12;
+        let newest = store.core().greatest_time();
+        let started = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
         let alone = self.plan.nodes == 1;
         let vouching = Vouching::new(state.standing, state.born.max(started), alone);
         let (own, clock) = (NodeId(node as u16), Arc::new(clock));

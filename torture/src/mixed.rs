@@ -1,0 +1,213 @@
+//! Requests of every `ack` and `from` on keys that all clients share, through nodes whose clocks are
+//! up to 450 ms apart (by libfaketime), while one node after another is killed. Each answer is judged
+//! by its version (`ETag`), by the table in `docs/reliability.md`: what a request whose quorum must
+//! have met an earlier one is told is not older than what that one was told or wrote.
+//!
+//! ```text
+//!  PUT 2/3 ─▶ 201, version 7 ──▶ known: on 2 of 3, 7
+//!                                   │ begun after that:
+//!                                   ├ GET 2/3, 2 + 2 > 3: 7 or newer, or the row is broken
+//!                                   └ GET 1/3, 1 + 2 = 3: may be older; counted
+//! ```
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::client::{Answer, Client, target};
+use crate::clocks::{faked, set_millis};
+use crate::cluster::Cluster;
+use crate::random::Random;
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+const CLIENTS: u64 = 6;
+const KEYS: u64 = 12;
+
+/// Clocks are off by up to so much, in milliseconds: two are less than `--max-clock-skew` apart.
+const MOST_OFF: u64 = 225;
+
+/// How long an answer may take: longer than a node's own deadline.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A version as nodes compare them.
+type Version = (u64, u64);
+
+/// What is held, and by how many of how many replicas at least.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Known {
+    held_by: u64,
+    from: u64,
+    version: Version,
+    /// Whether it was acknowledged: later writes come after it.
+    written: bool,
+}
+
+impl Known {
+    fn is_met_by(&self, ack: u64, from: u64) -> bool {
+        self.held_by + ack > self.from.max(from)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    known: Mutex<HashMap<u64, Vec<Known>>>,
+    stop: AtomicBool,
+    judged: AtomicU64,
+    /// Answers older than what was known, of quorums that need not have met.
+    older: AtomicU64,
+}
+
+impl Book {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<Known>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, key: u64) -> Vec<Known> {
+        self.lock().get(&key).cloned().unwrap_or_default()
+    }
+
+    fn note(&self, key: u64, new: Known) {
+        let mut known = self.lock();
+        let known = known.entry(key).or_default();
+        let same =
+            |k: &Known| (k.held_by, k.from, k.written) == (new.held_by, new.from, new.written);
+        match known.iter_mut().find(|known| same(known)) {
+            Some(known) => known.version = known.version.max(new.version),
+            None => known.push(new),
+        }
+    }
+}
+
+/// `rounds` of kills.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
+    let offsets = faked(&mut cluster)?;
+    let mut random = Random::new(setup.seed);
+    let mut skew =
+        |path: &PathBuf| set_millis(path, random.below(2 * MOST_OFF + 1) as i64 - MOST_OFF as i64);
+    offsets.iter().try_for_each(&mut skew)?;
+    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
+    cluster.until_ready()?;
+    let book = Book::default();
+    let addresses = cluster.addresses().to_vec();
+    let mut victims = Random::new(setup.seed ^ 1);
+    let ended = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let (book, addresses) = (&book, &addresses);
+                scope.spawn(move || {
+                    let asked = ask(book, addresses, Random::new(setup.seed ^ (number + 2) << 32));
+                    book.stop.fetch_or(asked.is_err(), Ordering::Relaxed);
+                    asked
+                })
+            })
+            .collect();
+        let mut broken = || {
+            for _ in 0..setup.rounds {
+                thread::sleep(Duration::from_millis(setup.size(3000, 1000)));
+                let node = victims.below(NODES as u64) as usize;
+                cluster.kill(node)?;
+                thread::sleep(Duration::from_millis(200));
+                cluster.start_node(node)?;
+                if book.stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let broken: Result<(), Failure> = broken();
+        book.stop.store(true, Ordering::Relaxed);
+        let asked = clients.into_iter().map(|client| client.join());
+        let asked: Result<(), Failure> = asked
+            .map(|ended| ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))?)
+            .collect();
+        asked.and(broken)
+    });
+    ended?;
+    let judged = book.judged.load(Ordering::Relaxed);
+    let older = book.older.load(Ordering::Relaxed);
+    Ok(format!(
+        "{} kills, clocks {} ms apart at most: {judged} answers of 6 quorums on {KEYS} keys, none \
+         older than what its quorum must have met; {older} older than what it need not have met",
+        setup.rounds,
+        2 * MOST_OFF
+    ))
+}
+
+fn ask(book: &Book, addresses: &[std::net::SocketAddr], mut random: Random) -> Result<(), Failure> {
+    let mut clients: Vec<Option<Client>> = addresses.iter().map(|_| None).collect();
+    while !book.stop.load(Ordering::Relaxed) {
+        let (key, place) = (random.below(KEYS), random.below(NODES as u64) as usize);
+        let from = 1 + random.below(NODES as u64);
+        let (ack, write) = (1 + random.below(from), random.percent(40));
+        let known = book.known(key);
+        let asked = || -> Result<Answer, Failure> {
+            let held = &mut clients[place];
+            let mut client = match held.take() {
+                Some(client) => client,
+                None => Client::connect_within(addresses[place], PATIENCE)?,
+            };
+            let at = format!("{}&ack={ack}&from={from}", target(&format!("mixed{key}")));
+            let method = if write { "PUT" } else { "GET" };
+            // A value says how many copies of it there are to be.
+            let answer = client.request(method, &at, from.to_string().as_bytes())?;
+            if !answer.closes {
+                *held = Some(client);
+            }
+            Ok(answer)
+        };
+        let mut asked = asked;
+        match asked() {
+            Ok(answer) => judge(book, key, (ack, from), write, &known, &answer)?,
+            Err(Failure::Io(_)) => thread::sleep(Duration::from_millis(5)),
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
+
+fn judge(
+    book: &Book,
+    key: u64,
+    (ack, from): (u64, u64),
+    write: bool,
+    known: &[Known],
+    answer: &Answer,
+) -> Result<(), Failure> {
+    let version = match answer.status {
+        200 | 201 => parse(answer.version.as_deref())?,
+        404 => (0, 0),
+        _ => return Ok(()),
+    };
+    book.judged.fetch_add(1, Ordering::Relaxed);
+    for known in known.iter().filter(|known| !write || known.written) {
+        let older = version < known.version || write && version == known.version;
+        if older && known.is_met_by(ack, from) {
+            let did = if write { "a PUT" } else { "a GET" };
+            return Err(Failure::Broken(format!(
+                "mixed{key}: {did} {ack}/{from} has version {version:x?}, begun after {known:x?}"
+            )));
+        }
+        book.older.fetch_add(u64::from(older), Ordering::Relaxed);
+    }
+    if write {
+        book.note(key, Known { held_by: ack, from, version, written: true });
+    } else if answer.status == 200 {
+        let copies = String::from_utf8_lossy(&answer.body).parse();
+        let copies: u64 = copies.map_err(|_| Failure::Broken("a value of nobody".to_owned()))?;
+        let (held_by, from) = (ack.min(copies), from.min(copies));
+        book.note(key, Known { held_by, from, version, written: false });
+    }
+    Ok(())
+}
+
+fn parse(version: Option<&str>) -> Result<Version, Failure> {
+    let parts = version.and_then(|version| version.split_once('-'));
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let version = parts.and_then(|(time, origin)| Some((number(time)?, number(origin)?)));
+    version.ok_or_else(|| Failure::Broken("an answer without a version".to_owned()))
+}

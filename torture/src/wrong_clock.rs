@@ -1,0 +1,174 @@
+//! Row 23, the other half: the clock of one node of three is off by a day, from one moment to the
+//! next or from its start, and put right again (by libfaketime). Whatever it stamped meanwhile keeps
+//! nobody from writing, reaches no other node (by hint, by read repair or by rebuilding), and is
+//! gone after `kvorum repair-clock`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::clocks::{faked, set, start_repaired};
+use crate::cluster::Cluster;
+use crate::ledger::Ledger;
+use crate::prober::{Pace, Prober};
+use crate::random::Random;
+use crate::writers::said;
+use crate::{Failure, Setup, client};
+
+const NODES: usize = 3;
+const DAY: i64 = 86_400;
+const VOTES: &str = "&ack=2&from=3";
+const PACE: Pace = Pace { clients: 8, every: Duration::from_millis(4), votes: VOTES };
+
+/// How long hints and rebuilding may take to bring everything about.
+const BY_ITSELF: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+struct Figures {
+    requests: u64,
+    refused_starts: u32,
+    removed: Vec<String>,
+    written: usize,
+}
+
+/// Each round one node's clock is wrong in one of four ways.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
+    let offsets = faked(&mut cluster)?;
+    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
+    cluster.until_ready()?;
+    let ledger = Arc::new(Ledger::default());
+    let mut random = Random::new(setup.seed);
+    let mut figures = Figures::default();
+    for round in 0..setup.rounds {
+        let node = random.below(NODES as u64) as usize;
+        let prober = Prober::start(cluster.addresses(), &ledger, PACE, random.number())?;
+        let row = Row { setup, cluster: &mut cluster, offsets: &offsets, figures: &mut figures };
+        row.wrong(node, round)?;
+        figures.requests += prober.stop()?.requests;
+        // Once while it still holds what it stamped, once after it was rid of that.
+        figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
+        let row = Row { setup, cluster: &mut cluster, offsets: &offsets, figures: &mut figures };
+        row.right(node)?;
+        cluster.until_ready()?;
+        figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
+        cluster.agree(BY_ITSELF)?;
+        cluster.check(&ledger)?;
+    }
+    let Figures { requests, refused_starts, removed, written } = figures;
+    Ok(format!(
+        "{} clocks off by a day: {requests} requests meanwhile; {refused_starts} starts refused until \
+         `repair-clock`, which removed {}; then {written} PUTs and DELETEs, 0 refused; lost 0; C",
+        setup.rounds,
+        if removed.is_empty() { "nothing".to_owned() } else { removed.join(", ") }
+    ))
+}
+
+struct Row<'a> {
+    setup: &'a Setup,
+    cluster: &'a mut Cluster,
+    offsets: &'a [PathBuf],
+    figures: &'a mut Figures,
+}
+
+impl Row<'_> {
+    /// A node's clock is wrong for some seconds, and right again while it runs or is down. It runs
+    /// afterwards, unless its start is refused.
+    fn wrong(mut self, node: usize, round: u32) -> Result<(), Failure> {
+        let lasts = Duration::from_millis(self.setup.size(3000, 1000));
+        let ahead = round.is_multiple_of(2);
+        thread::sleep(lasts / 3);
+        let from_its_start = round % 4 >= 2;
+        if from_its_start {
+            self.cluster.kill(node)?;
+        }
+        set(&self.offsets[node], if ahead { DAY } else { -DAY })?;
+        if from_its_start && ahead {
+            self.cluster.start_node(node)?;
+        } else if from_its_start {
+            // Behind all that it ever stamped: it says so instead of starting.
+            self.is_refused(node)?;
+        }
+        thread::sleep(lasts);
+        set(&self.offsets[node], 0)?;
+        if from_its_start && !ahead {
+            return self.cluster.start_node(node);
+        }
+        thread::sleep(lasts / 3);
+        if ahead {
+            self.another_is_rebuilt((node + 1) % NODES)?;
+        }
+        Ok(())
+    }
+
+    /// A node with an empty disk is brought up by the others, of which one holds records of the
+    /// future.
+    fn another_is_rebuilt(&mut self, node: usize) -> Result<(), Failure> {
+        self.cluster.kill(node)?;
+        std::fs::remove_dir_all(self.cluster.data(node))?;
+        self.cluster.start_node(node)?;
+        self.cluster.until_ready()
+    }
+
+    /// The node is started anew with the right time, after a repair if it asks for one.
+    fn right(self, node: usize) -> Result<(), Failure> {
+        self.cluster.kill(node)?;
+        if let Some(said) = start_repaired(self.setup, self.cluster, node)? {
+            self.figures.refused_starts += 1;
+            let counts =
+                said.split_once(": ").and_then(|(_, rest)| rest.split_once(" are stamped"));
+            self.figures.removed.extend(counts.map(|(counts, _)| counts.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn is_refused(&mut self, node: usize) -> Result<(), Failure> {
+        match self.cluster.start_node(node) {
+            Err(Failure::Refused(why)) if why.contains("repair-clock") => {
+                self.figures.refused_starts += 1;
+                Ok(())
+            }
+            Err(other) => Err(other),
+            Ok(()) => Err(Failure::Broken(format!(
+                "node {} started with a clock a day behind all that it stamped",
+                node + 1
+            ))),
+        }
+    }
+}
+
+/// Writes or deletes every key of the ledger, each through another of the nodes whose clock was
+/// always right or is right again. None may be refused.
+fn every_key_can_be_written(
+    cluster: &Cluster,
+    ledger: &Ledger,
+    random: &mut Random,
+) -> Result<usize, Failure> {
+    let mut clients = Vec::new();
+    for node in 0..NODES {
+        clients.push(cluster.node(node)?.client()?);
+    }
+    let keys = ledger.keys();
+    for (number, key) in keys.iter().enumerate() {
+        let place = number % NODES;
+        let target = client::target(key) + VOTES;
+        let (ticket, answer) = if random.percent(30) {
+            let ticket = ledger.delete(key);
+            (ticket, clients[place].request("DELETE", &target, b""))
+        } else {
+            let (ticket, value) = ledger.put(key, 100);
+            (ticket, clients[place].request("PUT", &target, &value))
+        };
+        ledger.end(ticket, said(&answer));
+        let answer = answer?;
+        let status = answer.status;
+        let own_clock =
+            status == 503 && String::from_utf8_lossy(&answer.body).contains("ask another");
+        if !matches!(status, 201 | 202) && !own_clock {
+            let body = String::from_utf8_lossy(&answer.body).into_owned();
+            return Err(Failure::Broken(format!("{key} at node {}: {status} {body}", place + 1)));
+        }
+    }
+    Ok(keys.len())
+}
