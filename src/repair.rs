@@ -75,7 +75,7 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     repair(&core, above, &found).map_err(in_data)?;
     // What is left of this node's own stamps is not above that.
     clock::lower_bound(&core, bound.min(above.time)).map_err(in_data)?;
-    core.close_log().map_err(failed)?;
+    core.close().map_err(failed)?;
     Ok(told
         + "They were removed. When the node is started, the others stream back what it is to hold; \
            until then reads do not rely on what it lacks.\n")

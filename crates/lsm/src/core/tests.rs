@@ -427,7 +427,7 @@ fn what_a_wrong_clock_stamped_is_removed_and_what_it_hid_holds_again() {
         assert_eq!(core.remove_above(FUTURE).unwrap(), found);
         check(&core, &model);
         assert_eq!(core.remove_above(FUTURE).unwrap(), 0);
-        core.close_log().unwrap();
+        core.close().unwrap();
         drop(core);
         let core = open(&disk, &small_options());
         check(&core, &model);
