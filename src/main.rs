@@ -22,6 +22,7 @@ mod members;
 mod memory;
 mod metrics;
 mod node;
+mod output;
 mod pages;
 mod peers;
 mod reads;
@@ -29,6 +30,7 @@ mod records;
 mod secret;
 mod serve;
 mod status;
+mod stderr;
 mod store;
 mod units;
 mod usage;
@@ -82,7 +84,7 @@ fn main() -> ExitCode {
 fn abort_on_panic() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        tell(panic);
+        stderr::panicked(panic, &tell);
         process::abort();
     }));
 }
@@ -95,7 +97,7 @@ fn refused(error: &clap::Error) -> ExitCode {
     let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
     match load::cli::mend(&words).filter(|_| measures && unknown) {
         Some(line) => {
-            eprintln!("kvorum: {line}");
+            stderr::say(format_args!("kvorum: {line}"));
             ExitCode::from(USAGE)
         }
         None => error.exit(),
@@ -104,9 +106,13 @@ fn refused(error: &clap::Error) -> ExitCode {
 
 fn run_node(args: ServeArgs) -> ExitCode {
     match config::load(args) {
-        Ok((config, logging)) => ended(serve::run(config, &logging)),
+        Ok((config, logging)) => {
+            let code = ended(serve::run(config, &logging));
+            stderr::flush();
+            code
+        }
         Err(line) => {
-            eprintln!("kvorum: {line}");
+            stderr::say(format_args!("kvorum: {line}"));
             ExitCode::from(USAGE)
         }
     }
@@ -116,7 +122,7 @@ fn ended(outcome: Result<(), String>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
-            eprintln!("kvorum: {line}");
+            stderr::say(format_args!("kvorum: {line}"));
             ExitCode::FAILURE
         }
     }

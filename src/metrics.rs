@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::counters::{Count, Counters, Kind, PeerCounts, STATUSES};
 use crate::latency;
 use crate::node::Node;
+use crate::stderr;
 use crate::usage;
 
 const NANOS: f64 = 1e9;
@@ -151,6 +152,8 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.counter("connections_accepted", "Connections accepted", accepted)?;
     let failed = node.accepting.failed.load(Ordering::Relaxed);
     out.counter("accept_failures", "Failures to accept a connection", failed)?;
+    let dropped = stderr::dropped();
+    out.counter("log_lines_dropped", "Log lines that stderr did not take", dropped)?;
     let reaped = sum(node, |counters| &counters.reaped);
     out.counter("connections_reaped", "Connections given up as too slow", reaped)?;
     let malformed = sum(node, |counters| &counters.malformed);

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Instant;
 
 use cluster::{NodeId, Shared, Standing, Topology, Vouching, handshake};
@@ -16,12 +17,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tracing_subscriber::EnvFilter;
 
 use crate::accept;
 use crate::budget::Budget;
 use crate::caretaker;
-use crate::cli::LogFormat;
 use crate::clock::{COUNTER_BITS, NodeClock, wall_micros};
 use crate::config::{Config, Logging};
 use crate::counters::Accepting;
@@ -34,11 +33,12 @@ use crate::node::Node;
 use crate::peers::Facts;
 use crate::reads::ReadPool;
 use crate::records;
+use crate::stderr;
 use crate::store;
 
 /// Serves until told to stop. An error is one line.
 pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
-    init_logging(logging)?;
+    stderr::log(logging)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -59,17 +59,6 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     stop(node, loops)?;
     tracing::info!("stopped");
     outcome
-}
-
-fn init_logging(logging: &Logging) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&logging.filter)
-        .map_err(|error| format!("--log {}: {error}", logging.filter))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    match logging.format {
-        LogFormat::Text => builder.with_ansi(false).init(),
-        LogFormat::Json => builder.json().init(),
-    }
-    Ok(())
 }
 
 /// Connections and tables are files: as many as the system allows without asking.
@@ -209,15 +198,20 @@ fn start_loops(node: &Arc<Node>) -> Result<Vec<Handle>, String> {
 
 fn greet(address: SocketAddr, data: &str) {
     let url = format!("http://{address}");
-    // Nobody reading it is no reason not to serve.
-    let _ = writeln!(
-        io::stdout(),
+    let text = format!(
         "kvorum {} listens on {url}, data in {data}. The dashboard is at {url}/ui. Try:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entities?start=a'\n",
         env!("KVORUM_VERSION"),
     );
+    // Nobody reading it is no reason not to serve, and a pipe that nobody empties none to wait.
+    let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
+        let _ = io::stdout().write_all(text.as_bytes());
+    });
+    if let Err(error) = said {
+        tracing::warn!(%error, "no greeting on stdout");
+    }
 }
 
 /// The main thread while the node serves: accepts, and waits for the signal to stop.

@@ -31,6 +31,8 @@ pub(crate) use profile::{ProfileArgs, profile};
 pub(crate) use scan::scan;
 pub(crate) use status::status;
 
+use crate::stderr;
+
 /// Longer than the longest `--deadline` (60 s), so that the node is the one who gives up.
 const PATIENCE: Duration = Duration::from_secs(75);
 
@@ -54,7 +56,7 @@ impl From<Unable> for ExitCode {
 
 /// Tells people why, on one line.
 fn fail(why: impl std::fmt::Display) -> Unable {
-    eprintln!("kvorum: {why}");
+    stderr::say(format_args!("kvorum: {why}"));
     Unable::Failed
 }
 

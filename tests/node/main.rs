@@ -19,3 +19,4 @@ mod profile;
 mod protocol;
 mod ranges;
 mod slow;
+mod stderr;

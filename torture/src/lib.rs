@@ -35,6 +35,7 @@ pub mod restarts;
 pub mod scans;
 pub mod slow;
 pub mod slow_replica;
+pub mod stderr;
 pub mod strace;
 pub mod stranger;
 pub mod sync_error;
