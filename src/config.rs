@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::cli::{LogFormat, ServeArgs, Settings, Sync};
 use crate::members::Members;
 use crate::memory::MemoryPlan;
+use crate::places::GUESTS;
 use crate::secret::{self, Kind, Secret};
 use crate::units::{Size, Time};
 
@@ -39,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) secret: Option<Secret>,
     /// What admin requests must carry; none = they must come from loopback.
     pub(crate) admin_token: Option<Secret>,
+    /// Names, besides its own, by which a node on loopback may be asked.
+    pub(crate) allow_host: Vec<String>,
     /// How far ahead of this node's clock another's may be.
     pub(crate) max_clock_skew: Duration,
     /// When a write is acknowledged.
@@ -57,8 +60,10 @@ pub(crate) struct Config {
     pub(crate) read_threads: usize,
     /// Reads that may wait for one.
     pub(crate) queue: usize,
-    /// Connections at once.
+    /// Connections of clients at once.
     pub(crate) connections: usize,
+    /// Connections of others besides.
+    pub(crate) guests: usize,
     /// What to tell whoever runs the node once it can log.
     pub(crate) warnings: Vec<String>,
 }
@@ -103,6 +108,7 @@ impl Settings {
             advertise: self.advertise.or(other.advertise),
             cluster_secret_file: self.cluster_secret_file.or(other.cluster_secret_file),
             admin_token_file: self.admin_token_file.or(other.admin_token_file),
+            allow_host: self.allow_host.or(other.allow_host),
             max_clock_skew: self.max_clock_skew.or(other.max_clock_skew),
             sync: self.sync.or(other.sync),
             memory: self.memory.or(other.memory),
@@ -168,6 +174,7 @@ fn complete(
         members,
         secret,
         admin_token,
+        allow_host: names(settings.allow_host.as_deref())?,
         max_clock_skew,
         sync: settings.sync.unwrap_or(Sync(lsm::SyncMode::Always)).0,
         memory,
@@ -178,6 +185,7 @@ fn complete(
         read_threads: settings.read_threads.unwrap_or(8) as usize,
         queue: settings.queue.unwrap_or(1024) as usize,
         connections,
+        guests: GUESTS,
         warnings: [warning, token_warning, unprotected].into_iter().flatten().collect(),
     };
     let logging = Logging {
@@ -185,6 +193,18 @@ fn complete(
         format: settings.log_format.unwrap_or(LogFormat::Text),
     };
     Ok((config, logging))
+}
+
+/// The names of `--allow-host`.
+fn names(list: Option<&str>) -> Result<Vec<String>, String> {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let names = list.iter().flat_map(|list| list.split(','));
+    names
+        .map(|name| match !name.is_empty() && name.bytes().all(known) {
+            true => Ok(name.to_owned()),
+            false => Err(format!("--allow-host: {name:?} is no host name (without port)")),
+        })
+        .collect()
 }
 
 /// CPUs of this process's affinity mask.

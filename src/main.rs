@@ -25,6 +25,7 @@ mod node;
 mod output;
 mod pages;
 mod peers;
+mod places;
 mod reads;
 mod records;
 mod secret;

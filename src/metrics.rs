@@ -156,6 +156,9 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.counter("log_lines_dropped", "Log lines that stderr did not take", dropped)?;
     let reaped = sum(node, |counters| &counters.reaped);
     out.counter("connections_reaped", "Connections given up as too slow", reaped)?;
+    let evicted = sum(node, |counters| &counters.evicted);
+    let help = "Idle connections closed because others waited for a place";
+    out.counter("connections_evicted", help, evicted)?;
     let malformed = sum(node, |counters| &counters.malformed);
     out.counter(
         "connections_malformed",

@@ -31,6 +31,7 @@ use crate::identity::{self, Identity};
 use crate::members::Membership;
 use crate::node::Node;
 use crate::peers::Facts;
+use crate::places::{GUESTS, Places};
 use crate::reads::ReadPool;
 use crate::records;
 use crate::stderr;
@@ -75,7 +76,9 @@ fn raise_file_limit() -> Option<u64> {
 /// Connections may take half of the descriptors. The store needs the others for its tables and its
 /// log: without them it could serve none of the connections.
 fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
-    let most = limit.map_or(usize::MAX, |limit| (limit / 2).max(1) as usize);
+    let most = limit.map_or(usize::MAX, |limit| (limit / 2).max(2) as usize);
+    config.guests = GUESTS.min(most / 4).max(1);
+    let most = most - config.guests;
     if most < config.connections {
         let (wanted, limit) = (config.connections, limit.unwrap_or(u64::MAX));
         tracing::warn!(wanted, most, limit, "fewer connections: the limit of open files is low");
@@ -96,8 +99,11 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     let (caretaker, events) = mpsc::channel(caretaker::EVENTS);
     let pages = Arc::new(Budget::new(config.memory.page_bytes as usize));
     let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
+    let url = &members.urls[usize::from(members.own.0)];
+    let names = http::Names::of(address, url, &config.allow_host);
     Ok(Arc::new(Node {
         started,
+        names,
         db,
         shared,
         urls: members.urls,
@@ -112,6 +118,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         streams: Budget::new(http::MAX_STREAMS),
         looks: Budget::new(http::MAX_LOOKS),
         counters: (0..config.loops).map(|_| Arc::default()).collect(),
+        places: Places::new(config.connections, config.guests),
         accepting: Accepting::default(),
         stopping: AtomicBool::new(false),
         config,
@@ -233,12 +240,11 @@ impl Acceptor {
 
     /// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
     fn run(mut self, listener: TcpListener, loops: &[Handle], node: &Node) -> Result<(), String> {
-        let bound = node.config.connections;
         let served = self.runtime.block_on(async {
             tokio::select! {
                 _ = self.terminate.recv() => Ok(()),
                 _ = self.interrupt.recv() => Ok(()),
-                ended = accept::run(listener, loops, bound, &node.accepting) => ended,
+                ended = accept::run(listener, loops, &node.places, &node.accepting) => ended,
             }
         });
         node.stopping.store(true, Ordering::Relaxed);

@@ -4,14 +4,17 @@
 
 mod client;
 mod cluster;
+mod conditions;
 mod config;
 mod contract;
+mod crowd;
 mod dashboard;
 mod deploy;
 mod dev;
 mod identity;
 mod lifecycle;
 mod malformed;
+mod origin;
 mod peers;
 mod people;
 mod process;
