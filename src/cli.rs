@@ -181,6 +181,11 @@ pub(crate) struct Settings {
     #[arg(long, env = "KVORUM_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
 
+    /// Names, without port, by which a node on loopback may be asked besides localhost, its
+    /// advertised name and any IP address: those of a proxy on this machine [default: none]
+    #[arg(long, env = "KVORUM_ALLOW_HOST", value_name = "NAME,...")]
+    pub(crate) allow_host: Option<String>,
+
     /// How far ahead of this node's clock another node's may be, in ms or s, 1ms..60s; writes
     /// stamped further ahead are refused [default: 500ms]
     #[arg(long, env = "KVORUM_MAX_CLOCK_SKEW", value_name = "TIME")]
@@ -231,8 +236,9 @@ pub(crate) struct Settings {
     #[arg(long, env = "KVORUM_MEMTABLE", value_name = "SIZE")]
     pub(crate) memtable: Option<Size>,
 
-    /// Connections at once, 1..1000000, but never more than half of the open files that the system
-    /// allows; more wait to be accepted [default: 1/8 of --memory in pieces of 24KiB]
+    /// Connections of clients at once, 1..1000000, but never more than half of the open files that
+    /// the system allows; idle ones make room for others [default: 1/8 of --memory in pieces of
+    /// 24KiB, less 64]
     #[arg(long, env = "KVORUM_CONNECTIONS", value_name = "N", value_parser = up_to(1_000_000))]
     pub(crate) connections: Option<u32>,
 

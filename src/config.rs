@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::{LogFormat, ServeArgs, Settings, Sync};
 use crate::members::Members;
 use crate::memory::MemoryPlan;
+use crate::places::GUESTS;
 use crate::secret::{self, Kind, Secret};
 use crate::units::{Size, Time};
 use crate::variables;
@@ -42,6 +43,8 @@ pub(crate) struct Config {
     pub(crate) secret: Option<Secret>,
     /// What admin requests must carry; none = they must come from loopback.
     pub(crate) admin_token: Option<Secret>,
+    /// Names, besides its own, by which a node on loopback may be asked.
+    pub(crate) allow_host: Vec<String>,
     /// How far ahead of this node's clock another's may be.
     pub(crate) max_clock_skew: Duration,
     /// When a write is acknowledged.
@@ -60,8 +63,10 @@ pub(crate) struct Config {
     pub(crate) read_threads: usize,
     /// Reads that may wait for one.
     pub(crate) queue: usize,
-    /// Connections at once.
+    /// Connections of clients at once.
     pub(crate) connections: usize,
+    /// Connections of others besides.
+    pub(crate) guests: usize,
     /// What to tell whoever runs the node once it can log.
     pub(crate) warnings: Vec<String>,
 }
@@ -108,6 +113,7 @@ impl Settings {
             advertise: self.advertise.or(other.advertise),
             cluster_secret_file: self.cluster_secret_file.or(other.cluster_secret_file),
             admin_token_file: self.admin_token_file.or(other.admin_token_file),
+            allow_host: self.allow_host.or(other.allow_host),
             max_clock_skew: self.max_clock_skew.or(other.max_clock_skew),
             sync: self.sync.or(other.sync),
             memory: self.memory.or(other.memory),
@@ -173,6 +179,7 @@ fn complete(
         members,
         secret,
         admin_token,
+        allow_host: names(settings.allow_host.as_deref())?,
         max_clock_skew,
         sync: settings.sync.unwrap_or(Sync(lsm::SyncMode::Always)).0,
         memory,
@@ -183,12 +190,25 @@ fn complete(
         read_threads: settings.read_threads.unwrap_or(8) as usize,
         queue: settings.queue.unwrap_or(1024) as usize,
         connections,
+        guests: GUESTS,
         warnings: [warning, token_warning, unprotected].into_iter().flatten().collect(),
     };
     let filter = settings.log.unwrap_or_else(|| "info".to_owned());
     EnvFilter::try_new(&filter).map_err(|error| format!("--log {filter}: {error}"))?;
     let logging = Logging { filter, format: settings.log_format.unwrap_or(LogFormat::Text) };
     Ok((config, logging))
+}
+
+/// The names of `--allow-host`.
+fn names(list: Option<&str>) -> Result<Vec<String>, String> {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let names = list.iter().flat_map(|list| list.split(','));
+    names
+        .map(|name| match !name.is_empty() && name.bytes().all(known) {
+            true => Ok(name.to_owned()),
+            false => Err(format!("--allow-host: {name:?} is no host name (without port)")),
+        })
+        .collect()
 }
 
 /// CPUs of this process's affinity mask.

@@ -13,18 +13,17 @@
 //! head from an idle connection, and costs a timer for each request. Here the socket notes what it
 //! sees in a few cells, and one sweep per loop and tick (see `event_loop`) compares them.
 
+mod socket;
+
 use std::cell::{Cell, RefCell};
-use std::io;
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
-use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+pub(crate) use socket::{Scratch, Socket};
+
+use crate::places::Place;
 
 /// How often connections are looked at. Every limit below is kept within one tick.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
@@ -38,12 +37,26 @@ const BODY_TICKS: u32 = ticks(10);
 /// The slowest upload that is served is this much in [`BODY_TICKS`].
 const BODY_WINDOW_BYTES: u32 = 64 * 1024;
 
-/// A client that takes no byte of its answer for this long is given up.
+/// While the kernel takes no more of an answer, the client must acknowledge [`WRITE_WINDOW_BYTES`]
+/// in every such window, or as much as lets the kernel take more.
 const WRITE_TICKS: u32 = ticks(13);
+
+/// The slowest reader that is served takes this much in [`WRITE_TICKS`], 5 KB/s. A window is small
+/// beside the kernel's buffer of up to 4 MiB, which takes no more before a third of it is free.
+const WRITE_WINDOW_BYTES: u64 = 64 * 1024;
+
+/// How often it is looked how much of such an answer has been acknowledged.
+const LOOK_TICKS: u32 = ticks(1);
 
 /// A connection without a request is kept this long: longer than the pools of common clients and
 /// proxies (60 s), so that the server is not the one that closes under a request.
 const IDLE_TICKS: u32 = ticks(120);
+
+/// A client that is asked nothing of is closed for the sake of another one after so long …
+const EVICTED_TICKS: u32 = ticks(1);
+
+/// … and one that has not even begun to say what it wants, after so long.
+const SILENT_TICKS: u32 = 2;
 
 /// How long a refused client may go on sending before its answer is cut off.
 const LINGER_TICKS: u32 = ticks(5);
@@ -77,8 +90,18 @@ pub(crate) struct Watch {
     phase: Cell<Phase>,
     /// Tick at which the phase began, or last made progress.
     since: Cell<u32>,
-    /// Tick since which the kernel takes no more bytes.
+    /// Tick since which the kernel takes no more bytes, or the last window ended.
     write_blocked: Cell<Option<u32>>,
+    /// Bytes that the kernel took.
+    written: Cell<u64>,
+    /// Of these, what the client had acknowledged when the window began, once that is known.
+    acknowledged: Cell<Option<u64>>,
+    /// Whether it is to be looked how much that is now.
+    look: Cell<bool>,
+    /// Whether the next bytes belong to a request's first line.
+    line_open: Cell<bool>,
+    /// Whether that line held a '#'.
+    fragment: Cell<bool>,
     /// Bytes of the body that arrived in this window.
     window: Cell<u32>,
     /// Whether the client may still be sending what nobody will read.
@@ -87,41 +110,110 @@ pub(crate) struct Watch {
     broken: Cell<bool>,
     /// Whether the request under way is for nobody once the client has closed its end.
     heeded: Cell<bool>,
+    /// Whether more of an answer is still being made.
+    open: Cell<bool>,
+    /// Whether it came when all places of clients were taken.
+    guest: Cell<bool>,
     left: Cell<bool>,
     upgraded: Cell<bool>,
     /// Who is at the other end, as far as it was known when it came.
     pub(crate) client: Cell<Option<SocketAddr>>,
-    /// Place in the loop's list of connections.
-    pub(crate) place: Cell<usize>,
+    /// Where it is in the loop's list of connections.
+    pub(crate) index: Cell<usize>,
     /// The loop's tick, shared with it.
     now: Rc<Cell<u32>>,
     task: RefCell<Option<Waker>>,
 }
 
+/// More of a connection's answer is to come.
+pub(crate) struct Open(Rc<Watch>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.set(false);
+    }
+}
+
 impl Watch {
     /// The watch of a connection just accepted: it owes a request.
-    pub(crate) fn new(now: Rc<Cell<u32>>) -> Rc<Self> {
+    pub(crate) fn new(now: Rc<Cell<u32>>, place: Place) -> Rc<Self> {
         Rc::new(Self {
             phase: Cell::new(Phase::Head),
             since: Cell::new(now.get()),
             write_blocked: Cell::new(None),
+            written: Cell::new(0),
+            acknowledged: Cell::new(None),
+            look: Cell::new(false),
+            line_open: Cell::new(true),
+            fragment: Cell::new(false),
             window: Cell::new(0),
             unread: Cell::new(true),
             reaped: Cell::new(false),
             broken: Cell::new(false),
             heeded: Cell::new(false),
+            open: Cell::new(false),
+            guest: Cell::new(place == Place::Guest),
             left: Cell::new(false),
             upgraded: Cell::new(false),
             client: Cell::new(None),
-            place: Cell::new(0),
+            index: Cell::new(0),
             now,
             task: RefCell::new(None),
         })
     }
 
+    /// What place it has.
+    pub(crate) fn place(&self) -> Place {
+        if self.guest.get() { Place::Guest } else { Place::Client }
+    }
+
+    /// Whether it came when all places of clients were taken.
+    pub(crate) fn is_guest(&self) -> bool {
+        self.guest.get()
+    }
+
+    /// A guest became a client.
+    pub(crate) fn settle(&self) {
+        self.guest.set(false);
+    }
+
+    /// More of the answer is made, for as long as the result lives: it only seems to be idle.
+    pub(crate) fn open(self: &Rc<Self>) -> Open {
+        self.open.set(true);
+        Open(Rc::clone(self))
+    }
+
+    /// For how many ticks a client has been idle, if it may be closed for the sake of another one.
+    pub(crate) fn idle_ticks(&self) -> Option<u32> {
+        let least = match self.phase.get() {
+            Phase::Idle if !self.open.get() && self.write_blocked.get().is_none() => EVICTED_TICKS,
+            Phase::Head if self.line_open.get() => SILENT_TICKS,
+            _ => return None,
+        };
+        let lasted = self.now.get().wrapping_sub(self.since.get());
+        (!self.guest.get() && lasted >= least).then_some(lasted)
+    }
+
+    /// For how many ticks a guest has owed a request.
+    pub(crate) fn owing_ticks(&self) -> Option<u32> {
+        let owes = match self.phase.get() {
+            Phase::Idle => !self.open.get() && self.write_blocked.get().is_none(),
+            Phase::Head => true,
+            _ => false,
+        };
+        (self.guest.get() && owes).then(|| self.now.get().wrapping_sub(self.since.get()))
+    }
+
     fn enter(&self, phase: Phase) {
         self.phase.set(phase);
         self.since.set(self.now.get());
+    }
+
+    /// Whether the request's first line held a '#'. hyper has cut that off its target with all that
+    /// follows: a part of the key, or how many replicas must answer. (A request that came in one
+    /// piece with the one before it is not looked at.)
+    pub(crate) fn saw_fragment(&self) -> bool {
+        self.fragment.take()
     }
 
     /// A request's head is complete.
@@ -192,20 +284,35 @@ impl Watch {
     pub(crate) fn sweep(&self) -> bool {
         let now = self.now.get();
         let lasted = now.wrapping_sub(self.since.get());
-        let blocked = self.write_blocked.get().map_or(0, |since| now.wrapping_sub(since));
-        let over = blocked >= WRITE_TICKS
+        let blocked = self.write_blocked.get().map(|since| now.wrapping_sub(since));
+        let unread = blocked.is_some_and(|blocked| blocked >= WRITE_TICKS);
+        let over = unread
             || match self.phase.get() {
                 Phase::Head => lasted >= HEAD_TICKS,
                 Phase::Body => self.window_is_over(lasted),
-                Phase::Idle => blocked == 0 && lasted >= IDLE_TICKS,
+                Phase::Idle => blocked.is_none() && lasted >= IDLE_TICKS,
                 Phase::Linger => lasted >= LINGER_TICKS,
                 Phase::Busy => false,
             };
-        if over && !self.reaped.replace(true) {
-            self.wake();
+        if over && !self.reaped.get() {
+            self.give_up();
             return true;
         }
+        if blocked.is_some_and(|blocked| blocked % LOOK_TICKS == 0) {
+            // The socket looks when it is asked to write.
+            self.look.set(true);
+            self.wake();
+        }
         false
+    }
+
+    /// Ends the connection as soon as its task runs. An answer that is not all out is broken off.
+    pub(crate) fn give_up(&self) {
+        if self.write_blocked.get().is_some() {
+            self.break_off();
+        }
+        self.reaped.set(true);
+        self.wake();
     }
 
     fn window_is_over(&self, lasted: u32) -> bool {
@@ -217,17 +324,37 @@ impl Watch {
         slow
     }
 
-    fn saw_read(&self, bytes: usize) {
+    fn saw_read(&self, bytes: &[u8]) {
         match self.phase.get() {
             Phase::Idle => {
                 self.unread.set(true);
                 self.enter(Phase::Head);
+                self.line_open.set(true);
+                self.fragment.set(false);
+                self.look_for_fragment(bytes);
             }
+            Phase::Head => self.look_for_fragment(bytes),
             Phase::Body => {
-                let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                let bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                 self.window.set(self.window.get().saturating_add(bytes));
             }
-            Phase::Head | Phase::Busy | Phase::Linger => {}
+            Phase::Busy | Phase::Linger => {}
+        }
+    }
+
+    fn look_for_fragment(&self, bytes: &[u8]) {
+        if !self.line_open.get() {
+            return;
+        }
+        let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        let mut line = bytes[blank..].iter();
+        match line.find(|byte| matches!(byte, b'#' | b'\n')) {
+            None => {}
+            Some(b'#') => {
+                self.fragment.set(true);
+                self.line_open.set(false);
+            }
+            Some(_) => self.line_open.set(false),
         }
     }
 
@@ -235,160 +362,32 @@ impl Watch {
         self.unread.set(false);
     }
 
-    fn saw_write(&self) {
+    fn saw_write(&self, bytes: usize) {
+        self.written.set(self.written.get() + bytes as u64);
         self.write_blocked.set(None);
         if self.phase.get() == Phase::Idle {
             self.since.set(self.now.get());
         }
     }
 
-    fn saw_full(&self) {
+    /// The kernel takes no more; `unacknowledged` asks it how many bytes it holds.
+    fn saw_full(&self, unacknowledged: impl FnOnce() -> Option<u64>) {
         if self.write_blocked.get().is_none() {
             self.write_blocked.set(Some(self.now.get()));
+            self.acknowledged.set(None);
         }
-    }
-}
-
-/// A client's socket. Closing it lets an answer that refuses what is still being sent reach the
-/// client: a socket closed with bytes unread resets the connection and the answer with it.
-#[derive(Debug)]
-pub(crate) struct Socket {
-    stream: TcpStream,
-    watch: Rc<Watch>,
-    scratch: Scratch,
-    thrown_away: Option<usize>,
-}
-
-/// Where a loop's sockets put small answers together, one at a time.
-pub(crate) type Scratch = Rc<RefCell<Vec<u8>>>;
-
-/// An answer of at most so many bytes is copied into one piece: the kernel takes one small buffer
-/// faster than two, which is 3 % of a request.
-const ONE_PIECE: usize = 2048;
-
-impl Socket {
-    /// Puts `watch` over `stream`.
-    pub(crate) fn new(stream: TcpStream, watch: Rc<Watch>, scratch: Scratch) -> Self {
-        Self { stream, watch, scratch, thrown_away: None }
-    }
-
-    fn poll_linger(&mut self, cx: &mut Context<'_>, mut thrown: usize) -> Poll<io::Result<()>> {
-        let mut scratch = [0; 16 * 1024];
-        loop {
-            let mut buf = ReadBuf::new(&mut scratch);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if !buf.filled().is_empty() && thrown < LINGER_BYTES => {
-                    thrown += buf.filled().len();
-                }
-                Poll::Ready(_) => return Poll::Ready(Ok(())),
-                Poll::Pending => {
-                    self.thrown_away = Some(thrown);
-                    return Poll::Pending;
-                }
-            }
+        if !self.look.take() {
+            return;
         }
-    }
-}
-
-impl Socket {
-    /// The conversation is over. Where an answer was broken off, the connection is reset; where
-    /// another protocol goes on, it is handed out.
-    pub(crate) fn end(self) -> Option<TcpStream> {
-        if self.watch.broken.get() {
-            // Should it fail, the missing last chunk is what is left to tell.
-            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        let Some(held) = unacknowledged() else { return };
+        let acknowledged = self.written.get().saturating_sub(held);
+        let before = self.acknowledged.get();
+        if before.is_some_and(|before| acknowledged >= before + WRITE_WINDOW_BYTES) {
+            self.write_blocked.set(Some(self.now.get()));
+        } else if before.is_some() {
+            return;
         }
-        self.watch.upgraded.get().then_some(self.stream)
-    }
-}
-
-/// Whether the other end is closed and all that it sent was read.
-fn is_closed(stream: &TcpStream) -> bool {
-    match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
-        Ok(waiting) => waiting == 0,
-        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if let Poll::Ready(Ok(())) = result {
-            match buf.filled().len() - before {
-                0 => self.watch.saw_end(),
-                read => self.watch.saw_read(read),
-            }
-        }
-        result
-    }
-}
-
-impl Socket {
-    fn note_write(&self, result: &Poll<io::Result<usize>>) {
-        match result {
-            Poll::Ready(Ok(_)) => self.watch.saw_write(),
-            Poll::Ready(Err(_)) => self.watch.saw_end(),
-            Poll::Pending => self.watch.saw_full(),
-        }
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.note_write(&result);
-        result
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        let stream = Pin::new(&mut this.stream);
-        let result = if bufs.iter().map(|buf| buf.len()).sum::<usize>() <= ONE_PIECE {
-            let mut scratch = this.scratch.borrow_mut();
-            scratch.clear();
-            bufs.iter().for_each(|buf| scratch.extend_from_slice(buf));
-            stream.poll_write(cx, &scratch)
-        } else {
-            stream.poll_write_vectored(cx, bufs)
-        };
-        this.note_write(&result);
-        result
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.watch.heeded.get() && is_closed(&self.stream) {
-            self.watch.left.set(true);
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(thrown) = self.thrown_away {
-            return self.poll_linger(cx, thrown);
-        }
-        let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
-        if matches!(shut, Poll::Ready(Ok(()))) && self.watch.unread.get() {
-            self.watch.enter(Phase::Linger);
-            return self.poll_linger(cx, 0);
-        }
-        shut
+        self.acknowledged.set(Some(acknowledged));
     }
 }
 

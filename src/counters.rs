@@ -1,7 +1,7 @@
 //! What one event loop counts. Only that loop writes, so that counting is a plain load and store;
 //! `/metrics` reads them all from wherever it runs.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -63,8 +63,8 @@ impl Kind {
 }
 
 /// The statuses that are answered; the last stands for any other.
-pub(crate) const STATUSES: [u16; 13] =
-    [200, 201, 202, 400, 404, 405, 413, 431, 500, 503, 504, 507, 0];
+pub(crate) const STATUSES: [u16; 17] =
+    [200, 201, 202, 304, 400, 403, 404, 405, 413, 421, 431, 500, 501, 503, 504, 507, 0];
 
 /// What one loop counts of its connections to and from other nodes.
 #[derive(Debug, Default)]
@@ -102,6 +102,8 @@ pub(crate) struct Counters {
     pub(crate) malformed: Count,
     /// Connections that were given up as too slow.
     pub(crate) reaped: Count,
+    /// Connections that were idle and closed for the sake of others.
+    pub(crate) evicted: Count,
     /// Batches handed to the store.
     pub(crate) batches: Count,
     /// Writes in them.
@@ -116,6 +118,8 @@ pub(crate) struct Counters {
     pub(crate) peers: PeerCounts,
     /// Connections that are open, or handed over: the acceptor adds, the loop subtracts.
     pub(crate) connections: AtomicUsize,
+    /// Ticks for which the client has been idle that was so for longest, when last looked.
+    pub(crate) idle_ticks: AtomicU32,
 }
 
 impl Counters {

@@ -29,6 +29,7 @@ use crate::etags::Etags;
 use crate::http;
 use crate::node::Node;
 use crate::peers::{self, FromPeers, Peers};
+use crate::places::Place;
 use crate::records;
 use crate::writes::Writes;
 
@@ -45,8 +46,12 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// What a loop is told.
 #[derive(Debug)]
 pub(crate) enum Told {
-    /// Serve this client.
-    Serve(TcpStream),
+    /// Serve this one, who has such a place.
+    Serve(TcpStream, Place),
+    /// Somebody waits: close the client that has been idle for longest.
+    CloseIdleClient,
+    /// Somebody waits: close the guest that has owed a request for longest.
+    CloseGuest,
     /// Finish what is in flight and end.
     Stop,
 }
@@ -179,8 +184,13 @@ impl EventLoop {
             let this = Rc::clone(&self);
             tokio::task::spawn_local(async move { comparison::run(&this).await });
         }
-        while let Some(Told::Serve(stream)) = told.recv().await {
-            self.serve(stream);
+        loop {
+            match told.recv().await {
+                Some(Told::Serve(stream, place)) => self.serve(stream, place),
+                Some(Told::CloseIdleClient) => self.close_idle_client(),
+                Some(Told::CloseGuest) => self.close_longest(Watch::owing_ticks),
+                Some(Told::Stop) | None => break,
+            }
         }
         self.stopping.set(true);
         self.peers.goodbye();
@@ -194,8 +204,19 @@ impl EventLoop {
         let left = self.watches.borrow().len();
         if left > 0 {
             tracing::warn!(connections = left, "cut off: still busy after {DRAIN:?}");
+            self.cut_off().await;
         }
         self.peers.close().await;
+    }
+
+    /// Ends the connections that are left, each so that its client can tell.
+    async fn cut_off(&self) {
+        for watch in self.watches.borrow().iter() {
+            watch.break_off();
+            watch.give_up();
+        }
+        // Their tasks run before this one does again.
+        tokio::task::yield_now().await;
     }
 
     /// Looks at all connections and writes once a tick. Never ends.
@@ -210,23 +231,49 @@ impl EventLoop {
                     self.counters.reaped.add(1);
                 }
             }
+            self.tell_idle();
         }
     }
 
-    fn serve(self: &Rc<Self>, stream: TcpStream) {
+    /// Closes the client that has been idle for longest, if there is one.
+    pub(crate) fn close_idle_client(&self) {
+        self.close_longest(Watch::idle_ticks);
+        self.tell_idle();
+    }
+
+    fn close_longest(&self, ticks: impl Fn(&Watch) -> Option<u32>) {
+        let watches = self.watches.borrow();
+        let left = watches.iter().filter(|watch| !watch.reaped());
+        let longest = left.filter_map(|watch| Some((ticks(watch)?, watch)));
+        if let Some((_, watch)) = longest.max_by_key(|(ticks, _)| *ticks) {
+            watch.give_up();
+            self.counters.evicted.add(1);
+        }
+    }
+
+    /// Tells the acceptor how long the client has been idle that was so for longest.
+    fn tell_idle(&self) {
+        let watches = self.watches.borrow();
+        let left = watches.iter().filter(|watch| !watch.reaped());
+        let longest = left.filter_map(|watch| watch.idle_ticks()).max();
+        self.counters.idle_ticks.store(longest.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn serve(self: &Rc<Self>, stream: TcpStream, place: Place) {
         let stream = match tokio::net::TcpStream::from_std(stream) {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "a connection was dropped: epoll refused it");
                 self.counters.connections.fetch_sub(1, Ordering::Relaxed);
+                self.node.places.leave(place);
                 return;
             }
         };
-        let watch = Watch::new(Rc::clone(&self.now));
+        let watch = Watch::new(Rc::clone(&self.now), place);
         watch.client.set(stream.peer_addr().ok());
         {
             let mut watches = self.watches.borrow_mut();
-            watch.place.set(watches.len());
+            watch.index.set(watches.len());
             watches.push(Rc::clone(&watch));
         }
         let this = Rc::clone(self);
@@ -238,12 +285,13 @@ impl EventLoop {
 
     fn forget(&self, watch: &Watch) {
         let mut watches = self.watches.borrow_mut();
-        let place = watch.place.get();
-        watches.swap_remove(place);
-        if let Some(moved) = watches.get(place) {
-            moved.place.set(place);
+        let index = watch.index.get();
+        watches.swap_remove(index);
+        if let Some(moved) = watches.get(index) {
+            moved.index.set(index);
         }
         self.counters.connections.fetch_sub(1, Ordering::Relaxed);
+        self.node.places.leave(watch.place());
     }
 
     /// Serves one connection to its end.

@@ -21,7 +21,8 @@ use crate::node::Node;
 use crate::records;
 use crate::writes::WriteError;
 
-/// What precedes a marked partition in stores of earlier releases.
+/// What precedes a marked partition as earlier releases kept it, and as `repair-clock` leaves it: the
+/// next start takes it over.
 const EARLIER: &[u8] = b"missed/";
 
 /// A hint on its way into the store: for whom, its bytes in the ledger, and what is marked if it
@@ -80,7 +81,7 @@ fn lost(shared: &cluster::Shared, hint: &Underway) {
 pub(crate) fn mark_of(hint: &[u8]) -> Option<Vec<u8>> {
     let name_len = usize::from(*hint.first()?);
     let (prefix, key) = hint.split_at_checked(1 + name_len)?;
-    Some([MISSED, prefix, &cluster::partition_of(key).to_be_bytes()].concat())
+    Some([EARLIER, prefix, &cluster::partition_of(key).to_be_bytes()].concat())
 }
 
 /// Removes hints that were delivered. One that stays for want of room is delivered again.

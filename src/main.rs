@@ -23,14 +23,17 @@ mod members;
 mod memory;
 mod metrics;
 mod node;
+mod output;
 mod pages;
 mod peers;
+mod places;
 mod reads;
 mod records;
 mod repair;
 mod secret;
 mod serve;
 mod status;
+mod stderr;
 mod store;
 mod units;
 mod usage;
@@ -90,7 +93,7 @@ fn main() -> ExitCode {
 fn abort_on_panic() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        tell(panic);
+        stderr::panicked(panic, &tell);
         process::abort();
     }));
 }
@@ -103,7 +106,7 @@ fn refused(error: &clap::Error) -> ExitCode {
     let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
     match load::cli::mend(&words).filter(|_| measures && unknown) {
         Some(line) => {
-            eprintln!("kvorum: {line}");
+            stderr::say(format_args!("kvorum: {line}"));
             ExitCode::from(USAGE)
         }
         None => error.exit(),
@@ -112,9 +115,13 @@ fn refused(error: &clap::Error) -> ExitCode {
 
 fn run_node(args: ServeArgs) -> ExitCode {
     match config::load(args) {
-        Ok((config, logging)) => ended(serve::run(config, &logging)),
+        Ok((config, logging)) => {
+            let code = ended(serve::run(config, &logging));
+            stderr::flush();
+            code
+        }
         Err(line) => {
-            eprintln!("kvorum: {line}");
+            stderr::say(format_args!("kvorum: {line}"));
             ExitCode::from(USAGE)
         }
     }
@@ -124,7 +131,7 @@ fn ended(outcome: Result<(), String>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
-            eprintln!("kvorum: {line}");
+            stderr::say(format_args!("kvorum: {line}"));
             ExitCode::FAILURE
         }
     }

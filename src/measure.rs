@@ -9,6 +9,8 @@ use load::cli::{Ended, Failed, LoadArgs};
 use load::record::Series;
 use load::search::Error;
 
+use crate::stderr;
+
 /// Exit code for a warning under `--strict`.
 const WARNED: u8 = 3;
 
@@ -54,7 +56,7 @@ pub(crate) fn load(args: &LoadArgs) -> ExitCode {
         Err(Failed::Usage(line)) => (crate::USAGE, line),
         Err(Failed::Run(line)) => (1, line),
     };
-    eprintln!("kvorum: {line}");
+    stderr::say(format_args!("kvorum: {line}"));
     ExitCode::from(code)
 }
 
@@ -74,7 +76,7 @@ fn series(run: impl FnOnce(&Arc<AtomicBool>) -> Result<Series, Error>) -> ExitCo
         Ok(series) if series.interrupted => ExitCode::from(INTERRUPTED),
         Ok(_) => ExitCode::SUCCESS,
         Err(line) => {
-            eprintln!("kvorum: {line}");
+            stderr::say(format_args!("kvorum: {line}"));
             ExitCode::FAILURE
         }
     }

@@ -10,6 +10,7 @@
 //!
 //! The program itself, its threads' stacks and the allocator's slack are outside: 64 MiB at most.
 
+use crate::places::GUESTS;
 use crate::units::Size;
 
 /// The least `--memory`: below it a memtable is so small that flushes never end.
@@ -46,7 +47,7 @@ pub(crate) struct MemoryPlan {
     pub(crate) cache_bytes: u64,
     /// One WAL segment (a file, not memory; it follows the memtable).
     pub(crate) segment_bytes: u64,
-    /// Connections at once.
+    /// Connections of clients at once; those of others come on top.
     pub(crate) connections: u64,
     /// Values being received or sent that are too large for their connection's buffers.
     pub(crate) body_bytes: u64,
@@ -83,7 +84,7 @@ impl MemoryPlan {
             memtable_bytes,
             cache_bytes: store - MEMTABLES * memtable_bytes,
             segment_bytes: memtable_bytes.clamp(SEGMENT_RANGE.0, SEGMENT_RANGE.1),
-            connections: budget / 8 / CONNECTION_BYTES,
+            connections: budget / 8 / CONNECTION_BYTES - GUESTS as u64,
             body_bytes: bodies / 2,
             waiting_bytes: bodies / 4,
             peer_bytes: bodies / 4,
@@ -104,7 +105,7 @@ mod tests {
             let plan = MemoryPlan::of(Size(budget * MIB), None).unwrap();
             let sum = MEMTABLES * plan.memtable_bytes
                 + plan.cache_bytes
-                + plan.connections * CONNECTION_BYTES
+                + (plan.connections + GUESTS as u64) * CONNECTION_BYTES
                 + plan.body_bytes
                 + plan.waiting_bytes
                 + plan.peer_bytes

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::counters::{Count, Counters, Kind, PeerCounts, STATUSES};
 use crate::latency;
 use crate::node::Node;
+use crate::stderr;
 use crate::usage;
 
 const NANOS: f64 = 1e9;
@@ -151,8 +152,13 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.counter("connections_accepted", "Connections accepted", accepted)?;
     let failed = node.accepting.failed.load(Ordering::Relaxed);
     out.counter("accept_failures", "Failures to accept a connection", failed)?;
+    let dropped = stderr::dropped();
+    out.counter("log_lines_dropped", "Log lines that stderr did not take", dropped)?;
     let reaped = sum(node, |counters| &counters.reaped);
     out.counter("connections_reaped", "Connections given up as too slow", reaped)?;
+    let evicted = sum(node, |counters| &counters.evicted);
+    let help = "Idle connections closed because others waited for a place";
+    out.counter("connections_evicted", help, evicted)?;
     let malformed = sum(node, |counters| &counters.malformed);
     out.counter(
         "connections_malformed",

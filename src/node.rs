@@ -12,8 +12,10 @@ use crate::clock::NodeClock;
 use crate::comparison::Comparison;
 use crate::config::Config;
 use crate::counters::{Accepting, Counters};
+use crate::http;
 use crate::identity::Identity;
 use crate::peers::Facts;
+use crate::places::Places;
 use crate::reads::ReadPool;
 
 /// A running node.
@@ -26,6 +28,8 @@ pub(crate) struct Node {
     pub(crate) shared: Arc<cluster::Shared>,
     /// Where each node is, by its id: `http://HOST:PORT`.
     pub(crate) urls: Vec<String>,
+    /// What this node is called by those who may ask it; `None` = anything.
+    pub(crate) names: Option<http::Names>,
     /// Who this node is, and whom it has met.
     pub(crate) identity: Identity,
     /// What all loops know of the other nodes.
@@ -52,6 +56,8 @@ pub(crate) struct Node {
     pub(crate) looks: Budget,
     /// One set of counters a loop.
     pub(crate) counters: Vec<Arc<Counters>>,
+    /// Places for connections.
+    pub(crate) places: Places,
     /// What the acceptor counts.
     pub(crate) accepting: Accepting,
     /// Set once, when the node begins to stop.

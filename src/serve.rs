@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Instant;
 
 use cluster::{Logs, NodeId, Shared, Standing, Topology, Vouching, handshake};
@@ -16,12 +17,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tracing_subscriber::EnvFilter;
 
 use crate::accept;
 use crate::budget::Budget;
 use crate::caretaker;
-use crate::cli::LogFormat;
 use crate::clock::{COUNTER_BITS, NodeClock, wall_micros};
 use crate::comparison::Comparison;
 use crate::config::{Config, Logging};
@@ -33,13 +32,15 @@ use crate::identity::{self, Identity, Recovered};
 use crate::members::Membership;
 use crate::node::Node;
 use crate::peers::Facts;
+use crate::places::{GUESTS, Places};
 use crate::reads::ReadPool;
 use crate::records;
+use crate::stderr;
 use crate::store;
 
 /// Serves until told to stop. An error is one line.
 pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
-    init_logging(logging)?;
+    stderr::log(logging)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -62,17 +63,6 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     outcome
 }
 
-fn init_logging(logging: &Logging) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&logging.filter)
-        .map_err(|error| format!("--log {}: {error}", logging.filter))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    match logging.format {
-        LogFormat::Text => builder.with_ansi(false).init(),
-        LogFormat::Json => builder.json().init(),
-    }
-    Ok(())
-}
-
 /// Connections and tables are files: as many as the system allows without asking.
 fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
@@ -87,7 +77,9 @@ fn raise_file_limit() -> Option<u64> {
 /// Connections may take half of the descriptors. The store needs the others for its tables and its
 /// log: without them it could serve none of the connections.
 fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
-    let most = limit.map_or(usize::MAX, |limit| (limit / 2).max(1) as usize);
+    let most = limit.map_or(usize::MAX, |limit| (limit / 2).max(2) as usize);
+    config.guests = GUESTS.min(most / 4).max(1);
+    let most = most - config.guests;
     if most < config.connections {
         let (wanted, limit) = (config.connections, limit.unwrap_or(u64::MAX));
         tracing::warn!(wanted, most, limit, "fewer connections: the limit of open files is low");
@@ -115,8 +107,11 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     let (caretaker, events) = mpsc::channel(caretaker::EVENTS);
     let pages = Arc::new(Budget::new(config.memory.page_bytes as usize));
     let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
+    let url = &members.urls[usize::from(members.own.0)];
+    let names = http::Names::of(address, url, &config.allow_host);
     Ok(Arc::new(Node {
         started,
+        names,
         db,
         shared,
         urls: members.urls,
@@ -132,6 +127,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         streams: Budget::new(http::MAX_STREAMS),
         looks: Budget::new(http::MAX_LOOKS),
         counters: (0..config.loops).map(|_| Arc::default()).collect(),
+        places: Places::new(config.connections, config.guests),
         accepting: Accepting::default(),
         stopping: AtomicBool::new(false),
         config,
@@ -240,15 +236,20 @@ fn start_loops(node: &Arc<Node>) -> Result<Vec<Handle>, String> {
 
 fn greet(address: SocketAddr, data: &str) {
     let url = format!("http://{address}");
-    // Nobody reading it is no reason not to serve.
-    let _ = writeln!(
-        io::stdout(),
+    let text = format!(
         "kvorum {} listens on {url}, data in {data}. The dashboard is at {url}/ui. Try:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entities?start=a'\n",
         env!("KVORUM_VERSION"),
     );
+    // Nobody reading it is no reason not to serve, and a pipe that nobody empties none to wait.
+    let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
+        let _ = io::stdout().write_all(text.as_bytes());
+    });
+    if let Err(error) = said {
+        tracing::warn!(%error, "no greeting on stdout");
+    }
 }
 
 /// The main thread while the node serves: accepts, and waits for the signal to stop.
@@ -270,12 +271,11 @@ impl Acceptor {
 
     /// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
     fn run(mut self, listener: TcpListener, loops: &[Handle], node: &Node) -> Result<(), String> {
-        let bound = node.config.connections;
         let served = self.runtime.block_on(async {
             tokio::select! {
                 _ = self.terminate.recv() => Ok(()),
                 _ = self.interrupt.recv() => Ok(()),
-                ended = accept::run(listener, loops, bound, &node.accepting) => ended,
+                ended = accept::run(listener, loops, &node.places, &node.accepting) => ended,
             }
         });
         node.stopping.store(true, Ordering::Relaxed);

@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 
 use torture::{
-    Failure, Setup, blackout, clocks, corrupt, descriptors, disk_full, fuzz, hints, kill, lives,
-    memory, mixed, partition, pause, power_cut, real_input, restarts, scans, slow, stranger,
-    sync_error, wiped, wrong_clock,
+    Failure, Setup, blackout, clocks, corrupt, crowd, descriptors, disk_full, fuzz, hints, kill,
+    lives, memory, mixed, partition, pause, power_cut, real_input, restarts, scans, slow, stderr,
+    steady, stranger, sync_error, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -128,6 +128,21 @@ fn real_input() {
 #[test]
 fn row_33_slow_clients() {
     row("33", slow::run(&setup(1)));
+}
+
+#[test]
+fn steady_readers_and_such_as_stop() {
+    row("steady", steady::run(&setup(1)));
+}
+
+#[test]
+fn a_crowd_of_idle_clients() {
+    row("crowd", crowd::run(&setup(3)));
+}
+
+#[test]
+fn stderr_closed_full_and_stalled() {
+    row("stderr", stderr::run(&setup(1)));
 }
 
 #[test]

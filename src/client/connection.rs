@@ -25,8 +25,8 @@ const STEP: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: BufReader<TcpStream>,
-    /// A header line of every request, with its end.
-    authorization: String,
+    /// Header lines of every request, each with its end.
+    headers: String,
     patience: Duration,
 }
 
@@ -65,7 +65,8 @@ impl Connection {
                     stream.set_read_timeout(Some(patience))?;
                     stream.set_write_timeout(Some(patience))?;
                     let stream = BufReader::with_capacity(64 << 10, stream);
-                    return Ok(Self { stream, authorization: String::new(), patience });
+                    let headers = format!("Host: {host}\r\n");
+                    return Ok(Self { stream, headers, patience });
                 }
                 Err(error) => last = error,
             }
@@ -75,7 +76,7 @@ impl Connection {
 
     /// Sends this admin token from now on.
     pub(super) fn authorize(&mut self, token: &str) {
-        self.authorization = format!("Authorization: Bearer {token}\r\n");
+        self.headers += &format!("Authorization: Bearer {token}\r\n");
     }
 
     /// Sends a request, telling `sent` how much of the body is on its way; then the answer's head.
@@ -88,9 +89,8 @@ impl Connection {
     ) -> io::Result<Head> {
         let length =
             body.map_or(String::new(), |body| format!("Content-Length: {}\r\n", body.len()));
-        let authorization = &self.authorization;
-        let head =
-            format!("{method} {target} HTTP/1.1\r\nHost: kvorum\r\n{authorization}{length}\r\n");
+        let headers = &self.headers;
+        let head = format!("{method} {target} HTTP/1.1\r\n{headers}{length}\r\n");
         let mut bytes = head.into_bytes();
         let body = body.unwrap_or_default();
         let (first, rest) = body.split_at(body.len().min(STEP));

@@ -14,6 +14,7 @@ use super::problem::stranger;
 use super::{Ask, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print};
 use super::{BY, unreachable_node};
 use crate::config::MAX_VALUE;
+use crate::stderr;
 
 /// Uploads from here on show how far they are, in bytes.
 const LONG: usize = 256 << 10;
@@ -85,7 +86,7 @@ fn ask(
     answer.map_err(|error| {
         let unable = unreachable_node(&ask.url, &error, BY);
         if method != "GET" {
-            eprintln!("kvorum: the write may have been done, or be so later");
+            stderr::say(format_args!("kvorum: the write may have been done, or be so later"));
         }
         unable
     })

@@ -31,6 +31,8 @@ pub(crate) use profile::{ProfileArgs, profile};
 pub(crate) use scan::scan;
 pub(crate) use status::status;
 
+use crate::stderr;
+
 /// How long connecting, and each part of an answer, may take unless `--timeout` says otherwise: ten
 /// times the default `--deadline`, so that a node that works is the one who gives up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -55,7 +57,7 @@ impl From<Unable> for ExitCode {
 
 /// Tells people why, on one line.
 fn fail(why: impl std::fmt::Display) -> Unable {
-    eprintln!("kvorum: {why}");
+    stderr::say(format_args!("kvorum: {why}"));
     Unable::Failed
 }
 

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::{Ask, Unable, fail};
+use crate::stderr;
 
 /// An answer's body that is `application/problem+json`, as far as people are told of it.
 #[derive(Debug, Deserialize)]
@@ -39,7 +40,7 @@ impl Problem {
     /// Tells people, or programs.
     pub(super) fn tell(status: u16, body: &[u8], ask: &Ask) -> Unable {
         if ask.json && Self::read(status, body).is_some() {
-            eprintln!("{}", String::from_utf8_lossy(body).trim_end());
+            stderr::say(format_args!("{}", String::from_utf8_lossy(body).trim_end()));
             return Unable::Failed;
         }
         Self::tell_of(status, body, &ask.url)

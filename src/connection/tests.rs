@@ -2,7 +2,7 @@ use super::*;
 
 fn watch() -> (Rc<Cell<u32>>, Rc<Watch>) {
     let now = Rc::new(Cell::new(u32::MAX - 20));
-    (now.clone(), Watch::new(now))
+    (now.clone(), Watch::new(now, Place::Client))
 }
 
 fn pass(now: &Cell<u32>, ticks: u32) {
@@ -14,7 +14,7 @@ fn a_head_has_a_deadline_that_bytes_do_not_move() {
     let (now, watch) = watch();
     for _ in 0..HEAD_TICKS - 1 {
         pass(&now, 1);
-        watch.saw_read(1);
+        watch.saw_read(b"x");
         assert!(!watch.sweep());
     }
     pass(&now, 1);
@@ -29,7 +29,7 @@ fn an_idle_connection_lives_longer_than_a_slow_head() {
     watch.request_ends(true);
     pass(&now, IDLE_TICKS - 1);
     assert!(!watch.sweep());
-    watch.saw_read(1);
+    watch.saw_read(b"x");
     pass(&now, HEAD_TICKS);
     assert!(watch.sweep());
 }
@@ -40,11 +40,11 @@ fn a_body_must_keep_a_pace() {
     watch.request_begins();
     watch.body_begins();
     for _ in 0..3 {
-        watch.saw_read(BODY_WINDOW_BYTES as usize);
+        watch.saw_read(&[0; BODY_WINDOW_BYTES as usize]);
         pass(&now, BODY_TICKS);
         assert!(!watch.sweep());
     }
-    watch.saw_read(BODY_WINDOW_BYTES as usize - 1);
+    watch.saw_read(&[0; BODY_WINDOW_BYTES as usize - 1]);
     pass(&now, BODY_TICKS);
     assert!(watch.sweep());
 }
@@ -62,14 +62,89 @@ fn a_reader_without_progress_is_given_up_and_one_with_progress_is_not() {
     let (now, watch) = watch();
     watch.request_begins();
     watch.request_ends(true);
-    watch.saw_full();
+    watch.saw_full(|| None);
     pass(&now, WRITE_TICKS - 1);
-    watch.saw_full();
+    watch.saw_full(|| None);
     assert!(!watch.sweep());
-    watch.saw_write();
-    watch.saw_full();
+    watch.saw_write(1);
+    watch.saw_full(|| None);
     pass(&now, WRITE_TICKS - 1);
     assert!(!watch.sweep());
     pass(&now, 1);
     assert!(watch.sweep());
+}
+
+#[test]
+fn a_reader_is_judged_by_what_it_acknowledged() {
+    const HELD: u64 = 4 << 20;
+    let (now, watch) = watch();
+    watch.request_begins();
+    watch.request_ends(true);
+    watch.saw_write(HELD as usize);
+    let mut held = HELD;
+    let mut second = |bytes: u64| {
+        let mut given_up = false;
+        for _ in 0..LOOK_TICKS {
+            pass(&now, 1);
+            given_up |= watch.sweep();
+            watch.saw_full(|| Some(held));
+        }
+        held -= bytes;
+        given_up
+    };
+    for _ in 0..60 {
+        assert!(!second(30_000), "30 KB/s are slow but steady");
+    }
+    for _ in 0..9 {
+        assert!(!second(1_000));
+    }
+    let given_up = (0..13).any(|_| second(1_000));
+    assert!(given_up, "1 KB/s is too slow");
+    assert!(watch.broken.get(), "and its answer is broken off");
+}
+
+#[test]
+fn an_idle_connection_is_closed_in_good_order() {
+    let (now, watch) = watch();
+    watch.request_begins();
+    watch.request_ends(true);
+    pass(&now, IDLE_TICKS);
+    assert!(watch.sweep() && !watch.broken.get());
+}
+
+#[test]
+fn a_fragment_is_seen_in_the_first_line_only_and_in_pieces_too() {
+    let (_, watch) = watch();
+    let request = |pieces: &[&str]| {
+        pieces.iter().for_each(|piece| watch.saw_read(piece.as_bytes()));
+        watch.request_begins();
+        let seen = watch.saw_fragment();
+        watch.request_ends(true);
+        seen
+    };
+    assert!(request(&["GET /a#b HTTP/1.1\r\n\r\n"]));
+    assert!(!request(&["GET /a HTTP/1.1\r\nX: #\r\n\r\n#"]));
+    assert!(request(&["\r\n", "GET /a", "#b HTTP/1.1\r\n", "\r\n"]));
+    assert!(!request(&["GET /a HTTP/1.1\r\n", "X: #\r\n\r\n"]));
+}
+
+#[test]
+fn only_who_waits_for_nothing_is_idle() {
+    let (now, watch) = watch();
+    assert_eq!(watch.idle_ticks(), None, "it came just now");
+    pass(&now, SILENT_TICKS);
+    assert_eq!(watch.idle_ticks(), Some(SILENT_TICKS));
+    watch.saw_read(b"GET / HTTP/1.1\r\n");
+    assert_eq!(watch.idle_ticks(), None, "it has begun to ask");
+    watch.request_begins();
+    pass(&now, EVICTED_TICKS);
+    assert_eq!(watch.idle_ticks(), None, "it waits for its answer");
+    let open = watch.open();
+    watch.request_ends(true);
+    pass(&now, EVICTED_TICKS);
+    assert_eq!(watch.idle_ticks(), None, "more of it is to come");
+    drop(open);
+    assert_eq!(watch.idle_ticks(), Some(EVICTED_TICKS));
+    watch.saw_full(|| None);
+    assert_eq!(watch.idle_ticks(), None, "it is being sent");
 }

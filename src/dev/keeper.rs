@@ -199,7 +199,8 @@ enum Health {
 
 async fn ready(address: SocketAddr) -> std::io::Result<Health> {
     let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: dev\r\nConnection: close\r\n\r\n").await?;
+    let request = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await?;
     let mut answer = Vec::new();
     stream.take(LINE).read_to_end(&mut answer).await?;
     let good = answer.starts_with(b"HTTP/1.1 200 ");

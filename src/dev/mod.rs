@@ -114,7 +114,8 @@ async fn supervise(nodes: Vec<Planned>, data: &Path) -> Result<(), String> {
     let program = std::env::current_exe();
     let program = program.map_err(|error| format!("can't tell what runs here: {error}"))?;
     let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or_default();
-    let console = Rc::new(Console::new(width));
+    let console = Console::new(width).map_err(|error| format!("can't write to stdout: {error}"))?;
+    let console = Rc::new(console);
     let (stop, stopping) = watch::channel(false);
     let (tell, mut news) = mpsc::channel(nodes.len());
     let urls: Vec<_> = nodes.iter().map(|node| format!("http://{}", node.address)).collect();
@@ -159,6 +160,7 @@ async fn supervise(nodes: Vec<Planned>, data: &Path) -> Result<(), String> {
         // A panic in there was printed.
         let _ = keeper.await;
     }
+    console.finish();
     outcome
 }
 

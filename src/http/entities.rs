@@ -21,10 +21,10 @@ use tokio::time::{sleep, timeout};
 use super::body::Item;
 use super::params;
 use super::problem::Problem;
-use super::{Answer, Body};
+use super::{Answer, Body, NOSNIFF};
 use crate::budget::Held;
 use crate::clock::wall_micros;
-use crate::connection::Watch;
+use crate::connection::{Open, Watch};
 use crate::event_loop::EventLoop;
 use crate::records;
 use crate::store::is_live;
@@ -67,6 +67,7 @@ pub(crate) struct Stream {
     store_failed: bool,
     /// Memory for pages of other nodes.
     _held: Option<Held>,
+    _open: Open,
 }
 
 impl std::fmt::Debug for Stream {
@@ -105,6 +106,7 @@ pub(super) async fn get(
         retries: 0,
         store_failed: false,
         _held: held,
+        _open: watch.open(),
     });
     let first = std::future::poll_fn(|cx| stream.poll_scan(cx));
     let first = timeout(node.config.deadline, first).await;
@@ -120,7 +122,7 @@ pub(super) async fn get(
         Err(_) => return Err(Problem::too_few_for_range(quorum)),
     };
     let content_type = Some("application/octet-stream");
-    Ok(Answer { content_type, body, ..Answer::empty(StatusCode::OK) })
+    Ok(Answer { content_type, headers: NOSNIFF, body, ..Answer::empty(StatusCode::OK) })
 }
 
 fn too_many() -> Problem {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::Quorum;
-use hyper::StatusCode;
+use hyper::{HeaderMap, StatusCode};
 use lsm::{Fields, Kind, Record, Version};
 
 use super::params::{self, EntityParams};
 use super::problem::{self, Problem};
 use super::upload::Upload;
-use super::{Answer, Body};
+use super::{Answer, Body, NOSNIFF, screen};
 use crate::clock::wall_micros;
 use crate::event_loop::EventLoop;
 use crate::records;
@@ -26,7 +26,12 @@ const LARGE_VALUE: usize = 16 * 1024;
 /// the whole of it afterwards.
 const CLOCK_SHARE: u32 = 2;
 
-pub(super) async fn get(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answer, Problem> {
+/// `unless`: the headers, if they say which versions the client has already.
+pub(super) async fn get(
+    event_loop: &Rc<EventLoop>,
+    query: &str,
+    unless: Option<&HeaderMap>,
+) -> Result<Answer, Problem> {
     let EntityParams { key, quorum, .. } = params::entity(query, event_loop.replication())?;
     let node = &event_loop.node;
     let record = match event_loop.get(shared_key(key), quorum).await {
@@ -40,6 +45,12 @@ pub(super) async fn get(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answe
     if !is_live(&view, now_ms) {
         return Ok(problem::not_found());
     }
+    if let Some(headers) = unless
+        && screen::lists(headers, &event_loop.etags.of(view.version()))?
+    {
+        let version = Some(view.version());
+        return Ok(Answer { version, ..Answer::empty(StatusCode::NOT_MODIFIED) });
+    }
     let value = record.value();
     let body = if value.len() <= LARGE_VALUE {
         Body::Whole(value)
@@ -52,7 +63,7 @@ pub(super) async fn get(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answe
         status: StatusCode::OK,
         version: Some(view.version()),
         content_type: Some("application/octet-stream"),
-        headers: &[],
+        headers: NOSNIFF,
         body,
     })
 }

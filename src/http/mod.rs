@@ -13,11 +13,14 @@ mod body;
 mod cluster;
 mod entities;
 mod entity;
+mod guest;
+mod origin;
 mod others;
 mod params;
 mod peer;
 mod problem;
 mod profile;
+mod screen;
 mod status;
 mod ui;
 mod upload;
@@ -29,13 +32,15 @@ use std::time::Instant;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{
-    ALLOW, CONNECTION, CONTENT_TYPE, ETAG, EXPECT, HeaderValue, RETRY_AFTER, UPGRADE,
+    ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPECT, HeaderValue, RETRY_AFTER,
+    UPGRADE,
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use lsm::Version;
 
 pub(crate) use body::Body;
 pub(crate) use cluster::MAX_LOOKS;
+pub(crate) use origin::Names;
 pub(crate) use params::Replication;
 pub(crate) use peer::{PEER_PATH, PEER_PROTOCOL};
 use problem::Problem;
@@ -73,6 +78,9 @@ impl Answer {
         Self { status, version: None, content_type, headers: &[], body: Body::Whole(text.into()) }
     }
 }
+
+/// What a value holds is for its owner to say: a browser is not to guess, and run it as a script.
+const NOSNIFF: &[(&str, &str)] = &[("x-content-type-options", "nosniff")];
 
 /// A resource, by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,32 +155,52 @@ pub(crate) async fn answer(
     let route = Route::of(head.uri.path());
     let kind = route.map_or(Kind::Other, |route| route.kind(&head.method));
     let query = head.uri.query().unwrap_or("");
+    let names = event_loop.node.names.as_ref();
+    let admitted = screen::admit(names, &watch, &head, route, kind);
+    let understood = !matches!(&admitted, Err(problem) if problem.is_not_implemented());
+    let stays = match &admitted {
+        Ok(_) => guest::admit(&event_loop, &watch, route).await,
+        Err(_) => Ok(!watch.is_guest()),
+    };
+    let (admitted, stays) = match stays {
+        Ok(stays) => (admitted, stays),
+        Err(problem) => (Err(problem), false),
+    };
     let fenced = event_loop.node.shared.vouching.is_fenced();
-    let result = match (route, kind) {
-        (Some(_), Kind::Get | Kind::Range) if fenced => Err(Problem::fenced()),
-        (Some(_), Kind::Put | Kind::Delete) if fenced => Err(Problem::fenced().undone()),
-        (Some(_), Kind::Get) => entity::get(&event_loop, query).await,
-        (Some(_), Kind::Put) => entity::put(&event_loop, query, &mut upload).await,
-        (Some(_), Kind::Delete) => entity::delete(&event_loop, query).await,
-        (Some(Route::Peer), Kind::Admin) => peer::upgrade(&watch, &head),
-        (Some(Route::Ui(asset)), Kind::Admin) => Ok(asset.answer()),
-        (Some(Route::UiEvents), Kind::Admin) => ui::events(&event_loop, query),
-        (Some(Route::Cluster), Kind::Admin) => cluster::get(&event_loop).await,
-        (Some(Route::UiKey), Kind::Admin) => ui::key(&event_loop, query).await,
-        (Some(Route::Profile), Kind::Admin) => {
+    let result = match (admitted, route, kind) {
+        (Err(problem), ..) => Err(problem),
+        (_, _, Kind::Get | Kind::Range) if fenced => Err(Problem::fenced()),
+        (_, _, Kind::Put | Kind::Delete) if fenced => Err(Problem::fenced().undone()),
+        (Ok(unless), Some(_), Kind::Get) => {
+            entity::get(&event_loop, query, unless.then_some(&head.headers)).await
+        }
+        (_, Some(_), Kind::Put) => entity::put(&event_loop, query, &mut upload).await,
+        (_, Some(_), Kind::Delete) => entity::delete(&event_loop, query).await,
+        (_, Some(Route::Peer), Kind::Admin) => peer::upgrade(&watch, &head),
+        (_, Some(Route::Ui(asset)), Kind::Admin) => Ok(asset.answer()),
+        (_, Some(Route::UiEvents), Kind::Admin) => ui::events(&event_loop, &watch, query),
+        (_, Some(Route::Cluster), Kind::Admin) => cluster::get(&event_loop).await,
+        (_, Some(Route::UiKey), Kind::Admin) => ui::key(&event_loop, query).await,
+        (_, Some(Route::Profile), Kind::Admin) => {
             profile::get(&event_loop.node, &watch, &head.headers, query).await
         }
-        (Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
-        (Some(route), Kind::Admin) => Ok(admin::get(&event_loop.node, route)),
-        (Some(route), Kind::Other) => Err(Problem::method(&head.method, route.allowed())),
-        (None, _) => Err(Problem::unknown_path(head.uri.path())),
+        (_, Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
+        (_, Some(route), Kind::Admin) => Ok(admin::get(&event_loop.node, route)),
+        (_, Some(route), Kind::Other) => Err(Problem::method(&head.method, route.allowed())),
+        (_, None, _) => Err(Problem::unknown_path(head.uri.path())),
     };
-    let clean = upload.skip().await;
+    let clean = understood && upload.skip().await;
     // The request's header map, emptied, serves the response: hyper takes it back for the next
     // request, so that a connection allocates it once.
     let mut headers = std::mem::take(&mut head.headers);
     headers.clear();
-    let response = respond(&event_loop, headers, result, clean);
+    let mut response = respond(&event_loop, headers, result, clean && stays);
+    if head.method == Method::HEAD
+        && matches!(response.body(), Body::Whole(body) if body.is_empty())
+    {
+        // Of an empty body hyper can't tell whether it has none.
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     event_loop.counters.answered(kind, response.status(), begun.elapsed());
     watch.request_ends(clean);
     Ok(response)
@@ -182,7 +210,7 @@ fn respond(
     event_loop: &EventLoop,
     mut headers: HeaderMap,
     result: Result<Answer, Problem>,
-    clean: bool,
+    stays: bool,
 ) -> Response<Body> {
     let answer = match result {
         Ok(answer) => answer,
@@ -211,7 +239,7 @@ fn respond(
     if answer.status == StatusCode::SWITCHING_PROTOCOLS {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static(PEER_PROTOCOL));
-    } else if !clean {
+    } else if !stays {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     let mut response = Response::new(answer.body);

@@ -117,6 +117,35 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, "forbidden", title, detail.to_owned())
     }
 
+    /// A request that somebody else's page has sent.
+    pub(super) fn foreign(who: &str) -> Self {
+        let detail = format!(
+            "{who} may not ask a node that listens on loopback, or any page on the web could; ask \
+             from its own pages (/ui), from a program, or through a proxy of your own"
+        );
+        Self::new(StatusCode::FORBIDDEN, "foreign-origin", "This is for its own pages", detail)
+            .undone()
+    }
+
+    /// A request under a name that is not this node's.
+    pub(super) fn misdirected(authority: &str) -> Self {
+        let shown: String = authority.chars().take(100).collect();
+        let detail = format!(
+            "{shown:?} is no name of this node, which listens on loopback and can't tell it from \
+             one that a foreign page has pointed there; ask by address, or start it with \
+             --allow-host NAME"
+        );
+        let (status, title) = (StatusCode::MISDIRECTED_REQUEST, "Another host was asked");
+        Self::new(status, "misdirected-request", title, detail).undone()
+    }
+
+    /// A body that is encoded for its way.
+    pub(super) fn coding() -> Self {
+        let detail = "the only Transfer-Encoding understood here is \"chunked\", once";
+        let (status, title) = (StatusCode::NOT_IMPLEMENTED, "The body's coding is not understood");
+        Self::new(status, "transfer-coding", title, detail.to_owned()).undone()
+    }
+
     /// Two recordings at once.
     pub(super) fn recording_runs(detail: String) -> Self {
         Self::new(StatusCode::CONFLICT, "recording-runs", "One recording at a time", detail)
@@ -137,6 +166,12 @@ impl Problem {
     pub(super) fn overload(what: &str) -> Self {
         let detail = format!("{what}; try again in a moment");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "overload", "Too much at once", detail)
+    }
+
+    /// A client that found no place.
+    pub(super) fn crowded(most: usize) -> Self {
+        let what = format!("all {most} places for clients are taken (--connections)");
+        Self::overload(&what).undone()
     }
 
     fn too_few(detail: String) -> Self {
@@ -229,6 +264,10 @@ impl Problem {
 
     pub(super) fn wants_upgrade(&self) -> bool {
         self.status == StatusCode::UPGRADE_REQUIRED.as_u16()
+    }
+
+    pub(super) fn is_not_implemented(&self) -> bool {
+        self.status == StatusCode::NOT_IMPLEMENTED.as_u16()
     }
 
     pub(super) fn allow(&self) -> Option<&'static str> {

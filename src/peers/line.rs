@@ -161,7 +161,7 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
         }
         line.not_before = None;
         // Clocks are compared before anything is answered: see `Facts::is_ahead_of_most`.
-        lane.beat(peers.inner.began.elapsed().as_micros() as u64);
+        lane.beat(peers.inner.began.elapsed().as_micros() as u64, true, 1);
         let slot = line.slot(met.lane);
         slot.bytes = 0;
         for (mut message, since) in slot.waiting.drain(..) {

@@ -72,7 +72,7 @@ impl Client {
             [] if method != "PUT" => String::new(),
             body => format!("Content-Length: {}\r\n", body.len()),
         };
-        let head = format!("{method} {target} HTTP/1.1\r\nHost: test\r\n{length}\r\n");
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n");
         self.send([head.as_bytes(), body].concat());
         if method == "HEAD" { self.head_response() } else { self.response() }
     }

@@ -69,11 +69,6 @@ impl Cluster {
         self.addresses[node]
     }
 
-    /// The data directory of a node that does not run.
-    pub(crate) fn data(&self, node: usize) -> PathBuf {
-        self.down[node].as_ref().unwrap().path().join("data")
-    }
-
     /// The start of a node is refused; what it said.
     pub(crate) fn refused(&self, node: usize) -> String {
         let (at, data) = (self.addresses[node].to_string(), self.data(node));
@@ -282,7 +277,7 @@ fn a_range_goes_on_when_a_node_dies_in_the_middle() {
         assert_eq!(client.put(&key(number), &value).status, 201);
     }
     let mut reader = cluster.client(0);
-    reader.send("GET /v0/entities?start=key HTTP/1.1\r\nHost: t\r\n\r\n");
+    reader.send("GET /v0/entities?start=key HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(reader.read_head().unwrap().status, 200);
     let mut items = vec![reader.read_chunk().unwrap().unwrap()];
     cluster.kill(1);
@@ -292,7 +287,7 @@ fn a_range_goes_on_when_a_node_dies_in_the_middle() {
     assert_eq!(items.len(), 150);
     assert!(items.is_sorted());
     let mut reader = cluster.client(0);
-    reader.send("GET /v0/entities?start=key HTTP/1.1\r\nHost: t\r\n\r\n");
+    reader.send("GET /v0/entities?start=key HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(reader.read_head().unwrap().status, 200);
     assert!(reader.read_chunk().unwrap().is_some());
     cluster.kill(2);

@@ -63,6 +63,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         (&["--cluster", "http://127.0.0.1:8080;weight=1001"], "weight 1001"),
         (&["--cluster-secret-file", "/nowhere/secret"], "/nowhere/secret"),
         (&["--max-clock-skew", "61s"], "--max-clock-skew 61s"),
+        (&["--allow-host", "a.example,b:80"], "\"b:80\" is no host name"),
         (&["--advertise", "nonsense"], "nonsense"),
         (&["--log", "foo=bar"], "--log foo=bar"),
     ] {
@@ -126,6 +127,7 @@ fn help_tells_units_ranges_and_defaults() {
         "cluster",
         "advertise",
         "cluster-secret-file",
+        "allow-host",
         "max-clock-skew",
         "config",
         "sync",

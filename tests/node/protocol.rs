@@ -3,7 +3,7 @@
 use crate::process::Node;
 
 const PUT_CHUNKED: &str =
-    "PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+    "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 #[test]
 fn a_connection_serves_many_requests() {
@@ -25,9 +25,10 @@ fn pipelined_requests_are_answered_in_order() {
         let value = format!("value {number}");
         let length = value.len();
         requests += &format!(
-            "PUT /v0/entity?id=k{number} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n\
-             {value}GET /v0/entity?id=k{number} HTTP/1.1\r\nHost: t\r\n\r\n\
-             GET /v0/nowhere HTTP/1.1\r\nHost: t\r\n\r\n"
+            "PUT /v0/entity?id=k{number} HTTP/1.1\r\nHost: localhost\r\n\
+             Content-Length: {length}\r\n\r\n{value}\
+             GET /v0/entity?id=k{number} HTTP/1.1\r\nHost: localhost\r\n\r\n\
+             GET /v0/nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"
         );
     }
     client.send(requests);
@@ -59,7 +60,7 @@ fn http_1_0_is_answered_in_kind_and_closed() {
 fn connection_close_closes() {
     let node = Node::start(&[]);
     let mut client = node.client();
-    client.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+    client.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     assert!(client.response().closes());
     assert!(client.is_closed());
 }
@@ -69,8 +70,8 @@ fn a_client_that_only_stopped_sending_gets_its_answers() {
     let node = Node::start(&[]);
     let mut client = node.client();
     client.send(
-        "PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\nv\
-         GET /v0/entity?id=k HTTP/1.1\r\nHost: t\r\n\r\n",
+        "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nv\
+         GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\r\n",
     );
     client.finish_sending();
     assert_eq!(client.response().status, 201);
@@ -109,7 +110,7 @@ fn expect_100_continue() {
     let mut client = node.client();
     let put = |length: usize| {
         format!(
-            "PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\n\
+            "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\
              Content-Length: {length}\r\n\r\n"
         )
     };
@@ -133,7 +134,8 @@ fn a_get_with_a_body_is_a_get() {
         let got = client.request("GET", "/v0/entity?id=k", &vec![b'x'; len]);
         assert_eq!((got.status, got.body(), got.closes()), (200, b"v".to_vec(), false));
     }
-    let chunked = "GET /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunked = "GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\
+                   Transfer-Encoding: chunked\r\n\r\n";
     client.send(format!("{chunked}3\r\nabc\r\n0\r\n\r\n"));
     assert_eq!(client.response().body(), b"v");
     let got = client.request("GET", "/v0/entity?id=k", &vec![b'x'; 1 << 20]);
@@ -163,6 +165,6 @@ fn absolute_targets_are_understood() {
     let node = Node::start(&[]);
     let mut client = node.client();
     client.put("/v0/entity?id=k", b"v");
-    client.send("GET http://anyone:1/v0/entity?id=k HTTP/1.1\r\nHost: t\r\n\r\n");
+    client.send("GET http://localhost:1/v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(client.response().body(), b"v");
 }

@@ -69,7 +69,7 @@ fn a_range_waits_for_its_reader() {
     };
     let mut readers: Vec<Client> = (0..4).map(|_| node.client()).collect();
     for reader in &mut readers {
-        reader.send("GET /v0/entities?start=a HTTP/1.1\r\nHost: t\r\n\r\n");
+        reader.send("GET /v0/entities?start=a HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(reader.read_head().unwrap().status, 200);
         assert_eq!(reader.read_chunk().unwrap().unwrap(), items[0]);
     }
@@ -116,7 +116,7 @@ fn a_reader_that_goes_away_leaves_nothing_behind() {
     fill(&mut client, 300, &vec![b'v'; 100_000]);
     for _ in 0..20 {
         let mut reader = node.client();
-        reader.send("GET /v0/entities?start=a HTTP/1.1\r\nHost: t\r\n\r\n");
+        reader.send("GET /v0/entities?start=a HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(reader.read_head().unwrap().status, 200);
     }
     let metric = |client: &mut Client, name: &str| {

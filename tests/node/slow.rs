@@ -36,6 +36,26 @@ fn slow_clients(node: &Node, start: &str) -> Vec<Client> {
         .collect()
 }
 
+/// The end of a range in HTTP/1.0 is the end of the connection.
+#[test]
+fn what_is_cut_off_at_the_end_of_the_node_does_not_look_whole() {
+    let node = Node::start(&["--sync", "never"]);
+    let mut good = node.client();
+    for number in 0..24 {
+        let target = format!("/v0/entity?id=k{number:02}");
+        assert_eq!(good.put(&target, &vec![b'v'; 1 << 20]).status, 201);
+    }
+    let mut reader = node.client();
+    reader.send("GET /v0/entities?start=k HTTP/1.0\r\n\r\n");
+    assert_eq!(reader.read_head().unwrap().status, 200);
+    node.signal(rustix::process::Signal::TERM);
+    let (status, log) = node.wait();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("cut off"), "{log}");
+    let end = reader.rest().map(|rest| rest.len()).map_err(|error| error.kind());
+    assert_eq!(end, Err(std::io::ErrorKind::ConnectionReset));
+}
+
 #[test]
 fn slow_clients_are_reaped_and_do_not_hold_up_others() {
     let node = Node::start(&["--sync", "never"]);
@@ -43,9 +63,9 @@ fn slow_clients_are_reaped_and_do_not_hold_up_others() {
     assert_eq!(good.put("/v0/entity?id=large", &vec![b'v'; 100_000]).status, 201);
     let silent = slow_clients(&node, "");
     let heads = slow_clients(&node, "GET /v0/entity?id=large HTTP/1.1\r\nX: ");
-    let put = "PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\nx";
+    let put = "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nx";
     let bodies = slow_clients(&node, put);
-    let get = "GET /v0/entity?id=large HTTP/1.1\r\nHost: t\r\n\r\n";
+    let get = "GET /v0/entity?id=large HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let readers = slow_clients(&node, &get.repeat(200));
     let begun = Instant::now();
     thread::scope(|scope| {

@@ -58,13 +58,26 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// Whether the node has not closed the connection. (What it sent is left unread.)
+    pub fn is_open(&self) -> bool {
+        let stream = self.stream.get_ref();
+        let mut byte = [0];
+        let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut byte));
+        let blocking = stream.set_nonblocking(false);
+        let open = match looked {
+            Ok(length) => length > 0,
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        };
+        open && blocking.is_ok()
+    }
+
     /// Sends a request without waiting for its answer.
     pub fn send(&mut self, method: &str, target: &str, body: &[u8]) -> io::Result<()> {
         let length = match body {
             [] if method != "PUT" => String::new(),
             body => format!("Content-Length: {}\r\n", body.len()),
         };
-        let head = format!("{method} {target} HTTP/1.1\r\nHost: torture\r\n{length}\r\n");
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n");
         self.stream.get_mut().write_all(&[head.as_bytes(), body].concat())
     }
 

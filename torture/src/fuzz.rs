@@ -19,13 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is mutated.
 const CORPUS: [&str; 7] = [
-    "GET /v0/entity?id=k HTTP/1.1\r\nHost: t\r\n\r\n",
-    "PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nvalue",
-    "PUT /v0/entity?id=a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5;a\r\nvalue\r\n0\r\n\r\n",
-    "DELETE /v0/entity?id=k&ack=1&from=1 HTTP/1.1\r\nHost: t\r\nConnection: keep-alive\r\n\r\n",
-    "GET /v0/entities?start=a&end=b HTTP/1.1\r\nHost: t\r\n\r\n",
+    "GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nvalue",
+    "PUT /v0/entity?id=a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
+     5;a\r\nvalue\r\n0\r\n\r\n",
+    "DELETE /v0/entity?id=k&ack=1&from=1 HTTP/1.1\r\nHost: localhost\r\n\
+     Connection: keep-alive\r\n\r\n",
+    "GET /v0/entities?start=a&end=b HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "HEAD /v0/entity?id=%2e%2e HTTP/1.0\r\nExpect: 100-continue\r\n\r\n",
-    "GET /metrics HTTP/1.1\r\nHost: t\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+    "GET /metrics HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
 ];
 
 /// What is put in.

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use torture::{
-    Failure, Setup, blackout, clocks, converge, corrupt, descriptors, disk_full, fuzz, hints, kill,
-    lives, memory, mixed, partition, pause, power_cut, real_input, restarts, rollback, scans, slow,
-    slow_replica, stranger, sync_error, wiped, wrong_clock,
+    Failure, Setup, blackout, clocks, converge, corrupt, crowd, descriptors, disk_full, fuzz,
+    hints, kill, lives, memory, mixed, partition, pause, power_cut, real_input, restarts, rollback,
+    scans, slow, slow_replica, stderr, steady, stranger, sync_error, wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -86,12 +86,18 @@ enum Row {
     Fuzz,
     /// Row 33: 2,000 slow clients
     Slow,
+    /// Clients that read slowly but steadily, and such as stop
+    Steady,
+    /// Idle clients that take all places while nodes come and go
+    Crowd,
+    /// Nodes whose stderr is closed, full or stalled
+    Stderr,
     /// 3 M keys by wrk, and 2 GiB of data in 128 MiB of memory
     Load,
 }
 
 impl Row {
-    const EACH: [Self; 27] = [
+    const EACH: [Self; 30] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -118,6 +124,9 @@ impl Row {
         Self::Stranger,
         Self::Fuzz,
         Self::Slow,
+        Self::Steady,
+        Self::Crowd,
+        Self::Stderr,
         Self::Load,
     ];
 
@@ -127,18 +136,18 @@ impl Row {
             Self::Powercut => 12,
             Self::Fsync => 15,
             Self::Diskfull => 4,
-            Self::Fds => 3,
+            Self::Fds | Self::Stderr => 3,
             Self::Memory => 2,
             Self::Partition => 3,
             Self::Pause | Self::Lives => 16,
             Self::Restarts | Self::Blackout | Self::Mixed => 10,
-            Self::Killed | Self::Scans | Self::Clocks => 20,
+            Self::Killed | Self::Scans | Self::Clocks | Self::Crowd => 20,
             Self::Wrongclock => 12,
             Self::Corrupt => 50,
             Self::Stranger => 100,
             Self::Rollback | Self::Converge => 2,
             Self::Slowreplica | Self::Wiped | Self::Hints => 1,
-            Self::Fuzz | Self::Slow | Self::Load | Self::All => 1,
+            Self::Fuzz | Self::Slow | Self::Steady | Self::Load | Self::All => 1,
         }
     }
 
@@ -173,6 +182,9 @@ impl Row {
             Self::Stranger => stranger::run(setup),
             Self::Fuzz => fuzz::run(setup),
             Self::Slow => slow::run(setup),
+            Self::Steady => steady::run(setup),
+            Self::Crowd => crowd::run(setup),
+            Self::Stderr => stderr::run(setup),
             Self::Load => real_input::run(setup),
             Self::All => Ok(String::new()),
         }

@@ -133,7 +133,7 @@ fn unread_ranges(client: &mut Client) -> std::io::Result<()> {
 fn half_bodies(client: &mut Client) -> std::io::Result<()> {
     client.send_raw(
         format!(
-            "PUT {} HTTP/1.1\r\nHost: t\r\nContent-Length: {MAX_VALUE}\r\n\r\n",
+            "PUT {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MAX_VALUE}\r\n\r\n",
             target("half")
         )
         .as_bytes(),

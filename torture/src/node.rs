@@ -91,7 +91,9 @@ impl Launch {
         }
         let _ = child.kill();
         let ended = child.wait()?;
-        let log = fs::read(&self.log)?;
+        // A pipe or a device has no end.
+        let is_file = fs::metadata(&self.log)?.is_file();
+        let log = if is_file { fs::read(&self.log)? } else { Vec::new() };
         let said = String::from_utf8_lossy(log.get(logged..).unwrap_or_default()).into_owned();
         Err(Failure::Refused(format!("the node ended with {ended}: {}", said.trim())))
     }

@@ -31,9 +31,9 @@ const IN_TIME: Duration = Duration::from_millis(500);
 const KINDS: [(&str, &[u8]); 4] = [
     ("", b""),
     ("GET /v0/entity?id=large HTTP/1.1\r\nX: ", b"x"),
-    ("PUT /v0/entity?id=k HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\nx", b"x"),
+    ("PUT /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\nx", b"x"),
     (
-        "GET /v0/entity?id=large HTTP/1.1\r\nHost: t\r\n\r\n",
+        "GET /v0/entity?id=large HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"GET /v0/entity?id=large HTTP/1.1\r\n",
     ),
 ];

@@ -25,8 +25,8 @@ const VICTIM: usize = 1;
 const IMPOSTOR: usize = 2;
 
 /// What asks to be a peer.
-const UPGRADE: &str =
-    "GET /v0/peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum-peer/1\r\n\r\n";
+const UPGRADE: &str = "GET /v0/peer HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+     Upgrade: kvorum-peer/1\r\n\r\n";
 
 /// How long a stranger may be listened to: a handshake's second, and a busy machine.
 const LISTENED: Duration = Duration::from_secs(10);

@@ -14,6 +14,7 @@ use crate::client::connection::Connection;
 use crate::client::problem::Problem;
 use crate::client::{Unable, fail, unreachable_node};
 use crate::secret;
+use crate::stderr;
 
 /// How much longer than the recording an answer may take: symbols of a busy node.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,7 +26,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<(), Unable> {
     let (token, warning) =
         secret::ADMIN.load(args.token_file.as_deref(), secret::ADMIN.variable()).map_err(fail)?;
     if let Some(warning) = warning {
-        eprintln!("kvorum: {warning}");
+        stderr::say(format_args!("kvorum: {warning}"));
     }
     let token = match token.as_ref().map(|token| str::from_utf8(token.bytes())) {
         None => None,
@@ -89,7 +90,7 @@ fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, Una
 
 fn save(url: &str, profile: &Profile, args: &RecordArgs) -> Result<(), Unable> {
     for note in &profile.notes {
-        eprintln!("kvorum: {url}: {note}");
+        stderr::say(format_args!("kvorum: {url}: {note}"));
     }
     let host = url.strip_prefix("http://").unwrap_or(url);
     let place = host.replace([':', '/', '[', ']'], "-");

@@ -26,6 +26,7 @@ use super::snapshot::Snapshot;
 use super::{FRESH, relay};
 use crate::budget::Held;
 use crate::clock::wall_micros;
+use crate::connection::{Open, Watch};
 use crate::event_loop::EventLoop;
 use crate::http::body::Item;
 use crate::http::params;
@@ -53,6 +54,7 @@ pub(crate) struct Events {
     event_loop: Rc<EventLoop>,
     events: mpsc::Receiver<Bytes>,
     _held: Held,
+    _open: Open,
 }
 
 impl std::fmt::Debug for Events {
@@ -71,7 +73,11 @@ impl Events {
     }
 }
 
-pub(in crate::http) fn get(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answer, Problem> {
+pub(in crate::http) fn get(
+    event_loop: &Rc<EventLoop>,
+    watch: &Rc<Watch>,
+    query: &str,
+) -> Result<Answer, Problem> {
     let local = params::events(query)?;
     let node = &event_loop.node;
     let held = node.streams.take(1).ok_or_else(|| {
@@ -88,8 +94,9 @@ pub(in crate::http) fn get(event_loop: &Rc<EventLoop>, query: &str) -> Result<An
         }
         spawn_local(tell(Rc::clone(event_loop), send, Some(json(node.name()))));
     }
+    let event_loop = Rc::clone(event_loop);
     let body =
-        Body::Events(Box::new(Events { event_loop: Rc::clone(event_loop), events, _held: held }));
+        Body::Events(Box::new(Events { event_loop, events, _held: held, _open: watch.open() }));
     let content_type = Some("text/event-stream");
     Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
 }

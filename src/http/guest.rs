@@ -1,0 +1,53 @@
+//! What a connection may ask for that came when all places of clients were taken.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::Route;
+use super::problem::Problem;
+use crate::connection::Watch;
+use crate::event_loop::EventLoop;
+
+/// How long a client waits for a place: far longer than it takes to close an idle client.
+const WAIT: Duration = Duration::from_millis(250);
+
+/// How often it is looked for one.
+const STEP: Duration = Duration::from_millis(5);
+
+/// Whether the request may be done. If so, whether the connection stays open afterwards.
+pub(super) async fn admit(
+    event_loop: &Rc<EventLoop>,
+    watch: &Watch,
+    route: Option<Route>,
+) -> Result<bool, Problem> {
+    if !watch.is_guest() {
+        return Ok(true);
+    }
+    let places = &event_loop.node.places;
+    if places.settle() {
+        watch.settle();
+        return Ok(true);
+    }
+    let is_clients = match route {
+        Some(Route::Entity | Route::Entities) => true,
+        // It lasts.
+        Some(Route::UiEvents) => !places.guests_are_few(),
+        _ => false,
+    };
+    if !is_clients {
+        return Ok(false);
+    }
+    let begun = Instant::now();
+    let _waiting = places.wait();
+    while places.guests_are_few() && begun.elapsed() < WAIT {
+        event_loop.close_idle_client();
+        sleep(STEP).await;
+        if places.settle() {
+            watch.settle();
+            return Ok(true);
+        }
+    }
+    Err(Problem::crowded(places.max_clients()))
+}

@@ -1,0 +1,194 @@
+//! Lines for people, written by a thread of their own: a pipe that nobody reads, a full disk or a
+//! terminal that stands still must not hold up or end what the process is for.
+//!
+//! ```text
+//!  any thread ─ line ─▶ waiting, up to WAITING_BYTES ─▶ one thread ─ write ─▶ stderr, stdout
+//!                └─ no room: dropped, counted              └─ error: dropped, counted
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+/// Bytes of lines that may wait while nobody reads: several seconds of a log at its busiest.
+const WAITING_BYTES: usize = 1 << 20;
+
+/// How many bytes a pipe takes in one piece (PIPE_BUF). Lines of several processes that share one
+/// are not mixed up as long as no write is longer.
+const WHOLE_BYTES: usize = 4096;
+
+/// How long the last lines are waited for when the process ends.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A file that takes lines, by way of its thread. Clones are the same one.
+#[derive(Debug, Clone)]
+pub(crate) struct Output(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<u8>,
+    /// Whether the thread works on lines that it took.
+    busy: bool,
+    /// Lines that were dropped.
+    dropped: u64,
+    /// Those of them that nobody was told of yet.
+    untold: u64,
+}
+
+impl State {
+    fn lose(&mut self, lines: &[u8]) {
+        let lost = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.dropped += lost;
+        self.untold += lost;
+    }
+}
+
+impl Output {
+    /// Starts the thread, `name`. Once `to` takes lines again after some were dropped, `tell` is
+    /// called with their number, and may say it.
+    pub(crate) fn start(name: &str, to: &impl AsFd, tell: fn(&Self, u64)) -> io::Result<Self> {
+        // Not through the standard library's handle, whose lock others would wait for.
+        let to = File::from(to.as_fd().try_clone_to_owned()?);
+        let output = Self(Arc::default());
+        let this = output.clone();
+        thread::Builder::new().name(name.to_owned()).spawn(move || this.pass_on(to, tell))?;
+        Ok(output)
+    }
+
+    /// Hands over whole lines. Never waits for whoever reads them.
+    pub(crate) fn push(&self, lines: &[u8]) {
+        let mut state = self.lock();
+        if state.waiting.len() + lines.len() > WAITING_BYTES {
+            state.lose(lines);
+        } else {
+            state.waiting.extend_from_slice(lines);
+            self.0.changed.notify_all();
+        }
+    }
+
+    /// Waits for the lines handed over so far to be written, but not for long.
+    pub(crate) fn flush(&self) {
+        let is_busy = |state: &mut State| state.busy || !state.waiting.is_empty();
+        // Late or not, there is nothing more to do about it.
+        let _ = self.0.changed.wait_timeout_while(self.lock(), LAST_WORDS, is_busy);
+    }
+
+    /// Lines that were dropped so far.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.lock().dropped
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass_on(&self, to: File, tell: fn(&Self, u64)) {
+        let mut writer = Writer { to, torn: false };
+        let mut lines = Vec::new();
+        loop {
+            let untold = self.take(&mut lines);
+            let written = writer.write(&lines);
+            let whole = written == lines.len();
+            if whole && untold > 0 {
+                tell(self, untold);
+            }
+            let mut state = self.lock();
+            if !whole {
+                state.lose(&lines[written..]);
+                state.untold += untold;
+            }
+            state.busy = false;
+            self.0.changed.notify_all();
+        }
+    }
+
+    /// Waits for lines and takes them; how many were dropped after them, untold yet.
+    fn take(&self, lines: &mut Vec<u8>) -> u64 {
+        lines.clear();
+        let none = |state: &mut State| state.waiting.is_empty();
+        let state = self.0.changed.wait_while(self.lock(), none);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(lines, &mut state.waiting);
+        state.busy = true;
+        std::mem::take(&mut state.untold)
+    }
+}
+
+struct Writer {
+    to: File,
+    /// Whether the last line that was written is not whole.
+    torn: bool,
+}
+
+impl Writer {
+    /// Writes as much as it can, and waits where the other end is slow; how many bytes.
+    fn write(&mut self, lines: &[u8]) -> usize {
+        if self.torn && self.write_some(b"\n").is_err() {
+            return 0;
+        }
+        self.torn = false;
+        let mut written = 0;
+        while written < lines.len() {
+            match self.write_some(piece(&lines[written..])) {
+                Ok(some) => written += some,
+                Err(_) => break,
+            }
+        }
+        self.torn = written > 0 && lines[written - 1] != b'\n';
+        written
+    }
+
+    fn write_some(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        loop {
+            match rustix::io::write(&self.to, bytes) {
+                Ok(0) => return Err(Errno::IO),
+                Err(Errno::INTR) => {}
+                // Whoever shares the file may have made it so.
+                Err(Errno::AGAIN) => {
+                    poll(&mut [PollFd::new(&self.to, PollFlags::OUT)], None)?;
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+/// Whole lines, as many as are written in one piece, or one long one.
+fn piece(lines: &[u8]) -> &[u8] {
+    let (within, beyond) = lines.split_at(lines.len().min(WHOLE_BYTES));
+    if beyond.is_empty() {
+        return lines;
+    }
+    let newline = |byte: &u8| *byte == b'\n';
+    let end = within.iter().rposition(newline);
+    let end = end.or_else(|| beyond.iter().position(newline).map(|more| within.len() + more));
+    end.map_or(lines, |end| &lines[..=end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_end_with_a_line() {
+        let short = "x".repeat(99) + "\n";
+        let (many, long) = (short.repeat(50), "y".repeat(5000) + "\n");
+        assert_eq!(piece(many.as_bytes()).len(), 4000);
+        assert_eq!(piece((long.clone() + &many).as_bytes()), long.as_bytes());
+        assert_eq!(piece((short.clone() + &long).as_bytes()), short.as_bytes());
+        assert_eq!(piece(short.as_bytes()), short.as_bytes());
+        assert_eq!(piece(long.trim_end().as_bytes()).len(), 5000, "a line without an end");
+    }
+}

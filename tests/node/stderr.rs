@@ -1,0 +1,135 @@
+//! Where the log goes may be closed, full or stalled: the node serves on and can be stopped.
+
+use std::io::Read;
+use std::process::{ChildStderr, Command};
+
+use rustix::process::Signal;
+
+use crate::client::Client;
+use crate::process::{Node, wait_until};
+
+/// Lines that no pipe and no buffer of the node's takes: at least 1.5 MiB.
+const MANY: usize = 12_000;
+
+/// Requests in flight at once.
+const WINDOW: usize = 200;
+
+/// Has the node log a line for each of so many requests: each wants a recording while one runs.
+fn make_it_log(node: &Node, lines: usize) {
+    let get = |seconds| {
+        format!("GET /admin/profile?seconds={seconds} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    };
+    let mut client = node.client();
+    let _recorder = loop {
+        let mut recorder = node.client();
+        recorder.send(get(300));
+        client.send(get(1));
+        // Unless this one came first.
+        if client.response().status == 409 {
+            break recorder;
+        }
+    };
+    for _ in 0..lines / WINDOW {
+        client.send(get(1).repeat(WINDOW));
+        for _ in 0..WINDOW {
+            assert_eq!(client.response().status, 409);
+        }
+    }
+}
+
+fn dropped(client: &mut Client) -> u64 {
+    let text = String::from_utf8(client.get("/metrics").body()).unwrap();
+    let line = text.lines().find(|line| line.starts_with("kvorum_log_lines_dropped_total "));
+    line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+fn serves(node: &Node) {
+    let mut client = node.client();
+    assert_eq!(client.get("/healthz").status, 200);
+    assert_eq!(client.put("/v0/entity?id=k", b"v").status, 201);
+    assert_eq!(client.get("/v0/entity?id=k").body(), b"v");
+}
+
+fn stops(node: Node) {
+    node.signal(Signal::TERM);
+    let (status, log) = node.wait();
+    assert_eq!(status.code(), Some(0), "{status}: {log}");
+}
+
+/// A node and its log, with more lines waiting than anything holds.
+fn stalled() -> (Node, ChildStderr) {
+    let mut node = Node::start(&["--sync", "never"]);
+    let stderr = node.take_stderr();
+    let mut client = node.client();
+    make_it_log(&node, MANY);
+    assert!(dropped(&mut client) > 0, "what has no room is counted");
+    (node, stderr)
+}
+
+#[test]
+fn a_closed_stderr_ends_nothing() {
+    let mut node = Node::start(&["--sync", "never"]);
+    drop(node.take_stderr());
+    let mut client = node.client();
+    make_it_log(&node, WINDOW);
+    wait_until("counting what nobody reads", || dropped(&mut client) >= WINDOW as u64);
+    serves(&node);
+    stops(node);
+}
+
+#[test]
+fn a_full_stderr_ends_nothing() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" \"$@\" 2>/dev/full", env!("CARGO_BIN_EXE_kvorum")]);
+    let node = Node::start_with(command, tempfile::tempdir().unwrap(), &["--sync", "never"]);
+    let mut client = node.client();
+    make_it_log(&node, WINDOW);
+    wait_until("counting what finds no room", || dropped(&mut client) >= WINDOW as u64);
+    serves(&node);
+    stops(node);
+}
+
+#[test]
+fn a_stalled_stderr_holds_up_neither_requests_nor_the_end() {
+    let (node, stderr) = stalled();
+    serves(&node);
+    stops(node);
+    drop(stderr);
+}
+
+#[test]
+fn what_was_dropped_is_said_when_somebody_reads_again() {
+    let (node, mut stderr) = stalled();
+    let reader = std::thread::spawn(move || {
+        let mut log = String::new();
+        stderr.read_to_string(&mut log).unwrap();
+        log
+    });
+    let mut client = node.client();
+    let before = dropped(&mut client);
+    serves(&node);
+    stops(node);
+    let log = reader.join().unwrap();
+    let said = log.lines().find(|line| line.contains("log lines were dropped")).unwrap();
+    assert!(said.contains(&format!("lines={before}")), "{said}");
+    assert!(log.lines().last().unwrap().contains("stopped"), "{log}");
+    assert!(log.lines().all(|line| line.contains("kvorum")), "every line is whole: {log}");
+}
+
+/// One line on stderr says why a start was refused, and the exit code too if nobody can read it.
+#[test]
+fn a_refusal_that_nobody_reads_has_its_exit_code() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let data = tempfile::tempdir().unwrap();
+    for (args, code) in [
+        (["--listen", address.as_str()], 1),
+        (["--listen", "nonsense"], 2),
+        (["--max-value", "1GiB"], 2),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" 2>/dev/full", env!("CARGO_BIN_EXE_kvorum")]);
+        command.args(["serve", "--data"]).arg(data.path().join("data")).args(args);
+        assert_eq!(command.status().unwrap().code(), Some(code), "{args:?}");
+    }
+}

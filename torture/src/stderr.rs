@@ -1,0 +1,185 @@
+//! Row "stderr": the log of every node goes where it is not taken: into a pipe whose reader is
+//! gone, onto a full file system, into a pipe that nobody reads. Clients see nothing of that, and
+//! SIGTERM ends the nodes as ever.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+
+use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::ledger::Ledger;
+use crate::prober::{Pace, Prober};
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+
+const PACE: Pace = Pace { clients: 8, every: Duration::from_millis(16), votes: "" };
+
+/// Lines that each node logs: more than a pipe and all of the node's own room take.
+const LINES: usize = 12_000;
+
+/// Requests in flight that make it do so.
+const WINDOW: usize = 200;
+
+/// How long hints may take to bring everything about.
+const BY_ITSELF: Duration = Duration::from_secs(30);
+
+/// The longest that an end may take: what is in flight, and a second for the log.
+const ENDS_WITHIN: Duration = Duration::from_secs(15);
+
+/// Where the log goes.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Closed,
+    Full,
+    Stalled,
+}
+
+/// `rounds` clusters for each kind.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut figures = Vec::new();
+    for kind in [Kind::Closed, Kind::Full, Kind::Stalled] {
+        let mut total = Figures::default();
+        for round in 0..setup.rounds {
+            total.add(&broken(setup, kind, setup.seed + u64::from(round))?);
+        }
+        figures.push(format!(
+            "{}: {} requests, {} tried twice, 0 failed, {} lines dropped, slowest end {:.1} s",
+            format!("{kind:?}").to_lowercase(),
+            total.requests,
+            total.retried,
+            total.dropped,
+            total.slowest_end.as_secs_f64()
+        ));
+    }
+    Ok(format!("{}; 0 lost", figures.join("; ")))
+}
+
+#[derive(Default)]
+struct Figures {
+    requests: u64,
+    retried: u64,
+    dropped: u64,
+    slowest_end: Duration,
+}
+
+impl Figures {
+    fn add(&mut self, more: &Self) {
+        self.requests += more.requests;
+        self.retried += more.retried;
+        self.dropped += more.dropped;
+        self.slowest_end = self.slowest_end.max(more.slowest_end);
+    }
+}
+
+/// One cluster whose nodes all log a lot; one is killed and comes back, then all are stopped.
+fn broken(setup: &Setup, kind: Kind, seed: u64) -> Result<Figures, Failure> {
+    let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "always"])?;
+    let mut readers = Vec::new();
+    for launch in &mut cluster.launches {
+        if matches!(kind, Kind::Full) {
+            launch.log = Path::new("/dev/full").to_owned();
+        } else {
+            launch.log.set_file_name("stderr");
+            readers.push(pipe(&launch.log)?);
+        }
+    }
+    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
+    cluster.until_ready()?;
+    if matches!(kind, Kind::Closed) {
+        readers.clear();
+    }
+    let ledger = Arc::new(Ledger::default());
+    let prober = Prober::start(cluster.addresses(), &ledger, PACE, seed)?;
+    let mut figures = Figures::default();
+    for node in 0..NODES {
+        make_it_log(&cluster, node)?;
+    }
+    let victim = (seed % NODES as u64) as usize;
+    figures.dropped = dropped(&cluster)?;
+    if figures.dropped == 0 {
+        return Err(Failure::Trouble(format!("{kind:?}: every line was taken")));
+    }
+    cluster.kill(victim)?;
+    thread::sleep(Duration::from_millis(500));
+    // To start with it needs somebody to read.
+    let reader = (!matches!(kind, Kind::Full)).then(|| reader(&cluster.launches[victim].log));
+    cluster.start_node(victim)?;
+    cluster.until_ready()?;
+    drop(reader);
+    let seen = prober.stop()?;
+    if let Some(first) = seen.failed.first() {
+        return Err(Failure::Broken(format!("{kind:?}: {} failed, as{first}", seen.failed.len())));
+    }
+    (figures.requests, figures.retried) = (seen.requests, seen.retried);
+    cluster.agree(BY_ITSELF)?;
+    cluster.check(&ledger)?;
+    for node in 0..NODES {
+        healthy(&cluster, node)?;
+        let begun = Instant::now();
+        cluster.stop(node)?;
+        figures.slowest_end = figures.slowest_end.max(begun.elapsed());
+    }
+    if figures.slowest_end > ENDS_WITHIN {
+        return Err(Failure::Broken(format!("{kind:?}: ends after {:?}", figures.slowest_end)));
+    }
+    Ok(figures)
+}
+
+/// Makes a pipe with a name; its reader.
+fn pipe(path: &Path) -> Result<File, Failure> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    mknodat(CWD, path, FileType::Fifo, mode, 0).map_err(std::io::Error::from)?;
+    reader(path)
+}
+
+fn reader(path: &Path) -> Result<File, Failure> {
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    Ok(File::options().read(true).custom_flags(flags).open(path)?)
+}
+
+/// Has a node log a line for each of many requests: each wants a recording while one runs.
+fn make_it_log(cluster: &Cluster, node: usize) -> Result<(), Failure> {
+    let mut client = cluster.node(node)?.client()?;
+    let target = "/admin/profile?seconds=1";
+    let _recorder = loop {
+        let mut recorder = cluster.node(node)?.client()?;
+        recorder.send("GET", "/admin/profile?seconds=300", b"")?;
+        // Unless this one came first.
+        if client.request("GET", target, b"")?.status == 409 {
+            break recorder;
+        }
+    };
+    for _ in 0..LINES / WINDOW {
+        (0..WINDOW).try_for_each(|_| client.send("GET", target, b""))?;
+        for _ in 0..WINDOW {
+            let status = client.answer()?.status;
+            if status != 409 {
+                return Err(Failure::Broken(format!("a second recording is answered {status}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn dropped(cluster: &Cluster) -> Result<u64, Failure> {
+    let mut dropped = 0.0;
+    for node in 0..NODES {
+        dropped += cluster.node(node)?.metric("kvorum_log_lines_dropped")?.unwrap_or_default();
+    }
+    Ok(dropped as u64)
+}
+
+fn healthy(cluster: &Cluster, node: usize) -> Result<(), Failure> {
+    let mut client = Client::connect(cluster.addresses()[node])?;
+    match client.request("GET", "/healthz", b"")?.status {
+        200 => Ok(()),
+        status => Err(Failure::Broken(format!("/healthz answers {status}"))),
+    }
+}
