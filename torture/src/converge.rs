@@ -344,7 +344,7 @@ fn missing(cluster: &Cluster, ledger: &Ledger) -> Result<Missing, Failure> {
 }
 
 /// Writes kept for others, and partitions to be repaired, by what these nodes say.
-fn told(cluster: &Cluster, nodes: &[usize]) -> Result<u64, Failure> {
+pub(crate) fn told(cluster: &Cluster, nodes: &[usize]) -> Result<u64, Failure> {
     let mut sum = 0;
     for node in nodes {
         let status = cluster.status(*node)?;

@@ -23,7 +23,7 @@ use crate::audit::{self, Found};
 use crate::cluster::Cluster;
 use crate::ground::run as command;
 use crate::ledger::Ledger;
-use crate::{Failure, Setup, lost_interval, twins};
+use crate::{Failure, Setup, converge, lost_interval, twins};
 
 pub(crate) const NODES: usize = 3;
 
@@ -34,6 +34,9 @@ pub(crate) const C: usize = 2;
 
 /// How long all may take to be right and available when all nodes are back.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long is waited for what the others lack, which is told and not judged.
+const BY_HINTS: Duration = Duration::from_secs(20);
 
 /// Keys of each kind.
 pub(crate) const KEYS: (u64, u64) = (300, 100);
@@ -318,12 +321,22 @@ impl Judged {
         self.others_lack(cluster, ledger)
     }
 
-    /// What the others lack: the hints for C that were lost with A's directory.
+    /// What the others lack: hints for C were lost with A's directory.
     fn others_lack(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         for (node, name) in [(B, 'B'), (C, 'C')] {
-            let lacks = audit::held(cluster, node, ledger)?.wrong();
-            if lacks > 0 {
-                self.tell(format!("{name} itself lacks {lacks}"));
+            let first = audit::held(cluster, node, ledger)?.wrong();
+            let (found, took) = audit::until_held(cluster, node, ledger, BY_HINTS)?;
+            match took {
+                Some(_) if first == 0 => {}
+                Some(took) => self.tell(format!(
+                    "{name} lacked {first}, nothing {:.1} s later",
+                    took.as_secs_f64()
+                )),
+                None => self.tell(format!(
+                    "{name} lacked {first}, {} of them still after {BY_HINTS:?}, {} told",
+                    found.wrong(),
+                    converge::told(cluster, &[A, B, C])?
+                )),
             }
         }
         Ok(())
