@@ -75,7 +75,7 @@ fn perform(event_loop: &Rc<EventLoop>, effect: NodeEffect) {
                         node.shared.logs.kept(peer, &claim);
                     }
                     Err(error) => {
-                        tracing::warn!(%error, peer = name, "cannot persist what is known of a peer");
+                        tracing::warn!(%error, peer = name, "cannot persist a peer's state");
                     }
                 }
             });
@@ -98,7 +98,7 @@ fn keep(node: &Node, whose: NodeId) -> Result<(), lsm::Error> {
     let name = &node.shared.topology.member(whose).name;
     let kept = node.identity.keep_missed(whose, name, &node.shared.missed);
     kept.inspect_err(|error| {
-        tracing::warn!(%error, node = name, "cannot persist which partitions a node needs repaired");
+        tracing::warn!(%error, node = name, "cannot persist what a node is marked to lack");
     })
 }
 
@@ -152,7 +152,7 @@ pub(crate) async fn tell(node: &Node, event: NodeEvent) {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "bounded: one read of hints for each peer, and small writes, one for each peer and kind"
+    reason = "bounded: one read of hints for each peer, small writes for each peer and kind"
 )]
 fn off_the_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     tokio::task::spawn_blocking(work)

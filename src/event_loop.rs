@@ -123,6 +123,10 @@ fn hear(event_loop: Weak<EventLoop>) -> peers::Sink {
                 let met = NodeEvent::Met { peer, incarnation, knows_us };
                 tokio::task::spawn_local(async move { caretaker::tell(&this.node, met).await });
             }
+            FromPeers::Fenced => {
+                let fenced = NodeEvent::Fenced;
+                tokio::task::spawn_local(async move { caretaker::tell(&this.node, fenced).await });
+            }
         }
     })
 }

@@ -21,8 +21,8 @@ use crate::node::Node;
 use crate::records;
 use crate::writes::WriteError;
 
-/// What precedes a marked partition as earlier releases kept it, and as `repair-clock` leaves it: the
-/// next start takes it over.
+/// What precedes a marked partition as earlier releases kept it, and as `repair-clock` leaves it:
+/// the next start takes it over.
 const EARLIER: &[u8] = b"missed/";
 
 /// A hint on its way into the store: for whom, its bytes in the ledger, and what is marked if it

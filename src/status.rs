@@ -54,8 +54,8 @@ pub(crate) struct Status {
     /// Since when it has its disk: chosen by chance when the data directory was made.
     #[serde(default)]
     pub(crate) incarnation: String,
-    /// What its word is worth about keys that it does not hold: `member`, everything; `settling` (it
-    /// has just started, and asks the others what they know of it), `new`,
+    /// What its word is worth about keys that it does not hold: `member`, everything; `settling`
+    /// (it has just started, and asks the others what they know of it), `new`,
     /// `amnesiac` (a disk that was wiped, rolled back or has lost the end of its log, and is being
     /// rebuilt) and `copied` (a directory that may be an older copy), nothing; `fenced`: it serves
     /// nobody, because another process runs with a copy of its directory.
@@ -69,8 +69,8 @@ pub(crate) struct Status {
     pub(crate) disk_bytes: u64,
     /// Resident memory in bytes.
     pub(crate) memory_bytes: u64,
-    /// What it was started with, as far as it changes how it performs: numbers, sizes in bytes, words
-    /// for times and modes.
+    /// What it was started with, as far as it changes how it performs: numbers, sizes in bytes,
+    /// words for times and modes.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, Value>,
     /// Partitions, of 65,536, of which it may lack writes that no hint brings it: they are being

@@ -6,8 +6,8 @@
 //!                └ a crash here: the store knows LIFE    └ here: it knows LIFE.next
 //! ```
 //!
-//! A file system that is put back as a whole (a snapshot of a disk or of a virtual machine) can't be
-//! told by this; what the other nodes remember tells it (`cluster::Logs`).
+//! A file system that is put back as a whole (a snapshot of a disk or of a virtual machine) can't
+//! be told by this; what the other nodes remember tells it (`cluster::Logs`).
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -63,8 +63,7 @@ impl DialError {
     pub(super) fn complain(&self, facts: &Facts, counters: &Counters, peer: NodeId) {
         let (name, at) = (facts.name(peer), facts.authority(peer));
         match self {
-            Self::Refused(refused @ Refused { reason, text }) => {
-                facts.refused(refused);
+            Self::Refused(Refused { reason, text }) => {
                 counters.peers.refused.add(1);
                 facts.complaints.about(peer, reason.label(), || {
                     tracing::error!(peer = name, at, "can't work with a peer: {text}");

@@ -91,11 +91,13 @@ impl Facts {
         }
     }
 
-    /// A handshake was refused: perhaps because this node has no place any more.
-    pub(super) fn refused(&self, refused: &Refused) {
-        if refused.reason == Reason::Fenced && self.shared.vouching.fence() {
+    /// A handshake was refused; whether because this node has no place any more, and that is new.
+    pub(super) fn is_fenced_by(&self, refused: &Refused) -> bool {
+        let fenced = refused.reason == Reason::Fenced && self.shared.vouching.fence();
+        if fenced {
             tracing::error!("this node is fenced: {}", refused.text);
         }
+        fenced
     }
 
     /// Whether most of the nodes that can be compared with would refuse a write stamped with this

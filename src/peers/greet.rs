@@ -57,6 +57,7 @@ async fn greet(peers: &Peers, mut stream: TcpStream, read: Bytes) {
         Ok(Err(unmet)) => {
             peers.inner.counters.peers.refused.add(1);
             if let Unmet::Refused(refused) = unmet {
+                peers.note_refusal(&refused);
                 complain(facts, &stream, &refused);
             }
         }
@@ -66,7 +67,6 @@ async fn greet(peers: &Peers, mut stream: TcpStream, read: Bytes) {
 
 fn complain(facts: &Facts, stream: &TcpStream, refused: &Refused) {
     let Refused { reason, text } = refused;
-    facts.refused(refused);
     facts.complaints.about(None, reason.label(), || {
         let from = stream.peer_addr().map_or_else(|_| String::new(), |from| from.to_string());
         // Anybody can say nonsense; the others have the secret, or believe that they should.

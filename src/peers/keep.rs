@@ -1,5 +1,5 @@
-//! Keeps one connection to each peer, whether anything is asked of it or not: that it stands is what
-//! `/v0/status`, metrics and alerts call *up*.
+//! Keeps one connection to each peer, whether anything is asked of it or not: that it stands is
+//! what `/v0/status`, metrics and alerts call *up*.
 //!
 //! ```text
 //!  no line of any loop ──▶ dial ──▶ stands: nothing to do

@@ -199,8 +199,8 @@ impl Lane {
         self.wake();
     }
 
-    /// Asks for a sign of life if it was dialed, and gives it up if there was none. An idle lane asks
-    /// in its turn only, of which there is one in `skips` beats.
+    /// Asks for a sign of life if it was dialed, and gives it up if there was none. An idle lane
+    /// asks in its turn only, of which there is one in `skips` beats.
     pub(super) fn beat(&self, token: u64, turn: bool, skips: u32) {
         let in_use = self.pushed.replace(false) || !self.heard.get();
         if self.way == Way::Dialed && !turn && !in_use {

@@ -137,6 +137,9 @@ async fn serve(peers: Peers, peer: NodeId, kind: LaneKind, life: u64) {
             Ok(connected) => connected,
             Err(error) => {
                 error.complain(facts, &peers.inner.counters, peer);
+                if let DialError::Refused(refused) = &error {
+                    peers.note_refusal(refused);
+                }
                 let refused = matches!(error, DialError::Refused(_));
                 let spacing = if refused { REFUSED_SPACING } else { DIAL_SPACING };
                 return fall(&peers, peer, life, spacing, &error.to_string());

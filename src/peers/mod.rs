@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Each loop dials its own connections and serves those that it accepted, so that nothing crosses
-//! from one thread to another. One of them keeps a connection to each peer (`keep`); the others dial
-//! when something is asked. A *line* is what leads to one peer: a small lane, and a bulk lane
+//! from one thread to another. One of them keeps a connection to each peer (`keep`); the others
+//! dial when something is asked. A *line* is what leads to one peer: a small lane, and a bulk lane
 //! that is dialed when something long is sent. It stands or falls as a whole: whichever lane is
 //! lost, both are closed, and there is one [`Event::Lost`] for all that was not answered.
 
@@ -37,7 +37,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::handshake::Met;
+use cluster::handshake::{Met, Refused};
 use cluster::{Body, Claim, Event, LaneId, Message, NodeId, Reply};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
@@ -55,9 +55,10 @@ use line::Line;
 /// between three of them, so that two were missed, is closed.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// Peers for each beat that an idle lane leaves out: in a large cluster most lanes are idle, and each
-/// of them beating twice a second would be most of what a node does. Up to so many peers an idle one
-/// beats each time; a lane on which something was sent always does, until that is answered.
+/// Peers for each beat that an idle lane leaves out: in a large cluster most lanes are idle, and
+/// each
+/// of them beating twice a second would be most of what a node does. Up to so many peers an idle
+/// one beats each time; a lane on which something was sent always does, until that is answered.
 const PEERS_PER_SKIP: usize = 64;
 
 /// An accepted lane on which nothing came for so many beats is closed. The dialer has given it up
@@ -85,6 +86,8 @@ pub(crate) enum FromPeers {
         /// What it knew of this node's disk.
         knows_us: Option<Claim>,
     },
+    /// This node is fenced.
+    Fenced,
 }
 
 /// Who is told what comes.
@@ -286,6 +289,12 @@ impl Peers {
             facts.shared.vouching.doubt();
         }
         self.tell(FromPeers::Met { peer, incarnation, knows_us });
+    }
+
+    fn note_refusal(&self, refused: &Refused) {
+        if self.inner.facts.is_fenced_by(refused) {
+            self.tell(FromPeers::Fenced);
+        }
     }
 
     fn note_end(&self, lane: &Lane, end: &End) {

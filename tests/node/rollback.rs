@@ -35,8 +35,8 @@ fn put_back_in_place(copy: &Path, data: &Path) {
     }
 }
 
-/// Three nodes with old values on all; n0 is copied as it stopped, and is up again; then n2 is down,
-/// and n0 and n1 alone have acknowledged other values, deletes, and new keys.
+/// Three nodes with old values on all; n0 is copied as it stopped, and is up again; then n2 is
+/// down, and n0 and n1 alone have acknowledged other values, deletes, and new keys.
 fn aged(cluster: &mut Cluster, aside: &Path) {
     let mut client = cluster.client(1);
     for number in 0..2 * KEYS {

@@ -1,5 +1,6 @@
-//! Requests of every `ack` and `from` on keys that all clients share, through nodes whose clocks are
-//! up to 450 ms apart (by libfaketime), while one node after another is killed. Each answer is judged
+//! Requests of every `ack` and `from` on keys that all clients share, through nodes whose clocks
+//! are up to 450 ms apart (by libfaketime), while one node after another is killed. Each answer is
+//! judged
 //! by its version (`ETag`), by the table in `docs/reliability.md`: what a request whose quorum must
 //! have met an earlier one is told is not older than what that one was told or wrote.
 //!
@@ -121,10 +122,10 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         };
         let broken: Result<(), Failure> = broken();
         book.stop.store(true, Ordering::Relaxed);
-        let asked = clients.into_iter().map(|client| client.join());
-        let asked: Result<(), Failure> = asked
-            .map(|ended| ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))?)
-            .collect();
+        let panicked = |_| Failure::Trouble("a client panicked".to_owned());
+        // All of them are joined before the first failure is told.
+        let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+        let asked = ended.into_iter().try_for_each(|ended| ended.map_err(panicked)?);
         asked.and(broken)
     });
     ended?;

@@ -1,5 +1,6 @@
 //! Row 23, the other half: the clock of one node of three is off by a day, from one moment to the
-//! next or from its start, and put right again (by libfaketime). Whatever it stamped meanwhile keeps
+//! next or from its start, and put right again (by libfaketime). Whatever it stamped meanwhile
+//! keeps
 //! nobody from writing, reaches no other node (by hint, by read repair or by rebuilding), and is
 //! gone after `kvorum repair-clock`.
 
@@ -58,8 +59,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     let Figures { requests, refused_starts, removed, written } = figures;
     Ok(format!(
-        "{} clocks off by a day: {requests} requests meanwhile; {refused_starts} starts refused until \
-         `repair-clock`, which removed {}; then {written} PUTs and DELETEs, 0 refused; lost 0; C",
+        "{} clocks off by a day: {requests} requests meanwhile; {refused_starts} starts refused \
+         until `repair-clock`, which removed {}; then {written} PUTs and DELETEs, 0 refused; \
+         lost 0; C",
         setup.rounds,
         if removed.is_empty() { "nothing".to_owned() } else { removed.join(", ") }
     ))

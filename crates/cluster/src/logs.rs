@@ -17,6 +17,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::clock::COUNTER_BITS;
 use crate::message::NodeId;
 
 /// Lives that a directory remembers. One that a peer met before all of these and none since is
@@ -40,6 +41,14 @@ pub struct Life {
     pub begins: u64,
     /// The greatest time of a version that the store held then.
     pub newest: u64,
+}
+
+impl Life {
+    /// The least time of a version that may have been acknowledged behind the end of the log as it
+    /// was when the life began.
+    fn end(&self) -> u64 {
+        self.newest.saturating_sub(TAIL_MICROS << COUNTER_BITS)
+    }
 }
 
 /// The lives of a data directory, the oldest first; the last one is under way.
@@ -96,8 +105,7 @@ impl Lineage {
         if told.position > next.begins {
             // What comes late is older than the log's end: hints, what a read repaired.
             let is_tail = known && told.late <= next.begins;
-            let tail = next.newest.saturating_sub(TAIL_MICROS << crate::clock::COUNTER_BITS);
-            return Some(if is_tail { tail } else { 0 });
+            return Some(if is_tail { next.end() } else { 0 });
         }
         (!known && !earlier).then_some(0)
     }
@@ -173,6 +181,12 @@ impl Logs {
     /// This process.
     pub fn life(&self) -> u64 {
         self.lineage.now().id
+    }
+
+    /// The least time of a version that may be missing if this log has lost its end, however much;
+    /// 0 = any.
+    pub fn end(&self) -> u64 {
+        self.lineage.now().end()
     }
 
     /// This node's disk.

@@ -3,7 +3,8 @@
 //! ```text
 //!   a write's slot ends ─▶ mark (node, partition, time of the write)
 //!     of another node ─▶ kept here durably ─▶ handed to that node (`Missed`) ─▶ dropped here
-//!     of this node    ─▶ kept here durably ─▶ streamed from all others (`node/repair.rs`) ─▶ dropped
+//!     of this node    ─▶ kept here durably ─▶ streamed from all others (`node/repair.rs`) ─▶
+//! dropped
 //! ```
 //!
 //! A mark says: of this partition the node may lack records written at `since` or later. Marks of

@@ -14,8 +14,8 @@ pub enum Standing {
     /// Its disk was wiped or replaced, or its log has lost its end: its absences don't count until
     /// the others have streamed back what it held.
     Amnesiac = 2,
-    /// Its directory was copied or moved, and not all nodes have said yet that it holds all that
-    /// it told them: it may be a copy that is older than that.
+    /// Its directory was copied or moved, and may be an older copy: its absences don't count until
+    /// the others have streamed what is newer than it.
     Copied = 3,
 }
 

@@ -178,7 +178,7 @@ impl Node {
     pub(super) fn try_event(&self) -> Option<Event> {
         match self.told.events.borrow_mut().pop_front()? {
             FromPeers::Event(event) => Some(event),
-            FromPeers::Met { .. } => None,
+            FromPeers::Met { .. } | FromPeers::Fenced => None,
         }
     }
 

@@ -2,10 +2,11 @@
 //! from that.
 //!
 //! ```text
-//!   start ─▶ all others are pinged ─▶ each was met, or can't be reached ─▶ the word counts (Member)
-//!   a node knows another disk under this name ────────────▶ Amnesiac, all is streamed
+//!   start ─▶ all others are pinged ─▶ each was met or can't be reached ─▶ the word counts (Member)
+//!   a node knows another disk under this name, or this one is fenced ─▶ Amnesiac, all is streamed
 //!   a node was told more of this log than there is ───────▶ Amnesiac, what may be lost is streamed
-//!   New, Copied: all others say that they know nothing more ──▶ Member
+//!   Copied ───────────────────────────────▶ what is newer than this log's end is streamed by all
+//!   New: all others say that they never met another disk ─▶ Member
 //! ```
 //!
 //! What makes the word count is kept first, what makes it count no more holds at once. A node may
@@ -20,9 +21,6 @@ use crate::message::{Class, NodeId, Reply, Request};
 use crate::missed::Mark;
 use crate::standing::Standing;
 
-/// How long after a failure a node that must be heard is pinged again, in microseconds.
-const AGAIN_MICROS: u64 = 500_000;
-
 /// What is known of another node since the start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Check {
@@ -30,23 +28,43 @@ pub(super) enum Check {
     Unknown,
     /// It was pinged.
     Asked,
-    /// It can't be reached.
-    Away {
-        /// When it is worth another ping.
-        again: u64,
-    },
+    /// It could not be reached.
+    Away,
     /// It was met, and what it knows of this node was looked at.
     Met,
 }
 
 impl Node {
-    /// A node that lacks something from the start lacks it still if nobody knows what.
+    /// A node that lacks something from the start lacks it still: if nobody knows what, everything.
+    /// A copy lacks at least what came after it was made, whatever the others remember of it.
     pub(super) fn begin(&mut self) {
-        let standing = self.shared.vouching.standing();
-        if matches!(standing, Standing::New | Standing::Amnesiac) && self.lacks_since().is_none() {
-            self.shared.missed.mark(self.shared.own, Mark { partition: None, since: 0 });
+        let since = match self.shared.vouching.standing() {
+            Standing::New | Standing::Amnesiac => Some(0),
+            Standing::Copied => Some(self.shared.logs.end()),
+            Standing::Member => None,
+        };
+        if let Some(since) = since.filter(|_| self.lacks_since().is_none()) {
+            self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
+        }
+        if self.shared.vouching.standing() == Standing::Copied {
+            self.mark_lost_hints();
         }
         self.settle();
+    }
+
+    /// What this node kept for the others since its log's end is gone with that: they have it
+    /// streamed too. (On an empty disk there is no telling since when.)
+    fn mark_lost_hints(&self) {
+        let since = self.shared.logs.end();
+        for peer in self.others().filter(|_| since > 0) {
+            self.shared.missed.mark(peer, Mark { partition: None, since });
+        }
+    }
+
+    /// A later process with this disk was met: what it acknowledges is not here. That holds for
+    /// every life to come.
+    pub(super) fn fenced(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        self.lose(now, None, 0, out);
     }
 
     /// The time since when all partitions are marked, if they are.
@@ -72,7 +90,7 @@ impl Node {
         }
         self.checks[usize::from(peer.0)] = Check::Met;
         match self.shared.logs.lost(knows_us.as_ref()) {
-            Some(since) => self.lose(now, peer, since, out),
+            Some(since) => self.lose(now, Some(peer), since, out),
             None => {
                 self.shared.logs.settle(peer);
                 self.vouch(peer, knows_us.is_some(), out);
@@ -81,30 +99,29 @@ impl Node {
     }
 
     /// What this node acknowledged since then may be lost, as far as a peer knows.
-    fn lose(&mut self, now: Now, peer: NodeId, since: u64, out: &mut Vec<NodeEffect>) {
+    fn lose(&mut self, now: Now, peer: Option<NodeId>, since: u64, out: &mut Vec<NodeEffect>) {
         let known = self.shared.vouching.standing() == Standing::Amnesiac
             && self.lacks_since().is_some_and(|lacks| lacks <= since);
         if !known {
             self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
+            self.mark_lost_hints();
             self.shared.vouching.lose((now.wall + self.max_skew_micros) << COUNTER_BITS);
             out.push(NodeEffect::Stand(Standing::Amnesiac));
             self.standing_under_way = Some(Standing::Amnesiac);
         }
-        if self.standing_under_way.is_some() {
-            self.unsettled.push(peer);
-        } else {
-            self.shared.logs.settle(peer);
+        match peer {
+            Some(peer) if self.standing_under_way.is_some() => self.unsettled.push(peer),
+            Some(peer) => self.shared.logs.settle(peer),
+            None => {}
         }
     }
 
     /// A peer knows nothing of this node that contradicts its standing; `knows` = it has met this
     /// disk.
     fn vouch(&mut self, peer: NodeId, knows: bool, out: &mut Vec<NodeEffect>) {
-        let standing = self.shared.vouching.standing();
         // That a new disk was met, in the same breath or before a restart, says nothing about what
         // was known before.
-        let counts = standing == Standing::Copied || standing == Standing::New && !knows;
-        if !counts {
+        if self.shared.vouching.standing() != Standing::New || knows {
             return;
         }
         self.vouched[usize::from(peer.0)] = true;
@@ -145,29 +162,22 @@ impl Node {
         }
     }
 
-    /// Has all others heard once after the start, and those that must vouch until they have.
-    pub(super) fn check_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        let needs_all = self.shared.vouching.standing() == Standing::Copied;
+    /// Has all others heard once after the start.
+    pub(super) fn check_due(&mut self, out: &mut Vec<NodeEffect>) {
         for peer in self.others() {
             let check = &mut self.checks[usize::from(peer.0)];
-            let due = match *check {
-                Check::Unknown => true,
-                Check::Away { again } => needs_all && again <= now.mono,
-                Check::Asked | Check::Met => false,
-            };
-            if due {
+            if *check == Check::Unknown {
                 *check = Check::Asked;
                 self.call(Caller::Check(peer), peer, Class::Client, Request::Ping, out);
             }
         }
     }
 
-    pub(super) fn checked(&mut self, now: Now, peer: NodeId, result: &Result<Reply, Trouble>) {
+    pub(super) fn checked(&mut self, peer: NodeId, result: &Result<Reply, Trouble>) {
         let check = &mut self.checks[usize::from(peer.0)];
         if *check == Check::Asked {
             // Who answers was met, and if what it knows contradicts this node, that is known.
-            let away = Check::Away { again: now.mono + AGAIN_MICROS };
-            *check = if result.is_ok() { Check::Met } else { away };
+            *check = if result.is_ok() { Check::Met } else { Check::Away };
         }
     }
 
@@ -175,11 +185,11 @@ impl Node {
     pub(super) fn settle(&mut self) {
         let vouching = &self.shared.vouching;
         let others = || self.others().map(|peer| self.checks[usize::from(peer.0)]);
-        let heard = others().all(|check| matches!(check, Check::Met | Check::Away { .. }));
+        let heard = others().all(|check| matches!(check, Check::Met | Check::Away));
         if heard && !vouching.is_confirmed() {
             vouching.confirm();
         }
-        let reachable = others().all(|check| !matches!(check, Check::Away { .. }));
+        let reachable = others().all(|check| check != Check::Away);
         let undecided = matches!(vouching.standing(), Standing::New | Standing::Copied);
         vouching.settles(!heard || reachable && undecided || self.standing_under_way.is_some());
     }

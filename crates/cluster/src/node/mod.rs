@@ -66,6 +66,8 @@ pub enum NodeEvent {
         /// What came of it.
         result: Result<Reply, Trouble>,
     },
+    /// This node was fenced: see [`Vouching::fence`](crate::Vouching::fence).
+    Fenced,
     /// A standing is kept on disk, or could not be.
     Stood {
         /// Which.
@@ -160,7 +162,7 @@ pub struct Node {
     ticks: u64,
     /// The others' incarnations, as far as they are known.
     known: Vec<Option<u64>>,
-    /// Who said that it never met another disk of this node, or that this one holds all it told.
+    /// Who said that it never met another disk of this node.
     vouched: Vec<bool>,
     checks: Vec<Check>,
     /// Who is told of this node's log once its standing is kept.
@@ -220,9 +222,10 @@ impl Node {
                     Caller::Repair(peer) => self.streamed(now, peer, result, out),
                     Caller::HandOver(peer) => self.handed_over(now, peer, result),
                     Caller::Deposit(_) => self.deposited(now, &result),
-                    Caller::Check(peer) => self.checked(now, peer, &result),
+                    Caller::Check(peer) => self.checked(peer, &result),
                 }
             }
+            NodeEvent::Fenced => self.fenced(now, out),
             NodeEvent::Stood { standing, kept } => self.stood(standing, kept, out),
             NodeEvent::MissedKept { node, kept } => {
                 self.keeping[usize::from(node.0)] = false;
@@ -236,7 +239,7 @@ impl Node {
     }
 
     fn tick(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        self.check_due(now, out);
+        self.check_due(out);
         self.replay_due(now, out);
         self.keep_missed(out);
         self.hand_over_due(now, out);

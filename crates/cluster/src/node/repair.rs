@@ -192,7 +192,7 @@ impl Node {
     /// A node whose word did not count holds everything again, once nothing is left of the mark for
     /// all partitions, and nothing was left where it is.
     fn stand_if_whole(&mut self, out: &mut Vec<NodeEffect>) {
-        let lacks = matches!(self.shared.vouching.standing(), Standing::New | Standing::Amnesiac);
+        let lacks = self.shared.vouching.standing() != Standing::Member;
         let marks = self.shared.missed.of(self.shared.own);
         let all = marks.iter().any(|marked| marked.mark.partition.is_none());
         if lacks && !all && self.left_ahead.is_empty() {

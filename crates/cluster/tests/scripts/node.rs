@@ -8,8 +8,10 @@ use crate::words::{self, micros, next, node, numbered};
 use crate::world::{Split, World};
 
 impl World {
-    /// `node met n1 disk 7 [knows 99 [life 5 up 80 [late 70]]]`, `node stood member [not]` (kept),
-    /// `node marked n1`, `node kept n1 [not]`, `node pinged n1 [nothing]`, `node hints n1 ITEM…`, `node returned k0 REPLY` (or
+    /// `node met n1 disk 7 [knows 99 [life 5 up 80 [late 70]]]`, `node fenced`,
+    /// `node stood member [not]` (kept),
+    /// `node marked n1`, `node kept n1 [not]`, `node pinged n1 [nothing]`, `node hints n1 ITEM…`,
+    /// `node returned k0 REPLY` (or
     /// `nothing`), `node tick 1s`, `node keeps n1 ITEM…`, `node ledger n1`, `node state`.
     pub(crate) fn of_node(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let event = match next(words, "what")? {
@@ -30,6 +32,7 @@ impl World {
                 let knows_us = known.map(|incarnation| Claim { incarnation, told });
                 NodeEvent::Met { peer, incarnation, knows_us }
             }
+            "fenced" => NodeEvent::Fenced,
             "stood" => {
                 let standing = words::standing(next(words, "a standing")?)?;
                 NodeEvent::Stood { standing, kept: words.next() != Some("not") }

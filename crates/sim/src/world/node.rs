@@ -395,6 +395,7 @@ fn node_line(event: &NodeEvent) -> String {
         NodeEvent::Met { peer, incarnation, knows_us } => {
             format!("met n{} {incarnation:x}, who knows it as {knows_us:x?}", peer.0)
         }
+        NodeEvent::Fenced => "is fenced".to_owned(),
         NodeEvent::Stood { standing, kept } => format!("stands as {standing:?}: {kept}"),
         NodeEvent::MissedKept { node, kept } => format!("keeps what n{} misses: {kept}", node.0),
         NodeEvent::Hints { peer, items } => format!("has {} hints for n{}", items.len(), peer.0),
