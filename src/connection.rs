@@ -19,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) use socket::{Scratch, Socket};
 
@@ -57,6 +57,10 @@ const EVICTED_TICKS: u32 = ticks(1);
 
 /// … and one that has not even begun to say what it wants, after so long.
 const SILENT_TICKS: u32 = 2;
+
+/// A guest may take this long to say what it wants, whoever else waits: some scheduling on a busy
+/// machine. With [`crate::places::GUESTS`] of them it lets 1,280 strangers a second come and go.
+const GUEST_GRACE: Duration = Duration::from_millis(50);
 
 /// How long a refused client may go on sending before its answer is cut off.
 const LINGER_TICKS: u32 = ticks(5);
@@ -110,6 +114,8 @@ pub(crate) struct Watch {
     broken: Cell<bool>,
     /// Whether the request under way is for nobody once the client has closed its end.
     heeded: Cell<bool>,
+    /// When it was accepted.
+    came: Instant,
     /// Whether more of an answer is still being made.
     open: Cell<bool>,
     /// Whether it came when all places of clients were taken.
@@ -151,6 +157,7 @@ impl Watch {
             reaped: Cell::new(false),
             broken: Cell::new(false),
             heeded: Cell::new(false),
+            came: Instant::now(),
             open: Cell::new(false),
             guest: Cell::new(place == Place::Guest),
             left: Cell::new(false),
@@ -194,14 +201,12 @@ impl Watch {
         (!self.guest.get() && lasted >= least).then_some(lasted)
     }
 
-    /// For how many ticks a guest has owed a request.
-    pub(crate) fn owing_ticks(&self) -> Option<u32> {
-        let owes = match self.phase.get() {
-            Phase::Idle => !self.open.get() && self.write_blocked.get().is_none(),
-            Phase::Head => true,
-            _ => false,
-        };
-        (self.guest.get() && owes).then(|| self.now.get().wrapping_sub(self.since.get()))
+    /// For how long a guest has owed its request, if it may be closed for the sake of another one.
+    pub(crate) fn owing(&self) -> Option<Duration> {
+        if !self.guest.get() || self.phase.get() != Phase::Head {
+            return None;
+        }
+        Some(self.came.elapsed()).filter(|owing| *owing >= GUEST_GRACE)
     }
 
     fn enter(&self, phase: Phase) {

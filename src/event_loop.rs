@@ -192,7 +192,7 @@ impl EventLoop {
             match told.recv().await {
                 Some(Told::Serve(stream, place)) => self.serve(stream, place),
                 Some(Told::CloseIdleClient) => self.close_idle_client(),
-                Some(Told::CloseGuest) => self.close_longest(Watch::owing_ticks),
+                Some(Told::CloseGuest) => self.close_longest(Watch::owing),
                 Some(Told::Stop) | None => break,
             }
         }
@@ -245,11 +245,11 @@ impl EventLoop {
         self.tell_idle();
     }
 
-    fn close_longest(&self, ticks: impl Fn(&Watch) -> Option<u32>) {
+    fn close_longest<T: Ord + Copy>(&self, time: impl Fn(&Watch) -> Option<T>) {
         let watches = self.watches.borrow();
         let left = watches.iter().filter(|watch| !watch.reaped());
-        let longest = left.filter_map(|watch| Some((ticks(watch)?, watch)));
-        if let Some((_, watch)) = longest.max_by_key(|(ticks, _)| *ticks) {
+        let longest = left.filter_map(|watch| Some((time(watch)?, watch)));
+        if let Some((_, watch)) = longest.max_by_key(|(time, _)| *time) {
             watch.give_up();
             self.counters.evicted.add(1);
         }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::process::{kvorum, run, wait_until};
+use crate::stderr;
 
 /// A running `kvorum dev`, stopped with its nodes when dropped.
 struct Dev {
@@ -105,6 +106,17 @@ fn a_killed_node_comes_back_with_its_data_and_ctrl_c_stops_all() {
     assert!(dev.until("node-1 = stopped").is_some());
     assert_eq!(dev.child.wait().unwrap().code(), Some(0));
     assert!(test_kill_process(again).is_err(), "no process is left behind");
+}
+
+#[test]
+fn a_terminal_that_stands_still_holds_up_neither_the_nodes_nor_the_end() {
+    let mut dev = Dev::start(1, &["--sync", "never", "--memory", "64MiB"]);
+    let node = SocketAddr::from(([127, 0, 0, 1], dev.port));
+    stderr::make_it_log(node, stderr::MANY);
+    assert_eq!(dev.client(0).put("/v0/entity?id=k", b"v").status, 201);
+    dev.signal(Signal::TERM);
+    wait_until("the end", || dev.child.try_wait().unwrap().is_some());
+    assert_eq!(dev.child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

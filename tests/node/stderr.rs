@@ -1,6 +1,7 @@
 //! Where the log goes may be closed, full or stalled: the node serves on and can be stopped.
 
 use std::io::Read;
+use std::net::SocketAddr;
 use std::process::{ChildStderr, Command};
 
 use rustix::process::Signal;
@@ -9,19 +10,19 @@ use crate::client::Client;
 use crate::process::{Node, wait_until};
 
 /// Lines that no pipe and no buffer of the node's takes: at least 1.5 MiB.
-const MANY: usize = 12_000;
+pub(crate) const MANY: usize = 12_000;
 
 /// Requests in flight at once.
 const WINDOW: usize = 200;
 
 /// Has the node log a line for each of so many requests: each wants a recording while one runs.
-fn make_it_log(node: &Node, lines: usize) {
+pub(crate) fn make_it_log(node: SocketAddr, lines: usize) {
     let get = |seconds| {
         format!("GET /admin/profile?seconds={seconds} HTTP/1.1\r\nHost: localhost\r\n\r\n")
     };
-    let mut client = node.client();
+    let mut client = Client::connect(node);
     let _recorder = loop {
-        let mut recorder = node.client();
+        let mut recorder = Client::connect(node);
         recorder.send(get(300));
         client.send(get(1));
         // Unless this one came first.
@@ -61,7 +62,7 @@ fn stalled() -> (Node, ChildStderr) {
     let mut node = Node::start(&["--sync", "never"]);
     let stderr = node.take_stderr();
     let mut client = node.client();
-    make_it_log(&node, MANY);
+    make_it_log(node.address, MANY);
     assert!(dropped(&mut client) > 0, "what has no room is counted");
     (node, stderr)
 }
@@ -71,7 +72,7 @@ fn a_closed_stderr_ends_nothing() {
     let mut node = Node::start(&["--sync", "never"]);
     drop(node.take_stderr());
     let mut client = node.client();
-    make_it_log(&node, WINDOW);
+    make_it_log(node.address, WINDOW);
     wait_until("counting what nobody reads", || dropped(&mut client) >= WINDOW as u64);
     serves(&node);
     stops(node);
@@ -83,7 +84,7 @@ fn a_full_stderr_ends_nothing() {
     command.args(["-c", "exec \"$0\" \"$@\" 2>/dev/full", env!("CARGO_BIN_EXE_kvorum")]);
     let node = Node::start_with(command, tempfile::tempdir().unwrap(), &["--sync", "never"]);
     let mut client = node.client();
-    make_it_log(&node, WINDOW);
+    make_it_log(node.address, WINDOW);
     wait_until("counting what finds no room", || dropped(&mut client) >= WINDOW as u64);
     serves(&node);
     stops(node);
