@@ -2,8 +2,7 @@
 //! none forgotten before the node said that it has stored it.
 //!
 //! A hint *of the future*, stamped further ahead of this node's wall clock or of the receiver's
-//! than
-//! clocks may be, stays where it is while the others go out. It is looked at again in a later pass.
+//! than clocks may be, stays where it is while the others go out. A later pass looks at it again.
 
 use bytes::Bytes;
 
