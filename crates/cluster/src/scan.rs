@@ -50,6 +50,8 @@ struct Source {
     /// Where its next page begins.
     next: Option<Bytes>,
     asked: bool,
+    /// Whether any page of it came.
+    answered: bool,
 }
 
 impl Source {
@@ -131,6 +133,7 @@ impl Scan {
             page_len: 0,
             next: Some(start.clone()),
             asked: false,
+            answered: false,
         };
         match chosen {
             Some(nodes) => self.sources = nodes.into_iter().map(source).collect(),
@@ -196,6 +199,7 @@ impl Scan {
             return;
         };
         source.asked = false;
+        source.answered = true;
         source.next = page.next;
         source.items.extend(page.items);
         source.page_len = source.items.len();
@@ -209,9 +213,23 @@ impl Scan {
         self.begin();
     }
 
-    /// Whether a node failed since this was asked last: pages that were asked for before are void.
+    /// Gives all pages back and asks for them again, from where the walk is: for a range that waits
+    /// for memory, lest others wait for what it holds. What was asked for before is void.
+    pub fn anew(&mut self) {
+        self.begins_anew = true;
+        self.begin();
+    }
+
+    /// Whether the walk began anew since this was asked last: pages that were asked for before are
+    /// void.
     pub fn begins_anew(&mut self) -> bool {
         std::mem::take(&mut self.begins_anew)
+    }
+
+    /// Whether every node that is asked now has sent a page: there are enough of them, however far
+    /// it is to the next item.
+    pub fn is_served(&self) -> bool {
+        !self.out_of_reach && self.sources.iter().all(|source| source.answered)
     }
 
     /// A node is busy: its page is to be asked for again.
@@ -250,6 +268,8 @@ struct Chooser<'a> {
     places: Vec<u16>,
     /// Whether all nodes are replicas and all of them are asked.
     everybody: bool,
+    /// Whether only one node is asked for each key.
+    alone: bool,
     replicas: Vec<NodeId>,
 }
 
@@ -262,7 +282,8 @@ impl<'a> Chooser<'a> {
             }
         }
         let everybody = usize::from(quorum.ack) == topology.nodes();
-        Self { topology, quorum, places, everybody, replicas: Vec::new() }
+        let alone = quorum.ack == 1 || preference.len() == 1;
+        Self { topology, quorum, places, everybody, alone, replicas: Vec::new() }
     }
 
     /// Those that are asked, at most `ack`.
@@ -330,10 +351,12 @@ impl<'a> Sieve<'a> {
         Self { topology, own, kind }
     }
 
-    /// Whether the page is to have this key; `copies` and the `time` of its version are what its
-    /// record says.
-    pub fn wants(&mut self, key: &[u8], copies: u8, time: u64) -> bool {
+    /// Whether the page is to have this key; `copies`, the `time` of its version and whether it
+    /// `is_value` are what its record says. Where no other node is asked for the key, nothing but
+    /// values is sent: there is no older record that a tombstone would hide.
+    pub fn wants(&mut self, key: &[u8], copies: u8, time: u64, is_value: bool) -> bool {
         match &mut self.kind {
+            SieveKind::Chosen(chooser) if chooser.alone && !is_value => false,
             SieveKind::Chosen(chooser) if chooser.everybody => true,
             SieveKind::Chosen(chooser) => {
                 let partition = self.topology.partition_of(key);
