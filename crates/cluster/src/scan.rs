@@ -17,11 +17,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::choice::Chooser;
 use crate::event::Shared;
 use crate::message::{Filter, NodeId, Page, PageRequest};
 use crate::quorum::Quorum;
 use crate::record::{Kind, Record};
-use crate::topology::{PARTITIONS, Topology};
+use crate::topology::Topology;
 
 /// Bytes of one page.
 pub const PAGE_BYTES: u32 = 64 * 1024;
@@ -122,9 +123,10 @@ impl Scan {
     /// Asks whoever is to be asked, from where the walk is.
     fn begin(&mut self) {
         let chosen = if self.local {
-            Some(self.preference.clone()).filter(|nodes| !nodes.is_empty())
+            Some(Arc::from(&self.preference[..])).filter(|nodes: &Arc<[_]>| !nodes.is_empty())
         } else {
-            chosen_nodes(&self.shared.topology, self.quorum, &self.preference)
+            let Shared { topology, choices, .. } = &*self.shared;
+            choices.nodes(topology, self.quorum, &self.preference)
         };
         let start = &self.start;
         let source = |node| Source {
@@ -136,7 +138,7 @@ impl Scan {
             answered: false,
         };
         match chosen {
-            Some(nodes) => self.sources = nodes.into_iter().map(source).collect(),
+            Some(nodes) => self.sources = nodes.iter().copied().map(source).collect(),
             None => self.out_of_reach = true,
         }
     }
@@ -240,63 +242,6 @@ impl Scan {
     }
 }
 
-/// The nodes that are chosen for any partition; `None` if one has too few.
-fn chosen_nodes(topology: &Topology, quorum: Quorum, preference: &[NodeId]) -> Option<Vec<NodeId>> {
-    let ack = usize::from(quorum.ack);
-    if usize::from(quorum.from) == topology.nodes() {
-        // All partitions have the same replicas.
-        return preference.get(..ack).map(<[NodeId]>::to_vec);
-    }
-    let mut chooser = Chooser::new(topology, quorum, preference);
-    let mut chosen = vec![false; topology.nodes()];
-    for partition in 0..=(PARTITIONS - 1) as u16 {
-        let nodes = chooser.choose(partition);
-        if nodes.len() < ack {
-            return None;
-        }
-        nodes.iter().for_each(|node| chosen[usize::from(node.0)] = true);
-    }
-    Some(preference.iter().copied().filter(|node| chosen[usize::from(node.0)]).collect())
-}
-
-/// Works out who of a partition's replicas is asked.
-#[derive(Debug)]
-struct Chooser<'a> {
-    topology: &'a Topology,
-    quorum: Quorum,
-    /// Each node's place in the order of preference; those that are not asked come after all.
-    places: Vec<u16>,
-    /// Whether all nodes are replicas and all of them are asked.
-    everybody: bool,
-    /// Whether only one node is asked for each key.
-    alone: bool,
-    replicas: Vec<NodeId>,
-}
-
-impl<'a> Chooser<'a> {
-    fn new(topology: &'a Topology, quorum: Quorum, preference: &[NodeId]) -> Self {
-        let mut places = vec![u16::MAX; topology.nodes()];
-        for (node, place) in preference.iter().zip(0..) {
-            if let Some(held) = places.get_mut(usize::from(node.0)) {
-                *held = place;
-            }
-        }
-        let everybody = usize::from(quorum.ack) == topology.nodes();
-        let alone = quorum.ack == 1 || preference.len() == 1;
-        Self { topology, quorum, places, everybody, alone, replicas: Vec::new() }
-    }
-
-    /// Those that are asked, at most `ack`.
-    fn choose(&mut self, partition: u16) -> &[NodeId] {
-        self.topology.replicas(partition, self.quorum.from, &mut self.replicas);
-        let places = &self.places;
-        self.replicas.retain(|node| places[usize::from(node.0)] != u16::MAX);
-        self.replicas.sort_unstable_by_key(|node| places[usize::from(node.0)]);
-        self.replicas.truncate(usize::from(self.quorum.ack));
-        &self.replicas
-    }
-}
-
 /// What of a node's keys belongs onto another one.
 #[derive(Debug)]
 struct Held<'a> {
@@ -356,8 +301,8 @@ impl<'a> Sieve<'a> {
     /// values is sent: there is no older record that a tombstone would hide.
     pub fn wants(&mut self, key: &[u8], copies: u8, time: u64, is_value: bool) -> bool {
         match &mut self.kind {
-            SieveKind::Chosen(chooser) if chooser.alone && !is_value => false,
-            SieveKind::Chosen(chooser) if chooser.everybody => true,
+            SieveKind::Chosen(chooser) if chooser.is_alone() && !is_value => false,
+            SieveKind::Chosen(chooser) if chooser.is_everybody() => true,
             SieveKind::Chosen(chooser) => {
                 let partition = self.topology.partition_of(key);
                 chooser.choose(partition).contains(&self.own)
