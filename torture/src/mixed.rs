@@ -121,10 +121,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         };
         let broken: Result<(), Failure> = broken();
         book.stop.store(true, Ordering::Relaxed);
-        let asked = clients.into_iter().map(|client| client.join());
-        let asked: Result<(), Failure> = asked
-            .map(|ended| ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))?)
-            .collect();
+        let asked = clients.into_iter().try_for_each(|client| {
+            client.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))?
+        });
         asked.and(broken)
     });
     ended?;

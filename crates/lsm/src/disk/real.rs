@@ -273,11 +273,10 @@ impl File for RealFile {
                 reserved => reserved.map_err(io::Error::from),
             }
         };
-        allocated.map_err(|error| {
+        allocated.inspect_err(|_| {
             // What was got of it goes back, so that a full disk is not kept full by the attempt.
             // If that fails too, the first error is still the one to tell.
             let _ = self.file.set_len(before);
-            error
         })
     }
 
