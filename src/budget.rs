@@ -6,6 +6,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes that may be held at once. Who has to wait for some is served in order of arrival.
+///
+/// Whoever asks for more than there is gets all of it, alone: a value that was stored when the
+/// budget was larger can still be read, one at a time. What it takes beyond is at most one value.
 #[derive(Debug)]
 pub(crate) struct Budget {
     free: Arc<Semaphore>,
@@ -24,8 +27,7 @@ impl Budget {
 
     /// Takes `bytes` if they are there.
     pub(crate) fn take(&self, bytes: usize) -> Option<Held> {
-        let bytes = u32::try_from(bytes).ok()?;
-        Arc::clone(&self.free).try_acquire_many_owned(bytes).ok().map(Held)
+        Arc::clone(&self.free).try_acquire_many_owned(self.share(bytes)).ok().map(Held)
     }
 
     /// Takes `bytes`, waiting for them if need be, but not longer than `patience`.
@@ -33,11 +35,13 @@ impl Budget {
         if let Some(held) = self.take(bytes) {
             return Some(held);
         }
-        if bytes > self.total {
-            return None;
-        }
-        let free = Arc::clone(&self.free).acquire_many_owned(u32::try_from(bytes).ok()?);
+        let free = Arc::clone(&self.free).acquire_many_owned(self.share(bytes));
         tokio::time::timeout(patience, free).await.ok()?.ok().map(Held)
+    }
+
+    /// What is taken for so many bytes.
+    fn share(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.min(self.total)).unwrap_or(u32::MAX)
     }
 
     /// Bytes held now.
@@ -69,7 +73,19 @@ mod tests {
         assert_eq!(budget.held(), 10);
         drop(first);
         assert_eq!(budget.held(), 0);
-        assert!(budget.take(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn more_than_there_is_goes_to_one_alone() {
+        let budget = Budget::new(10);
+        let one = budget.take(1).unwrap();
+        assert!(budget.take(usize::MAX).is_none(), "not beside another");
+        drop(one);
+        let all = budget.take(usize::MAX).unwrap();
+        assert!(budget.take(1).is_none() && budget.take(11).is_none());
+        assert_eq!(budget.held(), 10);
+        drop(all);
+        assert_eq!(budget.held(), 0);
     }
 
     #[test]
@@ -79,7 +95,7 @@ mod tests {
             let budget = Budget::new(10);
             let first = budget.take(6).unwrap();
             assert!(budget.wait(5, Duration::from_millis(1)).await.is_none());
-            assert!(budget.wait(11, Duration::MAX).await.is_none(), "there will never be so many");
+            assert!(budget.wait(11, Duration::from_millis(1)).await.is_none());
             let waiting = budget.wait(5, Duration::MAX);
             let giving = async { drop(first) };
             assert!(tokio::join!(waiting, giving).0.is_some());

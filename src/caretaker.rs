@@ -12,7 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{Event, NODE_TICK_MICROS, NodeConfig, NodeEffect, NodeEvent, NodeId, OpId, Standing};
+use cluster::{
+    Event, NODE_TICK_MICROS, NodeConfig, NodeEffect, NodeEvent, NodeId, OpId, Reply, Request,
+    Standing, Trouble,
+};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -61,8 +64,12 @@ fn perform(event_loop: &Rc<EventLoop>, effect: NodeEffect) {
         NodeEffect::DropHints { peer, items } => hints::drop_delivered(event_loop, peer, &items),
         NodeEffect::Call { call, node: to, class, request } => {
             let this = Rc::clone(event_loop);
+            let streams = matches!(request, Request::Page(_));
             spawn_local(async move {
                 let result = this.call(to, class, request).await;
+                if streams {
+                    note_unstreamed(&node, to, &result);
+                }
                 tell(&node, NodeEvent::Returned { call, result }).await;
             });
         }
@@ -143,6 +150,20 @@ async fn stand(node: Arc<Node>, standing: Standing) {
         }
     }
     tell(&node, NodeEvent::Stood { standing, kept }).await;
+}
+
+/// A peer that streams nothing keeps this node from vouching for what it lacks: that is told.
+fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, Trouble>) {
+    let why = match result {
+        Ok(Reply::Page(_)) => return,
+        Ok(Reply::Busy) | Err(Trouble::Busy) => "it is busy",
+        Ok(_) => "its store has failed; its log says more",
+        Err(_) => "it did not answer in time",
+    };
+    node.facts.complain(peer, "unstreamed", || {
+        let peer = &node.shared.topology.member(peer).name;
+        tracing::warn!(peer, why, "a peer does not stream what this node lacks; it is asked again");
+    });
 }
 
 /// Hands an event in. At the end of the node there is nobody to take it.

@@ -295,7 +295,7 @@ impl Watch {
             || match self.phase.get() {
                 Phase::Head => lasted >= HEAD_TICKS,
                 Phase::Body => self.window_is_over(lasted),
-                Phase::Idle => blocked.is_none() && lasted >= IDLE_TICKS,
+                Phase::Idle => blocked.is_none() && !self.open.get() && lasted >= IDLE_TICKS,
                 Phase::Linger => lasted >= LINGER_TICKS,
                 Phase::Busy => false,
             };

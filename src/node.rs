@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::counters::{Accepting, Counters};
 use crate::http;
 use crate::identity::Identity;
+use crate::pages::PageMemory;
 use crate::peers::Facts;
 use crate::places::Places;
 use crate::reads::ReadPool;
@@ -49,7 +50,7 @@ pub(crate) struct Node {
     /// Bytes of values on their way in and out that do not fit their connection's buffers.
     pub(crate) bodies: Budget,
     /// Bytes of pages that range reads hold.
-    pub(crate) pages: Arc<Budget>,
+    pub(crate) pages: Arc<PageMemory>,
     /// Streams of snapshots that may be open.
     pub(crate) streams: Budget,
     /// Looks at the whole cluster that may be under way.

@@ -17,8 +17,7 @@ use lsm::{Db, Record, Space};
 use profile::{Kind, Place};
 use tokio::sync::oneshot;
 
-use crate::budget::Budget;
-use crate::pages::{self, PageError};
+use crate::pages::{self, PageError, PageMemory};
 
 /// Every so many jobs, a page goes before a get.
 const PAGE_TURN: u32 = 4;
@@ -94,7 +93,7 @@ impl Shared {
         self.queues.lock()
     }
 
-    fn work(&self, db: &Db, cluster: &cluster::Shared, pages: &Budget) {
+    fn work(&self, db: &Db, cluster: &cluster::Shared, pages: &PageMemory) {
         let mut queues = self.lock();
         loop {
             let Some(job) = queues.next() else {
@@ -134,7 +133,7 @@ impl ReadPool {
     pub(crate) fn start(
         db: &Arc<Db>,
         cluster: &Arc<cluster::Shared>,
-        pages: &Arc<Budget>,
+        pages: &Arc<PageMemory>,
         threads: usize,
         bound: usize,
     ) -> Result<Self, String> {

@@ -31,6 +31,7 @@ use crate::http;
 use crate::identity::{self, Identity, Recovered};
 use crate::members::Membership;
 use crate::node::Node;
+use crate::pages::PageMemory;
 use crate::peers::Facts;
 use crate::places::{GUESTS, Places};
 use crate::reads::ReadPool;
@@ -105,7 +106,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     hints::count(&db, &shared).map_err(|error| format!("hints: {error}"))?;
     let facts = facts(&shared, &identity, &members.urls, &config);
     let (caretaker, events) = mpsc::channel(caretaker::EVENTS);
-    let pages = Arc::new(Budget::new(config.memory.page_bytes as usize));
+    let pages = Arc::new(PageMemory::new(config.memory.page_bytes as usize));
     let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
     let url = &members.urls[usize::from(members.own.0)];
     let names = http::Names::of(address, url, &config.allow_host);

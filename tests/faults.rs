@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, crowd, descriptors, disk_full, fuzz, hints, kill,
-    lives, memory, mixed, partition, pause, power_cut, real_input, restarts, scans, slow, stderr,
-    steady, stranger, sync_error, wiped, wrong_clock,
+    lives, memory, mixed, partition, pause, power_cut, real_input, restarts, scans, settings, slow,
+    stderr, steady, stranger, sync_error, tombstones, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -98,6 +98,16 @@ fn row_23_clocks_that_jump() {
 #[test]
 fn quorums_of_every_size_on_shared_keys() {
     row("mixed", mixed::run(&setup(2)));
+}
+
+#[test]
+fn ranges_over_tombstones() {
+    row("tombstones", tombstones::run(&setup(1)));
+}
+
+#[test]
+fn other_settings_and_unequal_nodes() {
+    row("settings", settings::run(&setup(3)));
 }
 
 #[test]

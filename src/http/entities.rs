@@ -36,6 +36,10 @@ const RETRY_AFTER: Duration = Duration::from_millis(50);
 /// nothing has been given up, and its memory is back.
 const RETRIES: u32 = 300;
 
+/// … and every so many times the pages of all nodes are given back before, and asked for again: two
+/// ranges that hold each a page of a large item, and wait for the other's, would wait for ever.
+const HOLDING_RETRIES: u32 = 4;
+
 /// The range could not be read to its end: the connection is reset, for a chunked body that ends
 /// in the middle is the only way left to say so.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -109,19 +113,19 @@ pub(super) async fn get(
         _open: watch.open(),
     });
     let first = std::future::poll_fn(|cx| stream.poll_scan(cx));
-    let first = timeout(node.config.deadline, first).await;
-    let body = match first {
+    match timeout(node.config.deadline, first).await {
         Ok(Some(Ok(item))) => {
             stream.first = Some(item);
             stream.retries = 0;
-            Body::Stream(stream)
         }
-        Ok(None) => Body::Stream(stream),
+        Ok(None) => {}
         Ok(Some(Err(Broken))) => return Err(stream.refusal(quorum)),
+        // It is a long way over tombstones to the first item, and enough nodes are on it.
+        Err(_) if stream.scan.is_served() => {}
         Err(_) if stream.retries > 0 => return Err(too_many().votes(quorum)),
         Err(_) => return Err(Problem::too_few_for_range(quorum)),
-    };
-    let content_type = Some("application/octet-stream");
+    }
+    let (content_type, body) = (Some("application/octet-stream"), Body::Stream(stream));
     Ok(Answer { content_type, headers: NOSNIFF, body, ..Answer::empty(StatusCode::OK) })
 }
 
@@ -198,7 +202,11 @@ impl Stream {
                 }
                 Asked::Busy if self.retries < RETRIES => {
                     self.retries += 1;
-                    self.scan.retry(node);
+                    if self.retries.is_multiple_of(HOLDING_RETRIES) {
+                        self.scan.anew();
+                    } else {
+                        self.scan.retry(node);
+                    }
                 }
                 Asked::Busy | Asked::Failed => {
                     self.store_failed = node == self.event_loop.node.shared.own;

@@ -33,10 +33,10 @@ fn put(db: &Db, key: &[u8], value: &[u8]) {
 
 /// Reads to the end; the items of each page.
 fn read_all(db: &Db) -> Vec<Vec<(Bytes, cluster::Record)>> {
-    let (budget, mut request) = (Budget::new(1 << 20), all());
+    let (memory, mut request) = (PageMemory::new(1 << 20), all());
     let mut pages = Vec::new();
     loop {
-        let page = read(db, &alone(), &budget, &request).unwrap();
+        let page = read(db, &alone(), &memory, &request).unwrap();
         pages.push(page.items);
         match page.next {
             Some(next) => request.start = next,
@@ -62,7 +62,7 @@ fn a_page_ends_before_the_item_that_does_not_fit() {
 }
 
 #[test]
-fn tombstones_are_part_of_a_page() {
+fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
     let db = db();
     let mut batch = lsm::Batch::new();
     let version = Version { time: 2, origin: 0 };
@@ -71,38 +71,66 @@ fn tombstones_are_part_of_a_page() {
     batch.delete(Space::Data, b"gone", version).unwrap();
     db.write_batch(batch).unwrap();
     put(&db, b"gone", b"older");
-    let items = read_all(&db).concat();
-    let kinds = items.iter().map(|(key, record)| (&key[..], record.rank.kind, record.copies));
-    let expected = [(&b"gone"[..], Kind::Tombstone, 0), (&b"here"[..], Kind::Value, 2)];
-    assert_eq!(kinds.collect::<Vec<_>>(), expected);
+    let kinds = |filter| {
+        let request = PageRequest { filter, ..all() };
+        let page = read(&db, &alone(), &PageMemory::new(1 << 20), &request).unwrap();
+        let kinds = page.items.iter().map(|(key, r)| (key.to_vec(), r.rank.kind, r.copies));
+        kinds.collect::<Vec<_>>()
+    };
+    let here = (b"here".to_vec(), Kind::Value, 2);
+    let gone = (b"gone".to_vec(), Kind::Tombstone, 0);
+    assert_eq!(kinds(Filter::HeldBy(alone().own)), [gone, here.clone()]);
+    assert_eq!(kinds(all().filter), [here], "nobody else is asked for these keys");
+}
+
+/// A page for each so many tombstones, the last with the one value that is behind them all.
+fn pages_over(tombstones: u32, key_len: usize) -> usize {
+    let db = db();
+    let key = |number: u32| [&number.to_be_bytes()[..], &vec![0; key_len - 4]].concat();
+    for first in (0..tombstones).step_by(1000) {
+        let mut batch = lsm::Batch::new();
+        for number in first..tombstones.min(first + 1000) {
+            batch.delete(Space::Data, &key(number), Version { time: 1, origin: 0 }).unwrap();
+        }
+        db.write_batch(batch).unwrap();
+    }
+    put(&db, b"\xff", b"beyond");
+    let pages = read_all(&db);
+    let found = pages.concat();
+    assert_eq!(found.iter().map(|(key, _)| &key[..]).collect::<Vec<_>>(), [b"\xff"]);
+    pages.len()
 }
 
 #[test]
-fn a_page_looks_at_so_many_records_at_most() {
-    let db = db();
-    let mut batch = lsm::Batch::new();
-    for key in 0..2 * PAGE_RECORDS as u32 {
-        let version = Version { time: 1, origin: 0 };
-        batch.delete(Space::Data, &key.to_be_bytes(), version).unwrap();
-    }
-    db.write_batch(batch).unwrap();
-    put(&db, b"\xff", b"beyond");
-    let pages = read_all(&db);
-    assert!(pages.len() > 2, "{} pages", pages.len());
-    assert_eq!(pages.concat().len(), 2 * PAGE_RECORDS + 1);
-    assert_eq!(pages.concat().pop().unwrap().0, b"\xff"[..]);
+fn a_page_ends_by_what_was_looked_at_though_nothing_was_found() {
+    assert_eq!(pages_over(PAGE_RECORDS as u32 - 1, 4), 1);
+    assert_eq!(pages_over(2 * PAGE_RECORDS as u32, 4), 3, "so many records");
+    let record = 1024 + 24;
+    let in_a_page = (PAGE_WORK_BYTES / record) as u32;
+    assert_eq!(pages_over(3 * in_a_page + 1, 1024), 4, "so many bytes");
 }
 
 #[test]
 fn without_memory_there_is_no_page() {
     let db = db();
     put(&db, b"a", &vec![0; 2 * PAGE_BYTES]);
-    let budget = Budget::new(2 * PAGE_BYTES);
-    let none = read(&db, &alone(), &budget, &all());
-    assert!(matches!(none, Err(PageError::NoRoom)) && budget.held() == 0, "took it");
-    let budget = Budget::new(4 * PAGE_BYTES);
-    let page = read(&db, &alone(), &budget, &all()).unwrap();
-    assert!(budget.held() > 2 * PAGE_BYTES);
+    let memory = PageMemory::new(8 * PAGE_BYTES);
+    let others = memory.take(6 * PAGE_BYTES).unwrap();
+    let none = read(&db, &alone(), &memory, &all());
+    assert!(matches!(none, Err(PageError::NoRoom)));
+    drop(others);
+    let others = memory.take(5 * PAGE_BYTES).unwrap();
+    let page = read(&db, &alone(), &memory, &all()).unwrap();
+    assert_eq!(
+        page.items[0].1.bytes.len(),
+        24 + 2 * PAGE_BYTES,
+        "whatever its size, one at a time"
+    );
+    assert_eq!(memory.held(), 7 * PAGE_BYTES);
+    let second = read(&db, &alone(), &memory, &all());
+    assert!(matches!(second, Err(PageError::NoRoom)));
     drop(page);
-    assert_eq!(budget.held(), 0);
+    assert_eq!(memory.held(), 5 * PAGE_BYTES);
+    drop(others);
+    assert_eq!(memory.held(), 0, "took it");
 }

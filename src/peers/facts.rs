@@ -65,6 +65,11 @@ impl Facts {
         &self.seen[usize::from(node.0)]
     }
 
+    /// Has `say` log something about a peer, unless the same was said a moment ago.
+    pub(crate) fn complain(&self, peer: NodeId, what: &'static str, say: impl FnOnce()) {
+        self.complaints.about(peer, what, say);
+    }
+
     pub(super) fn nodes(&self) -> usize {
         self.seen.len()
     }

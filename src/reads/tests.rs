@@ -12,7 +12,7 @@ fn db(disk: &MemDisk) -> Arc<Db> {
 }
 
 fn pool(db: &Arc<Db>, threads: usize, bound: usize) -> ReadPool {
-    ReadPool::start(db, &alone(), &Arc::new(Budget::new(1 << 20)), threads, bound).unwrap()
+    ReadPool::start(db, &alone(), &Arc::new(PageMemory::new(1 << 20)), threads, bound).unwrap()
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

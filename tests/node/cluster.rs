@@ -10,6 +10,9 @@ use tempfile::TempDir;
 use crate::client::{Client, Response};
 use crate::process::{Node, kvorum, run, wait_until};
 
+/// Arguments that every node gets: the cluster's list, and what it logs.
+const COMMON_ARGS: usize = 4;
+
 /// Nodes on addresses of their own, named `n0`, `n1` …
 pub(crate) struct Cluster {
     addresses: Vec<SocketAddr>,
@@ -34,6 +37,12 @@ impl Cluster {
         let mut cluster = Self { addresses, nodes, down, args: all };
         (0..count).for_each(|node| cluster.up(node));
         cluster
+    }
+
+    /// From now on nodes are started with these settings in place of those at the beginning.
+    fn with(&mut self, args: &[&str]) {
+        self.args.truncate(COMMON_ARGS);
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
     }
 
     pub(crate) fn up(&mut self, node: usize) {
@@ -315,4 +324,86 @@ fn large_values_go_through_any_node() {
             assert!(got.body() == value, "{len} bytes came back changed");
         }
     }
+}
+
+/// A range sees what was acknowledged by overlapping quorums, whichever nodes it asks; and as it
+/// repairs nothing, it may go back behind what was not.
+#[test]
+fn ranges_see_what_overlapping_quorums_acknowledged_and_repair_nothing() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let mut clients: Vec<_> = (0..3).map(|node| cluster.client(node)).collect();
+    let range = |client: &mut Client, votes: &str| {
+        let range = client.get(&format!("/v0/entities?start=key{votes}"));
+        assert_eq!(range.status, 200);
+        range.body()
+    };
+    for step in 0..60_u32 {
+        let value = format!("{step}");
+        let put =
+            clients[step as usize % 3].put(&format!("{}&ack=2&from=3", key(0)), value.as_bytes());
+        assert_eq!(put.status, 201);
+        let seen = range(&mut clients[(step as usize + 1) % 3], "&ack=2&from=3");
+        assert_eq!(seen, format!("key0000\n{value}").as_bytes(), "all of 2 of 3 overlap");
+    }
+    // Acknowledged by one of one: two of three need not have it among them.
+    assert_eq!(clients[0].put(&format!("{}&ack=3&from=3", key(0)), b"old").status, 201);
+    assert_eq!(clients[0].put(&format!("{}&ack=1&from=1", key(0)), b"new").status, 201);
+    let seen: Vec<_> = clients.iter_mut().map(|client| range(client, "&ack=2&from=3")).collect();
+    // Each asks itself and the next: two of the three ask the only holder.
+    assert_eq!(seen.iter().filter(|items| *items == b"key0000\nnew").count(), 2, "{seen:?}");
+    assert_eq!(seen.iter().filter(|items| *items == b"key0000\nold").count(), 1, "{seen:?}");
+    let held = (0..3).filter(|node| cluster.local(*node)[0] == b"key0000\nnew").count();
+    assert_eq!(held, 1, "a range repairs nothing");
+    assert_eq!(range(&mut clients[1], "&ack=3&from=3"), b"key0000\nnew", "1 + 3 > 3");
+}
+
+/// Values that one node's settings do not allow: they are stored under those of the others, or were
+/// before a restart.
+#[test]
+fn what_is_stored_can_be_read_and_replicated_under_any_settings() {
+    const LARGE: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
+    const SMALL: [&str; 4] = ["--memory", "64MiB", "--max-value", "1KiB"];
+    let mut cluster = Cluster::start(3, &LARGE);
+    cluster.settled();
+    let value: Vec<u8> = (0..8 << 20).map(|at: u32| (at.wrapping_mul(31) >> 3) as u8).collect();
+    let whole = |number: usize| [format!("key{number:04}\n").as_bytes(), &value].concat();
+    for number in 0..3 {
+        let put = || cluster.client(0).put(&format!("{}&ack=3", key(number)), &value).status == 201;
+        wait_until("a large value's being stored", put);
+    }
+    let all = [whole(0), whole(1), whole(2)];
+    cluster.kill(1);
+    cluster.with(&SMALL);
+    cluster.up(1);
+    for node in 0..3 {
+        for target in [format!("{}&ack=3", key(0)), format!("{}&ack=1&from=1", key(1))] {
+            wait_until("reading a large value", || {
+                let got = cluster.client(node).get(&target);
+                assert!(got.status != 200 || got.body() == value);
+                got.status == 200
+            });
+        }
+        for votes in ["&ack=3", "&local=true"] {
+            let range = cluster.client(node).get(&format!("/v0/entities?start=key{votes}"));
+            assert_eq!(range.status, 200);
+            assert!(range.chunks == all, "a range at {node} with {votes}");
+        }
+    }
+    // A hint for the small one, and a disk that it and another small one give back.
+    cluster.kill(1);
+    let waits = || cluster.status(0)["peers"].as_array().unwrap().iter().any(|p| p["hints"] != 0);
+    wait_until("a hint's being kept", || {
+        cluster.client(0).put(&key(3), &value).status == 201 && waits()
+    });
+    cluster.up(1);
+    wait_until("the hint", || cluster.local(1).len() == 4);
+    cluster.kill(2);
+    cluster.up(2);
+    cluster.kill(0);
+    cluster.down[0] = Some(tempfile::tempdir().unwrap());
+    cluster.up(0);
+    cluster.settled();
+    assert_eq!(cluster.local(0).len(), 4);
+    assert_eq!(cluster.client(0).put(&key(4), &vec![0; 1025]).status, 413, "new ones are refused");
 }

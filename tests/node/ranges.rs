@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::thread;
 
 use crate::client::Client;
+use crate::cluster::Cluster;
 use crate::process::{Node, wait_until};
 
 fn fill(client: &mut Client, count: usize, value: &[u8]) -> Vec<Vec<u8>> {
@@ -54,6 +55,60 @@ fn ranges_go_over_many_pages() {
     }
     let left: Vec<_> = items.into_iter().step_by(100).collect();
     assert_eq!(client.get("/v0/entities?start=a").chunks, left);
+}
+
+/// Deletes keys that were never there, which leaves a tombstone for each.
+fn bury(client: &mut Client, count: usize, votes: &str) {
+    const AT_ONCE: usize = 500;
+    for first in (0..count).step_by(AT_ONCE) {
+        let requests = (first..first + AT_ONCE).map(|number| {
+            format!("DELETE /v0/entity?id=key{number:06}{votes} HTTP/1.1\r\nHost: t\r\n\r\n")
+        });
+        client.send(requests.collect::<String>());
+        for _ in 0..AT_ONCE {
+            // Whether all of them are acknowledged matters to nobody here.
+            assert!(matches!(client.response().status, 202 | 503 | 504));
+        }
+    }
+}
+
+#[test]
+fn a_range_goes_on_over_any_number_of_tombstones() {
+    let node = Node::start(&["--sync", "never"]);
+    let mut client = node.client();
+    bury(&mut client, 50_000, "");
+    client.put("/v0/entity?id=last", b"v");
+    for votes in ["", "&local=true"] {
+        let range = client.get(&format!("/v0/entities?start=a{votes}"));
+        assert_eq!((range.status, range.chunks), (200, vec![b"last\nv".to_vec()]), "{votes:?}");
+    }
+}
+
+/// So many at once that all of them need far more than the deadline of a request, though none of
+/// their pages does.
+#[test]
+fn the_deadline_is_a_pages_and_not_that_of_the_way_to_the_first_item() {
+    const VOTES: [&str; 4] = ["", "&ack=3&from=3", "&ack=1&from=1", "&local=true"];
+    let cluster = Cluster::start(3, &["--sync", "never", "--read-threads", "2"]);
+    cluster.settled();
+    bury(&mut cluster.client(0), 60_000, "&ack=2&from=3");
+    let put = || cluster.client(0).put("/v0/entity?id=last&ack=3&from=3", b"v").status == 201;
+    wait_until("a put", put);
+    thread::scope(|scope| {
+        for reader in 0..40 {
+            let votes = VOTES[reader % VOTES.len()];
+            let cluster = &cluster;
+            scope.spawn(move || {
+                let target = format!("/v0/entities?start=a{votes}");
+                let range = cluster.client(reader % 3).get(&target);
+                assert_eq!(
+                    (range.status, range.chunks),
+                    (200, vec![b"last\nv".to_vec()]),
+                    "{votes}"
+                );
+            });
+        }
+    });
 }
 
 /// The node reads no further than the client takes, however large the range.

@@ -8,7 +8,8 @@ use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, crowd, descriptors, disk_full, fuzz,
     hints, kill, lives, memory, mixed, partition, pause, power_cut, real_input, restarts, rollback,
-    scans, slow, slow_replica, stderr, steady, stranger, sync_error, wiped, wrong_clock,
+    scans, settings, slow, slow_replica, stderr, steady, stranger, sync_error, tombstones, wiped,
+    wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -64,6 +65,10 @@ enum Row {
     Lives,
     /// Ranges while nodes are killed
     Scans,
+    /// Ranges over a million tombstones
+    Tombstones,
+    /// Settings changed over restarts, unequal nodes
+    Settings,
     /// Row 23: clocks that are wrong and jump (libfaketime)
     Clocks,
     /// Row 23: a clock that is off by a day, also from the start (libfaketime)
@@ -97,7 +102,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 30] = [
+    const EACH: [Self; 32] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -113,6 +118,8 @@ impl Row {
         Self::Killed,
         Self::Lives,
         Self::Scans,
+        Self::Tombstones,
+        Self::Settings,
         Self::Clocks,
         Self::Wrongclock,
         Self::Mixed,
@@ -136,13 +143,13 @@ impl Row {
             Self::Powercut => 12,
             Self::Fsync => 15,
             Self::Diskfull => 4,
-            Self::Fds | Self::Stderr => 3,
+            Self::Fds | Self::Stderr | Self::Tombstones => 3,
             Self::Memory => 2,
             Self::Partition => 3,
             Self::Pause | Self::Lives => 16,
             Self::Restarts | Self::Blackout | Self::Mixed => 10,
             Self::Killed | Self::Scans | Self::Clocks | Self::Crowd => 20,
-            Self::Wrongclock => 12,
+            Self::Wrongclock | Self::Settings => 12,
             Self::Corrupt => 50,
             Self::Stranger => 100,
             Self::Rollback | Self::Converge => 2,
@@ -171,6 +178,8 @@ impl Row {
             Self::Killed => restarts::killed(setup),
             Self::Lives => lives::run(setup),
             Self::Scans => scans::run(setup),
+            Self::Tombstones => tombstones::run(setup),
+            Self::Settings => settings::run(setup),
             Self::Clocks => clocks::run(setup),
             Self::Wrongclock => wrong_clock::run(setup),
             Self::Mixed => mixed::run(setup),

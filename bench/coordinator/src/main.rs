@@ -4,7 +4,8 @@
 //!
 //!     cargo run --release -p bench-coordinator
 //!
-//! The aim is 300 ns for a request whose only replica is this node.
+//! The aim is 300 ns for a request whose only replica is this node. A second table has what a range
+//! costs before its first page is asked for, and again after each node that fails.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -14,12 +15,13 @@ use bench_table::{Spread, Table};
 use bytes::Bytes;
 use cluster::{
     Body, Class, ClientId, Clock, Codec, Config, Coordinator, Effect, Event, LaneId, Logs, Member,
-    Message, NodeId, Now, Quorum, Rank, Record, Reply, Request, Shared, Stamp, Standing, Topology,
-    Vouching,
+    Message, NodeId, Now, Quorum, Rank, Record, Reply, Request, Scan, Shared, Stamp, Standing,
+    Topology, Vouching,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const REQUESTS: u64 = 1_000_000 / IN_FLIGHT * IN_FLIGHT;
+const RANGES: u64 = 200;
 const REPEATS: usize = 7;
 const KEYS: u64 = 4096;
 const VALUE: &[u8] = &[b'v'; 100];
@@ -58,6 +60,48 @@ fn main() {
         ]);
     }
     println!("{table}");
+    println!("{}", ranges());
+}
+
+/// What a loop spends on a range before its first page is asked for.
+fn ranges() -> Table {
+    let mut table = Table::new(&["range", "nodes", "ack/from", "ns: median (least–most)"]);
+    for (nodes, ack, from) in [(3, 2, 3), (3, 1, 2), (5, 2, 3), (20, 2, 3), (20, 6, 10)] {
+        let shared = shared(nodes);
+        let quorum = Quorum { ack, from };
+        for (name, failed) in [("begun", None), ("begun, one node failed", Some(NodeId(1)))] {
+            let begin = || {
+                let begun = cpu_nanos();
+                for _ in 0..RANGES {
+                    let mut scan = Scan::new(Arc::clone(&shared), quorum, Bytes::new(), None);
+                    if let Some(node) = failed {
+                        scan.failed(node);
+                    }
+                    black_box(scan.step());
+                }
+                (cpu_nanos() - begun) as f64 / RANGES as f64
+            };
+            let nanos: Vec<f64> = (0..REPEATS).map(|_| begin()).collect();
+            table.row(vec![
+                Some(name.to_owned()),
+                Some(nodes.to_string()),
+                Some(format!("{ack}/{from}")),
+                Spread::of(&nanos).map(|spread| spread.to_string()),
+            ]);
+        }
+    }
+    table
+}
+
+/// What the machines of a node of a cluster share.
+fn shared(nodes: u8) -> Arc<Shared> {
+    let name = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
+    let topology =
+        Topology::new((0..nodes).map(name).collect(), 3).expect("there is nothing to refuse");
+    let clock = Arc::new(Clock::start(7, WALL, 0));
+    let vouching = Vouching::new(Standing::Member, 0, true);
+    let logs = Arc::new(Logs::first(1, usize::from(nodes)));
+    Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0, logs))
 }
 
 struct Bench {
@@ -70,13 +114,7 @@ struct Bench {
 
 impl Bench {
     fn new(nodes: u8, quorum: Quorum) -> Self {
-        let name = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
-        let topology =
-            Topology::new((0..nodes).map(name).collect(), 3).expect("there is nothing to refuse");
-        let clock = Arc::new(Clock::start(7, WALL, 0));
-        let vouching = Vouching::new(Standing::Member, 0, true);
-        let logs = Arc::new(Logs::first(1, usize::from(nodes)));
-        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0, logs));
+        let shared = shared(nodes);
         let codec = Codec { parse: |_| None, verify, restamp: |_, record, _| record.clone() };
         let config = Config { deadline_micros: 1_000_000, max_skew_micros: 500_000, codec };
         let item = |n| {

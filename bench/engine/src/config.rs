@@ -134,7 +134,7 @@ pub(crate) enum Engine {
     Kvorum,
     /// The crate of that name.
     Fjall,
-    /// Debian's `db_bench`.
+    /// RocksDB's own `db_bench`.
     Rocksdb,
 }
 

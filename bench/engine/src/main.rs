@@ -1,4 +1,4 @@
-//! The engine beside RocksDB (Debian's `db_bench`) and fjall: the same keys, values, cache, bloom
+//! The engine beside RocksDB (its own `db_bench`) and fjall: the same keys, values, cache, bloom
 //! bits, block size and compression, in one run.
 //!
 //! ```text
@@ -108,12 +108,23 @@ fn compare(args: &Args) -> Result<(), String> {
         config::BLOOM_BITS,
         config::BLOCK_LEN,
     ));
+    let mut engines = args.engines.clone();
+    if engines.contains(&Engine::Rocksdb) {
+        let found = rocksdb::find().and_then(|program| {
+            let version = rocksdb::version(&program, &dir.path().join("version"))?;
+            Ok(format!("RocksDB {version} in a release build: `{}`", program.display()))
+        });
+        report.say(&found.unwrap_or_else(|why| {
+            engines.retain(|engine| *engine != Engine::Rocksdb);
+            format!("Skipped RocksDB: {why}")
+        }));
+    }
     // All of it in the cache, then less than a tenth.
     for (title, cache) in [("cache ≥ data", 2 * data), ("data ≥ 10 × cache", data / 11)] {
         config.cache = cache;
         report.say(&format!("## {title}: {:.1} MiB of cache", cache as f64 / f64::from(1 << 20)));
-        let results = phases::run(&args.engines, &mut config, repeats, &mut report)?;
-        table::say(&mut report, &args.engines, &results);
+        let results = phases::run(&engines, &mut config, repeats, &mut report)?;
+        table::say(&mut report, &engines, &results);
         if let Some(out) = &args.out {
             report.save(out).map_err(|error| format!("{}: {error}", out.display()))?;
         }

@@ -1,4 +1,4 @@
-//! The same phases by Debian's `db_bench`.
+//! The same phases by RocksDB's own `db_bench`, in a release build: see `bench/engine/rocksdb`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,35 @@ use std::process::Command;
 use crate::config::{BESIDE_RATE, BLOCK_LEN, BLOOM_BITS, Config, Phase, SEEK_NEXTS, SYNC_THREADS};
 use crate::values::{COMPRESSION_RATIO, KEY_LEN, VALUE_LEN};
 
-/// Where it is, or the line that installs it.
+/// Where `bench/engine.sh` has built it.
 pub(crate) fn find() -> Result<PathBuf, String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .map(|dir| dir.join("db_bench"))
-        .find(|path| path.is_file())
-        .ok_or_else(|| "db_bench is not installed: apt-get install rocksdb-tools".to_owned())
+    let built = std::env::var_os("DB_BENCH").filter(|path| !path.is_empty());
+    built.map(PathBuf::from).ok_or_else(|| {
+        "there is no db_bench: run bench/engine.sh, which builds it, and see what it said; it needs \
+         apt-get install cmake g++ make libgflags-dev liblz4-dev"
+            .to_owned()
+    })
+}
+
+/// Its version, if it is a release build: one that checks assertions, or that is not optimized, is
+/// no rival. A short run of its own says so.
+pub(crate) fn version(program: &Path, dir: &Path) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(["--benchmarks=fillseq", "--num=1", "--compression_type=lz4"])
+        .arg(format!("--db={}", dir.display()))
+        .output()
+        .map_err(|error| format!("{}: {error}", program.display()))?;
+    let said = [output.stdout, output.stderr].concat();
+    let _ = fs::remove_dir_all(dir);
+    version_of(&String::from_utf8_lossy(&said))
+}
+
+fn version_of(said: &str) -> Result<String, String> {
+    if let Some(warning) = said.lines().find(|line| line.starts_with("WARNING:")) {
+        return Err(format!("this db_bench is no release build with LZ4; it says: {warning}"));
+    }
+    let version = said.lines().find_map(|line| line.split_once("version ").map(|(_, v)| v.trim()));
+    version.map(str::to_owned).ok_or_else(|| format!("db_bench does not run: {said}"))
 }
 
 /// The command of a phase.
@@ -98,7 +120,18 @@ fn seconds_of_day(line: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{open_seconds_of, rates};
+    use super::{open_seconds_of, rates, version_of};
+
+    #[test]
+    fn a_debug_build_is_refused() {
+        let release = "Set seed to 1\nInitializing RocksDB Options from the specified file\n\
+                       RocksDB:    version 11.8.1\nDate: …\n";
+        assert_eq!(version_of(release), Ok("11.8.1".to_owned()));
+        let warning = "WARNING: Assertions are enabled; benchmarks unnecessarily slow";
+        let error = version_of(&format!("{release}{warning}\n")).unwrap_err();
+        assert!(error.ends_with(warning), "{error}");
+        assert!(version_of("no such library").is_err());
+    }
 
     #[test]
     fn rates_are_read_as_db_bench_prints_them() {

@@ -1,6 +1,7 @@
 //! kvorum's replication protocol, without any I/O: no sockets, files, threads or clocks. Whoever
 //! embeds it brings the time and the bytes, so that a simulation can run the very same code.
 
+mod choice;
 mod clock;
 mod coordinator;
 mod event;

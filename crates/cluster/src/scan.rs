@@ -17,11 +17,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::choice::Chooser;
 use crate::event::Shared;
 use crate::message::{Filter, NodeId, Page, PageRequest};
 use crate::quorum::Quorum;
 use crate::record::{Kind, Record};
-use crate::topology::{PARTITIONS, Topology};
+use crate::topology::Topology;
 
 /// Bytes of one page.
 pub const PAGE_BYTES: u32 = 64 * 1024;
@@ -50,6 +51,8 @@ struct Source {
     /// Where its next page begins.
     next: Option<Bytes>,
     asked: bool,
+    /// Whether any page of it came.
+    answered: bool,
 }
 
 impl Source {
@@ -120,9 +123,10 @@ impl Scan {
     /// Asks whoever is to be asked, from where the walk is.
     fn begin(&mut self) {
         let chosen = if self.local {
-            Some(self.preference.clone()).filter(|nodes| !nodes.is_empty())
+            Some(Arc::from(&self.preference[..])).filter(|nodes: &Arc<[_]>| !nodes.is_empty())
         } else {
-            chosen_nodes(&self.shared.topology, self.quorum, &self.preference)
+            let Shared { topology, choices, .. } = &*self.shared;
+            choices.nodes(topology, self.quorum, &self.preference)
         };
         let start = &self.start;
         let source = |node| Source {
@@ -131,9 +135,10 @@ impl Scan {
             page_len: 0,
             next: Some(start.clone()),
             asked: false,
+            answered: false,
         };
         match chosen {
-            Some(nodes) => self.sources = nodes.into_iter().map(source).collect(),
+            Some(nodes) => self.sources = nodes.iter().copied().map(source).collect(),
             None => self.out_of_reach = true,
         }
     }
@@ -196,6 +201,7 @@ impl Scan {
             return;
         };
         source.asked = false;
+        source.answered = true;
         source.next = page.next;
         source.items.extend(page.items);
         source.page_len = source.items.len();
@@ -209,9 +215,23 @@ impl Scan {
         self.begin();
     }
 
-    /// Whether a node failed since this was asked last: pages that were asked for before are void.
+    /// Gives all pages back and asks for them again, from where the walk is: for a range that waits
+    /// for memory, lest others wait for what it holds. What was asked for before is void.
+    pub fn anew(&mut self) {
+        self.begins_anew = true;
+        self.begin();
+    }
+
+    /// Whether the walk began anew since this was asked last: pages that were asked for before are
+    /// void.
     pub fn begins_anew(&mut self) -> bool {
         std::mem::take(&mut self.begins_anew)
+    }
+
+    /// Whether every node that is asked now has sent a page: there are enough of them, however far
+    /// it is to the next item.
+    pub fn is_served(&self) -> bool {
+        !self.out_of_reach && self.sources.iter().all(|source| source.answered)
     }
 
     /// A node is busy: its page is to be asked for again.
@@ -219,60 +239,6 @@ impl Scan {
         if let Some(source) = self.sources.iter_mut().find(|source| source.node == node) {
             source.asked = false;
         }
-    }
-}
-
-/// The nodes that are chosen for any partition; `None` if one has too few.
-fn chosen_nodes(topology: &Topology, quorum: Quorum, preference: &[NodeId]) -> Option<Vec<NodeId>> {
-    let ack = usize::from(quorum.ack);
-    if usize::from(quorum.from) == topology.nodes() {
-        // All partitions have the same replicas.
-        return preference.get(..ack).map(<[NodeId]>::to_vec);
-    }
-    let mut chooser = Chooser::new(topology, quorum, preference);
-    let mut chosen = vec![false; topology.nodes()];
-    for partition in 0..=(PARTITIONS - 1) as u16 {
-        let nodes = chooser.choose(partition);
-        if nodes.len() < ack {
-            return None;
-        }
-        nodes.iter().for_each(|node| chosen[usize::from(node.0)] = true);
-    }
-    Some(preference.iter().copied().filter(|node| chosen[usize::from(node.0)]).collect())
-}
-
-/// Works out who of a partition's replicas is asked.
-#[derive(Debug)]
-struct Chooser<'a> {
-    topology: &'a Topology,
-    quorum: Quorum,
-    /// Each node's place in the order of preference; those that are not asked come after all.
-    places: Vec<u16>,
-    /// Whether all nodes are replicas and all of them are asked.
-    everybody: bool,
-    replicas: Vec<NodeId>,
-}
-
-impl<'a> Chooser<'a> {
-    fn new(topology: &'a Topology, quorum: Quorum, preference: &[NodeId]) -> Self {
-        let mut places = vec![u16::MAX; topology.nodes()];
-        for (node, place) in preference.iter().zip(0..) {
-            if let Some(held) = places.get_mut(usize::from(node.0)) {
-                *held = place;
-            }
-        }
-        let everybody = usize::from(quorum.ack) == topology.nodes();
-        Self { topology, quorum, places, everybody, replicas: Vec::new() }
-    }
-
-    /// Those that are asked, at most `ack`.
-    fn choose(&mut self, partition: u16) -> &[NodeId] {
-        self.topology.replicas(partition, self.quorum.from, &mut self.replicas);
-        let places = &self.places;
-        self.replicas.retain(|node| places[usize::from(node.0)] != u16::MAX);
-        self.replicas.sort_unstable_by_key(|node| places[usize::from(node.0)]);
-        self.replicas.truncate(usize::from(self.quorum.ack));
-        &self.replicas
     }
 }
 
@@ -330,11 +296,13 @@ impl<'a> Sieve<'a> {
         Self { topology, own, kind }
     }
 
-    /// Whether the page is to have this key; `copies` and the `time` of its version are what its
-    /// record says.
-    pub fn wants(&mut self, key: &[u8], copies: u8, time: u64) -> bool {
+    /// Whether the page is to have this key; `copies`, the `time` of its version and whether it
+    /// `is_value` are what its record says. Where no other node is asked for the key, nothing but
+    /// values is sent: there is no older record that a tombstone would hide.
+    pub fn wants(&mut self, key: &[u8], copies: u8, time: u64, is_value: bool) -> bool {
         match &mut self.kind {
-            SieveKind::Chosen(chooser) if chooser.everybody => true,
+            SieveKind::Chosen(chooser) if chooser.is_alone() && !is_value => false,
+            SieveKind::Chosen(chooser) if chooser.is_everybody() => true,
             SieveKind::Chosen(chooser) => {
                 let partition = self.topology.partition_of(key);
                 chooser.choose(partition).contains(&self.own)

@@ -19,8 +19,12 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::records::{from_engine, from_view, parse};
 
-/// Records that are looked at for one page, so that a desert of others' keys ends one.
-const PAGE_RECORDS: usize = 1024;
+/// Records that are looked at for one page: over tombstones, or keys that others send, it ends by
+/// what was looked at.
+const PAGE_RECORDS: usize = 128;
+
+/// Bytes of keys and records that are looked at for one page; one record always is.
+const PAGE_WORK_BYTES: usize = 16 << 10;
 
 /// A hint on its way into the store.
 #[derive(Debug, Clone)]
@@ -195,15 +199,17 @@ impl Store {
         mut wanted: impl FnMut(&[u8], &Record) -> bool,
     ) -> Result<Page, StoreError> {
         let mut page = Page { items: Vec::new(), next: None, sure: true };
-        let mut bytes = 0;
+        let (mut bytes, mut looked_at) = (0, 0);
         let mut scan = self.core.snapshot().scan_since(Space::Data, start, end, since);
         for seen in 0.. {
             let next = scan.next().map_err(|error| store_error(&error))?;
             let Some((key, record)) = next else { break };
-            if seen == PAGE_RECORDS || bytes >= max_bytes && !page.items.is_empty() {
+            let worked = seen == PAGE_RECORDS || seen > 0 && looked_at >= PAGE_WORK_BYTES;
+            if worked || bytes >= max_bytes && !page.items.is_empty() {
                 page.next = Some(Bytes::copy_from_slice(key));
                 break;
             }
+            looked_at += key.len() + record.raw().len();
             let record = from_view(record);
             if wanted(key, &record) {
                 bytes += key.len() + record.bytes.len();

@@ -8,7 +8,8 @@ use crate::world::{Split, World};
 
 impl World {
     /// `range a..c [2/3]`, `range local a..`, `range page n1 ITEM… [next=c] [unsure]`,
-    /// `range fails n1`, `range busy n1`. Then the walk goes on as far as it can.
+    /// `range fails n1`, `range busy n1`, `range anew`. Then the walk goes on as far as it can. `range served`
+    /// asks whether enough nodes have sent a page.
     pub(crate) fn of_range(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let what = next(words, "what")?;
         let begun = "begin with a range".to_owned();
@@ -18,6 +19,11 @@ impl World {
                 self.range.as_mut().ok_or(begun)?.page(node, page);
             }
             "fails" => self.range.as_mut().ok_or(begun)?.failed(node(next(words, "a node")?)?),
+            "served" => {
+                let served = self.range.as_ref().ok_or(begun)?.is_served();
+                return Ok(vec![(if served { "served" } else { "not served" }).to_owned()]);
+            }
+            "anew" => self.range.as_mut().ok_or(begun)?.anew(),
             "busy" => self.range.as_mut().ok_or(begun)?.retry(node(next(words, "a node")?)?),
             local_or_range => {
                 let local = local_or_range == "local";
@@ -53,7 +59,7 @@ impl World {
     }
 
     /// `sieve chosen 2/3 n2 n0 n1 : a b c` (those asked, best first) or `sieve heldby n1 : a b*1`
-    /// (with copies): for each node the keys that its page would have.
+    /// (with copies; `a~` has a tombstone): for each node the keys that its page would have.
     pub(crate) fn sieve(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let filter = match next(words, "a filter")? {
             "heldby" => {
@@ -74,10 +80,12 @@ impl World {
         for own in (0..self.shared.topology.nodes() as u16).map(cluster::NodeId) {
             let mut line = format!("n{}:", own.0);
             for text in &keys {
-                let (name, copies) = text.split_once('*').unwrap_or((text, "0"));
+                let (name, is_value) = text.strip_suffix('~').map_or((*text, true), |n| (n, false));
+                let (name, copies) = name.split_once('*').unwrap_or((name, "0"));
                 let key = self.words.key(name)?;
                 let copies = copies.parse().map_err(|_| format!("{text:?} has no copies"))?;
-                if Sieve::new(&self.shared.topology, own, &filter).wants(&key, copies, 1) {
+                let mut sieve = Sieve::new(&self.shared.topology, own, &filter);
+                if sieve.wants(&key, copies, 1, is_value) {
                     line += &format!(" {text}");
                 }
             }

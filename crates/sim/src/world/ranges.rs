@@ -17,6 +17,9 @@ const FIRST_CALL: u64 = 1 << 32;
 /// Times in a row that a busy node is asked again.
 const RETRIES: u32 = 20;
 
+/// … and how often all pages are given back before.
+const HOLDING_RETRIES: u32 = 4;
+
 /// A range that is being read.
 #[derive(Debug)]
 pub(crate) struct Walk {
@@ -111,7 +114,11 @@ impl World {
             }
             Ok(Reply::Busy) | Err(Trouble::Busy) if walk.retries < RETRIES => {
                 walk.retries += 1;
-                walk.scan.retry(node);
+                if walk.retries.is_multiple_of(HOLDING_RETRIES) {
+                    walk.scan.anew();
+                } else {
+                    walk.scan.retry(node);
+                }
             }
             _ => walk.scan.failed(node),
         }

@@ -348,6 +348,10 @@ fn page(process: &Process, request: &PageRequest) -> Result<cluster::Page, Store
             Filter::Chosen { ack, from, preference } => {
                 topology.replicas(partition, *from, &mut replicas);
                 let asked = preference.iter().filter(|node| replicas.contains(node));
+                // With one node asked for each key, a tombstone hides nothing of another's.
+                if (*ack == 1 || preference.len() == 1) && record.rank.kind != Kind::Value {
+                    return false;
+                }
                 asked.take(usize::from(*ack)).any(|node| *node == own)
             }
             Filter::HeldBy { node, since, partitions } => {

@@ -1,0 +1,138 @@
+//! Settings changed over restarts, and nodes that are not alike: whatever is stored can be read,
+//! walked over, replicated and streamed back whatever the settings are by now. Values of 8 MiB are
+//! written where `--memory 512MiB` allows them; then nodes get a fraction of it, one after another
+//! and all together, miss overwrites, and lose their disks.
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, target};
+use crate::cluster::Cluster;
+use crate::ledger::{Ledger, Said};
+use crate::random::Random;
+use crate::writers::said;
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+
+/// What the first node always has: it takes the writes.
+const LARGE: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
+
+/// What the others may get: most cannot hold what is stored in any part of their memory.
+const SETTINGS: [&[&str]; 6] = [
+    &["--memory", "64MiB", "--max-value", "1KiB"],
+    &["--memory", "64MiB", "--memtable", "1MiB", "--loops", "1", "--read-threads", "1"],
+    &["--memory", "128MiB", "--sync", "interval", "--queue", "1"],
+    &["--memory", "256MiB", "--max-value", "1B", "--deadline", "5s"],
+    &["--memory", "1GiB", "--loops", "4", "--memtable", "8MiB"],
+    &LARGE,
+];
+
+/// Keys, and the lengths of their values.
+const LENGTHS: [usize; 12] = [
+    8_000_000, 100, 1_000_000, 60_000, 8_000_000, 70_000, 300_000, 2_000_000, 16_400, 8_000_000,
+    4_100_000, 1,
+];
+
+/// How long hints may take.
+const BY_ITSELF: Duration = Duration::from_secs(20);
+
+/// How long a write may be refused.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Before a refused write is tried again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Resident memory beyond `--memory` at most, and what one value at a time may add to it: a copy
+/// of each replica.
+const BEYOND: u64 = (64 << 20) + 3 * (8 << 20);
+
+/// `rounds` changes of settings.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::plan(setup, NODES, None, &[])?;
+    let base: Vec<_> = cluster.launches.iter().map(|launch| launch.args.clone()).collect();
+    let setting = |cluster: &mut Cluster, node: usize, settings: &[&str]| {
+        let settings = settings.iter().map(|word| (*word).to_owned());
+        cluster.launches[node].args = base[node].iter().cloned().chain(settings).collect();
+    };
+    for node in 0..NODES {
+        setting(&mut cluster, node, &LARGE);
+        cluster.start_node(node)?;
+    }
+    cluster.until_ready()?;
+    let ledger = Arc::new(Ledger::default());
+    write_all(&cluster, &ledger, "&ack=3&from=3")?;
+    let mut random = Random::new(setup.seed);
+    let (mut wiped, mut peak, mut read) = (0, 0, 0);
+    for round in 0..setup.rounds as usize {
+        let node = 1 + round % (NODES - 1);
+        // Both of the others small at first, for the wiped one has to have all from them.
+        let chosen = if round < 2 { round } else { random.below(SETTINGS.len() as u64) as usize };
+        if random.percent(50) {
+            cluster.kill(node)?
+        } else {
+            cluster.stop(node)?
+        }
+        setting(&mut cluster, node, SETTINGS[chosen]);
+        let wipes = round % 3 == 2;
+        if wipes {
+            wiped += 1;
+            fs::remove_dir_all(cluster.data(node))?;
+        } else {
+            // What it misses comes as hints.
+            write_all(&cluster, &ledger, "&ack=2&from=3")?;
+        }
+        cluster.start_node(node)?;
+        cluster.until_ready()?;
+        read += cluster.agree(BY_ITSELF)?.read;
+        cluster.check(&ledger)?;
+        if SETTINGS[chosen].contains(&"64MiB") {
+            peak = peak.max(resident(&cluster, node)?);
+        }
+    }
+    Ok(format!(
+        "{} restarts with other settings, {wiped} of them without a disk: {} values of up to 8 MB \
+         read by key and range from every node, {read} brought about by reading, 0 lost; peak RSS of \
+         nodes with 64MiB {} MiB",
+        setup.rounds,
+        LENGTHS.len(),
+        peak >> 20
+    ))
+}
+
+fn resident(cluster: &Cluster, node: usize) -> Result<u64, Failure> {
+    let (_, most) = cluster.node(node)?.resident()?;
+    if most > (64 << 20) + BEYOND {
+        let took = most >> 20;
+        return Err(Failure::Broken(format!("a node with --memory 64MiB took {took} MiB")));
+    }
+    Ok(most)
+}
+
+/// Writes every key anew through the first node.
+fn write_all(cluster: &Cluster, ledger: &Ledger, votes: &str) -> Result<(), Failure> {
+    let mut client = Client::connect(cluster.addresses()[0])?;
+    for (key, len) in LENGTHS.iter().enumerate() {
+        let key = format!("k{key:02}");
+        let begun = Instant::now();
+        loop {
+            let (ticket, value) = ledger.put(&key, *len);
+            let answer = client.request("PUT", &(target(&key) + votes), &value);
+            let said = said(&answer);
+            ledger.end(ticket, said);
+            if said == Said::Ok {
+                break;
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::Broken(format!("{key} can't be written: {answer:?}")));
+            }
+            if !answer.is_ok_and(|answer| !answer.closes) {
+                client = Client::connect(cluster.addresses()[0])?;
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+    Ok(())
+}
