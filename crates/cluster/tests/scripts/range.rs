@@ -8,8 +8,8 @@ use crate::world::{Split, World};
 
 impl World {
     /// `range a..c [2/3]`, `range local a..`, `range page n1 ITEM… [next=c] [unsure]`,
-    /// `range fails n1`, `range busy n1`, `range anew`. Then the walk goes on as far as it can. `range served`
-    /// asks whether enough nodes have sent a page.
+    /// `range fails n1`, `range busy n1`, `range anew`. Then the walk goes on as far as it can.
+    /// `range served` asks whether enough nodes have sent a page.
     pub(crate) fn of_range(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let what = next(words, "what")?;
         let begun = "begin with a range".to_owned();
