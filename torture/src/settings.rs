@@ -94,8 +94,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     Ok(format!(
         "{} restarts with other settings, {wiped} of them without a disk: {} values of up to 8 MB \
-         read by key and range from every node, {read} brought about by reading, 0 lost; peak RSS of \
-         nodes with 64MiB {} MiB",
+         read by key and range from every node, {read} brought about by reading, 0 lost; peak RSS \
+         of nodes with 64MiB {} MiB",
         setup.rounds,
         LENGTHS.len(),
         peak >> 20

@@ -11,10 +11,13 @@ impl World {
     /// `node met n1 disk 7 [knows 99 [life 5 up 80 [late 70]]]`, `node fenced`,
     /// `node stood member [not]` (kept),
     /// `node marked n1`, `node kept n1 [not]`, `node pinged n1 [nothing]`, `node hints n1 ITEM…`,
-    /// `node returned k0 REPLY` (or
-    /// `nothing`), `node tick 1s`, `node keeps n1 ITEM…`, `node ledger n1`, `node state`.
+    /// `node returned k0 REPLY` (or `nothing`), `node tick 1s`, `node keeps n1 ITEM…`, `node ledger n1`, `node state`.
     pub(crate) fn of_node(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
-        let event = match next(words, "what")? {
+        let what = next(words, "what")?;
+        if let Some(lines) = self.asked_of_node(what, words)? {
+            return Ok(lines);
+        }
+        let event = match what {
             "met" => {
                 let peer = node(next(words, "a node")?)?;
                 let mut number = |what| -> Result<u64, String> {
@@ -36,11 +39,6 @@ impl World {
             "stood" => {
                 let standing = words::standing(next(words, "a standing")?)?;
                 NodeEvent::Stood { standing, kept: words.next() != Some("not") }
-            }
-            "marked" => {
-                let node = node(next(words, "a node")?)?;
-                let marks = self.shared.missed.of(node);
-                return Ok(vec![self.words.marks(marks.iter().map(|marked| &marked.mark))]);
             }
             "kept" => {
                 let node = node(next(words, "a node")?)?;
@@ -70,14 +68,33 @@ impl World {
                 let result = if lost { Err(Trouble::TooFew) } else { Ok(Reply::Pong) };
                 NodeEvent::Returned { call, result }
             }
-            "tick" => return Ok(self.node_ticks(micros(next(words, "a time")?)?)),
+            other => return Err(format!("{other:?} is nothing that happens to a node")),
+        };
+        let mut effects = Vec::new();
+        self.node.handle(self.now(), event, &mut effects);
+        Ok(self.node_texts(&effects))
+    }
+
+    /// What is no event: time that passes, what is counted, what is asked.
+    fn asked_of_node(
+        &mut self,
+        what: &str,
+        words: &mut Split<'_>,
+    ) -> Result<Option<Vec<String>>, String> {
+        Ok(match what {
+            "marked" => {
+                let node = node(next(words, "a node")?)?;
+                let marks = self.shared.missed.of(node);
+                Some(vec![self.words.marks(marks.iter().map(|marked| &marked.mark))])
+            }
+            "tick" => Some(self.node_ticks(micros(next(words, "a time")?)?)),
             "keeps" => {
                 let peer = node(next(words, "a node")?)?;
                 for word in words {
                     let (key, record) = self.words.item(word)?;
                     self.keep(peer, cluster::hint_bytes(&key, &record))?;
                 }
-                return Ok(Vec::new());
+                Some(Vec::new())
             }
             "ledger" => {
                 let peer = node(next(words, "a node")?)?;
@@ -89,27 +106,24 @@ impl World {
                     0 => String::new(),
                     future => format!(" ({future} of the future)"),
                 };
-                return Ok(vec![format!(
+                Some(vec![format!(
                     "{waiting} wait{future}, {taken} taken, {dropped} dropped, {marked} \
                      partitions to repair"
-                )]);
+                )])
             }
             "fills" => {
                 let peer = node(next(words, "a node")?)?;
                 let bytes = next(words, "bytes")?;
                 self.keep(peer, bytes.parse().map_err(|_| format!("{bytes:?} is no number"))?)?;
-                return Ok(Vec::new());
+                Some(Vec::new())
             }
             "state" => {
                 let (done, all) = self.node.repaired();
                 let standing = format!("{:?}", self.shared.vouching.standing()).to_lowercase();
-                return Ok(vec![format!("{standing}, {done} of {all} have streamed")]);
+                Some(vec![format!("{standing}, {done} of {all} have streamed")])
             }
-            other => return Err(format!("{other:?} is nothing that happens to a node")),
-        };
-        let mut effects = Vec::new();
-        self.node.handle(self.now(), event, &mut effects);
-        Ok(self.node_texts(&effects))
+            _ => None,
+        })
     }
 
     fn keep(&self, peer: cluster::NodeId, bytes: u64) -> Result<(), String> {
