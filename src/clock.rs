@@ -26,8 +26,8 @@ static IDLE: profile::Place =
 const LONGEST_WAIT: Duration = Duration::from_millis(2_500);
 
 /// How far ahead of the wall clock, beyond what other clocks may be, a node of several may begin: a
-/// stamp from there is refused by the others until that time has come. A kill leaves the bound a few
-/// seconds ahead at most; much more than that is a clock that was wrong, or is.
+/// stamp from there is refused by the others until that time has come. A kill leaves the bound a
+/// few seconds ahead at most; much more than that is a clock that was wrong, or is.
 const MOST_AHEAD: Duration = Duration::from_secs(60);
 
 /// Why a write got no version.
@@ -86,8 +86,8 @@ pub(crate) fn kept_bound(core: &Core) -> Result<u64, String> {
     bound_record(core)?.map_or(Ok(0), |record| decode_bound(&record))
 }
 
-/// Sets it, though it may be lower than before: the caller has made sure that no record of this node
-/// is above.
+/// Sets it, though it may be lower than before: the caller has made sure that no record of this
+/// node is above.
 pub(crate) fn lower_bound(core: &Core, bound: u64) -> Result<(), String> {
     let Some(record) = bound_record(core)? else { return Ok(()) };
     let mut version = record.view().version();
@@ -119,8 +119,8 @@ impl NodeClock {
             if nodes > 1 {
                 return Err(format!(
                     "this node has stamped writes up to {ahead} s ahead of what the clock shows \
-                     now, and the other nodes refuse such stamps: set the clock if it is behind; if \
-                     it is right now and was ahead then, run `kvorum repair-clock`"
+                     now, and the other nodes refuse such stamps: set the clock if it is behind; \
+                     if it is right now and was ahead then, run `kvorum repair-clock`"
                 ));
             }
             tracing::warn!(ahead_s = ahead, "stamps go on ahead of the clock, where they were");

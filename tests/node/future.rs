@@ -24,7 +24,8 @@ fn target(key: usize, votes: &str) -> String {
     format!("/v0/entity?id=key{key}{votes}")
 }
 
-/// Has the clock of the stopped node n2 have been a day ahead: what it stored, and keeps for others.
+/// Has the clock of the stopped node n2 have been a day ahead: what it stored, and keeps for
+/// others.
 fn plant(data: &Path) {
     let core = Core::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
     let (mut batch, origin) = (Batch::new(), cluster::origin_of("n2"));

@@ -90,8 +90,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     Ok(format!(
         "{} jumps of up to {MOST} s, {steps} steps back over a restart, {refused_starts} of which \
-         were refused: {requests} requests, {refused} refused by the first node, {failed} by two; lost updates 0; C ({read} keys by \
-         reading)",
+         were refused: {requests} requests, {refused} refused by the first node, {failed} by two; \
+         lost updates 0; C ({read} keys by reading)",
         setup.rounds
     ))
 }

@@ -1,7 +1,7 @@
-//! Requests of every `ack` and `from` on keys that all clients share, through nodes whose clocks are
-//! up to 450 ms apart (by libfaketime), while one node after another is killed. Each answer is judged
-//! by its version (`ETag`), by the table in `docs/reliability.md`: what a request whose quorum must
-//! have met an earlier one is told is not older than what that one was told or wrote.
+//! Requests of every `ack` and `from` on keys that all clients share, through nodes whose clocks
+//! are up to 450 ms apart (by libfaketime), while one node after another is killed. Each answer is
+//! judged by its version (`ETag`), by the table in `docs/reliability.md`: what a request whose
+//! quorum must have met an earlier one is told is not older than what that one was told or wrote.
 //!
 //! ```text
 //!  PUT 2/3 ─▶ 201, version 7 ──▶ known: on 2 of 3, 7
@@ -121,10 +121,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         };
         let broken: Result<(), Failure> = broken();
         book.stop.store(true, Ordering::Relaxed);
-        let asked = clients.into_iter().map(|client| client.join());
-        let asked: Result<(), Failure> = asked
-            .map(|ended| ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))?)
-            .collect();
+        let joined = clients.into_iter().map(|client| client.join());
+        let panicked = |_| Failure::Trouble("a client panicked".to_owned());
+        let asked = joined.map(|ended| ended.map_err(panicked)?).fold(Ok(()), Result::and);
         asked.and(broken)
     });
     ended?;

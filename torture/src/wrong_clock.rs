@@ -1,7 +1,7 @@
 //! Row 23, the other half: the clock of one node of three is off by a day, from one moment to the
-//! next or from its start, and put right again (by libfaketime). Whatever it stamped meanwhile keeps
-//! nobody from writing, reaches no other node (by hint, by read repair or by rebuilding), and is
-//! gone after `kvorum repair-clock`.
+//! next or from its start, and put right again (by libfaketime). Whatever it stamped meanwhile (it
+//! does so only while it is alone) is not read by others, keeps nobody from writing, reaches no
+//! other node (by hint, by read repair or by rebuilding), and is gone after `kvorum repair-clock`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::clocks::{faked, set, start_repaired};
 use crate::cluster::Cluster;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Said};
 use crate::prober::{Pace, Prober};
 use crate::random::Random;
 use crate::writers::said;
@@ -20,6 +20,9 @@ const NODES: usize = 3;
 const DAY: i64 = 86_400;
 const VOTES: &str = "&ack=2&from=3";
 const PACE: Pace = Pace { clients: 8, every: Duration::from_millis(4), votes: VOTES };
+
+/// Keys that a node writes alone.
+const ALONE: usize = 300;
 
 /// How long hints and rebuilding may take to bring everything about.
 const BY_ITSELF: Duration = Duration::from_secs(30);
@@ -45,7 +48,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         let node = random.below(NODES as u64) as usize;
         let prober = Prober::start(cluster.addresses(), &ledger, PACE, random.number())?;
         let row = Row { setup, cluster: &mut cluster, offsets: &offsets, figures: &mut figures };
-        row.wrong(node, round)?;
+        row.wrong(node, round, &ledger)?;
         figures.requests += prober.stop()?.requests;
         // Once while it still holds what it stamped, once after it was rid of that.
         figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
@@ -58,8 +61,9 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     let Figures { requests, refused_starts, removed, written } = figures;
     Ok(format!(
-        "{} clocks off by a day: {requests} requests meanwhile; {refused_starts} starts refused until \
-         `repair-clock`, which removed {}; then {written} PUTs and DELETEs, 0 refused; lost 0; C",
+        "{} clocks off by a day: {requests} requests meanwhile; {refused_starts} starts refused \
+         until `repair-clock`, which removed {}; before and after that {written} keys read and \
+         written, 0 refused; lost 0; C",
         setup.rounds,
         if removed.is_empty() { "nothing".to_owned() } else { removed.join(", ") }
     ))
@@ -75,7 +79,7 @@ struct Row<'a> {
 impl Row<'_> {
     /// A node's clock is wrong for some seconds, and right again while it runs or is down. It runs
     /// afterwards, unless its start is refused.
-    fn wrong(mut self, node: usize, round: u32) -> Result<(), Failure> {
+    fn wrong(mut self, node: usize, round: u32, ledger: &Ledger) -> Result<(), Failure> {
         let lasts = Duration::from_millis(self.setup.size(3000, 1000));
         let ahead = round.is_multiple_of(2);
         thread::sleep(lasts / 3);
@@ -85,7 +89,7 @@ impl Row<'_> {
         }
         set(&self.offsets[node], if ahead { DAY } else { -DAY })?;
         if from_its_start && ahead {
-            self.cluster.start_node(node)?;
+            self.writes_alone(node, ledger)?;
         } else if from_its_start {
             // Behind all that it ever stamped: it says so instead of starting.
             self.is_refused(node)?;
@@ -96,14 +100,36 @@ impl Row<'_> {
             return self.cluster.start_node(node);
         }
         thread::sleep(lasts / 3);
-        if ahead {
+        // Not while there are records of the future: until those are gone, a node that lost its
+        // disk does not vouch for what it lacks.
+        if ahead && !from_its_start {
             self.another_is_rebuilt((node + 1) % NODES)?;
         }
         Ok(())
     }
 
-    /// A node with an empty disk is brought up by the others, of which one holds records of the
-    /// future.
+    /// A node with a wrong clock starts while no other runs, so that it has nobody to compare with,
+    /// and acknowledges writes alone. What such a clock acknowledged is not promised to stay.
+    fn writes_alone(&mut self, node: usize, ledger: &Ledger) -> Result<(), Failure> {
+        let others: Vec<usize> = (0..NODES).filter(|other| *other != node).collect();
+        others.iter().try_for_each(|other| self.cluster.kill(*other))?;
+        self.cluster.start_node(node)?;
+        let mut client = self.cluster.node(node)?.client()?;
+        for key in ledger.keys().iter().take(ALONE) {
+            let (ticket, value) = ledger.put(key, 100);
+            let target = client::target(key) + "&ack=1&from=3";
+            let answer = client.request("PUT", &target, &value)?;
+            ledger.end(ticket, Said::Unknown);
+            if answer.status != 201 {
+                let body = String::from_utf8_lossy(&answer.body).into_owned();
+                return Err(Failure::Broken(format!("{key} alone: {} {body}", answer.status)));
+            }
+        }
+        others.iter().try_for_each(|other| self.cluster.start_node(*other))
+    }
+
+    /// A node with an empty disk is brought up by the others, of which one has a clock that begins
+    /// a day ahead.
     fn another_is_rebuilt(&mut self, node: usize) -> Result<(), Failure> {
         self.cluster.kill(node)?;
         std::fs::remove_dir_all(self.cluster.data(node))?;
@@ -138,8 +164,8 @@ impl Row<'_> {
     }
 }
 
-/// Writes or deletes every key of the ledger, each through another of the nodes whose clock was
-/// always right or is right again. None may be refused.
+/// Reads and then writes or deletes every key of the ledger, each through another node. None may be
+/// refused, except writes by a node whose own clock has to be waited for.
 fn every_key_can_be_written(
     cluster: &Cluster,
     ledger: &Ledger,
@@ -153,6 +179,16 @@ fn every_key_can_be_written(
     for (number, key) in keys.iter().enumerate() {
         let place = number % NODES;
         let target = client::target(key) + VOTES;
+        let read = clients[place].request("GET", &target, b"")?;
+        match read.status {
+            200 => ledger.judge(key, Some(&read.body))?,
+            404 => ledger.judge(key, None)?,
+            status => {
+                let body = String::from_utf8_lossy(&read.body).into_owned();
+                let what = format!("GET {key} at node {}: {status} {body}", place + 1);
+                return Err(Failure::Broken(what));
+            }
+        }
         let (ticket, answer) = if random.percent(30) {
             let ticket = ledger.delete(key);
             (ticket, clients[place].request("DELETE", &target, b""))

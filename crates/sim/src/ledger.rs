@@ -382,8 +382,8 @@ impl Ledger {
         }
     }
 
-    /// What was stamped more than an hour after `limit` is gone: one node did it, whose clock was off
-    /// by days.
+    /// What was stamped more than an hour after `limit` is gone: one node did it, whose clock was
+    /// off by days.
     pub(crate) fn forget_future(&mut self, limit: u64) {
         const HOUR: u64 = 3_600_000_000 << 12;
         if self.greatest > limit + HOUR {

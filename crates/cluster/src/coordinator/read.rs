@@ -10,10 +10,10 @@
 //! **A record of the future**, stamped further ahead of this node's wall clock than clocks may be,
 //! comes from a clock that was wrong, and the other replicas refuse it until its time comes. It
 //! also hides whatever its replica held before. So a replica that tells of one counts for nothing
-//! at first, and the next is asked. If `ack` others answer, that record can't have been acknowledged
-//! by a quorum that this read must see, for those have a replica in common: the newest of what the
-//! others told is the answer. If fewer are left, it may have been: then it is told if `ack` hold
-//! it, and otherwise the read fails, for what it told now the next one might not.
+//! at first, and the next is asked. If `ack` others answer, that record can't have been
+//! acknowledged by a quorum that this read must see, for those have a replica in common: the newest
+//! of what the others told is the answer. If fewer are left, it may have been: then it is told if
+//! `ack` hold it, and otherwise the read fails, for what it told now the next one might not.
 
 use bytes::Bytes;
 

@@ -1,8 +1,8 @@
 //! Delivering hints: batch after batch in the order of their keys, one under way for each node, and
 //! none forgotten before the node said that it has stored it.
 //!
-//! A hint *of the future*, stamped further ahead of this node's wall clock or of the receiver's than
-//! clocks may be, stays where it is while the others go out. It is looked at again in a later pass.
+//! A hint *of the future*, stamped further ahead of this node's wall clock or of the receiver's
+//! than clocks may be, stays where it is while the others go out. A later pass looks at it again.
 
 use bytes::Bytes;
 
