@@ -11,8 +11,8 @@ use crate::values::{COMPRESSION_RATIO, KEY_LEN, VALUE_LEN};
 pub(crate) fn find() -> Result<PathBuf, String> {
     let built = std::env::var_os("DB_BENCH").filter(|path| !path.is_empty());
     built.map(PathBuf::from).ok_or_else(|| {
-        "there is no db_bench: run bench/engine.sh, which builds it, and see what it said; it needs \
-         apt-get install cmake g++ make libgflags-dev liblz4-dev"
+        "there is no db_bench: run bench/engine.sh, which builds it, and see what it said; it \
+         needs apt-get install cmake g++ make libgflags-dev liblz4-dev"
             .to_owned()
     })
 }
