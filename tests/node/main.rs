@@ -24,5 +24,6 @@ mod profile;
 mod protocol;
 mod ranges;
 mod rollback;
+mod settings;
 mod slow;
 mod stderr;

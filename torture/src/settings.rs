@@ -45,9 +45,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Before a refused write is tried again.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Resident memory beyond `--memory` at most, and what one value at a time may add to it: a copy
-/// of each replica.
-const BEYOND: u64 = (64 << 20) + 3 * (8 << 20);
+/// Resident memory beyond `--memory` at most, and what one value of 8 MiB at a time may add to it:
+/// a copy of each replica, each as it is read, sent and put together again.
+const BEYOND: u64 = (64 << 20) + 8 * (8 << 20);
 
 /// `rounds` changes of settings.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
