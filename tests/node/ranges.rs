@@ -62,7 +62,8 @@ fn bury(client: &mut Client, count: usize, votes: &str) {
     const AT_ONCE: usize = 500;
     for first in (0..count).step_by(AT_ONCE) {
         let requests = (first..first + AT_ONCE).map(|number| {
-            format!("DELETE /v0/entity?id=key{number:06}{votes} HTTP/1.1\r\nHost: t\r\n\r\n")
+            let target = format!("/v0/entity?id=key{number:06}{votes}");
+            format!("DELETE {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")
         });
         client.send(requests.collect::<String>());
         for _ in 0..AT_ONCE {

@@ -83,7 +83,8 @@ fn bury_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failure
     for begun in (first..first + share).step_by(AT_ONCE as usize) {
         let keys = begun..(begun + AT_ONCE).min(first + share);
         let requests = keys.clone().map(|key| {
-            format!("DELETE /v0/entity?id=g{key:07}&ack=2&from=3 HTTP/1.1\r\nHost: torture\r\n\r\n")
+            let target = format!("/v0/entity?id=g{key:07}&ack=2&from=3");
+            format!("DELETE {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")
         });
         client.send_raw(requests.collect::<String>().as_bytes())?;
         for _ in keys {
