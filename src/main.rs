@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     if !matches!(command, Command::Serve(_) | Command::Dev(_))
         && let Some(warning) = variables::unknown()
     {
-        eprintln!("kvorum: {warning}");
+        stderr::say(format_args!("kvorum: {warning}"));
     }
     match command {
         Command::Serve(args) => run_node(args),
