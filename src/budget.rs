@@ -1,65 +1,134 @@
 //! A bounded number of bytes that many threads draw from.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes that may be held at once. Who has to wait for some is served in order of arrival.
-///
-/// Whoever asks for more than there is gets all of it, alone: a value that was stored when the
-/// budget was larger can still be read, one at a time. What it takes beyond is at most one value.
+/// Bytes that may be held at once. Who has to wait for some is served in order of arrival, and
+/// holds nothing meanwhile. What is larger than all of it is given once nobody else holds any: a
+/// value that was stored at a larger setting is served alone.
 #[derive(Debug)]
 pub(crate) struct Budget {
     free: Arc<Semaphore>,
-    total: usize,
+    total: u32,
+    /// Bytes that are waited for.
+    wanted: AtomicUsize,
 }
 
 /// Bytes taken from a [`Budget`], given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Held(OwnedSemaphorePermit);
+pub(crate) struct Held {
+    permit: OwnedSemaphorePermit,
+    bytes: usize,
+}
+
+/// Somebody who waits, until that ends in whatever way.
+struct Wanted<'a>(&'a AtomicUsize, usize);
+
+impl<'a> Wanted<'a> {
+    fn new(wanted: &'a AtomicUsize, bytes: usize) -> Self {
+        wanted.fetch_add(bytes, Ordering::Relaxed);
+        Self(wanted, bytes)
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
+
+/// Bytes in memory with what was set aside for them.
+struct Kept {
+    bytes: Bytes,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 impl Budget {
-    /// A budget of `total` bytes.
+    /// A budget of `total` bytes, 4 GiB at most.
     pub(crate) fn new(total: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(total)), total }
+        let total = u32::try_from(total).unwrap_or(u32::MAX);
+        Self { free: Arc::new(Semaphore::new(total as usize)), total, wanted: AtomicUsize::new(0) }
+    }
+
+    /// What must be free for `bytes` to be given.
+    fn share(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes).unwrap_or(u32::MAX).min(self.total)
     }
 
     /// Takes `bytes` if they are there.
     pub(crate) fn take(&self, bytes: usize) -> Option<Held> {
-        Arc::clone(&self.free).try_acquire_many_owned(self.share(bytes)).ok().map(Held)
+        let permit = Arc::clone(&self.free).try_acquire_many_owned(self.share(bytes)).ok()?;
+        Some(Held { permit, bytes })
+    }
+
+    /// Takes `bytes`, waiting for them if need be.
+    pub(crate) async fn get(&self, bytes: usize) -> Held {
+        let _wanted = Wanted::new(&self.wanted, bytes);
+        let permit = Arc::clone(&self.free).acquire_many_owned(self.share(bytes)).await;
+        Held { permit: permit.expect("a budget is never closed"), bytes }
     }
 
     /// Takes `bytes`, waiting for them if need be, but not longer than `patience`.
     pub(crate) async fn wait(&self, bytes: usize, patience: Duration) -> Option<Held> {
-        if let Some(held) = self.take(bytes) {
-            return Some(held);
+        match self.take(bytes) {
+            Some(held) => Some(held),
+            None => tokio::time::timeout(patience, self.get(bytes)).await.ok(),
         }
-        let free = Arc::clone(&self.free).acquire_many_owned(self.share(bytes));
-        tokio::time::timeout(patience, free).await.ok()?.ok().map(Held)
     }
 
-    /// What is taken for so many bytes.
-    fn share(&self, bytes: usize) -> u32 {
-        u32::try_from(bytes.min(self.total)).unwrap_or(u32::MAX)
+    /// Bytes that are waited for now.
+    pub(crate) fn wanted(&self) -> usize {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// Bytes held now.
     pub(crate) fn held(&self) -> usize {
-        self.total - self.free.available_permits()
+        self.total as usize - self.free.available_permits()
     }
 }
 
 impl Held {
+    /// How many there are.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Puts `more` with these, to be given back together.
     pub(crate) fn merge(&mut self, more: Self) {
-        self.0.merge(more.0);
+        self.bytes += more.bytes;
+        self.permit.merge(more.permit);
+    }
+
+    /// Gives back what is beyond `bytes`.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let beyond = self.permit.num_permits().saturating_sub(bytes);
+        drop(self.permit.split(beyond));
+        self.bytes = self.bytes.min(bytes);
+    }
+
+    /// Gives these back when the last of `bytes` and what is sliced off them is dropped.
+    pub(crate) fn keep(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Kept { bytes, _held: self })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+    }
 
     #[test]
     fn never_gives_more_than_there_is_and_takes_all_back() {
@@ -70,35 +139,45 @@ mod tests {
         assert!(budget.take(1).is_none());
         drop(second);
         first.merge(budget.take(4).unwrap());
-        assert_eq!(budget.held(), 10);
-        drop(first);
-        assert_eq!(budget.held(), 0);
-    }
-
-    #[test]
-    fn more_than_there_is_goes_to_one_alone() {
-        let budget = Budget::new(10);
-        let one = budget.take(1).unwrap();
-        assert!(budget.take(usize::MAX).is_none(), "not beside another");
-        drop(one);
-        let all = budget.take(usize::MAX).unwrap();
-        assert!(budget.take(1).is_none() && budget.take(11).is_none());
-        assert_eq!(budget.held(), 10);
-        drop(all);
+        assert_eq!((budget.held(), first.bytes()), (10, 10));
+        first.shrink(3);
+        assert_eq!((budget.held(), first.bytes()), (3, 3));
+        let kept = first.keep(Bytes::from_static(b"abc"));
+        let part = kept.slice(1..2);
+        drop(kept);
+        assert_eq!(budget.held(), 3);
+        drop(part);
         assert_eq!(budget.held(), 0);
     }
 
     #[test]
     fn waits_for_what_others_give_back() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
+        runtime().block_on(async {
             let budget = Budget::new(10);
             let first = budget.take(6).unwrap();
             assert!(budget.wait(5, Duration::from_millis(1)).await.is_none());
-            assert!(budget.wait(11, Duration::from_millis(1)).await.is_none());
             let waiting = budget.wait(5, Duration::MAX);
-            let giving = async { drop(first) };
+            let giving = async {
+                assert_eq!(budget.wanted(), 5);
+                drop(first);
+            };
             assert!(tokio::join!(waiting, giving).0.is_some());
+            assert_eq!(budget.wanted(), 0);
+        });
+    }
+
+    #[test]
+    fn what_is_larger_than_all_of_it_is_given_alone() {
+        runtime().block_on(async {
+            let budget = Budget::new(10);
+            let first = budget.take(1).unwrap();
+            assert!(budget.take(usize::MAX).is_none());
+            let waiting = budget.wait(11, Duration::MAX);
+            let giving = async { drop(first) };
+            let mut large = tokio::join!(waiting, giving).0.unwrap();
+            assert!(budget.take(1).is_none());
+            large.shrink(4);
+            assert!(budget.take(6).is_some());
         });
     }
 }

@@ -77,7 +77,7 @@ fn decode_bound(record: &Record) -> Result<u64, String> {
 fn bound_record(core: &Core) -> Result<Option<Record>, String> {
     match core.get(Space::Node, BOUND_KEY, Wait::Yes).map_err(|error| error.to_string())? {
         Lookup::Found(record) => Ok(Some(record)),
-        Lookup::Absent | Lookup::WouldBlock => Ok(None),
+        Lookup::Absent | Lookup::WouldBlock | Lookup::TooLong(_) => Ok(None),
     }
 }
 

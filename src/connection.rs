@@ -37,6 +37,16 @@ const BODY_TICKS: u32 = ticks(10);
 /// The slowest upload that is served is this much in [`BODY_TICKS`].
 const BODY_WINDOW_BYTES: u32 = 64 * 1024;
 
+/// While others wait for the memory of bodies, an upload that has had its memory for so long …
+const GRACE_TICKS: u32 = ticks(1);
+
+/// … and brought fewer bytes in each tick than this (1 MiB/s) gives way, the slowest first.
+const FAIR_TICK_BYTES: u64 = 256 << 10;
+
+/// While others wait for the memory of answers, a client that acknowledges less than
+/// [`WRITE_WINDOW_BYTES`] of a long one in this time gives way.
+const UNREAD_TICKS: u32 = ticks(4);
+
 /// While the kernel takes no more of an answer, the client must acknowledge [`WRITE_WINDOW_BYTES`]
 /// in every such window, or as much as lets the kernel take more.
 const WRITE_TICKS: u32 = ticks(13);
@@ -108,6 +118,13 @@ pub(crate) struct Watch {
     fragment: Cell<bool>,
     /// Bytes of the body that arrived in this window.
     window: Cell<u32>,
+    /// Memory that the body has, since when, and what came since then.
+    holds: Cell<usize>,
+    holds_since: Cell<u32>,
+    brought: Cell<u64>,
+    gave_way: Cell<bool>,
+    /// Whether the answer is a long one, which has memory of its own.
+    long_answer: Cell<bool>,
     /// Whether the client may still be sending what nobody will read.
     unread: Cell<bool>,
     reaped: Cell<bool>,
@@ -153,6 +170,11 @@ impl Watch {
             line_open: Cell::new(true),
             fragment: Cell::new(false),
             window: Cell::new(0),
+            holds: Cell::new(0),
+            holds_since: Cell::new(0),
+            brought: Cell::new(0),
+            gave_way: Cell::new(false),
+            long_answer: Cell::new(false),
             unread: Cell::new(true),
             reaped: Cell::new(false),
             broken: Cell::new(false),
@@ -235,6 +257,55 @@ impl Watch {
     /// Its body is complete, or not wanted any more.
     pub(crate) fn body_ends(&self) {
         self.phase.set(Phase::Busy);
+    }
+
+    /// The body has so many bytes of memory now; 0 = it gave them back.
+    pub(crate) fn holds(&self, bytes: usize) {
+        if self.holds.replace(bytes) == 0 {
+            self.holds_since.set(self.now.get());
+            self.brought.set(0);
+            self.gave_way.set(false);
+        }
+    }
+
+    /// Whether the body has lost its place to those who wait.
+    pub(crate) fn gave_way(&self) -> bool {
+        self.gave_way.get()
+    }
+
+    /// Bytes a tick of an upload that has memory and is slow.
+    pub(crate) fn slow_pace(&self) -> Option<u64> {
+        let lasted = self.now.get().wrapping_sub(self.holds_since.get());
+        let receiving = self.phase.get() == Phase::Body && self.holds.get() > 0;
+        if !receiving || lasted < GRACE_TICKS {
+            return None;
+        }
+        Some(self.brought.get() / u64::from(lasted)).filter(|pace| *pace < FAIR_TICK_BYTES)
+    }
+
+    /// Ends the upload, for others wait; what memory that gives back.
+    pub(crate) fn give_way(&self) -> usize {
+        self.gave_way.set(true);
+        self.wake();
+        self.holds.get()
+    }
+
+    /// Whether the answer that is sent now is a long one.
+    pub(crate) fn answers_long(&self, long: bool) {
+        self.long_answer.set(long);
+    }
+
+    /// Whether a long answer has memory that its client does not take off it.
+    pub(crate) fn is_unread(&self) -> bool {
+        let now = self.now.get();
+        let blocked = self.write_blocked.get().map_or(0, |since| now.wrapping_sub(since));
+        self.long_answer.get() && blocked >= UNREAD_TICKS && !self.reaped.get()
+    }
+
+    /// Ends the connection in the middle of its answer, for others wait for the memory.
+    pub(crate) fn cut_off(&self) {
+        self.break_off();
+        self.give_up();
     }
 
     /// Its answer is ready. `clean`: nothing of the request is left unread.
@@ -342,6 +413,7 @@ impl Watch {
             Phase::Body => {
                 let bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
                 self.window.set(self.window.get().saturating_add(bytes));
+                self.brought.set(self.brought.get() + u64::from(bytes));
             }
             Phase::Busy | Phase::Linger => {}
         }

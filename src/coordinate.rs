@@ -15,29 +15,36 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    Answer, CallId, Class, ClientId, Coordinator, Effect, Event, NodeId, Now, OpId, PageRequest,
-    Quorum, Reply, Request, StoreError, Trouble,
+    Answer, Body, CallId, Class, ClientId, Coordinator, Effect, Event, Message, NodeId, Now, OpId,
+    PageRequest, Quorum, Reply, Request, StoreError, Trouble,
 };
-use lsm::{Lookup, Newer, Space};
+use lsm::{Lookup, Space};
 use slab::Slab;
 use tokio::time::{Instant as TokioInstant, sleep_until};
 
+use crate::backlog::WRITE_OVERHEAD;
+use crate::budget::Held;
 use crate::caretaker;
 use crate::clock::wall_micros;
 use crate::event_loop::EventLoop;
 use crate::hints;
+use crate::memory::LONG_RECORD;
 use crate::reads::ReadError;
 use crate::records;
 use crate::writes::WriteError;
 
-/// What a write takes while it waits, besides key and record.
-const WRITE_OVERHEAD: usize = 64;
+/// A read gives up waiting for memory this part of the deadline before it, so that it can be said.
+const ANSWER_SHARE: u32 = 8;
+
+/// The same of a read for another node.
+const LENT_SHARE: u32 = 2;
+
+const NO_ROOM: &str = "too many bytes are being sent";
 
 const QUEUE_FULL: &str = "too many reads wait for the disk (--queue)";
 
@@ -146,6 +153,8 @@ pub(crate) struct Coordination {
     running: Cell<bool>,
     clients: Desk<Answer>,
     calls: Desk<Result<Reply, Trouble>>,
+    /// Memory of the read that is begun, for this node's part in it.
+    room: Cell<Option<Held>>,
     begun: Instant,
     /// When the ticker wakes next, in microseconds after `begun`.
     armed: Cell<Option<u64>>,
@@ -161,6 +170,7 @@ impl Coordination {
             running: Cell::new(false),
             clients: Desk::default(),
             calls: Desk::default(),
+            room: Cell::default(),
             begun: Instant::now(),
             armed: Cell::new(None),
             ticker: RefCell::default(),
@@ -178,11 +188,39 @@ impl EventLoop {
         self.coordination.now()
     }
 
-    /// Reads a key.
-    pub(crate) async fn get(self: &Rc<Self>, key: Bytes, quorum: Quorum) -> Answer {
+    /// Memory for a long value, while others wait for some: it is to be had before anybody is asked
+    /// for the value, or what that takes of other nodes may be in vain. `None` = none is needed, or
+    /// the read will see to it.
+    pub(crate) async fn room_for(&self, key: &Bytes) -> Result<Option<Held>, ReadError> {
+        let node = &self.node;
+        let deadline = node.config.deadline;
+        if node.answers.wanted() == 0
+            || !matches!(node.db.try_get(Space::Data, key), Ok(Lookup::WouldBlock))
+        {
+            return Ok(None);
+        }
+        match node.reads.get(key, 0, deadline).await {
+            Ok(Lookup::TooLong(bytes)) => {
+                let held = node.answers.wait(bytes, deadline).await;
+                held.map(Some).ok_or(ReadError::NoRoom)
+            }
+            // Whatever it is, the read will meet it too.
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads a key, into `room` if this node holds a long value.
+    pub(crate) async fn get(
+        self: &Rc<Self>,
+        key: Bytes,
+        quorum: Quorum,
+        room: Option<Held>,
+    ) -> Answer {
         let number = self.coordination.clients.open();
         let place = Place { desk: &self.coordination.clients, number, taken: false };
+        self.coordination.room.set(room);
         self.happen(Event::Get { client: ClientId(number), key, quorum });
+        drop(self.coordination.room.take());
         place.wait().await
     }
 
@@ -259,11 +297,14 @@ impl EventLoop {
 
     fn perform(self: &Rc<Self>, effect: Effect) {
         match effect {
-            Effect::Read { op, key } => self.read(op, key),
-            Effect::Write { op, key, record, look } => self.store(op, &key, &record, look),
+            Effect::Read { op, key, most } => self.read(op, key, most),
+            Effect::Write { op, key, record, look } => self.store(op, key, record, look),
             Effect::WriteAll { op, items } => self.store_all(op, &items),
             Effect::Page { op, request } => self.page(op, request),
-            Effect::Send { peer, message } => self.peers.send(peer, message),
+            Effect::Send { peer, message } => match most_of(&message) {
+                Some((most, left)) if most > LONG_RECORD => self.fetch(peer, message, most, left),
+                _ => self.peers.send(peer, message),
+            },
             Effect::Respond { lane, id, reply } => self.peers.respond(lane, id, reply),
             Effect::Answer { client: ClientId(number), answer } => {
                 self.coordination.clients.done(number, answer);
@@ -276,52 +317,98 @@ impl EventLoop {
         }
     }
 
-    fn read(self: &Rc<Self>, op: OpId, key: Bytes) {
+    fn read(self: &Rc<Self>, op: OpId, key: Bytes, most: u32) {
         let result = match self.node.db.try_get(Space::Data, &key) {
             Ok(Lookup::Found(record)) => Ok(Some(records::from_store(&record))),
             Ok(Lookup::Absent) => Ok(None),
-            Ok(Lookup::WouldBlock) => {
+            Ok(Lookup::WouldBlock | Lookup::TooLong(_)) => {
                 let this = Rc::clone(self);
+                let room = self.coordination.room.take();
                 tokio::task::spawn_local(async move {
-                    let node = &this.node;
-                    let found = node.reads.get(&key, node.config.deadline).await;
-                    let found = found.map(|record| record.as_ref().map(records::from_store));
-                    let result = match found {
-                        Ok(record) => Ok(record),
+                    let result = match this.read_patiently(op, &key, room).await {
                         // Whoever asked knows by itself that its time is up.
                         Err(ReadError::Deadline) => return,
                         Err(ReadError::QueueFull) => Err(StoreError::Busy(QUEUE_FULL)),
+                        Err(ReadError::NoRoom) => Err(StoreError::Busy(NO_ROOM)),
                         Err(ReadError::Store(error)) => Err(records::store_error(&error)),
+                        Ok(record) => Ok(record),
                     };
-                    this.happen(Event::Read { op, result });
+                    this.was_read(op, result, most);
                 });
                 return;
             }
             Err(error) => Err(records::store_error(&error)),
         };
-        self.happen(Event::Read { op, result });
+        self.was_read(op, result, most);
     }
 
-    fn store(self: &Rc<Self>, op: OpId, key: &[u8], record: &cluster::Record, look: bool) {
-        let version = records::version(record.rank.stamp);
-        let newer = if look { self.newer(key, version) } else { None };
-        let bytes = key.len() + record.bytes.len() + WRITE_OVERHEAD;
-        let added = self.writes.add(bytes, Purpose::Op(op, newer), |batch| {
-            batch.record(Space::Data, key, &records::to_store(record))
+    fn was_read(
+        self: &Rc<Self>,
+        op: OpId,
+        result: Result<Option<cluster::Record>, StoreError>,
+        most: u32,
+    ) {
+        self.happen(match result {
+            Ok(Some(record)) if record.bytes.len() > most as usize => {
+                Event::Outlined { op, outline: record.outline() }
+            }
+            result => Event::Read { op, result },
         });
-        if let Err(error) = added {
-            self.happen(Event::Written { op, result: Err(write_error(&error)) });
+    }
+
+    /// Reads what needs the disk or has to have room in memory, which is waited for before it is
+    /// read. This node's clients and other nodes have memory of their own.
+    async fn read_patiently(
+        &self,
+        op: OpId,
+        key: &Bytes,
+        mut room: Option<Held>,
+    ) -> Result<Option<cluster::Record>, ReadError> {
+        let node = &self.node;
+        // Another node's time began before, and it has yet to hear that there was no room.
+        let (owner, share) = match op {
+            OpId::Slot(_) => (&node.answers, ANSWER_SHARE),
+            OpId::Lane { .. } => (&node.lent, LENT_SHARE),
+        };
+        let deadline = Instant::now() + node.config.deadline;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        loop {
+            let within = room.as_ref().map_or(0, Held::bytes);
+            match node.reads.get(key, within, left()).await? {
+                Lookup::Found(record) => {
+                    let mut record = records::from_store(&record);
+                    if let Some(mut held) = room.filter(|_| record.bytes.len() > LONG_RECORD) {
+                        held.shrink(record.bytes.len());
+                        record.bytes = held.keep(record.bytes);
+                    }
+                    return Ok(Some(record));
+                }
+                Lookup::Absent => return Ok(None),
+                Lookup::TooLong(bytes) => {
+                    // What is held is given back before more is waited for.
+                    drop(room.take());
+                    let patience = left().saturating_sub(node.config.deadline / share);
+                    room = Some(owner.wait(bytes, patience).await.ok_or(ReadError::NoRoom)?);
+                }
+                Lookup::WouldBlock => unreachable!("the pool may wait"),
+            }
         }
     }
 
-    /// The time of a newer record's stamp than `version`, or one that is not below it.
-    fn newer(&self, key: &[u8], version: lsm::Version) -> Option<u64> {
-        match self.node.db.holds_newer(Space::Data, key, version) {
-            Ok(Newer::No) => None,
-            Ok(Newer::Held(held)) => Some(held.time),
-            // An error shows again, and better, when the record is written or read.
-            Ok(Newer::WouldBlock) | Err(_) => Some(self.node.shared.newest.load(Ordering::Relaxed)),
-        }
+    /// Asks another node for a long record, once there is room for it.
+    fn fetch(self: &Rc<Self>, peer: NodeId, message: Message, most: usize, left: Duration) {
+        let this = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let (id, asked) = (message.id, Instant::now());
+            let patience = left.saturating_sub(this.node.config.deadline / ANSWER_SHARE);
+            let Some(room) = this.node.answers.wait(most, patience).await else {
+                return this.happen(Event::Overflow { peer, id });
+            };
+            this.peers.fetch(peer, message, room);
+            // After that nobody waits for it any more.
+            tokio::time::sleep(left.saturating_sub(asked.elapsed())).await;
+            drop(this.peers.take_room(peer, id));
+        });
     }
 
     fn store_all(self: &Rc<Self>, op: OpId, items: &[(Bytes, cluster::Record)]) {
@@ -365,7 +452,17 @@ impl EventLoop {
     }
 }
 
-fn write_error(error: &WriteError) -> StoreError {
+/// How long a record a read may be answered with, and how long somebody waits for that.
+fn most_of(message: &Message) -> Option<(usize, Duration)> {
+    match &message.body {
+        Body::Request { remaining_ms, request: Request::Read { most, .. }, .. } => {
+            Some((*most as usize, Duration::from_millis(u64::from(*remaining_ms))))
+        }
+        _ => None,
+    }
+}
+
+pub(crate) fn write_error(error: &WriteError) -> StoreError {
     match error {
         WriteError::Busy => StoreError::Busy("too many writes wait for the disk"),
         WriteError::Store(error) => records::store_error(error),

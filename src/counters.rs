@@ -104,6 +104,8 @@ pub(crate) struct Counters {
     pub(crate) reaped: Count,
     /// Connections that were idle and closed for the sake of others.
     pub(crate) evicted: Count,
+    /// Uploads and long answers that were ended because others waited for their memory.
+    pub(crate) gave_way: Count,
     /// Batches handed to the store.
     pub(crate) batches: Count,
     /// Writes in them.

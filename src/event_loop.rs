@@ -20,13 +20,16 @@ use hyper_util::rt::TokioIo;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
+use crate::backlog::Backlog;
 use crate::caretaker;
 use crate::comparison;
 use crate::connection::{Scratch, Socket, TICK, Watch};
 use crate::coordinate::{Coordination, Purpose};
 use crate::counters::Counters;
 use crate::etags::Etags;
+use crate::gate::Gate;
 use crate::http;
+use crate::memory::LONG_RECORD;
 use crate::node::Node;
 use crate::peers::{self, FromPeers, Peers};
 use crate::places::Place;
@@ -80,6 +83,10 @@ pub(crate) struct EventLoop {
     pub(crate) node: Arc<Node>,
     /// This loop's writes.
     pub(crate) writes: Writes<Purpose>,
+    /// Those that wait for room in the store.
+    pub(crate) backlog: Backlog,
+    /// How many long ones are under way.
+    pub(crate) gate: Gate,
     /// This loop's part in the protocol.
     pub(crate) coordination: Coordination,
     /// This loop's connections to the other nodes.
@@ -135,11 +142,13 @@ impl EventLoop {
     fn new(node: Arc<Node>, counters: Arc<Counters>) -> Rc<Self> {
         let config = node.config.clone();
         let share = config.memory.waiting_bytes as usize / config.loops;
+        let bodies = config.memory.body_bytes as usize / config.loops;
         let machine = cluster::Coordinator::new(
             Arc::clone(&node.shared),
             cluster::Config {
                 deadline_micros: config.deadline.as_micros() as u64,
                 max_skew_micros: config.max_clock_skew.as_micros() as u64,
+                brief_bytes: LONG_RECORD as u32,
                 codec: records::CODEC,
             },
         );
@@ -156,6 +165,8 @@ impl EventLoop {
             let writes = Writes::new(db, Arc::clone(&counters), config.sync, share, sink);
             Self {
                 writes,
+                backlog: Backlog::new(share),
+                gate: Gate::new(config.max_value, bodies, config.deadline),
                 coordination: Coordination::new(machine),
                 peers,
                 counters,
@@ -174,6 +185,8 @@ impl EventLoop {
         tokio::task::spawn_local(async move { this.writes.commit_turns().await });
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.writes.take_outcomes().await });
+        let this = Rc::clone(&self);
+        tokio::task::spawn_local(async move { this.store_backlog().await });
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.sweep().await });
         let this = Rc::clone(&self);
@@ -236,6 +249,33 @@ impl EventLoop {
                 }
             }
             self.tell_idle();
+            self.make_way();
+        }
+    }
+
+    /// Where others wait for memory, the slowest of those who have it give way.
+    fn make_way(&self) {
+        let node = &self.node;
+        let watches = self.watches.borrow();
+        let wanted = node.bodies.wanted();
+        if wanted > 0 {
+            let slow = watches.iter().filter_map(|watch| Some((watch.slow_pace()?, watch)));
+            let mut slow: Vec<_> = slow.collect();
+            slow.sort_by_key(|(pace, _)| *pace);
+            let mut given = 0;
+            for (_, watch) in slow {
+                if given >= wanted {
+                    break;
+                }
+                given += watch.give_way();
+                self.counters.gave_way.add(1);
+            }
+        }
+        if node.answers.wanted() > 0 {
+            for watch in watches.iter().filter(|watch| watch.is_unread()) {
+                watch.cut_off();
+                self.counters.gave_way.add(1);
+            }
         }
     }
 

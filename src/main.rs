@@ -1,6 +1,7 @@
 //! The `kvorum` binary.
 
 mod accept;
+mod backlog;
 mod budget;
 mod caretaker;
 mod cli;
@@ -14,6 +15,7 @@ mod counters;
 mod dev;
 mod etags;
 mod event_loop;
+mod gate;
 mod hints;
 mod http;
 mod identity;

@@ -159,6 +159,9 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     let evicted = sum(node, |counters| &counters.evicted);
     let help = "Idle connections closed because others waited for a place";
     out.counter("connections_evicted", help, evicted)?;
+    let gave_way = sum(node, |counters| &counters.gave_way);
+    let help = "Slow uploads and unread answers that were ended because others waited for memory";
+    out.counter("gave_way", help, gave_way)?;
     let malformed = sum(node, |counters| &counters.malformed);
     out.counter(
         "connections_malformed",
@@ -180,7 +183,12 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     let ranges = sum(node, |counters| &counters.ranges);
     out.counter("ranges", "Range reads begun", ranges)?;
     let bodies = node.bodies.held() as u64;
-    out.gauge("body_bytes", "Bytes held for large values received or sent", bodies)?;
+    out.gauge("body_bytes", "Bytes held for long values from clients", bodies)?;
+    let answers = node.answers.held() as u64;
+    out.gauge("answer_bytes", "Bytes held for long values for clients", answers)?;
+    let (received, lent) = (node.facts.received_bytes(), node.lent.held() as u64);
+    out.gauge("received_bytes", "Bytes held for long requests of other nodes", received)?;
+    out.gauge("lent_bytes", "Bytes held for long values read for other nodes", lent)?;
     let pages = node.pages.held() as u64;
     out.gauge("page_bytes", "Bytes held for pages of range reads", pages)
 }

@@ -47,8 +47,12 @@ pub(crate) struct Node {
     pub(crate) reads: ReadPool,
     /// How the node was configured.
     pub(crate) config: Config,
-    /// Bytes of values on their way in and out that do not fit their connection's buffers.
+    /// Long values from clients.
     pub(crate) bodies: Budget,
+    /// Long values for clients.
+    pub(crate) answers: Budget,
+    /// Long values read for other nodes.
+    pub(crate) lent: Budget,
     /// Bytes of pages that range reads hold.
     pub(crate) pages: Arc<PageMemory>,
     /// Streams of snapshots that may be open.

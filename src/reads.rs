@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use cluster::{Page, PageRequest};
-use lsm::{Db, Record, Space};
+use lsm::{Db, Lookup, Space};
 use profile::{Kind, Place};
 use tokio::sync::oneshot;
 
@@ -34,6 +34,8 @@ pub(crate) enum ReadError {
     QueueFull,
     /// Its time was up before a thread came to it, or while it was read.
     Deadline,
+    /// There was no room in memory for what it reads.
+    NoRoom,
     /// The store could not.
     Store(lsm::Error),
 }
@@ -41,7 +43,9 @@ pub(crate) enum ReadError {
 struct Get {
     key: Box<[u8]>,
     deadline: Instant,
-    reply: oneshot::Sender<Result<Option<Record>, ReadError>>,
+    /// Memory that it may take for a long record.
+    room: usize,
+    reply: oneshot::Sender<Result<Lookup, ReadError>>,
     /// Since when, while that is recorded.
     since: Option<Instant>,
 }
@@ -115,7 +119,8 @@ impl Shared {
                     let _ = get.reply.send(Err(ReadError::Deadline));
                 }
                 Job::Get(get) => {
-                    let result = db.get(Space::Data, &get.key).map_err(ReadError::Store);
+                    let result = db.get_within(Space::Data, &get.key, get.room);
+                    let result = result.map_err(ReadError::Store);
                     let _ = get.reply.send(result);
                 }
                 Job::NextPage(next) if next.reply.is_closed() => {}
@@ -158,12 +163,14 @@ impl ReadPool {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest record of `key`, waiting for a thread and the disk, but not longer than `wait`.
+    /// The newest record of `key`, if it takes no more than `room` bytes of memory beyond what
+    /// every read may. Waits for a thread and the disk, but not longer than `wait`.
     pub(crate) async fn get(
         &self,
         key: &[u8],
+        room: usize,
         wait: Duration,
-    ) -> Result<Option<Record>, ReadError> {
+    ) -> Result<Lookup, ReadError> {
         let (reply, answer) = oneshot::channel();
         let deadline = Instant::now() + wait;
         {
@@ -172,7 +179,7 @@ impl ReadPool {
                 return Err(ReadError::QueueFull);
             }
             let since = profile::queued();
-            queues.gets.push_back(Get { key: key.into(), deadline, reply, since });
+            queues.gets.push_back(Get { key: key.into(), deadline, room, reply, since });
         }
         self.shared.arrived.notify_one();
         match tokio::time::timeout_at(deadline.into(), answer).await {

@@ -32,7 +32,7 @@ use crate::identity::{self, Identity, Recovered};
 use crate::members::Membership;
 use crate::node::Node;
 use crate::pages::PageMemory;
-use crate::peers::Facts;
+use crate::peers::{Facts, Room};
 use crate::places::{GUESTS, Places};
 use crate::reads::ReadPool;
 use crate::records;
@@ -124,6 +124,8 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         comparison: Comparison::default(),
         reads,
         bodies: Budget::new(config.memory.body_bytes as usize),
+        answers: Budget::new(config.memory.answer_bytes as usize),
+        lent: Budget::new(config.memory.lent_bytes as usize),
         pages,
         streams: Budget::new(http::MAX_STREAMS),
         looks: Budget::new(http::MAX_LOOKS),
@@ -153,10 +155,14 @@ fn facts(
     let others = shared.topology.nodes() as u64 - 1;
     // A small and a bulk lane of each loop to each peer, and as many that come from there.
     let lanes = (4 * others * config.loops as u64).max(1);
-    let lane_bytes = (config.memory.peer_bytes / lanes) as usize;
+    let room = Room {
+        lane_bytes: (config.memory.peer_bytes / lanes) as usize,
+        queue_bytes: config.memory.queue_bytes() as usize,
+        received: Arc::new(Budget::new(config.memory.received_bytes as usize)),
+    };
     let max_skew = config.max_clock_skew.as_micros() as u64;
     let (shared, known) = (Arc::clone(shared), Arc::new(known));
-    Arc::new(Facts::new(shared, known, records::CODEC, max_skew, lane_bytes, urls))
+    Arc::new(Facts::new(shared, known, records::CODEC, max_skew, room, urls))
 }
 
 /// Begins a life of the data directory: what is known of the others' logs, and of this one.

@@ -23,7 +23,7 @@ pub(crate) struct Part {
 
 /// The parts whose use is counted. (Messages to and from other nodes are bounded where they wait,
 /// and not counted.)
-pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [Part; 6] {
+pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [Part; 9] {
     let plan = &node.config.memory;
     let part = |name, used, budget| Part { name, used, budget };
     let waiting = node.counters.iter().map(|counters| counters.waiting_bytes.get()).sum();
@@ -38,6 +38,9 @@ pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [Part; 6] {
             connections * CONNECTION_BYTES,
         ),
         part("bodies", node.bodies.held() as u64, plan.body_bytes),
+        part("answers", node.answers.held() as u64, plan.answer_bytes),
+        part("received", node.facts.received_bytes(), plan.received_bytes),
+        part("lent", node.lent.held() as u64, plan.lent_bytes),
         part("writes", waiting, plan.waiting_bytes),
         part("pages", node.pages.held() as u64, plan.page_bytes),
     ]

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, crowd, descriptors, disk_full, fuzz, hints, kill,
     lives, memory, mixed, partition, pause, power_cut, real_input, restarts, scans, settings, slow,
-    stderr, steady, stranger, sync_error, tombstones, wiped, wrong_clock,
+    stderr, steady, stranger, sync_error, tombstones, unread, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
-    Setup { binary: PathBuf::from(env!("CARGO_BIN_EXE_kvorum")), rounds, quick: true, seed: 1 }
+    let binary = PathBuf::from(env!("CARGO_BIN_EXE_kvorum"));
+    Setup { binary, rounds, quick: true, seed: 1, curves: None }
 }
 
 /// Prints figures, or why there are none; fails when something that must hold did not.
@@ -61,6 +62,11 @@ fn row_lives_how_they_begin_and_end() {
 #[test]
 fn row_13_too_little_memory() {
     row("13", memory::run(&setup(1)));
+}
+
+#[test]
+fn row_13_large_values_that_nobody_reads() {
+    row("13", unread::run(&setup(1)));
 }
 
 #[test]

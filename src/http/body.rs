@@ -9,7 +9,6 @@ use hyper::body::{Frame, SizeHint};
 
 use super::entities::{Broken, Stream};
 use super::ui::Events;
-use crate::budget::Held;
 
 /// A piece as it is sent: for an item of a range the key with its line feed, then the value, which
 /// is not copied.
@@ -26,25 +25,6 @@ pub(crate) enum Body {
     Stream(Box<Stream>),
     /// What the dashboard shows.
     Events(Box<Events>),
-}
-
-/// A large value, with the memory that is set aside for it until its last byte is sent.
-struct Large {
-    value: Bytes,
-    _held: Held,
-}
-
-impl AsRef<[u8]> for Large {
-    fn as_ref(&self) -> &[u8] {
-        &self.value
-    }
-}
-
-impl Body {
-    /// A value that does not fit its connection's share of memory.
-    pub(super) fn large(value: Bytes, held: Held) -> Self {
-        Self::Whole(Bytes::from_owner(Large { value, _held: held }))
-    }
 }
 
 impl hyper::body::Body for Body {

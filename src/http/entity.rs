@@ -15,12 +15,13 @@ use super::upload::Upload;
 use super::{Answer, Body, NOSNIFF, screen};
 use crate::clock::wall_micros;
 use crate::event_loop::EventLoop;
+use crate::memory::LONG_RECORD;
 use crate::records;
 use crate::store::is_live;
 
-/// Larger values are sent out of memory that was set aside for them, smaller ones are part of what
-/// a connection takes. The engine answers no larger ones on the loop.
-const LARGE_VALUE: usize = 16 * 1024;
+const TOO_MANY_READ: &str = "too many long values are being sent";
+
+const TOO_MANY: &str = "too many long values are being written";
 
 /// A write waits for the clock's bound for one part in so many of `--deadline`: the replicas get
 /// the whole of it afterwards.
@@ -33,8 +34,10 @@ pub(super) async fn get(
     unless: Option<&HeaderMap>,
 ) -> Result<Answer, Problem> {
     let EntityParams { key, quorum, .. } = params::entity(query, event_loop.replication())?;
-    let node = &event_loop.node;
-    let record = match event_loop.get(shared_key(key), quorum).await {
+    let key = shared_key(key);
+    let room = event_loop.room_for(&key).await;
+    let room = room.map_err(|_| Problem::overload(TOO_MANY_READ).votes(quorum))?;
+    let record = match event_loop.get(key, quorum, room).await {
         cluster::Answer::Found(Some(record)) => records::to_store(&record),
         cluster::Answer::Found(None) => return Ok(problem::not_found()),
         cluster::Answer::Denied(denied) => return Err(refused(event_loop, denied)),
@@ -51,14 +54,8 @@ pub(super) async fn get(
         let version = Some(view.version());
         return Ok(Answer { version, ..Answer::empty(StatusCode::NOT_MODIFIED) });
     }
-    let value = record.value();
-    let body = if value.len() <= LARGE_VALUE {
-        Body::Whole(value)
-    } else {
-        let held = node.bodies.wait(value.len(), node.config.deadline).await;
-        let held = held.ok_or_else(|| Problem::overload("too many bytes are being sent"))?;
-        Body::large(value, held)
-    };
+    // A long one has its memory until the last byte is sent: see `memory`.
+    let body = Body::Whole(record.value());
     Ok(Answer {
         status: StatusCode::OK,
         version: Some(view.version()),
@@ -75,10 +72,22 @@ pub(super) async fn put(
 ) -> Result<Answer, Problem> {
     let EntityParams { key, quorum, copies } = params::entity(query, event_loop.replication())?;
     let value = upload.receive(&event_loop.node).await?;
-    let record = record(event_loop, &key, quorum, copies, Kind::Value, &value).await?;
-    // The record has the value now; the memory that is set aside for it goes over to it.
-    let _held = value.into_held();
+    // Until it passes nothing is sent, and it can be refused as if it had never come.
+    let passed = if value.len() > LONG_RECORD {
+        let patience = event_loop.node.config.deadline.saturating_sub(upload.waited_for_room());
+        let pass = event_loop.gate.enter(value.len(), patience).await;
+        Some(pass.ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))?)
+    } else {
+        None
+    };
+    let mut record = record(event_loop, &key, quorum, copies, Kind::Value, &value).await?;
+    // The record has the value now; the memory that is set aside for it goes over to it, until the
+    // last replica has it.
+    if let Some(held) = value.into_held() {
+        record.bytes = held.keep(record.bytes);
+    }
     let version = write(event_loop, key, quorum, record).await?;
+    drop(passed);
     Ok(Answer { version: Some(version), ..Answer::empty(StatusCode::CREATED) })
 }
 

@@ -50,6 +50,7 @@ use upload::Upload;
 use crate::connection::Watch;
 use crate::counters::Kind;
 use crate::event_loop::EventLoop;
+use crate::memory::LONG_RECORD;
 
 /// Longest key in bytes.
 const MAX_KEY_LEN: usize = 1024;
@@ -201,6 +202,8 @@ pub(crate) async fn answer(
         // Of an empty body hyper can't tell whether it has none.
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
+    let long = matches!(response.body(), Body::Whole(value) if value.len() > LONG_RECORD);
+    watch.answers_long(long);
     event_loop.counters.answered(kind, response.status(), begun.elapsed());
     watch.request_ends(clean);
     Ok(response)

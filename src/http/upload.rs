@@ -3,6 +3,8 @@
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::Pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
@@ -10,6 +12,7 @@ use hyper::body::{Body as _, Incoming};
 use super::problem::Problem;
 use crate::budget::Held;
 use crate::connection::Watch;
+use crate::memory::LONG_RECORD;
 use crate::node::Node;
 
 /// How much of a body that nobody wants is read to keep the connection. A client that sends more
@@ -18,6 +21,11 @@ const SKIP_BYTES: u64 = 64 * 1024;
 
 /// What is set aside for a body of unknown length; doubled as it arrives.
 const STEP_BYTES: usize = 64 * 1024;
+
+const SLOWER: &str = "others wait for the memory that this slow upload held";
+
+/// The upload was ended for the sake of others.
+struct GaveWay;
 
 /// The body of one request.
 pub(super) struct Upload<'a> {
@@ -29,12 +37,14 @@ pub(super) struct Upload<'a> {
     failed: bool,
     /// Not all of it was here at once: the pace of the rest is watched.
     waited: bool,
+    /// How long it waited for memory.
+    without_room: Duration,
 }
 
 /// A value that was received.
 pub(super) enum Value {
-    /// In one piece, in the connection's buffer.
-    Whole(Bytes),
+    /// In one piece, in the connection's buffer, with memory for a copy if it is long.
+    Whole(Bytes, Option<Held>),
     /// In pieces, gathered in memory that was set aside.
     Gathered {
         /// The pieces put together.
@@ -49,7 +59,7 @@ impl Deref for Value {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Whole(bytes) => bytes,
+            Self::Whole(bytes, _) => bytes,
             Self::Gathered { bytes, .. } => bytes,
         }
     }
@@ -59,7 +69,7 @@ impl Value {
     /// The memory that was set aside, without the value.
     pub(super) fn into_held(self) -> Option<Held> {
         match self {
-            Self::Whole(_) => None,
+            Self::Whole(_, held) => held,
             Self::Gathered { held, .. } => Some(held),
         }
     }
@@ -68,12 +78,21 @@ impl Value {
 impl<'a> Upload<'a> {
     pub(super) fn new(body: Incoming, watch: &'a Watch, expects: bool) -> Self {
         let ended = body.is_end_stream();
-        Self { body, watch, expects, ended, failed: false, waited: false }
+        Self {
+            body,
+            watch,
+            expects,
+            ended,
+            failed: false,
+            waited: false,
+            without_room: Duration::ZERO,
+        }
     }
 
     /// Receives a value of at most `--max-value` bytes.
     pub(super) async fn receive(&mut self, node: &Node) -> Result<Value, Problem> {
         let received = self.gather(node).await;
+        self.watch.holds(0);
         self.watch.body_ends();
         received
     }
@@ -88,20 +107,22 @@ impl<'a> Upload<'a> {
             return Err(Problem::too_large(max));
         }
         if self.ended {
-            return Ok(Value::Whole(first));
+            let long = first.len() > LONG_RECORD;
+            let held = if long { Some(self.room(node, first.len()).await?) } else { None };
+            return Ok(Value::Whole(first, held));
         }
-        let no_room = || Problem::overload("too many bytes are being received").undone();
         // While it waits for memory nothing more is read, and the client waits too. What length is
         // known is taken at once: uploads that each hold a part and wait for the rest end never.
-        let more = async |bytes| node.bodies.wait(bytes, node.config.deadline).await;
         let mut room = self.body.size_hint().exact().map_or(STEP_BYTES, |left| left as usize);
         room += first.len();
-        let mut held = more(room).await.ok_or_else(no_room)?;
+        let mut held = self.room(node, room).await?;
+        self.watch.holds(held.bytes());
         let mut gathered = Vec::with_capacity(room);
         let mut piece = first;
         loop {
             while room < gathered.len() + piece.len() {
-                held.merge(more(room).await.ok_or_else(no_room)?);
+                held.merge(self.room(node, room).await?);
+                self.watch.holds(held.bytes());
                 room *= 2;
                 gathered.reserve_exact(room - gathered.len());
             }
@@ -114,6 +135,23 @@ impl<'a> Upload<'a> {
             }
             piece = next;
         }
+    }
+
+    /// Memory for so many bytes. All waits together last no longer than a request may take.
+    async fn room(&mut self, node: &Node, bytes: usize) -> Result<Held, Problem> {
+        if let Some(held) = node.bodies.take(bytes) {
+            return Ok(held);
+        }
+        let begun = Instant::now();
+        let patience = node.config.deadline.saturating_sub(self.without_room);
+        let held = node.bodies.wait(bytes, patience).await;
+        self.without_room += begun.elapsed();
+        held.ok_or_else(|| Problem::overload("too many bytes are being received").undone())
+    }
+
+    /// How long it waited for memory.
+    pub(super) fn waited_for_room(&self) -> Duration {
+        self.without_room
     }
 
     /// Reads to the end if that is near; `false` if the rest must be cut off with the connection.
@@ -144,13 +182,20 @@ impl<'a> Upload<'a> {
         }
         loop {
             let frame = poll_fn(|cx| {
+                if self.watch.gave_way() {
+                    return Poll::Ready(Err(GaveWay));
+                }
                 let polled = Pin::new(&mut self.body).poll_frame(cx);
                 if polled.is_pending() && !std::mem::replace(&mut self.waited, true) {
                     self.watch.body_begins();
                 }
-                polled
+                polled.map(Ok)
             })
             .await;
+            let Ok(frame) = frame else {
+                self.failed = true;
+                return Err(Problem::overload(SLOWER).undone());
+            };
             match frame {
                 Some(Ok(frame)) => {
                     self.ended = self.body.is_end_stream();

@@ -355,7 +355,7 @@ fn read(db: &Db) -> Result<Option<(Kept, Version)>, String> {
 fn read_from(core: &Core) -> Result<Option<(Kept, Version)>, String> {
     match core.get(Space::Node, KEY, Wait::Yes).map_err(|error| error.to_string())? {
         Lookup::Found(record) => decode(&record).map(Some),
-        Lookup::Absent | Lookup::WouldBlock => Ok(None),
+        Lookup::Absent | Lookup::WouldBlock | Lookup::TooLong(_) => Ok(None),
     }
 }
 

@@ -5,28 +5,41 @@
 //!                  └ what is no whole envelope yet: rest
 //! ```
 //!
+//! A long message is put together only where there is room for it: a request waits for some, and
+//! gives no credit for more until then; a record that was fetched has it already; what nobody has
+//! room for is thrown away.
+//!
 //! Being woken by a push, it runs after the tasks that were ready before, so that what they all
 //! push in one turn of the loop is one envelope and one `write`.
 
-use std::future::poll_fn;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use cluster::wire::{Assembly, ENVELOPE_MAX, Envelope, Item, Malformed, WINDOW, envelope_len};
+use cluster::wire::{
+    Announced, Assembly, ENVELOPE_MAX, Envelope, ITEM_HEAD, Item, LongKind, Malformed, WINDOW,
+    envelope_len, message_of,
+};
 use cluster::{Body, Event, Message, Reply};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::lane::{Lane, Way};
 use super::{FromPeers, Peers};
+use crate::budget::Held;
 use crate::clock::wall_micros;
 
 /// Reads of one lane before others of its loop have their turn.
 const READS_PER_TURN: usize = 4;
+
+/// Bytes of a message that brings a record, besides the record.
+const FOUND_HEAD: usize = ITEM_HEAD + size_of::<u32>();
 
 /// Memory that an idle lane keeps for writing, in bytes.
 const KEPT_BYTES: usize = 64 << 10;
@@ -44,15 +57,31 @@ pub(super) enum End {
     Malformed(#[from] Malformed),
 }
 
+/// The long message that comes in.
+enum Long {
+    /// None.
+    No,
+    /// It waits for room.
+    Waits(Pin<Box<dyn Future<Output = Held>>>),
+    /// It is put together, in this room; `None` = whoever asked for it has some.
+    Comes(Option<Held>),
+    /// It is thrown away.
+    Skipped(Announced),
+}
+
 /// Reads and writes a lane's connection.
 pub(super) struct Driver {
     stream: TcpStream,
     lane: Rc<Lane>,
     /// The beginning of an envelope.
     rest: Vec<u8>,
+    /// Pieces that were not taken yet, and how many bytes they have.
+    pieces: VecDeque<(Bytes, bool)>,
+    piece_bytes: usize,
+    long: Long,
     assembly: Assembly,
-    /// Bytes of pieces that were taken, and for which it was given no credit yet.
-    taken: usize,
+    /// Whether the other node has the same topology in mind, as its last envelope said.
+    fits: bool,
     /// Whether nothing more is written.
     finished: bool,
 }
@@ -60,8 +89,9 @@ pub(super) struct Driver {
 impl Driver {
     /// `rest` is what came behind the handshake.
     pub(super) fn new(stream: TcpStream, lane: Rc<Lane>, rest: Vec<u8>) -> Self {
-        let assembly = Assembly::default();
-        Self { stream, lane, rest, assembly, taken: 0, finished: false }
+        let (pieces, assembly) = (VecDeque::new(), Assembly::default());
+        let (piece_bytes, long, fits, finished) = (0, Long::No, true, false);
+        Self { stream, lane, rest, pieces, piece_bytes, long, assembly, fits, finished }
     }
 
     /// The lane that it drives.
@@ -92,6 +122,7 @@ impl Driver {
             }
             let paused = self.lane.is_paused();
             let read = !paused && self.read(cx, peers)?;
+            self.gather(cx, peers)?;
             self.flush(cx)?;
             let resumes = paused && !self.lane.is_paused();
             if !read && !resumes {
@@ -138,10 +169,6 @@ impl Driver {
         if input.is_empty() {
             self.rest.shrink_to(KEPT_BYTES);
         }
-        if self.taken > 0 {
-            let credit = mem::take(&mut self.taken) as u32;
-            self.lane.out.borrow_mut().writer.credit(credit);
-        }
         Ok(())
     }
 
@@ -161,11 +188,12 @@ impl Driver {
             match item {
                 Item::Message(message) => self.message(message, fits, peers)?,
                 Item::Piece { last, bytes } => {
-                    self.taken += bytes.len();
-                    let message = self.assembly.add(&bytes, last, &lane.facts.codec)?;
-                    if let Some(message) = message {
-                        self.message(message, fits, peers)?;
+                    self.piece_bytes += bytes.len();
+                    if self.piece_bytes > WINDOW {
+                        return Err(Malformed("more pieces than there was credit for"));
                     }
+                    self.pieces.push_back((bytes, last));
+                    self.fits = fits;
                 }
                 Item::Credit(bytes) => {
                     let mut out = lane.out.borrow_mut();
@@ -187,12 +215,88 @@ impl Driver {
         Ok(())
     }
 
+    /// Takes pieces as far as there is room for what they make.
+    fn gather(&mut self, cx: &mut Context<'_>, peers: &Peers) -> Result<(), Malformed> {
+        let mut taken = 0;
+        while let Some((piece, _)) = self.pieces.front() {
+            if matches!(self.long, Long::No) {
+                self.long = self.begin(Announced::by(piece)?, peers);
+            }
+            if let Long::Waits(room) = &mut self.long {
+                let Poll::Ready(held) = room.as_mut().poll(cx) else { break };
+                self.long = Long::Comes(Some(held));
+            }
+            let Some((piece, last)) = self.pieces.pop_front() else { break };
+            taken += piece.len();
+            let whole = match self.long {
+                Long::Comes(_) => self.assembly.add(&piece, last)?,
+                _ => None,
+            };
+            if last {
+                let long = mem::replace(&mut self.long, Long::No);
+                self.take_long(long, whole, peers)?;
+            }
+        }
+        if taken > 0 {
+            self.piece_bytes -= taken;
+            self.lane.out.borrow_mut().writer.credit(taken as u32);
+        }
+        Ok(())
+    }
+
+    /// The last piece of a long message came.
+    fn take_long(&self, long: Long, whole: Option<Bytes>, peers: &Peers) -> Result<(), Malformed> {
+        match (long, whole) {
+            (Long::Comes(held), Some(bytes)) => {
+                let bytes = match held {
+                    Some(held) => held.keep(bytes),
+                    None => bytes,
+                };
+                let message = message_of(bytes, &self.lane.facts.codec)?;
+                self.message(message, self.fits, peers)?;
+            }
+            // There was no room for it.
+            (Long::Skipped(what), _) if self.lane.way == Way::Dialed => {
+                let (peer, id, reply) = (self.lane.peer, what.id, Reply::Busy);
+                peers.tell(FromPeers::Event(Event::Reply { peer, id, reply }));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Where a long message goes.
+    fn begin(&self, what: Announced, peers: &Peers) -> Long {
+        let room = &self.lane.facts.room;
+        match what.kind {
+            LongKind::Request => match room.received.take(what.bytes) {
+                Some(held) => Long::Comes(Some(held)),
+                None => {
+                    let received = Arc::clone(&room.received);
+                    Long::Waits(Box::pin(async move { received.get(what.bytes).await }))
+                }
+            },
+            LongKind::Found => match peers.take_room(self.lane.peer, what.id) {
+                Some(held) if what.bytes <= held.bytes() + FOUND_HEAD => Long::Comes(Some(held)),
+                _ => Long::Skipped(what),
+            },
+            // Whoever reads a range has room for its pages.
+            LongKind::Page => Long::Comes(None),
+        }
+    }
+
     fn message(&self, message: Message, fits: bool, peers: &Peers) -> Result<(), Malformed> {
         let Message { id, body } = message;
         let peer = self.lane.peer;
         self.lane.counters.peers.messages_received.add(1);
         match (self.lane.way, body) {
-            (Way::Dialed, Body::Reply(reply)) => {
+            (Way::Dialed, Body::Reply(mut reply)) => {
+                // A long message had its room before; one that is just over the bound has it here.
+                if let (Reply::Found { record, .. }, Some(held)) =
+                    (&mut reply, peers.take_room(peer, id))
+                {
+                    record.bytes = held.keep(Bytes::copy_from_slice(&record.bytes));
+                }
                 peers.tell(FromPeers::Event(Event::Reply { peer, id, reply }));
             }
             (Way::Accepted(_), Body::Request { .. }) if !fits => {
@@ -217,6 +321,7 @@ impl Driver {
         while !self.finished {
             let mut out = lane.out.borrow_mut();
             if out.writer.sealed().is_empty() {
+                out.add_short(lane.facts.room.lane_bytes);
                 out.add_pieces();
                 lane.seal(&mut out);
             }

@@ -9,12 +9,19 @@ use cluster::wire::Sender;
 use cluster::{Clock, Codec, NodeId, Shared};
 
 use super::complaints::Complaints;
+use crate::budget::Budget;
 use crate::clock::wall_micros;
 
-/// Bytes of long messages that a lane takes at least. They are the values that came in with the
-/// requests, not copies of them, and those are counted where they came in. Less would refuse what
-/// a few clients with values of 1 MiB write at once.
-const LONG_LEAST: usize = 8 << 20;
+/// Memory for messages: see [`memory`](crate::memory).
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// Bytes of encoded messages that wait on a lane before others wait as they are.
+    pub(crate) lane_bytes: usize,
+    /// Bytes of all messages that may wait on a lane. One is always taken when none waits.
+    pub(crate) queue_bytes: usize,
+    /// Long requests of other nodes.
+    pub(crate) received: Arc<Budget>,
+}
 
 /// What a node's connections need to know: one for all loops.
 pub(crate) struct Facts {
@@ -22,11 +29,7 @@ pub(crate) struct Facts {
     pub(super) identity: Arc<Identity>,
     pub(super) codec: Codec,
     pub(super) max_skew_micros: u64,
-    /// Bytes of short messages that may wait on a lane, or for a small one. One message is always
-    /// taken when none waits, here and below.
-    pub(super) lane_bytes: usize,
-    /// Bytes of long messages that may wait on a lane, and of all for a bulk one.
-    pub(super) long_bytes: usize,
+    pub(super) room: Room,
     pub(super) complaints: Complaints,
     /// `HOST:PORT`, by node.
     authorities: Vec<String>,
@@ -35,13 +38,13 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// `lane_bytes` may wait on a lane. `urls` are the nodes' addresses, by node.
+    /// `urls` are the nodes' addresses, by node.
     pub(crate) fn new(
         shared: Arc<Shared>,
         identity: Arc<Identity>,
         codec: Codec,
         max_skew_micros: u64,
-        lane_bytes: usize,
+        room: Room,
         urls: &[String],
     ) -> Self {
         assert_eq!(urls.len(), shared.topology.nodes(), "each node has an address");
@@ -55,8 +58,7 @@ impl Facts {
             identity,
             codec,
             max_skew_micros,
-            lane_bytes,
-            long_bytes: lane_bytes.max(LONG_LEAST),
+            room,
         }
     }
 
@@ -68,6 +70,11 @@ impl Facts {
     /// Has `say` log something about a peer, unless the same was said a moment ago.
     pub(crate) fn complain(&self, peer: NodeId, what: &'static str, say: impl FnOnce()) {
         self.complaints.about(peer, what, say);
+    }
+
+    /// Bytes of long requests of other nodes.
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.room.received.held() as u64
     }
 
     pub(super) fn nodes(&self) -> usize {

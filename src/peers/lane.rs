@@ -2,8 +2,12 @@
 //!
 //! ```text
 //!  push ─▶ short: encoded into the open envelope ─────────────┐
+//!       │    └ too many wait: kept as they are ──────────────┤
 //!       └▶ long: waits ─▶ cut ─▶ pieces, as credit allows ─▶ writer ─▶ one write a turn ─▶ socket
 //! ```
+//!
+//! What is kept as it is takes no memory of its own: records are shared with whoever owns them. A
+//! request that nobody waits for any more is not sent.
 //!
 //! The lane is what its loop's tasks push to. Its driver does the rest.
 
@@ -63,30 +67,71 @@ pub(super) struct Lane {
 #[derive(Default)]
 pub(super) struct Outgoing {
     pub(super) writer: Writer,
-    long: VecDeque<(Message, Instant)>,
-    long_bytes: usize,
+    short: Queue,
+    long: Queue,
     cut: Option<Cut>,
     /// Bytes of pieces that may be sent.
     pub(super) credit: usize,
 }
 
-impl Outgoing {
-    pub(super) fn waiting(&self) -> usize {
-        self.writer.len() + self.long()
+/// Messages that wait as they are, since when.
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<(Message, Instant)>,
+    bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, message: Message) {
+        self.bytes += message_len(&message);
+        self.messages.push_back((message, Instant::now()));
     }
 
-    /// Bytes of long messages.
-    fn long(&self) -> usize {
-        self.long_bytes + self.cut.as_ref().map_or(0, Cut::left)
+    /// The first that somebody waits for, with the time that is left of it.
+    fn pop(&mut self) -> Option<Message> {
+        while let Some((mut message, since)) = self.messages.pop_front() {
+            self.bytes -= message_len(&message);
+            if shorten(&mut message, since) {
+                return Some(message);
+            }
+        }
+        None
+    }
+
+    /// Drops those at the front that nobody waits for any more: what they share is given back.
+    fn forget_late(&mut self) {
+        while let Some((message, since)) = self.messages.front() {
+            if left_of(message, *since) != Some(0) {
+                return;
+            }
+            self.bytes -= message_len(message);
+            self.messages.pop_front();
+        }
+    }
+}
+
+impl Outgoing {
+    pub(super) fn waiting(&self) -> usize {
+        let cut = self.cut.as_ref().map_or(0, Cut::left);
+        self.writer.len() + self.short.bytes + self.long.bytes + cut
+    }
+
+    /// Encodes short messages that waited, as many as `bytes` have room for.
+    pub(super) fn add_short(&mut self, bytes: usize) {
+        while self.writer.len() < bytes {
+            let Some(message) = self.short.pop() else { return };
+            self.writer.message(&message);
+            if self.writer.is_full() {
+                return;
+            }
+        }
     }
 
     /// Adds pieces of long messages: few, so that short ones need not wait behind them.
     pub(super) fn add_pieces(&mut self) {
         while self.writer.len() < PIECE_MAX {
             if self.cut.is_none() {
-                let Some((mut message, since)) = self.long.pop_front() else { return };
-                self.long_bytes -= message_len(&message);
-                shorten(&mut message, since);
+                let Some(message) = self.long.pop() else { return };
                 self.cut = Some(Cut::new(&message));
             }
             let Some(cut) = &mut self.cut else { return };
@@ -101,12 +146,20 @@ impl Outgoing {
     }
 }
 
-/// Takes off a request's time what it has waited.
-pub(super) fn shorten(message: &mut Message, since: Instant) {
-    if let Body::Request { remaining_ms, .. } = &mut message.body {
-        let waited = u32::try_from(since.elapsed().as_millis()).unwrap_or(u32::MAX);
-        *remaining_ms = remaining_ms.saturating_sub(waited);
+/// Milliseconds for which somebody will wait for the reply yet; `None` = it is no request.
+fn left_of(message: &Message, since: Instant) -> Option<u32> {
+    let Body::Request { remaining_ms, .. } = &message.body else { return None };
+    let waited = u32::try_from(since.elapsed().as_millis()).unwrap_or(u32::MAX);
+    Some(remaining_ms.saturating_sub(waited))
+}
+
+/// Takes off a request's time what it has waited; `false` if nobody waits for the reply any more.
+pub(super) fn shorten(message: &mut Message, since: Instant) -> bool {
+    let left = left_of(message, since);
+    if let (Body::Request { remaining_ms, .. }, Some(left)) = (&mut message.body, left) {
+        *remaining_ms = left;
     }
+    left != Some(0)
 }
 
 impl Lane {
@@ -159,23 +212,25 @@ impl Lane {
         if self.closed.get().is_some() { 0 } else { self.out.borrow().waiting() }
     }
 
-    /// Adds a message, unless too much of its kind, short or long, waits.
+    /// Adds a message, unless too much waits.
     pub(super) fn push(&self, message: Message) -> bool {
         let length = message_len(&message);
         let mut out = self.out.borrow_mut();
-        let (waiting, most) = if length > WHOLE_MAX {
-            (out.long(), self.facts.long_bytes)
-        } else {
-            (out.writer.len(), self.facts.lane_bytes)
-        };
-        if waiting > 0 && waiting + length > most {
+        let waiting = out.waiting();
+        if waiting > 0 && waiting + length > self.facts.room.queue_bytes {
             return false;
         }
         self.counters.peers.messages_sent.add(1);
         self.pushed.set(true);
+        let encoded = out.writer.len();
         if length > WHOLE_MAX {
-            out.long_bytes += length;
-            out.long.push_back((message, Instant::now()));
+            out.long.forget_late();
+            out.long.push(message);
+        } else if encoded > 0 && encoded + length > self.facts.room.lane_bytes
+            || !out.short.messages.is_empty()
+        {
+            out.short.forget_late();
+            out.short.push(message);
         } else {
             out.writer.message(&message);
             if out.writer.is_full() {
@@ -212,7 +267,11 @@ impl Lane {
         if silent >= most {
             self.close("it gave no sign of life");
         } else if self.way == Way::Dialed {
-            self.out.borrow_mut().writer.beat(token);
+            let mut out = self.out.borrow_mut();
+            out.short.forget_late();
+            out.long.forget_late();
+            out.writer.beat(token);
+            drop(out);
             self.wake();
         }
     }
@@ -246,6 +305,6 @@ impl Lane {
     /// Whether requests must wait because the replies do.
     pub(super) fn is_paused(&self) -> bool {
         self.way != Way::Dialed
-            && self.out.borrow().writer.len() > self.facts.lane_bytes / PAUSE_SHARE
+            && self.out.borrow().writer.len() > self.facts.room.lane_bytes / PAUSE_SHARE
     }
 }

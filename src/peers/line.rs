@@ -104,9 +104,7 @@ pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
         return lane.push(message);
     }
     let length = message_len(&message);
-    let facts = &peers.inner.facts;
-    let most = if kind == LaneKind::Small { facts.lane_bytes } else { facts.long_bytes };
-    if slot.bytes > 0 && slot.bytes + length > most {
+    if slot.bytes > 0 && slot.bytes + length > peers.inner.facts.room.queue_bytes {
         return false;
     }
     slot.bytes += length;
@@ -168,9 +166,8 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
         let slot = line.slot(met.lane);
         slot.bytes = 0;
         for (mut message, since) in slot.waiting.drain(..) {
-            shorten(&mut message, since);
             let id = message.id;
-            if !lane.push(message) {
+            if shorten(&mut message, since) && !lane.push(message) {
                 peers.tell_later(FromPeers::Event(Event::Overflow { peer, id }));
             }
         }

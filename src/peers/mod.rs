@@ -43,10 +43,11 @@ use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
+use crate::budget::Held;
 use crate::counters::Counters;
 pub(crate) use dial::{DialError, Lookup, connect};
 use driver::{Driver, End};
-pub(crate) use facts::Facts;
+pub(crate) use facts::{Facts, Room};
 use keep::Keeper;
 use lane::Lane;
 use line::Line;
@@ -108,6 +109,8 @@ struct Inner {
     /// Names of peers being looked up, by node.
     lookups: Vec<RefCell<Option<Lookup>>>,
     accepted: RefCell<HashMap<u64, Rc<Lane>>>,
+    /// Room for long records that were asked for, by node and request.
+    fetching: RefCell<HashMap<(NodeId, u64), Held>>,
     next_lane: Cell<u64>,
     /// Handshakes with whoever connected, the oldest first.
     greeting: RefCell<VecDeque<AbortHandle>>,
@@ -136,6 +139,7 @@ impl Peers {
                 lines,
                 lookups,
                 accepted: RefCell::default(),
+                fetching: RefCell::default(),
                 next_lane: Cell::new(0),
                 greeting: RefCell::default(),
                 told: RefCell::default(),
@@ -177,6 +181,20 @@ impl Peers {
         if !line::send(self, peer, message) {
             self.tell_later(FromPeers::Event(Event::Overflow { peer, id }));
         }
+    }
+
+    /// Sends a read whose answer may have as many bytes as `room`, which is where it goes. A long
+    /// record for which there is no room here, or not any more, is thrown away as it comes.
+    pub(crate) fn fetch(&self, peer: NodeId, message: Message, room: Held) {
+        self.inner.fetching.borrow_mut().insert((peer, message.id), room);
+        self.send(peer, message);
+    }
+
+    /// Takes the room that was set aside for a fetch, if it did not get there yet.
+    pub(crate) fn take_room(&self, peer: NodeId, id: u64) -> Option<Held> {
+        let mut fetching = self.inner.fetching.borrow_mut();
+        // Nearly always there is none.
+        if fetching.is_empty() { None } else { fetching.remove(&(peer, id)) }
     }
 
     /// Answers a request, if the lane that it came on still stands.

@@ -35,11 +35,15 @@ fn what_would_block_the_loop_is_read_by_the_pool() {
     for number in (0..1_000).step_by(97) {
         let inline = db.try_get(Space::Data, &key(number)).unwrap();
         blocked += u32::from(matches!(inline, lsm::Lookup::WouldBlock));
-        let found = block_on(pool.get(&key(number), PATIENCE)).unwrap().unwrap();
+        let lsm::Lookup::Found(found) = block_on(pool.get(&key(number), 0, PATIENCE)).unwrap()
+        else {
+            panic!("{number} is not found")
+        };
         assert_eq!(found.value(), [number as u8; 1000][..]);
     }
     assert!(blocked > 0, "nothing ever blocked");
-    assert!(block_on(pool.get(b"absent", PATIENCE)).unwrap().is_none());
+    let absent = block_on(pool.get(b"absent", 0, PATIENCE)).unwrap();
+    assert!(matches!(absent, lsm::Lookup::Absent));
     pool.stop();
 }
 
@@ -49,8 +53,11 @@ fn the_queue_is_bounded_and_waiting_ends() {
     let nobody = pool(&db, 0, 2);
     block_on(async {
         let wait = Duration::from_millis(10);
-        let (one, two, three) =
-            tokio::join!(nobody.get(b"a", wait), nobody.get(b"b", wait), nobody.get(b"c", wait));
+        let (one, two, three) = tokio::join!(
+            nobody.get(b"a", 0, wait),
+            nobody.get(b"b", 0, wait),
+            nobody.get(b"c", 0, wait)
+        );
         assert!(matches!(one, Err(ReadError::Deadline)));
         assert!(matches!(two, Err(ReadError::Deadline)));
         assert!(matches!(three, Err(ReadError::QueueFull)));
@@ -63,7 +70,7 @@ fn pages_and_gets_take_turns() {
     let mut queues = Queues::default();
     let get = || {
         let (reply, _) = oneshot::channel();
-        Get { key: Box::default(), deadline: Instant::now(), reply, since: None }
+        Get { key: Box::default(), deadline: Instant::now(), room: 0, reply, since: None }
     };
     let page = || NextPage { request: all(), reply: oneshot::channel().0, since: None };
     queues.gets.extend((0..6).map(|_| get()));

@@ -56,6 +56,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         (&["--memory", "1MiB"][..], "--memory 1MiB"),
         (&["--max-value", "1GiB"], "--max-value 1GiB"),
         (&["--memtable", "1GiB"], "--memtable 1GiB"),
+        (&["--memory", "64GiB", "--memtable", "2GiB"], "--memtable 2GiB"),
         (&["--config", "/nowhere/kvorum.toml"], "/nowhere/kvorum.toml"),
         (&["--cluster", "http://127.0.0.1:1,http://127.0.0.1:2"], "does not contain this node"),
         (&["--cluster", "http://127.0.0.1:8080,http://127.0.0.1:8080"], "is listed twice"),

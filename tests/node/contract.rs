@@ -210,7 +210,7 @@ fn health_readiness_and_metrics() {
         r#"kvorum_request_duration_seconds_count{route="/v0/entity",method="GET"} 2"#,
         r#"kvorum_queue_depth{queue="reads"} 0"#,
         "kvorum_write_waiting_bytes 0",
-        r#"kvorum_memory_budget_bytes{part="cache"} 268435456"#,
+        r#"kvorum_memory_budget_bytes{part="cache"} 234881024"#,
         "# EOF",
     ] {
         assert!(metrics.lines().any(|found| found == line), "no {line:?} in:\n{metrics}");

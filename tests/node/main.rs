@@ -14,6 +14,7 @@ mod dev;
 mod directory;
 mod future;
 mod identity;
+mod large;
 mod lifecycle;
 mod malformed;
 mod origin;

@@ -290,7 +290,7 @@ fn what_is_malformed_closes_its_connection_and_no_other() {
     let garbage: Vec<u8> = (0..50_000_u32).map(|at| (at * 31 % 251) as u8).collect();
     let endless = [[0; 8].as_slice(), &[0xff; 4]].concat();
     // A record that is none: nothing of it may reach the store.
-    let mut record = envelope(&request(1, Request::Read { key: "k".into() }), honest());
+    let mut record = envelope(&request(1, Request::Read { key: "k".into(), most: 1 }), honest());
     record[40] = 2;
     let check = xxhash_rust::xxh3::xxh3_64(&record[8..]);
     record[..8].copy_from_slice(&check.to_le_bytes());

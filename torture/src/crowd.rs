@@ -23,7 +23,8 @@ const PLACES: &str = "64";
 /// … and idle clients at each that want one.
 const IDLE: usize = 192;
 
-const PACE: Pace = Pace { clients: 8, every: Duration::from_millis(16), votes: "&ack=2&from=3" };
+const PACE: Pace =
+    Pace { clients: 8, every: Duration::from_millis(16), votes: "&ack=2&from=3", large: 0 };
 
 /// How soon an idle client that was closed comes again.
 const AGAIN: Duration = Duration::from_millis(200);

@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod converge;
 pub mod corrupt;
 pub mod crowd;
+pub mod curve;
 pub mod descriptors;
 pub mod disk_full;
 pub mod fill;
@@ -31,6 +32,7 @@ pub mod memory;
 pub mod mixed;
 pub mod net;
 pub mod node;
+pub mod overload;
 pub mod partition;
 pub mod pause;
 pub mod power_cut;
@@ -50,6 +52,7 @@ pub mod stranger;
 pub mod sync_error;
 pub mod tombstones;
 pub mod twins;
+pub mod unread;
 pub mod wiped;
 pub mod writers;
 pub mod wrong_clock;
@@ -93,6 +96,8 @@ pub struct Setup {
     pub quick: bool,
     /// What chance begins with.
     pub seed: u64,
+    /// Where curves are kept, if they are.
+    pub curves: Option<PathBuf>,
 }
 
 impl Setup {

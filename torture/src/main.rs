@@ -7,9 +7,9 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, crowd, descriptors, disk_full, fuzz,
-    hints, kill, lives, memory, mixed, partition, pause, power_cut, real_input, restarts, rollback,
-    scans, settings, slow, slow_replica, stderr, steady, stranger, sync_error, tombstones, wiped,
-    wrong_clock,
+    hints, kill, lives, memory, mixed, overload, partition, pause, power_cut, real_input, restarts,
+    rollback, scans, settings, slow, slow_replica, stderr, steady, stranger, sync_error,
+    tombstones, unread, wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -27,6 +27,9 @@ struct Args {
     /// What chance begins with
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// A directory for the curves of the row overload, as CSV and SVG
+    #[arg(long)]
+    curves: Option<PathBuf>,
     /// The node's binary; without it, it is built and target/release/kvorum is taken
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -49,6 +52,8 @@ enum Row {
     Fds,
     /// Row 13: too little memory
     Memory,
+    /// Row 13: hundreds of clients that ask for large values and do not read them
+    Unread,
     /// Rows 15 to 17: partitions, lost packets, a slow link (root)
     Partition,
     /// Row 18: nodes that stand still
@@ -85,6 +90,8 @@ enum Row {
     Rollback,
     /// Replicas that missed writes: a full disk (root), overload, a pause
     Converge,
+    /// Row 29: ten times the load, from clients that try again
+    Overload,
     /// Row 36: strangers who want to pass for a node
     Stranger,
     /// Row 32: requests with changed bytes
@@ -102,7 +109,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 32] = [
+    const EACH: [Self; 34] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -110,6 +117,7 @@ impl Row {
         Self::Fsync,
         Self::Fds,
         Self::Memory,
+        Self::Unread,
         Self::Partition,
         Self::Pause,
         Self::Slowreplica,
@@ -128,6 +136,7 @@ impl Row {
         Self::Hints,
         Self::Rollback,
         Self::Converge,
+        Self::Overload,
         Self::Stranger,
         Self::Fuzz,
         Self::Slow,
@@ -153,7 +162,7 @@ impl Row {
             Self::Corrupt => 50,
             Self::Stranger => 100,
             Self::Rollback | Self::Converge => 2,
-            Self::Slowreplica | Self::Wiped | Self::Hints => 1,
+            Self::Slowreplica | Self::Wiped | Self::Hints | Self::Unread | Self::Overload => 1,
             Self::Fuzz | Self::Slow | Self::Steady | Self::Load | Self::All => 1,
         }
     }
@@ -170,6 +179,7 @@ impl Row {
             Self::Fsync => sync_error::run(setup),
             Self::Fds => descriptors::run(setup),
             Self::Memory => memory::run(setup),
+            Self::Unread => unread::run(setup),
             Self::Partition => partition::run(setup),
             Self::Pause => pause::run(setup),
             Self::Slowreplica => slow_replica::run(setup),
@@ -188,6 +198,7 @@ impl Row {
             Self::Hints => hints::run(setup),
             Self::Rollback => rollback::run(setup),
             Self::Converge => converge::run(setup),
+            Self::Overload => overload::run(setup),
             Self::Stranger => stranger::run(setup),
             Self::Fuzz => fuzz::run(setup),
             Self::Slow => slow::run(setup),
@@ -213,7 +224,8 @@ fn main() -> ExitCode {
     let mut sound = true;
     for row in rows {
         let rounds = args.rounds.unwrap_or_else(|| row.rounds());
-        let setup = Setup { binary: binary.clone(), rounds, quick: args.quick, seed: args.seed };
+        let (binary, curves) = (binary.clone(), args.curves.clone());
+        let setup = Setup { binary, rounds, quick: args.quick, seed: args.seed, curves };
         let begun = Instant::now();
         let figures = row.run(&setup).unwrap_or_else(|failure| {
             sound &= matches!(failure, Failure::Skipped(_));

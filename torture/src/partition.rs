@@ -93,7 +93,7 @@ fn one(
 ) -> Result<Agreement, Failure> {
     let lasts = Duration::from_millis(setup.size(3000, 500) + random.below(setup.size(3000, 500)));
     let patience = REFUSED_WITHIN;
-    let work = Work { clients: 12, keys: 60, patience, ..Work::default() };
+    let work = Work { clients: 12, keys: 60, large: 1, patience, ..Work::default() };
     let writers = Writers::start_on(cluster.addresses(), ledger, work, random.number())?;
     thread::sleep(Duration::from_millis(300));
     let victim = random.below(NODES as u64) as usize;

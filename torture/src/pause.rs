@@ -23,12 +23,15 @@ const BY_ITSELF: Duration = Duration::from_secs(30);
 
 /// `rounds` pauses.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
+    let args = ["--sync", "interval", "--max-value", "8MiB"];
+    let cluster = Cluster::start(setup, NODES, None, &args)?;
     let ledger = Arc::new(Ledger::default());
     let mut random = Random::new(setup.seed);
     let (mut longest, mut slowest, mut read) = (Duration::ZERO, Duration::ZERO, 0);
     for round in 0..setup.rounds {
-        let work = Work { clients: 12, keys: 60, patience: PATIENCE, ..Work::default() };
+        let (large, large_len) = (1, 8 << 20);
+        let work =
+            Work { clients: 12, keys: 60, large, large_len, patience: PATIENCE, ..Work::default() };
         let writers = Writers::start_on(cluster.addresses(), &ledger, work, random.number())?;
         thread::sleep(Duration::from_millis(200));
         let first = random.below(NODES as u64) as usize;

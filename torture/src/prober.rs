@@ -11,13 +11,16 @@ use crate::Failure;
 use crate::client::{Answer, Client, target};
 use crate::ledger::Ledger;
 use crate::random::Random;
-use crate::writers::said;
+use crate::writers::{large_len, said};
 
 /// How long an answer may take: longer than a node's own deadline.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Bytes of a value.
 const VALUE_LEN: u64 = 500;
+
+/// The same of a large one, at most.
+const LARGE_LEN: usize = 1 << 20;
 
 /// Keys of each client.
 const KEYS: u64 = 500;
@@ -31,6 +34,8 @@ pub struct Pace {
     pub every: Duration,
     /// `&ack=2&from=3` or nothing.
     pub votes: &'static str,
+    /// Writes in a hundred of a value of 100 KiB to 1 MiB.
+    pub large: u64,
 }
 
 /// What the clients saw.
@@ -194,7 +199,15 @@ impl Shared {
             }
             answer
         } else {
-            let (ticket, value) = self.ledger.put(key, random.below(VALUE_LEN) as usize);
+            let (ticket, value) = {
+                let large = random.percent(self.pace.large);
+                let len = if large {
+                    large_len(random, LARGE_LEN)
+                } else {
+                    random.below(VALUE_LEN) as usize
+                };
+                self.ledger.put(key, len)
+            };
             let answer = client.request("PUT", &target, &value);
             self.ledger.end(ticket, said(&answer));
             answer?

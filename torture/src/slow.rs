@@ -24,6 +24,9 @@ const MARGIN: Duration = Duration::from_secs(3);
 const GOOD: u32 = 8;
 const PERIOD: Duration = Duration::from_millis(10);
 
+/// Bytes of every sixteenth value that they write; the others are small.
+const LARGE: usize = 300 << 10;
+
 /// An answer that comes later does not count.
 const IN_TIME: Duration = Duration::from_millis(500);
 
@@ -136,6 +139,7 @@ fn ask(
 ) -> Result<(), Failure> {
     let mut client = Client::connect(node.address)?;
     let target = target(&format!("good{number}"));
+    let large = vec![b'l'; LARGE];
     let begun = Instant::now();
     for slot in 0.. {
         let due = PERIOD * slot;
@@ -144,8 +148,12 @@ fn ask(
         }
         thread::sleep(due.saturating_sub(begun.elapsed()));
         asked.fetch_add(1, Ordering::Relaxed);
-        let (method, body) = if slot % 2 == 0 { ("PUT", "value") } else { ("GET", "") };
-        let answer = client.request(method, &target, body.as_bytes())?;
+        let (method, body) = match slot % 32 {
+            30 => ("PUT", &large[..]),
+            n if n % 2 == 0 => ("PUT", &b"value"[..]),
+            _ => ("GET", &b""[..]),
+        };
+        let answer = client.request(method, &target, body)?;
         let in_time = begun.elapsed().saturating_sub(due) < IN_TIME;
         answered.fetch_add(u64::from(in_time && answer.status < 300), Ordering::Relaxed);
     }

@@ -27,6 +27,10 @@ pub struct Work {
     pub keys: u64,
     /// The longest value in bytes.
     pub value_len: u64,
+    /// Puts in a hundred that are large: 100 KiB and more.
+    pub large: u64,
+    /// The longest of those in bytes.
+    pub large_len: usize,
     /// Deletes in a hundred requests.
     pub deletes: u64,
     /// Reads of own keys in a hundred requests.
@@ -45,6 +49,8 @@ impl Default for Work {
             clients: 16,
             keys: 200,
             value_len: 2000,
+            large: 0,
+            large_len: 1 << 20,
             deletes: 15,
             reads: 10,
             prefix: 'k',
@@ -218,7 +224,13 @@ impl Shared {
             let ticket = self.ledger.delete(key);
             (ticket, client.request("DELETE", &place, b""))
         } else {
-            let (ticket, value) = self.ledger.put(key, value_len(random, self.work.value_len));
+            let large = random.percent(self.work.large);
+            let len = if large {
+                large_len(random, self.work.large_len)
+            } else {
+                value_len(random, self.work.value_len)
+            };
+            let (ticket, value) = self.ledger.put(key, len);
             (ticket, client.request("PUT", &place, &value))
         };
         self.ledger.end(ticket, said(&answer));
@@ -234,6 +246,14 @@ impl Shared {
 fn value_len(random: &mut Random, most: u64) -> usize {
     let most = if random.percent(90) { most / 10 } else { most };
     random.below(most.max(1)) as usize
+}
+
+/// A length from 100 KiB to `most`, each doubling as likely as the others.
+pub fn large_len(random: &mut Random, most: usize) -> usize {
+    const LEAST: usize = 100 << 10;
+    let doublings = (most / LEAST).max(1).ilog2() + 1;
+    let len = LEAST << random.below(u64::from(doublings));
+    (len + random.below(len as u64) as usize).min(most)
 }
 
 /// What an answer to a write means.

@@ -116,7 +116,8 @@ impl Bench {
     fn new(nodes: u8, quorum: Quorum) -> Self {
         let shared = shared(nodes);
         let codec = Codec { parse: |_| None, verify, restamp: |_, record, _| record.clone() };
-        let config = Config { deadline_micros: 1_000_000, max_skew_micros: 500_000, codec };
+        let (deadline_micros, max_skew_micros, brief_bytes) = (1_000_000, 500_000, 16 << 10);
+        let config = Config { deadline_micros, max_skew_micros, brief_bytes, codec };
         let item = |n| {
             let key = Bytes::from(format!("key{n:09}"));
             let record = record(&key);

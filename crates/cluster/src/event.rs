@@ -12,7 +12,7 @@ use crate::logs::Logs;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
 use crate::quorum::Quorum;
-use crate::record::{Codec, Record};
+use crate::record::{Codec, Outline, Record};
 use crate::standing::Vouching;
 use crate::topology::Topology;
 
@@ -81,6 +81,9 @@ pub struct Config {
     pub deadline_micros: u64,
     /// Microseconds that a stamp may be ahead of the wall clock.
     pub max_skew_micros: u64,
+    /// Bytes of the longest record that is sent without being asked for by its length: one that a
+    /// node can always take. Of longer ones, reads compare outlines first.
+    pub brief_bytes: u32,
     /// What the store's records need done.
     pub codec: Codec,
 }
@@ -177,6 +180,13 @@ pub enum Event {
         /// The newest record, verified.
         result: Result<Option<Record>, StoreError>,
     },
+    /// The store read a record that is longer than was wanted.
+    Outlined {
+        /// For what.
+        op: OpId,
+        /// The newest record, verified, without its content.
+        outline: Outline,
+    },
     /// The store wrote.
     Written {
         /// For what.
@@ -232,12 +242,15 @@ pub enum Event {
 /// What a coordinator wants done, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Read from this node's store; ends in [`Event::Read`].
+    /// Read from this node's store; ends in [`Event::Read`], or in [`Event::Outlined`] if the
+    /// record has more than `most` bytes.
     Read {
         /// For what.
         op: OpId,
         /// The key.
         key: Bytes,
+        /// Bytes of the longest record that is wanted.
+        most: u32,
     },
     /// Write to this node's store; ends in [`Event::Written`].
     Write {

@@ -30,7 +30,7 @@ pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent};
 pub use quorum::{Quorum, Refusal, quorum};
-pub use record::{Codec, Kind, Rank, Record};
+pub use record::{Codec, Kind, Outline, Rank, Record};
 pub use scan::{PAGE_BYTES, Scan, Sieve, Step};
 pub use standing::{Standing, Vouching};
 pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference, partition_of};

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::missed::Mark;
-use crate::record::Record;
+use crate::record::{Outline, Record};
 
 /// A node, by its place in the topology's list of names, which is sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +54,8 @@ pub enum Request {
     Read {
         /// The key.
         key: Bytes,
+        /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
+        most: u32,
     },
     /// To hold a record.
     Write {
@@ -138,6 +140,13 @@ pub enum Reply {
         record: Record,
         /// Whether the node can vouch that it was never told of a newer one: see
         /// [`Standing`](crate::Standing).
+        sure: bool,
+    },
+    /// To a read: the newest record that the node holds is longer than the asker has room for.
+    Long {
+        /// The record without its content, which was verified.
+        outline: Outline,
+        /// As in [`Reply::Found`].
         sure: bool,
     },
     /// To a read: the node holds no record.

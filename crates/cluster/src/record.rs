@@ -38,6 +38,25 @@ pub struct Record {
     pub bytes: Bytes,
 }
 
+/// A record without its content: all that decides between it and others, and how long it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outline {
+    /// What decides.
+    pub rank: Rank,
+    /// As [`Record::copies`].
+    pub copies: u8,
+    /// The length of [`Record::bytes`].
+    pub bytes: u32,
+}
+
+impl Record {
+    /// What is left of it without its content.
+    pub fn outline(&self) -> Outline {
+        let bytes = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        Outline { rank: self.rank, copies: self.copies, bytes }
+    }
+}
+
 /// What the protocol must have done to records whose layout is the store's. Functions of their
 /// arguments only.
 #[derive(Debug, Clone, Copy)]

@@ -338,7 +338,7 @@ fn is_bulk(message: &Message, bytes: usize) -> bool {
 fn size_of(message: &Message) -> usize {
     const HEAD: usize = 24;
     let content = match &message.body {
-        Body::Request { request: Request::Read { key }, .. } => key.len(),
+        Body::Request { request: Request::Read { key, .. }, .. } => key.len(),
         Body::Request { request: Request::Write { key, record }, .. } => {
             key.len() + record.bytes.len()
         }

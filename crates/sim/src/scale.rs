@@ -9,7 +9,7 @@ use cluster::{
 };
 
 use crate::plan::Plan;
-use crate::records::codec;
+use crate::records::{BRIEF_BYTES, codec};
 use crate::world::World;
 
 /// Simulated seconds of each part of a measurement.
@@ -54,7 +54,12 @@ pub struct Parts {
 
 /// Makes `sets` of them.
 pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
-    let config = Config { deadline_micros: 1_000_000, max_skew_micros: 500_000, codec: codec() };
+    let config = Config {
+        deadline_micros: 1_000_000,
+        max_skew_micros: 500_000,
+        brief_bytes: BRIEF_BYTES,
+        codec: codec(),
+    };
     let nodes = topology.nodes();
     let make = |_| {
         let clock = Arc::new(Clock::start(1, 0, 0));

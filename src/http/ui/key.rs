@@ -4,9 +4,8 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use cluster::{Class, NodeId, Reply, Request, Trouble};
+use cluster::{Class, Kind, NodeId, Outline, Reply, Request, Trouble};
 use hyper::StatusCode;
-use lsm::{Kind, Record};
 use serde::Serialize;
 use tokio::task::spawn_local;
 
@@ -16,6 +15,7 @@ use crate::event_loop::EventLoop;
 use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body};
+use crate::memory::LONG_RECORD;
 use crate::records;
 
 /// Where a key lies.
@@ -27,6 +27,9 @@ struct Placement<'a> {
     /// The first nodes of its order of preference.
     replicas: Vec<Replica<'a>>,
 }
+
+/// Bytes of a record besides its value, as this version writes them.
+const RECORD_BYTES: usize = 24;
 
 /// One replica, and what it answered.
 #[derive(Debug, Serialize)]
@@ -70,7 +73,10 @@ pub(in crate::http) async fn get(
     let asked: Vec<_> = order
         .into_iter()
         .map(|replica| {
-            let (this, request) = (Rc::clone(event_loop), Request::Read { key: key.clone() });
+            let (this, request) = (
+                Rc::clone(event_loop),
+                Request::Read { key: key.clone(), most: LONG_RECORD as u32 },
+            );
             (replica, spawn_local(async move { this.call(replica, Class::Client, request).await }))
         })
         .collect();
@@ -97,13 +103,14 @@ fn told<'a>(
     let node = &event_loop.node;
     let (holds, sure, record) = match answer {
         Ok(Reply::Found { record, sure }) if (records::CODEC.verify)(key, &record) => {
-            let record = records::to_store(&record);
-            let holds = match record.view().kind() {
-                Kind::Value => "value",
-                Kind::Tombstone => "tombstone",
-                Kind::Superseded => "superseded",
-            };
-            (holds, Some(sure), Some(facts(event_loop, &record)))
+            let value_bytes = records::to_store(&record).value().len();
+            let facts = facts(event_loop, &record.outline(), value_bytes);
+            (kind(record.rank.kind), Some(sure), Some(facts))
+        }
+        Ok(Reply::Long { outline, sure }) => {
+            let value_bytes = (outline.bytes as usize).saturating_sub(RECORD_BYTES);
+            let facts = facts(event_loop, &outline, value_bytes);
+            (kind(outline.rank.kind), Some(sure), Some(facts))
         }
         Ok(Reply::Absent { sure }) => ("absent", Some(sure), None),
         Ok(Reply::Busy) | Err(Trouble::Busy) => ("busy", None, None),
@@ -114,9 +121,16 @@ fn told<'a>(
     Replica { node: &node.shared.topology.member(replica).name, url, holds, sure, record }
 }
 
-fn facts(event_loop: &EventLoop, record: &Record) -> Facts {
-    let view = record.view();
-    let version = view.version();
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Value => "value",
+        Kind::Tombstone => "tombstone",
+        Kind::Superseded => "superseded",
+    }
+}
+
+fn facts(event_loop: &EventLoop, outline: &Outline, value_bytes: usize) -> Facts {
+    let version = records::version(outline.rank.stamp);
     let topology = &event_loop.node.shared.topology;
     let names = (0..topology.nodes() as u16).map(|id| &topology.member(NodeId(id)).name);
     let mut stamped_by = names.filter(|name| cluster::origin_of(name) == version.origin);
@@ -124,7 +138,7 @@ fn facts(event_loop: &EventLoop, record: &Record) -> Facts {
         version: version.to_string(),
         stamped_ms: (version.time >> COUNTER_BITS) / 1000,
         stamped_by: stamped_by.next().cloned().unwrap_or_default(),
-        value_bytes: record.value().len(),
-        copies: view.copies(),
+        value_bytes,
+        copies: outline.copies,
     }
 }

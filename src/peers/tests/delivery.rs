@@ -23,7 +23,7 @@ fn requests_and_replies_travel() {
             panic!("b does not know who came");
         };
         let (lane, first, read) = b.request().await;
-        assert_eq!((first, &read), (7, &Request::Read { key: "7".into() }));
+        assert_eq!((first, &read), (7, &Request::Read { key: "7".into(), most: u32::MAX }));
         let (_, second, write) = b.request().await;
         let expected = Request::Write { key: "8".into(), record: record(8, 100) };
         assert_eq!((second, write), (8, expected));
@@ -70,7 +70,7 @@ fn long_values_travel_in_both_directions() {
         };
         let (a, _b) = pair(long).await;
         a.connect(B).await;
-        a.peers.send(B, read(1));
+        a.fetch(B, 1, 8 + (5 << 20));
         a.peers.send(B, write(2, 900_000));
         a.peers.send(B, request(3, Request::Ping));
         let mut replies = [a.reply().await, a.reply().await, a.reply().await];
@@ -80,6 +80,54 @@ fn long_values_travel_in_both_directions() {
         assert_eq!(replies[0], (1, found));
         assert_eq!(replies[1..], [(2, Reply::Stored), (3, Reply::Pong)]);
         assert_eq!(a.counts().connected.get(), 2, "a small lane and a bulk lane");
+    });
+}
+
+#[test]
+fn a_long_request_waits_for_room_and_holds_it_as_long_as_it_lives() {
+    run(async {
+        let (a, b) = pair(only_pings).await;
+        let received = &b.facts.room.received;
+        let all = received.take(ROOM_BYTES).unwrap();
+        a.peers.send(B, write(1, 900_000));
+        a.peers.send(B, write(2, 900_000));
+        a.connect(B).await;
+        let sent = || b.counts().bytes_received.get();
+        until("all that there is credit for has come", || sent() >= 262_144).await;
+        a.peers.send(B, request(3, Request::Ping));
+        assert_eq!(a.reply().await, (3, Reply::Pong), "short ones pass it");
+        assert!(sent() < 600_000, "it comes without credit");
+        drop(all);
+        for id in [1, 2] {
+            let (_, came, first) = b.request().await;
+            assert_eq!(came, id);
+            // What is free is kept for the one that waits, so that it is not overtaken.
+            assert!(received.held() >= 900_000, "{}", received.held());
+            drop(first);
+        }
+        assert_eq!(received.held(), 0);
+    });
+}
+
+#[test]
+fn a_record_that_there_is_no_room_for_is_thrown_away() {
+    run(async {
+        let long = |request: &Request| match request {
+            Request::Read { .. } => Some(Reply::Found { record: record(1, 5 << 20), sure: true }),
+            _ => Some(Reply::Pong),
+        };
+        let (a, _b) = pair(long).await;
+        a.connect(B).await;
+        a.peers.send(B, read(1));
+        assert_eq!(a.reply().await, (1, Reply::Busy), "none was set aside");
+        a.fetch(B, 2, 1 << 20);
+        assert_eq!(a.reply().await, (2, Reply::Busy), "it is longer than was told");
+        a.fetch(B, 3, 8 + (5 << 20));
+        drop(a.peers.take_room(B, 3));
+        assert_eq!(a.reply().await, (3, Reply::Busy), "nobody waits any more");
+        a.fetch(B, 4, 8 + (5 << 20));
+        assert!(matches!(a.reply().await, (4, Reply::Found { .. })));
+        assert!(a.peers.take_room(B, 4).is_none(), "it is the record's now");
     });
 }
 
@@ -181,7 +229,7 @@ fn beats_tell_how_far_away_a_peer_is() {
 fn nothing_is_lost_among_many() {
     run(async {
         let (a, b) = pair(|request| match request {
-            Request::Read { key } => {
+            Request::Read { key, .. } => {
                 let id: u64 = std::str::from_utf8(key).unwrap().parse().unwrap();
                 let bytes = (id % 7) as usize * 9_000;
                 Some(Reply::Found { record: record(id, bytes), sure: true })
@@ -195,7 +243,7 @@ fn nothing_is_lost_among_many() {
         while next < 3000 || !open.is_empty() {
             while next < 3000 && open.len() < 16 {
                 let Message { id, .. } = read(next);
-                a.peers.send(B, read(next));
+                a.fetch(B, id, 8 + (id % 7) as usize * 9_000);
                 open.insert(id);
                 next += 1;
             }

@@ -96,21 +96,21 @@ fn what_does_not_fit_overflows_alone() {
         let (a, b) = pair(only_pings).await;
         // While nothing stands, requests wait for the dial …
         let (mut sent, mut overflown) = (0, 0);
-        for id in 0..200 {
+        for id in 0..1000 {
             a.peers.send(B, write(id, 10_000));
             sent += 1;
         }
         loop {
             match a.event().await {
                 Event::Overflow { peer: B, id } => {
-                    assert!(id > 90, "{id} fits into {LANE_BYTES} bytes");
+                    assert!(id > 800, "{id} fits into {QUEUE_BYTES} bytes");
                     overflown += 1;
                 }
                 Event::Up(B) => break,
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(overflown, 200 - LANE_BYTES / (10_000 + 50), "the others wait");
+        assert_eq!(overflown, 1000 - QUEUE_BYTES / (10_000 + 37), "the others wait");
         // … and all others arrive.
         for id in 0..sent - overflown {
             assert_eq!(b.request().await.1, id as u64);
@@ -143,7 +143,7 @@ fn a_slow_reader_costs_only_its_own_requests() {
             id += 1;
             tokio::task::yield_now().await;
             let waiting: usize = a.peers.lanes().iter().map(|lane| lane.waiting()).sum();
-            assert!(waiting <= LANE_BYTES + 70_000, "{waiting} bytes wait");
+            assert!(waiting <= QUEUE_BYTES + 70_000, "{waiting} bytes wait");
             if id % 50 == 0
                 && let Some(event) = a.try_event()
             {
@@ -179,7 +179,7 @@ fn an_asker_that_takes_no_replies_is_not_read_from() {
         until("b has much to say", || b.peers.lanes().iter().any(|lane| lane.waiting() > 600_000))
             .await;
         for lane in b.peers.lanes() {
-            assert!(lane.waiting() <= LONG_BYTES + 70_000, "{} bytes wait", lane.waiting());
+            assert!(lane.waiting() <= QUEUE_BYTES + 70_000, "{} bytes wait", lane.waiting());
         }
     });
 }
@@ -207,7 +207,7 @@ fn a_node_that_closes_still_says_what_it_had_to_say() {
     run(async {
         let (a, b) = pair(only_pings).await;
         a.connect(B).await;
-        a.peers.send(B, read(1));
+        a.fetch(B, 1, 8 + 700_000);
         let (lane, id, _) = b.request().await;
         b.peers.respond(lane, id, Reply::Found { record: record(1, 700_000), sure: true });
         b.peers.close().await;

@@ -20,10 +20,11 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::budget::Budget;
 use crate::clock::wall_micros;
 use crate::counters::{Counters, PeerCounts};
 use crate::peers::greet::shake;
-use crate::peers::{Facts, FromPeers, Peers};
+use crate::peers::{Facts, FromPeers, Peers, Room};
 
 /// How long anything is waited for, and any test may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,11 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) const A: NodeId = NodeId(0);
 pub(super) const B: NodeId = NodeId(1);
 
-/// Bytes that may wait on a lane.
+/// Bytes of encoded messages that may wait on a lane.
 pub(super) const LANE_BYTES: usize = 1 << 20;
 
-/// Bytes of long messages that may.
-pub(super) const LONG_BYTES: usize = 8 << 20;
+/// Bytes of all messages that may.
+pub(super) const QUEUE_BYTES: usize = 8 << 20;
+
+/// Bytes of long messages that a node has room for.
+pub(super) const ROOM_BYTES: usize = 1 << 20;
 
 pub(super) const CLUSTER: u64 = 5;
 
@@ -112,8 +116,13 @@ impl Node {
         let secret = Secret::new(setup.secret.into());
         let identity = Identity::new(topology, own, CLUSTER, secret, logs);
         let codec = CODEC;
-        let facts =
-            Arc::new(Facts::new(shared, Arc::new(identity), codec, 500_000, LANE_BYTES, urls));
+        let room = Room {
+            lane_bytes: LANE_BYTES,
+            queue_bytes: QUEUE_BYTES,
+            received: Arc::new(Budget::new(ROOM_BYTES)),
+        };
+        let facts = Facts::new(shared, Arc::new(identity), codec, 500_000, room, urls);
+        let facts = Arc::new(facts);
         let (told, served) = (Rc::new(Told::default()), Rc::new(Cell::new(0)));
         let counters = Arc::<Counters>::default();
         let late = Rc::new(RefCell::new(None::<Peers>));
@@ -198,6 +207,12 @@ impl Node {
         }
     }
 
+    /// Asks for a record of so many bytes.
+    pub(super) fn fetch(&self, peer: NodeId, id: u64, bytes: usize) {
+        let room = Budget::new(bytes).take(bytes).unwrap();
+        self.peers.fetch(peer, read(id), room);
+    }
+
     pub(super) fn counts(&self) -> &PeerCounts {
         &self.counters.peers
     }
@@ -280,7 +295,7 @@ pub(super) fn request(id: u64, request: Request) -> Message {
 }
 
 pub(super) fn read(id: u64) -> Message {
-    request(id, Request::Read { key: Bytes::from(id.to_string()) })
+    request(id, Request::Read { key: Bytes::from(id.to_string()), most: u32::MAX })
 }
 
 /// A write of so many bytes, about.

@@ -97,6 +97,7 @@ impl Coordinator {
                 self.call(now, call, node, class, request, out);
             }
             Event::Read { op, result } => self.was_read(now, op, result, out),
+            Event::Outlined { op, outline } => self.outlined(now, op, outline, out),
             Event::Written { op, result } => self.was_written(now, op, result, out),
             Event::Paged { op, result } => self.was_paged(op, result, out),
             Event::Up(peer) => self.up(peer),

@@ -14,15 +14,18 @@
 //! acknowledged by a quorum that this read must see, for those have a replica in common: the newest
 //! of what the others told is the answer. If fewer are left, it may have been: then it is told if
 //! `ack` hold it, and otherwise the read fails, for what it told now the next one might not.
+//!
+//! Other nodes send records up to `brief_bytes` at once, and outlines of longer ones. A long record
+//! is fetched only if it is the newest and this node does not have it, when there is room for it.
 
 use bytes::Bytes;
 
-use super::slots::{ReadWork, Slot, State, Vote, Why, Work};
+use super::slots::{ReadWork, Slot, State, Told, Vote, Why, Work};
 use super::{Coordinator, MAX_BACKGROUND, votes};
 use crate::event::{Answer, ClientId, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Reply, Request};
 use crate::quorum::Quorum;
-use crate::record::Record;
+use crate::record::{Outline, Record};
 
 /// One read in so many asks all replicas, so that latencies are known and differences are found
 /// that no quorum of the usual ones would show.
@@ -38,6 +41,9 @@ const ASK_AGAIN_TIMES: u32 = 5;
 /// Why a replica's word does not count.
 const FUTURE: &str = "a record of this key from a clock that was further ahead of this node's than \
                       clocks may be (--max-clock-skew)";
+/// A long record may take so long, in microseconds, from this node's store, where it may have to
+/// wait for memory, or from another node, before yet another one is asked to send it.
+const LONG_LATE: u64 = 200_000;
 
 /// What a read does next.
 enum Step {
@@ -45,6 +51,8 @@ enum Step {
     Repair(usize),
     /// Ask this one.
     Ask(usize),
+    /// Have it send the newest record, of which only the outline is here.
+    Fetch(usize),
     Wait,
     /// Ask those that could not vouch once more, a little later.
     AskAgain,
@@ -122,8 +130,18 @@ impl Coordinator {
             return;
         } else {
             let idle = slot.votes.iter().position(|vote| vote.state == State::Idle);
-            let Some(vote) = idle else { return };
-            self.ask(now, id, vote, out);
+            match (self.to_fetch(now, slot), idle) {
+                (Some(vote), _) if !is_fetching(&slot.votes[vote]) => {
+                    let since = self.long_under_way(slot).unwrap_or(0);
+                    if now.mono < since + LONG_LATE {
+                        self.slots.hedge_at(since + LONG_LATE, id);
+                        return;
+                    }
+                    self.fetch(now, id, vote, out);
+                }
+                (_, Some(vote)) => self.ask(now, id, vote, out),
+                (_, None) => return,
+            }
         }
         self.arm_hedge(now, id);
     }
@@ -156,6 +174,12 @@ impl Coordinator {
         let unsure = |vote: &usize| slot.votes[*vote].state == State::Told { sure: false };
         let unsure: Vec<usize> = (0..slot.votes.len()).filter(unsure).collect();
         for vote in unsure {
+            if let Some(told) =
+                self.slots.get_mut(id).and_then(|slot| slot.votes[vote].told.as_mut())
+            {
+                // It is told anew.
+                told.shed();
+            }
             self.ask(now, id, vote, out);
         }
     }
@@ -166,16 +190,20 @@ impl Coordinator {
         now: Now,
         id: u64,
         vote: usize,
-        told: Option<Record>,
+        told: Option<Told>,
         sure: bool,
         out: &mut Vec<Effect>,
     ) {
         let Some(slot) = self.slots.get_mut(id) else { return };
-        if slot.votes[vote].state != State::Asked {
+        if !matches!(slot.votes[vote].state, State::Asked | State::Fetching { .. }) {
             return;
         }
         slot.votes[vote].state = State::Told { sure };
-        slot.votes[vote].record = told;
+        if matches!(told, Some(Told::Outline(_))) {
+            self.slots.hedge_at(now.mono + LONG_LATE, id);
+        }
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        slot.votes[vote].told = told;
         if let Some(slot) = self.slots.get(id).filter(|slot| self.hides(now, &slot.votes[vote])) {
             let name = &self.shared.topology.member(slot.votes[vote].node).name;
             let detail = Some(format!("node {name} holds {FUTURE}"));
@@ -205,7 +233,7 @@ impl Coordinator {
         match result {
             Ok(record) => {
                 let sure = self.shared.vouching.sure(record.as_ref().map(|r| r.rank.stamp.time));
-                self.told(now, id, vote, record, sure, out);
+                self.told(now, id, vote, record.map(Told::Whole), sure, out);
             }
             Err(error) => {
                 let why = self.note_store_error(id, error);
@@ -230,6 +258,10 @@ impl Coordinator {
                     return;
                 }
                 Step::Ask(vote) => self.ask(now, id, vote, out),
+                Step::Fetch(vote) => {
+                    self.fetch(now, id, vote, out);
+                    self.slots.hedge_at(now.mono + LONG_LATE, id);
+                }
                 Step::Repair(vote) => {
                     self.decide(now, id);
                     self.repair(now, id, vote, out);
@@ -258,7 +290,7 @@ impl Coordinator {
             if let Some(vote) = slot.votes.iter().position(|vote| vote.state == State::Idle) {
                 return Step::Ask(vote);
             }
-            let sure = slot.count(is_sure);
+            let sure = slot.count(votes::told);
             if sure < ack {
                 return if sure + asked >= ack || votes::is_worth_waiting(slot) {
                     Step::Wait
@@ -268,6 +300,14 @@ impl Coordinator {
                     Step::Deny
                 };
             }
+        }
+        if !work.decided
+            && let Some(vote) = self.to_fetch(now, slot)
+        {
+            return match self.long_under_way(slot) {
+                Some(_) => Step::Wait,
+                None => Step::Fetch(vote),
+            };
         }
         let newest = if work.decided { work.newest.as_ref() } else { self.newest_of(now, slot) };
         let Some(newest) = newest.filter(|_| ack > 1) else { return Step::Answer };
@@ -295,20 +335,46 @@ impl Coordinator {
 
     /// Whether a replica told of a record of the future, and thus nothing of what it holds below.
     fn hides(&self, now: Now, vote: &Vote) -> bool {
-        vote.record.as_ref().is_some_and(|record| self.is_ahead(now, record))
+        vote.told.as_ref().is_some_and(|told| self.is_future(now, told.rank()))
     }
 
     /// How many replicas vouch for what they told, without a record of the future.
     fn settled(&self, now: Now, slot: &Slot) -> usize {
-        slot.count(|vote| is_sure(vote) && !self.hides(now, vote))
+        slot.count(|vote| votes::told(vote) && !self.hides(now, vote))
     }
 
-    /// The newest record that was told; of those of the future only if too few told of others.
-    fn newest_of<'a>(&self, now: Now, slot: &'a Slot) -> Option<&'a Record> {
+    /// What was told; of the future only if too few told of others.
+    fn told_of<'a>(&'a self, now: Now, slot: &'a Slot) -> impl Iterator<Item = &'a Told> {
         let settled = self.settled(now, slot) >= usize::from(slot.quorum.ack);
-        let told = slot.votes.iter().filter_map(|vote| vote.record.as_ref());
-        let counts = |record: &&Record| !settled || !self.is_ahead(now, record);
-        told.filter(counts).max_by_key(|record| record.rank)
+        let told = slot.votes.iter().filter_map(|vote| vote.told.as_ref());
+        told.filter(move |told| !settled || !self.is_future(now, told.rank()))
+    }
+
+    /// The newest record of those that are here whole.
+    fn newest_of<'a>(&'a self, now: Now, slot: &'a Slot) -> Option<&'a Record> {
+        self.told_of(now, slot).filter_map(Told::whole).max_by_key(|record| record.rank)
+    }
+
+    /// Whose record is to be sent: that of a replica that told the newest, if nobody's is here
+    /// whole; of one that is not asked for it yet, if there is any.
+    fn to_fetch(&self, now: Now, slot: &Slot) -> Option<usize> {
+        let newest = self.told_of(now, slot).map(Told::rank).max()?;
+        if self.newest_of(now, slot).is_some_and(|record| record.rank == newest) {
+            return None;
+        }
+        let tells = |vote: &Vote| vote.told.as_ref().is_some_and(|told| told.rank() == newest);
+        let asked = slot.votes.iter().position(|vote| is_fetching(vote) && tells(vote));
+        let is_told = |vote: &Vote| matches!(vote.state, State::Told { .. }) && tells(vote);
+        slot.votes.iter().position(is_told).or(asked)
+    }
+
+    /// Since when the newest record, which is long, is waited for: from whoever was asked to send
+    /// it, or from this node's store, which mostly has it too.
+    fn long_under_way(&self, slot: &Slot) -> Option<u64> {
+        let own = self.shared.own;
+        let awaited =
+            |vote: &&Vote| is_fetching(vote) || vote.node == own && vote.state == State::Asked;
+        slot.votes.iter().filter(awaited).map(|vote| vote.asked_at).max()
     }
 
     /// Which replica is to be told of the newest record next: one that is known not to hold it,
@@ -335,6 +401,35 @@ impl Coordinator {
         }
     }
 
+    /// Has the replica of a vote send its record, whose length is known. Until it comes nothing
+    /// else of any length is held: whoever waits for memory must not keep others from it.
+    pub(super) fn fetch(&mut self, now: Now, id: u64, vote: usize, out: &mut Vec<Effect>) {
+        let own = self.shared.own;
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let fetched = slot.votes[vote].told.as_ref().map(Told::rank);
+        for told in slot.votes.iter_mut().filter_map(|vote| vote.told.as_mut()) {
+            if Some(told.rank()) != fetched {
+                told.shed();
+            }
+        }
+        let remaining = slot.deadline.saturating_sub(now.mono);
+        let key = slot.key.clone();
+        let voter = &mut slot.votes[vote];
+        let sure = votes::told(voter);
+        let most = match &voter.told {
+            Some(Told::Outline(outline)) => outline.bytes,
+            Some(Told::Whole(_)) | None => u32::MAX,
+        };
+        voter.state = State::Fetching { sure };
+        voter.asked_at = now.mono;
+        let node = voter.node;
+        if node == own {
+            out.push(Effect::Read { op: OpId::Slot(id), key, most: u32::MAX });
+        } else {
+            self.send(node, id, remaining, Class::Client, Request::Read { key, most }, out);
+        }
+    }
+
     pub(super) fn repair(&mut self, now: Now, id: u64, vote: usize, out: &mut Vec<Effect>) {
         let own = self.shared.own;
         let Some(slot) = self.slots.get_mut(id) else { return };
@@ -358,6 +453,12 @@ impl Coordinator {
     /// right with nobody waiting.
     fn repair_behind(&mut self, now: Now, id: u64, out: &mut Vec<Effect>) {
         let Some(slot) = self.slots.get(id) else { return };
+        if let Some(vote) = self.to_fetch(now, slot) {
+            if !slot.votes.iter().any(is_fetching) && !self.hides(now, &slot.votes[vote]) {
+                self.fetch(now, id, vote, out);
+            }
+            return;
+        }
         let newest = self.newest_of(now, slot).filter(|record| !self.is_ahead(now, record));
         let Some(newest) = newest.cloned() else { return };
         let Some(slot) = self.slots.get_mut(id) else { return };
@@ -372,7 +473,7 @@ impl Coordinator {
                 let vote = &slot.votes[*vote];
                 matches!(vote.state, State::Told { .. })
                     && vote.place < copies
-                    && vote.record.as_ref().is_none_or(|record| record.rank < newest.rank)
+                    && vote.told.as_ref().is_none_or(|told| told.rank() < newest.rank)
             })
             .collect();
         for vote in stale {
@@ -437,25 +538,47 @@ impl Coordinator {
         if slot.votes[vote].state == State::Repairing {
             self.background -= usize::from(slot.answered);
         }
+        if is_fetching(&slot.votes[vote]) {
+            // It does not send it, so another one is asked for the newest that can be had.
+            slot.votes[vote].told = None;
+        }
         slot.votes[vote].state = State::Failed(why);
     }
-}
 
-/// Whether a replica told what it holds, and vouches for it.
-fn is_sure(vote: &Vote) -> bool {
-    vote.state == State::Told { sure: true }
+    /// This node's store holds a record that is longer than was wanted.
+    pub(super) fn outlined_here(
+        &mut self,
+        now: Now,
+        id: u64,
+        outline: Outline,
+        sure: bool,
+        out: &mut Vec<Effect>,
+    ) {
+        let own = self.shared.own;
+        let Some(slot) = self.slots.get(id) else { return };
+        match (&slot.work, slot.vote_of(own)) {
+            (Work::Call(_), _) => self.end_call(id, Ok(Reply::Long { outline, sure }), out),
+            // A read's own vote takes a record of any length.
+            (_, Some(vote)) => self.fail(now, id, vote, Why::Failed, out),
+            (_, None) => {}
+        }
+    }
 }
 
 /// Whether a replica is known to hold a record, or a newer one.
 fn holds(vote: &Vote, record: &Record) -> bool {
-    let held = vote.record.as_ref();
-    vote.state == State::Holds || held.is_some_and(|held| held.rank >= record.rank)
+    let told = vote.told.as_ref();
+    vote.state == State::Holds || told.is_some_and(|told| told.rank() >= record.rank)
 }
 
 /// How many replicas did their part in a read: told what they hold, or hold what is to be told.
 pub(super) fn acked(slot: &Slot, work: &ReadWork) -> usize {
     match &work.newest {
         Some(newest) if work.decided => slot.count(|vote| holds(vote, newest)),
-        _ => slot.count(is_sure),
+        _ => slot.count(votes::told),
     }
+}
+
+fn is_fetching(vote: &Vote) -> bool {
+    matches!(vote.state, State::Fetching { .. })
 }

@@ -6,7 +6,7 @@ use super::Coordinator;
 use crate::clock::Clock;
 use crate::event::{Effect, LaneId, Now, OpId, StoreError};
 use crate::message::{Reply, Request};
-use crate::record::Record;
+use crate::record::{Outline, Rank, Record};
 
 impl Coordinator {
     pub(super) fn requested(
@@ -30,7 +30,7 @@ impl Coordinator {
     pub(super) fn perform(&mut self, now: Now, op: OpId, request: Request, out: &mut Vec<Effect>) {
         let verify = self.config.codec.verify;
         match request {
-            Request::Read { key } => out.push(Effect::Read { op, key }),
+            Request::Read { key, most } => out.push(Effect::Read { op, key, most }),
             // Whoever brings it: once it is here it shadows every write of the key until its time
             // comes, and whoever reads it here would take it further.
             Request::Write { record, .. } if self.is_ahead(now, &record) => {
@@ -69,7 +69,12 @@ impl Coordinator {
 
     /// Whether a record's stamp is further ahead of this node's wall clock than clocks may be.
     pub(super) fn is_ahead(&self, now: Now, record: &Record) -> bool {
-        Clock::is_ahead(record.rank.stamp.time, now.wall, self.config.max_skew_micros)
+        self.is_future(now, record.rank)
+    }
+
+    /// The same of a record that is not here.
+    pub(super) fn is_future(&self, now: Now, rank: Rank) -> bool {
+        Clock::is_ahead(rank.stamp.time, now.wall, self.config.max_skew_micros)
     }
 
     /// Whether this node's store may hold a newer record than this one, which is about to be
@@ -95,6 +100,17 @@ impl Coordinator {
             OpId::Lane { lane, id } => {
                 let reply = self.reply_to_read(result);
                 out.push(Effect::Respond { lane, id, reply });
+            }
+        }
+    }
+
+    /// The store read a record that is too long for whoever asked.
+    pub(super) fn outlined(&mut self, now: Now, op: OpId, outline: Outline, out: &mut Vec<Effect>) {
+        let sure = self.shared.vouching.sure(Some(outline.rank.stamp.time));
+        match op {
+            OpId::Slot(id) => self.outlined_here(now, id, outline, sure, out),
+            OpId::Lane { lane, id } => {
+                out.push(Effect::Respond { lane, id, reply: Reply::Long { outline, sure } });
             }
         }
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::event::{CallId, ClientId};
 use crate::message::{Class, NodeId, Request};
 use crate::quorum::Quorum;
-use crate::record::Record;
+use crate::record::{Outline, Rank, Record};
 
 /// What one replica said so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,9 +17,14 @@ pub(super) enum State {
     Idle,
     /// It was asked.
     Asked,
-    /// It told what it holds; see [`Vote::record`].
+    /// It told what it holds; see [`Vote::told`].
     Told {
         /// Whether it can vouch for that.
+        sure: bool,
+    },
+    /// It told that it holds a long record, and was asked to send it.
+    Fetching {
+        /// As above.
         sure: bool,
     },
     /// It was told to hold what is newest.
@@ -52,6 +57,38 @@ pub(super) enum Why {
     Unreached,
 }
 
+/// What a replica told of its record.
+#[derive(Debug, Clone)]
+pub(super) enum Told {
+    /// All of it.
+    Whole(Record),
+    /// It is long, and was not sent, or is not needed any more.
+    Outline(Outline),
+}
+
+impl Told {
+    pub(super) fn rank(&self) -> Rank {
+        match self {
+            Self::Whole(record) => record.rank,
+            Self::Outline(outline) => outline.rank,
+        }
+    }
+
+    pub(super) fn whole(&self) -> Option<&Record> {
+        match self {
+            Self::Whole(record) => Some(record),
+            Self::Outline(_) => None,
+        }
+    }
+
+    /// Forgets the content.
+    pub(super) fn shed(&mut self) {
+        if let Self::Whole(record) = self {
+            *self = Self::Outline(record.outline());
+        }
+    }
+}
+
 /// One replica's part in a request.
 #[derive(Debug, Clone)]
 pub(super) struct Vote {
@@ -66,17 +103,17 @@ pub(super) struct Vote {
     /// Whether it was asked anew after its connection was lost.
     pub(super) resent: bool,
     /// Of a read: what it holds.
-    pub(super) record: Option<Record>,
+    pub(super) told: Option<Told>,
 }
 
 impl Vote {
     pub(super) fn new(node: NodeId, place: u8) -> Self {
         let state = State::Idle;
-        Self { node, place, state, asked_at: 0, sent: false, resent: false, record: None }
+        Self { node, place, state, asked_at: 0, sent: false, resent: false, told: None }
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.state, State::Asked | State::Repairing)
+        matches!(self.state, State::Asked | State::Fetching { .. } | State::Repairing)
     }
 }
 

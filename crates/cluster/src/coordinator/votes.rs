@@ -1,7 +1,7 @@
 //! Asking replicas, and what may come of it: an answer, a refusal, silence, a lost connection.
 
 use super::Coordinator;
-use super::slots::{Slot, State, Vote, Why, Work};
+use super::slots::{Slot, State, Told, Vote, Why, Work};
 use crate::event::{Answer, Denied, Effect, Now, OpId, Part, StoreError, Trouble};
 use crate::message::{Body, Class, Message, NodeId, Reply, Request};
 use crate::record::Record;
@@ -27,7 +27,8 @@ impl Coordinator {
         let is_read = matches!(slot.work, Work::Read(_));
         if node == own {
             if is_read {
-                out.push(Effect::Read { op: OpId::Slot(id), key: slot.key.clone() });
+                let (op, key, most) = (OpId::Slot(id), slot.key.clone(), u32::MAX);
+                out.push(Effect::Read { op, key, most });
             } else {
                 voter.sent = true;
                 self.write_here(id, out);
@@ -36,7 +37,8 @@ impl Coordinator {
         }
         voter.sent = self.peers.is_up(node);
         let asked = if is_read {
-            Some((Class::Client, Request::Read { key: slot.key.clone() }))
+            let most = self.config.brief_bytes;
+            Some((Class::Client, Request::Read { key: slot.key.clone(), most }))
         } else {
             Self::write_request(slot)
         };
@@ -127,10 +129,14 @@ impl Coordinator {
             Reply::Found { record, sure } if is_read => {
                 if (self.config.codec.verify)(&slot.key, &record) {
                     self.peers.took(peer, took);
-                    self.told(now, id, vote, Some(record), sure, out);
+                    self.told(now, id, vote, Some(Told::Whole(record)), sure, out);
                 } else {
                     self.fail(now, id, vote, Why::Failed, out);
                 }
+            }
+            Reply::Long { outline, sure } if is_read => {
+                self.peers.took(peer, took);
+                self.told(now, id, vote, Some(Told::Outline(outline)), sure, out);
             }
             Reply::Absent { sure } if is_read => {
                 self.peers.took(peer, took);
@@ -144,6 +150,7 @@ impl Coordinator {
             // What does not answer the request comes from a confused peer.
             Reply::Failed
             | Reply::Found { .. }
+            | Reply::Long { .. }
             | Reply::Absent { .. }
             | Reply::Page(_)
             | Reply::Pong => {
@@ -173,11 +180,12 @@ impl Coordinator {
                 continue;
             }
             (voter.resent, voter.sent) = (true, true);
-            let repairing = voter.state == State::Repairing;
-            match &slot.work {
-                Work::Read(_) if repairing => self.repair(now, id, vote, out),
-                Work::Call(_) => self.call_again(now, id, out),
-                Work::Read(_) | Work::Write(_) => self.ask(now, id, vote, out),
+            let state = voter.state;
+            match (&slot.work, state) {
+                (Work::Read(_), State::Repairing) => self.repair(now, id, vote, out),
+                (Work::Read(_), State::Fetching { .. }) => self.fetch(now, id, vote, out),
+                (Work::Call(_), _) => self.call_again(now, id, out),
+                (Work::Read(_) | Work::Write(_), _) => self.ask(now, id, vote, out),
             }
             if let Some(slot) = self.slots.get_mut(id) {
                 // What was sent the first time may have arrived.
@@ -252,7 +260,7 @@ impl Coordinator {
 fn part(vote: &Vote) -> Part {
     match vote.state {
         State::Idle => Part::Unasked,
-        State::Asked | State::Repairing => Part::Open,
+        State::Asked | State::Fetching { .. } | State::Repairing => Part::Open,
         State::Told { sure: true } | State::Holds => Part::Done,
         State::Told { sure: false } => Part::Unsure,
         State::Failed(why) => match why {
@@ -267,8 +275,9 @@ fn part(vote: &Vote) -> Part {
     }
 }
 
-fn told(vote: &Vote) -> bool {
-    matches!(vote.state, State::Told { sure: true })
+/// Whether a replica told what it holds, and can vouch for it.
+pub(super) fn told(vote: &Vote) -> bool {
+    matches!(vote.state, State::Told { sure: true } | State::Fetching { sure: true })
 }
 
 fn holds(vote: &Vote) -> bool {
@@ -283,7 +292,7 @@ pub(super) fn may_hold(vote: &Vote) -> bool {
         State::Holds | State::Failed(Why::Silent | Why::Failed | Why::Hidden) => true,
         // What waits for a connection goes out once it stands: `is_worth_waiting` waits for that,
         // but at the deadline it may still be so.
-        State::Asked | State::Repairing => true,
+        State::Asked | State::Fetching { .. } | State::Repairing => true,
         State::Idle | State::Told { .. } => false,
         State::Failed(Why::Busy | Why::NoSpace | Why::Refused | Why::Declined | Why::Unreached) => {
             false
@@ -301,9 +310,18 @@ fn trouble(slot: &Slot) -> Trouble {
         let mut failed = failed.clone().peekable();
         failed.peek().is_some() && failed.all(is)
     };
-    if slot.votes.iter().any(|vote| told(vote) || holds(vote)) {
+    // A read that some replicas had no room for, and others no time, met overload: it changed
+    // nothing and may be tried again, whatever was read of the rest.
+    let any_busy = failed.clone().any(|why| why == Why::Busy);
+    let only_busy = match &slot.work {
+        Work::Read(work) => {
+            !work.decided && any_busy && all(|why| matches!(why, Why::Busy | Why::Silent))
+        }
+        Work::Write(_) | Work::Call(_) => false,
+    };
+    if !only_busy && slot.votes.iter().any(|vote| told(vote) || holds(vote)) {
         Trouble::TooFew
-    } else if all(|why| why == Why::Busy) {
+    } else if only_busy || all(|why| why == Why::Busy) {
         Trouble::Busy
     } else if all(|why| why == Why::NoSpace) {
         Trouble::NoSpace

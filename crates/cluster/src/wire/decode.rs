@@ -1,5 +1,6 @@
 //! Bytes into messages. They may come from anybody: nothing here panics or takes memory by a
-//! length that was merely announced.
+//! length that was merely announced; [`Assembly`](super::Assembly) does, for whoever asked
+//! [`Announced`](super::Announced) and has set that memory aside.
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
@@ -8,9 +9,10 @@ use super::{
     ALL_PARTITIONS, ENVELOPE_HEAD, ENVELOPE_MAX, ITEM_HEAD, Item, KEY_MAX, MARK_LEN, Malformed,
     PIECE_MAX, Sender, WHOLE_MAX, flag, kind,
 };
+use crate::clock::Stamp;
 use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{MAX_LISTED, Mark};
-use crate::record::{Codec, Record};
+use crate::record::{Codec, Kind, Outline, Rank, Record};
 
 /// A key after which a range goes on is the last one with a zero byte behind it.
 const CURSOR_MAX: usize = KEY_MAX + 1;
@@ -225,7 +227,7 @@ impl Reader {
     fn request(&mut self, head: &Head, codec: &Codec) -> Result<Request, Malformed> {
         head.only(if head.kind == kind::PAGE { flag::BOUNDED | flag::HELD_BY } else { 0 })?;
         Ok(match head.kind {
-            kind::READ => Request::Read { key: self.key()? },
+            kind::READ => Request::Read { key: self.key()?, most: self.u32()? },
             kind::WRITE => {
                 let (key, record) = self.entry(codec)?;
                 Request::Write { key, record }
@@ -240,13 +242,14 @@ impl Reader {
 
     fn reply(&mut self, head: &Head, codec: &Codec) -> Result<Reply, Malformed> {
         head.only(match head.kind {
-            kind::FOUND | kind::ABSENT => flag::SURE,
+            kind::FOUND | kind::ABSENT | kind::LONG => flag::SURE,
             kind::PAGE_REPLY => flag::SURE | flag::BOUNDED,
             _ => 0,
         })?;
         let sure = head.has(flag::SURE);
         Ok(match head.kind {
             kind::FOUND => Reply::Found { record: self.record(codec)?, sure },
+            kind::LONG => Reply::Long { outline: self.outline()?, sure },
             kind::ABSENT => Reply::Absent { sure },
             kind::STORED => Reply::Stored,
             kind::NEWER => Reply::Newer { time: self.u64()? },
@@ -337,6 +340,18 @@ impl Reader {
     fn record(&mut self, codec: &Codec) -> Result<Record, Malformed> {
         let length = self.u32()? as usize;
         (codec.parse)(self.take(length)?).ok_or(Malformed("a record that is none"))
+    }
+
+    fn outline(&mut self) -> Result<Outline, Malformed> {
+        let stamp = Stamp { time: self.u64()?, origin: self.u32()? };
+        let kind = match self.u8()? {
+            0 => Kind::Value,
+            1 => Kind::Tombstone,
+            2 => Kind::Superseded,
+            _ => return Err(Malformed("a record of an unknown kind")),
+        };
+        let copies = self.u8()?;
+        Ok(Outline { rank: Rank { stamp, kind, check: self.u64()? }, copies, bytes: self.u32()? })
     }
 
     fn entry(&mut self, codec: &Codec) -> Result<(Bytes, Record), Malformed> {

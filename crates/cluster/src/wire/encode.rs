@@ -9,11 +9,14 @@ use super::{
 };
 use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
-use crate::record::Record;
+use crate::record::{Kind, Outline, Rank, Record};
 
 /// Bytes of a length before a key, and before a record.
 const KEY_LEN: usize = 2;
 const RECORD_LEN: usize = 4;
+
+/// Bytes of an outline: time, origin, kind, copies, check, length.
+const OUTLINE_LEN: usize = 8 + 4 + 1 + 1 + 8 + 4;
 
 /// Envelopes on their way out of one connection: sealed ones, and at the end perhaps an open one.
 #[derive(Debug, Default)]
@@ -171,7 +174,7 @@ pub(super) fn put_message(out: &mut Vec<u8>, message: &Message) {
 pub fn message_len(message: &Message) -> usize {
     let body = match &message.body {
         Body::Request { request, .. } => match request {
-            Request::Read { key } => KEY_LEN + key.len(),
+            Request::Read { key, .. } => KEY_LEN + key.len() + size_of::<u32>(),
             Request::Write { key, record } => item_len(key, record),
             Request::Writes { items } => items_len(items),
             Request::Page(request) => page_request_len(request),
@@ -179,6 +182,7 @@ pub fn message_len(message: &Message) -> usize {
             Request::Ping => 0,
         },
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
+        Body::Reply(Reply::Long { .. }) => OUTLINE_LEN,
         Body::Reply(Reply::Newer { .. }) => size_of::<u64>(),
         Body::Reply(Reply::Page(page)) => {
             page.next.as_ref().map_or(0, |next| KEY_LEN + next.len()) + items_len(&page.items)
@@ -233,6 +237,7 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
     let sure = |sure: &bool| if *sure { flag::SURE } else { 0 };
     match reply {
         Reply::Found { sure: word, .. } => (kind::FOUND, sure(word)),
+        Reply::Long { sure: word, .. } => (kind::LONG, sure(word)),
         Reply::Absent { sure: word } => (kind::ABSENT, sure(word)),
         Reply::Stored => (kind::STORED, 0),
         Reply::Newer { .. } => (kind::NEWER, 0),
@@ -251,7 +256,10 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
 
 fn put_request(out: &mut Vec<u8>, request: &Request) {
     match request {
-        Request::Read { key } => put_key(out, key),
+        Request::Read { key, most } => {
+            put_key(out, key);
+            out.extend_from_slice(&most.to_le_bytes());
+        }
         Request::Write { key, record } => put_entry(out, key, record),
         Request::Writes { items } => put_entries(out, items),
         Request::Page(request) => put_page_request(out, request),
@@ -263,6 +271,7 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
 fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
     match reply {
         Reply::Found { record, .. } => put_record(out, record),
+        Reply::Long { outline, .. } => put_outline(out, outline),
         Reply::Newer { time } => out.extend_from_slice(&time.to_le_bytes()),
         Reply::Page(Page { items, next, sure: _ }) => {
             if let Some(next) = next {
@@ -282,6 +291,23 @@ fn put_key(out: &mut Vec<u8>, key: &[u8]) {
 fn put_record(out: &mut Vec<u8>, record: &Record) {
     out.extend_from_slice(&(record.bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(&record.bytes);
+}
+
+fn put_outline(out: &mut Vec<u8>, outline: &Outline) {
+    let Outline { rank: Rank { stamp, kind, check }, copies, bytes } = *outline;
+    out.extend_from_slice(&stamp.time.to_le_bytes());
+    out.extend_from_slice(&stamp.origin.to_le_bytes());
+    out.extend_from_slice(&[kind_code(kind), copies]);
+    out.extend_from_slice(&check.to_le_bytes());
+    out.extend_from_slice(&bytes.to_le_bytes());
+}
+
+fn kind_code(kind: Kind) -> u8 {
+    match kind {
+        Kind::Value => 0,
+        Kind::Tombstone => 1,
+        Kind::Superseded => 2,
+    }
 }
 
 fn put_entry(out: &mut Vec<u8>, key: &[u8], record: &Record) {

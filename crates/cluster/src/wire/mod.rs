@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 pub use decode::{Envelope, envelope_len};
 pub use encode::{Writer, message_len};
-pub use pieces::{Assembly, Cut};
+pub use pieces::{Announced, Assembly, Cut, LongKind, message_of};
 
 use crate::message::Message;
 
@@ -138,6 +138,7 @@ mod kind {
     pub(super) const WRONG_EPOCH: u8 = 0x89;
     pub(super) const PAGE_REPLY: u8 = 0x8a;
     pub(super) const PONG: u8 = 0x8b;
+    pub(super) const LONG: u8 = 0x8c;
 }
 
 /// Flags of items; each is allowed where it means something only.

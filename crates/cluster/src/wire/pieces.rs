@@ -13,40 +13,114 @@ use bytes::Bytes;
 
 use super::decode;
 use super::encode::{Writer, message_len, put_message};
-use super::{ITEM_HEAD, MESSAGE_MAX, Malformed, PIECE_MAX};
-use crate::message::Message;
+use super::{ITEM_HEAD, MESSAGE_MAX, Malformed, PIECE_MAX, kind};
+use crate::message::{Body, Message, Page, Reply, Request};
 use crate::record::Codec;
 
 /// A long message of which a part may have been sent.
 #[derive(Debug)]
 pub struct Cut {
-    bytes: Vec<u8>,
+    /// The message but for its last record's content, of which no more is copied than makes the
+    /// first piece a full one.
+    head: Vec<u8>,
+    tail: Bytes,
     at: usize,
 }
 
 impl Cut {
     /// Nothing of `message` is sent yet.
     pub fn new(message: &Message) -> Self {
-        let mut bytes = Vec::with_capacity(message_len(message));
-        put_message(&mut bytes, message);
-        Self { bytes, at: 0 }
+        let mut message = message.clone();
+        let mut tail = take_last_record(&mut message);
+        let mut head = Vec::with_capacity(message_len(&message).max(PIECE_MAX));
+        put_message(&mut head, &message);
+        if !tail.is_empty() {
+            let record_len = head.len() - size_of::<u32>();
+            head[record_len..].copy_from_slice(&(tail.len() as u32).to_le_bytes());
+            let length = (head.len() - ITEM_HEAD + tail.len()) as u32;
+            head[4..8].copy_from_slice(&length.to_le_bytes());
+            let room = PIECE_MAX.saturating_sub(head.len()).min(tail.len());
+            head.extend_from_slice(&tail.split_to(room));
+        }
+        Self { head, tail, at: 0 }
     }
 
     /// Bytes that were not sent yet.
     pub fn left(&self) -> usize {
-        self.bytes.len() - self.at
+        self.head.len() + self.tail.len() - self.at
     }
 
     /// Adds the next piece, if `credit` allows one; returns how many bytes it has.
     pub fn next(&mut self, credit: usize, writer: &mut Writer) -> usize {
-        let length = self.left().min(PIECE_MAX);
+        let left = match self.at.checked_sub(self.head.len()) {
+            None => &self.head[self.at..],
+            Some(at) => &self.tail[at..],
+        };
+        let piece = &left[..left.len().min(PIECE_MAX)];
+        let length = piece.len();
         if length == 0 || length > credit {
             return 0;
         }
-        let end = self.at + length;
-        writer.piece(&self.bytes[self.at..end], end == self.bytes.len());
-        self.at = end;
+        writer.piece(piece, length == self.left());
+        self.at += length;
         length
+    }
+}
+
+/// Takes the content out of the record that a message ends with, if it does.
+fn take_last_record(message: &mut Message) -> Bytes {
+    let record = match &mut message.body {
+        Body::Request { request: Request::Write { record, .. }, .. }
+        | Body::Reply(Reply::Found { record, .. }) => Some(record),
+        Body::Request { request: Request::Writes { items }, .. }
+        | Body::Reply(Reply::Page(Page { items, .. })) => {
+            items.last_mut().map(|(_, record)| record)
+        }
+        _ => None,
+    };
+    record.map(|record| std::mem::take(&mut record.bytes)).unwrap_or_default()
+}
+
+/// What the first piece of a long message says about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announced {
+    /// What it is.
+    pub kind: LongKind,
+    /// Its id.
+    pub id: u64,
+    /// All its bytes.
+    pub bytes: usize,
+}
+
+/// Messages that may be long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LongKind {
+    /// Something to be done.
+    Request,
+    /// A record that was read.
+    Found,
+    /// A page of a range.
+    Page,
+}
+
+impl Announced {
+    /// By the first piece.
+    pub fn by(piece: &[u8]) -> Result<Self, Malformed> {
+        let Some((head, _)) = piece.split_first_chunk::<ITEM_HEAD>() else {
+            return Err(Malformed("a first piece without a head"));
+        };
+        let [kind, _, _, _, a, b, c, d, id @ .., _, _, _, _] = *head;
+        let kind = match kind {
+            kind::FOUND => LongKind::Found,
+            kind::PAGE_REPLY => LongKind::Page,
+            ..kind::PIECE => LongKind::Request,
+            _ => return Err(Malformed("a short message in pieces")),
+        };
+        let body = u32::from_le_bytes([a, b, c, d]) as usize;
+        if body > MESSAGE_MAX - ITEM_HEAD {
+            return Err(Malformed("a message that is too long"));
+        }
+        Ok(Self { kind, id: u64::from_le_bytes(id), bytes: ITEM_HEAD + body })
     }
 }
 
@@ -54,32 +128,31 @@ impl Cut {
 #[derive(Debug, Default)]
 pub struct Assembly {
     bytes: Vec<u8>,
+    /// How many there will be.
+    total: usize,
 }
 
 impl Assembly {
-    /// Takes the next piece; returns the message if that was the last.
-    pub fn add(
-        &mut self,
-        piece: &[u8],
-        last: bool,
-        codec: &Codec,
-    ) -> Result<Option<Message>, Malformed> {
-        self.bytes.extend_from_slice(piece);
-        let announced = match self.bytes.get(4..ITEM_HEAD) {
-            Some(head) => u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize,
-            None => return Err(Malformed("a first piece without a head")),
-        };
-        if announced > MESSAGE_MAX - ITEM_HEAD || self.bytes.len() > ITEM_HEAD + announced {
+    /// Takes the next piece; returns the message's bytes, for [`message_of`], if that was the last.
+    pub fn add(&mut self, piece: &[u8], last: bool) -> Result<Option<Bytes>, Malformed> {
+        if self.bytes.is_empty() {
+            self.total = Announced::by(piece)?.bytes;
+            self.bytes.reserve_exact(self.total);
+        }
+        if self.bytes.len() + piece.len() > self.total {
             return Err(Malformed("a message that is too long"));
         }
-        if !last {
-            return Ok(None);
-        }
-        decode::message(Bytes::from(std::mem::take(&mut self.bytes)), codec).map(Some)
+        self.bytes.extend_from_slice(piece);
+        Ok(last.then(|| Bytes::from(std::mem::take(&mut self.bytes))))
     }
 
     /// Bytes of a message that is not complete.
     pub fn held(&self) -> usize {
         self.bytes.len()
     }
+}
+
+/// The message that was put together.
+pub fn message_of(bytes: Bytes, codec: &Codec) -> Result<Message, Malformed> {
+    decode::message(bytes, codec)
 }

@@ -50,7 +50,7 @@ fn filter() -> impl Strategy<Value = Filter> {
 
 fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
-        entry().prop_map(|(key, _)| Request::Read { key }),
+        (entry(), any::<u32>()).prop_map(|((key, _), most)| Request::Read { key, most }),
         entry().prop_map(|(key, record)| Request::Write { key, record }),
         vec(entry(), 0..5).prop_map(|items| Request::Writes { items }),
         (cursor(), proptest::option::of(cursor()), filter(), any::<u32>()).prop_map(
@@ -71,6 +71,8 @@ fn request() -> impl Strategy<Value = Request> {
 fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         (entry(), any::<bool>()).prop_map(|((_, record), sure)| Reply::Found { record, sure }),
+        (entry(), any::<bool>())
+            .prop_map(|((_, record), sure)| Reply::Long { outline: record.outline(), sure }),
         any::<bool>().prop_map(|sure| Reply::Absent { sure }),
         Just(Reply::Stored),
         any::<u64>().prop_map(|time| Reply::Newer { time }),
@@ -249,7 +251,7 @@ fn what_no_node_says_is_refused() {
 #[test]
 fn keys_have_bounds() {
     for (length, good) in [(0, false), (1, true), (KEY_MAX, true), (KEY_MAX + 1, false)] {
-        let request = Request::Read { key: vec![b'k'; length].into() };
+        let request = Request::Read { key: vec![b'k'; length].into(), most: 1 };
         let body = Body::Request { remaining_ms: 1, class: Class::Client, request };
         let decoded = decode(&encode(&[Item::Message(Message { id: 1, body })]));
         assert_eq!(decoded.is_ok(), good, "{length}");
@@ -291,9 +293,10 @@ fn a_long_message_arrives_whole() {
         let mut arrived = None;
         for (bytes, last) in pieces(&message) {
             assert_eq!(arrived, None);
-            arrived = assembly.add(&bytes, last, &CODEC).unwrap();
+            arrived = assembly.add(&bytes, last).unwrap();
         }
-        assert_eq!(arrived, Some(message));
+        let arrived = message_of(arrived.unwrap(), &CODEC);
+        assert_eq!(arrived, Ok(message));
         assert_eq!(assembly.held(), 0);
     }
 }
@@ -315,7 +318,8 @@ fn pieces_that_make_no_message_are_refused() {
     let [(first, _), (second, _)] = pieces(&long(PIECE_MAX)).try_into().unwrap();
     let add = |pieces: &[(&[u8], bool)]| {
         let mut assembly = Assembly::default();
-        pieces.iter().try_fold(None, |_, (bytes, last)| assembly.add(bytes, *last, &CODEC))
+        let bytes = pieces.iter().try_fold(None, |_, (bytes, last)| assembly.add(bytes, *last))?;
+        bytes.map(|bytes| message_of(bytes, &CODEC)).transpose()
     };
     assert!(add(&[(&first, false), (&second, true)]).unwrap().is_some());
     assert!(add(&[(&first, true)]).is_err(), "too short");
@@ -367,7 +371,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
     let rows = |next| Page { items: vec![(key(), short())], next, sure: true };
     vec![
-        ("read", ask(Class::Client, Request::Read { key: key() })),
+        ("read", ask(Class::Client, Request::Read { key: key(), most: 0x4000 })),
         ("write", ask(Class::Repair, Request::Write { key: key(), record: short() })),
         ("writes", ask(Class::Hint, Request::Writes { items: vec![(key(), short())] })),
         ("page chosen", ask(Class::Stream, page(chosen, None))),
@@ -388,6 +392,8 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("page", reply(Reply::Page(rows(None)))),
         ("page with more", reply(Reply::Page(rows(Some(key()))))),
         ("pong", reply(Reply::Pong)),
+        ("long", reply(Reply::Long { outline: short().outline(), sure: false })),
+        ("long sure", reply(Reply::Long { outline: short().outline(), sure: true })),
         ("piece", Item::Piece { last: false, bytes: key() }),
         ("last piece", Item::Piece { last: true, bytes: key() }),
         ("credit", Item::Credit(0x0102_0304)),

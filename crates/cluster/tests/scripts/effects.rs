@@ -2,14 +2,15 @@
 
 use cluster::{Answer, Body, Denied, Effect, Message, NodeEffect, Quorum, Step, Trouble};
 
-use crate::words::{Words, lower, op, slot};
+use crate::words::{Words, lower, op, slot, up_to};
 
 impl Words {
     /// One line.
     pub(crate) fn effect(&self, effect: &Effect) -> String {
         match effect {
-            Effect::Read { op: id, key } => {
-                format!("store: {} read {}", op(*id), Self::name_of(key))
+            Effect::Read { op: id, key, most } => {
+                let most = if *most == u32::MAX { String::new() } else { up_to(*most) };
+                format!("store: {} read {}{most}", op(*id), Self::name_of(key))
             }
             Effect::Write { op: id, key, record, look } => {
                 let look = if *look { " look" } else { "" };

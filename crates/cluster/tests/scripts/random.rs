@@ -15,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::toy;
-use crate::words::BASE;
+use crate::words::{BASE, BRIEF_BYTES};
 use crate::world::topology;
 
 const DEADLINE: u64 = 1_000_000;
@@ -36,6 +36,8 @@ struct Asked {
     record: Option<Record>,
     /// Whether a connection stood since.
     arrived: bool,
+    /// Whether a long record is to be told by its outline only.
+    brief: bool,
     /// What it was answered: whoever answers twice says the same.
     said: Option<u16>,
 }
@@ -75,8 +77,12 @@ impl Random {
         let vouching = Vouching::new(Standing::Member, 0, true);
         let logs = Arc::new(Logs::first(100, usize::from(nodes)));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0, logs));
-        let config =
-            Config { deadline_micros: DEADLINE, max_skew_micros: 500_000, codec: toy::CODEC };
+        let config = Config {
+            deadline_micros: DEADLINE,
+            max_skew_micros: 500_000,
+            brief_bytes: BRIEF_BYTES,
+            codec: toy::CODEC,
+        };
         let coordinator = Coordinator::new(shared.clone(), config);
         let (asked, up, clients, calls) = Default::default();
         Self { coordinator, shared, mono: 1, asked, up, clients, calls, next: 0 }
@@ -163,7 +169,7 @@ impl Random {
         let key = Bytes::from("called");
         let request = match b % 3 {
             0 => Request::Ping,
-            1 => Request::Read { key },
+            1 => Request::Read { key, most: BRIEF_BYTES },
             _ => Request::Write { record: record(&key, 1, false), key },
         };
         self.calls.insert(call, (self.mono, 0));
@@ -190,7 +196,8 @@ impl Random {
         let node = asked.peer.unwrap_or(NodeId(0));
         let (verb, sure) = (b % 8, b & 64 == 0);
         // The store verifies what it reads.
-        let damaged = asked.peer.is_some() && b & 128 != 0;
+        let is_brief = asked.brief && b & 32 != 0;
+        let damaged = asked.peer.is_some() && b & 128 != 0 && !is_brief;
         let found = (verb < 3).then(|| record(key, u64::from(b >> 8 & 7), damaged));
         if let Some(client) = self.clients.get_mut(key) {
             let sure = asked.peer.is_none() || sure;
@@ -226,7 +233,11 @@ impl Random {
                     Err(error)
                 },
             },
-            (Some(peer), _) => Event::Reply { peer, id, reply: reply(b, is_write, found, sure) },
+            (Some(peer), _) => {
+                let reply = reply(b, is_write, found, sure);
+                let reply = if asked.brief && b & 32 != 0 { brief(reply) } else { reply };
+                Event::Reply { peer, id, reply }
+            }
         });
     }
 
@@ -239,31 +250,39 @@ impl Random {
         }
     }
 
-    fn ask(&mut self, peer: Option<NodeId>, op: OpId, key: Bytes, record: Option<Record>) {
+    fn ask(
+        &mut self,
+        peer: Option<NodeId>,
+        op: OpId,
+        key: Bytes,
+        record: Option<Record>,
+        brief: bool,
+    ) {
         let arrived = peer.is_none_or(|peer| self.up.contains(&peer));
-        self.asked.push(Asked { peer, op, key, record, arrived, said: None });
+        self.asked.push(Asked { peer, op, key, record, arrived, brief, said: None });
     }
 
     fn look_at(&mut self, effect: Effect) {
         match effect {
-            Effect::Read { op, key } => self.ask(None, op, key, None),
+            Effect::Read { op, key, .. } => self.ask(None, op, key, None, false),
             Effect::Write { op, key, record, .. } => {
                 self.may_hold(NodeId(0), &key, &record);
-                self.ask(None, op, key, Some(record));
+                self.ask(None, op, key, Some(record), false);
             }
             Effect::Send { peer, message } => {
                 assert_ne!(peer, NodeId(0), "a node does not write to itself");
                 let Body::Request { remaining_ms, request, .. } = message.body else { panic!() };
                 assert!(u64::from(remaining_ms) * 1000 <= DEADLINE);
+                let brief = matches!(request, Request::Read { most: BRIEF_BYTES, .. });
                 let (key, record) = match request {
                     Request::Write { key, record } => {
                         self.may_hold(peer, &key, &record);
                         (key, Some(record))
                     }
-                    Request::Read { key } => (key, None),
+                    Request::Read { key, .. } => (key, None),
                     _ => (Bytes::from("called"), None),
                 };
-                self.ask(Some(peer), OpId::Slot(message.id), key, record);
+                self.ask(Some(peer), OpId::Slot(message.id), key, record, brief);
             }
             Effect::Hint { peer, key, record } => {
                 assert_ne!(peer, NodeId(0));
@@ -360,6 +379,14 @@ fn reply(b: u16, is_write: bool, found: Option<Record>, sure: bool) -> Reply {
     }
 }
 
+/// A long record is told without its content, which nobody can check then.
+fn brief(reply: Reply) -> Reply {
+    match reply {
+        Reply::Found { record, sure } => Reply::Long { outline: record.outline(), sure },
+        other => other,
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
@@ -389,7 +416,7 @@ proptest! {
         for ((what, result), id) in asked.iter().zip(0u64..) {
             let record = record(&key, u64::from(*result) % 8, what & 8 != 0);
             let request = match what % 4 {
-                0 => Request::Read { key: key.clone() },
+                0 => Request::Read { key: key.clone(), most: BRIEF_BYTES },
                 1 => Request::Write { key: key.clone(), record },
                 2 => Request::Writes { items: vec![(key.clone(), record)] },
                 _ => Request::Ping,

@@ -15,6 +15,9 @@ use crate::toy;
 /// The wall clock of a script's beginning, in microseconds since 1970.
 pub(crate) const BASE: u64 = 1_700_000_000_000_000;
 
+/// Longer values are told by their outlines first.
+pub(crate) const BRIEF_BYTES: u32 = 16;
+
 /// Names of keys and nodes, for one topology.
 #[derive(Debug)]
 pub(crate) struct Words {
@@ -226,7 +229,15 @@ impl Words {
         words: &mut impl Iterator<Item = &'a str>,
     ) -> Result<Request, String> {
         match next(words, "a request")? {
-            "read" => Ok(Request::Read { key: self.key(next(words, "a key")?)? }),
+            "read" => {
+                let key = self.key(next(words, "a key")?)?;
+                let most = match words.next() {
+                    None => BRIEF_BYTES,
+                    Some("to") => number(next(words, "bytes")?, "number of bytes")?,
+                    Some(other) => return Err(format!("{other:?} is no bound")),
+                };
+                Ok(Request::Read { key, most })
+            }
             "write" => {
                 let (key, record) = self.item(next(words, "key=record")?)?;
                 Ok(Request::Write { key, record })
@@ -283,7 +294,7 @@ impl Words {
 
     pub(crate) fn request_text(&self, request: &Request) -> String {
         match request {
-            Request::Read { key } => format!("read {}", Self::name_of(key)),
+            Request::Read { key, most } => format!("read {}{}", Self::name_of(key), up_to(*most)),
             Request::Write { key, record } => format!("write {}", self.item_text(key, record)),
             Request::Writes { items } => format!("writes {}", self.items_text(items)),
             Request::Page(page) => self.page_request_text(page),
@@ -328,6 +339,10 @@ impl Words {
                 let record = self.record(key, next(words, "a record")?)?;
                 Ok(Reply::Found { record, sure: sure(words) })
             }
+            "long" => {
+                let outline = self.record(key, next(words, "a record")?)?.outline();
+                Ok(Reply::Long { outline, sure: sure(words) })
+            }
             "absent" => Ok(Reply::Absent { sure: sure(words) }),
             "stored" => Ok(Reply::Stored),
             "newer" => Ok(Reply::Newer { time: newer(words.next())? }),
@@ -347,6 +362,10 @@ impl Words {
         match reply {
             Reply::Found { record, sure } => {
                 format!("found {}{}", self.record_text(None, record), unsure(sure))
+            }
+            Reply::Long { outline, sure } => {
+                let (at, bytes) = (self.stamp_text(outline.rank.stamp), outline.bytes);
+                format!("long {bytes} bytes{at}{}", unsure(sure))
             }
             Reply::Absent { sure } => format!("absent{}", unsure(sure)),
             Reply::Page(page) => {
@@ -374,6 +393,14 @@ impl Words {
             }
         }
         Ok(page)
+    }
+}
+
+/// A bound that is not the usual one.
+pub(crate) fn up_to(most: u32) -> String {
+    match most {
+        BRIEF_BYTES => String::new(),
+        most => format!(" to {most}"),
     }
 }
 

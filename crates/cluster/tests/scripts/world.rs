@@ -100,6 +100,7 @@ impl World {
         let config = Config {
             deadline_micros: micros(option(&words, "deadline", "1s"))?,
             max_skew_micros,
+            brief_bytes: words::BRIEF_BYTES,
             codec: toy::CODEC,
         };
         Ok(Self {
@@ -169,7 +170,7 @@ impl World {
         self.coordinator.handle(self.now(), event, &mut effects);
         for effect in &effects {
             let (op, asked) = match effect {
-                Effect::Read { op, key } => (*op, Asked::Read(key.to_vec())),
+                Effect::Read { op, key, .. } => (*op, Asked::Read(key.to_vec())),
                 Effect::Write { op, .. }
                 | Effect::WriteAll { op, .. }
                 | Effect::KeepMissed { op, .. } => (*op, Asked::Write),
@@ -193,7 +194,7 @@ impl World {
         for effect in effects {
             if let Effect::Send { message, .. } = effect
                 && let cluster::Body::Request { request, .. } = &message.body
-                && let cluster::Request::Read { key } | cluster::Request::Write { key, .. } =
+                && let cluster::Request::Read { key, .. } | cluster::Request::Write { key, .. } =
                     request
             {
                 self.keys.insert(message.id, key.to_vec());
@@ -354,6 +355,11 @@ impl World {
                 let Asked::Read(key) = asked else { return Err("nothing was read".to_owned()) };
                 let record = self.words.record(&key, next(words, "a record")?)?;
                 return Ok(Event::Read { op, result: Ok(Some(record)) });
+            }
+            "long" => {
+                let Asked::Read(key) = asked else { return Err("nothing was read".to_owned()) };
+                let outline = self.words.record(&key, next(words, "a record")?)?.outline();
+                return Ok(Event::Outlined { op, outline });
             }
             "absent" => return Ok(Event::Read { op, result: Ok(None) }),
             "wrote" => {

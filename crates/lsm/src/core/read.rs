@@ -21,6 +21,8 @@ pub enum Lookup {
     Absent,
     /// The answer needs the disk, or is large: ask again where waiting is allowed.
     WouldBlock,
+    /// To read it takes so many bytes of memory, more than were allowed.
+    TooLong(usize),
 }
 
 /// Whether a newer record than one in question is held.
@@ -57,8 +59,10 @@ impl Core {
         let state = self.trees[self.tree_of(hash)].load();
         let mut newest = Newest::default();
         let looked = look(&state, internal.bytes(), hash, wait, &mut newest)?;
-        if looked == Looked::WouldBlock {
-            return Ok(Lookup::WouldBlock);
+        match looked {
+            Looked::Everywhere => {}
+            Looked::WouldBlock => return Ok(Lookup::WouldBlock),
+            Looked::TooLong(bytes) => return Ok(Lookup::TooLong(bytes)),
         }
         let Some(record) = newest.record else { return Ok(Lookup::Absent) };
         record.view().verify(key).map_err(|bad| damaged(&state, internal.bytes(), bad.0))?;
@@ -85,7 +89,7 @@ impl Core {
             }
             match table.get(key, hash, Wait::No)? {
                 TableGet::Absent => {}
-                TableGet::WouldBlock => return Ok(Newer::WouldBlock),
+                TableGet::WouldBlock | TableGet::TooLong(_) => return Ok(Newer::WouldBlock),
                 TableGet::Found(raw) => {
                     let held = RecordRef::parse(&raw).map_or(version, |record| record.version());
                     newest = newest.max(held);
@@ -120,6 +124,8 @@ impl Core {
 enum Looked {
     Everywhere,
     WouldBlock,
+    /// It takes so many bytes, with those of older places that were read before.
+    TooLong(usize),
 }
 
 /// Looks from the newest place to the oldest, until a hit that nothing older can outdo.
@@ -130,10 +136,17 @@ fn look(
     wait: Wait,
     newest: &mut Newest,
 ) -> Result<Looked, Error> {
+    // What was read before a place that may hold a newer record stays in memory.
+    let mut read = 0;
     for memtable in state.memtables() {
         if let Some(found) = memtable.get(key, hash) {
-            if wait == Wait::No && found.raw().len() > INLINE_MAX {
-                return Ok(Looked::WouldBlock);
+            let bytes = found.raw().len();
+            match wait {
+                Wait::No if bytes > INLINE_MAX => return Ok(Looked::WouldBlock),
+                Wait::Within(room) if bytes > INLINE_MAX && read + bytes > room => {
+                    return Ok(Looked::TooLong(read + bytes));
+                }
+                _ => read += bytes,
             }
             newest.offer(found, || found.to_record());
             if !found.is_late() {
@@ -151,10 +164,16 @@ fn look(
         if key < &meta.smallest[..] || key > &meta.largest[..] {
             continue;
         }
-        match table.get(key, hash, wait)? {
+        let left = match wait {
+            Wait::Within(room) => Wait::Within(room.saturating_sub(read)),
+            Wait::Yes | Wait::No => wait,
+        };
+        match table.get(key, hash, left)? {
             TableGet::Absent => {}
             TableGet::WouldBlock => return Ok(Looked::WouldBlock),
+            TableGet::TooLong(bytes) => return Ok(Looked::TooLong(read + bytes)),
             TableGet::Found(raw) => {
+                read += raw.len();
                 let record = Record::parse(raw).map_err(|bad| {
                     Error::corrupt(&file_name(meta.id), 0, format!("a record: {}", bad.0))
                 })?;

@@ -80,7 +80,7 @@ fn get(core: &Core, key: &[u8]) -> Option<RecordOf> {
             value: record.value().to_vec(),
         }),
         Lookup::Absent => None,
-        Lookup::WouldBlock => panic!("may wait"),
+        Lookup::WouldBlock | Lookup::TooLong(_) => panic!("may wait"),
     }
 }
 

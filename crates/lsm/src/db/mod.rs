@@ -79,11 +79,19 @@ impl Db {
         match self.shared.core.get(space, key, Wait::Yes)? {
             Lookup::Found(record) => Ok(Some(record)),
             Lookup::Absent => Ok(None),
-            Lookup::WouldBlock => unreachable!("a read that may wait does not block"),
+            Lookup::WouldBlock | Lookup::TooLong(_) => {
+                unreachable!("a read that may wait does not block, nor is anything too long for it")
+            }
         }
     }
 
-    /// The same, without ever waiting for the disk.
+    /// The same, with at most `room` bytes of memory for a long record; [`Lookup::TooLong`] says
+    /// how many it takes. May wait for the disk.
+    pub fn get_within(&self, space: Space, key: &[u8], room: usize) -> Result<Lookup, Error> {
+        self.shared.core.get(space, key, Wait::Within(room))
+    }
+
+    /// The same, without ever waiting for the disk, nor for a long record.
     pub fn try_get(&self, space: Space, key: &[u8]) -> Result<Lookup, Error> {
         self.shared.core.get(space, key, Wait::No)
     }

@@ -86,6 +86,26 @@ fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
     assert!(matches!(db.try_get(Space::Data, b"k").unwrap(), Lookup::Found(_)), "cached now");
 }
 
+/// An older record of a key that arrived later is read too, and both take memory.
+#[test]
+fn all_that_a_read_takes_is_within_the_room() {
+    const LEN: usize = 100_000;
+    let db = open(&MemDisk::new(), SyncMode::Never);
+    let version = |time| Version { time, origin: 0 };
+    db.put(Space::Data, b"k", version(9), &[9; LEN]).unwrap();
+    let too_long = |room| match db.get_within(Space::Data, b"k", room).unwrap() {
+        Lookup::TooLong(bytes) => bytes,
+        other => panic!("{other:?}"),
+    };
+    let bytes = too_long(LEN);
+    assert!((LEN..LEN + 100).contains(&bytes), "{bytes}");
+    db.flush().unwrap();
+    db.put(Space::Data, b"k", version(5), &[5; LEN]).unwrap();
+    assert!(too_long(LEN + 100) > LEN + 100, "the older one, then the newer one");
+    let found = db.get_within(Space::Data, b"k", 3 * LEN).unwrap();
+    assert!(matches!(found, Lookup::Found(record) if record.view().version() == version(9)));
+}
+
 /// Whoever held them last, a compaction or a reader, and however soon after it the store closes.
 #[test]
 fn a_closed_store_leaves_no_replaced_tables_behind() {

@@ -25,6 +25,9 @@ const CHECK_LEN: usize = 8;
 const KIND_LEN: usize = 1;
 const CONTENT_LEN_LEN: usize = 4;
 
+/// Bytes at the end of a compressed block that say how long its content is.
+pub(super) const TAIL_LEN: usize = CONTENT_LEN_LEN + KIND_LEN + CHECK_LEN;
+
 /// Longest content in bytes: one record of the longest kind under the longest key, or the top block
 /// of a table of terabytes. Bounds what is allocated because a file says so.
 pub(super) const MAX_CONTENT_LEN: usize = MAX_RECORD_LEN + 2 * MAX_KEY_LEN;
@@ -140,6 +143,17 @@ pub(super) fn open(
         }
         Some((&KIND_LZ4, rest)) => decompress(rest, max_len),
         _ => Err("a block is of no known kind"),
+    }
+}
+
+/// What a block needs beside its stored bytes to be opened, by its end: room for what it
+/// decompresses to.
+pub(super) fn expansion(tail: &[u8; TAIL_LEN]) -> usize {
+    let [a, b, c, d, kind, ..] = *tail;
+    if kind == KIND_LZ4 {
+        (u32::from_le_bytes([a, b, c, d]) as usize).min(MAX_CONTENT_LEN)
+    } else {
+        0
     }
 }
 

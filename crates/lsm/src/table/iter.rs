@@ -177,6 +177,8 @@ impl TableIter {
 fn waited(no_block: NoBlock) -> Error {
     match no_block {
         NoBlock::Failed(error) => error,
-        NoBlock::WouldBlock => unreachable!("the read was allowed to wait"),
+        NoBlock::WouldBlock | NoBlock::TooLong(_) => {
+            unreachable!("the read was allowed to wait, and to take as much as it needs")
+        }
     }
 }

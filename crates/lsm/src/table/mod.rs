@@ -82,6 +82,8 @@ pub enum Wait {
     Yes,
     /// It must not: the thread has others to serve.
     No,
+    /// It may, but takes no more than so many bytes of memory for a record over [`INLINE_MAX`].
+    Within(usize),
 }
 
 /// What a table says about a key.
@@ -93,6 +95,8 @@ pub(crate) enum TableGet {
     Absent,
     /// The answer needs the disk, or is over [`INLINE_MAX`].
     WouldBlock,
+    /// To read it takes so many bytes of memory, more than allowed.
+    TooLong(usize),
 }
 
 /// An open table.
@@ -173,6 +177,7 @@ impl Top {
 /// Why a block was not read.
 enum NoBlock {
     WouldBlock,
+    TooLong(usize),
     Failed(Error),
 }
 
@@ -225,9 +230,15 @@ impl Table {
     pub(crate) fn get(&self, ikey: &[u8], hash: u64, wait: Wait) -> Result<TableGet, Error> {
         match self.find(ikey, hash, wait) {
             Ok(Some(raw)) if wait == Wait::No && raw.len() > INLINE_MAX => Ok(TableGet::WouldBlock),
-            Ok(Some(raw)) => Ok(TableGet::Found(raw)),
+            Ok(Some(raw)) => match wait {
+                Wait::Within(room) if raw.len() > room.max(INLINE_MAX) => {
+                    Ok(TableGet::TooLong(raw.len()))
+                }
+                _ => Ok(TableGet::Found(raw)),
+            },
             Ok(None) => Ok(TableGet::Absent),
             Err(NoBlock::WouldBlock) => Ok(TableGet::WouldBlock),
+            Err(NoBlock::TooLong(bytes)) => Ok(TableGet::TooLong(bytes)),
             Err(NoBlock::Failed(error)) => Err(error),
         }
     }
@@ -280,9 +291,15 @@ impl Table {
     }
 
     fn read_block(&self, handle: Handle, wait: Wait) -> Result<Bytes, NoBlock> {
+        if let Wait::Within(room) = wait {
+            let bytes = self.bytes_to_open(handle)?;
+            if bytes > room.max(INLINE_MAX_BLOCK) {
+                return Err(NoBlock::TooLong(bytes));
+            }
+        }
         let mut stored = vec![0; handle.len as usize];
         let max_len = match wait {
-            Wait::Yes => {
+            Wait::Yes | Wait::Within(_) => {
                 self.read(&mut stored, handle.offset)?;
                 MAX_CONTENT_LEN
             }
@@ -298,6 +315,16 @@ impl Table {
             Ok(Opened::TooLong) => Err(NoBlock::WouldBlock),
             Err(what) => Err(Error::corrupt(&self.name, handle.offset, what).into()),
         }
+    }
+
+    /// The memory that reading a block takes, by what the end of it says, which nothing vouches for
+    /// yet.
+    fn bytes_to_open(&self, handle: Handle) -> Result<usize, Error> {
+        let stored = handle.len as usize;
+        let Some(before) = stored.checked_sub(block::TAIL_LEN) else { return Ok(stored) };
+        let mut tail = [0; block::TAIL_LEN];
+        self.read(&mut tail, handle.offset + before as u64)?;
+        Ok(stored + block::expansion(&tail))
     }
 
     /// Fills `buf` from the file.

@@ -65,7 +65,9 @@ fn get(table: &Table, key: &[u8]) -> Result<Option<Bytes>, Error> {
     match table.get(key, xxh3_64(&key[1..]), Wait::Yes)? {
         TableGet::Found(raw) => Ok(Some(raw)),
         TableGet::Absent => Ok(None),
-        TableGet::WouldBlock => panic!("a read that may wait said that it would block"),
+        TableGet::WouldBlock | TableGet::TooLong(_) => {
+            panic!("a read that may wait and take what it needs was not done")
+        }
     }
 }
 
@@ -205,6 +207,27 @@ fn a_read_that_must_not_wait_says_when_it_would() {
     assert_eq!(try_get(&large), TableGet::WouldBlock);
     assert_eq!(try_get(&huge), TableGet::WouldBlock);
     assert_eq!(get(&table, &huge).unwrap().as_deref(), Some(&model[&huge][..]));
+}
+
+#[test]
+fn a_long_record_is_read_only_where_there_is_room_for_it() {
+    let mut model = model(200, 100);
+    let small = b"\0user/000/00003".to_vec();
+    let noise = (0..1u64 << 17).flat_map(|n| xxh3_64(&n.to_le_bytes()).to_le_bytes());
+    let raw = b"\0user/raw".to_vec();
+    model.insert(raw.clone(), record(&raw, 1, &noise.collect::<Vec<_>>()));
+    let packed = b"\0user/packed".to_vec();
+    model.insert(packed.clone(), record(&packed, 1, &vec![0; 1 << 20]));
+    let (bytes, meta) = write(params(1), &model);
+    let table = open(bytes, &meta, 1 << 20).unwrap();
+    let within = |key: &[u8], room| table.get(key, xxh3_64(&key[1..]), Wait::Within(room)).unwrap();
+    assert_eq!(within(&small, 0), TableGet::Found(model[&small].clone().into()));
+    for (key, least, most) in [(&raw, 1 << 20, (1 << 20) + 100), (&packed, 1 << 20, 1100 << 10)] {
+        let TableGet::TooLong(bytes) = within(key, 0) else { panic!("there was no room") };
+        assert!((least..most).contains(&bytes), "{bytes} bytes");
+        assert_eq!(within(key, bytes - 1), TableGet::TooLong(bytes));
+        assert_eq!(within(key, bytes), TableGet::Found(model[key].clone().into()));
+    }
 }
 
 #[test]

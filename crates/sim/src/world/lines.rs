@@ -36,7 +36,7 @@ pub(super) fn brief(event: &Event) -> String {
 
 fn request_line(request: &Request) -> String {
     match request {
-        Request::Read { key } => format!("read {key:?}"),
+        Request::Read { key, most } => format!("read {key:?} up to {most}"),
         Request::Write { key, record } => {
             format!("write {key:?} {:?} {:x}", record.rank.kind, record.rank.stamp.time)
         }

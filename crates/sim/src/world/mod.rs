@@ -56,7 +56,7 @@ pub(crate) enum Due {
     /// The store's group is synced.
     Commit { node: usize, life: u32 },
     /// The disk has read.
-    Read { place: Place, op: OpId, key: Bytes },
+    Read { place: Place, op: OpId, key: Bytes, most: u32 },
     /// A pool thread has read a page.
     Page { place: Place, op: OpId, request: PageRequest },
     /// A node's own machine gets to know something.
@@ -178,7 +178,7 @@ impl World {
             Due::Turn(place) => self.turn(place),
             Due::Wake(place) => self.wake(place),
             Due::Commit { node, life } => self.commit(node, life),
-            Due::Read { place, op, key } => self.was_read(place, op, &key),
+            Due::Read { place, op, key, most } => self.was_read(place, op, &key, most),
             Due::Page { place, op, request } => self.was_paged(place, op, &request),
             Due::Node { node, life, event } => self.node_event(node, life, event),
             Due::Tick { node, life } => self.tick(node, life),

@@ -15,7 +15,7 @@ use super::ranges::Walks;
 use super::{Due, Machine, Place, World};
 use crate::ledger::Told;
 use crate::plan::Plan;
-use crate::records::codec;
+use crate::records::{BRIEF_BYTES, codec};
 use crate::store::{Asker, Store};
 use crate::wall::true_wall;
 
@@ -145,6 +145,7 @@ impl World {
         let config = Config {
             deadline_micros: self.plan.deadline_micros,
             max_skew_micros: self.plan.max_skew_micros,
+            brief_bytes: BRIEF_BYTES,
             codec: codec(),
         };
         let node_config = NodeConfig { max_skew_micros: config.max_skew_micros };

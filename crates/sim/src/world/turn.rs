@@ -89,13 +89,13 @@ impl World {
 
     fn perform(&mut self, place: Place, effect: Effect, out: &mut Outbox) {
         match effect {
-            Effect::Read { op, key } => {
+            Effect::Read { op, key, most } => {
                 if self.random.permille(self.plan.cold_reads) {
                     let at = self.now + self.disk_micros(place.node);
-                    self.agenda.put(at, Due::Read { place, op, key });
+                    self.agenda.put(at, Due::Read { place, op, key, most });
                 } else if let Some(process) = self.process(place) {
                     let result = process.store.get(Space::Data, &key);
-                    out.events.push_back(Event::Read { op, result });
+                    out.events.push_back(read_event(op, result, most));
                 }
             }
             Effect::Write { op, key, record, look } => {
@@ -207,10 +207,10 @@ impl World {
         }
     }
 
-    pub(super) fn was_read(&mut self, place: Place, op: OpId, key: &Bytes) {
+    pub(super) fn was_read(&mut self, place: Place, op: OpId, key: &Bytes, most: u32) {
         let Some(process) = self.process(place) else { return };
         let result = process.store.get(Space::Data, key);
-        self.input(place, Input::Event(Event::Read { op, result }));
+        self.input(place, Input::Event(read_event(op, result, most)));
     }
 
     pub(super) fn was_paged(&mut self, place: Place, op: OpId, request: &PageRequest) {
@@ -375,4 +375,14 @@ fn page(process: &Process, request: &PageRequest) -> Result<cluster::Page, Store
     };
     page.sure = process.shared.vouching.sure(None);
     Ok(page)
+}
+
+/// What a store's read is to the coordinator that wants no record longer than `most`.
+fn read_event(op: OpId, result: Result<Option<Record>, StoreError>, most: u32) -> Event {
+    match result {
+        Ok(Some(record)) if record.bytes.len() > most as usize => {
+            Event::Outlined { op, outline: record.outline() }
+        }
+        result => Event::Read { op, result },
+    }
 }

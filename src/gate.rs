@@ -1,0 +1,181 @@
+//! How many bytes of long writes are under way at once: as many as replicas finish in good time.
+//!
+//! ```text
+//!            took long                        quick
+//!   window ───────────▶ a quarter less       window ──────▶ a bit more, up to all the memory
+//!                                                           there is for bodies
+//!   enter ─▶ waits, nothing is sent yet ─▶ under way ─▶ leave
+//! ```
+//!
+//! What is sent to replicas that are behind only waits there, until its time is up and nobody can
+//! say what became of it. So it waits here instead, where a refusal means that nothing was done.
+//! The rule is that of TCP's congestion window: additive increase, multiplicative decrease.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// Bytes of one permit.
+const UNIT: usize = 1 << 10;
+
+/// A write that takes longer than this part of the deadline shows that too many are under way:
+/// those that are sent last take as long as all before them.
+const GOOD_TIME_SHARE: u32 = 4;
+
+/// One loop's gate.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    free: Semaphore,
+    /// Permits that there are, with those that are to be taken back.
+    window: Cell<usize>,
+    /// Permits to be taken back when they are given back.
+    debt: Cell<usize>,
+    /// The window is within these. One write of any length always fits.
+    range: (usize, usize),
+    good_time: Duration,
+    /// When the window last became smaller: once is enough for all that was under way then.
+    narrowed: Cell<Option<Instant>>,
+}
+
+/// A write that is under way.
+#[derive(Debug)]
+pub(crate) struct Pass<'a> {
+    gate: &'a Gate,
+    permit: Option<SemaphorePermit<'a>>,
+    since: Instant,
+}
+
+fn units(bytes: usize) -> usize {
+    bytes.div_ceil(UNIT).max(1)
+}
+
+impl Gate {
+    /// For writes of at most `longest` bytes, `most` of them at once.
+    pub(crate) fn new(longest: usize, most: usize, deadline: Duration) -> Self {
+        let least = units(longest);
+        let most = units(most).max(least);
+        Self {
+            free: Semaphore::new(most),
+            window: Cell::new(most),
+            debt: Cell::new(0),
+            range: (least, most),
+            good_time: deadline / GOOD_TIME_SHARE,
+            narrowed: Cell::new(None),
+        }
+    }
+
+    /// Lets a write of so many bytes pass, in the order of arrival, but waits no longer than
+    /// `patience`.
+    pub(crate) async fn enter(&self, bytes: usize, patience: Duration) -> Option<Pass<'_>> {
+        let wanted = units(bytes).min(self.range.0) as u32;
+        let permit = match self.free.try_acquire_many(wanted) {
+            Ok(permit) => permit,
+            Err(_) => {
+                let waiting = self.free.acquire_many(wanted);
+                tokio::time::timeout(patience, waiting).await.ok()?.ok()?
+            }
+        };
+        Some(Pass { gate: self, permit: Some(permit), since: Instant::now() })
+    }
+
+    fn took(&self, units: usize, took: Duration) {
+        let (least, most) = self.range;
+        let (window, now) = (self.window.get(), Instant::now());
+        if took <= self.good_time {
+            let wider = (window + (units * units / window).max(1)).min(most);
+            let more = wider - window;
+            // What is owed is forgiven first.
+            let forgiven = more.min(self.debt.get());
+            self.debt.set(self.debt.get() - forgiven);
+            self.free.add_permits(more - forgiven);
+            self.window.set(wider);
+            return;
+        }
+        let lately = |at: Instant| now.duration_since(at) < self.good_time;
+        if !self.narrowed.get().is_some_and(lately) {
+            let narrower = (window - window / 4).max(least);
+            self.debt.set(self.debt.get() + window - narrower);
+            self.window.set(narrower);
+            self.narrowed.set(Some(now));
+        }
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        let Some(mut permit) = self.permit.take() else { return };
+        let units = permit.num_permits();
+        self.gate.took(units, self.since.elapsed());
+        let owed = self.gate.debt.get().min(units);
+        if let Some(taken) = permit.split(owed) {
+            taken.forget();
+            self.gate.debt.set(self.gate.debt.get() - owed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_millis(400);
+
+    fn run(test: impl Future<Output = ()>) {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().build().unwrap().block_on(test);
+    }
+
+    #[test]
+    fn writes_wait_until_others_are_done() {
+        run(async {
+            let gate = Gate::new(10 * UNIT, 30 * UNIT, DEADLINE);
+            let short = Duration::from_millis(1);
+            let mut passes = Vec::new();
+            for _ in 0..3 {
+                passes.push(gate.enter(10 * UNIT, short).await.unwrap());
+            }
+            assert!(gate.enter(1, short).await.is_none());
+            let waiting = gate.enter(10 * UNIT, Duration::MAX);
+            let leaving = async { drop(passes.pop()) };
+            assert!(tokio::join!(waiting, leaving).0.is_some());
+        });
+    }
+
+    #[test]
+    fn the_window_follows_how_long_writes_take() {
+        let gate = Gate::new(10 * UNIT, 100 * UNIT, DEADLINE);
+        gate.took(10, DEADLINE);
+        gate.took(10, DEADLINE);
+        assert_eq!(gate.window.get(), 75, "once for all that were under way");
+        for _ in 0..40 {
+            gate.narrowed.set(None);
+            gate.took(10, DEADLINE);
+        }
+        assert_eq!((gate.window.get(), gate.debt.get()), (10, 90), "one always fits");
+        for _ in 0..1_000 {
+            gate.took(10, Duration::ZERO);
+        }
+        assert_eq!((gate.window.get(), gate.debt.get()), (100, 0));
+        assert_eq!(gate.free.available_permits(), 100);
+    }
+
+    #[test]
+    fn what_is_owed_is_taken_from_those_who_leave() {
+        run(async {
+            let gate = Gate::new(10 * UNIT, 40 * UNIT, DEADLINE);
+            let mut passes = Vec::new();
+            for _ in 0..4 {
+                passes.push(gate.enter(10 * UNIT, DEADLINE).await.unwrap());
+            }
+            gate.took(10, DEADLINE);
+            assert_eq!((gate.window.get(), gate.debt.get()), (30, 10));
+            // It was quick, so that some of what was owed is forgiven.
+            passes.pop();
+            assert_eq!((gate.window.get(), gate.debt.get()), (33, 0));
+            assert_eq!(gate.free.available_permits(), 3);
+            passes.clear();
+            assert_eq!(gate.free.available_permits(), gate.window.get());
+        });
+    }
+}

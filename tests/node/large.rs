@@ -1,0 +1,122 @@
+//! Large values: what they may take of memory, and what happens when more are asked for at once.
+
+use std::thread;
+
+use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::process::{Node, wait_until};
+
+const MIB: usize = 1 << 20;
+
+/// What `/metrics` says of a gauge or a counter.
+fn metric(client: &mut Client, name: &str) -> f64 {
+    let text = String::from_utf8(client.get("/metrics").body()).unwrap();
+    let is_it = |line: &&str| line.split([' ', '{']).next() == Some(name);
+    let line = text.lines().find(is_it).unwrap_or_else(|| panic!("no {name} in {text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn key(number: usize) -> String {
+    format!("/v0/entity?id=large{number}")
+}
+
+fn value(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251 + number) as u8).collect()
+}
+
+/// Begins an upload of 1 MiB, and goes on with nothing.
+fn begin(mut client: Client) -> Client {
+    let head = "PUT /v0/entity?id=slow HTTP/1.1\r\nHost: localhost\r\n";
+    client.send(format!("{head}Content-Length: {MIB}\r\n\r\nx"));
+    client
+}
+
+/// What waits is neither sent nor refused, as long as there is time.
+#[test]
+fn many_large_writes_at_once_are_all_done() {
+    let cluster = Cluster::start(3, &["--sync", "interval", "--deadline", "30s"]);
+    cluster.settled();
+    thread::scope(|scope| {
+        for number in 0..24 {
+            let mut client = cluster.client(0);
+            scope.spawn(move || {
+                for round in 0..2 {
+                    let put = client.put(&key(number), &value(number + round, MIB));
+                    assert_eq!(put.status, 201, "{:?}", String::from_utf8_lossy(&put.body()));
+                }
+            });
+        }
+    });
+    for number in 0..24 {
+        let got = cluster.client(number % 3).get(&key(number));
+        assert!(got.status == 200 && got.body() == value(number + 1, MIB), "{}", got.status);
+    }
+}
+
+/// A refusal of what waited is one before anything was sent.
+#[test]
+fn large_writes_that_find_no_room_are_refused_as_not_done() {
+    let args = ["--sync", "interval", "--memory", "64MiB", "--deadline", "250ms"];
+    let cluster = Cluster::start(3, &args);
+    cluster.settled();
+    // Two uploads that do not end take all the memory there is for bodies.
+    let uploads: Vec<_> = (0..2).map(|_| begin(cluster.client(0))).collect();
+    let mut client = cluster.client(0);
+    wait_until("taking the memory", || {
+        metric(&mut client, "kvorum_body_bytes") >= 2.0 * MIB as f64
+    });
+    let put = cluster.client(0).put(&key(1), &value(1, MIB));
+    // The uploads give way once they have had their memory for a second.
+    if put.status != 201 {
+        assert_eq!((put.status, put.header("retry-after")), (503, Some("1")));
+        assert_eq!(put.json()["outcome"], "none");
+    }
+    drop(uploads);
+}
+
+#[test]
+fn slow_uploads_give_way_to_those_who_wait() {
+    let node = Node::start(&["--memory", "64MiB", "--deadline", "10s"]);
+    let mut good = node.client();
+    assert_eq!(good.put(&key(0), &value(0, MIB)).status, 201);
+    let mut slow: Vec<_> = (0..4).map(|_| begin(node.client())).collect();
+    wait_until("taking the memory", || metric(&mut good, "kvorum_body_bytes") >= 2.0 * MIB as f64);
+    let got = good.get(&key(0));
+    assert!(got.status == 200 && got.body() == value(0, MIB), "reads have memory of their own");
+    for number in 1..6 {
+        assert_eq!(good.put(&key(number), &value(number, 100_000)).status, 201);
+    }
+    assert!(metric(&mut good, "kvorum_gave_way_total") >= 1.0);
+    let refused = slow.iter_mut().filter_map(|client| {
+        client.stream.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+        client.try_response().ok()
+    });
+    let refused: Vec<_> = refused.collect();
+    assert!(!refused.is_empty());
+    for answer in refused {
+        assert!(answer.status == 503 && answer.closes(), "{answer:?}");
+        assert_eq!(answer.json()["outcome"], "none");
+    }
+}
+
+/// What was stored with more memory is served with less, one value at a time.
+#[test]
+fn a_value_larger_than_all_the_memory_for_answers_is_served() {
+    let node = Node::start(&["--max-value", "8MiB"]);
+    assert_eq!(node.client().put(&key(0), &value(0, 8 * MIB)).status, 201);
+    assert_eq!(node.client().put(&key(1), &value(1, MIB)).status, 201);
+    let data = node.stop();
+    let node = Node::start_with(crate::process::kvorum(), data, &["--memory", "64MiB"]);
+    for number in [0, 1, 0] {
+        let got = node.client().get(&key(number));
+        let len = if number == 0 { 8 * MIB } else { MIB };
+        assert!(got.status == 200 && got.body() == value(number, len), "{}", got.status);
+    }
+}
+
+#[test]
+fn a_node_with_very_much_memory_serves() {
+    let node = Node::start(&["--memory", "64GiB"]);
+    assert_eq!(node.client().put(&key(0), b"v").status, 201);
+    assert_eq!(node.client().get(&key(0)).body(), b"v");
+}

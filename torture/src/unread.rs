@@ -1,0 +1,223 @@
+//! Row 13, second part: hundreds of clients ask for large values that are stored already, and read
+//! nothing of the answers. The process stays within `--memory` and 64 MiB, at every size of it,
+//! alone and as one of three; and whoever does read is served.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, target};
+use crate::cluster::Cluster;
+use crate::node::{Launch, Node};
+use crate::{Failure, Setup};
+
+/// What `--memory` is, in MiB.
+const SIZES: [u64; 3] = [64, 128, 512];
+
+/// What the process may take besides, in bytes.
+const OUTSIDE: u64 = 64 << 20;
+
+/// Lengths of the values, stored with the memory that the longest of them wants.
+const LENGTHS: [usize; 6] = [100 << 10, 300 << 10, 700 << 10, 1 << 20, 3 << 20, 8 << 20];
+const STORED_WITH: [&str; 4] = ["--memory", "512MiB", "--max-value", "8MiB"];
+
+/// Values of each length.
+const EACH: usize = 4;
+
+/// What good clients ask for, which fits any memory.
+const GOOD: usize = 700 << 10;
+
+/// How long a client without manners waits until it can send.
+const IMPATIENCE: Duration = Duration::from_millis(200);
+
+/// What came of one siege.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    peak: u64,
+    served: u64,
+    refused: u64,
+}
+
+/// All sizes, alone and as three.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let sizes = if setup.quick { &SIZES[..1] } else { &SIZES[..] };
+    let mut told = Vec::new();
+    let alone = tempfile::tempdir()?;
+    let launch = setup.launch(alone.path(), alone.path(), &STORED_WITH);
+    let node = launch.start()?;
+    fill(node.address, "")?;
+    stop(node)?;
+    for size in sizes {
+        let seen = one(setup, &launch, *size)?;
+        told.push(line(&format!("{size} MiB alone"), seen));
+    }
+    let mut cluster = Cluster::start(setup, 3, None, &STORED_WITH)?;
+    fill(cluster.addresses()[0], "&ack=3&from=3")?;
+    for size in sizes {
+        let seen = three(setup, &mut cluster, *size)?;
+        told.push(line(&format!("{size} MiB each of three"), seen));
+    }
+    Ok(told.join("; "))
+}
+
+fn line(what: &str, seen: Seen) -> String {
+    format!(
+        "{what}: peak RSS {} MiB, good clients got {} values and {} times 503",
+        seen.peak >> 20,
+        seen.served,
+        seen.refused
+    )
+}
+
+/// What there is under a key of one of the lengths.
+fn value(length: usize, number: usize) -> Vec<u8> {
+    // Not to be compressed: it is as long on the disk.
+    let mut state = (length * EACH + number) as u64 | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+fn key(length: usize, number: usize) -> String {
+    format!("v{}-{number}", length >> 10)
+}
+
+fn fill(address: SocketAddr, votes: &str) -> Result<(), Failure> {
+    let mut client = Client::connect(address)?;
+    for length in LENGTHS {
+        for number in 0..EACH {
+            let place = target(&key(length, number)) + votes;
+            let status = loop {
+                match client.request("PUT", &place, &value(length, number))?.status {
+                    503 | 504 => thread::sleep(Duration::from_millis(20)),
+                    status => break status,
+                }
+            };
+            if status != 201 {
+                return Err(Failure::Broken(format!("PUT of {length} bytes answers {status}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stop(node: Node) -> Result<(), Failure> {
+    let status = node.stop()?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::Broken(format!("after SIGTERM the node ended with {status}")))
+}
+
+fn one(setup: &Setup, launch: &Launch, size: u64) -> Result<Seen, Failure> {
+    let node = launch.with(&["--memory", &format!("{size}MiB")]).start()?;
+    let mut seen = besiege(setup, &[node.address], "")?;
+    seen.peak = within(&node, size)?;
+    stop(node)?;
+    Ok(seen)
+}
+
+fn three(setup: &Setup, cluster: &mut Cluster, size: u64) -> Result<Seen, Failure> {
+    let args = |launch: &Launch| {
+        let list = launch.args.iter().position(|arg| arg == "--cluster").unwrap_or(0);
+        [&launch.args[list..list + 2], &["--memory".to_owned(), format!("{size}MiB")]].concat()
+    };
+    for node in 0..3 {
+        cluster.stop(node)?;
+        cluster.launches[node].args = args(&cluster.launches[node]);
+        cluster.start_node(node)?;
+    }
+    cluster.until_ready()?;
+    let mut seen = besiege(setup, cluster.addresses(), "&ack=2&from=3")?;
+    for node in 0..3 {
+        seen.peak = seen.peak.max(within(cluster.node(node)?, size)?);
+    }
+    Ok(seen)
+}
+
+/// That the process never took more than it may.
+fn within(node: &Node, size: u64) -> Result<u64, Failure> {
+    let (_, most) = node.resident()?;
+    if most > (size << 20) + OUTSIDE {
+        let took = most >> 20;
+        return Err(Failure::Broken(format!(
+            "with --memory {size}MiB the process took {took} MiB"
+        )));
+    }
+    Ok(most)
+}
+
+/// Hundreds of clients that do not read, and some that do.
+fn besiege(setup: &Setup, nodes: &[SocketAddr], votes: &'static str) -> Result<Seen, Failure> {
+    let crowd = setup.size(300, 60);
+    let lasts = setup.size(Duration::from_secs(12), Duration::from_secs(4));
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let good: Vec<_> = nodes
+            .iter()
+            .map(|node| {
+                let over = &over;
+                scope.spawn(move || be_good(*node, votes, over))
+            })
+            .collect();
+        let begun = Instant::now();
+        while begun.elapsed() < lasts {
+            let mut held = Vec::new();
+            for n in 0..crowd {
+                let node = nodes[n % nodes.len()];
+                // One that is not let in is one less.
+                if let Ok(mut client) = Client::connect_within(node, IMPATIENCE) {
+                    let key = key(LENGTHS[n % LENGTHS.len()], n / LENGTHS.len() % EACH);
+                    let _ = client.send("GET", &(target(&key) + votes), b"");
+                    held.push(client);
+                }
+            }
+            thread::sleep(lasts / 3);
+        }
+        over.store(true, Ordering::Relaxed);
+        let mut seen = Seen::default();
+        for client in good {
+            let ended = client.join();
+            let (served, refused) =
+                ended.map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+            seen.served += served;
+            seen.refused += refused;
+        }
+        if seen.served == 0 {
+            return Err(Failure::Broken("whoever reads was not served once".to_owned()));
+        }
+        Ok(seen)
+    })
+}
+
+/// Asks for a value again and again, and reads it.
+fn be_good(node: SocketAddr, votes: &str, over: &AtomicBool) -> Result<(u64, u64), Failure> {
+    let (mut served, mut refused) = (0, 0);
+    let mut client = Client::connect(node)?;
+    for number in (0..EACH).cycle() {
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        let answer = client.request("GET", &(target(&key(GOOD, number)) + votes), b"")?;
+        match answer.status {
+            200 if answer.body == value(GOOD, number) => served += 1,
+            200 => return Err(Failure::Broken("a large value came back wrong".to_owned())),
+            503 => {
+                refused += 1;
+                thread::sleep(Duration::from_millis(50));
+            }
+            status => {
+                let body = String::from_utf8_lossy(&answer.body).into_owned();
+                return Err(Failure::Broken(format!("GET answers {status}: {body}")));
+            }
+        }
+    }
+    Ok((served, refused))
+}
