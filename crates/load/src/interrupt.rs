@@ -53,7 +53,7 @@ impl Drop for Care {
 }
 
 /// A flag that becomes true with the first SIGINT or SIGTERM. The second one does what it does
-/// without a handler, once what is [`Owned`] is gone.
+/// without a handler, once what is `Owned` is gone.
 pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
