@@ -82,7 +82,7 @@ pub enum Wait {
     Yes,
     /// It must not: the thread has others to serve.
     No,
-    /// It may, but takes no more than so many bytes of memory for a record over [`INLINE_MAX`].
+    /// It may, but takes no more than so many bytes of memory for a record over `INLINE_MAX`.
     Within(usize),
 }
 
