@@ -99,7 +99,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     let clock = NodeClock::start(&db, cluster::origin_of(members.name()), nodes, skew);
     let clock = clock.map_err(failed)?;
     clock.wait_for_wall(nodes, skew);
-    let logs = logs(&config, &members.topology, &identity, &clock, recovered)?;
+    let logs = logs(&config, &members.topology, &identity, recovered)?;
     let shared = share(members.topology, members.own, &identity, &clock, &db, logs, &config);
     identity.load_missed(&shared).map_err(failed)?;
     hints::adopt_earlier_marks(&identity, &shared).map_err(failed)?;
@@ -170,13 +170,13 @@ fn logs(
     config: &Config,
     topology: &Topology,
     identity: &Identity,
-    clock: &NodeClock,
     recovered: Recovered,
 ) -> Result<Arc<Logs>, String> {
     let nodes = 0..topology.nodes() as u16;
     let known: Vec<_> =
         nodes.map(|node| identity.known(&topology.member(NodeId(node)).name)).collect();
-    let (now, alone) = (clock.clock().now(wall_micros()), known.len() == 1);
+    // The wall clock's time, for a copy's own clock may have begun ahead of it, at its bound.
+    let (now, alone) = (wall_micros() << COUNTER_BITS, known.len() == 1);
     let lineage = identity
         .begin_life(&config.data, recovered, now, alone)
         .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;

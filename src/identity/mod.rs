@@ -229,7 +229,7 @@ impl Identity {
     }
 
     /// Begins a life of the directory: to be called once, before anything is told to anybody.
-    /// `now` is the clock's time. A member whose directory is not the one that it was when the
+    /// `now` is the wall clock's time. A member whose directory is not the one that it was when the
     /// last life began stands as copied from here on, if there are others to ask.
     pub(crate) fn begin_life(
         &self,
