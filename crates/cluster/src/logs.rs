@@ -35,7 +35,8 @@ const TAIL_MICROS: u64 = 600_000_000;
 /// A process on a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
-    /// Greater than that of every life before it: the wall clock's time when it began, as a stamp's.
+    /// Greater than that of every life before it: the wall clock's time when it began, as a
+    /// stamp's.
     pub id: u64,
     /// The last sequence that its log held when it began.
     pub begins: u64,
