@@ -33,7 +33,7 @@ use crate::caretaker;
 use crate::clock::wall_micros;
 use crate::event_loop::EventLoop;
 use crate::hints;
-use crate::memory::LONG_RECORD;
+use crate::memory::{LONG_RECORD, longest_wait};
 use crate::reads::ReadError;
 use crate::records;
 use crate::writes::WriteError;
@@ -201,7 +201,7 @@ impl EventLoop {
         }
         match node.reads.get(key, 0, deadline).await {
             Ok(Lookup::TooLong(bytes)) => {
-                let held = node.answers.wait(bytes, deadline).await;
+                let held = node.answers.wait(bytes, longest_wait(deadline)).await;
                 held.map(Some).ok_or(ReadError::NoRoom)
             }
             // Whatever it is, the read will meet it too.

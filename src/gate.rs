@@ -21,7 +21,7 @@ const UNIT: usize = 1 << 10;
 
 /// A write that takes longer than this part of the deadline shows that too many are under way:
 /// those that are sent last take as long as all before them.
-const GOOD_TIME_SHARE: u32 = 4;
+const GOOD_TIME_SHARE: u32 = 2;
 
 /// One loop's gate.
 #[derive(Debug)]

@@ -34,6 +34,8 @@
 //!
 //! The program itself, its threads' stacks and the allocator's slack are outside: 64 MiB at most.
 
+use std::time::Duration;
+
 use crate::places::GUESTS;
 use crate::units::Size;
 
@@ -49,6 +51,16 @@ pub(crate) const MEMTABLES: u64 = 4;
 /// Records of more bytes are accounted one by one; shorter ones are part of what a connection
 /// takes. The engine answers no longer ones on an event loop.
 pub(crate) const LONG_RECORD: usize = 16 << 10;
+
+/// A request waits for memory, or for its turn, for `--deadline` less one part in so many of it,
+/// before anything is sent. One that waits longer is answered too late for whoever asked, and was
+/// done in vain. Much less is no good either: who is refused comes again, with the whole body.
+const ANSWER_SHARE: u32 = 4;
+
+/// How long that is.
+pub(crate) fn longest_wait(deadline: Duration) -> Duration {
+    deadline - deadline / ANSWER_SHARE
+}
 
 /// The largest memtable: places in it are 32-bit numbers, and a larger one makes flushes that last
 /// for minutes.

@@ -15,7 +15,7 @@ use super::upload::Upload;
 use super::{Answer, Body, NOSNIFF, screen};
 use crate::clock::wall_micros;
 use crate::event_loop::EventLoop;
-use crate::memory::LONG_RECORD;
+use crate::memory::{LONG_RECORD, longest_wait};
 use crate::records;
 use crate::store::is_live;
 
@@ -74,7 +74,8 @@ pub(super) async fn put(
     let value = upload.receive(&event_loop.node).await?;
     // Until it passes nothing is sent, and it can be refused as if it had never come.
     let passed = if value.len() > LONG_RECORD {
-        let patience = event_loop.node.config.deadline.saturating_sub(upload.waited_for_room());
+        let most = longest_wait(event_loop.node.config.deadline);
+        let patience = most.saturating_sub(upload.waited_for_room());
         let pass = event_loop.gate.enter(value.len(), patience).await;
         Some(pass.ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))?)
     } else {

@@ -12,7 +12,7 @@ use hyper::body::{Body as _, Incoming};
 use super::problem::Problem;
 use crate::budget::Held;
 use crate::connection::Watch;
-use crate::memory::LONG_RECORD;
+use crate::memory::{LONG_RECORD, longest_wait};
 use crate::node::Node;
 
 /// How much of a body that nobody wants is read to keep the connection. A client that sends more
@@ -137,13 +137,14 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Memory for so many bytes. All waits together last no longer than a request may take.
+    /// Memory for so many bytes. All waits together last no longer than a request may wait.
     async fn room(&mut self, node: &Node, bytes: usize) -> Result<Held, Problem> {
         if let Some(held) = node.bodies.take(bytes) {
             return Ok(held);
         }
         let begun = Instant::now();
-        let patience = node.config.deadline.saturating_sub(self.without_room);
+        let most = longest_wait(node.config.deadline);
+        let patience = most.saturating_sub(self.without_room);
         let held = node.bodies.wait(bytes, patience).await;
         self.without_room += begun.elapsed();
         held.ok_or_else(|| Problem::overload("too many bytes are being received").undone())
