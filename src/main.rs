@@ -1,53 +1,24 @@
 //! The `kvorum` binary.
 
-mod accept;
-mod backlog;
-mod budget;
-mod caretaker;
 mod cli;
-mod client;
-mod clock;
-mod comparison;
-mod config;
-mod connection;
-mod coordinate;
 mod counters;
-mod dev;
-mod etags;
-mod event_loop;
-mod gate;
-mod hints;
 mod http;
-mod identity;
-mod latency;
-mod measure;
-mod members;
-mod memory;
-mod metrics;
 mod node;
-mod output;
-mod pages;
+mod operations;
 mod peers;
-mod places;
-mod reads;
-mod records;
-mod repair;
-mod secret;
-mod serve;
-mod status;
-mod stderr;
-mod store;
-mod units;
-mod usage;
-mod variables;
-mod writes;
+mod runtime;
+mod settings;
 
 use std::env;
 use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
 
-use crate::cli::{Cli, Command, ServeArgs};
+use crate::cli::{Cli, Command, client, dev, measure, repair, variables};
+use crate::operations::stderr;
+use crate::runtime::serve;
+use crate::settings::args::ServeArgs;
+use crate::settings::config;
 
 /// Gives freed memory back to the system sooner than the default one, which the memory ledger
 /// counts on, and does not slow down as threads free what others allocated. While a profile is
@@ -117,7 +88,8 @@ fn refused(error: &clap::Error) -> ExitCode {
 
 fn run_node(args: ServeArgs) -> ExitCode {
     match config::load(args) {
-        Ok((config, logging)) => {
+        Ok((mut config, logging)) => {
+            config.warnings.extend(variables::unknown());
             let code = ended(serve::run(config, &logging));
             stderr::flush();
             code

@@ -6,7 +6,7 @@ use hyper::header::AUTHORIZATION;
 use subtle::ConstantTimeEq;
 
 use super::problem::Problem;
-use crate::connection::Watch;
+use crate::http::connection::Watch;
 use crate::node::Node;
 
 /// What comes before the token.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hyper::StatusCode;
 
 use super::{Answer, Route, status};
-use crate::metrics;
 use crate::node::Node;
+use crate::operations::metrics;
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

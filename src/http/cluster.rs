@@ -20,8 +20,8 @@ use tokio::time::timeout;
 use super::others::{Page, Unread};
 use super::problem::Problem;
 use super::{Answer, Body, status};
-use crate::event_loop::EventLoop;
-use crate::status::{Cluster, Peer, Row, Status};
+use crate::operations::status::{Cluster, Peer, Row, Status};
+use crate::runtime::event_loop::EventLoop;
 
 /// Clients that may ask at once: each costs a connection to every other node.
 pub(crate) const MAX_LOOKS: usize = 4;

@@ -22,12 +22,12 @@ use super::body::Item;
 use super::params;
 use super::problem::Problem;
 use super::{Answer, Body, NOSNIFF};
-use crate::budget::Held;
-use crate::clock::wall_micros;
-use crate::connection::{Open, Watch};
-use crate::event_loop::EventLoop;
-use crate::records;
-use crate::store::is_live;
+use crate::http::connection::{Open, Watch};
+use crate::node::budget::Held;
+use crate::node::clock::wall_micros;
+use crate::node::records;
+use crate::node::store::is_live;
+use crate::runtime::event_loop::EventLoop;
 
 /// A node that is busy is asked for its page again after this long …
 const RETRY_AFTER: Duration = Duration::from_millis(50);

@@ -13,11 +13,11 @@ use super::params::{self, EntityParams};
 use super::problem::{self, Problem};
 use super::upload::Upload;
 use super::{Answer, Body, NOSNIFF, screen};
-use crate::clock::wall_micros;
-use crate::event_loop::EventLoop;
-use crate::memory::{LONG_RECORD, longest_wait};
-use crate::records;
-use crate::store::is_live;
+use crate::node::clock::wall_micros;
+use crate::node::records;
+use crate::node::store::is_live;
+use crate::runtime::event_loop::EventLoop;
+use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 const TOO_MANY_READ: &str = "too many long values are being sent";
 

@@ -7,8 +7,8 @@ use tokio::time::sleep;
 
 use super::Route;
 use super::problem::Problem;
-use crate::connection::Watch;
-use crate::event_loop::EventLoop;
+use crate::http::connection::Watch;
+use crate::runtime::event_loop::EventLoop;
 
 /// How long a client waits for a place: far longer than it takes to close an idle client.
 const WAIT: Duration = Duration::from_millis(250);

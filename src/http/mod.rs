@@ -11,8 +11,10 @@ mod access;
 mod admin;
 mod body;
 mod cluster;
+pub(crate) mod connection;
 mod entities;
 mod entity;
+pub(crate) mod etags;
 mod guest;
 mod origin;
 mod others;
@@ -47,10 +49,10 @@ use problem::Problem;
 pub(crate) use ui::MAX_STREAMS;
 use upload::Upload;
 
-use crate::connection::Watch;
 use crate::counters::Kind;
-use crate::event_loop::EventLoop;
-use crate::memory::LONG_RECORD;
+use crate::http::connection::Watch;
+use crate::runtime::event_loop::EventLoop;
+use crate::settings::memory::LONG_RECORD;
 
 /// Longest key in bytes.
 const MAX_KEY_LEN: usize = 1024;

@@ -6,7 +6,7 @@ use hyper::{StatusCode, Version};
 
 use super::Answer;
 use super::problem::Problem;
-use crate::connection::Watch;
+use crate::http::connection::Watch;
 
 /// Where that is asked for.
 pub(crate) const PEER_PATH: &str = "/v0/peer";

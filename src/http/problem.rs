@@ -8,7 +8,7 @@ use hyper::{Method, StatusCode};
 use serde::Serialize;
 
 use super::{Answer, Body};
-use crate::clock::NoVersion;
+use crate::node::clock::NoVersion;
 
 const CONTENT_TYPE: &str = "application/problem+json";
 

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::problem::Problem;
 use super::{Answer, Body, access, params};
-use crate::connection::Watch;
+use crate::http::connection::Watch;
 use crate::node::Node;
 
 /// How often it is looked whether the client is still there and the node still serves.

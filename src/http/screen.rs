@@ -9,8 +9,8 @@ use hyper::{Uri, Version};
 use super::Route;
 use super::origin::{Names, Origin};
 use super::problem::Problem;
-use crate::connection::Watch;
 use crate::counters::Kind;
+use crate::http::connection::Watch;
 
 /// Refuses what must not be done. Otherwise, whether it asks for a value only if that has changed.
 pub(super) fn admit(

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use cluster::{NodeId, Standing};
 use serde_json::Value;
 
-use crate::config::Config;
 use crate::node::Node;
-use crate::status::{Peer, Status};
-use crate::usage;
+use crate::operations::status::{Peer, Status};
+use crate::operations::usage;
+use crate::settings::config::Config;
 
 pub(super) fn encode(node: &Arc<Node>) -> Vec<u8> {
     let status = status(node, node.db.stats());

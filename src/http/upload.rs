@@ -10,10 +10,10 @@ use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
 
 use super::problem::Problem;
-use crate::budget::Held;
-use crate::connection::Watch;
-use crate::memory::{LONG_RECORD, longest_wait};
+use crate::http::connection::Watch;
 use crate::node::Node;
+use crate::node::budget::Held;
+use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 /// How much of a body that nobody wants is read to keep the connection. A client that sends more
 /// gets its answer and a closed connection.

@@ -32,8 +32,8 @@ use tokio::net::TcpStream;
 
 use super::lane::{Lane, Way};
 use super::{FromPeers, Peers};
-use crate::budget::Held;
-use crate::clock::wall_micros;
+use crate::node::budget::Held;
+use crate::node::clock::wall_micros;
 
 /// Reads of one lane before others of its loop have their turn.
 const READS_PER_TURN: usize = 4;

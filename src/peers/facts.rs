@@ -9,10 +9,10 @@ use cluster::wire::Sender;
 use cluster::{Clock, Codec, NodeId, Shared};
 
 use super::complaints::Complaints;
-use crate::budget::Budget;
-use crate::clock::wall_micros;
+use crate::node::budget::Budget;
+use crate::node::clock::wall_micros;
 
-/// Memory for messages: see [`memory`](crate::memory).
+/// Memory for messages: see [`memory`](crate::settings::memory).
 #[derive(Debug)]
 pub(crate) struct Room {
     /// Bytes of encoded messages that wait on a lane before others wait as they are.

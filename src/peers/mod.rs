@@ -43,8 +43,8 @@ use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
-use crate::budget::Held;
 use crate::counters::Counters;
+use crate::node::budget::Held;
 pub(crate) use dial::{DialError, Lookup, connect};
 use driver::{Driver, End};
 pub(crate) use facts::{Facts, Room};

@@ -27,8 +27,13 @@ const LIBRARIES: [&str; 2] = [
 /// As far as the row asks for, in seconds.
 const MOST: u64 = 300;
 
-const PACE: Pace =
-    Pace { clients: 8, every: Duration::from_millis(10), votes: "&ack=2&from=3", large: 0 };
+const PACE: Pace = Pace {
+    clients: 8,
+    every: Duration::from_millis(10),
+    votes: "&ack=2&from=3",
+    large: 0,
+    tries: 2,
+};
 
 /// So far back a start goes on: the clock begins at its bound.
 const NEAR: i64 = 30;

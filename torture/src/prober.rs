@@ -36,6 +36,8 @@ pub struct Pace {
     pub votes: &'static str,
     /// Writes in a hundred of a value of 100 KiB to 1 MiB.
     pub large: u64,
+    /// How often a request is sent at most, each time to the next node.
+    pub tries: u32,
 }
 
 /// What the clients saw.
@@ -140,7 +142,7 @@ impl Shared {
             let read = random.percent(50);
             let mut why = String::new();
             let mut tries = 0;
-            while tries < 2 {
+            while tries < self.pace.tries {
                 let place = next % count;
                 next += 1;
                 tries += 1;

@@ -18,8 +18,13 @@ const NODES: usize = 3;
 /// The node whose disk is slow.
 const SLOW: usize = 2;
 
-const PACE: Pace =
-    Pace { clients: 8, every: Duration::from_millis(20), votes: "&ack=2&from=3", large: 2 };
+const PACE: Pace = Pace {
+    clients: 8,
+    every: Duration::from_millis(20),
+    votes: "&ack=2&from=3",
+    large: 2,
+    tries: 2,
+};
 
 /// What the bar allows the 99th percentile to grow by.
 const RATIO: f64 = 2.0;

@@ -20,8 +20,13 @@ const NODES: usize = 3;
 /// The node that loses its disk.
 const WIPED: usize = 1;
 
-const PACE: Pace =
-    Pace { clients: 4, every: Duration::from_millis(25), votes: "&ack=2&from=3", large: 2 };
+const PACE: Pace = Pace {
+    clients: 4,
+    every: Duration::from_millis(25),
+    votes: "&ack=2&from=3",
+    large: 2,
+    tries: 2,
+};
 
 const VALUE_LEN: usize = 4000;
 

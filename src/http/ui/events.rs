@@ -24,14 +24,14 @@ use tokio::time::sleep;
 
 use super::snapshot::Snapshot;
 use super::{FRESH, relay};
-use crate::budget::Held;
-use crate::clock::wall_micros;
-use crate::connection::{Open, Watch};
-use crate::event_loop::EventLoop;
 use crate::http::body::Item;
+use crate::http::connection::{Open, Watch};
 use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body};
+use crate::node::budget::Held;
+use crate::node::clock::wall_micros;
+use crate::runtime::event_loop::EventLoop;
 
 /// Streams of a node at once, those for other nodes' dashboards included: at some 0.1 ms of work a
 /// second each, well below 1 % of a core.

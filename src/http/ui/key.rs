@@ -10,13 +10,13 @@ use serde::Serialize;
 use tokio::task::spawn_local;
 
 use super::FRESH;
-use crate::clock::COUNTER_BITS;
-use crate::event_loop::EventLoop;
 use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body};
-use crate::memory::LONG_RECORD;
-use crate::records;
+use crate::node::clock::COUNTER_BITS;
+use crate::node::records;
+use crate::runtime::event_loop::EventLoop;
+use crate::settings::memory::LONG_RECORD;
 
 /// Where a key lies.
 #[derive(Debug, Serialize)]

@@ -11,10 +11,10 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::events::{json, of_node};
-use crate::clock::wall_micros;
-use crate::event_loop::EventLoop;
 use crate::http::others::{Page, Unread};
+use crate::node::clock::wall_micros;
 use crate::peers::{self, Lookup};
+use crate::runtime::event_loop::EventLoop;
 
 /// A node that says nothing for so long is lost: three snapshots are missing.
 const SILENCE: Duration = Duration::from_millis(3500);

@@ -3,14 +3,14 @@
 
 use serde::Serialize;
 
-use crate::clock::wall_micros;
+use crate::counters::latency;
 use crate::counters::{Count, Counters, Kind, STATUSES};
 use crate::http::status;
-use crate::latency;
-use crate::memory::OUTSIDE_BYTES;
 use crate::node::Node;
-use crate::status::Status;
-use crate::usage;
+use crate::node::clock::wall_micros;
+use crate::operations::status::Status;
+use crate::operations::usage;
+use crate::settings::memory::OUTSIDE_BYTES;
 
 /// A node at one moment.
 #[derive(Debug, Serialize)]

@@ -3,7 +3,7 @@
 use cluster::{Event, Filter, Message, PageRequest, Reply, Request};
 
 use super::world::*;
-use crate::clock::{COUNTER_BITS, wall_micros};
+use crate::node::clock::{COUNTER_BITS, wall_micros};
 use crate::peers::FromPeers;
 
 #[test]

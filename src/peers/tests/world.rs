@@ -20,9 +20,9 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::budget::Budget;
-use crate::clock::wall_micros;
 use crate::counters::{Counters, PeerCounts};
+use crate::node::budget::Budget;
+use crate::node::clock::wall_micros;
 use crate::peers::greet::shake;
 use crate::peers::{Facts, FromPeers, Peers, Room};
 

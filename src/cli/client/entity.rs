@@ -1,0 +1,144 @@
+//! One key: `put`, `get`, `del`.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value};
+
+use super::bytes::{add, escape, percent};
+use super::connection::Head;
+use super::problem::stranger;
+use super::{Ask, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print};
+use super::{BY, unreachable_node};
+use crate::operations::stderr;
+use crate::settings::config::MAX_VALUE;
+
+/// Uploads from here on show how far they are, in bytes.
+const LONG: usize = 256 << 10;
+
+/// Writes a value.
+pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
+    let key = key_bytes(&args.key, args.escaped)?;
+    let value = match (&args.file, &args.value) {
+        (Some(path), _) => read_file(path)?,
+        (None, Some(dash)) if dash == "-" => read(io::stdin().lock(), "stdin")?,
+        (None, value) => value.as_ref().map_or(Vec::new(), |value| value.as_bytes().to_vec()),
+    };
+    let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
+    let (head, body) = ask(&args.ask, "PUT", &target, Some(&value))?;
+    finish_write(&key, &head, &body, &args.ask)
+}
+
+/// Reads a value.
+pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
+    let key = key_bytes(&args.key, args.escaped)?;
+    let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
+    let (head, body) = ask(&args.ask, "GET", &target, None)?;
+    if head.status == 404 && Problem::is_absence(head.status, &body) {
+        let _ = match args.ask.json {
+            true => Problem::tell(head.status, &body, &args.ask),
+            false => fail(format!("there is no value under {}", escape(&key))),
+        };
+        return Err(Unable::No);
+    }
+    if head.status != 200 {
+        return Err(Problem::tell(head.status, &body, &args.ask));
+    }
+    if head.version.is_none() {
+        return Err(foreign(&args.ask, head.status));
+    }
+    let mut out = io::stdout().lock();
+    let written = if args.ask.json {
+        let mut object = described(&key, &head);
+        add(&mut object, "value", &body);
+        writeln!(out, "{}", Value::from(object))
+    } else {
+        // A terminal's prompt belongs onto a line of its own; a file gets the value and no more.
+        let end: &[u8] = if out.is_terminal() && !body.ends_with(b"\n") { b"\n" } else { b"" };
+        out.write_all(&body).and_then(|()| out.write_all(end))
+    };
+    written.and_then(|()| out.flush()).map_err(|error| fail(format!("stdout: {error}")))
+}
+
+/// Deletes a value.
+pub(crate) fn del(args: &KeyArgs) -> Result<(), Unable> {
+    let key = key_bytes(&args.key, args.escaped)?;
+    let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
+    let (head, body) = ask(&args.ask, "DELETE", &target, None)?;
+    finish_write(&key, &head, &body, &args.ask)
+}
+
+/// One request, one answer.
+fn ask(
+    ask: &Ask,
+    method: &str,
+    target: &str,
+    body: Option<&[u8]>,
+) -> Result<(Head, Vec<u8>), Unable> {
+    let mut connection = connect(ask)?;
+    let bar = upload_bar(body.map_or(0, <[u8]>::len));
+    let head = connection.request(method, target, body, |sent| bar.inc(sent as u64));
+    bar.finish_and_clear();
+    let answer = head.and_then(|head| connection.body(&head).map(|body| (head, body)));
+    answer.map_err(|error| {
+        let unable = unreachable_node(&ask.url, &error, BY);
+        if method != "GET" {
+            stderr::say(format_args!("kvorum: the write may have been done, or be so later"));
+        }
+        unable
+    })
+}
+
+/// On stderr, and only on a terminal.
+fn upload_bar(bytes: usize) -> ProgressBar {
+    if bytes < LONG {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}");
+    ProgressBar::new(bytes as u64).with_style(style.expect("the template is well-formed"))
+}
+
+fn finish_write(key: &[u8], head: &Head, body: &[u8], ask: &Ask) -> Result<(), Unable> {
+    if !matches!(head.status, 201 | 202) {
+        return Err(Problem::tell(head.status, body, ask));
+    }
+    if head.status == 201 && head.version.is_none() {
+        return Err(foreign(ask, head.status));
+    }
+    if ask.json { print(&format!("{}\n", Value::from(described(key, head)))) } else { Ok(()) }
+}
+
+/// A success that kvorum would tell otherwise.
+fn foreign(ask: &Ask, status: u16) -> Unable {
+    fail(format!("{} answers {}", ask.url, stranger(status)))
+}
+
+/// What is said of a key besides its value.
+fn described(key: &[u8], head: &Head) -> Map<String, Value> {
+    let mut object = Map::new();
+    add(&mut object, "key", key);
+    if let Some(version) = &head.version {
+        object.insert("version".to_owned(), version.as_str().into());
+    }
+    object
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, Unable> {
+    let shown = path.display().to_string();
+    let file = File::open(path).map_err(|error| fail(format!("{shown}: {error}")))?;
+    read(file, &shown)
+}
+
+/// Everything, if it can be a value at all.
+fn read(from: impl Read, shown: &str) -> Result<Vec<u8>, Unable> {
+    let mut value = Vec::new();
+    let read = from.take(MAX_VALUE.0 + 1).read_to_end(&mut value);
+    read.map_err(|error| fail(format!("{shown}: {error}")))?;
+    if value.len() as u64 > MAX_VALUE.0 {
+        return Err(fail(format!("{shown} holds more than {MAX_VALUE}, which no node takes")));
+    }
+    Ok(value)
+}

@@ -1,0 +1,107 @@
+//! `kvorum put`, `get`, `del`, `scan` and `status`: a cluster from the command line.
+//!
+//! ```text
+//!  args ─▶ entity · scan · status ─▶ connection ─▶ a node
+//!                    │
+//!                    ├─▶ stdout: what was asked for, and nothing else
+//!                    └─▶ stderr: what went wrong, progress on a terminal
+//! ```
+
+mod args;
+mod bytes;
+mod connection;
+mod entity;
+mod problem;
+mod profile;
+mod scan;
+mod status;
+
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use args::{Ask, Votes};
+pub(crate) use args::{KeyArgs, PutArgs, ScanArgs, StatusArgs};
+use connection::Connection;
+pub(crate) use entity::{del, get, put};
+use problem::Problem;
+pub(crate) use profile::{ProfileArgs, profile};
+pub(crate) use scan::scan;
+pub(crate) use status::status;
+
+use crate::operations::stderr;
+
+/// How long connecting, and each part of an answer, may take unless `--timeout` says otherwise: ten
+/// times the default `--deadline`, so that a node that works is the one who gives up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a command did not do what it was told. It was told to people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unable {
+    /// The answer is no: there is no value under the key, or not every node is up.
+    No,
+    /// Anything else.
+    Failed,
+}
+
+impl From<Unable> for ExitCode {
+    fn from(unable: Unable) -> Self {
+        match unable {
+            Unable::No => Self::from(1),
+            Unable::Failed => Self::from(2),
+        }
+    }
+}
+
+/// Tells people why, on one line.
+fn fail(why: impl std::fmt::Display) -> Unable {
+    stderr::say(format_args!("kvorum: {why}"));
+    Unable::Failed
+}
+
+/// Prints what was asked for.
+fn print(text: &str) -> Result<(), Unable> {
+    let mut out = io::stdout().lock();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed.map_err(|error| fail(format!("stdout: {error}")))
+}
+
+/// Connects to the node that is asked.
+fn connect(ask: &Ask) -> Result<Connection, Unable> {
+    let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
+    Connection::open(&ask.url, patience).map_err(|error| unreachable_node(&ask.url, &error, BY))
+}
+
+/// How another node is named, but for `profile`.
+const BY: &str = " (--url, KVORUM_URL)";
+
+/// `by` is how another would be named.
+fn unreachable_node(url: &str, error: &io::Error, by: &str) -> Unable {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            fail(format!("{url}: {error}; is a node running there?{by}"))
+        }
+        io::ErrorKind::TimedOut if by == BY => fail(format!("{url}: {error} (--timeout)")),
+        _ => fail(format!("{url}: {error}")),
+    }
+}
+
+/// The bytes of a key on the command line.
+fn key_bytes(key: &OsStr, escaped: bool) -> Result<Vec<u8>, Unable> {
+    let bytes = match escaped {
+        true => bytes::unescape(key.as_bytes()).map_err(fail)?,
+        false => key.as_bytes().to_vec(),
+    };
+    if bytes.is_empty() { Err(fail("a key has at least one byte")) } else { Ok(bytes) }
+}
+
+impl Votes {
+    /// As they follow another parameter in a query string.
+    fn query(&self) -> String {
+        let ack = self.ack.map(|ack| format!("&ack={ack}"));
+        let from = self.from.map(|from| format!("&from={from}"));
+        ack.unwrap_or_default() + &from.unwrap_or_default()
+    }
+}

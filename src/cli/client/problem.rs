@@ -1,0 +1,119 @@
+//! A node's refusal, in words.
+
+use serde::Deserialize;
+
+use super::{Ask, Unable, fail};
+use crate::operations::stderr;
+
+/// An answer's body that is `application/problem+json`, as far as people are told of it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Problem {
+    /// What other programs' answers don't have, or fill with a URI.
+    #[serde(rename = "type")]
+    kind: String,
+    title: String,
+    status: u16,
+    #[serde(default)]
+    detail: String,
+    acked: Option<u32>,
+    required: Option<u32>,
+    from: Option<u32>,
+    outcome: Option<String>,
+}
+
+/// What says that nothing is under a key.
+const NOT_FOUND: &str = "not-found";
+
+impl Problem {
+    /// An answer's problem, if it is one that kvorum tells.
+    fn read(status: u16, body: &[u8]) -> Option<Self> {
+        let problem: Self = serde_json::from_slice(body).ok()?;
+        let word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+        (problem.status == status && problem.kind.bytes().all(word)).then_some(problem)
+    }
+
+    /// Whether kvorum says that there is no value, and not somebody else that there is no page.
+    pub(super) fn is_absence(status: u16, body: &[u8]) -> bool {
+        Self::read(status, body).is_some_and(|problem| problem.kind == NOT_FOUND)
+    }
+
+    /// Tells people, or programs.
+    pub(super) fn tell(status: u16, body: &[u8], ask: &Ask) -> Unable {
+        if ask.json && Self::read(status, body).is_some() {
+            stderr::say(format_args!("{}", String::from_utf8_lossy(body).trim_end()));
+            return Unable::Failed;
+        }
+        Self::tell_of(status, body, &ask.url)
+    }
+
+    /// Tells people what the node at `url` said.
+    pub(super) fn tell_of(status: u16, body: &[u8], url: &str) -> Unable {
+        fail(format!("{url} answers {}", Self::shown(status, body)))
+    }
+
+    /// An answer that is not what was asked for, in words.
+    pub(super) fn shown(status: u16, body: &[u8]) -> String {
+        match Self::read(status, body) {
+            Some(problem) => format!("{status}: {}", problem.words()),
+            None => stranger(status),
+        }
+    }
+
+    fn words(&self) -> String {
+        let mut words = self.title.clone();
+        if !self.detail.is_empty() {
+            words += ": ";
+            words += &self.detail;
+        }
+        if let (Some(acked), Some(required), Some(from)) = (self.acked, self.required, self.from) {
+            words += &format!(" ({acked} of the {required} replicas asked for, out of {from})");
+        }
+        words += match self.outcome.as_deref() {
+            Some("none") => ". Nothing was written",
+            Some(_) => ". It may have been written, or be so later",
+            None => "",
+        };
+        words
+    }
+}
+
+/// What is said of a status that came without what kvorum sends with it.
+pub(super) fn stranger(status: u16) -> String {
+    format!("{status}, but not as kvorum does: another program is there, or a proxy in between")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_says_all_it_knows() {
+        let words = |rest: &str| {
+            let json = format!(r#"{{"type":"t","status":400,"title":"T"{rest}}}"#);
+            Problem::read(400, json.as_bytes()).unwrap().words()
+        };
+        assert_eq!(words(r#","detail":"d""#), "T: d");
+        assert_eq!(
+            words(r#","acked":1,"required":2,"from":3,"outcome":"unknown","x":1"#),
+            "T (1 of the 2 replicas asked for, out of 3). It may have been written, or be so later"
+        );
+        assert_eq!(words(r#","outcome":"none""#), "T. Nothing was written");
+    }
+    #[test]
+    fn other_programs_are_told_from_kvorum() {
+        let own = r#"{"type":"not-found","title":"No value under this key","status":404}"#;
+        assert!(Problem::is_absence(404, own.as_bytes()));
+        for (status, body) in [
+            (404, ""),
+            (404, "<html>not found</html>"),
+            (404, "{}"),
+            (404, r#"{"status":404,"error":"Not Found","path":"/v0/entity"}"#),
+            (404, r#"{"type":"about:blank","title":"Not Found","status":404}"#),
+            (404, r#"{"type":"bad-request","title":"T","status":404}"#),
+            (400, own),
+        ] {
+            assert!(!Problem::is_absence(status, body.as_bytes()), "{body}");
+        }
+        assert!(Problem::shown(502, b"<html>").contains("not as kvorum does"));
+    }
+}

@@ -1,0 +1,119 @@
+//! What `profile` takes on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use profile::{Event, Format};
+
+use crate::cli::client::args::node_url;
+
+/// Everything after `profile`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ProfileArgs {
+    /// Something else than recording.
+    #[command(subcommand)]
+    pub(super) action: Option<Action>,
+
+    /// Recording.
+    #[command(flatten)]
+    pub(super) record: RecordArgs,
+}
+
+/// What is done with recordings.
+#[derive(Debug, Subcommand)]
+pub(super) enum Action {
+    /// Draw what is different between two recordings, as shares of each
+    Diff(DiffArgs),
+    /// Print which share goes to which part of a node, for each recording a column
+    Shares(SharesArgs),
+}
+
+/// What is to be recorded, and of whom.
+#[derive(Debug, Args)]
+pub(super) struct RecordArgs {
+    /// Nodes, all recorded at once, as http://HOST:PORT
+    #[arg(value_name = "URL", value_parser = node_url)]
+    #[arg(default_value = "http://127.0.0.1:8080")]
+    pub(super) urls: Vec<String>,
+
+    /// Events: cpu, time on a CPU; alloc, bytes asked for; live, those still there at the end;
+    /// lock, time waited for locks, queues and files; wall, time of all threads
+    #[arg(short, long, value_name = "LIST", default_value = "cpu,alloc,lock,wall")]
+    #[arg(value_parser = profile::event::list)]
+    pub(super) events: std::vec::Vec<Event>,
+
+    /// Seconds, 1..300
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=300))]
+    pub(super) duration: u64,
+
+    /// What is written: html, an interactive page; svg, a picture; folded, collapsed stacks; pprof,
+    /// for `go tool pprof`
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Output::Html)]
+    pub(super) output: Output,
+
+    /// Directory for the files HOST-PORT-EVENT.EXT, one for each node and event
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(super) out: PathBuf,
+
+    /// Show threads that had nothing to do as well, in lock and wall
+    #[arg(long)]
+    pub(super) idle: bool,
+
+    /// File with the nodes' admin token; it can be in the variable KVORUM_ADMIN_TOKEN instead
+    #[arg(long, value_name = "FILE")]
+    pub(super) token_file: Option<PathBuf>,
+}
+
+/// Two recordings.
+#[derive(Debug, Args)]
+pub(super) struct DiffArgs {
+    /// The one before: collapsed stacks (folded) or pprof
+    pub(super) first: PathBuf,
+
+    /// The one after
+    pub(super) second: PathBuf,
+
+    /// The graph: a picture if it ends in .svg, otherwise an interactive page
+    #[arg(short, long, value_name = "FILE", default_value = "diff.html")]
+    pub(super) output: PathBuf,
+}
+
+/// Recordings.
+#[derive(Debug, Args)]
+pub(super) struct SharesArgs {
+    /// Collapsed stacks (folded) or pprof
+    #[arg(required = true)]
+    pub(super) files: Vec<PathBuf>,
+}
+
+/// Formats of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    Html,
+    Svg,
+    Folded,
+    Pprof,
+}
+
+impl Output {
+    pub(super) fn format(self) -> Format {
+        match self {
+            Self::Html => Format::Html,
+            Self::Svg => Format::Svg,
+            Self::Folded => Format::Folded,
+            Self::Pprof => Format::Pprof,
+        }
+    }
+
+    /// How its files end.
+    pub(super) fn extension(self) -> &'static str {
+        match self {
+            Self::Html => "html",
+            Self::Svg => "svg",
+            Self::Folded => "folded",
+            Self::Pprof => "pb.gz",
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Recording nodes: each is asked for all events at once, and the files are made here.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use profile::Profile;
+
+use super::args::RecordArgs;
+use super::write;
+use crate::cli::client::connection::Connection;
+use crate::cli::client::problem::Problem;
+use crate::cli::client::{Unable, fail, unreachable_node};
+use crate::operations::stderr;
+use crate::settings::secret;
+
+/// How much longer than the recording an answer may take: symbols of a busy node.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often the bar moves.
+const STEP: Duration = Duration::from_millis(100);
+
+pub(super) fn record(args: &RecordArgs) -> Result<(), Unable> {
+    let (token, warning) =
+        secret::ADMIN.load(args.token_file.as_deref(), secret::ADMIN.variable()).map_err(fail)?;
+    if let Some(warning) = warning {
+        stderr::say(format_args!("kvorum: {warning}"));
+    }
+    let token = match token.as_ref().map(|token| str::from_utf8(token.bytes())) {
+        None => None,
+        Some(Ok(token)) if !token.contains(char::is_control) => Some(token),
+        Some(_) => return Err(fail("the admin token can't be sent: it is no text of one line")),
+    };
+    std::fs::create_dir_all(&args.out)
+        .map_err(|error| fail(format!("{}: {error}", args.out.display())))?;
+    let outcomes: Vec<_> = thread::scope(|scope| {
+        let asked: Vec<_> =
+            args.urls.iter().map(|url| (url, scope.spawn(move || ask(url, args, token)))).collect();
+        wait(args.duration, || asked.iter().all(|(_, thread)| thread.is_finished()));
+        asked
+            .into_iter()
+            .map(|(url, thread)| (url, thread.join().unwrap_or(Err(Unable::Failed))))
+            .collect()
+    });
+    let mut outcome = Ok(());
+    for (url, profile) in outcomes {
+        match profile {
+            Ok(profile) => save(url, &profile, args)?,
+            // It was told; the others' files are written nevertheless.
+            Err(unable) => outcome = Err(unable),
+        }
+    }
+    outcome
+}
+
+/// Shows how far it is, on a terminal.
+fn wait(seconds: u64, done: impl Fn() -> bool) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    let (begun, bar) = (Instant::now(), ProgressBar::new(seconds * 10));
+    bar.set_style(indicatif::ProgressStyle::default_bar());
+    while !done() {
+        bar.set_position((begun.elapsed().as_millis() / 100) as u64);
+        thread::sleep(STEP);
+    }
+    bar.finish_and_clear();
+}
+
+fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, Unable> {
+    let patience = Duration::from_secs(args.duration) + PATIENCE;
+    let lost = |error: &io::Error| unreachable_node(url, error, "");
+    let mut connection = Connection::open(url, patience).map_err(|error| lost(&error))?;
+    if let Some(token) = token {
+        connection.authorize(token);
+    }
+    let (events, seconds) = (profile::event::names(&args.events), args.duration);
+    let idle = args.idle;
+    let target = format!("/admin/profile?event={events}&seconds={seconds}&format=json&idle={idle}");
+    let head = connection.request("GET", &target, None, |_| {}).map_err(|error| lost(&error))?;
+    let body = connection.body(&head).map_err(|error| lost(&error))?;
+    if head.status != 200 {
+        return Err(Problem::tell_of(head.status, &body, url));
+    }
+    let profile = Profile::from_json(&body);
+    profile.map_err(|why| fail(format!("{url}: this is no profile: {why}")))
+}
+
+fn save(url: &str, profile: &Profile, args: &RecordArgs) -> Result<(), Unable> {
+    for note in &profile.notes {
+        stderr::say(format_args!("kvorum: {url}: {note}"));
+    }
+    let host = url.strip_prefix("http://").unwrap_or(url);
+    let place = host.replace([':', '/', '[', ']'], "-");
+    for (event, _) in &profile.events {
+        let file = format!("{}-{event}.{}", place.trim_matches('-'), args.output.extension());
+        let path: PathBuf = args.out.join(file);
+        let bytes = profile.write_one(*event, args.output.format(), host).map_err(fail)?;
+        write(&path, &bytes)?;
+    }
+    Ok(())
+}

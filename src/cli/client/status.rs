@@ -1,0 +1,291 @@
+//! The cluster at a glance: one node is asked, which asks the others.
+//!
+//! ```text
+//!  --url ─▶ /v0/cluster ─▶ a row for each node, and below the table what is wrong
+//! ```
+
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::Duration;
+
+use indicatif::{HumanCount, HumanDuration};
+use rustix::termios::tcgetwinsize;
+
+use super::connection::{Connection, malformed};
+use super::{Ask, BY, Problem, StatusArgs, Unable, fail, print, unreachable_node};
+use crate::operations::status::{Cluster, Row, Status};
+
+/// How long the node may take: it asks the others, and waits up to 2 s for each that is silent,
+/// 16 at once.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How often `--watch` looks.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Puts the cursor into the upper left corner of an empty screen.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Columns that a narrow terminal does without, in this order. `--json` has them all.
+const DISPENSABLE: [&str; 4] = ["url", "version", "up for", "memory"];
+
+/// Spaces between two columns.
+const GAP: usize = 2;
+
+/// Shows every node.
+pub(crate) fn status(args: &StatusArgs) -> Result<(), Unable> {
+    let url = &args.ask.url;
+    let show = |body: &[u8], cluster: &Cluster| match args.ask.json {
+        true => String::from_utf8_lossy(body).into_owned() + "\n",
+        false => table(cluster, width()),
+    };
+    if !args.watch {
+        let (body, cluster) = look(&args.ask).map_err(|error| unreachable_node(url, &error, BY))?;
+        print(&show(&body, &cluster))?;
+        return if cluster.nodes.iter().all(|row| row.up) { Ok(()) } else { Err(Unable::No) };
+    }
+    let clear = if io::stdout().is_terminal() && !args.ask.json { CLEAR } else { "" };
+    loop {
+        match look(&args.ask) {
+            Ok((body, cluster)) => print(&format!("{clear}{}", show(&body, &cluster)))?,
+            // Waiting for the cluster to come is a reason to watch.
+            Err(error) if args.ask.json => drop(fail(format!("{url}: {error}"))),
+            Err(error) => print(&format!("{clear}{url}: {error}\n"))?,
+        }
+        thread::sleep(PERIOD);
+    }
+}
+
+/// What the node that is asked finds, as it says it and as it is read.
+fn look(ask: &Ask) -> io::Result<(Vec<u8>, Cluster)> {
+    let patience = ask.timeout.map_or(PATIENCE, |timeout| timeout.0);
+    let mut connection = Connection::open(&ask.url, patience)?;
+    let head = connection.request("GET", "/v0/cluster", None, |_| {})?;
+    let body = connection.body(&head)?;
+    if head.status != 200 {
+        return Err(io::Error::other(format!("it answers {}", Problem::shown(head.status, &body))));
+    }
+    let cluster = serde_json::from_slice(&body);
+    let cluster = cluster.map_err(|error| malformed(&error.to_string()))?;
+    Ok((body, cluster))
+}
+
+/// Characters that fit into a line, if stdout is a terminal.
+fn width() -> Option<usize> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+fn table(cluster: &Cluster, width: Option<usize>) -> String {
+    let mut columns = columns(&cluster.nodes);
+    for title in DISPENSABLE {
+        let taken: usize = columns.iter().map(|column| column.width() + GAP).sum();
+        if width.is_none_or(|width| taken <= width + GAP) {
+            break;
+        }
+        columns.retain(|column| column.title != title);
+    }
+    let mut text = String::new();
+    for place in 0..=cluster.nodes.len() {
+        let mut line = String::new();
+        for column in &columns {
+            let cell = match place.checked_sub(1) {
+                Some(row) => column.cells[row].as_str(),
+                None => column.title,
+            };
+            let _ = write!(line, "{cell:width$}", width = column.width() + GAP);
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    for note in cluster.nodes.iter().flat_map(|row| notes(row, &cluster.asked)) {
+        let _ = writeln!(text, "{note}");
+    }
+    text
+}
+
+/// A title, and what each row has below it.
+struct Column {
+    title: &'static str,
+    cells: Vec<String>,
+}
+
+impl Column {
+    fn width(&self) -> usize {
+        let widths = self.cells.iter().map(|cell| cell.chars().count());
+        widths.chain([self.title.len()]).max().unwrap_or(0)
+    }
+}
+
+fn columns(rows: &[Row]) -> Vec<Column> {
+    let column = |title, cell: &dyn Fn(&Row) -> String| Column {
+        title,
+        cells: rows.iter().map(cell).collect(),
+    };
+    let said = |title, cell: fn(&Status) -> String| {
+        column(title, &|row| row.status.as_ref().map_or("-".to_owned(), cell))
+    };
+    let mut columns = vec![
+        column("node", &|row| row.name.clone()),
+        column("url", &|row| row.url.clone()),
+        column("state", &|row| state(row).to_owned()),
+        column("hints", &|row| HumanCount(row.hints).to_string()),
+        column("clock", &|row| match row.clock_skew_us.filter(|_| row.up) {
+            Some(us) => format!("{:+.1} ms", us as f64 / 1e3),
+            None => "-".to_owned(),
+        }),
+        said("keys", |status| HumanCount(status.keys).to_string()),
+        said("disk", |status| size(status.disk_bytes)),
+        said("memory", |status| size(status.memory_bytes)),
+        said("up for", |status| {
+            format!("{:#}", HumanDuration(Duration::from_secs(status.uptime_s)))
+        }),
+        said("version", |status| status.version.clone()),
+    ];
+    // A node without a name of its own is called by its URL.
+    if rows.iter().all(|row| row.name == row.url) {
+        columns.retain(|column| column.title != "url");
+    }
+    columns
+}
+
+fn state(row: &Row) -> &'static str {
+    let Some(status) = &row.status else { return "down" };
+    match (&status.failed, status.standing.as_str()) {
+        (Some(_), _) => "no writes",
+        (None, "new") => "up, new",
+        (None, "amnesiac") => "up, rebuilding",
+        (None, "copied") => "up, copied",
+        (None, "settling") => "up, settling",
+        (None, "fenced") => "fenced",
+        (None, _) => "up",
+    }
+}
+
+/// What is wrong with a node, one line each.
+fn notes(row: &Row, asked: &str) -> Vec<String> {
+    let name = &row.name;
+    let mut notes = Vec::new();
+    if let Some(error) = &row.error {
+        let others = match row.reached_by {
+            0 => String::new(),
+            1 => "; 1 node is connected to it".to_owned(),
+            more => format!("; {more} nodes are connected to it"),
+        };
+        notes.push(format!("{name} does not answer {asked}: {error}{others}"));
+    }
+    if let Some(why) = row.status.as_ref().and_then(|status| status.failed.as_ref()) {
+        notes.push(format!("{name} takes no writes: {why}"));
+    }
+    if let Some(status) = &row.status {
+        let partitions = status.partitions_to_repair;
+        if partitions > 0 {
+            notes.push(format!(
+                "{name} may lack writes in {} of 65,536 partitions: they are streamed to it",
+                HumanCount(partitions.into())
+            ));
+        }
+        let peers = status.peers.iter().flatten();
+        for peer in peers.filter(|peer| peer.partitions_to_repair > 0) {
+            let partitions = HumanCount(peer.partitions_to_repair.into());
+            let missed = &peer.name;
+            notes.push(format!("{missed} missed writes in {partitions} partitions, {name} notes"));
+        }
+    }
+    notes
+}
+
+/// Bytes, in three digits or a little more.
+fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut units = ["B", "KiB", "MiB", "GiB", "TiB"].into_iter();
+    let mut unit = units.next().unwrap_or_default();
+    for next in units {
+        if value < 1000.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    let digits = if unit == "B" || value >= 99.95 { 0 } else { 1 };
+    format!("{value:.digits$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str) -> Row {
+        let status: Status = serde_json::from_str(
+            r#"{"name":"a","url":"http://h:1","version":"0.1.0 (0123456789)","uptime_s":61,
+                "keys":12345,"disk_bytes":1048576,"memory_bytes":0,"more":true}"#,
+        )
+        .unwrap();
+        let url = format!("http://192.168.100.1:8080/{name}");
+        Row { name: name.to_owned(), url, up: true, status: Some(status), ..Row::default() }
+    }
+
+    fn down(name: &str) -> Row {
+        let error = Some("Connection refused (os error 111)".to_owned());
+        Row { up: false, status: None, hints: 7, error, ..row(name) }
+    }
+
+    fn cluster(nodes: Vec<Row>) -> Cluster {
+        Cluster { asked: "a".to_owned(), nodes }
+    }
+
+    #[test]
+    fn the_table_lines_up_and_says_below_why_a_node_is_down() {
+        let text = table(&cluster(vec![row("a"), down("longer-name")]), None);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4);
+        let column = |line: &str, word: &str| line.find(word).unwrap();
+        assert_eq!(column(lines[0], "url"), column(lines[1], "http"));
+        assert_eq!(column(lines[0], "state"), column(lines[2], "down"));
+        assert_eq!(column(lines[0], "hints"), column(lines[2], "7  "));
+        assert_eq!(column(lines[0], "keys"), column(lines[1], "12,345"));
+        assert_eq!(lines[3], "longer-name does not answer a: Connection refused (os error 111)");
+        let half = Row { reached_by: 1, ..down("b") };
+        let text = table(&cluster(vec![row("a"), half]), None);
+        assert!(text.ends_with("(os error 111); 1 node is connected to it\n"), "{text}");
+    }
+
+    #[test]
+    fn what_nodes_miss_is_said_below_the_table() {
+        let mut row = row("a");
+        row.status = serde_json::from_str(
+            r#"{"name":"a","url":"","version":"","uptime_s":1,"keys":1,"disk_bytes":1,
+                "memory_bytes":0,"partitions_to_repair":1234,
+                "peers":[{"name":"b","url":"","partitions_to_repair":7},{"name":"c","url":""}]}"#,
+        )
+        .unwrap();
+        let text = table(&cluster(vec![row]), None);
+        let notes: Vec<&str> = text.lines().skip(2).collect();
+        let own = "a may lack writes in 1,234 of 65,536 partitions: they are streamed to it";
+        assert_eq!(notes, [own, "b missed writes in 7 partitions, a notes"]);
+    }
+
+    #[test]
+    fn a_terminal_of_80_columns_is_wide_enough() {
+        let rows = ["node-1", "node-2", "node-3"].map(row).to_vec();
+        for (width, shown) in [(Some(80), 9), (None, 10)] {
+            let text = table(&cluster(rows.clone()), width);
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(width.is_none_or(|width| widest <= width), "{text}");
+            assert!(text.contains("node-3") && text.contains("12,345"), "{text}");
+            assert_eq!(columns(&rows).len(), 10);
+            assert_eq!(text.contains("http://"), shown == 10, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_about_three_digits() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1023, "1.0 KiB"),
+            (64 << 20, "64.0 MiB"),
+            (u64::MAX, "16777216 TiB"),
+        ] {
+            assert_eq!(size(bytes), shown);
+        }
+    }
+}

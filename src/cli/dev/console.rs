@@ -1,0 +1,63 @@
+//! One terminal for all nodes: whose line it is stands before it.
+
+use std::io::{self, IsTerminal};
+
+use crate::operations::output::Output;
+
+/// Colours of the nodes' names, in turn: none of them is red, which is for what went wrong.
+const COLOURS: [&str; 5] = ["\x1b[36m", "\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[34m"];
+const BOLD: &str = "\x1b[1m";
+const PLAIN: &str = "\x1b[0m";
+
+/// Where the lines go: stdout. A terminal that stands still must hold up neither the nodes nor
+/// their end.
+#[derive(Debug)]
+pub(super) struct Console {
+    coloured: bool,
+    width: usize,
+    output: Output,
+}
+
+impl Console {
+    /// For names of at most `width` columns. Colours are for terminals, unless `NO_COLOR` is set.
+    pub(super) fn new(width: usize) -> io::Result<Self> {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let output = Output::start("stdout", &io::stdout(), |output, lines| {
+            output.push(
+                format!("({lines} lines were left out: stdout did not take them)\n").as_bytes(),
+            );
+        })?;
+        Ok(Self { coloured: io::stdout().is_terminal() && !unwanted, width, output })
+    }
+
+    /// A line that a node logged.
+    pub(super) fn logged(&self, number: usize, name: &str, line: &str) {
+        let width = self.width;
+        self.print(&match self.coloured {
+            true => format!("{}{name:width$} |{PLAIN} {line}\n", COLOURS[number % COLOURS.len()]),
+            false => format!("{name:width$} | {line}\n"),
+        });
+    }
+
+    /// A node's new state.
+    pub(super) fn state(&self, number: usize, name: &str, state: &str) {
+        let width = self.width;
+        self.print(&match self.coloured {
+            true => {
+                let colour = COLOURS[number % COLOURS.len()];
+                format!("{colour}{name:width$} ={PLAIN} {BOLD}{state}{PLAIN}\n")
+            }
+            false => format!("{name:width$} = {state}\n"),
+        });
+    }
+
+    /// Lines that are no node's.
+    pub(super) fn print(&self, text: &str) {
+        self.output.push(text.as_bytes());
+    }
+
+    /// Waits a moment for the last lines.
+    pub(super) fn finish(&self) {
+        self.output.flush();
+    }
+}

@@ -1,0 +1,270 @@
+//! Keeps one node running: starts it, passes on what it logs, says when its state changes, starts
+//! it again when somebody killed it, stops it in the end.
+
+use std::ffi::OsString;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+use super::Planned;
+use super::console::Console;
+use crate::settings::secret::CLUSTER;
+
+/// How long a node that was killed stays down: long enough to see what the others do without it.
+pub(super) const PAUSE: Duration = Duration::from_secs(3);
+
+/// How long a node may take to stop: its own ten seconds for what is in flight, and a sync.
+const STOPPING: Duration = Duration::from_secs(30);
+
+/// How often a node is asked whether it is well, and how long it may take to say so.
+const PROBE: Duration = Duration::from_secs(1);
+
+/// Longest line of a log that is passed on whole, in bytes.
+const LINE: u64 = 64 << 10;
+
+/// What the others must know of a node.
+#[derive(Debug)]
+pub(super) enum News {
+    /// It serves for the first time: its number and process.
+    Up(usize, u32),
+    /// It ends before it serves. Starting it again would not help.
+    GaveUp(String),
+}
+
+/// Keeps one node.
+pub(super) struct Keeper {
+    number: usize,
+    name: String,
+    address: SocketAddr,
+    program: PathBuf,
+    args: Vec<OsString>,
+    secret: Option<String>,
+    console: Rc<Console>,
+    stopping: watch::Receiver<bool>,
+    tell: mpsc::Sender<News>,
+}
+
+/// How a life of the process ended.
+enum End {
+    /// By itself, or by somebody's hand.
+    Exited(ExitStatus),
+    /// As it was told.
+    Stopped,
+}
+
+impl Keeper {
+    pub(super) fn new(
+        node: Planned,
+        program: &Path,
+        console: Rc<Console>,
+        stopping: watch::Receiver<bool>,
+        tell: mpsc::Sender<News>,
+    ) -> Self {
+        let Planned { number, name, address, args, secret } = node;
+        let program = program.to_owned();
+        Self { number, name, address, program, args, secret, console, stopping, tell }
+    }
+
+    /// Until it is told to stop, or the node can't be started.
+    pub(super) async fn run(mut self) {
+        let mut first = true;
+        loop {
+            let mut child = match self.spawn() {
+                Ok(child) => child,
+                Err(error) => {
+                    let program = self.program.display();
+                    return self.give_up(&format!("can't be started: {program}: {error}")).await;
+                }
+            };
+            let (served, end) = self.live(&mut child, first).await;
+            match end {
+                Ok(End::Stopped) => return self.say("stopped"),
+                Ok(End::Exited(status)) if !served => {
+                    return self.give_up(&format!("ended at its start: {}", how(status))).await;
+                }
+                Ok(End::Exited(status)) => self.say(&format!(
+                    "down: {}; it is started again in {} s",
+                    how(status),
+                    PAUSE.as_secs()
+                )),
+                Err(error) => return self.give_up(&format!("was lost: {error}")).await,
+            }
+            tokio::select! {
+                () = sleep(PAUSE) => {}
+                () = told(&mut self.stopping) => return,
+            }
+            first = false;
+        }
+    }
+
+    fn say(&self, state: &str) {
+        self.console.state(self.number, &self.name, state);
+    }
+
+    async fn give_up(&self, why: &str) {
+        self.say(why);
+        // Nobody listens any more when all are being stopped.
+        let _ = self.tell.send(News::GaveUp(self.name.clone())).await;
+    }
+
+    fn spawn(&self) -> std::io::Result<Child> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(secret) = &self.secret {
+            command.env(CLUSTER.variable, secret);
+        }
+        // A terminal's ctrl-C is for us; the nodes are told in our way. A life that ends by a panic
+        // of ours takes them along.
+        command.process_group(0).kill_on_drop(true).spawn()
+    }
+
+    /// One life of the process: whether it ever served, and how it ended.
+    async fn live(&mut self, child: &mut Child, first: bool) -> (bool, std::io::Result<End>) {
+        let pid = child.id().unwrap_or_default();
+        let log = {
+            let log = child.stderr.take();
+            let (console, number, name) =
+                (Rc::clone(&self.console), self.number, self.name.clone());
+            tokio::task::spawn_local(pass_on(log, move |line| console.logged(number, &name, line)))
+        };
+        let mut out = child.stdout.take().map(BufReader::new);
+        let mut stopping = self.stopping.clone();
+        let ended_early = tokio::select! {
+            status = child.wait() => Some(status.map(End::Exited)),
+            () = told(&mut stopping) => Some(stop(child, pid).await),
+            () = greeted(&mut out) => None,
+        };
+        let served = ended_early.is_none();
+        let end = if let Some(end) = ended_early {
+            end
+        } else {
+            self.say(&format!("up: pid {pid}, http://{}", self.address));
+            if first {
+                let _ = self.tell.send(News::Up(self.number, pid)).await;
+            }
+            tokio::select! {
+                status = child.wait() => status.map(End::Exited),
+                () = told(&mut stopping) => stop(child, pid).await,
+                () = drained(&mut out) => unreachable!("it never ends"),
+                () = self.watch_health() => unreachable!("it never ends"),
+            }
+        };
+        // What it said last may still be in the pipe.
+        let _ = timeout(PROBE, log).await;
+        (served, end)
+    }
+
+    /// Says when the node does not answer any more, and when it does again. Never ends.
+    async fn watch_health(&self) {
+        let mut was = Health::Ready;
+        let mut silent = false;
+        loop {
+            sleep(PROBE).await;
+            let asked = timeout(PROBE, ready(self.address)).await;
+            let now = asked.unwrap_or(Ok(Health::Silent)).unwrap_or(Health::Silent);
+            // Once may be a busy machine.
+            let twice = std::mem::replace(&mut silent, now == Health::Silent);
+            if now == was || now == Health::Silent && !twice {
+                continue;
+            }
+            self.say(match now {
+                Health::Ready => "answers again",
+                Health::NotReady => "not ready: see its log, and /readyz",
+                Health::Silent => "does not answer",
+            });
+            was = now;
+        }
+    }
+}
+
+/// What a running process says to `/readyz`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Health {
+    Ready,
+    NotReady,
+    Silent,
+}
+
+async fn ready(address: SocketAddr) -> std::io::Result<Health> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await?;
+    let mut answer = Vec::new();
+    stream.take(LINE).read_to_end(&mut answer).await?;
+    let good = answer.starts_with(b"HTTP/1.1 200 ");
+    Ok(if good { Health::Ready } else { Health::NotReady })
+}
+
+/// Until everything is to be stopped.
+async fn told(stopping: &mut watch::Receiver<bool>) {
+    // The sender goes only after it has told.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// SIGTERM, and SIGKILL to what does not heed it.
+async fn stop(child: &mut Child, pid: u32) -> std::io::Result<End> {
+    if let Some(pid) = Pid::from_raw(pid as i32) {
+        // One that has just ended by itself needs none.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    if timeout(STOPPING, child.wait()).await.is_err() {
+        child.kill().await?;
+    }
+    Ok(End::Stopped)
+}
+
+/// Until the node says that it listens.
+async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>) {
+    if let Some(out) = out {
+        let mut lines = out.take(LINE).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            if line.contains(" listens on http://") {
+                return;
+            }
+        }
+    }
+    pending().await
+}
+
+/// Takes what the node writes to stdout, which is for those who run it alone: a full pipe must not
+/// hold it up. Never ends.
+async fn drained(out: &mut Option<impl AsyncRead + Unpin>) {
+    if let Some(out) = out {
+        let _ = tokio::io::copy(out, &mut tokio::io::sink()).await;
+    }
+    pending().await
+}
+
+/// Hands on line after line.
+async fn pass_on(from: Option<impl AsyncRead + Unpin>, line: impl Fn(&str)) {
+    let Some(from) = from else { return };
+    let mut from = BufReader::new(from);
+    let mut bytes = Vec::new();
+    while let Ok(1..) = (&mut from).take(LINE).read_until(b'\n', &mut bytes).await {
+        line(String::from_utf8_lossy(&bytes).trim_end());
+        bytes.clear();
+    }
+}
+
+/// How a process ended, for people.
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => "stopped by hand".to_owned(),
+        (Some(code), _) => format!("exited with {code}"),
+        (None, Some(9)) => "killed (SIGKILL)".to_owned(),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}

@@ -1,0 +1,92 @@
+//! The `KVORUM_*` variables as a whole: one that is empty counts as not set, as `${X:-}` leaves it
+//! in scripts and compose files; one that is none of them is told of, for it is most likely
+//! another one misspelt.
+
+use std::collections::BTreeSet;
+use std::env;
+
+use clap::{Arg, Command, CommandFactory};
+
+use crate::cli::Cli;
+use crate::settings::secret;
+
+/// What all of them begin with.
+const PREFIX: &str = "KVORUM_";
+
+/// What the build script tells the compiler, and cargo whatever it runs.
+const OF_THE_BUILD: &str = "KVORUM_VERSION";
+
+/// Letters by which a misspelt name differs from the one that was meant, at most.
+const TYPOS: usize = 2;
+
+/// Names of unknown variables that are shown at most: an orchestrator may set dozens.
+const SHOWN: usize = 5;
+
+/// The command, deaf to variables that are empty.
+pub(crate) fn without_empty(command: Command) -> Command {
+    let is_empty =
+        |arg: &Arg| arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
+    let hear = move |arg: Arg| if is_empty(&arg) { arg.env(None::<&'static str>) } else { arg };
+    command.mut_args(hear).mut_subcommands(without_empty)
+}
+
+/// A warning if variables are set that nothing reads.
+pub(crate) fn unknown() -> Option<String> {
+    let others = [secret::CLUSTER.variable, secret::ADMIN.variable, OF_THE_BUILD];
+    let mut known = BTreeSet::from(others.map(str::to_owned));
+    collect(&Cli::command(), &mut known);
+    let set = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    warning(set.collect(), &known)
+}
+
+/// Adds the variables that a command and those below it read.
+fn collect(command: &Command, known: &mut BTreeSet<String>) {
+    let names = command.get_arguments().filter_map(Arg::get_env);
+    known.extend(names.map(|name| name.to_string_lossy().into_owned()));
+    for below in command.get_subcommands() {
+        collect(below, known);
+    }
+}
+
+fn warning(set: BTreeSet<String>, known: &BTreeSet<String>) -> Option<String> {
+    let unknown = set.iter().filter(|name| name.starts_with(PREFIX) && !known.contains(*name));
+    let unknown: Vec<_> = unknown.map(|name| described(name, known)).collect();
+    let more = unknown.len().saturating_sub(SHOWN);
+    let names = unknown[..unknown.len() - more].join(", ");
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!unknown.is_empty()).then(|| format!("no setting has the name of {names}{more}: ignored"))
+}
+
+/// With the known one that is nearest, if it is near.
+fn described(name: &str, known: &BTreeSet<String>) -> String {
+    let distance = |other: &&String| strsim::damerau_levenshtein(name, other);
+    let nearest = known.iter().min_by_key(distance).filter(|other| distance(other) <= TYPOS);
+    nearest.map_or_else(|| name.to_owned(), |nearest| format!("{name} (is {nearest} meant?)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nothing_reads_is_told_with_what_may_be_meant() {
+        let known = BTreeSet::from(["KVORUM_URL", "KVORUM_MEMORY"].map(str::to_owned));
+        let told =
+            |names: &[&str]| warning(names.iter().map(|name| (*name).to_owned()).collect(), &known);
+        assert_eq!(told(&["KVORUM_URL", "PATH", "KVORUM", "KVORUMS_URL"]), None);
+        let one = "no setting has the name of KVORUM_MEMROY (is KVORUM_MEMORY meant?): ignored";
+        assert_eq!(told(&["KVORUM_MEMROY"]).as_deref(), Some(one));
+        let many: Vec<_> = (0..9).map(|n| format!("KVORUM_PORT_808{n}_TCP")).collect();
+        let many = told(&many.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+        assert!(many.ends_with("KVORUM_PORT_8084_TCP and 4 more: ignored"), "{many}");
+    }
+
+    #[test]
+    fn every_variable_of_every_command_is_known() {
+        let mut known = BTreeSet::new();
+        collect(&Cli::command(), &mut known);
+        assert!(
+            ["KVORUM_URL", "KVORUM_LISTEN", "KVORUM_CONFIG"].iter().all(|n| known.contains(*n))
+        );
+    }
+}

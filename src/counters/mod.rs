@@ -1,0 +1,166 @@
+//! What one event loop counts. Only that loop writes, so that counting is a plain load and store;
+//! `/metrics` reads them all from wherever it runs.
+
+pub(crate) mod latency;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper::StatusCode;
+
+use crate::counters::latency::Latency;
+
+/// A number that one thread changes and others read.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Adds. One thread only: there is no atomic read-modify-write.
+    #[inline]
+    pub(crate) fn add(&self, more: u64) {
+        self.set(self.get() + more);
+    }
+
+    /// Replaces.
+    #[inline]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// The value now.
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Kinds of requests that are counted apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Kind {
+    /// `GET` (and `HEAD`) of one value.
+    Get,
+    /// `PUT`.
+    Put,
+    /// `DELETE`.
+    Delete,
+    /// `GET` of a range.
+    Range,
+    /// `/healthz`, `/readyz`, `/metrics`, `/v0/status`.
+    Admin,
+    /// Whatever is no such request.
+    Other,
+}
+
+impl Kind {
+    /// All kinds, each with its labels: route and method.
+    pub(crate) const ALL: [(Self, &'static str, &'static str); 6] = [
+        (Self::Get, "/v0/entity", "GET"),
+        (Self::Put, "/v0/entity", "PUT"),
+        (Self::Delete, "/v0/entity", "DELETE"),
+        (Self::Range, "/v0/entities", "GET"),
+        (Self::Admin, "admin", "GET"),
+        (Self::Other, "other", "other"),
+    ];
+}
+
+/// The statuses that are answered; the last stands for any other.
+pub(crate) const STATUSES: [u16; 17] =
+    [200, 201, 202, 304, 400, 403, 404, 405, 413, 421, 431, 500, 501, 503, 504, 507, 0];
+
+/// What one loop counts of its connections to and from other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct PeerCounts {
+    /// Envelopes sealed.
+    pub(crate) envelopes_sent: Count,
+    /// Envelopes taken.
+    pub(crate) envelopes_received: Count,
+    /// Messages to be sent.
+    pub(crate) messages_sent: Count,
+    /// Messages taken.
+    pub(crate) messages_received: Count,
+    /// Bytes written.
+    pub(crate) bytes_sent: Count,
+    /// Bytes read.
+    pub(crate) bytes_received: Count,
+    /// `write` calls.
+    pub(crate) writes: Count,
+    /// Connections that were closed because of what came.
+    pub(crate) malformed: Count,
+    /// Handshakes that came to nothing.
+    pub(crate) refused: Count,
+    /// Connections made.
+    pub(crate) connected: Count,
+}
+
+/// The counters of one loop.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Requests by kind and status.
+    pub(crate) requests: [[Count; STATUSES.len()]; Kind::ALL.len()],
+    /// Time from a request's head to its answer, by kind.
+    pub(crate) latency: [Latency; Kind::ALL.len()],
+    /// Connections that were closed because what came was no HTTP.
+    pub(crate) malformed: Count,
+    /// Connections that were given up as too slow.
+    pub(crate) reaped: Count,
+    /// Connections that were idle and closed for the sake of others.
+    pub(crate) evicted: Count,
+    /// Uploads and long answers that were ended because others waited for their memory.
+    pub(crate) gave_way: Count,
+    /// Batches handed to the store.
+    pub(crate) batches: Count,
+    /// Writes in them.
+    pub(crate) batched_writes: Count,
+    /// Nanoseconds for which batches were held back because the store is behind.
+    pub(crate) slowdown_nanos: Count,
+    /// Bytes of writes that wait for the store.
+    pub(crate) waiting_bytes: Count,
+    /// Range reads that were begun.
+    pub(crate) ranges: Count,
+    /// The other nodes.
+    pub(crate) peers: PeerCounts,
+    /// Connections that are open, or handed over: the acceptor adds, the loop subtracts.
+    pub(crate) connections: AtomicUsize,
+    /// Ticks for which the client has been idle that was so for longest, when last looked.
+    pub(crate) idle_ticks: AtomicU32,
+}
+
+impl Counters {
+    /// Counts an answered request.
+    #[inline]
+    pub(crate) fn answered(&self, kind: Kind, status: StatusCode, took: Duration) {
+        let status = status.as_u16();
+        let place = STATUSES.iter().position(|known| *known == status);
+        self.requests[kind as usize][place.unwrap_or(STATUSES.len() - 1)].add(1);
+        self.latency[kind as usize].record(took);
+    }
+}
+
+/// Counters of events of the whole process that are too rare to be kept by loop.
+#[derive(Debug, Default)]
+pub(crate) struct Accepting {
+    /// Connections that were accepted.
+    pub(crate) accepted: AtomicU64,
+    /// Times that accepting failed: out of file descriptors, mostly.
+    pub(crate) failed: AtomicU64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_index_their_own_row() {
+        for (place, (kind, _, _)) in Kind::ALL.iter().enumerate() {
+            assert_eq!(*kind as usize, place);
+        }
+    }
+
+    #[test]
+    fn an_unlisted_status_is_counted_too() {
+        let counters = Counters::default();
+        counters.answered(Kind::Put, StatusCode::IM_A_TEAPOT, Duration::ZERO);
+        assert_eq!(counters.requests[Kind::Put as usize][STATUSES.len() - 1].get(), 1);
+    }
+}

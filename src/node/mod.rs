@@ -1,0 +1,103 @@
+//! What all threads of a node share.
+
+pub(crate) mod backlog;
+pub(crate) mod budget;
+pub(crate) mod caretaker;
+pub(crate) mod clock;
+pub(crate) mod comparison;
+pub(crate) mod coordinate;
+pub(crate) mod gate;
+pub(crate) mod hints;
+pub(crate) mod identity;
+pub(crate) mod pages;
+pub(crate) mod places;
+pub(crate) mod reads;
+pub(crate) mod records;
+pub(crate) mod store;
+pub(crate) mod writes;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use cluster::NodeEvent;
+use tokio::sync::mpsc;
+
+use crate::counters::{Accepting, Counters};
+use crate::http;
+use crate::node::budget::Budget;
+use crate::node::clock::NodeClock;
+use crate::node::comparison::Comparison;
+use crate::node::identity::Identity;
+use crate::node::pages::PageMemory;
+use crate::node::places::Places;
+use crate::node::reads::ReadPool;
+use crate::peers::Facts;
+use crate::settings::config::Config;
+
+/// A running node.
+pub(crate) struct Node {
+    /// When it began to recover.
+    pub(crate) started: Instant,
+    /// The store.
+    pub(crate) db: Arc<lsm::Db>,
+    /// What the protocol's machines of all loops share.
+    pub(crate) shared: Arc<cluster::Shared>,
+    /// Where each node is, by its id: `http://HOST:PORT`.
+    pub(crate) urls: Vec<String>,
+    /// What this node is called by those who may ask it; `None` = anything.
+    pub(crate) names: Option<http::Names>,
+    /// Who this node is, and whom it has met.
+    pub(crate) identity: Identity,
+    /// What all loops know of the other nodes.
+    pub(crate) facts: Arc<Facts>,
+    /// What the first loop's caretaker is told.
+    pub(crate) caretaker: mpsc::Sender<NodeEvent>,
+    /// The other end, until the first loop takes it.
+    pub(crate) caretaker_events: Mutex<Option<mpsc::Receiver<NodeEvent>>>,
+    /// Stamps for writes.
+    pub(crate) clock: NodeClock,
+    /// Whether its wall clock has been compared with the other nodes'.
+    pub(crate) comparison: Comparison,
+    /// Reads that wait for the disk.
+    pub(crate) reads: ReadPool,
+    /// How the node was configured.
+    pub(crate) config: Config,
+    /// Long values from clients.
+    pub(crate) bodies: Budget,
+    /// Long values for clients.
+    pub(crate) answers: Budget,
+    /// Long values read for other nodes.
+    pub(crate) lent: Budget,
+    /// Bytes of pages that range reads hold.
+    pub(crate) pages: Arc<PageMemory>,
+    /// Streams of snapshots that may be open.
+    pub(crate) streams: Budget,
+    /// Looks at the whole cluster that may be under way.
+    pub(crate) looks: Budget,
+    /// One set of counters a loop.
+    pub(crate) counters: Vec<Arc<Counters>>,
+    /// Places for connections.
+    pub(crate) places: Places,
+    /// What the acceptor counts.
+    pub(crate) accepting: Accepting,
+    /// Set once, when the node begins to stop.
+    pub(crate) stopping: AtomicBool,
+}
+
+impl Node {
+    /// Its name, which is its identity.
+    pub(crate) fn name(&self) -> &str {
+        &self.shared.topology.member(self.shared.own).name
+    }
+
+    /// Where clients and other nodes reach it.
+    pub(crate) fn url(&self) -> &str {
+        &self.urls[usize::from(self.shared.own.0)]
+    }
+
+    /// Whether the node is about to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}

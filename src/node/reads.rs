@@ -1,0 +1,219 @@
+//! The read pool: threads for what an event loop must not wait for.
+//!
+//! ```text
+//!  loops ──▶ gets  (at most `--queue`; full = refused) ──┐
+//!        ──▶ pages (one a range read, so bounded too)  ──┴▶ threads ──▶ answers, each to its loop
+//! ```
+//!
+//! Gets go first, but every fourth job is a page if one waits: neither kind starves the other.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use cluster::{Page, PageRequest};
+use lsm::{Db, Lookup, Space};
+use profile::{Kind, Place};
+use tokio::sync::oneshot;
+
+use crate::node::pages::{self, PageError, PageMemory};
+
+/// Every so many jobs, a page goes before a get.
+const PAGE_TURN: u32 = 4;
+
+/// Where it is waited, for profiles.
+static QUEUES: Place = Place::new(Kind::Lock, "queues of the read pool");
+static QUEUED: Place = Place::new(Kind::Queue, "reads: no thread of the pool is free");
+static NO_READ: Place = Place::new(Kind::Idle, "read pool: no read");
+
+/// Why a read was not done.
+#[derive(Debug, Clone)]
+pub(crate) enum ReadError {
+    /// Too many wait already.
+    QueueFull,
+    /// Its time was up before a thread came to it, or while it was read.
+    Deadline,
+    /// There was no room in memory for what it reads.
+    NoRoom,
+    /// The store could not.
+    Store(lsm::Error),
+}
+
+struct Get {
+    key: Box<[u8]>,
+    deadline: Instant,
+    /// Memory that it may take for a long record.
+    room: usize,
+    reply: oneshot::Sender<Result<Lookup, ReadError>>,
+    /// Since when, while that is recorded.
+    since: Option<Instant>,
+}
+
+struct NextPage {
+    request: PageRequest,
+    reply: oneshot::Sender<Result<Page, PageError>>,
+    since: Option<Instant>,
+}
+
+enum Job {
+    Get(Get),
+    NextPage(NextPage),
+}
+
+/// The threads and their queues.
+pub(crate) struct ReadPool {
+    shared: Arc<Shared>,
+    bound: usize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    queues: profile::Mutex<Queues>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Queues {
+    gets: VecDeque<Get>,
+    pages: VecDeque<NextPage>,
+    turn: u32,
+    closed: bool,
+}
+
+impl Queues {
+    fn next(&mut self) -> Option<Job> {
+        self.turn = self.turn.wrapping_add(1);
+        let page_first = self.turn.is_multiple_of(PAGE_TURN);
+        let page = |queues: &mut Self| queues.pages.pop_front().map(Job::NextPage);
+        let get = |queues: &mut Self| queues.gets.pop_front().map(Job::Get);
+        if page_first { page(self).or_else(|| get(self)) } else { get(self).or_else(|| page(self)) }
+    }
+}
+
+impl Shared {
+    #[track_caller]
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock()
+    }
+
+    fn work(&self, db: &Db, cluster: &cluster::Shared, pages: &PageMemory) {
+        let mut queues = self.lock();
+        loop {
+            let Some(job) = queues.next() else {
+                if queues.closed {
+                    return;
+                }
+                let wait = || self.arrived.wait(queues).unwrap_or_else(PoisonError::into_inner);
+                queues = NO_READ.during(wait);
+                continue;
+            };
+            drop(queues);
+            QUEUED.waited_since(match &job {
+                Job::Get(get) => get.since,
+                Job::NextPage(next) => next.since,
+            });
+            // A reply that nobody waits for any more is dropped.
+            match job {
+                Job::Get(get) if get.reply.is_closed() || get.deadline <= Instant::now() => {
+                    let _ = get.reply.send(Err(ReadError::Deadline));
+                }
+                Job::Get(get) => {
+                    let result = db.get_within(Space::Data, &get.key, get.room);
+                    let result = result.map_err(ReadError::Store);
+                    let _ = get.reply.send(result);
+                }
+                Job::NextPage(next) if next.reply.is_closed() => {}
+                Job::NextPage(next) => {
+                    let _ = next.reply.send(pages::read(db, cluster, pages, &next.request));
+                }
+            }
+            queues = self.lock();
+        }
+    }
+}
+
+impl ReadPool {
+    /// Starts `threads` threads with room for `bound` waiting gets.
+    pub(crate) fn start(
+        db: &Arc<Db>,
+        cluster: &Arc<cluster::Shared>,
+        pages: &Arc<PageMemory>,
+        threads: usize,
+        bound: usize,
+    ) -> Result<Self, String> {
+        let shared = Arc::new(Shared {
+            queues: profile::Mutex::new(&QUEUES, Queues::default()),
+            arrived: Condvar::new(),
+        });
+        let pool = Self { shared, bound, threads: Mutex::new(Vec::new()) };
+        for number in 0..threads {
+            let (shared, db) = (Arc::clone(&pool.shared), Arc::clone(db));
+            let (cluster, pages) = (Arc::clone(cluster), Arc::clone(pages));
+            let thread = thread::Builder::new()
+                .name(format!("read-{number}"))
+                .spawn(move || shared.work(&db, &cluster, &pages))
+                .map_err(|error| format!("can't start a read thread: {error}"))?;
+            pool.threads().push(thread);
+        }
+        Ok(pool)
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest record of `key`, if it takes no more than `room` bytes of memory beyond what
+    /// every read may. Waits for a thread and the disk, but not longer than `wait`.
+    pub(crate) async fn get(
+        &self,
+        key: &[u8],
+        room: usize,
+        wait: Duration,
+    ) -> Result<Lookup, ReadError> {
+        let (reply, answer) = oneshot::channel();
+        let deadline = Instant::now() + wait;
+        {
+            let mut queues = self.shared.lock();
+            if queues.gets.len() >= self.bound {
+                return Err(ReadError::QueueFull);
+            }
+            let since = profile::queued();
+            queues.gets.push_back(Get { key: key.into(), deadline, room, reply, since });
+        }
+        self.shared.arrived.notify_one();
+        match tokio::time::timeout_at(deadline.into(), answer).await {
+            Ok(Ok(result)) => result,
+            // The sender is dropped unanswered only when the pool stops.
+            Ok(Err(_)) | Err(_) => Err(ReadError::Deadline),
+        }
+    }
+
+    /// Asks for a page.
+    pub(crate) fn page(&self, request: PageRequest) -> oneshot::Receiver<Result<Page, PageError>> {
+        let (reply, answer) = oneshot::channel();
+        let since = profile::queued();
+        self.shared.lock().pages.push_back(NextPage { request, reply, since });
+        self.shared.arrived.notify_one();
+        answer
+    }
+
+    /// Gets and pages that wait for a thread.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let queues = self.shared.lock();
+        (queues.gets.len(), queues.pages.len())
+    }
+
+    /// Finishes what waits and ends the threads.
+    pub(crate) fn stop(&self) {
+        self.shared.lock().closed = true;
+        self.shared.arrived.notify_all();
+        for thread in self.threads().drain(..) {
+            // A panic in there was printed; there is nothing to recover.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use lsm::{MemDisk, Options, Version};
+use tokio::runtime::Builder;
+
+use super::*;
+use crate::node::pages::tests::{all, alone};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn db(disk: &MemDisk) -> Arc<Db> {
+    let options = Options { cache_bytes: 1 << 16, segment_bytes: 1 << 20, ..Options::default() };
+    Arc::new(Db::open(Arc::new(disk.clone()), options).unwrap())
+}
+
+fn pool(db: &Arc<Db>, threads: usize, bound: usize) -> ReadPool {
+    ReadPool::start(db, &alone(), &Arc::new(PageMemory::new(1 << 20)), threads, bound).unwrap()
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
+}
+
+#[test]
+fn what_would_block_the_loop_is_read_by_the_pool() {
+    let disk = MemDisk::new();
+    let db = db(&disk);
+    let version = Version { time: 1, origin: 0 };
+    let key = |number: u32| number.to_be_bytes();
+    for number in 0..1_000 {
+        db.put(Space::Data, &key(number), version, &[number as u8; 1000]).unwrap();
+    }
+    db.flush().unwrap();
+    disk.set_cold(true);
+    let pool = pool(&db, 2, 10);
+    let mut blocked = 0;
+    for number in (0..1_000).step_by(97) {
+        let inline = db.try_get(Space::Data, &key(number)).unwrap();
+        blocked += u32::from(matches!(inline, lsm::Lookup::WouldBlock));
+        let lsm::Lookup::Found(found) = block_on(pool.get(&key(number), 0, PATIENCE)).unwrap()
+        else {
+            panic!("{number} is not found")
+        };
+        assert_eq!(found.value(), [number as u8; 1000][..]);
+    }
+    assert!(blocked > 0, "nothing ever blocked");
+    let absent = block_on(pool.get(b"absent", 0, PATIENCE)).unwrap();
+    assert!(matches!(absent, lsm::Lookup::Absent));
+    pool.stop();
+}
+
+#[test]
+fn the_queue_is_bounded_and_waiting_ends() {
+    let db = db(&MemDisk::new());
+    let nobody = pool(&db, 0, 2);
+    block_on(async {
+        let wait = Duration::from_millis(10);
+        let (one, two, three) = tokio::join!(
+            nobody.get(b"a", 0, wait),
+            nobody.get(b"b", 0, wait),
+            nobody.get(b"c", 0, wait)
+        );
+        assert!(matches!(one, Err(ReadError::Deadline)));
+        assert!(matches!(two, Err(ReadError::Deadline)));
+        assert!(matches!(three, Err(ReadError::QueueFull)));
+    });
+    assert_eq!(nobody.waiting(), (2, 0));
+}
+
+#[test]
+fn pages_and_gets_take_turns() {
+    let mut queues = Queues::default();
+    let get = || {
+        let (reply, _) = oneshot::channel();
+        Get { key: Box::default(), deadline: Instant::now(), room: 0, reply, since: None }
+    };
+    let page = || NextPage { request: all(), reply: oneshot::channel().0, since: None };
+    queues.gets.extend((0..6).map(|_| get()));
+    queues.pages.extend((0..3).map(|_| page()));
+    let order: String = std::iter::from_fn(|| queues.next())
+        .map(|job| if matches!(job, Job::Get(_)) { 'g' } else { 'p' })
+        .collect();
+    assert_eq!(order, "gggpgggpp");
+}
+
+#[test]
+fn stopping_finishes_what_waits() {
+    let db = db(&MemDisk::new());
+    let pool = pool(&db, 1, 1000);
+    let pages: Vec<_> = (0..10).map(|_| pool.page(all())).collect();
+    pool.stop();
+    for page in pages {
+        assert!(block_on(page).unwrap().is_ok());
+    }
+    assert_eq!(Arc::strong_count(&db), 1, "the threads let go of the store");
+}

@@ -1,0 +1,7 @@
+//! What whoever runs a node sees of it: metrics, status, the log.
+
+pub(crate) mod metrics;
+pub(crate) mod output;
+pub(crate) mod status;
+pub(crate) mod stderr;
+pub(crate) mod usage;

@@ -1,0 +1,72 @@
+//! What a node takes of its machine: memory by part of the ledger (see `memory`), processor time,
+//! disk. Asked by `/metrics`, `/v0/status` and the dashboard.
+
+use std::fs;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::node::Node;
+use crate::settings::memory::{CONNECTION_BYTES, MEMTABLES};
+
+/// A part of the memory ledger.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    /// As a label.
+    pub(crate) name: &'static str,
+    /// Bytes taken.
+    pub(crate) used: u64,
+    /// Bytes that may be.
+    pub(crate) budget: u64,
+}
+
+/// The parts whose use is counted. (Messages to and from other nodes are bounded where they wait,
+/// and not counted.)
+pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [Part; 9] {
+    let plan = &node.config.memory;
+    let part = |name, used, budget| Part { name, used, budget };
+    let waiting = node.counters.iter().map(|counters| counters.waiting_bytes.get()).sum();
+    let memtables = stats.memtable_bytes + stats.immutable_bytes;
+    let connections = (node.config.connections + node.config.guests) as u64;
+    [
+        part("memtables", memtables, MEMTABLES * plan.memtable_bytes),
+        part("cache", stats.cache_bytes, plan.cache_bytes),
+        part(
+            "connections",
+            open_connections(node) * CONNECTION_BYTES,
+            connections * CONNECTION_BYTES,
+        ),
+        part("bodies", node.bodies.held() as u64, plan.body_bytes),
+        part("answers", node.answers.held() as u64, plan.answer_bytes),
+        part("received", node.facts.received_bytes(), plan.received_bytes),
+        part("lent", node.lent.held() as u64, plan.lent_bytes),
+        part("writes", waiting, plan.waiting_bytes),
+        part("pages", node.pages.held() as u64, plan.page_bytes),
+    ]
+}
+
+/// Connections of clients that are open, on all loops.
+pub(crate) fn open_connections(node: &Node) -> u64 {
+    let all = node.counters.iter();
+    all.map(|counters| counters.connections.load(Ordering::Relaxed) as u64).sum()
+}
+
+/// Bytes of files in the data directory.
+pub(crate) fn disk_bytes(node: &Node, stats: &lsm::Stats) -> u64 {
+    let tables = stats.levels.iter().map(|level| level.bytes).sum::<u64>();
+    tables + stats.wal_segments * node.config.memory.segment_bytes
+}
+
+/// Resident memory in bytes; 0 where the kernel does not say.
+pub(crate) fn resident_bytes() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
+
+/// Processor time of all threads since the process began.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,116 @@
+//! The acceptor: takes connections, finds each a place (`places`) and hands it to the loop that has
+//! the fewest.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::time::timeout;
+
+use crate::counters::Accepting;
+use crate::node::places::{Place, Places};
+use crate::runtime::event_loop::{Handle, Told};
+
+/// Connections the kernel keeps for us between two looks. (It cuts this to net.core.somaxconn.)
+const BACKLOG: i32 = 4096;
+
+/// How long to wait when no connection can be taken: out of file descriptors, or of places.
+/// Accepting again at once would spin, for the listener stays readable.
+const BACK_OFF: Duration = Duration::from_millis(20);
+
+/// Takes the address without serving on it yet: clients are refused until [`listen`].
+pub(crate) fn bind(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Opens the port.
+pub(crate) fn listen(socket: Socket) -> io::Result<TcpListener> {
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepts for ever, whoever finds a place.
+pub(crate) async fn run(
+    listener: TcpListener,
+    loops: &[Handle],
+    places: &Places,
+    counts: &Accepting,
+) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut failing = false;
+    loop {
+        let accepted = listener.accept().await;
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                counts.failed.fetch_add(1, Ordering::Relaxed);
+                if is_of_one_connection(&error) {
+                    continue;
+                }
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(%error, "can't accept connections; those open are served");
+                }
+                close_idle_client(loops);
+                tokio::time::sleep(BACK_OFF).await;
+                continue;
+            }
+        };
+        if std::mem::take(&mut failing) {
+            tracing::info!("accepting connections again");
+        }
+        counts.accepted.fetch_add(1, Ordering::Relaxed);
+        // A socket that can't be set up is one the client has closed again.
+        let Ok(stream) = stream.into_std() else { continue };
+        if stream.set_nodelay(true).is_err() {
+            continue;
+        }
+        let place = find_place(loops, places).await;
+        if place == Place::Guest {
+            close_idle_client(loops);
+        }
+        let open = |handle: &&Handle| handle.counters.connections.load(Ordering::Relaxed);
+        let Some(handle) = loops.iter().min_by_key(open) else { return Ok(()) };
+        handle.counters.connections.fetch_add(1, Ordering::Relaxed);
+        if handle.tell.send(Told::Serve(stream, place)).await.is_err() {
+            handle.counters.connections.fetch_sub(1, Ordering::Relaxed);
+            return Err(io::Error::other("an event loop ended"));
+        }
+    }
+}
+
+/// A place for somebody who was accepted; guests that owe a request make room.
+async fn find_place(loops: &[Handle], places: &Places) -> Place {
+    loop {
+        if let Some(place) = places.enter() {
+            return place;
+        }
+        for handle in loops {
+            // A loop that has so much to do gets to it later.
+            let _ = handle.tell.try_send(Told::CloseGuest);
+        }
+        // Nobody may be able to leave soon.
+        let _ = timeout(BACK_OFF, places.left()).await;
+    }
+}
+
+/// Has the client closed that has been idle for longest, if there is one.
+fn close_idle_client(loops: &[Handle]) {
+    let idle = |handle: &&Handle| handle.counters.idle_ticks.load(Ordering::Relaxed);
+    if let Some(handle) = loops.iter().max_by_key(idle).filter(|handle| idle(handle) > 0) {
+        // The next one to come asks again.
+        let _ = handle.tell.try_send(Told::CloseIdleClient);
+    }
+}
+
+/// Whether only the connection that would have been accepted is lost.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    [Errno::CONNABORTED, Errno::INTR, Errno::PROTO, Errno::PERM].map(Some).contains(&errno)
+}

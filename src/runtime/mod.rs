@@ -1,0 +1,5 @@
+//! Threads: start and stop, the acceptor, the event loops.
+
+pub(crate) mod accept;
+pub(crate) mod event_loop;
+pub(crate) mod serve;

@@ -1,0 +1,305 @@
+//! `kvorum serve`: starts the node, and stops it in the reverse order.
+//!
+//! ```text
+//!  address taken ─▶ store recovered ─▶ identity, clock ─▶ pool, loops ─▶ port open
+//!     closed     ◀─  store closed   ◀─  clock kept    ◀─ loops drained ◀─ SIGTERM, ctrl-C
+//! ```
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use cluster::{Logs, NodeId, Shared, Standing, Topology, Vouching, handshake};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::counters::Accepting;
+use crate::http;
+use crate::node::Node;
+use crate::node::budget::Budget;
+use crate::node::caretaker;
+use crate::node::clock::{COUNTER_BITS, NodeClock, wall_micros};
+use crate::node::comparison::Comparison;
+use crate::node::hints;
+use crate::node::identity::{self, Identity, Recovered};
+use crate::node::pages::PageMemory;
+use crate::node::places::{GUESTS, Places};
+use crate::node::reads::ReadPool;
+use crate::node::records;
+use crate::node::store;
+use crate::operations::stderr;
+use crate::peers::{Facts, Room};
+use crate::runtime::accept;
+use crate::runtime::event_loop::{self, Handle, Told};
+use crate::settings::config::{Config, Logging};
+use crate::settings::members::Membership;
+
+/// Serves until told to stop. An error is one line.
+pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
+    stderr::log(logging)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    leave_files_to_the_store(&mut config, raise_file_limit());
+    let (listen, data) = (config.listen, config.data.display().to_string());
+    let bind_error = |error: io::Error| format!("can't listen on {listen}: {error}");
+    let socket = accept::bind(listen).map_err(bind_error)?;
+    let address = socket.local_addr().map_err(bind_error)?.as_socket().unwrap_or(listen);
+    let node = start_node(config, address)?;
+    let loops = start_loops(&node)?;
+    // Before anybody can know that the node runs and tell it to stop.
+    let acceptor = Acceptor::new().map_err(|error| format!("can't await signals: {error}"))?;
+    let listener = accept::listen(socket).map_err(bind_error)?;
+    tracing::info!(%address, data, "serving");
+    greet(address, &data);
+    let outcome = acceptor.run(listener, &loops, &node);
+    tracing::info!("stopping");
+    stop(node, loops)?;
+    tracing::info!("stopped");
+    outcome
+}
+
+/// Connections and tables are files: as many as the system allows without asking.
+fn raise_file_limit() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it was");
+        return limit.current;
+    }
+    raised.current
+}
+
+/// Connections may take half of the descriptors. The store needs the others for its tables and its
+/// log: without them it could serve none of the connections.
+fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
+    let most = limit.map_or(usize::MAX, |limit| (limit / 2).max(2) as usize);
+    config.guests = GUESTS.min(most / 4).max(1);
+    let most = most - config.guests;
+    if most < config.connections {
+        let (wanted, limit) = (config.connections, limit.unwrap_or(u64::MAX));
+        tracing::warn!(wanted, most, limit, "fewer connections: the limit of open files is low");
+        config.connections = most;
+    }
+}
+
+fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
+    let started = Instant::now();
+    let db = Arc::new(store::open(&config)?);
+    let recovered = Recovered::of(&db);
+    let members = config.members.settle(address, identity::kept_name(&db)?, config.replicas)?;
+    let identity = open_identity(&config, &db, &members)?;
+    let (nodes, skew) = (members.topology.nodes(), config.max_clock_skew);
+    let failed = |error| format!("data directory {}: {error}", config.data.display());
+    let clock = NodeClock::start(&db, cluster::origin_of(members.name()), nodes, skew);
+    let clock = clock.map_err(failed)?;
+    clock.wait_for_wall(nodes, skew);
+    let logs = logs(&config, &members.topology, &identity, recovered)?;
+    let shared = share(members.topology, members.own, &identity, &clock, &db, logs, &config);
+    identity.load_missed(&shared).map_err(failed)?;
+    hints::adopt_earlier_marks(&identity, &shared).map_err(failed)?;
+    hints::count(&db, &shared).map_err(|error| format!("hints: {error}"))?;
+    let facts = facts(&shared, &identity, &members.urls, &config);
+    let (caretaker, events) = mpsc::channel(caretaker::EVENTS);
+    let pages = Arc::new(PageMemory::new(config.memory.page_bytes as usize));
+    let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
+    let url = &members.urls[usize::from(members.own.0)];
+    let names = http::Names::of(address, url, &config.allow_host);
+    Ok(Arc::new(Node {
+        started,
+        names,
+        db,
+        shared,
+        urls: members.urls,
+        facts,
+        identity,
+        caretaker,
+        caretaker_events: Mutex::new(Some(events)),
+        clock,
+        comparison: Comparison::default(),
+        reads,
+        bodies: Budget::new(config.memory.body_bytes as usize),
+        answers: Budget::new(config.memory.answer_bytes as usize),
+        lent: Budget::new(config.memory.lent_bytes as usize),
+        pages,
+        streams: Budget::new(http::MAX_STREAMS),
+        looks: Budget::new(http::MAX_LOOKS),
+        counters: (0..config.loops).map(|_| Arc::default()).collect(),
+        places: Places::new(config.connections, config.guests),
+        accepting: Accepting::default(),
+        stopping: AtomicBool::new(false),
+        config,
+    }))
+}
+
+/// What all loops know of the other nodes.
+fn facts(
+    shared: &Arc<Shared>,
+    identity: &Identity,
+    urls: &[String],
+    config: &Config,
+) -> Arc<Facts> {
+    let secret = config.secret.as_ref().map_or(Vec::new(), |secret| secret.bytes().to_vec());
+    let known = handshake::Identity::new(
+        shared.topology.clone(),
+        shared.own,
+        identity.cluster(),
+        handshake::Secret::new(secret),
+        Arc::clone(&shared.logs),
+    );
+    let others = shared.topology.nodes() as u64 - 1;
+    // A small and a bulk lane of each loop to each peer, and as many that come from there.
+    let lanes = (4 * others * config.loops as u64).max(1);
+    let room = Room {
+        lane_bytes: (config.memory.peer_bytes / lanes) as usize,
+        queue_bytes: config.memory.queue_bytes() as usize,
+        received: Arc::new(Budget::new(config.memory.received_bytes as usize)),
+    };
+    let max_skew = config.max_clock_skew.as_micros() as u64;
+    let (shared, known) = (Arc::clone(shared), Arc::new(known));
+    Arc::new(Facts::new(shared, known, records::CODEC, max_skew, room, urls))
+}
+
+/// Begins a life of the data directory: what is known of the others' logs, and of this one.
+fn logs(
+    config: &Config,
+    topology: &Topology,
+    identity: &Identity,
+    recovered: Recovered,
+) -> Result<Arc<Logs>, String> {
+    let nodes = 0..topology.nodes() as u16;
+    let known: Vec<_> =
+        nodes.map(|node| identity.known(&topology.member(NodeId(node)).name)).collect();
+    // The wall clock's time, for a copy's own clock may have begun ahead of it, at its bound.
+    let (now, alone) = (wall_micros() << COUNTER_BITS, known.len() == 1);
+    let lineage = identity
+        .begin_life(&config.data, recovered, now, alone)
+        .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
+    if identity.standing() == Standing::Copied {
+        tracing::warn!(
+            "the data directory is a copy, or was moved from another file system: until all other \
+             nodes have said that it holds what this node acknowledged, reads do not rely on what \
+             it lacks"
+        );
+    }
+    Ok(Arc::new(Logs::new(identity.incarnation(), lineage, &known)))
+}
+
+/// What the protocol's machines of all loops share.
+fn share(
+    topology: Topology,
+    own: NodeId,
+    identity: &Identity,
+    clock: &NodeClock,
+    db: &lsm::Db,
+    logs: Arc<Logs>,
+    config: &Config,
+) -> Arc<Shared> {
+    let alone = topology.nodes() == 1;
+    let standing = match identity.standing() {
+        // It has nobody to hear of a former life from.
+        _ if alone => Standing::Member,
+        standing => standing,
+    };
+    // Until the others have been heard, whatever is older than this start may hide something.
+    let started = (wall_micros() + config.max_clock_skew.as_micros() as u64) << COUNTER_BITS;
+    let vouching = Vouching::new(standing, identity.born().max(started), alone);
+    let clock = Arc::clone(clock.clock());
+    Arc::new(Shared::new(topology, own, clock, vouching, db.greatest_time(), logs))
+}
+
+/// A former life of this node may have acknowledged stamps that were as far ahead of its clock as
+/// it allowed.
+fn open_identity(
+    config: &Config,
+    db: &Arc<lsm::Db>,
+    members: &Membership,
+) -> Result<Identity, String> {
+    let skew = config.max_clock_skew.as_micros() as u64;
+    let born = (wall_micros() + skew) << COUNTER_BITS;
+    let identity = Identity::open(db, members, born)
+        .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
+    tracing::info!(
+        name = members.name(),
+        nodes = members.topology.nodes(),
+        standing = ?identity.standing(),
+        incarnation = format_args!("{:016x}", identity.incarnation()),
+        "this node"
+    );
+    Ok(identity)
+}
+
+fn start_loops(node: &Arc<Node>) -> Result<Vec<Handle>, String> {
+    (0..node.config.loops)
+        .map(|number| event_loop::start(node, number))
+        .collect::<io::Result<_>>()
+        .map_err(|error| format!("can't start an event loop: {error}"))
+}
+
+fn greet(address: SocketAddr, data: &str) {
+    let url = format!("http://{address}");
+    let text = format!(
+        "kvorum {} listens on {url}, data in {data}. The dashboard is at {url}/ui. Try:\n\
+         \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
+         \n  curl -i '{url}/v0/entity?id=greeting'\
+         \n  curl -i '{url}/v0/entities?start=a'\n",
+        env!("KVORUM_VERSION"),
+    );
+    // Nobody reading it is no reason not to serve, and a pipe that nobody empties none to wait.
+    let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
+        let _ = io::stdout().write_all(text.as_bytes());
+    });
+    if let Err(error) = said {
+        tracing::warn!(%error, "no greeting on stdout");
+    }
+}
+
+/// The main thread while the node serves: accepts, and waits for the signal to stop.
+struct Acceptor {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Acceptor {
+    fn new() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let entered = runtime.enter();
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        drop(entered);
+        Ok(Self { runtime, terminate, interrupt })
+    }
+
+    /// Serves until SIGTERM or ctrl-C, or until that is not possible any more.
+    fn run(mut self, listener: TcpListener, loops: &[Handle], node: &Node) -> Result<(), String> {
+        let served = self.runtime.block_on(async {
+            tokio::select! {
+                _ = self.terminate.recv() => Ok(()),
+                _ = self.interrupt.recv() => Ok(()),
+                ended = accept::run(listener, loops, &node.places, &node.accepting) => ended,
+            }
+        });
+        node.stopping.store(true, Ordering::Relaxed);
+        served.map_err(|error| format!("can't accept connections: {error}"))
+    }
+}
+
+fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {
+    for handle in &loops {
+        // One that ended by itself needs no telling.
+        let _ = handle.tell.blocking_send(Told::Stop);
+    }
+    loops.into_iter().for_each(Handle::join);
+    node.reads.stop();
+    node.clock.stop();
+    let db = Arc::into_inner(node).map(|node| node.db);
+    // Whoever still held the store has just been joined.
+    let db = db.and_then(Arc::into_inner).ok_or("the store is still in use")?;
+    db.close().map_err(|error| format!("the store was not closed cleanly: {error}"))
+}

@@ -1,0 +1,209 @@
+//! The memory ledger: what `--memory` is spent on, and who owns which bytes.
+//!
+//! ```text
+//!  budget ─┬─ 22/32 memtables (4 × memtable_bytes) and block cache (what they leave)
+//!          ├─  4/32 connections, CONNECTION_BYTES each
+//!          ├─  1/32 bodies: long values from clients, until no replica needs them any more
+//!          ├─  1/32 answers: long values for clients, until they are sent
+//!          ├─  1/64 received: long requests of other nodes, until they are in a batch
+//!          ├─  1/64 lent: long values read for other nodes, until they are sent
+//!          ├─  1/64 writes that wait for the log
+//!          ├─  1/64 messages on their way to other nodes, encoded
+//!          ├─  1/32 pages of ranges
+//!          └─  1/32 left for work: compaction and flush buffers, one WAL batch being written
+//! ```
+//!
+//! Every record over [`LONG_RECORD`] that is in memory, and is not part of a memtable, a block or a
+//! batch, has exactly one owner among *bodies*, *answers*, *received* and *lent*. Queues to other
+//! nodes, requests under way and responses share the record by counted references, and its bytes go
+//! back to their owner with the last of them. The sum of what the owners hold is never above the
+//! plan, with one exception: a record that is longer than all an owner has is admitted when it
+//! holds nothing else (values stored under a larger setting).
+//!
+//! An owner is asked *before* a record is read, fetched or received, and whoever waits for one
+//! holds nothing of it. So that nobody waits in a circle, owners wait for each other in one
+//! direction only:
+//!
+//! ```text
+//!  bodies ──▶ another node's received ──▶ its writes ──▶ its log
+//!  answers ─▶ another node's lent ──────▶ its disk
+//! ```
+//!
+//! What another node sends for *answers* has its place here before it is asked for, so what a slow
+//! client holds here keeps no memory of another node.
+//!
+//! The program itself, its threads' stacks and the allocator's slack are outside: 64 MiB at most.
+
+use std::time::Duration;
+
+use crate::node::places::GUESTS;
+use crate::settings::units::Size;
+
+/// The least `--memory`: below it a memtable is so small that flushes never end.
+pub(crate) const MIN_BUDGET: Size = Size(64 << 20);
+
+/// What the process may take besides `--memory`: program, stacks, the allocator's slack.
+pub(crate) const OUTSIDE_BYTES: u64 = 64 << 20;
+
+/// Memtables that exist at once: one active, and up to three that are flushed or still being read.
+pub(crate) const MEMTABLES: u64 = 4;
+
+/// Records of more bytes are accounted one by one; shorter ones are part of what a connection
+/// takes. The engine answers no longer ones on an event loop.
+pub(crate) const LONG_RECORD: usize = 16 << 10;
+
+/// A request waits for memory, or for its turn, for `--deadline` less one part in so many of it,
+/// before anything is sent. One that waits longer is answered too late for whoever asked, and was
+/// done in vain. Much less is no good either: who is refused comes again, with the whole body.
+const ANSWER_SHARE: u32 = 4;
+
+/// How long that is.
+pub(crate) fn longest_wait(deadline: Duration) -> Duration {
+    deadline - deadline / ANSWER_SHARE
+}
+
+/// The largest memtable: places in it are 32-bit numbers, and a larger one makes flushes that last
+/// for minutes.
+const MAX_MEMTABLE: u64 = 1 << 30;
+
+/// The least memtable: smaller ones make tables faster than compactions can merge them.
+const MIN_MEMTABLE: u64 = 1 << 20;
+
+/// The least block cache: indexes and filters must stay in it.
+const MIN_CACHE: u64 = 8 << 20;
+
+/// A connection's read buffer (8 KiB, at most 16 KiB while it holds a request's head), write buffer
+/// (8 KiB) and task.
+pub(crate) const CONNECTION_BYTES: u64 = 24 << 10;
+
+/// WAL segments: as large as a memtable, so that a flush frees about one; within this range so that
+/// preparing one ahead is neither constant work nor a burst.
+const SEGMENT_RANGE: (u64, u64) = (8 << 20, 32 << 20);
+
+/// What each part of the process may take, in bytes or pieces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MemoryPlan {
+    /// All of it.
+    pub(crate) budget_bytes: u64,
+    /// One memtable.
+    pub(crate) memtable_bytes: u64,
+    /// The block cache.
+    pub(crate) cache_bytes: u64,
+    /// One WAL segment (a file, not memory; it follows the memtable).
+    pub(crate) segment_bytes: u64,
+    /// Connections of clients at once; those of others come on top.
+    pub(crate) connections: u64,
+    /// Long values from clients.
+    pub(crate) body_bytes: u64,
+    /// Long values for clients.
+    pub(crate) answer_bytes: u64,
+    /// Long requests of other nodes.
+    pub(crate) received_bytes: u64,
+    /// Long values read for other nodes.
+    pub(crate) lent_bytes: u64,
+    /// Writes waiting for the log.
+    pub(crate) waiting_bytes: u64,
+    /// Messages that are encoded for other nodes.
+    pub(crate) peer_bytes: u64,
+    /// Pages that range reads hold.
+    pub(crate) page_bytes: u64,
+}
+
+impl MemoryPlan {
+    /// Divides `budget`. `memtable` overrides the share of one memtable.
+    pub(crate) fn of(budget: Size, memtable: Option<Size>) -> Result<Self, String> {
+        if budget < MIN_BUDGET {
+            return Err(format!("--memory {budget} is less than {MIN_BUDGET}"));
+        }
+        let Size(budget) = budget;
+        let store = budget / 32 * 22;
+        let usual = (budget / 4 / MEMTABLES).min(MAX_MEMTABLE);
+        let memtable_bytes = memtable.map_or(usual, |Size(bytes)| bytes);
+        let most = ((store - MIN_CACHE) / MEMTABLES).min(MAX_MEMTABLE);
+        if !(MIN_MEMTABLE..=most).contains(&memtable_bytes) {
+            return Err(format!(
+                "--memtable {} is not within {}..{}, which --memory {} allows",
+                Size(memtable_bytes),
+                Size(MIN_MEMTABLE),
+                Size(most),
+                Size(budget),
+            ));
+        }
+        Ok(Self {
+            budget_bytes: budget,
+            memtable_bytes,
+            cache_bytes: store - MEMTABLES * memtable_bytes,
+            segment_bytes: memtable_bytes.clamp(SEGMENT_RANGE.0, SEGMENT_RANGE.1),
+            connections: budget / 8 / CONNECTION_BYTES - GUESTS as u64,
+            body_bytes: budget / 32,
+            answer_bytes: budget / 32,
+            received_bytes: budget / 64,
+            lent_bytes: budget / 64,
+            waiting_bytes: budget / 64,
+            peer_bytes: budget / 64,
+            page_bytes: budget / 32,
+        })
+    }
+}
+
+impl MemoryPlan {
+    /// What may wait on one connection to another node. It is more than there can be: all that
+    /// waits has an owner, or comes from a connection that waits for its answer.
+    pub(crate) fn queue_bytes(&self) -> u64 {
+        self.budget_bytes / 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_parts_stay_within_the_budget() {
+        for budget in [64, 100, 128, 512, 4096, 65536] {
+            let plan = MemoryPlan::of(Size(budget * MIB), None).unwrap();
+            let sum = MEMTABLES * plan.memtable_bytes
+                + plan.cache_bytes
+                + (plan.connections + GUESTS as u64) * CONNECTION_BYTES
+                + plan.body_bytes
+                + plan.answer_bytes
+                + plan.received_bytes
+                + plan.lent_bytes
+                + plan.waiting_bytes
+                + plan.peer_bytes
+                + plan.page_bytes;
+            assert!(sum <= budget * MIB, "{plan:?} is {sum} bytes of {budget} MiB");
+            assert!(sum >= budget * MIB / 10 * 9, "{plan:?} wastes the budget");
+        }
+    }
+
+    #[test]
+    fn the_default_budget_is_divided_as_documented() {
+        let plan = MemoryPlan::of(Size(512 * MIB), None).unwrap();
+        assert_eq!(plan.memtable_bytes, 32 * MIB);
+        assert_eq!(plan.cache_bytes, 224 * MIB);
+        assert_eq!(plan.segment_bytes, 32 * MIB);
+        assert_eq!(plan.body_bytes, 16 * MIB);
+        assert!(plan.connections > 2_000);
+    }
+
+    #[test]
+    fn a_memtable_of_ones_own_takes_from_the_cache() {
+        let plan = MemoryPlan::of(Size(128 * MIB), Some(Size(16 * MIB))).unwrap();
+        assert_eq!((plan.memtable_bytes, plan.cache_bytes), (16 * MIB, 24 * MIB));
+        assert!(MemoryPlan::of(Size(128 * MIB), Some(Size(32 * MIB))).is_err());
+        assert!(MemoryPlan::of(Size(128 * MIB), Some(Size(1))).is_err());
+        assert!(MemoryPlan::of(Size(63 * MIB), None).is_err());
+    }
+
+    #[test]
+    fn a_memtable_is_never_larger_than_the_engine_takes() {
+        let plan = MemoryPlan::of(Size(1 << 40), None).unwrap();
+        assert_eq!(plan.memtable_bytes, MAX_MEMTABLE);
+        assert!(MemoryPlan::of(Size(1 << 40), Some(Size(1 << 30))).is_ok());
+        let refused = MemoryPlan::of(Size(1 << 40), Some(Size((1 << 30) + 1))).unwrap_err();
+        assert!(refused.contains("not within 1MiB..1GiB"), "{refused}");
+    }
+}
