@@ -4,9 +4,10 @@
 use std::path::PathBuf;
 
 use torture::{
-    Failure, Setup, blackout, clocks, converge, corrupt, crowd, descriptors, disk_full, fuzz, hints, kill,
-    lives, memory, mixed, partition, pause, power_cut, real_input, restarts, rollback, scans, settings, slow,
-    stderr, steady, stranger, sync_error, tombstones, unread, wiped, wrong_clock,
+    Failure, Setup, blackout, clocks, converge, corrupt, crowd, descriptors, disk_full, fuzz,
+    hints, kill, lives, memory, mixed, partition, pause, power_cut, real_input, restarts, rollback,
+    scans, settings, slow, stderr, steady, stranger, sync_error, tombstones, unread, wiped,
+    wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
