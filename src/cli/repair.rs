@@ -43,8 +43,8 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     let core = open(&args.data).map_err(in_data)?;
     if identity::is_alone(&core).map_err(in_data)? {
         return Err(in_data(
-            "its node is alone, and nobody refuses what it stamps: there is nothing to repair, and \
-             nobody to give back what would be lost"
+            "this is a single-node store: no other node refuses its timestamps, so there is \
+             nothing to repair, and no other node could restore what a repair removes"
                 .to_owned(),
         ));
     }
@@ -56,8 +56,9 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     let bound = clock::kept_bound(&core).map_err(in_data)?;
     let ahead = |time: u64| Clock::micros(time).saturating_sub(wall) / 1_000_000;
     let told = format!(
-        "{shown}: {} records and {} hints are stamped further ahead of this machine's clock than \
-         clocks may be ({skew:?}), the furthest by {} s; the node's clock begins {} s ahead.\n",
+        "{shown}: {} records and {} hints have timestamps ahead of this machine's clock by more \
+         than the allowed skew ({skew:?}), at most by {} s; the node's clock would start {} s \
+         ahead.\n",
         found.records,
         found.hints,
         ahead(found.furthest),
@@ -68,22 +69,22 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     }
     if !args.yes {
         return Ok(told
-            + "Nothing was changed. Make sure that the clock is right now (date -u); then --yes \
-               removes those records and hints,\nand with them what this node alone acknowledged \
-               while its clock was wrong.\n");
+            + "Nothing was changed. Check that the clock is correct now (date -u); then run again \
+                with --yes to remove those records and hints,\nincluding writes that only this \
+                node acknowledged while its clock was wrong.\n");
     }
     repair(&core, above, &found).map_err(in_data)?;
     // What is left of this node's own stamps is not above that.
     clock::lower_bound(&core, bound.min(above.time)).map_err(in_data)?;
     core.close().map_err(failed)?;
     Ok(told
-        + "They were removed. When the node is started, the others stream back what it is to hold; \
-           until then reads do not rely on what it lacks.\n")
+        + "They were removed. After the start, the other nodes stream back what this node should \
+            hold; until then the node is not authoritative for missing keys.\n")
 }
 
 fn open(data: &Path) -> Result<Core, String> {
     if !data.join("STORE").exists() {
-        return Err("there is no node's data in it".to_owned());
+        return Err("it holds no node's data".to_owned());
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).map_err(|error| error.to_string())?);
     Core::open(disk, Options::default()).map_err(|error| error.to_string())

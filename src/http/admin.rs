@@ -16,13 +16,13 @@ pub(super) fn get(node: &Arc<Node>, route: Route) -> Answer {
             Answer::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
         }
         Route::Ready if node.shared.vouching.is_fenced() => {
-            let text =
-                "fenced: another process runs as this node with a copy of its data directory\n";
+            let text = "fenced: another process with a copy of this node's data directory serves in \
+                 its place\n";
             Answer::text(StatusCode::SERVICE_UNAVAILABLE, text)
         }
         Route::Ready => match node.db.stats().failed {
             Some(cause) => {
-                let text = format!("takes no writes: {cause}\n");
+                let text = format!("accepts no writes: {cause}\n");
                 Answer::text(StatusCode::SERVICE_UNAVAILABLE, text)
             }
             None => Answer::text(StatusCode::OK, "ready\n"),

@@ -109,7 +109,7 @@ fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
             }
         }
     }
-    let help = "Time from a request's head to its answer, by route and method";
+    let help = "Time from a request's header to its response, by route and method";
     let name = "request_duration_seconds";
     let mut metric = out.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
     for (kind, route, method) in Kind::ALL {
@@ -147,21 +147,25 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         let open = counters.connections.load(Ordering::Relaxed) as u64;
         ([("loop", number.to_string())], open)
     });
-    out.gauges("connections", "Connections open, by event loop", connections)?;
+    out.gauges("connections", "Open connections, by event loop", connections)?;
     let accepted = node.accepting.accepted.load(Ordering::Relaxed);
     out.counter("connections_accepted", "Connections accepted", accepted)?;
     let failed = node.accepting.failed.load(Ordering::Relaxed);
-    out.counter("accept_failures", "Failures to accept a connection", failed)?;
+    out.counter("accept_failures", "Failed attempts to accept a connection", failed)?;
     let dropped = stderr::dropped();
-    out.counter("log_lines_dropped", "Log lines that stderr did not take", dropped)?;
+    out.counter("log_lines_dropped", "Log lines dropped because stderr was blocked", dropped)?;
     let reaped = sum(node, |counters| &counters.reaped);
-    out.counter("connections_reaped", "Connections given up as too slow", reaped)?;
+    out.counter(
+        "connections_timed_out",
+        "Connections closed because the client was too slow",
+        reaped,
+    )?;
     let evicted = sum(node, |counters| &counters.evicted);
-    let help = "Idle connections closed because others waited for a place";
+    let help = "Idle connections closed to make room for new ones";
     out.counter("connections_evicted", help, evicted)?;
     let gave_way = sum(node, |counters| &counters.gave_way);
-    let help = "Slow uploads and unread answers that were ended because others waited for memory";
-    out.counter("gave_way", help, gave_way)?;
+    let help = "Slow transfers aborted to free memory for waiting requests";
+    out.counter("transfers_aborted", help, gave_way)?;
     let malformed = sum(node, |counters| &counters.malformed);
     out.counter(
         "connections_malformed",
@@ -170,27 +174,41 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     )?;
     let (gets, pages) = node.reads.waiting();
     let queues = [([("queue", "reads")], gets as u64), ([("queue", "pages")], pages as u64)];
-    out.gauges("queue_depth", "Jobs waiting for a read thread", queues.into_iter())?;
+    out.gauges("queue_depth", "Reads waiting for a read thread", queues.into_iter())?;
     let waiting = sum(node, |counters| &counters.waiting_bytes);
     out.gauge("write_waiting_bytes", "Bytes of writes waiting for the log", waiting)?;
     let batches = sum(node, |counters| &counters.batches);
-    out.counter("write_batches", "Batches of writes handed to the log", batches)?;
+    out.counter("write_batches", "Write batches passed to the log", batches)?;
     let writes = sum(node, |counters| &counters.batched_writes);
-    out.counter("writes_batched", "Writes in those batches", writes)?;
+    out.counter("writes_batched", "Writes in these batches", writes)?;
     let held_back = sum(node, |counters| &counters.slowdown_nanos);
-    let help = "Time for which batches were held back because the store is behind";
+    let help = "Time that write batches were delayed by flush or compaction backlog";
     out.seconds("write_slowdown_seconds", help, held_back)?;
     let ranges = sum(node, |counters| &counters.ranges);
-    out.counter("ranges", "Range reads begun", ranges)?;
+    out.counter("ranges", "Range reads started", ranges)?;
     let bodies = node.bodies.held() as u64;
-    out.gauge("body_bytes", "Bytes held for long values from clients", bodies)?;
+    out.gauge(
+        "request_body_bytes",
+        "Memory for large values received from clients, in \
+        bytes",
+        bodies,
+    )?;
     let answers = node.answers.held() as u64;
-    out.gauge("answer_bytes", "Bytes held for long values for clients", answers)?;
+    out.gauge("response_body_bytes", "Memory for large values sent to clients, in bytes", answers)?;
     let (received, lent) = (node.facts.received_bytes(), node.lent.held() as u64);
-    out.gauge("received_bytes", "Bytes held for long requests of other nodes", received)?;
-    out.gauge("lent_bytes", "Bytes held for long values read for other nodes", lent)?;
+    out.gauge(
+        "peer_request_bytes",
+        "Memory for large requests of other nodes, in bytes",
+        received,
+    )?;
+    out.gauge(
+        "peer_response_bytes",
+        "Memory for large values sent to other nodes, in \
+        bytes",
+        lent,
+    )?;
     let pages = node.pages.held() as u64;
-    out.gauge("page_bytes", "Bytes held for pages of range reads", pages)
+    out.gauge("range_page_bytes", "Memory for pages of range reads, in bytes", pages)
 }
 
 fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
@@ -201,44 +219,50 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     };
     out.gauges(
         "hints",
-        "Writes that a node missed and that are kept for it",
+        "Writes that a peer missed and that this node keeps for it",
         by_peer(|ledger, id| ledger.waiting(id).0),
     )?;
-    out.gauges("hint_bytes", "Their bytes", by_peer(|ledger, id| ledger.waiting(id).1))?;
     out.gauges(
-        "hints_of_the_future",
-        "Those of them that are stamped too far ahead to be delivered yet",
+        "hint_bytes",
+        "Size of the hints kept for a peer, in bytes",
+        by_peer(|ledger, id| ledger.waiting(id).1),
+    )?;
+    out.gauges(
+        "hints_ahead_of_clock",
+        "Hints that wait because their timestamps are too far ahead of the clock",
         by_peer(HintLedger::of_the_future),
     )?;
     let missed = (0..topology.nodes() as u16).map(NodeId).map(|id| {
         let name = topology.member(id).name.clone();
         ([("node", name)], u64::from(node.shared.missed.partitions(id)))
     });
-    let help = "Partitions of which a node may lack writes that no hint brings it";
+    let help = "Partitions in which a node may lack writes for which no hint is kept";
     out.gauges("partitions_to_repair", help, missed)?;
     let delivered = others().map(|id| ledger.taken(id)).sum();
-    out.counter("hints_delivered", "Hints that nodes took", delivered)?;
+    out.counter("hints_delivered", "Hints delivered to peers", delivered)?;
     let dropped = others().map(|id| ledger.dropped(id)).sum();
-    out.counter("hints_dropped", "Missed writes of which no hint was kept", dropped)
+    out.counter("hints_dropped", "Missed writes for which no hint could be kept", dropped)
 }
 
 fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     type Of = fn(&PeerCounts) -> &Count;
     let all: [(&str, &str, Of); 10] = [
         ("peer_envelopes_sent", "Envelopes sent to other nodes", |peers| &peers.envelopes_sent),
-        ("peer_envelopes_received", "Envelopes from other nodes", |peers| {
+        ("peer_envelopes_received", "Envelopes received from other nodes", |peers| {
             &peers.envelopes_received
         }),
-        ("peer_messages_sent", "Messages to other nodes", |peers| &peers.messages_sent),
-        ("peer_messages_received", "Messages from other nodes", |peers| &peers.messages_received),
+        ("peer_messages_sent", "Messages sent to other nodes", |peers| &peers.messages_sent),
+        ("peer_messages_received", "Messages received from other nodes", |peers| {
+            &peers.messages_received
+        }),
         ("peer_bytes_sent", "Bytes sent to other nodes", |peers| &peers.bytes_sent),
-        ("peer_bytes_received", "Bytes from other nodes", |peers| &peers.bytes_received),
-        ("peer_writes", "System calls that sent to other nodes", |peers| &peers.writes),
-        ("peer_malformed", "Peers' connections closed for what they sent", |peers| {
+        ("peer_bytes_received", "Bytes received from other nodes", |peers| &peers.bytes_received),
+        ("peer_send_calls", "System calls that send data to other nodes", |peers| &peers.writes),
+        ("peer_malformed", "Peer connections closed because of malformed data", |peers| {
             &peers.malformed
         }),
-        ("peer_refused_handshakes", "Handshakes that came to nothing", |peers| &peers.refused),
-        ("peer_connections_made", "Connections made to other nodes", |peers| &peers.connected),
+        ("peer_handshakes_refused", "Refused handshakes with other nodes", |peers| &peers.refused),
+        ("peer_connections_opened", "Connections opened to other nodes", |peers| &peers.connected),
     ];
     for (name, help, of) in all {
         out.counter(name, help, sum(node, |counters| of(&counters.peers)))?;
@@ -249,29 +273,29 @@ fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         let up = u64::from(node.facts.seen(id).lines());
         ([("peer", topology.member(id).name.clone())], up)
     });
-    out.gauges("peer_lines", "Event loops that are connected to a node, by node", lines)
+    out.gauges("peer_connected_loops", "Event loops with a connection to the peer", lines)
 }
 
 fn machine(out: &mut Out<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Result {
     let uptime = node.started.elapsed().as_secs();
-    out.gauge("uptime_seconds", "Seconds since the node began to recover", uptime)?;
+    out.gauge("uptime_seconds", "Time since the node started recovery, in seconds", uptime)?;
     let cpu = usage::cpu_time().as_nanos() as u64;
-    out.seconds("cpu_seconds", "Processor time of all threads", cpu)?;
-    out.gauge("resident_bytes", "Resident memory", usage::resident_bytes())?;
+    out.seconds("cpu_seconds", "CPU time of all threads", cpu)?;
+    out.gauge("resident_bytes", "Resident memory, in bytes", usage::resident_bytes())?;
     let disk = usage::disk_bytes(node, stats);
-    out.gauge("disk_bytes", "Bytes of files in the data directory", disk)?;
+    out.gauge("disk_bytes", "Size of the files in the data directory, in bytes", disk)?;
     let parts = usage::parts(node, stats);
     let label = |part: &usage::Part| [("part", part.name)];
     let used = parts.iter().map(|part| (label(part), part.used));
-    out.gauges("memory_used_bytes", "Of each part of --memory, bytes taken", used)?;
+    out.gauges("memory_used_bytes", "Memory in use, by part of --memory, in bytes", used)?;
     let budgets = parts.iter().map(|part| (label(part), part.budget));
-    out.gauges("memory_budget_bytes", "Of each part of --memory, bytes that may be", budgets)
+    out.gauges("memory_budget_bytes", "Memory limit, by part of --memory, in bytes", budgets)
 }
 
 fn store_times(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
     out.seconds("flush_seconds", "Time spent flushing", stats.flush_nanos)?;
     out.seconds("compaction_seconds", "Time spent compacting", stats.compaction_nanos)?;
-    let help = "Time that a group of batches took: log, sync under always, memtables";
+    let help = "Time to commit a group of batches: log, sync under --sync always, memtables";
     let name = "commit_duration_seconds";
     let mut metric = out.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
     let bound = |bucket| match bucket {
@@ -286,16 +310,24 @@ fn store_times(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
 
 fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
     for (name, help, value) in [
-        ("keys", "Keys that have a value, an estimate", stats.keys),
+        ("keys", "Keys that have a value (estimate)", stats.keys),
         ("memtable_bytes", "Bytes in active memtables", stats.memtable_bytes),
-        ("immutable_bytes", "Bytes in memtables waiting for a flush", stats.immutable_bytes),
-        ("immutable_memtables", "Memtables waiting for a flush", stats.immutable_memtables),
+        ("immutable_bytes", "Bytes in memtables waiting to be flushed", stats.immutable_bytes),
+        ("immutable_memtables", "Memtables waiting to be flushed", stats.immutable_memtables),
         ("wal_segments", "WAL segments on disk", stats.wal_segments),
         ("commit_queue_batches", "Batches waiting for the log", stats.commit_queue_batches),
         ("commit_queue_bytes", "Bytes waiting for the log", stats.commit_queue_bytes),
-        ("compaction_debt_bytes", "Bytes compactions have to move", stats.compaction_debt_bytes),
+        (
+            "compaction_debt_bytes",
+            "Bytes that compactions still have to move",
+            stats.compaction_debt_bytes,
+        ),
         ("cache_bytes", "Bytes in the block cache", stats.cache_bytes),
-        ("store_failed", "1 = no writes are taken any more", u64::from(stats.failed.is_some())),
+        (
+            "store_failed",
+            "1 if the store has failed and accepts no writes",
+            u64::from(stats.failed.is_some()),
+        ),
     ] {
         out.gauge(name, help, value)?;
     }
@@ -306,20 +338,32 @@ fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
         ("wal_syncs", "Syncs of the WAL", stats.wal_syncs),
         ("flushes", "Memtables flushed", stats.flushes),
         ("flush_bytes", "Bytes of tables written by flushes", stats.flush_bytes),
-        ("compactions", "Compactions done", stats.compactions),
+        ("compactions", "Completed compactions", stats.compactions),
         ("compaction_read_bytes", "Bytes read by compactions", stats.compaction_read_bytes),
         ("compaction_write_bytes", "Bytes written by compactions", stats.compaction_write_bytes),
         ("cache_hits", "Block cache hits", stats.cache_hits),
         ("cache_misses", "Block cache misses", stats.cache_misses),
-        ("bloom_skips", "Tables a bloom filter let a read skip", stats.bloom_skips),
+        ("bloom_skips", "Tables that a read skipped because of a bloom filter", stats.bloom_skips),
         (
             "bloom_false_positives",
-            "Tables read in vain, which a filter did not let a read skip",
+            "Tables that a read searched in vain because of a bloom filter's false positive",
             stats.bloom_false_positives,
         ),
-        ("slowed_writes", "Writes slowed down for backlog", stats.slowed_writes),
-        ("refused_writes", "Writes refused for backlog", stats.refused_writes),
-        ("version_conflicts", "Equal versions with other content", stats.version_conflicts),
+        (
+            "slowed_writes",
+            "Writes delayed because of flush or compaction backlog",
+            stats.slowed_writes,
+        ),
+        (
+            "refused_writes",
+            "Writes refused because of flush or compaction backlog",
+            stats.refused_writes,
+        ),
+        (
+            "version_conflicts",
+            "Records with the same version and different content",
+            stats.version_conflicts,
+        ),
     ] {
         out.counter(name, help, value)?;
     }

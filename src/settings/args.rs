@@ -14,8 +14,8 @@ use crate::settings::units::{Size, Time};
 /// Everything after `serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// TOML file with any of these settings, named as the flags are; a flag wins over a KVORUM_*
-    /// variable, which wins over the file
+    /// TOML file with any of these settings, named like the flags. Flags override KVORUM_*
+    /// variables, which override the file
     #[arg(long, env = "KVORUM_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The settings.
@@ -27,20 +27,20 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Settings {
-    /// Address and port to serve on; localhost is 127.0.0.1, port 0 takes a free one [default:
+    /// Address and port to listen on; localhost is 127.0.0.1, port 0 picks a free port [default:
     /// 127.0.0.1:8080]
     #[arg(long, env = "KVORUM_LISTEN", value_name = "ADDR:PORT", value_parser = listen_address)]
     #[serde(deserialize_with = "listen_in_file")]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// Directory of the data; created if missing [default: ./kvorum-data]
+    /// Data directory; created if missing [default: ./kvorum-data]
     #[arg(long, env = "KVORUM_DATA", value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// All nodes of the cluster, this one included, the same on each. A node's NAME is its identity
-    /// and defaults to its URL; the URL is where it is reached and may change. ";zone=ZONE" after a
-    /// URL: copies go to different zones first; ";weight=W", 1..1000: its share of the keys in
-    /// relation to the others', else 1 [default: this node alone]
+    /// All nodes of the cluster, including this one; the list must be the same on every node. NAME
+    /// is the node's identity and defaults to its URL; the URL is its address and may change.
+    /// Append ";zone=ZONE" to spread replicas over zones, ";weight=W" (1..1000, default 1) to set
+    /// the node's share of the keys [default: this node alone]
     #[arg(long, env = "KVORUM_CLUSTER", value_name = "[NAME=]URL,...")]
     pub(crate) cluster: Option<String>,
 
@@ -48,85 +48,84 @@ pub(crate) struct Settings {
     #[arg(long, env = "KVORUM_ADVERTISE", value_name = "URL")]
     pub(crate) advertise: Option<String>,
 
-    /// File with the secret that all nodes of the cluster share, 16 to 4096 bytes; it can be in the
-    /// variable KVORUM_CLUSTER_SECRET instead. Needed unless all nodes are on this machine's
-    /// loopback [default: none]
+    /// File with the secret that all nodes of the cluster share, 16 to 4096 bytes;
+    /// KVORUM_CLUSTER_SECRET can hold the secret itself instead. Required unless all nodes listen
+    /// on loopback [default: none]
     #[arg(long, env = "KVORUM_CLUSTER_SECRET_FILE", value_name = "FILE")]
     pub(crate) cluster_secret_file: Option<PathBuf>,
 
-    /// File with the token that admin requests (/admin/...) must carry as `Authorization: Bearer
-    /// TOKEN`, 16 to 4096 bytes; it can be in the variable KVORUM_ADMIN_TOKEN instead. Without one
-    /// they are answered on loopback only [default: none]
+    /// File with the token that admin requests (/admin/...) must send as `Authorization: Bearer
+    /// TOKEN`, 16 to 4096 bytes; KVORUM_ADMIN_TOKEN can hold the token itself instead. Without a
+    /// token, admin requests are accepted from loopback only [default: none]
     #[arg(long, env = "KVORUM_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
 
-    /// Names, without port, by which a node on loopback may be asked besides localhost, its
-    /// advertised name and any IP address: those of a proxy on this machine [default: none]
+    /// Additional host names, without port, that a node listening on loopback answers to, for
+    /// example those of a proxy on this machine. IP addresses, localhost and the advertised name
+    /// are always allowed [default: none]
     #[arg(long, env = "KVORUM_ALLOW_HOST", value_name = "NAME,...")]
     pub(crate) allow_host: Option<String>,
 
-    /// How far ahead of this node's clock another node's may be, in ms or s, 1ms..60s; writes
-    /// stamped further ahead are refused [default: 500ms]
+    /// Maximum clock skew between nodes, in ms or s, 1ms..60s; writes with timestamps further ahead
+    /// of this node's clock are refused [default: 500ms]
     #[arg(long, env = "KVORUM_MAX_CLOCK_SKEW", value_name = "TIME")]
     pub(crate) max_clock_skew: Option<Time>,
 
-    /// When a write is acknowledged: "always" after it was synced to the disk; "interval" or
-    /// "interval:MS" after it was handed to the operating system, which is told to sync every MS
-    /// milliseconds, 1..60000, or 100; "never" leaves that to the operating system [default:
-    /// always]
+    /// When a write is acknowledged: "always", after it is synced to disk; "interval" or
+    /// "interval:MS", after it is written to the operating system, with a sync every MS
+    /// milliseconds (1..60000, default 100); "never", the same without syncs [default: always]
     #[arg(long, env = "KVORUM_SYNC", value_name = "MODE")]
     pub(crate) sync: Option<Sync>,
 
-    /// Memory for everything: memtables, caches, connections, bodies, in KiB, MiB or GiB, 64MiB or
-    /// more. The process stays below it plus 64MiB [default: 512MiB]
+    /// Memory for memtables, caches, connections and request bodies together, in KiB, MiB or GiB,
+    /// at least 64MiB. The process stays below this plus 64MiB [default: 512MiB]
     #[arg(long, env = "KVORUM_MEMORY", value_name = "SIZE")]
     pub(crate) memory: Option<Size>,
 
-    /// Nodes that hold a key if a request does not say `from`, 1..255; never more than there are
+    /// Replicas of a key if a request does not set `from`, 1..255; limited to the number of nodes
     /// [default: 3]
     #[arg(long, env = "KVORUM_REPLICAS", value_name = "N", value_parser = up_to(255))]
     pub(crate) replicas: Option<u32>,
 
-    /// Time after which a request that waits for the store is answered 504, in ms or s, 250ms..60s
+    /// Time after which a waiting request is answered with 504, in ms or s, 250ms..60s
     /// [default: 1s]
     #[arg(long, env = "KVORUM_DEADLINE", value_name = "TIME")]
     pub(crate) deadline: Option<Time>,
 
-    /// Longest value, in B, KiB or MiB, 1B..8MiB and at most 1/64 of --memory; a longer one is
-    /// answered 413 [default: 1MiB]
+    /// Maximum size of a value, in B, KiB or MiB, 1B..8MiB and at most 1/64 of --memory; larger
+    /// values are answered with 413 [default: 1MiB]
     #[arg(long, env = "KVORUM_MAX_VALUE", value_name = "SIZE")]
     pub(crate) max_value: Option<Size>,
 
-    /// Event loops (threads that serve connections), 1..256 [default: one per CPU this process may
-    /// use]
+    /// Event loops (threads that serve connections), 1..256 [default: one per available CPU]
     #[arg(long, env = "KVORUM_LOOPS", value_name = "N", value_parser = up_to(256))]
     pub(crate) loops: Option<u32>,
 
-    /// Threads for reads that must wait for the disk, 1..256 [default: 8]
+    /// Threads for reads that wait for the disk, 1..256 [default: 8]
     #[arg(long, env = "KVORUM_READ_THREADS", value_name = "N", value_parser = up_to(256))]
     pub(crate) read_threads: Option<u32>,
 
-    /// Reads that may wait for such a thread, 1..1000000; one more is answered 503 [default: 1024]
+    /// Maximum number of reads waiting for a read thread, 1..1000000; further ones are answered
+    /// with 503 [default: 1024]
     #[arg(long, env = "KVORUM_QUEUE", value_name = "N", value_parser = up_to(1_000_000))]
     pub(crate) queue: Option<u32>,
 
-    /// Bytes of one memtable, 1MiB or more; four of them come out of --memory [default: 1/16 of
+    /// Size of a memtable, at least 1MiB; --memory holds four of them [default: 1/16 of
     /// --memory]
     #[arg(long, env = "KVORUM_MEMTABLE", value_name = "SIZE")]
     pub(crate) memtable: Option<Size>,
 
-    /// Connections of clients at once, 1..1000000, but never more than half of the open files that
-    /// the system allows; idle ones make room for others [default: 1/8 of --memory in pieces of
-    /// 24KiB, less 64]
+    /// Maximum number of client connections, 1..1000000, and at most half of the open-file limit;
+    /// idle connections are closed to make room [default: 1/8 of --memory at 24KiB each, minus 64]
     #[arg(long, env = "KVORUM_CONNECTIONS", value_name = "N", value_parser = up_to(1_000_000))]
     pub(crate) connections: Option<u32>,
 
-    /// What is logged to stderr: error, warn, info, debug or trace, also per module as in
-    /// "info,lsm=debug" [default: info]
+    /// Log level: error, warn, info, debug or trace, optionally per module as in "info,lsm=debug"
+    /// [default: info]
     #[arg(long, env = "KVORUM_LOG", value_name = "LEVEL")]
     pub(crate) log: Option<String>,
 
-    /// How it is logged [default: text]
+    /// Log format [default: text]
     #[arg(long, env = "KVORUM_LOG_FORMAT", value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 }
@@ -139,7 +138,7 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     };
     numeric.parse().map_err(|_| {
         format!(
-            "{text:?} is no address to listen on: write IP:PORT, as in 127.0.0.1:8080, \
+            "{text:?} is not a listen address: write IP:PORT, as in 127.0.0.1:8080, \
              0.0.0.0:8080 or [::1]:8080; the only name is localhost"
         )
     })
@@ -159,9 +158,9 @@ fn up_to(most: i64) -> RangedI64ValueParser<u32> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LogFormat {
-    /// For people
+    /// Human-readable lines
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
@@ -190,7 +189,8 @@ impl FromStr for Sync {
         };
         mode.map(Self).ok_or_else(|| {
             format!(
-                "{text:?} is no sync mode: write always, interval, interval:MS (1..60000) or never"
+                "{text:?} is not a valid sync mode: write always, interval, interval:MS \
+                 (1..60000) or never"
             )
         })
     }

@@ -137,7 +137,7 @@ impl Settings {
             ("connections", self.connections, 1_000_000),
         ] {
             if let Some(value) = value.filter(|value| !(1..=most).contains(value)) {
-                return Err(format!("{name} = {value} is not within 1..{most}"));
+                return Err(format!("{name} = {value} is out of range 1..{most}"));
             }
         }
         Ok(())
@@ -164,7 +164,8 @@ fn complete(
     let most = MAX_VALUE.min(Size(budget.0 / VALUE_SHARE));
     if max_value.0 == 0 || max_value > most {
         return Err(format!(
-            "--max-value {max_value} is not within 1B..{most}, which --memory {budget} allows"
+            "--max-value {max_value} is out of range 1B..{most} (the maximum with --memory \
+             {budget})"
         ));
     }
     let deadline = time("deadline", settings.deadline, DEADLINE, DEADLINE_RANGE)?;
@@ -203,7 +204,7 @@ fn names(list: Option<&str>) -> Result<Vec<String>, String> {
     names
         .map(|name| match !name.is_empty() && name.bytes().all(known) {
             true => Ok(name.to_owned()),
-            false => Err(format!("--allow-host: {name:?} is no host name (without port)")),
+            false => Err(format!("--allow-host: {name:?} is not a host name (without port)")),
         })
         .collect()
 }
@@ -222,7 +223,7 @@ fn time(
     let time = set.map_or(default, |Time(time)| time);
     if time < least || time > most {
         let [time, least, most] = [time, least, most].map(Time);
-        return Err(format!("--{name} {time} is not within {least}..{most}"));
+        return Err(format!("--{name} {time} is out of range {least}..{most}"));
     }
     Ok(time)
 }
@@ -242,13 +243,13 @@ fn without_secret(
         beyond.or_else(|| (!listen.ip().is_loopback()).then(|| format!("--listen {listen}")));
     match beyond {
         None => Ok(Some(format!(
-            "no cluster secret: every process on this machine can pass for one of the nodes; see \
+            "no cluster secret: any process on this machine can pose as a node; see \
              --cluster-secret-file and {}",
             secret::CLUSTER.variable
         ))),
         Some(place) => Err(format!(
-            "{place} can be reached from other machines, and the cluster has no secret: write one \
-             of 16 bytes or more into a file, the same on all nodes, and name it by \
+            "{place} is reachable from other machines, and the cluster has no secret: write 16 or \
+             more random bytes into a file, the same on all nodes, and pass it as \
              --cluster-secret-file"
         )),
     }
@@ -334,7 +335,7 @@ mod tests {
             ("queue = 5\nqueu = 6\n", 2, "queu"),
             ("queue = 0\n", 0, "queue = 0"),
             ("queue = \"x\"\n", 1, "invalid type"),
-            ("memory = \"5\"\n", 1, "\"5\" is no size"),
+            ("memory = \"5\"\n", 1, "\"5\" is not a valid size"),
         ] {
             fs::write(&path, text).unwrap();
             let error = read_file(&path).unwrap_err();

@@ -30,7 +30,8 @@ impl FromStr for Size {
             number.parse::<u64>().ok().zip(scale).and_then(|(n, scale)| n.checked_mul(scale));
         bytes.map(Self).ok_or_else(|| {
             format!(
-                "{text:?} is no size: write a whole number and B, KiB, MiB or GiB, as in 512MiB"
+                "{text:?} is not a valid size: write a whole number and B, KiB, MiB or GiB, as in \
+                 512MiB"
             )
         })
     }
@@ -58,7 +59,10 @@ impl FromStr for Time {
             _ => None,
         };
         duration.map(Self).ok_or_else(|| {
-            format!("{text:?} is no duration: write a whole number and ms or s, as in 250ms")
+            format!(
+                "{text:?} is not a valid duration: write a whole number and ms or s, as in \
+            250ms"
+            )
         })
     }
 }

@@ -85,7 +85,7 @@ class Cluster {
     for (let node = 0; node < this.urls.length; node += 1) {
       for (;;) {
         const { text } = await this.ask(node, 'GET', '/v0/status');
-        if (JSON.parse(text).standing === 'member') break;
+        if (JSON.parse(text).membership === 'member') break;
         if (Date.now() - begun > PATIENCE) throw new Error(`${this.name(node)} is no member`);
       }
     }

@@ -40,8 +40,8 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         ("queue = \"many\"\n", "line 1"),
         ("queue = 0\n", "queue = 0"),
         ("listen = \n", "line 1"),
-        ("sync = \"sometimes\"\n", "\"sometimes\" is no sync mode"),
-        ("memory = \"5\"\n", "\"5\" is no size"),
+        ("sync = \"sometimes\"\n", "\"sometimes\" is not a valid sync mode"),
+        ("memory = \"5\"\n", "\"5\" is not a valid size"),
         ("replicas = 256\n", "replicas = 256"),
         ("log-format = \"xml\"\n", "xml"),
     ] {
@@ -64,7 +64,7 @@ fn errors_are_one_line_that_names_what_is_wrong() {
         (&["--cluster", "http://127.0.0.1:8080;weight=1001"], "weight 1001"),
         (&["--cluster-secret-file", "/nowhere/secret"], "/nowhere/secret"),
         (&["--max-clock-skew", "61s"], "--max-clock-skew 61s"),
-        (&["--allow-host", "a.example,b:80"], "\"b:80\" is no host name"),
+        (&["--allow-host", "a.example,b:80"], "\"b:80\" is not a host name"),
         (&["--advertise", "nonsense"], "nonsense"),
         (&["--log", "foo=bar"], "--log foo=bar"),
     ] {

@@ -44,7 +44,7 @@ fn lost(what: &str, lose: impl Fn(&Path)) {
         node.signal(rustix::process::Signal::TERM);
         let (status, log) = node.wait();
         assert_eq!(status.code(), Some(1), "{what}: {log}");
-        assert!(log.contains("takes no writes from now on"), "{what}: {log}");
+        assert!(log.contains("the store accepts no more writes"), "{what}: {log}");
     }
 }
 

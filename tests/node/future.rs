@@ -80,7 +80,7 @@ fn they_are_neither_told_nor_spread_and_keep_nobody_from_writing() {
     cluster.up(2);
     let for_others = |cluster: &Cluster| {
         let peers = cluster.status(2)["peers"].clone();
-        peers.as_array().unwrap().iter().map(|peer| peer["hints_of_the_future"].as_u64()).collect()
+        peers.as_array().unwrap().iter().map(|peer| peer["hints_ahead_of_clock"].as_u64()).collect()
     };
     wait_until("both have hints of the future kept for them", || {
         let kept: Vec<_> = for_others(&cluster);

@@ -121,7 +121,7 @@ fn a_range_waits_for_its_reader() {
     let items = fill(&mut client, 600, &vec![b'v'; 100_000]);
     let held = |client: &mut Client| {
         let text = String::from_utf8(client.get("/metrics").body()).unwrap();
-        let line = text.lines().find(|line| line.starts_with("kvorum_page_bytes ")).unwrap();
+        let line = text.lines().find(|line| line.starts_with("kvorum_range_page_bytes ")).unwrap();
         line.split_once(' ').unwrap().1.parse::<f64>().unwrap()
     };
     let mut readers: Vec<Client> = (0..4).map(|_| node.client()).collect();
@@ -182,6 +182,6 @@ fn a_reader_that_goes_away_leaves_nothing_behind() {
         line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
     };
     wait_until("closing", || metric(&mut client, "kvorum_connections{") == 1.0);
-    wait_until("giving memory back", || metric(&mut client, "kvorum_page_bytes ") == 0.0);
+    wait_until("giving memory back", || metric(&mut client, "kvorum_range_page_bytes ") == 0.0);
     drop(TcpStream::connect(node.address).unwrap());
 }

@@ -283,10 +283,10 @@ impl Judged {
     /// Reads while B does not answer: none may be wrong.
     pub(crate) fn without_b(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         let nodes = [cluster.addresses()[A], cluster.addresses()[C]];
-        let standing = standing(cluster, A)?;
+        let membership = membership(cluster, A)?;
         let mut found = audit::ranges(&nodes, ledger)?;
         found += audit::read(&nodes, ledger, &ledger.keys())?;
-        self.reads(&format!("B paused, A {standing}"), &found);
+        self.reads(&format!("B paused, A {membership}"), &found);
         Ok(())
     }
 
@@ -353,8 +353,8 @@ impl Judged {
         cluster.node(B)?.signal(Signal::CONT)?;
         self.reads("A restarted and B paused", &found);
         if took.is_none() {
-            let standing = standing(cluster, A)?;
-            self.broken(format!("restarted, A ({standing}) and C do not serve without B"));
+            let membership = membership(cluster, A)?;
+            self.broken(format!("restarted, A ({membership}) and C do not serve without B"));
         }
         Ok(())
     }
@@ -374,8 +374,8 @@ impl Judged {
 }
 
 /// What a node's word is worth, as it says itself.
-pub(crate) fn standing(cluster: &Cluster, node: usize) -> Result<String, Failure> {
+pub(crate) fn membership(cluster: &Cluster, node: usize) -> Result<String, Failure> {
     let status = cluster.status(node)?;
-    let rest = status.split("\"standing\":\"").nth(1).unwrap_or_default();
+    let rest = status.split("\"membership\":\"").nth(1).unwrap_or_default();
     Ok(rest.split('"').next().unwrap_or_default().to_owned())
 }

@@ -201,7 +201,7 @@ fn every_key_can_be_written(
         let answer = answer?;
         let status = answer.status;
         let own_clock =
-            status == 503 && String::from_utf8_lossy(&answer.body).contains("ask another");
+            status == 503 && String::from_utf8_lossy(&answer.body).contains("another node");
         if !matches!(status, 201 | 202) && !own_clock {
             let body = String::from_utf8_lossy(&answer.body).into_owned();
             return Err(Failure::Broken(format!("{key} at node {}: {status} {body}", place + 1)));

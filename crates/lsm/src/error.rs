@@ -55,7 +55,7 @@ pub enum Error {
         directory: String,
     },
     /// The disk is full: nothing was written, reads go on, writes resume when there is room.
-    #[error("no space left on the disk for {what}: free some, writes resume by themselves")]
+    #[error("no space left on disk for {what}: free some space, writes then resume automatically")]
     NoSpace {
         /// What there was no room for.
         what: &'static str,
@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// A write or sync failed earlier, so what is on disk is unknown: no write is taken until the
     /// store is opened anew. Reads go on.
-    #[error("the store takes no writes since: {cause}; restart it to recover from the log")]
+    #[error("the store accepts no writes because of: {cause}; restart it to recover from the log")]
     Failed {
         /// The first failure.
         cause: Arc<str>,
@@ -76,7 +76,7 @@ pub enum Error {
         begun: bool,
     },
     /// A key, record or batch over its bound.
-    #[error("{what} is {len} bytes, the bound is {bound}")]
+    #[error("{what} is {len} bytes, the limit is {bound}")]
     TooLarge {
         /// Which thing.
         what: &'static str,

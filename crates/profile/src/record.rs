@@ -69,7 +69,7 @@ pub enum Clock {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// There is one already.
-    #[error("{who} records until {until} (another {left} s)")]
+    #[error("{who} is recording until {until} (another {left} s)")]
     Busy {
         /// Whose.
         who: String,
@@ -79,7 +79,7 @@ pub enum Refused {
         left: u64,
     },
     /// Its thread could not be started.
-    #[error("the recording's thread could not be started: {0}")]
+    #[error("cannot start the recording thread: {0}")]
     Thread(io::Error),
 }
 

@@ -124,7 +124,7 @@ fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
     assert_eq!(accepted.unwrap_err().reason, Reason::Outlived);
     let refused = dialed.unwrap_err();
     assert_eq!(refused.reason, Reason::Fenced);
-    assert!(refused.text.contains("serves nobody any more"), "{refused}");
+    assert!(refused.text.contains("no longer serves requests"), "{refused}");
 }
 
 #[test]

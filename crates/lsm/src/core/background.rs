@@ -433,7 +433,7 @@ impl Core {
     pub(super) fn remove_file(&self, name: &str) -> bool {
         let removed = self.disk.remove(name);
         if let Err(error) = removed {
-            tracing::warn!(%error, name, "could not remove a file that is no longer needed");
+            tracing::warn!(%error, name, "cannot delete an obsolete file");
             self.judge(Error::io("remove", name, error));
             return false;
         }

@@ -143,7 +143,7 @@ impl Core {
             return error.clone();
         }
         let cause = self.failed.get_or_init(|| {
-            tracing::error!(%error, "the store takes no writes from now on; reads go on");
+            tracing::error!(%error, "the store accepts no more writes; reads continue");
             error.to_string().into()
         });
         Error::Failed { cause: Arc::clone(cause), begun: false }

@@ -61,7 +61,7 @@ impl Identity {
     fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let corrupt = |what: &str| Error::corrupt(STORE, 0, what);
         if bytes.len() != STORE_LEN || &bytes[..8] != STORE_MAGIC {
-            return Err(corrupt("it is no kvorum store's"));
+            return Err(corrupt("it is not the file of a kvorum store"));
         }
         let field = |at: usize| {
             let mut field = [0; 8];
@@ -217,7 +217,8 @@ impl Core {
         if state.ends.iter().any(LogEnd::has_groups) {
             match self.flush_rotated() {
                 Err(error) if error.passes() => {
-                    tracing::warn!(%error, "the log's records stay in the log for now");
+                    tracing::warn!(%error, "cannot flush the recovered log; its records stay in \
+                        the log");
                 }
                 flushed => flushed?,
             }

@@ -137,7 +137,7 @@ impl Core {
     pub(super) fn note_conflicts(&self, conflicts: u64) {
         if conflicts > 0 {
             add(&self.counters.version_conflicts, conflicts);
-            tracing::warn!(conflicts, "records of one version with different content were met");
+            tracing::warn!(conflicts, "found records with the same version and different content");
         }
     }
 
@@ -287,7 +287,8 @@ impl Core {
         match closed {
             Err(error) if error.passes() => {
                 self.healthy()?;
-                tracing::warn!(%error, "the log is synced, and replayed by the next start");
+                tracing::warn!(%error, "cannot flush at close; the log is synced and will be \
+                    replayed at the next start");
                 Ok(())
             }
             closed => closed,

@@ -199,7 +199,7 @@ impl Queue {
             return Err(Error::Closing);
         }
         if self.bytes + batch.byte_len() > MAX_QUEUED_BYTES {
-            return Err(Error::Busy { what: "too many bytes wait to be committed" });
+            return Err(Error::Busy { what: "the commit queue is full" });
         }
         Ok(())
     }

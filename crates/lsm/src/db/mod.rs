@@ -48,7 +48,7 @@ const MAX_SLOWDOWN: Duration = Duration::from_millis(20);
 const MAX_WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
 
 /// Where it is waited, for profiles.
-static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed, flushes or compactions are behind");
+static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed by flush or compaction backlog");
 
 /// A store. Cheap to share by reference or `Arc`; dropped, it stops its threads.
 pub struct Db {
@@ -147,7 +147,7 @@ impl Db {
         } else if self.shared.signals.starved() {
             Error::NoSpace { what: "tables" }
         } else {
-            Error::Busy { what: "flushes or compactions are too far behind" }
+            Error::Busy { what: "flush or compaction backlog is too large" }
         }
     }
 
@@ -250,7 +250,7 @@ impl Db {
 impl Drop for Db {
     fn drop(&mut self) {
         if let Err(error) = self.stop() {
-            tracing::error!(%error, "could not close the log; recovery will read it as it is");
+            tracing::error!(%error, "cannot close the log; recovery will read it as it is");
         }
     }
 }

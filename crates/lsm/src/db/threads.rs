@@ -22,8 +22,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Where it is waited, for profiles.
 static NO_WORK: Place = Place::new(Kind::Idle, "store: nothing to flush, compact or prepare");
-static NO_ROOM: Place =
-    Place::new(Kind::Queue, "writes: flushes or compactions are too far behind");
+static NO_ROOM: Place = Place::new(Kind::Queue, "writes: stalled by flush or compaction backlog");
 
 /// Something happened; whoever waits looks again.
 #[derive(Default)]
@@ -234,7 +233,7 @@ fn is_work(outcome: &Result<Work, Error>) -> bool {
 fn warn(error: &Error, what: &str) {
     // A failed store has said so once.
     if !matches!(error, Error::Failed { .. } | Error::Closing) {
-        tracing::warn!(%error, "{what} failed and is tried again");
+        tracing::warn!(%error, "{what} failed, will retry");
     }
 }
 

@@ -97,7 +97,7 @@ pub(super) fn read_tail(
     let mut bytes = read(file, name, at, len)?;
     let footer = Footer::parse(&bytes);
     if footer.magic != MAGIC {
-        return bad("no table: the footer does not carry its mark".to_owned());
+        return bad("not a table: the footer has no magic number".to_owned());
     }
     let Some((top, properties)) = footer.handles(footer_at) else {
         return bad("the footer's offsets do not fit the file".to_owned());
