@@ -11,16 +11,33 @@ struct Layer {
     why: &'static str,
 }
 
-const LAYERS: [Layer; 4] = [
+const LAYERS: [Layer; 5] = [
     Layer {
         name: "lsm",
-        never: &["cluster", "load", "kvorum", "tokio", "hyper", "hyper-util", "socket2", "mio"],
+        never: &[
+            "cluster",
+            "node",
+            "load",
+            "kvorum",
+            "tokio",
+            "hyper",
+            "hyper-util",
+            "socket2",
+            "mio",
+        ],
         why: "the engine knows keys, records and files; networks and runtimes are its callers'",
     },
     Layer {
         name: "cluster",
-        never: &["lsm", "load", "kvorum", "tokio", "hyper", "rustix", "libc", "socket2", "mio"],
+        never: &[
+            "lsm", "node", "load", "kvorum", "tokio", "hyper", "rustix", "libc", "socket2", "mio",
+        ],
         why: "the protocol is pure: messages in, messages out, so that a simulation can run it",
+    },
+    Layer {
+        name: "node",
+        never: &["sim", "load", "kvorum", "tokio", "hyper", "hyper-util", "socket2", "mio", "rand"],
+        why: "what lies between protocol and engine is driven by the process and by the simulation",
     },
     Layer {
         name: "sim",
@@ -95,6 +112,7 @@ mod tests {
             package("between", between_needs),
             package("tokio", &[]),
             package("sim", &[1]),
+            package("node", &[1]),
         ]
     }
 
