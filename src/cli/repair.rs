@@ -1,4 +1,4 @@
-//! `kvorum repair-clock`: takes what a wrong clock stamped out of a stopped node's directory.
+//! `kvorum repair-clock`: removes records that a wrong clock wrote from a stopped node's directory.
 //!
 //! ```text
 //!  what is ahead is counted ── no --yes ─▶ told, and nothing changed
@@ -22,15 +22,15 @@ use crate::cli::RepairClockArgs;
 use crate::node::clock::{self, wall_micros};
 use crate::node::{hints, identity};
 
-/// Where what a clock stamped is kept.
-const STAMPED: &[Space] = &[Space::Data, Space::Hints];
+/// Where records with versions are kept.
+const VERSIONED: &[Space] = &[Space::Data, Space::Hints];
 
 /// What is ahead of the wall clock.
 #[derive(Debug, Default)]
 struct Found {
     records: u64,
     hints: u64,
-    /// The greatest time of their stamps.
+    /// The greatest of their timestamps.
     furthest: u64,
     /// Marks for the partitions of the hints.
     marks: BTreeSet<Vec<u8>>,
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     }
     let wall = wall_micros();
     let skew = args.max_clock_skew.0;
-    let above = Above { time: Clock::limit(wall, skew.as_micros() as u64), spaces: STAMPED };
+    let above = Above { time: Clock::limit(wall, skew.as_micros() as u64), spaces: VERSIONED };
     let failed = |error: lsm::Error| in_data(error.to_string());
     let found = look(&core, above).map_err(failed)?;
     let bound = clock::kept_bound(&core).map_err(in_data)?;
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
                 node acknowledged while its clock was wrong.\n");
     }
     repair(&core, above, &found).map_err(in_data)?;
-    // What is left of this node's own stamps is not above that.
+    // What is left of this node's own versions is not above that.
     clock::lower_bound(&core, bound.min(above.time)).map_err(in_data)?;
     core.close().map_err(failed)?;
     Ok(told

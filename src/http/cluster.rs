@@ -1,4 +1,4 @@
-//! `GET /v0/cluster`: every node, as it tells itself, asked through this one. It is what
+//! `GET /v0/cluster`: the self-reported state of every node, collected by this one. It is what
 //! `kvorum status` shows: a person who reaches one node (through a tunnel, from outside the
 //! containers) need not reach the addresses by which the nodes know each other.
 //!

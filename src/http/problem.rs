@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(json["pending"], serde_json::json!(["n2"]));
         let failed = serde_json::json!([
             {"node": "n1", "why": "unreachable"},
-            {"node": "n3", "why": "unsure"},
+            {"node": "n3", "reason": "not-authoritative"},
             {"node": "n4", "why": "silent"},
         ]);
         assert_eq!((&json["failed"], &json["took_ms"]), (&failed, &1.2.into()));

@@ -430,7 +430,7 @@ test.describe('pictures for the documentation', () => {
     test.setTimeout(240_000);
     const cluster = await Cluster.start(3, ['--memtable', '1MiB']);
     await cluster.settled();
-    const rest = cluster.load({ lanes: 6, keys: 40_000, bytes: 700 });
+    const rest = cluster.load({ clients: 6, keys: 40_000, bytes: 700 });
     await page.goto(`${cluster.urls[0]}/ui`);
     await page.waitForTimeout(110_000);
     await cluster.ask(0, 'PUT', '/v0/entity?id=greeting&ack=3&from=3', 'hello');

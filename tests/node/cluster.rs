@@ -111,7 +111,7 @@ impl Cluster {
         serde_json::from_slice(&self.client(node).get("/v0/status").body()).unwrap()
     }
 
-    /// Waits until every node vouches for what it lacks.
+    /// Waits until every node is authoritative.
     pub(crate) fn settled(&self) {
         for node in 0..self.nodes.len() {
             wait_until("being a member", || self.status(node)["membership"] == "member");

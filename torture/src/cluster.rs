@@ -150,7 +150,7 @@ impl Cluster {
         Err(Failure::Broken(format!("after SIGTERM node {} ended with {status}", node + 1)))
     }
 
-    /// Waits until every node, as coordinator, reaches all the others, and all vouch for what they
+    /// Waits until every node, as coordinator, reaches all the others, and all are authoritative for what they
     /// do not hold.
     pub fn until_ready(&self) -> Result<(), Failure> {
         let begun = Instant::now();

@@ -342,7 +342,7 @@ impl Judged {
         Ok(())
     }
 
-    /// A restart of A is one like any other: with B away it vouches for what it lacks.
+    /// A restart of A is one like any other: with B away it is authoritative.
     fn restart(&mut self, cluster: &mut Cluster, ledger: &Ledger) -> Result<(), Failure> {
         cluster.stop(A)?;
         cluster.start_node(A)?;

@@ -245,9 +245,9 @@ impl Core {
         }
         add(&self.counters.compactions, 1);
         self.measure_backlog();
-        // Its tables can be buried only once nobody holds them, this step included.
+        // Its tables can be deleted only once nobody holds them, this step included.
         drop(state);
-        self.bury();
+        self.delete_obsolete_tables();
         Ok(Work::Done)
     }
 
@@ -272,7 +272,7 @@ impl Core {
         self.edit_manifest(&edits)?;
         self.swap_tables(tree, &ids, outputs, to);
         for table in inputs {
-            table.doom(Arc::clone(&self.graveyard));
+            table.mark_obsolete(Arc::clone(&self.obsolete));
         }
         add(&self.counters.compaction_read_bytes, read);
         add(&self.counters.compaction_write_bytes, written);
@@ -420,11 +420,11 @@ impl Core {
     }
 
     /// Removes the files of tables that were replaced and that no one reads any more.
-    pub fn bury(&self) {
-        let dead = std::mem::take(&mut *lock(&self.graveyard));
+    pub fn delete_obsolete_tables(&self) {
+        let dead = std::mem::take(&mut *lock(&self.obsolete));
         let stay = dead.into_iter().filter(|table| !self.remove_file(&file_name(*table)));
         let stay: Vec<_> = stay.collect();
-        lock(&self.graveyard).extend(stay);
+        lock(&self.obsolete).extend(stay);
     }
 
     /// A file that can't be removed is a leftover that the next open removes. It is a sign of what

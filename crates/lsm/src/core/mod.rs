@@ -97,7 +97,7 @@ pub struct Core {
     failed: OnceLock<Arc<str>>,
     background: Background,
     /// Tables that no one reads any more and whose files can go.
-    graveyard: Arc<Mutex<Vec<u64>>>,
+    obsolete: Arc<Mutex<Vec<u64>>>,
     /// Backlog in thousandths, kept up to date by whoever changes it; [`BACKLOG_FULL`] = full.
     backlog: AtomicU64,
     counters: Counters,

@@ -130,7 +130,7 @@ impl Core {
             opened: AtomicBool::new(false),
             failed: OnceLock::new(),
             background: Background::default(),
-            graveyard: Arc::default(),
+            obsolete: Arc::default(),
             backlog: AtomicU64::new(0),
             counters: Counters::default(),
             options,

@@ -1,4 +1,4 @@
-//! Taking out what a wrong clock stamped: every record above a version, out of a store that nobody
+//! Removing what a wrong clock wrote: every record above a version, out of a store that nobody
 //! else uses. What such a record shadowed holds again, as far as it is still there.
 //!
 //! ```text
@@ -82,7 +82,7 @@ impl Core {
                 }
             }
         }
-        self.bury();
+        self.delete_obsolete_tables();
         Ok(removed)
     }
 
@@ -136,7 +136,7 @@ impl Core {
             }
         });
         for table in tables {
-            table.doom(Arc::clone(&self.graveyard));
+            table.mark_obsolete(Arc::clone(&self.obsolete));
         }
         Ok(removed)
     }

@@ -374,8 +374,8 @@ fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
 const RIGHT: u64 = 1_000_000;
 const FUTURE: Above<'_> = Above { time: RIGHT, spaces: &[Space::Data] };
 
-/// A store with records of the future in all levels, alone under their keys; then, on top of what
-/// was compacted, records of the future over older ones, and older ones over those.
+/// A store with future records in all levels, alone under their keys; then, on top of what
+/// was compacted, future records over older ones, and older ones over those.
 fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Core, Model, u64) {
     let core = open(disk, &small_options());
     let (mut model, mut future, mut times) = (Model::new(), Model::new(), 0);

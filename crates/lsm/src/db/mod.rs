@@ -242,7 +242,7 @@ impl Db {
         self.shared.core.begin_closing();
         threads.stop(&self.shared);
         // What readers let go of last; the next open would have to do it.
-        self.shared.core.bury();
+        self.shared.core.delete_obsolete_tables();
         self.shared.core.close()
     }
 }

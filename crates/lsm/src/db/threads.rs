@@ -174,7 +174,7 @@ fn compaction_thread(shared: &Shared) {
         match outcome {
             Ok(Work::Done) => {}
             Ok(Work::Nothing) => {
-                shared.core.bury();
+                shared.core.delete_obsolete_tables();
                 shared.signals.compaction.wait(Duration::from_secs(1));
             }
             Err(error) => {

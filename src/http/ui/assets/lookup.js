@@ -28,12 +28,12 @@ function judge(replica, newest) {
 function row(replica, newest) {
   const [word, mood] = judge(replica, newest);
   const badge = word ? [" ", element("span", `badge ${mood}`, word)] : [];
-  const stamped = replica.version === undefined ? "–"
+  const written = replica.version === undefined ? "–"
     : `${moment(replica.timestamp_ms)} by ${replica.origin || "an unknown node"}`;
   const cells = [
     [SAYS[replica.holds] ?? replica.holds, ...badge],
     [replica.version ? element("code", "", replica.version) : "–"],
-    [stamped],
+    [written],
     [replica.holds === "value" ? bytes(replica.value_bytes) : "–"],
     [replica.version === undefined ? "–" : replica.copies || "default"],
   ];
