@@ -8,7 +8,7 @@
 //! The other nodes refused those records, so nobody misses them. But each hid an older one of its
 //! key, which a compaction may have dropped since, and which this node may have acknowledged. So
 //! from its next start on the node's word counts for nothing that it lacks, until the others have
-//! streamed back what it is to hold; and for each hint that is removed its partition is marked.
+//! streamed back what it should hold; and for each hint that is removed its partition is marked.
 //! The bound goes last: until then a start is refused, and the command can be repeated.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cluster::Clock;
-use lsm::{Above, Batch, Core, Disk, Options, RealDisk, Space, Version};
+use lsm::{Above, Batch, Disk, Engine, Options, RealDisk, Space, Version};
 
 use crate::cli::RepairClockArgs;
 use crate::node::clock::{self, wall_micros};
@@ -40,8 +40,8 @@ struct Found {
 pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     let shown = args.data.display();
     let in_data = |error: String| format!("data directory {shown}: {error}");
-    let core = open(&args.data).map_err(in_data)?;
-    if identity::is_alone(&core).map_err(in_data)? {
+    let engine = open(&args.data).map_err(in_data)?;
+    if identity::is_alone(&engine).map_err(in_data)? {
         return Err(in_data(
             "this is a single-node store: no other node refuses its timestamps, so there is \
              nothing to repair, and no other node could restore what a repair removes"
@@ -52,8 +52,8 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     let skew = args.max_clock_skew.0;
     let above = Above { time: Clock::limit(wall, skew.as_micros() as u64), spaces: VERSIONED };
     let failed = |error: lsm::Error| in_data(error.to_string());
-    let found = look(&core, above).map_err(failed)?;
-    let bound = clock::kept_bound(&core).map_err(in_data)?;
+    let found = look(&engine, above).map_err(failed)?;
+    let bound = clock::kept_bound(&engine).map_err(in_data)?;
     let ahead = |time: u64| Clock::micros(time).saturating_sub(wall) / 1_000_000;
     let told = format!(
         "{shown}: {} records and {} hints have timestamps ahead of this machine's clock by more \
@@ -73,26 +73,26 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
                 with --yes to remove those records and hints,\nincluding writes that only this \
                 node acknowledged while its clock was wrong.\n");
     }
-    repair(&core, above, &found).map_err(in_data)?;
+    repair(&engine, above, &found).map_err(in_data)?;
     // What is left of this node's own versions is not above that.
-    clock::lower_bound(&core, bound.min(above.time)).map_err(in_data)?;
-    core.close().map_err(failed)?;
+    clock::lower_bound(&engine, bound.min(above.time)).map_err(in_data)?;
+    engine.close().map_err(failed)?;
     Ok(told
         + "They were removed. After the start, the other nodes stream back what this node should \
             hold; until then the node is not authoritative for missing keys.\n")
 }
 
-fn open(data: &Path) -> Result<Core, String> {
+fn open(data: &Path) -> Result<Engine, String> {
     if !data.join("STORE").exists() {
         return Err("it holds no node's data".to_owned());
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).map_err(|error| error.to_string())?);
-    Core::open(disk, Options::default()).map_err(|error| error.to_string())
+    Engine::open(disk, Options::default()).map_err(|error| error.to_string())
 }
 
-fn look(core: &Core, above: Above<'_>) -> Result<Found, lsm::Error> {
+fn look(engine: &Engine, above: Above<'_>) -> Result<Found, lsm::Error> {
     let mut found = Found::default();
-    core.records_above(above, |space, key, version| {
+    engine.records_above(above, |space, key, version| {
         found.furthest = found.furthest.max(version.time);
         if space == Space::Hints {
             found.hints += 1;
@@ -104,16 +104,16 @@ fn look(core: &Core, above: Above<'_>) -> Result<Found, lsm::Error> {
     Ok(found)
 }
 
-fn repair(core: &Core, above: Above<'_>, found: &Found) -> Result<(), String> {
+fn repair(engine: &Engine, above: Above<'_>, found: &Found) -> Result<(), String> {
     let failed = |error: lsm::Error| error.to_string();
     if found.records > 0 {
-        identity::lose(core, above.time)?;
+        identity::lose(engine, above.time)?;
     }
     let mut batch = Batch::new();
     for mark in &found.marks {
         let version = Version { time: above.time, origin: 0 };
         batch.put(Space::Node, mark, version, &[]).map_err(failed)?;
     }
-    core.commit(std::iter::once(&batch)).map_err(failed)?;
-    core.remove_above(above).map_err(failed).map(drop)
+    engine.commit(std::iter::once(&batch)).map_err(failed)?;
+    engine.remove_above(above).map_err(failed).map(drop)
 }

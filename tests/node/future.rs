@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lsm::{Batch, Core, Fields, Kind, Options, RealDisk, Record, Space, Version};
+use lsm::{Batch, Engine, Fields, Kind, Options, RealDisk, Record, Space, Version};
 
 use crate::cluster::Cluster;
 use crate::process::{run, wait_until};
@@ -27,7 +27,7 @@ fn target(key: usize, votes: &str) -> String {
 /// Has the clock of the stopped node n2 have been a day ahead: what it stored, and keeps for
 /// others.
 fn plant(data: &Path) {
-    let core = Core::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
+    let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
     let (mut batch, origin) = (Batch::new(), cluster::origin_of("n2"));
     for key in 0..KEYS {
         let (key, version) = (format!("key{key}"), Version { time: tomorrow(), origin });
@@ -39,17 +39,17 @@ fn plant(data: &Path) {
             batch.put(Space::Hints, &hint, version, record.view().raw()).unwrap();
         }
     }
-    core.commit(std::iter::once(&batch)).unwrap();
-    core.close().unwrap();
+    engine.commit(std::iter::once(&batch)).unwrap();
+    engine.close().unwrap();
 }
 
 /// Has it have promised, besides, to issue no version below a day ahead.
 fn plant_bound(data: &Path) {
-    let core = Core::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
+    let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
     let (mut batch, version) = (Batch::new(), Version { time: u64::MAX >> 1, origin: 0 });
     batch.put(Space::Node, b"clock-bound", version, &tomorrow().to_le_bytes()).unwrap();
-    core.commit(std::iter::once(&batch)).unwrap();
-    core.close().unwrap();
+    engine.commit(std::iter::once(&batch)).unwrap();
+    engine.close().unwrap();
 }
 
 fn repair(data: &Path, more: &[&str]) -> (Option<i32>, String) {

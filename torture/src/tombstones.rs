@@ -70,7 +70,7 @@ fn delete_keys(addresses: &[SocketAddr], graves: u64) -> Result<(), Failure> {
         let gravediggers: Vec<_> = addresses
             .iter()
             .zip(0..)
-            .map(|(address, n)| scope.spawn(move || bury_share(*address, n * share, share)))
+            .map(|(address, n)| scope.spawn(move || delete_share(*address, n * share, share)))
             .collect();
         gravediggers.into_iter().try_for_each(|digger| {
             digger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -78,7 +78,7 @@ fn delete_keys(addresses: &[SocketAddr], graves: u64) -> Result<(), Failure> {
     })
 }
 
-fn bury_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failure> {
+fn delete_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failure> {
     let mut client = Client::connect(address)?;
     for begun in (first..first + share).step_by(AT_ONCE as usize) {
         let keys = begun..(begun + AT_ONCE).min(first + share);

@@ -5,6 +5,7 @@
 //!             │                              │ cancelled, or dropped                │
 //!             └ Busy: who runs one, until    └──────▶ samplers off, nothing is told ┘
 //! ```
+#![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

@@ -25,7 +25,7 @@ use bytes::Bytes;
 
 use crate::cache::BlockCache;
 use crate::disk::File;
-use crate::error::Error;
+use crate::error::{Error, IoOp};
 use crate::record::Version;
 
 mod block;
@@ -197,7 +197,7 @@ impl Table {
         cache: Arc<BlockCache>,
     ) -> Result<Self, Error> {
         let name = file_name(meta.id);
-        let len = file.len().map_err(|e| Error::io("read the length of", &name, e))?;
+        let len = file.len().map_err(|e| Error::io(IoOp::Stat, &name, e))?;
         if len != meta.bytes {
             let what = format!("the table is {len} bytes long, {} were written", meta.bytes);
             return Err(Error::corrupt(&name, len.min(meta.bytes), what));
@@ -336,7 +336,7 @@ impl Table {
         if error.kind() == ErrorKind::UnexpectedEof {
             Error::corrupt(&self.name, offset, "the file was cut short while it was open")
         } else {
-            Error::io("read", &self.name, error)
+            Error::io(IoOp::Read, &self.name, error)
         }
     }
 

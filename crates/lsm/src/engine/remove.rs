@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::background::Unfinished;
 use super::tree::Levels;
-use super::{Core, Work};
+use super::{Engine, Work};
 use crate::batch::Space;
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
@@ -37,9 +37,9 @@ impl Above<'_> {
     }
 }
 
-impl Core {
+impl Engine {
     /// Moves everything into tables, then hands out space, key and version of each record that
-    /// [`Core::remove_above`] would remove. One key may come more than once.
+    /// [`Engine::remove_above`] would remove. One key may come more than once.
     pub fn records_above(
         &self,
         above: Above<'_>,

@@ -76,7 +76,7 @@ const DEBT_SLOW: u64 = 16;
 const DEBT_FULL: u64 = 64;
 
 /// The engine's state and its synchronous operations.
-pub struct Core {
+pub struct Engine {
     disk: Arc<dyn Disk>,
     options: Options,
     store_id: u64,
@@ -124,12 +124,12 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-impl Core {
+impl Engine {
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Fails if the store takes no writes any more.
+    /// Fails if the store accepts no more writes.
     pub fn healthy(&self) -> Result<(), Error> {
         match self.failed.get() {
             Some(cause) => Err(Error::Failed { cause: Arc::clone(cause), begun: false }),
@@ -137,7 +137,7 @@ impl Core {
         }
     }
 
-    /// Takes no writes from now on: what is on disk is not known to be what was written.
+    /// Accepts no more writes: what is on disk is not known to be what was written.
     fn fail(&self, error: &Error) -> Error {
         if !self.opened.load(Ordering::Acquire) {
             return error.clone();
