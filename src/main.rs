@@ -17,7 +17,7 @@ use std::process::{self, ExitCode};
 use crate::cli::{Cli, Command, client, dev, measure, repair, variables};
 use crate::operations::stderr;
 use crate::runtime::serve;
-use crate::settings::args::ServeArgs;
+use crate::settings::list::ServeArgs;
 use crate::settings::config;
 
 /// Gives freed memory back to the system sooner than the default one, which the memory ledger

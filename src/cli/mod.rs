@@ -11,8 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::settings::args::ServeArgs;
-use crate::settings::units::Time;
+use crate::settings::list::{ClockSkew, ServeArgs};
 
 /// A distributed key-value store over plain HTTP in which each request chooses its quorum.
 #[derive(Debug, Parser)]
@@ -124,7 +123,7 @@ pub(crate) struct RepairClockArgs {
 
     /// Maximum clock skew, as configured for the cluster, 1ms..60s
     #[arg(long, value_name = "TIME", default_value = "500ms")]
-    pub(crate) max_clock_skew: Time,
+    pub(crate) max_clock_skew: ClockSkew,
 
     /// Remove them
     #[arg(long)]

@@ -11,7 +11,7 @@ use std::thread;
 use tracing_subscriber::EnvFilter;
 
 use crate::operations::output::Output;
-use crate::settings::args::LogFormat;
+use crate::settings::values::LogFormat;
 use crate::settings::config::Logging;
 
 /// Where a node logs to, once it does.
