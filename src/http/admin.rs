@@ -20,12 +20,9 @@ pub(super) fn get(node: &Arc<Node>, route: Route) -> Answer {
                  its place\n";
             Answer::text(StatusCode::SERVICE_UNAVAILABLE, text)
         }
-        Route::Ready => match node.db.stats().failed {
-            Some(cause) => {
-                let text = format!("accepts no writes: {cause}\n");
-                Answer::text(StatusCode::SERVICE_UNAVAILABLE, text)
-            }
-            None => Answer::text(StatusCode::OK, "ready\n"),
+        Route::Ready => match node.db.health() {
+            Err(failed) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("{failed}\n")),
+            Ok(()) => Answer::text(StatusCode::OK, "ready\n"),
         },
         Route::Metrics => Answer {
             content_type: Some(METRICS_TYPE),

@@ -224,7 +224,14 @@ fn digits(name: &str, value: Slot<'_>) -> Result<Option<u32>, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Queries made of what means something in them, and any text.
+    const QUERIES: &str =
+        "[ -~]{0,60}|((id|ack|from|start|end|local|x)(=[%0-9a-fx]{0,8})?[&=]?){0,6}";
 
     const ONE: Replication = Replication { nodes: 1, replicas: 3 };
     const FIVE: Replication = Replication { nodes: 5, replicas: 3 };
@@ -322,6 +329,30 @@ mod tests {
             "start=a&ack=9",
         ] {
             assert!(entities(query, FIVE).is_err(), "{query:?} was taken");
+        }
+    }
+
+    proptest! {
+        /// Whatever a client puts into a query: understood, or refused; never a panic.
+        #[test]
+        fn any_query_is_understood_or_refused(query in QUERIES) {
+            let replication = FIVE;
+            let _ = entity(&query, replication);
+            let _ = entities(&query, replication);
+            let _ = placement(&query, replication);
+            let _ = profile(&query);
+        }
+
+        #[test]
+        fn any_key_survives_being_encoded(key in vec(any::<u8>(), 1..40), bare in any::<u8>()) {
+            let encode = |byte: &u8| match byte {
+                byte if byte.is_ascii_alphanumeric() && *byte != bare => {
+                    char::from(*byte).to_string()
+                }
+                byte => format!("%{byte:02x}"),
+            };
+            let query = format!("id={}", key.iter().map(encode).collect::<String>());
+            prop_assert_eq!(decoded(&query), key);
         }
     }
 }

@@ -399,9 +399,9 @@ mod tests {
         assert_eq!(json["answered"], serde_json::json!(["n0"]));
         assert_eq!(json["pending"], serde_json::json!(["n2"]));
         let failed = serde_json::json!([
-            {"node": "n1", "why": "unreachable"},
+            {"node": "n1", "reason": "unreachable"},
             {"node": "n3", "reason": "not-authoritative"},
-            {"node": "n4", "why": "silent"},
+            {"node": "n4", "reason": "timeout"},
         ]);
         assert_eq!((&json["failed"], &json["took_ms"]), (&failed, &1.2.into()));
         let said = "stored by: n0; unreachable: n1; timed out: n4; not authoritative (joining or \
@@ -413,7 +413,7 @@ mod tests {
     fn a_sentence_does_not_name_hundreds() {
         let named: Vec<_> = (0..255).map(|n| (format!("n{n}"), Part::Silent)).collect();
         let told = described(&named, false, Duration::from_secs(1));
-        assert_eq!(told, "no answer: n0, n1, n2, n3 and 251 more; after 1000 ms");
+        assert_eq!(told, "timed out: n0, n1, n2, n3 and 251 more; after 1000 ms");
     }
 
     #[test]

@@ -204,6 +204,6 @@ mod tests {
         assert_eq!(plan.memtable_bytes, MAX_MEMTABLE);
         assert!(MemoryPlan::of(Size(1 << 40), Some(Size(1 << 30))).is_ok());
         let refused = MemoryPlan::of(Size(1 << 40), Some(Size((1 << 30) + 1))).unwrap_err();
-        assert!(refused.contains("not within 1MiB..1GiB"), "{refused}");
+        assert!(refused.contains("out of range 1MiB..1GiB"), "{refused}");
     }
 }

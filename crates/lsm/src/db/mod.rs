@@ -218,6 +218,11 @@ impl Db {
         Ok(())
     }
 
+    /// Fails if the store accepts no more writes. Costs one load, unlike [`Db::stats`].
+    pub fn health(&self) -> Result<(), Error> {
+        self.shared.engine.healthy()
+    }
+
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.engine.stats();
