@@ -15,7 +15,8 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -250,7 +251,7 @@ fn overwrite(data: &Path, kept: &Path) -> Result<(), Failure> {
 /// Waits until A, which has just started, has met B. Asks for a key that nobody writes: nothing is
 /// repaired by that.
 pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let target = format!("/v0/entity?id=nobody-writes-this{}", audit::VOTES);
     while begun.elapsed() < PATIENCE {
         cluster.node(A)?.client()?.request("GET", &target, b"")?;
@@ -259,7 +260,7 @@ pub(crate) fn meet(cluster: &Cluster) -> Result<(), Failure> {
         if peer.split("\"incarnation\":\"").nth(1).is_some_and(|rest| !rest.starts_with('"')) {
             return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(10));
+        thread::sleep(Duration::from_millis(10));
     }
     Err(Failure::Broken(format!("A does not reach B: {}", cluster.status(A)?)))
 }
@@ -318,7 +319,25 @@ impl Judged {
         if let (found, None) = audit::until_held(cluster, A, ledger, PATIENCE)? {
             self.broken(format!("after {PATIENCE:?} A itself holds {found}"));
         }
+        self.rebuilt(cluster)?;
         self.others_lack(cluster, ledger)
+    }
+
+    /// A may hold everything before it knows that: the others have to tell it that there is no more.
+    fn rebuilt(&mut self, cluster: &Cluster) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            let standing = standing(cluster, A)?;
+            if standing == "member" {
+                self.tell(format!("A a full member {:.1} s later", begun.elapsed().as_secs_f64()));
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                self.broken(format!("after {PATIENCE:?} A is still {standing}"));
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// What the others lack: hints for C were lost with A's directory.
