@@ -16,8 +16,8 @@ pub(super) fn get(node: &Arc<Node>, route: Route) -> Answer {
             Answer::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
         }
         Route::Ready if node.shared.vouching.is_fenced() => {
-            let text = "fenced: another process with a copy of this node's data directory serves in \
-                 its place\n";
+            let text = "fenced: another process with a copy of this node's data directory serves \
+                        in its place\n";
             Answer::text(StatusCode::SERVICE_UNAVAILABLE, text)
         }
         Route::Ready => match node.db.health() {

@@ -11,8 +11,8 @@ use std::thread;
 use tracing_subscriber::EnvFilter;
 
 use crate::operations::output::Output;
-use crate::settings::values::LogFormat;
 use crate::settings::config::Logging;
+use crate::settings::values::LogFormat;
 
 /// Where a node logs to, once it does.
 static LOG: OnceLock<Output> = OnceLock::new();

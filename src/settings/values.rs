@@ -1,5 +1,5 @@
-//! Values of settings that are neither sizes nor times. Each is parsed in one place, whether a flag,
-//! a variable, the file or a default gives it.
+//! Values of settings that are neither sizes nor times. Each is parsed in one place, whether a
+//! flag, a variable, the file or a default gives it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;

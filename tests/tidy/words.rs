@@ -34,8 +34,8 @@ const OLD: [(&str, &str); 26] = [
     ("it is to hold", "its replicas"),
 ];
 
-/// Where an old word is still said: the start of a path, and the word (none = all of them). Nothing is
-/// added here; what is renamed is taken out.
+/// Where an old word is still said: the start of a path, and the word (none = all of them). Nothing
+/// is added here; what is renamed is taken out.
 const NOT_YET: [(&str, &str); 17] = [
     ("crates/cluster/", ""),
     ("crates/node/", ""),

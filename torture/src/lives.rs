@@ -1,7 +1,7 @@
 //! Row "lives": how a node's lives begin and end. Young directories killed again and again; clean
-//! stops under load; kills under load; a stop on a full disk; a start on one that accepts no writes;
-//! a directory that is copied, moved or removed while the node runs. What a life leaves behind does
-//! not grow, and nothing acknowledged is lost.
+//! stops under load; kills under load; a stop on a full disk; a start on one that accepts no
+//! writes; a directory that is copied, moved or removed while the node runs. What a life leaves
+//! behind does not grow, and nothing acknowledged is lost.
 
 use std::fs;
 use std::path::Path;

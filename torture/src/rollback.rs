@@ -323,17 +323,18 @@ impl Judged {
         self.others_lack(cluster, ledger)
     }
 
-    /// A may hold everything before it knows that: the others have to tell it that there is no more.
+    /// A may hold everything before it knows that: the others have to tell it that there is no
+    /// more.
     fn rebuilt(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
-            let standing = standing(cluster, A)?;
-            if standing == "member" {
+            let membership = membership(cluster, A)?;
+            if membership == "member" {
                 self.tell(format!("A a full member {:.1} s later", begun.elapsed().as_secs_f64()));
                 return Ok(());
             }
             if begun.elapsed() > PATIENCE {
-                self.broken(format!("after {PATIENCE:?} A is still {standing}"));
+                self.broken(format!("after {PATIENCE:?} A is still {membership}"));
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(10));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-/// What the engine asked of the operating system. It decides, with the error, whether the store goes
-/// on: after a failed sync or read nobody knows what is on the disk.
+/// What the engine asked of the operating system. It decides, with the error, whether the store
+/// goes on: after a failed sync or read nobody knows what is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoOp {
     /// Open an existing file or directory.

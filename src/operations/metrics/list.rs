@@ -1,8 +1,8 @@
 //! Every metric: name, type, labels, help. What `/metrics` says of one and the table in
 //! `docs/operation.md` are made from here.
 //!
-//! To add one: an entry here, and its value in [`super`] (of a loop: a `Count`); then `UPDATE_DOCS=1
-//! cargo test -p kvorum the_manual` writes the table.
+//! To add one: an entry here, and its value in [`super`] (of a loop: a `Count`); then
+//! `UPDATE_DOCS=1 cargo test -p kvorum the_manual` writes the table.
 
 use prometheus_client::metrics::MetricType;
 

@@ -1,5 +1,5 @@
-//! The engine step by step on a disk in memory: equal to a sorted map whatever the order of flushes,
-//! compactions, restarts and arrivals.
+//! The engine step by step on a disk in memory: equal to a sorted map whatever the order of
+//! flushes, compactions, restarts and arrivals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
