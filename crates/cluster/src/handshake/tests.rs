@@ -243,7 +243,7 @@ fn no_common_version_is_said() {
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
     assert_eq!(refused.reason, Reason::Version);
-    assert!(refused.text.contains("a speaks versions 9 to 10"), "{refused}");
+    assert!(refused.text.contains("a supports protocol versions 9 to 10"), "{refused}");
     let mut dialing =
         Handshake::dial(named("a").identity(), TO_B, LaneKind::Small, [9; 32], &mut Vec::new());
     let heard = dialing.receive(&out, &mut Vec::new()).unwrap_err();
