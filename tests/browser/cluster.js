@@ -53,7 +53,7 @@ class Cluster {
       let said = '';
       child.stdout.on('data', (piece) => {
         said += piece;
-        if (said.includes('listens on')) done();
+        if (said.includes('listening on')) done();
       });
       child.on('exit', () => failed(new Error(`${this.name(node)} did not start: ${said}`)));
     });

@@ -65,7 +65,7 @@ fn what_makes_no_sense_is_named() {
         ("seconds=86400", "seconds is 86400"),
         ("seconds=-1", "plain digits"),
         ("idle=1", "idle=\"1\" is not a boolean: use true or false"),
-        ("duration=5", "\"duration\" is unknown"),
+        ("duration=5", "unknown parameter \"duration\""),
     ] {
         let refused = client.get(&format!("/admin/profile?{query}"));
         assert_eq!(refused.status, 400, "{query}");

@@ -228,7 +228,7 @@ async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>) {
     if let Some(out) = out {
         let mut lines = out.take(LINE).lines();
         while let Ok(Some(line)) = lines.next_line().await {
-            if line.contains(" listens on http://") {
+            if line.contains(" listening on http://") {
                 return;
             }
         }
