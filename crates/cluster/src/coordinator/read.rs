@@ -315,7 +315,9 @@ impl Coordinator {
         let copies = self.copies_of(newest);
         let wanted = ack.min(slot.count(|vote| vote.place < copies));
         let future = self.is_ahead(now, newest);
-        let held = slot.count(|vote| holds(vote, newest) && (future || !self.hides(now, vote)));
+        let held = slot.count(|vote| {
+            vote.place < copies && holds(vote, newest) && (future || !self.hides(now, vote))
+        });
         if held >= wanted {
             return Step::Answer;
         }

@@ -208,9 +208,8 @@ impl Coordinator {
     pub(super) fn write_here(&mut self, id: u64, out: &mut Vec<Effect>) {
         let Some(slot) = self.slots.get(id) else { return };
         let Work::Write(work) = &slot.work else { return };
-        let look = self.must_look(&work.record);
         let (key, record) = (slot.key.clone(), work.record.clone());
-        out.push(Effect::Write { op: OpId::Slot(id), key, record, look });
+        self.write_to_store(OpId::Slot(id), key, record, out);
     }
 
     /// The request that a replica of a write is sent.
