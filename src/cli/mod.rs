@@ -1,8 +1,8 @@
 //! The command line: one command a module, all of them declared here.
 
+pub(crate) mod bench;
 pub(crate) mod client;
 pub(crate) mod dev;
-pub(crate) mod measure;
 pub(crate) mod repair;
 pub(crate) mod variables;
 
@@ -57,39 +57,13 @@ pub(crate) enum Command {
     Scan(client::ScanArgs),
     /// Show the cluster: every node, as it tells itself. Exit code 1: not every node is up
     Status(client::StatusArgs),
-    /// Send load to any HTTP server, as wrk2 does, and tell the latencies
-    ///
-    /// wrk2's flags, scripts and output. Requests go out by plan, and latency counts from the
-    /// moment that the plan says. Ctrl-C ends a run early, with the figures up to then.
-    ///
-    /// Exit code: 0; 1 it failed; 2 the command line makes no sense; 3 a warning, with --strict;
-    /// 130 ctrl-C.
-    #[command(version, disable_version_flag = true)]
-    Load(load::cli::LoadArgs),
-    /// Make run directories of outputs of wrk2 and wrk, and of pages that quote them
-    ///
-    /// What an output lacks is said, and what its figures give away is warned of: refusals, a
-    /// backlog, the limit of one connection.
-    Import(load::import::ImportArgs),
-    /// Find the rate at which a server breaks, any HTTP server
-    ///
-    /// Sends load at rates chosen so that the highest rate at which the objective is met, and the
-    /// lowest at which it is missed, are found and confirmed; prints each trial and what limits.
-    Search(load::search::Args),
-    /// Compare a server just started with one that has run, for PUT and GET
-    ///
-    /// Four runs, put-cold, put-hot, get-cold and get-hot, each on a store of its own that has been
-    /// through the same before: what differs is one restart.
-    Coldhot(load::coldhot::Args),
-    /// Say what differs between two runs, or two sets of repeats, and whether it is more than noise
-    ///
-    /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:
-    /// cannot be told".
-    Compare(load::compare::CompareArgs),
-    /// Write one offline HTML page about runs and series
-    Report(load::report::ReportArgs),
     /// Record flame graphs of running nodes, and compare them
     Profile(client::ProfileArgs),
+    /// Measure a server: load, search, coldhot, compare, import, report
+    ///
+    /// Runs kvorum-bench, which lies beside this program or in PATH: `kvorum bench help` says more.
+    #[command(disable_help_flag = true)]
+    Bench(bench::BenchArgs),
 }
 
 /// Everything after `dev`.
