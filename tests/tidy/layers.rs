@@ -11,7 +11,7 @@ struct Layer {
     why: &'static str,
 }
 
-const LAYERS: [Layer; 6] = [
+const LAYERS: [Layer; 7] = [
     Layer {
         name: "kvorum",
         never: &["load", "kvorum-bench", "mlua", "maud", "hdrhistogram", "ureq"],
@@ -19,13 +19,30 @@ const LAYERS: [Layer; 6] = [
     },
     Layer {
         name: "lsm",
-        never: &["cluster", "load", "kvorum", "tokio", "hyper", "hyper-util", "socket2", "mio"],
+        never: &[
+            "cluster",
+            "node",
+            "load",
+            "kvorum",
+            "tokio",
+            "hyper",
+            "hyper-util",
+            "socket2",
+            "mio",
+        ],
         why: "the engine knows keys, records and files; networks and runtimes are its callers'",
     },
     Layer {
         name: "cluster",
-        never: &["lsm", "load", "kvorum", "tokio", "hyper", "rustix", "libc", "socket2", "mio"],
+        never: &[
+            "lsm", "node", "load", "kvorum", "tokio", "hyper", "rustix", "libc", "socket2", "mio",
+        ],
         why: "the protocol is pure: messages in, messages out, so that a simulation can run it",
+    },
+    Layer {
+        name: "node",
+        never: &["sim", "load", "kvorum", "tokio", "hyper", "hyper-util", "socket2", "mio", "rand"],
+        why: "what lies between protocol and engine is driven by the process and by the simulation",
     },
     Layer {
         name: "sim",
@@ -34,12 +51,12 @@ const LAYERS: [Layer; 6] = [
     },
     Layer {
         name: "load",
-        never: &["lsm", "cluster", "kvorum"],
+        never: &["lsm", "cluster", "node", "kvorum"],
         why: "the load generator works against any HTTP server and knows none from inside",
     },
     Layer {
         name: "kvorum-bench",
-        never: &["lsm", "cluster", "kvorum"],
+        never: &["lsm", "cluster", "node", "kvorum"],
         why: "it measures kvorum from outside, as any other server",
     },
 ];
@@ -107,6 +124,7 @@ mod tests {
             package("sim", &[1]),
             package("kvorum", &[0, 1, 4]),
             package("kvorum-bench", &[2]),
+            package("node", &[1]),
         ]
     }
 

@@ -1,0 +1,1 @@
+//! Connections between nodes: bytes in, events out; messages in, bytes out.
