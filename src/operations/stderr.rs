@@ -26,7 +26,8 @@ pub(crate) fn log(logging: &Logging) -> Result<(), String> {
     let output = output.map_err(|error| format!("can't log: {error}"))?;
     let lines = Lines(LOG.get_or_init(|| output));
     let filtered = tracing_subscriber::registry().with(logging.filter.clone());
-    let layer = tracing_subscriber::fmt::layer().with_writer(move || lines).log_internal_errors(false);
+    let layer =
+        tracing_subscriber::fmt::layer().with_writer(move || lines).log_internal_errors(false);
     match logging.format {
         LogFormat::Text => filtered.with(layer.with_ansi(false)).init(),
         LogFormat::Json => filtered.with(layer.json()).init(),

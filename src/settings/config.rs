@@ -191,7 +191,10 @@ fn complete(
         warnings: [warning, token_warning, unprotected].into_iter().flatten().collect(),
     };
     let filter = settings.log.unwrap_or_else(|| "info".to_owned());
-    let logging = Logging { filter: log_filter(&filter)?, format: settings.log_format.unwrap_or(LogFormat::Text) };
+    let logging = Logging {
+        filter: log_filter(&filter)?,
+        format: settings.log_format.unwrap_or(LogFormat::Text),
+    };
     Ok((config, logging))
 }
 
@@ -293,7 +296,8 @@ mod tests {
 
     #[test]
     fn modules_log_from_the_level_that_is_said_for_them() {
-        let info = |text: &str, module| log_filter(text).unwrap().would_enable(module, &Level::INFO);
+        let info =
+            |text: &str, module| log_filter(text).unwrap().would_enable(module, &Level::INFO);
         let debug =
             |text: &str, module| log_filter(text).unwrap().would_enable(module, &Level::DEBUG);
         for text in ["info,lsm=debug", "info, lsm=debug,", "INFO,,lsm=DEBUG", "lsm=debug,info"] {

@@ -143,15 +143,3 @@ fn failed(code: u8, line: impl Display) -> ExitCode {
     let _ = writeln!(io::stderr(), "kvorum-bench: {line}");
     ExitCode::from(code)
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::Cli;
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
-    }
-}

@@ -56,6 +56,16 @@ fn record(dir: &Path) -> Run {
 }
 
 #[test]
+fn every_command_has_help() {
+    for word in ["load", "search", "coldhot", "compare", "import", "report"] {
+        let kit = Command::new(env!("CARGO_BIN_EXE_kvorum-bench")).args([word, "--help"]).output();
+        let Output { status, stdout, stderr } = kit.unwrap();
+        assert!(status.success() && stderr.is_empty(), "{word}: {stderr:?}");
+        assert!(String::from_utf8(stdout).unwrap().contains(&format!("kvorum-bench {word} ")));
+    }
+}
+
+#[test]
 fn a_run_is_printed_as_wrk2_does_and_left_on_disk() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
@@ -126,7 +136,10 @@ fn what_goes_wrong_is_one_line_and_a_code() {
     ] {
         let (got, _, stderr) = run(words);
         assert_eq!(got, code, "{words:?}: {stderr}");
-        assert!(stderr.starts_with("kvorum-bench: ") && stderr.contains(says), "{words:?}: {stderr}");
+        assert!(
+            stderr.starts_with("kvorum-bench: ") && stderr.contains(says),
+            "{words:?}: {stderr}"
+        );
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
     let (code, stdout, _) = run(&["-R100", "-d1", "--strict", &missing]);

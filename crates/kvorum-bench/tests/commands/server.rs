@@ -71,11 +71,7 @@ impl Server {
 }
 
 /// Ends with the connection: the client's going away is no failure of the test.
-fn serve(
-    mut stream: TcpStream,
-    requests: &AtomicUsize,
-    tokens: &Mutex<Vec<String>>,
-) -> Option<()> {
+fn serve(mut stream: TcpStream, requests: &AtomicUsize, tokens: &Mutex<Vec<String>>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
         let mut line = String::new();
