@@ -1,5 +1,5 @@
-//! `kvorum bench`: becomes `kvorum-bench`, the measuring kit, as `git foo` becomes `git-foo`. It is a
-//! program of its own, so that a node carries neither Lua nor reports.
+//! `kvorum bench`: becomes `kvorum-bench`, the measuring kit, as `git foo` becomes `git-foo`. It is
+//! a program of its own, so that a node carries neither Lua nor reports.
 
 use std::env;
 use std::ffi::OsString;

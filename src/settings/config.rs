@@ -307,7 +307,7 @@ mod tests {
         assert!(!info("lsm", "kvorum") && debug("lsm", "lsm::wal"));
         assert!(!info("off", "lsm") && !info("info,lsm=warn", "lsm"));
         for (text, says) in [
-            ("foo=bar", "--log foo=bar: invalid filter directive"),
+            ("foo=bar", "--log foo=bar: error parsing level filter: expected one of \"off\""),
             ("a=b=info", "--log a=b=info: "),
         ] {
             let error = log_filter(text).unwrap_err();

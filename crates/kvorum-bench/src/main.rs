@@ -1,4 +1,5 @@
-//! The `kvorum-bench` binary: the measuring kit (`crates/load`) as commands. `kvorum bench` runs it.
+//! The `kvorum-bench` binary: the measuring kit (`crates/load`) as commands. `kvorum bench` runs
+//! it.
 
 mod known;
 
