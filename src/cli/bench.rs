@@ -42,17 +42,17 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     }
     if error.kind() == io::ErrorKind::NotFound {
         stderr::say(format_args!(
-            "kvorum: there is no {PROGRAM} beside this program or in PATH: in the sources, \
-             `cargo build --release` makes both, `cargo install --path crates/{PROGRAM}` this one"
+            "kvorum: {PROGRAM} is neither beside this program nor in PATH: `cargo build --release` \
+             builds both, `cargo install --path crates/{PROGRAM}` installs it"
         ));
         return ExitCode::from(MISSING);
     }
-    stderr::say(format_args!("kvorum: can't run {PROGRAM}: {error}"));
+    stderr::say(format_args!("kvorum: cannot run {PROGRAM}: {error}"));
     ExitCode::from(NOT_RUN)
 }
 
 /// What to type instead of a command that only the kit has.
 pub(crate) fn moved(word: &str) -> Option<String> {
     let there = COMMANDS.contains(&word);
-    there.then(|| format!("{word} is a command of {PROGRAM}: say kvorum bench {word} …"))
+    there.then(|| format!("{word} is a command of {PROGRAM}: run `kvorum bench {word}`"))
 }

@@ -12,8 +12,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::operations::output::Output;
-use crate::settings::args::LogFormat;
 use crate::settings::config::Logging;
+use crate::settings::values::LogFormat;
 
 /// Where a node logs to, once it does.
 static LOG: OnceLock<Output> = OnceLock::new();
@@ -21,9 +21,9 @@ static LOG: OnceLock<Output> = OnceLock::new();
 /// From now on what is traced is logged. An error is one line.
 pub(crate) fn log(logging: &Logging) -> Result<(), String> {
     let output = Output::start("stderr", &io::stderr(), |_, lines| {
-        tracing::error!(lines, "log lines were dropped: stderr did not take them");
+        tracing::error!(lines, "log lines were dropped: stderr was blocked");
     });
-    let output = output.map_err(|error| format!("can't log: {error}"))?;
+    let output = output.map_err(|error| format!("cannot set up logging: {error}"))?;
     let lines = Lines(LOG.get_or_init(|| output));
     let filtered = tracing_subscriber::registry().with(logging.filter.clone());
     let layer =

@@ -40,36 +40,37 @@ struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Send load to any HTTP server, as wrk2 does, and tell the latencies
+    /// Send load to any HTTP server, like wrk2, and report latencies
     ///
-    /// wrk2's flags, scripts and output. Requests go out by plan, and latency counts from the
-    /// moment that the plan says. Ctrl-C ends a run early, with the figures up to then.
+    /// Compatible with wrk2's flags, scripts and output. Requests are sent on a fixed schedule, and
+    /// latency is measured from the scheduled time. Ctrl-C ends a run early and prints the results
+    /// so far.
     ///
-    /// Exit code: 0; 1 it failed; 2 the command line makes no sense; 3 a warning, with --strict;
-    /// 130 ctrl-C.
+    /// Exit codes: 0 success; 1 failure; 2 invalid command line; 3 a warning, with --strict; 130
+    /// Ctrl-C.
     #[command(version, disable_version_flag = true)]
     Load(LoadArgs),
-    /// Find the rate at which a server breaks, any HTTP server
+    /// Find the highest rate that an HTTP server sustains
     ///
-    /// Sends load at rates chosen so that the highest rate at which the objective is met, and the
-    /// lowest at which it is missed, are found and confirmed; prints each trial and what limits.
+    /// Finds and confirms the highest rate that meets the objective and the lowest rate that misses
+    /// it; prints each trial and the limiting resource.
     Search(load::search::Args),
-    /// Compare a server just started with one that has run, for PUT and GET
+    /// Compare a freshly started server with a warm one, for PUT and GET
     ///
-    /// Four runs, put-cold, put-hot, get-cold and get-hot, each on a store of its own that has been
-    /// through the same before: what differs is one restart.
+    /// Four runs, put-cold, put-hot, get-cold and get-hot, each on its own store with the same
+    /// history: they differ only by one restart.
     Coldhot(load::coldhot::Args),
-    /// Say what differs between two runs, or two sets of repeats, and whether it is more than noise
+    /// Compare two runs, or two sets of repeats, and tell differences from noise
     ///
     /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:
     /// cannot be told".
     Compare(load::compare::CompareArgs),
-    /// Make run directories of outputs of wrk2 and wrk, and of pages that quote them
+    /// Convert outputs of wrk2 and wrk, or pages that quote them, into run directories
     ///
-    /// What an output lacks is said, and what its figures give away is warned of: refusals, a
-    /// backlog, the limit of one connection.
+    /// Reports what an output lacks, and warns of what its figures indicate: errors, a backlog, the
+    /// limit of one connection.
     Import(load::import::ImportArgs),
-    /// Write one offline HTML page about runs and series
+    /// Write a self-contained HTML report about runs and series
     Report(load::report::ReportArgs),
 }
 

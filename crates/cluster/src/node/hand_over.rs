@@ -79,11 +79,14 @@ impl Node {
     }
 
     pub(super) fn deposit_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let own = self.shared.own;
         let deposit = &mut self.deposit;
+        // They may be kept here by now: what another node hands over is kept before it is answered.
+        // Marks that are deposited although they are kept here come back, for ever.
+        deposit.wanted &= self.shared.missed.is_unkept(own);
         if !deposit.wanted || deposit.sent.is_some() || deposit.not_before > now.mono {
             return;
         }
-        let own = self.shared.own;
         let marks = self.shared.missed.of(own);
         let greatest = marks.iter().map(|marked| marked.number).max().unwrap_or(0);
         if greatest <= deposit.kept {

@@ -22,6 +22,7 @@ const OWN_DISK: u64 = 100;
 enum Asked {
     Read(Vec<u8>),
     Write,
+    Keep(NodeId),
     Page,
 }
 
@@ -171,9 +172,8 @@ impl World {
         for effect in &effects {
             let (op, asked) = match effect {
                 Effect::Read { op, key, .. } => (*op, Asked::Read(key.to_vec())),
-                Effect::Write { op, .. }
-                | Effect::WriteAll { op, .. }
-                | Effect::KeepMissed { op, .. } => (*op, Asked::Write),
+                Effect::Write { op, .. } | Effect::WriteAll { op, .. } => (*op, Asked::Write),
+                Effect::KeepMissed { op, node } => (*op, Asked::Keep(*node)),
                 Effect::Page { op, .. } => (*op, Asked::Page),
                 Effect::Send { message, .. } => {
                     self.latest = Some(message.id);
@@ -367,6 +367,10 @@ impl World {
                     Some("newer") => Some(newer(words.next())?),
                     _ => None,
                 };
+                if let Asked::Keep(node) = asked {
+                    let (_, changes) = self.shared.missed.encode(node);
+                    self.shared.missed.kept(node, changes);
+                }
                 return Ok(Event::Written { op, result: Ok(newer) });
             }
             "page" => {
@@ -380,7 +384,7 @@ impl World {
         };
         Ok(match asked {
             Asked::Read(_) => Event::Read { op, result: Err(error) },
-            Asked::Write => Event::Written { op, result: Err(error) },
+            Asked::Write | Asked::Keep(_) => Event::Written { op, result: Err(error) },
             Asked::Page => Event::Paged { op, result: Err(error) },
         })
     }

@@ -40,6 +40,12 @@ impl World {
 
     fn repair_clock(&mut self, node: usize, store: &Store) -> Result<(), Error> {
         let limit = Clock::limit(self.times(node).wall, self.plan.max_skew_micros);
+        // To those who were promised something it is a lost disk, as far as nobody else has it; also
+        // if a disk error ends it half-way.
+        self.note_lost_disk(node);
+        self.forget_hints(node);
+        self.ledger.wiped(limit);
+        self.ledger.forget_future(self.now, limit);
         let born = store.number(BORN_KEY)?.unwrap_or(0).max(limit);
         let numbers = [(STANDING_KEY, Standing::Amnesiac as u64), (BORN_KEY, born)];
         let core = store.core();
@@ -51,11 +57,6 @@ impl World {
         self.journal.line(self.now, format_args!("n{node} is rid of {removed} of the future"));
         self.faults += 1;
         self.machines[node].most_ahead = 0;
-        // To those who were promised something it is a lost disk, as far as nobody else has it.
-        self.note_lost_disk(node);
-        self.forget_hints(node);
-        self.ledger.wiped(limit);
-        self.ledger.forget_future(limit);
         Ok(())
     }
 }
