@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# How often `kvorum bench compare` is right: two servers that are the same, and one that burns 10 % more
-# CPU for each request.
+# How often `kvorum bench compare` is right: two servers that are the same, and one that burns 10 %
+# more CPU for each request.
 #
 #     bench/compare.sh [SETS [ROUNDS]]       default: 40 6
 #
@@ -8,9 +8,9 @@
 # request, A again, and one that burns 55. Says how often "no difference" was the verdict on A and A
 # (aim: 95 %), and how often "B differs" on A and the slower one (aim: 90 %). 40 sets take half an
 # hour.
-# Environment: KVORUM, with kvorum-bench beside it, and HELLO, the binaries (default: release builds,
-# made here); OUT, where verdicts are kept (default: target/compare.txt); CARGO. The server has CPU 0,
-# the client CPU 1.
+# Environment: KVORUM, with kvorum-bench beside it, and HELLO, the binaries (default: release
+# builds, made here); OUT, where verdicts are kept (default: target/compare.txt); CARGO. The server
+# has CPU 0, the client CPU 1.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."

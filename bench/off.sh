@@ -34,8 +34,8 @@ declare -A port=([with]=18981 [without]=18982 [again]=18983)
 
 # load SIDE DIR FLAGS...: one run against a side.
 load() {
-    taskset -c 1 "$KVORUM" bench load -t1 -c32 --key-count 100k --value-len 100 "${@:3}" --out "$2" \
-        "http://127.0.0.1:${port[$1]}" >/dev/null
+    taskset -c 1 "$KVORUM" bench load -t1 -c32 --key-count 100k --value-len 100 "${@:3}" \
+        --out "$2" "http://127.0.0.1:${port[$1]}" >/dev/null
 }
 
 for side in "${sides[@]}"; do
