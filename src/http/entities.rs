@@ -43,7 +43,7 @@ const HOLDING_RETRIES: u32 = 4;
 /// The range could not be read to its end: the connection is reset, for a chunked body that ends
 /// in the middle is the only way left to say so.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("the range could not be read to its end")]
+#[error("the range was interrupted")]
 pub(crate) struct Broken;
 
 /// What came of asking a node.
@@ -130,7 +130,7 @@ pub(super) async fn get(
 }
 
 fn too_many() -> Problem {
-    Problem::overload("too many range reads at once")
+    Problem::overload("too many concurrent range reads")
 }
 
 async fn ask(event_loop: Rc<EventLoop>, node: NodeId, request: cluster::PageRequest) -> Asked {
@@ -161,7 +161,7 @@ impl Stream {
         }
         let polled = self.poll_scan(cx);
         if let Poll::Ready(Some(Err(Broken))) = polled {
-            tracing::warn!("a range read broke off: too few replicas are left to read it from");
+            tracing::warn!("range read aborted: too few replicas left");
             self.watch.break_off();
         }
         polled
@@ -225,7 +225,7 @@ impl Stream {
     fn refusal(&self, quorum: Quorum) -> Problem {
         let alone = self.event_loop.node.shared.topology.nodes() == 1;
         if alone && self.store_failed {
-            return Problem::storage("the range can't be read; the log says more").votes(quorum);
+            return Problem::storage("the range cannot be read; see the node's log").votes(quorum);
         }
         Problem::too_few_for_range(quorum)
     }

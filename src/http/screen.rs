@@ -6,9 +6,9 @@ use hyper::header::{HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::http::request::Parts;
 use hyper::{Uri, Version};
 
-use super::Route;
 use super::origin::{Names, Origin};
 use super::problem::Problem;
+use super::routes::{Handler, Route};
 use crate::counters::Kind;
 use crate::http::connection::Watch;
 
@@ -52,14 +52,15 @@ pub(super) fn admit(
         }
     }
     if watch.saw_fragment() {
-        let detail = "the request's target holds a '#': write it as %23";
+        let detail = "the request target contains '#': encode it as %23";
         return Err(Problem::bad_request(detail.to_owned()));
     }
     if hosts > 1 || hosts == 0 && head.version == Version::HTTP_11 {
-        return Err(Problem::bad_request(format!("there are {hosts} Host headers instead of one")));
+        return Err(Problem::bad_request(format!("expected one Host header, got {hosts}")));
     }
     if let Some(names) = names {
-        asked.followed = navigates && matches!(route, Some(Route::Ui(_)));
+        let is_page = |route: Route| matches!(route.handler, Handler::Asset(_));
+        asked.followed = navigates && route.is_some_and(is_page);
         // HTTP/1.0 need not say whom it asks, and no browser speaks it.
         if let Some(authority) = authority_of(&head.uri).or((hosts == 1).then_some(asked.authority))
         {
@@ -75,13 +76,13 @@ fn authority_of(uri: &Uri) -> Option<&[u8]> {
 }
 
 fn partial() -> Problem {
-    let detail = "Content-Range: a value is written as a whole";
+    let detail = "Content-Range is not supported: send the whole value";
     Problem::bad_request(detail.to_owned()).undone()
 }
 
 fn conditional(header: &str, kind: Kind) -> Problem {
     let problem = Problem::bad_request(format!(
-        "{header}: nothing is done here under this condition; a GET of a value knows If-None-Match"
+        "{header} is not supported; the only supported condition is If-None-Match on GET of a value"
     ));
     if matches!(kind, Kind::Put | Kind::Delete) { problem.undone() } else { problem }
 }
@@ -100,7 +101,7 @@ pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Prob
             let (listed, behind) = first_tag(rest).ok_or_else(|| {
                 let shown = String::from_utf8_lossy(list);
                 Problem::bad_request(format!(
-                    "If-None-Match: {shown:?} is no list of tags, each in quotes, nor \"*\""
+                    "If-None-Match: {shown:?} is neither a list of quoted entity tags nor \"*\""
                 ))
             })?;
             found |= listed == tag.as_bytes();

@@ -105,7 +105,7 @@ fn keep(node: &Node, whose: NodeId) -> Result<(), lsm::Error> {
     let name = &node.shared.topology.member(whose).name;
     let kept = node.identity.keep_missed(whose, name, &node.shared.missed);
     kept.inspect_err(|error| {
-        tracing::warn!(%error, node = name, "cannot persist what a node is marked to lack");
+        tracing::warn!(%error, node = name, "cannot persist missed-write marks");
     })
 }
 
@@ -131,7 +131,7 @@ async fn stand(node: Arc<Node>, standing: Standing) {
     let kept = match kept.await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
-            tracing::warn!(%error, ?standing, "cannot persist the node's standing");
+            tracing::warn!(%error, ?standing, "cannot persist the node's membership state");
             sleep(KEEP_AGAIN).await;
             false
         }
@@ -143,9 +143,9 @@ async fn stand(node: Arc<Node>, standing: Standing) {
             Standing::New | Standing::Copied => {}
             Standing::Member => tracing::info!("rebuild complete: node is a full member"),
             Standing::Amnesiac => tracing::warn!(
-                "the other nodes know more of this node than its data directory holds: the disk \
-                 was replaced, an older copy was put back, or the end of the log was lost. What is \
-                 missing is streamed from them; until then reads do not rely on what it lacks"
+                "rebuild started: this node's data directory is older than what the other nodes \
+                 have seen of it (disk replaced, old copy restored, or end of the log lost); \
+                 missing data is streamed from them, and the node is not authoritative until then"
             ),
         }
     }
@@ -156,13 +156,13 @@ async fn stand(node: Arc<Node>, standing: Standing) {
 fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, Trouble>) {
     let why = match result {
         Ok(Reply::Page(_)) => return,
-        Ok(Reply::Busy) | Err(Trouble::Busy) => "it is busy",
-        Ok(_) => "its store has failed; its log says more",
+        Ok(Reply::Busy) | Err(Trouble::Busy) => "it is overloaded",
+        Ok(_) => "its store has failed; see its log",
         Err(_) => "it did not answer in time",
     };
     node.facts.complain(peer, "unstreamed", || {
         let peer = &node.shared.topology.member(peer).name;
-        tracing::warn!(peer, why, "a peer does not stream what this node lacks; it is asked again");
+        tracing::warn!(peer, why, "repair stream failed, will retry");
     });
 }
 
@@ -185,7 +185,7 @@ async fn read_hints(node: Arc<Node>, peer: NodeId, after: Option<Bytes>, max_byt
         let read = off_the_loop(move || hints::read(&reader, peer, from.as_deref(), max_bytes));
         match read.await {
             Ok(Ok(items)) => return tell(&node, NodeEvent::Hints { peer, items }).await,
-            Ok(Err(error)) => tracing::warn!(%error, "hints can't be read; they stay"),
+            Ok(Err(error)) => tracing::warn!(%error, "hint read failed, will retry"),
             // The runtime ends.
             Err(_) => return,
         }

@@ -20,7 +20,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 /// Where it is waited, for profiles.
 static IDLE: profile::Place =
-    profile::Place::new(profile::Kind::Idle, "clock: its bound is far enough ahead");
+    profile::Place::new(profile::Kind::Idle, "clock: waiting for the next bound to persist");
 
 /// The longest that a start waits for the wall clock: a bit more than the bound is ahead at most.
 const LONGEST_WAIT: Duration = Duration::from_millis(2_500);
@@ -68,9 +68,10 @@ pub(crate) fn wall_micros() -> u64 {
 
 fn decode_bound(record: &Record) -> Result<u64, String> {
     let value = record.value();
-    let bytes = value.as_ref().try_into().map_err(|_| {
-        format!("the clock's bound has {} bytes instead of 8: damaged", value.len())
-    })?;
+    let bytes = value
+        .as_ref()
+        .try_into()
+        .map_err(|_| format!("the clock's bound is corrupt: {} bytes instead of 8", value.len()))?;
     Ok(u64::from_le_bytes(bytes))
 }
 
@@ -118,12 +119,12 @@ impl NodeClock {
             let ahead = ahead.as_secs();
             if nodes > 1 {
                 return Err(format!(
-                    "this node has stamped writes up to {ahead} s ahead of what the clock shows \
-                     now, and the other nodes refuse such stamps: set the clock if it is behind; \
-                     if it is right now and was ahead then, run `kvorum repair-clock`"
+                    "this node has issued timestamps up to {ahead} s ahead of its clock, and the \
+                     other nodes refuse such timestamps: correct the clock if it is behind; if it \
+                     is correct now and was ahead before, run `kvorum repair-clock`"
                 ));
             }
-            tracing::warn!(ahead_s = ahead, "stamps go on ahead of the clock, where they were");
+            tracing::warn!(ahead_s = ahead, "timestamps continue ahead of the clock");
         }
         let shared = Arc::new(Shared {
             clock: Arc::new(Clock::start(origin, wall_micros(), persisted)),
@@ -139,7 +140,7 @@ impl NodeClock {
         let thread = thread::Builder::new()
             .name("clock".to_owned())
             .spawn(move || kept.keep_ahead())
-            .map_err(|error| format!("can't start a thread: {error}"))?;
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -207,7 +208,7 @@ impl NodeClock {
             // A panic in there was printed; the old bound stands and is as safe.
             let _ = thread.join();
             if let Err(error) = self.shared.persist(self.shared.clock.stop()) {
-                tracing::warn!(%error, "the clock's bound was not lowered; the next start waits");
+                tracing::warn!(%error, "cannot lower the clock's bound; the next start will wait");
             }
         }
     }
@@ -226,7 +227,7 @@ impl Shared {
                 let result = self.persist(bound);
                 let mut state = self.lock();
                 if let (Err(error), None) = (&result, &state.failed) {
-                    tracing::warn!(%error, "the clock's bound is not durable: writes will stop");
+                    tracing::warn!(%error, "cannot persist the clock's bound: writes will stop");
                 }
                 state.failed = result.err();
                 drop(state);

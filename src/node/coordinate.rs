@@ -44,9 +44,9 @@ const ANSWER_SHARE: u32 = 8;
 /// The same of a read for another node.
 const LENT_SHARE: u32 = 2;
 
-const NO_ROOM: &str = "too many bytes are being sent";
+const NO_ROOM: &str = "the memory for responses is in use";
 
-const QUEUE_FULL: &str = "too many reads wait for the disk (--queue)";
+const QUEUE_FULL: &str = "the read queue is full (--queue)";
 
 /// What a write to the store was for.
 #[derive(Debug)]
@@ -445,7 +445,7 @@ impl EventLoop {
             let result = match page.await {
                 Ok(page) => page.map_err(|error| records::page_error(&error)),
                 // The read pool is gone: the node stops.
-                Err(_) => Err(StoreError::Busy("the node stops")),
+                Err(_) => Err(StoreError::Busy("the node is shutting down")),
             };
             this.happen(Event::Paged { op, result });
         });
@@ -464,7 +464,7 @@ fn most_of(message: &Message) -> Option<(usize, Duration)> {
 
 pub(crate) fn write_error(error: &WriteError) -> StoreError {
     match error {
-        WriteError::Busy => StoreError::Busy("too many writes wait for the disk"),
+        WriteError::Busy => StoreError::Busy("the write queue is full"),
         WriteError::Store(error) => records::store_error(error),
     }
 }

@@ -99,7 +99,11 @@ pub(crate) fn drop_delivered(
         })
     });
     if added.is_err() {
-        tracing::debug!(peer = peer.0, "delivered hints stay for now: the store is busy");
+        tracing::debug!(
+            peer = peer.0,
+            "cannot delete delivered hints yet: the store is \
+            overloaded"
+        );
     }
 }
 

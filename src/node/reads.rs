@@ -23,9 +23,9 @@ use crate::node::pages::{self, PageError, PageMemory};
 const PAGE_TURN: u32 = 4;
 
 /// Where it is waited, for profiles.
-static QUEUES: Place = Place::new(Kind::Lock, "queues of the read pool");
-static QUEUED: Place = Place::new(Kind::Queue, "reads: no thread of the pool is free");
-static NO_READ: Place = Place::new(Kind::Idle, "read pool: no read");
+static QUEUES: Place = Place::new(Kind::Lock, "read pool: queue lock");
+static QUEUED: Place = Place::new(Kind::Queue, "reads: waiting for a pool thread");
+static NO_READ: Place = Place::new(Kind::Idle, "read pool: idle");
 
 /// Why a read was not done.
 #[derive(Debug, Clone)]
@@ -153,7 +153,7 @@ impl ReadPool {
             let thread = thread::Builder::new()
                 .name(format!("read-{number}"))
                 .spawn(move || shared.work(&db, &cluster, &pages))
-                .map_err(|error| format!("can't start a read thread: {error}"))?;
+                .map_err(|error| format!("cannot start a read thread: {error}"))?;
             pool.threads().push(thread);
         }
         Ok(pool)

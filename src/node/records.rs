@@ -31,7 +31,7 @@ pub(crate) fn store_error(error: &lsm::Error) -> StoreError {
     }
     match error {
         lsm::Error::Busy { what } => StoreError::Busy(what),
-        lsm::Error::Closing => StoreError::Busy("the node stops"),
+        lsm::Error::Closing => StoreError::Busy("the node is shutting down"),
         lsm::Error::Failed { begun, .. } => {
             StoreError::Failed { begun: *begun, detail: error.to_string() }
         }
@@ -43,7 +43,7 @@ pub(crate) fn store_error(error: &lsm::Error) -> StoreError {
 /// Why there is no page, as the protocol tells errors apart.
 pub(crate) fn page_error(error: &PageError) -> StoreError {
     match error {
-        PageError::NoRoom => StoreError::Busy("too many range reads at once"),
+        PageError::NoRoom => StoreError::Busy("too many concurrent range reads"),
         PageError::Store(error) => store_error(error),
     }
 }

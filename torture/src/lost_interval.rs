@@ -61,7 +61,7 @@ fn cuts(
     let keys = ledger.keys();
     let (ab, ac) = keys.split_at(keys.len() / 2);
     let both = [cluster.addresses()[A], cluster.addresses()[B]];
-    // A may refuse to vouch before it has met C, which may know of more that it lost.
+    // A may not be authoritative before it is connected to C, which may know of more that it lost.
     meet(cluster)?;
     judged.reads("C down", &audit::read(&both, ledger, ab)?);
     cluster.node(B)?.signal(Signal::STOP)?;

@@ -222,7 +222,7 @@ impl Identity {
             let stored = self.db.get(Space::Node, &key).map_err(|error| error.to_string())?;
             if let Some(record) = stored {
                 let found = shared.missed.found(node, &record.value());
-                found.map_err(|why| format!("what node {name} is marked to lack: {why}"))?;
+                found.map_err(|why| format!("missed-write marks of node {name}: {why}"))?;
             }
         }
         Ok(())
@@ -318,8 +318,12 @@ fn made(members: &Membership, born: u64) -> Kept {
 fn earlier(db: &Db, members: &Membership) -> Result<Option<String>, String> {
     let used = db.get(Space::Node, BOUND_KEY).map_err(|error| error.to_string())?.is_some();
     let nodes = members.topology.nodes();
-    Ok((used && nodes > 1)
-        .then(|| format!("it has the data of one node alone, and we are {nodes}")))
+    Ok((used && nodes > 1).then(|| {
+        format!(
+            "it holds the data of a single-node store, and the cluster has {nodes} \
+            nodes"
+        )
+    }))
 }
 
 /// What keeps the node from going on with this directory.
@@ -329,19 +333,24 @@ fn differs(kept: &Kept, members: &Membership) -> Option<String> {
     let alone = members.topology.nodes() == 1 && kept.is_alone();
     if alone {
         let other = kept.named && members.named && own != theirs;
-        return other.then(|| format!("this is node {own}, and it belongs to node {theirs}"));
+        return other.then(|| {
+            format!(
+                "this is node {own}, but the directory belongs to node \
+            {theirs}"
+            )
+        });
     }
     let topology = difference(&members.topology.describe(), &kept.description, WHOSE);
     topology.or_else(|| {
         let other = own != theirs;
-        other.then(|| format!("this is node {own}, and it belongs to node {theirs}"))
+        other.then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
     })
 }
 
 fn refusal(differs: &str) -> String {
     format!(
-        "the data directory was made by another node or for another cluster: {differs}. It was not \
-         changed: start as it was made, or with an empty --data"
+        "the data directory belongs to another node or cluster: {differs}. Nothing was changed: \
+         start with the settings it was created with, or with an empty --data"
     )
 }
 
@@ -372,7 +381,7 @@ fn peers(db: &Db) -> Result<BTreeMap<String, Claim>, String> {
     while let Some((key, record)) = scan.next().map_err(|error| error.to_string())? {
         let name = String::from_utf8_lossy(&key[PEER.len()..]).into_owned();
         let claim = format::decode_peer(record.value())
-            .map_err(|why| format!("what is known of node {}: {why}", name.escape_debug()))?;
+            .map_err(|why| format!("persisted state of node {}: {why}", name.escape_debug()))?;
         peers.insert(name, claim);
     }
     Ok(peers)

@@ -33,7 +33,7 @@ fn refused(before: &Membership, now: &Membership) -> String {
     let db = open_db(&MemDisk::new());
     let made = Identity::open(&db, before, 5).unwrap().incarnation();
     let error = Identity::open(&db, now, 6).err().unwrap();
-    assert!(error.contains("It was not changed") && !error.contains('\n'), "{error}");
+    assert!(error.contains("Nothing was changed") && !error.contains('\n'), "{error}");
     assert_eq!(Identity::open(&db, before, 7).unwrap().incarnation(), made, "it still opens");
     error
 }
@@ -120,7 +120,7 @@ fn a_node_alone_may_move_and_change_its_copies() {
         assert!(Identity::open(&db, &named, 0).is_ok(), "it gets a name once");
     }
     let error = Identity::open(&db, &listed("b=http://h:1", 3), 0).err().unwrap();
-    assert!(error.contains("this is node b, and it belongs to node a"), "{error}");
+    assert!(error.contains("this is node b, but the directory belongs to node a"), "{error}");
     let unsaid = alone(&db, 4713);
     assert_eq!(unsaid.name(), "a", "it keeps the name");
     assert!(Identity::open(&db, &unsaid, 0).is_ok());
@@ -142,7 +142,7 @@ fn a_directory_of_an_earlier_release_is_adopted_by_a_node_alone() {
     assert_eq!(adopted.standing(), Standing::Member);
     let db = earlier();
     let error = Identity::open(&db, &listed(THREE, 3), 0).err().unwrap();
-    assert!(error.contains("the data of one node alone, and we are 3"), "{error}");
+    assert!(error.contains("the data of a single-node store, and the cluster has 3"), "{error}");
 }
 
 #[test]

@@ -26,10 +26,9 @@ use crate::quorum::Quorum;
 use crate::record::Record;
 
 /// Why a write is not stamped above a record that is there already.
-pub(super) const BEHIND: &str = "this node's clock is too far behind that of a record which the \
-                                 write must follow (--max-clock-skew): set it, or ask another \
-                                 node; if it is right, that record came from a clock that was \
-                                 wrong (kvorum repair-clock)";
+pub(super) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
+    of this key by more than --max-clock-skew: correct the clock, or send the write to another \
+    node; if the clock is correct, the record came from a wrong clock (see kvorum repair-clock)";
 
 impl Coordinator {
     pub(super) fn write(
