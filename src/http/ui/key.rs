@@ -6,6 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use cluster::{Class, Kind, NodeId, Outline, Reply, Request, Trouble};
 use hyper::StatusCode;
+use node::records;
 use serde::Serialize;
 use tokio::task::spawn_local;
 
@@ -14,7 +15,6 @@ use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body};
 use crate::node::clock::COUNTER_BITS;
-use crate::node::records;
 use crate::runtime::event_loop::EventLoop;
 use crate::settings::memory::LONG_RECORD;
 
