@@ -81,7 +81,7 @@ impl Driver for InTurn<'_> {
     }
 
     fn respond(&mut self, lane: LaneId, id: u64, reply: Reply) {
-        let message = Message { id, body: Body::Reply(reply) };
+        let message = Message { id, body: Body::Reply(sent(reply)) };
         self.out.replies.entry(lane.0).or_default().push(message);
     }
 
@@ -101,6 +101,17 @@ impl Driver for InTurn<'_> {
         let now = self.world.now;
         self.world.journal.line(now, format_args!("n{node}.{index} <- {}", brief(event)));
     }
+}
+
+/// A reply as it leaves its node: a page's memory stays there.
+fn sent(mut reply: Reply) -> Reply {
+    if let Reply::Page(page) = &mut reply {
+        for (key, record) in &mut page.items {
+            *key = Bytes::copy_from_slice(key);
+            record.bytes = Bytes::copy_from_slice(&record.bytes);
+        }
+    }
+    reply
 }
 
 impl World {
