@@ -2,15 +2,15 @@
 //! store and time goes in, and what it wants done is done.
 //!
 //! ```text
-//!  http ──▶ ask ──▶ ┌ told ┐ ──▶ node::Loop ──▶ driver ─┬─▶ the store: now, or by the read pool, or
-//!   ▲               └──────┘                            │    as a batch
+//!  http ──▶ ask ──▶ ┌ told ┐ ──▶ node::Loop ──▶ driver ─┬─▶ the store: now, by the read pool,
+//!   ▲               └──────┘                            │    or as a batch
 //!   └── answers      ▲   ▲                              ├─▶ peers
 //!                    │   └──── what came of it ◀────────┘
 //!                    └─ time
 //! ```
 //!
-//! Everything in here happens on one thread, one thing after the other: what comes while the loop is
-//! at it waits.
+//! Everything in here happens on one thread, one thing after the other: what comes while the loop
+//! is at it waits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

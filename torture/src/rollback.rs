@@ -323,7 +323,8 @@ impl Judged {
         self.others_lack(cluster, ledger)
     }
 
-    /// A may hold everything before it knows that: the others have to tell it that there is no more.
+    /// A may hold everything before it knows that: the others have to tell it that there is no
+    /// more.
     fn rebuilt(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {

@@ -17,7 +17,8 @@ use cluster::{OpId, Record};
 /// What a write takes while it waits, besides key and record.
 pub(crate) const WRITE_OVERHEAD: usize = 64;
 
-/// How often it is looked whether there is room, in microseconds: a small part of what a sync takes.
+/// How often it is looked whether there is room, in microseconds: a small part of what a sync
+/// takes.
 const LOOK_AGAIN: u64 = 2_000;
 
 /// A write gives up this part of the deadline before it, so that its replica can still say so.

@@ -2,12 +2,12 @@
 //! ([`cluster`]) and the engine ([`lsm`]). The process and the simulator drive the same code.
 //!
 //! ```text
-//!   driver (src/, crates/sim)      node                                      below
-//!   ───────────────────────────    ──────────────────────────────────────    ───────────────────
-//!   clients, messages, time ────▶  Loop    effects, writes that wait, hints ─▶ cluster::Coordinator
-//!   time, what was met ─────────▶  Task    what a node does once            ─▶ cluster::Node
-//!   a range, pages ─────────────▶  Range   what is tried again; Pages       ─▶ cluster::Scan
-//!   start, stop, repair ────────▶  Identity, BoundedClock, Ahead            ─▶ lsm::Core
+//!   driver (src/, crates/sim)     node                                    below
+//!   ──────────────────────────    ────────────────────────────────────    ────────────────────
+//!   clients, messages, time ───▶  Loop   effects, writes that wait, hints ─▶ cluster::Coordinator
+//!   time, what was met ────────▶  Task   what a node does once            ─▶ cluster::Node
+//!   a range, pages ────────────▶  Range  what is tried again; Pages       ─▶ cluster::Scan
+//!   start, stop, repair ───────▶  Starting, BoundedClock, Ahead           ─▶ lsm::Core
 //! ```
 //!
 //! A driver brings the time and the bytes, and does what a [`Driver`] does. It waits where waiting

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  store recovered ─▶ Starting::open: who it is; its clock, above all that was issued
-//!                  ─▶ the driver waits for the wall clock ─▶ Starting::begin: a life of the directory
+//!                  ─▶ the driver waits for the wall clock ─▶ Starting::begin: another life
 //! ```
 
 use std::io;

@@ -1,4 +1,5 @@
-//! What a process does once for all its loops: drives [`node::Task`], and sees which hints it keeps.
+//! What a process does once for all its loops: drives [`node::Task`], and notes which hints are
+//! kept.
 
 use bytes::Bytes;
 use cluster::{
