@@ -1,11 +1,11 @@
-//! `kvorum repair-clock`: takes what a wrong clock stamped out of a stopped node's directory. What
-//! that takes is in [`node::Ahead`]; here it is told, and done only if it is asked for.
+//! `kvorum repair-clock`: removes records that a wrong clock wrote from a stopped node's directory.
+//! What that takes is in [`node::Ahead`]; here it is told, and done only if it is asked for.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use cluster::Clock;
-use lsm::{Core, Disk, Options, RealDisk};
+use lsm::{Disk, Engine, Options, RealDisk};
 use node::{Ahead, StartError};
 
 use crate::cli::RepairClockArgs;
@@ -16,21 +16,22 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     let shown = args.data.display();
     let in_data = |error: String| format!("data directory {shown}: {error}");
     let failed = |error: StartError| in_data(error.to_string());
-    let core = open(&args.data).map_err(in_data)?;
+    let engine = open(&args.data).map_err(in_data)?;
     let wall = wall_micros();
     let skew = args.max_clock_skew.0;
     let limit = Clock::limit(wall, skew.as_micros() as u64);
-    let Some(found) = Ahead::look(&core, limit).map_err(failed)? else {
+    let Some(found) = Ahead::look(&engine, limit).map_err(failed)? else {
         return Err(in_data(
-            "its node is alone, and nobody refuses what it stamps: there is nothing to repair, and \
-             nobody to give back what would be lost"
+            "this is a single-node store: no other node refuses its timestamps, so there is \
+             nothing to repair, and no other node could restore what a repair removes"
                 .to_owned(),
         ));
     };
     let ahead = |time: u64| Clock::micros(time).saturating_sub(wall) / 1_000_000;
     let told = format!(
-        "{shown}: {} records and {} hints are stamped further ahead of this machine's clock than \
-         clocks may be ({skew:?}), the furthest by {} s; the node's clock begins {} s ahead.\n",
+        "{shown}: {} records and {} hints have timestamps ahead of this machine's clock by more \
+         than the allowed skew ({skew:?}), at most by {} s; the node's clock would start {} s \
+         ahead.\n",
         found.records,
         found.hints,
         ahead(found.furthest),
@@ -41,21 +42,21 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
     }
     if !args.yes {
         return Ok(told
-            + "Nothing was changed. Make sure that the clock is right now (date -u); then --yes \
-               removes those records and hints,\nand with them what this node alone acknowledged \
-               while its clock was wrong.\n");
+            + "Nothing was changed. Check that the clock is correct now (date -u); then run again \
+                with --yes to remove those records and hints,\nincluding writes that only this \
+                node acknowledged while its clock was wrong.\n");
     }
-    found.remove(&core).map_err(failed)?;
-    core.close().map_err(|error| in_data(error.to_string()))?;
+    found.remove(&engine).map_err(failed)?;
+    engine.close().map_err(|error| in_data(error.to_string()))?;
     Ok(told
-        + "They were removed. When the node is started, the others stream back what it is to hold; \
-           until then reads do not rely on what it lacks.\n")
+        + "They were removed. After the start, the other nodes stream back what this node should \
+            hold; until then the node is not authoritative for missing keys.\n")
 }
 
-fn open(data: &Path) -> Result<Core, String> {
+fn open(data: &Path) -> Result<Engine, String> {
     if !data.join("STORE").exists() {
-        return Err("there is no node's data in it".to_owned());
+        return Err("it holds no node's data".to_owned());
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(data).map_err(|error| error.to_string())?);
-    Core::open(disk, Options::default()).map_err(|error| error.to_string())
+    Engine::open(disk, Options::default()).map_err(|error| error.to_string())
 }

@@ -31,7 +31,7 @@ use crate::runtime::event_loop::EventLoop;
 /// The range could not be read to its end: the connection is reset, for a chunked body that ends
 /// in the middle is the only way left to say so.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("the range could not be read to its end")]
+#[error("the range was interrupted")]
 pub(crate) struct Broken;
 
 struct Asking {
@@ -98,7 +98,7 @@ pub(super) async fn get(
 }
 
 fn too_many() -> Problem {
-    Problem::overload("too many range reads at once")
+    Problem::overload("too many concurrent range reads")
 }
 
 async fn ask(event_loop: Rc<EventLoop>, node: NodeId, request: cluster::PageRequest) -> Asked {
@@ -118,7 +118,7 @@ impl Stream {
         }
         let polled = self.poll_range(cx);
         if let Poll::Ready(Some(Err(Broken))) = polled {
-            tracing::warn!("a range read broke off: too few replicas are left to read it from");
+            tracing::warn!("range read aborted: too few replicas left");
             self.watch.break_off();
         }
         polled
@@ -161,7 +161,7 @@ impl Stream {
     /// Why there is not even a first item.
     fn refusal(&self, quorum: Quorum) -> Problem {
         if self.range.is_stores_fault() {
-            return Problem::storage("the range can't be read; the log says more").votes(quorum);
+            return Problem::storage("the range cannot be read; see the node's log").votes(quorum);
         }
         Problem::too_few_for_range(quorum)
     }

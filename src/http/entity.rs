@@ -18,9 +18,9 @@ use crate::node::clock::wall_micros;
 use crate::runtime::event_loop::EventLoop;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
-const TOO_MANY_READ: &str = "too many long values are being sent";
+const TOO_MANY_READ: &str = "the memory for large values in responses is in use";
 
-const TOO_MANY: &str = "too many long values are being written";
+const TOO_MANY: &str = "too many large writes are in progress";
 
 /// A write waits for the clock's bound for one part in so many of `--deadline`: the replicas get
 /// the whole of it afterwards.

@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 /// Where it is waited, for profiles.
 static IDLE: profile::Place =
-    profile::Place::new(profile::Kind::Idle, "clock: its bound is far enough ahead");
+    profile::Place::new(profile::Kind::Idle, "clock: waiting for the next bound to persist");
 
 /// The clock all loops stamp writes with.
 pub(crate) struct NodeClock {
@@ -95,7 +95,7 @@ impl NodeClock {
             let _ = thread.join();
             // Past the store's backlog, as it was kept: see `keep_ahead`.
             if let Err(error) = self.shared.db.commit(self.shared.clock.stop()) {
-                tracing::warn!(%error, "the clock's bound was not lowered; the next start waits");
+                tracing::warn!(%error, "cannot lower the clock's bound; the next start will wait");
             }
         }
     }

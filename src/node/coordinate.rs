@@ -24,7 +24,7 @@ use cluster::{
     Answer, Body, CallId, Class, ClientId, Event, LaneId, Message, NodeId, Now, OpId, PageRequest,
     Quorum, Record, Reply, Request, StoreError, Trouble,
 };
-use lsm::{Batch, Core, Lookup, Space, Wait};
+use lsm::{Batch, Engine, Lookup, Space, Wait};
 use node::identity::Keeps;
 use node::{Driver, Loop, Outcome, Purpose, Turn, records};
 use slab::Slab;
@@ -44,9 +44,9 @@ const ANSWER_SHARE: u32 = 8;
 /// The same of a read for another node.
 const LENT_SHARE: u32 = 2;
 
-const NO_ROOM: &str = "too many bytes are being sent";
+const NO_ROOM: &str = "the memory for responses is in use";
 
-const QUEUE_FULL: &str = "too many reads wait for the disk (--queue)";
+const QUEUE_FULL: &str = "the read queue is full (--queue)";
 
 /// What a loop is told.
 #[derive(Debug)]
@@ -196,7 +196,7 @@ impl EventLoop {
         let node = &self.node;
         let deadline = node.config.deadline;
         if node.answers.wanted() == 0
-            || !matches!(node.db.core().get(Space::Data, key, Wait::No), Ok(Lookup::WouldBlock))
+            || !matches!(node.db.engine().get(Space::Data, key, Wait::No), Ok(Lookup::WouldBlock))
         {
             return Ok(None);
         }
@@ -383,12 +383,12 @@ impl Turn for Process<'_> {
 }
 
 impl Driver for Process<'_> {
-    fn core(&self) -> &Core {
-        self.0.node.db.core()
+    fn engine(&self) -> &Engine {
+        self.0.node.db.engine()
     }
 
     fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error> {
-        self.core().get(Space::Data, key, Wait::No)
+        self.engine().get(Space::Data, key, Wait::No)
     }
 
     fn read(&mut self, op: OpId, key: Bytes, most: u32) {
@@ -412,7 +412,7 @@ impl Driver for Process<'_> {
         let this = Rc::clone(self.0);
         spawn_local(async move {
             // The read pool is gone: the node stops.
-            let stops = StoreError::Busy("the node stops");
+            let stops = StoreError::Busy("the node is shutting down");
             let result = page.await.unwrap_or(Err(stops));
             this.happen(Event::Paged { op, result });
         });

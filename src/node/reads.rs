@@ -22,9 +22,9 @@ use tokio::sync::oneshot;
 const PAGE_TURN: u32 = 4;
 
 /// Where it is waited, for profiles.
-static QUEUES: Place = Place::new(Kind::Lock, "queues of the read pool");
-static QUEUED: Place = Place::new(Kind::Queue, "reads: no thread of the pool is free");
-static NO_READ: Place = Place::new(Kind::Idle, "read pool: no read");
+static QUEUES: Place = Place::new(Kind::Lock, "read pool: queue lock");
+static QUEUED: Place = Place::new(Kind::Queue, "reads: waiting for a pool thread");
+static NO_READ: Place = Place::new(Kind::Idle, "read pool: idle");
 
 /// Why a read was not done.
 #[derive(Debug, Clone)]
@@ -119,13 +119,14 @@ impl Shared {
                     let _ = get.reply.send(Err(ReadError::Deadline));
                 }
                 Job::Get(get) => {
-                    let result = db.core().get(Space::Data, &get.key, Wait::Within(get.room));
+                    let result = db.engine().get(Space::Data, &get.key, Wait::Within(get.room));
                     let result = result.map_err(ReadError::Store);
                     let _ = get.reply.send(result);
                 }
                 Job::NextPage(next) if next.reply.is_closed() => {}
                 Job::NextPage(next) => {
-                    let _ = next.reply.send(pages.read(db.core(), cluster, next.op, &next.request));
+                    let _ =
+                        next.reply.send(pages.read(db.engine(), cluster, next.op, &next.request));
                 }
             }
             queues = self.lock();
@@ -153,7 +154,7 @@ impl ReadPool {
             let thread = thread::Builder::new()
                 .name(format!("read-{number}"))
                 .spawn(move || shared.work(&db, &cluster, &pages))
-                .map_err(|error| format!("can't start a read thread: {error}"))?;
+                .map_err(|error| format!("cannot start a read thread: {error}"))?;
             pool.threads().push(thread);
         }
         Ok(pool)

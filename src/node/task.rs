@@ -60,8 +60,8 @@ impl TaskDriver for Process<'_> {
     fn read_hints(&mut self, wanted: HintsWanted) {
         tell_what_comes_of(&self.0.node, move |node| {
             let HintsWanted { peer, after, max_bytes } = &wanted;
-            let (core, shared) = (node.db.core(), &node.shared);
-            let read = hints::read(core, shared, *peer, after.as_deref(), *max_bytes);
+            let (engine, shared) = (node.db.engine(), &node.shared);
+            let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
             TaskEvent::HintsRead(wanted, read)
         });
     }
@@ -83,13 +83,13 @@ impl TaskDriver for Process<'_> {
 fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, Trouble>) {
     let why = match result {
         Ok(Reply::Page(_)) => return,
-        Ok(Reply::Busy) | Err(Trouble::Busy) => "it is busy",
-        Ok(_) => "its store has failed; its log says more",
+        Ok(Reply::Busy) | Err(Trouble::Busy) => "it is overloaded",
+        Ok(_) => "its store has failed; see its log",
         Err(_) => "it did not answer in time",
     };
     node.facts.complain(peer, "unstreamed", || {
         let peer = &node.shared.topology.member(peer).name;
-        tracing::warn!(peer, why, "a peer does not stream what this node lacks; it is asked again");
+        tracing::warn!(peer, why, "repair stream failed, will retry");
     });
 }
 

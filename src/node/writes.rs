@@ -34,8 +34,8 @@ struct Turn<T> {
 }
 
 /// Where it is waited, for profiles.
-static ARRIVALS: Place = Place::new(Kind::Lock, "outcomes of writes");
-static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed, flushes or compactions are behind");
+static ARRIVALS: Place = Place::new(Kind::Lock, "writes: outcome lock");
+static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed by flush or compaction backlog");
 
 /// Outcomes on their way from the log's thread to the loop.
 #[derive(Debug)]

@@ -214,7 +214,7 @@ impl EventLoop {
         }
         let left = self.watches.borrow().len();
         if left > 0 {
-            tracing::warn!(connections = left, "cut off: still busy after {DRAIN:?}");
+            tracing::warn!(connections = left, "closing connections: still busy after {DRAIN:?}");
             self.cut_off().await;
         }
         self.peers.close().await;
@@ -301,7 +301,7 @@ impl EventLoop {
         let stream = match tokio::net::TcpStream::from_std(stream) {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection was dropped: epoll refused it");
+                tracing::warn!(%error, "dropped a connection: epoll registration failed");
                 self.counters.connections.fetch_sub(1, Ordering::Relaxed);
                 self.node.places.leave(place);
                 return;

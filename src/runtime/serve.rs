@@ -47,13 +47,13 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     }
     leave_files_to_the_store(&mut config, raise_file_limit());
     let (listen, data) = (config.listen, config.data.display().to_string());
-    let bind_error = |error: io::Error| format!("can't listen on {listen}: {error}");
+    let bind_error = |error: io::Error| format!("cannot listen on {listen}: {error}");
     let socket = accept::bind(listen).map_err(bind_error)?;
     let address = socket.local_addr().map_err(bind_error)?.as_socket().unwrap_or(listen);
     let node = start_node(config, address)?;
     let loops = start_loops(&node)?;
     // Before anybody can know that the node runs and tell it to stop.
-    let acceptor = Acceptor::new().map_err(|error| format!("can't await signals: {error}"))?;
+    let acceptor = Acceptor::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, data, "serving");
     greet(address, &data);
@@ -69,7 +69,7 @@ fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit of open files stays as it was");
+        tracing::warn!(%error, "cannot raise the limit of open files");
         return limit.current;
     }
     raised.current
@@ -83,7 +83,13 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
     let most = most - config.guests;
     if most < config.connections {
         let (wanted, limit) = (config.connections, limit.unwrap_or(u64::MAX));
-        tracing::warn!(wanted, most, limit, "fewer connections: the limit of open files is low");
+        tracing::warn!(
+            wanted,
+            most,
+            limit,
+            "allowing fewer connections: the limit of open files \
+            is low"
+        );
         config.connections = most;
     }
 }
@@ -92,7 +98,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
     let started = Instant::now();
     let db = Arc::new(store::open(&config)?);
     let failed = |error: StartError| format!("data directory {}: {error}", config.data.display());
-    let name = identity::kept_name(db.core()).map_err(failed)?;
+    let name = identity::kept_name(db.engine()).map_err(failed)?;
     let members = config.members.settle(address, name, config.replicas)?;
     let Started { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
     let clock = NodeClock::start(&db, clock).map_err(failed)?;
@@ -177,9 +183,9 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
     let started = starting.begin(db, &directory, topology, *own, wall_micros(), number)?;
     if started.identity.standing() == Standing::Copied {
         tracing::warn!(
-            "the data directory is a copy, or was moved from another file system: until all other \
-             nodes have said that it holds what this node acknowledged, reads do not rely on what \
-             it lacks"
+            "the data directory is a copy or was moved from another file system: the node is not \
+             authoritative until all other nodes have confirmed that it holds what this node \
+             acknowledged"
         );
     }
     Ok(started)
@@ -204,13 +210,13 @@ fn start_loops(node: &Arc<Node>) -> Result<Vec<Handle>, String> {
     (0..node.config.loops)
         .map(|number| event_loop::start(node, number))
         .collect::<io::Result<_>>()
-        .map_err(|error| format!("can't start an event loop: {error}"))
+        .map_err(|error| format!("cannot start an event loop: {error}"))
 }
 
 fn greet(address: SocketAddr, data: &str) {
     let url = format!("http://{address}");
     let text = format!(
-        "kvorum {} listens on {url}, data in {data}. The dashboard is at {url}/ui. Try:\n\
+        "kvorum {} listening on {url}, data in {data}. Dashboard: {url}/ui. Try:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entities?start=a'\n",
@@ -221,7 +227,7 @@ fn greet(address: SocketAddr, data: &str) {
         let _ = io::stdout().write_all(text.as_bytes());
     });
     if let Err(error) = said {
-        tracing::warn!(%error, "no greeting on stdout");
+        tracing::warn!(%error, "cannot write to stdout");
     }
 }
 
@@ -252,7 +258,7 @@ impl Acceptor {
             }
         });
         node.stopping.store(true, Ordering::Relaxed);
-        served.map_err(|error| format!("can't accept connections: {error}"))
+        served.map_err(|error| format!("cannot accept connections: {error}"))
     }
 }
 

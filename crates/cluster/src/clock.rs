@@ -43,7 +43,7 @@ pub struct Stamp {
 
 /// The persisted bound does not allow another stamp yet: persisting it lags or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the clock reached its persisted bound; stamps resume when a new bound is durable")]
+#[error("the clock reached its persisted bound; timestamps resume when a new bound is durable")]
 pub struct BoundReached;
 
 /// The part of a stamp that tells nodes apart: a hash of the node's name.

@@ -64,6 +64,17 @@ impl Shared {
         self.topology.nodes()
     }
 
+    /// The time of a version of this key that this node may have acknowledged and lost, if it is
+    /// not below `time`: one up to which it began with less than it had, or of a record that is too
+    /// far ahead of its clock to be taken back.
+    pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
+        if self.vouching.is_whole() {
+            return None;
+        }
+        let ahead = self.missed.since(self.own, self.topology.partition_of(key));
+        [self.vouching.born(), ahead].into_iter().max().filter(|lost| *lost >= time)
+    }
+
     /// Marks that a node missed a write and that no hint will bring it. With nobody else there is
     /// nobody who holds it either.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
@@ -110,7 +121,7 @@ pub struct CallId(pub u64);
 pub struct LaneId(pub u64);
 
 /// What the store does something for; comes back with the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpId {
     /// This node's vote in a slot.
     Slot(u64),

@@ -131,9 +131,18 @@ impl Vouching {
     /// this `time`; `None`: than none at all. What a former life acknowledged is older than this
     /// one, so a record that is younger hides nothing.
     pub fn sure(&self, time: Option<u64>) -> bool {
-        let whole = self.standing() == Standing::Member
+        self.is_whole() || time.is_some_and(|time| time > self.born())
+    }
+
+    /// Whether the node holds all that it ever acknowledged.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.standing() == Standing::Member
             && self.is_confirmed()
-            && !self.doubted.load(Ordering::Acquire);
-        whole || time.is_some_and(|time| time > self.born.load(Ordering::Relaxed))
+            && !self.doubted.load(Ordering::Acquire)
+    }
+
+    /// The greatest time of a stamp that a former life of this node may have acknowledged.
+    pub(crate) fn born(&self) -> u64 {
+        self.born.load(Ordering::Relaxed)
     }
 }

@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cluster::{BoundReached, Clock};
-use lsm::{Batch, Core, Record, Space, Version};
+use lsm::{Batch, Engine, Record, Space, Version};
 
 use crate::start::StartError;
 use crate::store::Store;
@@ -62,7 +62,7 @@ impl BoundedClock {
         max_skew: u64,
     ) -> Result<Self, StartError> {
         let origin = cluster::origin_of(name);
-        let (persisted, version) = match bound_record(store.core())? {
+        let (persisted, version) = match bound_record(store.engine())? {
             Some(record) => (decode_bound(&record)?, record.view().version()),
             None => (0, Version { time: 0, origin }),
         };
@@ -72,7 +72,7 @@ impl BoundedClock {
             if nodes > 1 {
                 return Err(StartError::Ahead { seconds });
             }
-            tracing::warn!(ahead_s = seconds, "versions go on ahead of the clock, where they were");
+            tracing::warn!(ahead_s = seconds, "timestamps continue ahead of the clock");
         }
         let clock = Arc::new(Clock::start(origin, wall, persisted));
         let bounded = Self { clock, state: Mutex::new(State { version, failed: None }) };
@@ -160,28 +160,28 @@ fn in_store(source: lsm::Error) -> StartError {
     StartError::Store { what: "the clock's bound", source }
 }
 
-fn bound_record(core: &Core) -> Result<Option<Record>, StartError> {
-    core.read(Space::Node, BOUND_KEY).map_err(in_store)
+fn bound_record(engine: &Engine) -> Result<Option<Record>, StartError> {
+    engine.read(Space::Node, BOUND_KEY).map_err(in_store)
 }
 
 fn decode_bound(record: &Record) -> Result<u64, StartError> {
     let value = record.value();
     let bytes = value.as_ref().try_into().map_err(|_| StartError::Damaged {
-        what: "the clock's bound".to_owned(),
-        why: format!("{} bytes instead of 8: damaged", value.len()),
+        what: "the clock's bound is corrupt".to_owned(),
+        why: format!("{} bytes instead of 8", value.len()),
     })?;
     Ok(u64::from_le_bytes(bytes))
 }
 
 /// The bound of a node that does not run; 0 = there is none.
-pub(crate) fn kept_bound(core: &Core) -> Result<u64, StartError> {
-    bound_record(core)?.map_or(Ok(0), |record| decode_bound(&record))
+pub(crate) fn kept_bound(engine: &Engine) -> Result<u64, StartError> {
+    bound_record(engine)?.map_or(Ok(0), |record| decode_bound(&record))
 }
 
 /// Sets it, though it may be lower than before: the caller has made sure that no record of this
 /// node is above.
 pub(crate) fn lower_bound<S: Store>(store: &S, bound: u64) -> Result<(), StartError> {
-    let Some(record) = bound_record(store.core())? else { return Ok(()) };
+    let Some(record) = bound_record(store.engine())? else { return Ok(()) };
     let mut version = record.view().version();
     version.time += 1;
     store.commit(bound_batch(version, bound)).map_err(in_store)
@@ -198,19 +198,19 @@ mod tests {
     const WALL: u64 = 1_700_000_000_000_000;
     const SKEW: u64 = 500_000;
 
-    fn core() -> Core {
-        Core::open(Arc::new(MemDisk::new()), Options::default()).unwrap()
+    fn engine() -> Engine {
+        Engine::open(Arc::new(MemDisk::new()), Options::default()).unwrap()
     }
 
-    fn open(core: &Core, wall: u64) -> Result<BoundedClock, StartError> {
-        BoundedClock::open(core, "a", 3, wall, SKEW)
+    fn open(engine: &Engine, wall: u64) -> Result<BoundedClock, StartError> {
+        BoundedClock::open(engine, "a", 3, wall, SKEW)
     }
 
     #[test]
     fn nothing_is_issued_above_a_bound_that_is_not_durable() {
-        let core = core();
-        let clock = open(&core, WALL).unwrap();
-        let bound = kept_bound(&core).unwrap();
+        let engine = engine();
+        let clock = open(&engine, WALL).unwrap();
+        let bound = kept_bound(&engine).unwrap();
         assert!(clock.issue(WALL).unwrap().time < bound);
         let beyond = Clock::micros(bound) + 1;
         assert!(matches!(clock.issue(beyond), Err(NoVersion::Lags)));
@@ -218,37 +218,37 @@ mod tests {
         let refused = lsm::Error::Busy { what: "x" };
         clock.kept(next, 7, Err(refused));
         assert!(matches!(clock.issue(beyond), Err(NoVersion::Failed(_))));
-        Store::commit(&core, batch).unwrap();
+        Store::commit(&engine, batch).unwrap();
         clock.kept(next, 7, Ok(()));
         assert!(clock.issue(beyond).is_ok());
-        assert_eq!(kept_bound(&core).unwrap(), next);
+        assert_eq!(kept_bound(&engine).unwrap(), next);
     }
 
     #[test]
     fn a_start_begins_above_all_that_was_issued_and_waits_for_the_wall_clock() {
-        let core = core();
-        let last = open(&core, WALL).unwrap().issue(WALL + 1000).unwrap();
+        let engine = engine();
+        let last = open(&engine, WALL).unwrap().issue(WALL + 1000).unwrap();
         // A kill: the bound stays where it was, a second ahead.
-        let again = open(&core, WALL + 2000).unwrap();
+        let again = open(&engine, WALL + 2000).unwrap();
         assert!(again.issue(WALL + 2000).unwrap() > last);
         let wait = again.wait_for_wall(3, WALL + 2000, SKEW);
         assert!((500_000..=LONGEST_WAIT).contains(&wait), "{wait}");
         assert_eq!(again.wait_for_wall(1, WALL + 2000, SKEW), 0, "nobody would refuse it");
         let issued = again.issue(WALL + 3000).unwrap();
-        Store::commit(&core, again.stop()).unwrap();
-        assert_eq!(kept_bound(&core).unwrap(), issued.time, "a clean stop lowers it");
+        Store::commit(&engine, again.stop()).unwrap();
+        assert_eq!(kept_bound(&engine).unwrap(), issued.time, "a clean stop lowers it");
         assert!(again.issue(WALL + 4000).is_err());
     }
 
     #[test]
     fn one_that_would_begin_far_ahead_is_refused_until_its_bound_is_lowered() {
-        let core = core();
+        let engine = engine();
         let later = WALL + 3 * MOST_AHEAD;
-        open(&core, later).unwrap();
-        let refused = open(&core, WALL).unwrap_err();
+        open(&engine, later).unwrap();
+        let refused = open(&engine, WALL).unwrap_err();
         assert!(matches!(refused, StartError::Ahead { seconds: 180.. }), "{refused}");
-        assert!(BoundedClock::open(&core, "a", 1, WALL, SKEW).is_ok(), "alone it goes on");
-        lower_bound(&core, Clock::limit(WALL, SKEW)).unwrap();
-        assert!(open(&core, WALL).is_ok());
+        assert!(BoundedClock::open(&engine, "a", 1, WALL, SKEW).is_ok(), "alone it goes on");
+        lower_bound(&engine, Clock::limit(WALL, SKEW)).unwrap();
+        assert!(open(&engine, WALL).is_ok());
     }
 }

@@ -5,7 +5,7 @@ use cluster::{
     Answer, CallId, Class, ClientId, Event, LaneId, Message, NodeId, Now, OpId, PageRequest, Reply,
     Request, Trouble,
 };
-use lsm::{Batch, Core, Lookup};
+use lsm::{Batch, Engine, Lookup};
 
 use crate::hints::Hint;
 use crate::identity::Keeps;
@@ -62,7 +62,7 @@ pub trait Turn {
 /// What a loop has done for it. Nothing of it calls back into the loop before it returns.
 pub trait Driver: Turn {
     /// The engine, for reads that need no waiting.
-    fn core(&self) -> &Core;
+    fn engine(&self) -> &Engine;
 
     /// Reads the newest record of a key, as far as that needs no waiting.
     fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error>;

@@ -88,7 +88,7 @@ impl Loop {
         match purpose {
             Purpose::Op(op, newer) => {
                 if outcome.is_ok() {
-                    self.shared.logs.wrote(driver.core().sequence());
+                    self.shared.logs.wrote(driver.engine().sequence());
                 }
                 let result = outcome.as_ref().map(|()| newer).map_err(write_error);
                 self.handle(driver, Event::Written { op, result });
@@ -213,7 +213,7 @@ impl Loop {
     /// The time of a newer record's version, or one that is not below it.
     fn newer<D: Driver>(&self, driver: &D, key: &[u8], record: &Record) -> Option<u64> {
         let version = records::version(record.rank.stamp);
-        match driver.core().holds_newer(Space::Data, key, version) {
+        match driver.engine().holds_newer(Space::Data, key, version) {
             Ok(Newer::No) => None,
             Ok(Newer::Held(held)) => Some(held.time),
             // An error shows again, and better, when the record is written or read.
@@ -279,7 +279,7 @@ fn read_event(op: OpId, most: u32, result: Result<Option<Record>, StoreError>) -
 
 fn write_error(error: &WriteError) -> StoreError {
     match error {
-        WriteError::Busy => StoreError::Busy("too many writes wait for the disk"),
+        WriteError::Busy => StoreError::Busy("the write queue is full"),
         WriteError::Store(error) => records::store_error(error),
     }
 }

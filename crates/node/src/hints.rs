@@ -10,7 +10,7 @@
 
 use bytes::Bytes;
 use cluster::{Mark, NodeId, Record, Shared, hint_bytes};
-use lsm::{Batch, Core, Space};
+use lsm::{Batch, Engine, Space};
 
 use crate::identity::Identity;
 use crate::records;
@@ -93,7 +93,7 @@ pub(crate) fn remove(
 /// Reads hints for `peer` after a key, up to about `max_bytes`; one is always read. Waits for the
 /// disk.
 pub fn read(
-    core: &Core,
+    engine: &Engine,
     shared: &Shared,
     peer: NodeId,
     after: Option<&[u8]>,
@@ -105,7 +105,7 @@ pub fn read(
         None => prefix.clone(),
     };
     let (mut items, mut bytes) = (Vec::new(), 0);
-    walk(core, &start, &prefix, |key, record| {
+    walk(engine, &start, &prefix, |key, record| {
         bytes += key.len() + record.bytes.len();
         items.push((Bytes::copy_from_slice(key), record));
         bytes < max_bytes
@@ -114,11 +114,11 @@ pub fn read(
 }
 
 /// Counts the hints that an earlier life left.
-pub(crate) fn count(core: &Core, shared: &Shared) -> Result<(), StartError> {
+pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> {
     for peer in (0..shared.nodes() as u16).map(NodeId).filter(|peer| *peer != shared.own) {
         let prefix = prefix(shared, peer);
         let (mut hints, mut bytes) = (0, 0);
-        walk(core, &prefix, &prefix, |key, record| {
+        walk(engine, &prefix, &prefix, |key, record| {
             hints += 1;
             bytes += hint_bytes(key, &record);
             true
@@ -131,12 +131,12 @@ pub(crate) fn count(core: &Core, shared: &Shared) -> Result<(), StartError> {
 
 /// Hands out hints from `start` on while their keys have `prefix` and `more` says so.
 fn walk(
-    core: &Core,
+    engine: &Engine,
     start: &[u8],
     prefix: &[u8],
     mut more: impl FnMut(&[u8], Record) -> bool,
 ) -> Result<(), lsm::Error> {
-    let mut scan = core.snapshot().scan(Space::Hints, start, None);
+    let mut scan = engine.snapshot().scan(Space::Hints, start, None);
     while let Some((hint, held)) = scan.next()? {
         let Some(key) = hint.strip_prefix(prefix) else { break };
         if held.kind() != lsm::Kind::Value {
@@ -169,7 +169,7 @@ pub(crate) fn adopt_marks<S: Store>(
     for peer in (0..shared.nodes() as u16).map(NodeId).filter(|peer| *peer != shared.own) {
         let prefix = [EARLIER, &prefix(shared, peer)].concat();
         let mut earlier = Batch::new();
-        let mut scan = store.core().snapshot().scan(Space::Node, &prefix, None);
+        let mut scan = store.engine().snapshot().scan(Space::Node, &prefix, None);
         while let Some((key, record)) = scan.next().map_err(failed)? {
             let Some(partition) = key.strip_prefix(&prefix[..]) else { break };
             if let Ok(partition) = partition.try_into()

@@ -7,7 +7,7 @@
 //!   clients, messages, time ───▶  Loop   effects, writes that wait, hints ─▶ cluster::Coordinator
 //!   time, what was met ────────▶  Task   what a node does once            ─▶ cluster::Node
 //!   a range, pages ────────────▶  Range  what is tried again; Pages       ─▶ cluster::Scan
-//!   start, stop, repair ───────▶  Starting, BoundedClock, Ahead           ─▶ lsm::Core
+//!   start, stop, repair ───────▶  Starting, BoundedClock, Ahead           ─▶ lsm::Engine
 //! ```
 //!
 //! A driver brings the time and the bytes, and does what a [`Driver`] does. It waits where waiting

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use cluster::{OpId, PAGE_BYTES, Page, PageRequest, Shared, Sieve, StoreError};
-use lsm::{Core, Space};
+use lsm::{Engine, Space};
 
 use crate::records;
 
@@ -18,7 +18,7 @@ const MAX_PAGE_BYTES: usize = 256 * 1024;
 
 /// Why there is no page: other range reads hold all the memory there is for pages; some will come
 /// back.
-const NO_ROOM: StoreError = StoreError::Busy("too many range reads at once");
+const NO_ROOM: StoreError = StoreError::Busy("too many concurrent range reads");
 
 /// What is looked at for one page at most; one record always is.
 #[derive(Debug, Clone, Copy)]
@@ -127,7 +127,7 @@ impl Pages {
     /// Reads a page for `op`. May wait for the disk.
     pub fn read(
         &self,
-        core: &Core,
+        engine: &Engine,
         shared: &Shared,
         op: OpId,
         request: &PageRequest,
@@ -146,7 +146,8 @@ impl Pages {
         let mut next = None;
         let mut looked_at = 0;
         let (start, end) = (&request.start, request.end.as_deref());
-        let mut scan = core.snapshot().scan_since(Space::Data, start, end, request.filter.since());
+        let mut scan =
+            engine.snapshot().scan_since(Space::Data, start, end, request.filter.since());
         for seen in 0.. {
             let read = scan.next().map_err(|error| records::store_error(&error))?;
             let Some((key, record)) = read else { break };

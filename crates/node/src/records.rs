@@ -40,7 +40,7 @@ pub fn store_error(error: &lsm::Error) -> StoreError {
     }
     match error {
         lsm::Error::Busy { what } => StoreError::Busy(what),
-        lsm::Error::Closing => StoreError::Busy("the node stops"),
+        lsm::Error::Closing => StoreError::Busy("the node is shutting down"),
         lsm::Error::Failed { begun, .. } => {
             StoreError::Failed { begun: *begun, detail: error.to_string() }
         }
@@ -120,7 +120,7 @@ mod tests {
     fn errors_are_told_apart_by_what_may_have_been_done() {
         let error = |error| store_error(&error);
         assert_eq!(error(lsm::Error::Busy { what: "x" }), StoreError::Busy("x"));
-        assert_eq!(error(lsm::Error::Closing), StoreError::Busy("the node stops"));
+        assert_eq!(error(lsm::Error::Closing), StoreError::Busy("the node is shutting down"));
         let full = lsm::Error::NoSpace { what: "tables" };
         assert!(matches!(error(full), StoreError::NoSpace(_)));
         for begun in [false, true] {

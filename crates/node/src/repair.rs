@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use lsm::{Above, Batch, Core, Space, Version};
+use lsm::{Above, Batch, Engine, Space, Version};
 
 use crate::start::StartError;
 use crate::store::Store;
@@ -40,15 +40,15 @@ pub struct Ahead {
 impl Ahead {
     /// Looks for what is stamped above `limit`. `None` = the node is alone: nobody refuses what it
     /// stamps, and nobody could give back what would be lost.
-    pub fn look(core: &Core, limit: u64) -> Result<Option<Self>, StartError> {
-        if identity::is_alone(core)? {
+    pub fn look(engine: &Engine, limit: u64) -> Result<Option<Self>, StartError> {
+        if identity::is_alone(engine)? {
             return Ok(None);
         }
-        let bound = clock::kept_bound(core)?;
+        let bound = clock::kept_bound(engine)?;
         let marks = BTreeSet::new();
         let mut found = Self { records: 0, hints: 0, furthest: 0, bound, limit, marks };
         let above = Above { time: limit, spaces: STAMPED };
-        let looked = core.records_above(above, |space, key, version| {
+        let looked = engine.records_above(above, |space, key, version| {
             found.furthest = found.furthest.max(version.time);
             if space == Space::Hints {
                 found.hints += 1;
@@ -67,19 +67,19 @@ impl Ahead {
     }
 
     /// Removes it.
-    pub fn remove(self, core: &Core) -> Result<(), StartError> {
+    pub fn remove(self, engine: &Engine) -> Result<(), StartError> {
         if self.records > 0 {
-            identity::lose(core, self.limit)?;
+            identity::lose(engine, self.limit)?;
         }
         let mut batch = Batch::new();
         for mark in &self.marks {
             let version = Version { time: self.limit, origin: 0 };
             batch.put(Space::Node, mark, version, &[]).map_err(failed)?;
         }
-        Store::commit(core, batch).map_err(failed)?;
-        core.remove_above(Above { time: self.limit, spaces: STAMPED }).map_err(failed)?;
+        Store::commit(engine, batch).map_err(failed)?;
+        engine.remove_above(Above { time: self.limit, spaces: STAMPED }).map_err(failed)?;
         // What is left of this node's own versions is not above that.
-        clock::lower_bound(core, self.bound.min(self.limit))
+        clock::lower_bound(engine, self.bound.min(self.limit))
     }
 }
 

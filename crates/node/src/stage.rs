@@ -7,7 +7,7 @@ use cluster::{
     Answer, CallId, Class, ClientId, Clock, Config, LaneId, Logs, Member, Message, NodeId, Now,
     OpId, PageRequest, Reply, Request, Shared, Standing, Topology, Trouble, Vouching,
 };
-use lsm::{Batch, Core, Fields, Kind, Lookup, MemDisk, Options, Space, Version, Wait};
+use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, Space, Version, Wait};
 
 use crate::driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, WriteError};
 use crate::identity::{Identity, Keeps, Named, Newborn};
@@ -40,7 +40,7 @@ pub(crate) enum Done {
 
 /// Node `a` of `a`, `b` and `c`, a member.
 pub(crate) struct Stage {
-    pub(crate) core: Core,
+    pub(crate) engine: Engine,
     pub(crate) shared: Arc<Shared>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) mono: u64,
@@ -63,17 +63,17 @@ impl Stage {
             |name: &&str| Member { name: (*name).to_owned(), zone: String::new(), weight: 1 };
         let topology = Topology::new(names.iter().map(member).collect(), 3).unwrap();
         let (own, nodes) = (NodeId(0), names.len());
-        let core = Core::open(Arc::new(MemDisk::new()), Options::default()).unwrap();
+        let engine = Engine::open(Arc::new(MemDisk::new()), Options::default()).unwrap();
         let named = Named { topology: &topology, own, named: true };
         let new = Newborn { incarnation: 9, standing: Standing::Member, born: 0 };
-        let identity = Arc::new(Identity::open(&core, named, new).unwrap());
+        let identity = Arc::new(Identity::open(&engine, named, new).unwrap());
         let clock = Arc::new(Clock::start(1, 0, 0));
         let vouching = Vouching::new(Standing::Member, 0, true);
         let logs = Arc::new(Logs::first(9, nodes));
         let newest = Clock::time_of(WALL);
         let shared = Arc::new(Shared::new(topology, own, clock, vouching, newest, logs));
         Self {
-            core,
+            engine,
             shared,
             identity,
             mono: 1,
@@ -98,7 +98,7 @@ impl Stage {
 
     /// Commits the writes of a turn; what they were for.
     pub(crate) fn commit(&mut self) -> Vec<Purpose> {
-        Store::commit(&self.core, std::mem::take(&mut self.batch)).unwrap();
+        Store::commit(&self.engine, std::mem::take(&mut self.batch)).unwrap();
         std::mem::take(&mut self.purposes)
     }
 
@@ -151,15 +151,15 @@ impl Turn for Stage {
 }
 
 impl Driver for Stage {
-    fn core(&self) -> &Core {
-        &self.core
+    fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error> {
         if self.cold {
             return Ok(Lookup::WouldBlock);
         }
-        self.core.get(Space::Data, key, Wait::No)
+        self.engine.get(Space::Data, key, Wait::No)
     }
 
     fn read(&mut self, op: OpId, _key: Bytes, most: u32) {

@@ -52,7 +52,7 @@ impl Starting {
         wall: u64,
         max_skew: u64,
     ) -> Result<Self, StartError> {
-        let recovered = Recovered::of(store.core());
+        let recovered = Recovered::of(store.engine());
         // A former life of this node may have acknowledged what was as far ahead of its clock.
         let new = Newborn { incarnation, standing, born: latest(wall, max_skew) };
         let identity = Identity::open(store, named, new)?;
@@ -92,11 +92,11 @@ impl Starting {
         // Until the others have been heard, whatever is older than this start may hide something.
         let born = identity.born().max(latest(wall, max_skew));
         let vouching = Vouching::new(standing, born, alone);
-        let newest = store.core().greatest_time();
+        let newest = store.engine().greatest_time();
         let shared = Shared::new(topology, own, Arc::clone(clock.clock()), vouching, newest, logs);
-        identity.load_missed(store.core(), &shared)?;
+        identity.load_missed(store.engine(), &shared)?;
         hints::adopt_marks(store, &identity, &shared)?;
-        hints::count(store.core(), &shared)?;
+        hints::count(store.engine(), &shared)?;
         Ok(Started { shared: Arc::new(shared), identity: Arc::new(identity), clock })
     }
 }
@@ -124,20 +124,20 @@ pub enum StartError {
     #[error("the directory's lives: {0}")]
     Directory(#[source] io::Error),
     /// A thread that it needs.
-    #[error("can't start a thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
     /// It belongs to another node, or to another cluster: what differs.
     #[error(
-        "the data directory was made by another node or for another cluster: {0}. It was not \
-         changed: start as it was made, or with an empty --data"
+        "the data directory belongs to another node or cluster: {0}. Nothing was changed: start \
+         with the settings it was created with, or with an empty --data"
     )]
     Another(String),
     /// The node's clock would begin so far ahead of the wall clock that the others refuse what it
     /// stamps.
     #[error(
-        "this node has stamped writes up to {seconds} s ahead of what the clock shows now, and the \
-         other nodes refuse such stamps: set the clock if it is behind; if it is right now and was \
-         ahead then, run `kvorum repair-clock`"
+        "this node has issued timestamps up to {seconds} s ahead of its clock, and the other nodes \
+         refuse such timestamps: correct the clock if it is behind; if it is correct now and was \
+         ahead before, run `kvorum repair-clock`"
     )]
     Ahead {
         /// How far.

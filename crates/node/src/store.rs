@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use cluster::Clock;
-use lsm::{Batch, Core, Db, Error, MayPurge, Space};
+use lsm::{Batch, Db, Engine, Error, MayPurge, Space};
 
 /// A store that is read and written step by step.
 pub trait Store {
     /// What reads it.
-    fn core(&self) -> &Core;
+    fn engine(&self) -> &Engine;
 
     /// Writes a batch; returns when it is as durable as the sync mode says.
     fn commit(&self, batch: Batch) -> Result<(), Error>;
@@ -16,8 +16,8 @@ pub trait Store {
 
 /// A store whose threads run.
 impl Store for Db {
-    fn core(&self) -> &Core {
-        Self::core(self)
+    fn engine(&self) -> &Engine {
+        Self::engine(self)
     }
 
     fn commit(&self, batch: Batch) -> Result<(), Error> {
@@ -26,8 +26,8 @@ impl Store for Db {
 }
 
 /// A store without threads: of a stopped node, or a simulated one.
-impl Store for Core {
-    fn core(&self) -> &Core {
+impl Store for Engine {
+    fn engine(&self) -> &Engine {
         self
     }
 

@@ -118,7 +118,10 @@ impl Task {
             hints::remove(&self.shared, batch, peer, items)
         });
         if added.is_err() {
-            tracing::debug!(peer = peer.0, "delivered hints stay for now: the store is busy");
+            tracing::debug!(
+                peer = peer.0,
+                "cannot delete delivered hints yet: the store is overloaded"
+            );
         }
     }
 
@@ -157,11 +160,11 @@ impl Task {
                 tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
             }
             Keeps::Standing(standing, _) => {
-                tracing::warn!(%error, ?standing, "cannot persist the node's standing");
+                tracing::warn!(%error, ?standing, "cannot persist the node's membership state");
             }
             Keeps::Missed(node, _) => {
                 let node = self.name(*node);
-                tracing::warn!(%error, node, "cannot persist what a node is marked to lack");
+                tracing::warn!(%error, node, "cannot persist missed-write marks");
             }
         }
     }
@@ -176,9 +179,9 @@ fn note_standing(standing: Standing) {
         Standing::New | Standing::Copied => {}
         Standing::Member => tracing::info!("rebuild complete: node is a full member"),
         Standing::Amnesiac => tracing::warn!(
-            "the other nodes know more of this node than its data directory holds: the disk was \
-             replaced, an older copy was put back, or the end of the log was lost. What is missing \
-             is streamed from them; until then reads do not rely on what it lacks"
+            "rebuild started: this node's data directory is older than what the other nodes have \
+             seen of it (disk replaced, old copy restored, or end of the log lost); missing data is \
+             streamed from them, and the node is not authoritative until then"
         ),
     }
 }

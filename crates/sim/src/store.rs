@@ -2,7 +2,7 @@
 //! do is done here step by step, at simulated moments.
 //!
 //! ```text
-//!  a turn's writes ─▶ waiting ─▶ committing ──(a sync's time passes)──▶ core.commit ─▶ outcomes
+//!  a turn's writes ─▶ waiting ─▶ committing ──(a sync's time passes)──▶ engine.commit ─▶ outcomes
 //!                         crash here: nothing, or a torn group, is on the disk
 //! ```
 
@@ -10,7 +10,7 @@ use std::mem;
 use std::sync::Arc;
 
 use cluster::OpId;
-use lsm::{Backlog, Batch, Core, Error, MemDisk, Options, Work};
+use lsm::{Backlog, Batch, Engine, Error, MemDisk, Options, Work};
 use node::Purpose;
 use node::identity::Keeps;
 
@@ -32,7 +32,7 @@ pub(crate) enum Asker {
 
 /// See the module.
 pub(crate) struct Store {
-    core: Core,
+    engine: Engine,
     /// Background work found no space: a refusal is for lack of it.
     starved: bool,
     waiting: Vec<(Asker, Batch)>,
@@ -42,20 +42,20 @@ pub(crate) struct Store {
 impl Store {
     /// Opens or recovers what is on the disk.
     pub(crate) fn open(disk: &MemDisk, store_id: u64, plan: &Plan) -> Result<Self, Error> {
-        let core = Core::open(Arc::new(disk.clone()), options(store_id, plan))?;
-        Ok(Self { core, starved: false, waiting: Vec::new(), committing: Vec::new() })
+        let engine = Engine::open(Arc::new(disk.clone()), options(store_id, plan))?;
+        Ok(Self { engine, starved: false, waiting: Vec::new(), committing: Vec::new() })
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Why no write is taken at the moment, if so.
     pub(crate) fn refusal(&self) -> Option<Error> {
-        if self.core.backlog() != Backlog::Full {
+        if self.engine.backlog() != Backlog::Full {
             return None;
         }
-        Some(match self.core.healthy() {
+        Some(match self.engine.healthy() {
             Err(error) => error,
             Ok(()) if self.starved => Error::NoSpace { what: "tables" },
             Ok(()) => Error::Busy { what: "flushes or compactions are too far behind" },
@@ -79,16 +79,16 @@ impl Store {
     /// Commits the group; what became of it, and who asked.
     pub(crate) fn end(&mut self) -> (Result<(), Error>, Vec<Asker>) {
         let group = mem::take(&mut self.committing);
-        let result = self.core.commit(group.iter().map(|(_, batch)| batch)).map(drop);
+        let result = self.engine.commit(group.iter().map(|(_, batch)| batch)).map(drop);
         (result, group.into_iter().map(|(asker, _)| asker).collect())
     }
 
     /// One step of each kind of background work; whether there was any.
     pub(crate) fn work(&mut self) -> bool {
         // What fails is tried again, or has failed the store, which writes then show.
-        let _ = self.core.prepare_segment();
-        let steps = [self.core.flush_one(), self.core.compact_one()];
-        self.core.bury();
+        let _ = self.engine.prepare_segment();
+        let steps = [self.engine.flush_one(), self.engine.compact_one()];
+        self.engine.bury();
         self.starved = steps.iter().any(|step| step.as_ref().is_err_and(Error::is_no_space));
         steps.iter().any(|step| matches!(step, Ok(Work::Done)))
     }
@@ -96,7 +96,7 @@ impl Store {
     /// What `interval` leaves unsynced becomes durable.
     pub(crate) fn sync(&self) {
         // A failure fails the store, which writes then show.
-        let _ = self.core.sync_log();
+        let _ = self.engine.sync_log();
     }
 
     /// The process ends here. What was being committed may have reached the disk in part: the power
@@ -105,14 +105,14 @@ impl Store {
         if !self.committing.is_empty() && random.permille(700) {
             disk.crash_after(random.below(4));
             // Nobody is told.
-            let _ = self.core.commit(self.committing.iter().map(|(_, batch)| batch));
+            let _ = self.engine.commit(self.committing.iter().map(|(_, batch)| batch));
         }
     }
 
     /// Ends the store cleanly.
     pub(crate) fn close(self) {
         // What could not be ended cleanly is recovered.
-        let _ = self.core.close();
+        let _ = self.engine.close();
     }
 }
 

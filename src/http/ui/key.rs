@@ -38,9 +38,9 @@ struct Replica<'a> {
     url: &'a str,
     /// `value`, `tombstone`, `absent`, or why it did not tell: `unreachable`, `busy`, `failed`.
     holds: &'static str,
-    /// Whether it can vouch that it was told of everything that it is to hold.
+    /// Whether it is authoritative: what it does not hold was never acknowledged by it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sure: Option<bool>,
+    authoritative: Option<bool>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     record: Option<Facts>,
 }
@@ -51,9 +51,9 @@ struct Facts {
     /// As `ETag` has it; the greatest holds.
     version: String,
     /// The wall-clock part of the version, in milliseconds since 1970.
-    stamped_ms: u64,
-    /// The node that stamped it; empty = none of this cluster.
-    stamped_by: String,
+    timestamp_ms: u64,
+    /// The node that issued it; empty = none of this cluster.
+    origin: String,
     value_bytes: usize,
     /// How many copies were asked for; 0 = the cluster's default.
     copies: u8,
@@ -101,7 +101,7 @@ fn told<'a>(
     answer: Result<Reply, Trouble>,
 ) -> Replica<'a> {
     let node = &event_loop.node;
-    let (holds, sure, record) = match answer {
+    let (holds, authoritative, record) = match answer {
         Ok(Reply::Found { record, sure }) if (records::CODEC.verify)(key, &record) => {
             let value_bytes = records::to_store(&record).value().len();
             let facts = facts(event_loop, &record.outline(), value_bytes);
@@ -118,7 +118,8 @@ fn told<'a>(
         Ok(_) | Err(_) => ("failed", None, None),
     };
     let url = &node.urls[usize::from(replica.0)];
-    Replica { node: &node.shared.topology.member(replica).name, url, holds, sure, record }
+    let name = &node.shared.topology.member(replica).name;
+    Replica { node: name, url, holds, authoritative, record }
 }
 
 fn kind(kind: Kind) -> &'static str {
@@ -133,11 +134,11 @@ fn facts(event_loop: &EventLoop, outline: &Outline, value_bytes: usize) -> Facts
     let version = records::version(outline.rank.stamp);
     let topology = &event_loop.node.shared.topology;
     let names = (0..topology.nodes() as u16).map(|id| &topology.member(NodeId(id)).name);
-    let mut stamped_by = names.filter(|name| cluster::origin_of(name) == version.origin);
+    let mut origin = names.filter(|name| cluster::origin_of(name) == version.origin);
     Facts {
         version: version.to_string(),
-        stamped_ms: (version.time >> COUNTER_BITS) / 1000,
-        stamped_by: stamped_by.next().cloned().unwrap_or_default(),
+        timestamp_ms: (version.time >> COUNTER_BITS) / 1000,
+        origin: origin.next().cloned().unwrap_or_default(),
         value_bytes,
         copies: outline.copies,
     }

@@ -23,12 +23,13 @@ mod slots;
 mod votes;
 mod write;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use peers::Peers;
 use slots::{Slots, State, Why, Work};
 
-use crate::event::{Answer, ClientId, Config, Denied, Effect, Event, Now, Shared, Trouble};
+use crate::event::{Answer, ClientId, Config, Denied, Effect, Event, Now, OpId, Shared, Trouble};
 use crate::message::NodeId;
 use crate::quorum::Quorum;
 
@@ -60,6 +61,9 @@ pub struct Coordinator {
     reads: u64,
     /// Repairs under way for which no client waits.
     background: usize,
+    /// Writes under way here that a record may be above which this node has lost, and its time.
+    /// None but while the node lacks something.
+    overtaken: BTreeMap<OpId, u64>,
     next_sweep: u64,
 }
 
@@ -76,6 +80,7 @@ impl Coordinator {
             replicas: Vec::new(),
             reads: 0,
             background: 0,
+            overtaken: BTreeMap::new(),
             next_sweep: 0,
         }
     }

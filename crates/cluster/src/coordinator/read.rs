@@ -39,8 +39,8 @@ const ASK_AGAIN_MICROS: u64 = 5_000;
 /// worth. What another node's is worth may take as long as a disk that is streamed.
 const ASK_AGAIN_TIMES: u32 = 5;
 /// Why a replica's word does not count.
-const FUTURE: &str = "a record of this key from a clock that was further ahead of this node's than \
-                      clocks may be (--max-clock-skew)";
+const FUTURE: &str = "a record of this key with a timestamp ahead of this node's clock by more \
+    than --max-clock-skew";
 /// A long record may take so long, in microseconds, from this node's store, where it may have to
 /// wait for memory, or from another node, before yet another one is asked to send it.
 const LONG_LATE: u64 = 200_000;
@@ -315,7 +315,9 @@ impl Coordinator {
         let copies = self.copies_of(newest);
         let wanted = ack.min(slot.count(|vote| vote.place < copies));
         let future = self.is_ahead(now, newest);
-        let held = slot.count(|vote| holds(vote, newest) && (future || !self.hides(now, vote)));
+        let held = slot.count(|vote| {
+            vote.place < copies && holds(vote, newest) && (future || !self.hides(now, vote))
+        });
         if held >= wanted {
             return Step::Answer;
         }

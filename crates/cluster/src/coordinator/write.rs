@@ -26,10 +26,9 @@ use crate::quorum::Quorum;
 use crate::record::Record;
 
 /// Why a write is not stamped above a record that is there already.
-pub(super) const BEHIND: &str = "this node's clock is too far behind that of a record which the \
-                                 write must follow (--max-clock-skew): set it, or ask another \
-                                 node; if it is right, that record came from a clock that was \
-                                 wrong (kvorum repair-clock)";
+pub(super) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
+    of this key by more than --max-clock-skew: correct the clock, or send the write to another \
+    node; if the clock is correct, the record came from a wrong clock (see kvorum repair-clock)";
 
 impl Coordinator {
     pub(super) fn write(
@@ -209,9 +208,8 @@ impl Coordinator {
     pub(super) fn write_here(&mut self, id: u64, out: &mut Vec<Effect>) {
         let Some(slot) = self.slots.get(id) else { return };
         let Work::Write(work) = &slot.work else { return };
-        let look = self.must_look(&work.record);
         let (key, record) = (slot.key.clone(), work.record.clone());
-        out.push(Effect::Write { op: OpId::Slot(id), key, record, look });
+        self.write_to_store(OpId::Slot(id), key, record, out);
     }
 
     /// The request that a replica of a write is sent.

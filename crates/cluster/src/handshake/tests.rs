@@ -124,7 +124,7 @@ fn of_two_processes_with_one_disk_the_one_that_was_started_later_is_taken() {
     assert_eq!(accepted.unwrap_err().reason, Reason::Outlived);
     let refused = dialed.unwrap_err();
     assert_eq!(refused.reason, Reason::Fenced);
-    assert!(refused.text.contains("serves nobody any more"), "{refused}");
+    assert!(refused.text.contains("no longer serves requests"), "{refused}");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn no_common_version_is_said() {
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
     assert_eq!(refused.reason, Reason::Version);
-    assert!(refused.text.contains("a speaks versions 9 to 10"), "{refused}");
+    assert!(refused.text.contains("a supports protocol versions 9 to 10"), "{refused}");
     let mut dialing =
         Handshake::dial(named("a").identity(), TO_B, LaneKind::Small, [9; 32], &mut Vec::new());
     let heard = dialing.receive(&out, &mut Vec::new()).unwrap_err();

@@ -33,7 +33,7 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
         return None;
     }
     let (Some(ours), Some(theirs)) = (parse(ours), parse(theirs)) else {
-        return Some(format!("{whose} topology is in a form that this release does not know"));
+        return Some(format!("{whose} topology has a format that this release does not support"));
     };
     let mut found = Vec::new();
     for name in theirs.nodes.keys().filter(|name| !ours.nodes.contains_key(*name)) {

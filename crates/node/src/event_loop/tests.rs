@@ -29,7 +29,7 @@ fn a_replica_answers_once_a_write_is_stored_and_tells_of_newer_records() {
     assert_eq!(stage.replies(), [(2, Reply::Newer { time: newer })]);
     let logs = &stage.shared.logs;
     logs.settle(NodeId(1));
-    assert_eq!(logs.position_for(NodeId(1)), stage.core.sequence(), "its log reaches that far");
+    assert_eq!(logs.position_for(NodeId(1)), stage.engine.sequence(), "its log reaches that far");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn several_records_are_stored_as_one_or_refused() {
     own.handle(&mut stage, asked(2, Request::Writes { items: items() }));
     stage.write(&mut own);
     assert_eq!(stage.replies(), [(2, Reply::Stored)]);
-    assert!(stage.core.read(Space::Data, b"l").unwrap().is_some());
+    assert!(stage.engine.read(Space::Data, b"l").unwrap().is_some());
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn what_others_missed_is_kept_as_hints() {
     assert!(done.iter().any(|done| matches!(done, Done::Answer(Answer::Written(_)))), "{done:?}");
     for peer in [NodeId(1), NodeId(2)] {
         assert_eq!(stage.shared.hints.waiting(peer).0, 1);
-        let hints = hints::read(&stage.core, &stage.shared, peer, None, 1000).unwrap();
+        let hints = hints::read(&stage.engine, &stage.shared, peer, None, 1000).unwrap();
         assert_eq!(hints, [(Bytes::from_static(b"k"), value(b"k", 10, 1))]);
         assert_eq!(stage.shared.missed.partitions(peer), 0);
     }
@@ -172,7 +172,7 @@ fn marks_are_kept_before_it_is_said() {
         let result = if fails {
             Err(lsm::Error::NoSpace { what: "log" })
         } else {
-            crate::Store::commit(&stage.core, batch)
+            crate::Store::commit(&stage.engine, batch)
         };
         own.kept(&mut stage, op, &keeps, result);
         let expected = if fails { Reply::NoSpace } else { Reply::Stored };

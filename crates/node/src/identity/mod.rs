@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cluster::{Claim, Clock, Life, Lineage, NodeId, Shared, Standing, Topology, difference};
-use lsm::{Batch, Core, Space, Version};
+use lsm::{Batch, Engine, Space, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::BOUND_KEY;
@@ -131,26 +131,26 @@ pub(crate) struct Recovered {
 
 impl Recovered {
     /// To be called before the first write.
-    pub(crate) fn of(core: &Core) -> Self {
-        Self { sequence: core.sequence(), newest: core.greatest_time() }
+    pub(crate) fn of(engine: &Engine) -> Self {
+        Self { sequence: engine.sequence(), newest: engine.greatest_time() }
     }
 }
 
 /// The name that the data directory has for its node.
-pub fn kept_name(core: &Core) -> Result<Option<String>, StartError> {
-    Ok(read(core)?.map(|(kept, _)| kept.name))
+pub fn kept_name(engine: &Engine) -> Result<Option<String>, StartError> {
+    Ok(read(engine)?.map(|(kept, _)| kept.name))
 }
 
 /// Whether a directory is that of a node alone, or of none.
-pub(crate) fn is_alone(core: &Core) -> Result<bool, StartError> {
-    Ok(read(core)?.is_none_or(|(kept, _)| kept.is_alone()))
+pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
+    Ok(read(engine)?.is_none_or(|(kept, _)| kept.is_alone()))
 }
 
 /// A stopped node's directory has lost some of what the node ever held, stamped up to `born`: from
 /// its next start on it is as one whose disk was replaced, until the others have streamed back what
 /// it is to hold.
 pub(crate) fn lose<S: Store>(store: &S, born: u64) -> Result<(), StartError> {
-    let Some((kept, mut version)) = read(store.core())? else { return Ok(()) };
+    let Some((kept, mut version)) = read(store.engine())? else { return Ok(()) };
     let kept = Kept { standing: Standing::Amnesiac, born: born.max(kept.born), ..kept };
     version.time += 1;
     let mut batch = Batch::new();
@@ -167,21 +167,21 @@ impl Identity {
         named: Named<'_>,
         new: Newborn,
     ) -> Result<Self, StartError> {
-        let core = store.core();
+        let engine = store.engine();
         let origin = cluster::origin_of(named.name());
-        let (stored, mut version) = match read(core)? {
+        let (stored, mut version) = match read(engine)? {
             Some((kept, version)) => (Some(kept), version),
             None => (None, Version { time: 0, origin }),
         };
         let differs = match &stored {
             Some(kept) => differs(kept, named),
-            None => earlier(core, named)?,
+            None => earlier(engine, named)?,
         };
         if let Some(differs) = differs {
             return Err(StartError::Another(differs));
         }
-        let peers = peers(core)?;
-        version.time = version.time.max(newest(core)?);
+        let peers = peers(engine)?;
+        version.time = version.time.max(newest(engine)?);
         let kept = agreed(stored.as_ref(), named, new);
         let (incarnation, cluster, born) = (kept.incarnation, kept.cluster, kept.born);
         let mut state = State { kept, version, peers };
@@ -264,14 +264,14 @@ impl Identity {
     }
 
     /// Takes in what nodes were marked to lack.
-    pub(crate) fn load_missed(&self, core: &Core, shared: &Shared) -> Result<(), StartError> {
+    pub(crate) fn load_missed(&self, engine: &Engine, shared: &Shared) -> Result<(), StartError> {
         for node in (0..shared.nodes() as u16).map(NodeId) {
             let name = &shared.topology.member(node).name;
             let key = [LACKS, name.as_bytes()].concat();
-            let stored = core.read(Space::Node, &key).map_err(in_store)?;
+            let stored = engine.read(Space::Node, &key).map_err(in_store)?;
             if let Some(record) = stored {
                 let found = shared.missed.found(node, &record.value());
-                found.map_err(|why| damaged(format!("what node {name} is marked to lack"), why))?;
+                found.map_err(|why| damaged(format!("missed-write marks of node {name}"), why))?;
             }
         }
         Ok(())
@@ -291,7 +291,7 @@ impl Identity {
     ) -> Result<Lineage, StartError> {
         let what = "the directory's lives";
         let failed = |source| StartError::Store { what, source };
-        let stored = store.core().read(Space::Node, LIVES).map_err(failed)?;
+        let stored = store.engine().read(Space::Node, LIVES).map_err(failed)?;
         let stored = stored.map(|record| format::decode_lives(&record.value()));
         let stored = stored.transpose().map_err(|why| damaged(what, why))?;
         let mut state = self.lock();
@@ -350,11 +350,12 @@ fn made(named: Named<'_>, new: Newborn) -> Kept {
 
 /// What keeps the node from going on with a directory that has no identity: data of an earlier
 /// release, which knew one node.
-fn earlier(core: &Core, named: Named<'_>) -> Result<Option<String>, StartError> {
-    let used = core.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
+fn earlier(engine: &Engine, named: Named<'_>) -> Result<Option<String>, StartError> {
+    let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
     let nodes = named.topology.nodes();
-    Ok((used && nodes > 1)
-        .then(|| format!("it has the data of one node alone, and we are {nodes}")))
+    Ok((used && nodes > 1).then(|| {
+        format!("it holds the data of a single-node store, and the cluster has {nodes} nodes")
+    }))
 }
 
 /// What keeps the node from going on with this directory.
@@ -364,12 +365,13 @@ fn differs(kept: &Kept, named: Named<'_>) -> Option<String> {
     let alone = named.topology.nodes() == 1 && kept.is_alone();
     if alone {
         let other = kept.named && named.named && own != theirs;
-        return other.then(|| format!("this is node {own}, and it belongs to node {theirs}"));
+        return other
+            .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"));
     }
     let topology = difference(&named.topology.describe(), &kept.description, WHOSE);
     topology.or_else(|| {
         let other = own != theirs;
-        other.then(|| format!("this is node {own}, and it belongs to node {theirs}"))
+        other.then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
     })
 }
 
@@ -382,8 +384,8 @@ fn damaged(what: impl Into<String>, why: String) -> StartError {
 }
 
 /// The identity in the directory, and the version of its record.
-fn read(core: &Core) -> Result<Option<(Kept, Version)>, StartError> {
-    let record = core.read(Space::Node, KEY).map_err(in_store)?;
+fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
+    let record = engine.read(Space::Node, KEY).map_err(in_store)?;
     let Some(record) = record else { return Ok(None) };
     let kept = Kept::decode(&record.value());
     let kept = kept.map_err(|why| damaged("the node's identity", why))?;
@@ -391,13 +393,13 @@ fn read(core: &Core) -> Result<Option<(Kept, Version)>, StartError> {
 }
 
 /// The peers that were met.
-fn peers(core: &Core) -> Result<BTreeMap<String, Claim>, StartError> {
+fn peers(engine: &Engine) -> Result<BTreeMap<String, Claim>, StartError> {
     let mut peers = BTreeMap::new();
-    let mut scan = core.snapshot().scan(Space::Node, PEER, Some(PEERS_END));
+    let mut scan = engine.snapshot().scan(Space::Node, PEER, Some(PEERS_END));
     while let Some((key, record)) = scan.next().map_err(in_store)? {
         let name = String::from_utf8_lossy(&key[PEER.len()..]).into_owned();
         let claim = format::decode_peer(record.value()).map_err(|why| {
-            damaged(format!("what is known of node {}", name.escape_debug()), why)
+            damaged(format!("persisted state of node {}", name.escape_debug()), why)
         })?;
         peers.insert(name, claim);
     }
@@ -405,9 +407,9 @@ fn peers(core: &Core) -> Result<BTreeMap<String, Claim>, StartError> {
 }
 
 /// The greatest time of a version of what a node keeps for itself.
-fn newest(core: &Core) -> Result<u64, StartError> {
+fn newest(engine: &Engine) -> Result<u64, StartError> {
     let mut newest = 0;
-    let mut scan = core.snapshot().scan(Space::Node, &[], None);
+    let mut scan = engine.snapshot().scan(Space::Node, &[], None);
     while let Some((_, record)) = scan.next().map_err(in_store)? {
         newest = newest.max(record.version().time);
     }

@@ -7,8 +7,8 @@ use lsm::{MemDisk, Options};
 
 use super::*;
 
-fn core(disk: &MemDisk) -> Core {
-    Core::open(Arc::new(disk.clone()), Options::default()).unwrap()
+fn engine(disk: &MemDisk) -> Engine {
+    Engine::open(Arc::new(disk.clone()), Options::default()).unwrap()
 }
 
 /// A cluster as settings list it (name, zone, weight), and this node's place in it.
@@ -46,18 +46,18 @@ fn three() -> List {
     List::new(&THREE, 3, "a")
 }
 
-fn open(core: &Core, list: &List, incarnation: u64, born: u64) -> Result<Identity, StartError> {
+fn open(engine: &Engine, list: &List, incarnation: u64, born: u64) -> Result<Identity, StartError> {
     let new = Newborn { incarnation, standing: Standing::New, born };
-    Identity::open(core, list.named(), new)
+    Identity::open(engine, list.named(), new)
 }
 
 /// Why a directory of a node that was part of `before` is refused as part of `now`.
 fn refused(before: &List, now: &List) -> String {
-    let core = core(&MemDisk::new());
-    open(&core, before, 5, 5).unwrap();
-    let error = open(&core, now, 6, 6).unwrap_err().to_string();
-    assert!(error.contains("It was not changed") && !error.contains('\n'), "{error}");
-    assert_eq!(open(&core, before, 7, 7).unwrap().incarnation(), 5, "it still opens");
+    let engine = engine(&MemDisk::new());
+    open(&engine, before, 5, 5).unwrap();
+    let error = open(&engine, now, 6, 6).unwrap_err().to_string();
+    assert!(error.contains("Nothing was changed") && !error.contains('\n'), "{error}");
+    assert_eq!(open(&engine, before, 7, 7).unwrap().incarnation(), 5, "it still opens");
     error
 }
 
@@ -75,19 +75,19 @@ fn shared(list: &List) -> Shared {
 }
 
 /// Commits what a driver is given, and tells of it.
-fn keep(core: &Core, identity: &Identity, shared: &Shared, (batch, keeps): (Batch, Keeps)) {
-    Store::commit(core, batch).unwrap();
+fn keep(engine: &Engine, identity: &Identity, shared: &Shared, (batch, keeps): (Batch, Keeps)) {
+    Store::commit(engine, batch).unwrap();
     identity.kept(shared, &keeps);
 }
 
 #[test]
 fn what_is_made_once_stays() {
     let disk = MemDisk::new();
-    let (core, list) = (core(&disk), three());
-    let (first, shared) = (open(&core, &list, 9, 77).unwrap(), shared(&list));
+    let (engine, list) = (engine(&disk), three());
+    let (first, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
     assert_eq!((first.incarnation(), first.born(), first.standing()), (9, 77, Standing::New));
     assert_eq!((first.known("b"), first.known("c")), (None, None));
-    let keep = |kept| keep(&core, &first, &shared, kept);
+    let keep = |kept| keep(&engine, &first, &shared, kept);
     let (b, c) = (NodeId(1), NodeId(2));
     keep(first.keep_claim(&shared, b, claim(5)));
     keep(first.keep_claim(&shared, c, claim(u64::MAX)));
@@ -96,42 +96,42 @@ fn what_is_made_once_stays() {
     keep(first.keep_standing(&shared, Standing::Amnesiac));
     keep(first.keep_standing(&shared, Standing::Member));
     assert!(!shared.missed.is_unkept(list.own));
-    core.close().unwrap();
+    engine.close().unwrap();
     let cluster = first.cluster();
-    drop(core);
+    drop(engine);
 
-    let core = self::core(&disk);
-    let again = open(&core, &list, 10, 99).unwrap();
+    let engine = self::engine(&disk);
+    let again = open(&engine, &list, 10, 99).unwrap();
     assert_eq!((again.incarnation(), again.cluster()), (9, cluster));
     assert_eq!((again.born(), again.standing()), (77, Standing::Member));
     assert_eq!((again.known("b"), again.known("c")), (Some(claim(6)), Some(claim(u64::MAX))));
     let fresh = self::shared(&list);
-    again.load_missed(&core, &fresh).unwrap();
+    again.load_missed(&engine, &fresh).unwrap();
     assert_eq!(fresh.missed.partitions(list.own), 1, "with the standing");
 }
 
 #[test]
 fn what_was_said_last_is_kept_whatever_is_committed_last() {
     let disk = MemDisk::new();
-    let (core, list) = (core(&disk), three());
-    let (identity, shared) = (open(&core, &list, 9, 0).unwrap(), shared(&list));
+    let (engine, list) = (engine(&disk), three());
+    let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
     let c = NodeId(2);
     let (first, first_keeps) = identity.keep_missed(&shared, c);
     shared.missed.mark(c, Mark { partition: Some(9), since: 4 });
     let (second, second_keeps) = identity.keep_missed(&shared, c);
     for (batch, keeps) in [(second, second_keeps), (first, first_keeps)] {
-        keep(&core, &identity, &shared, (batch, keeps));
+        keep(&engine, &identity, &shared, (batch, keeps));
     }
     assert!(!shared.missed.is_unkept(c));
     let fresh = self::shared(&list);
-    identity.load_missed(&core, &fresh).unwrap();
+    identity.load_missed(&engine, &fresh).unwrap();
     assert_eq!(fresh.missed.partitions(c), 1);
 }
 
 #[test]
 fn what_could_not_be_kept_does_not_hold() {
-    let (core, list) = (core(&MemDisk::new()), three());
-    let (identity, shared) = (open(&core, &list, 9, 0).unwrap(), shared(&list));
+    let (engine, list) = (engine(&MemDisk::new()), three());
+    let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
     drop(identity.keep_standing(&shared, Standing::Member));
     drop(identity.keep_claim(&shared, NodeId(1), claim(5)));
     assert_eq!((identity.standing(), identity.known("b")), (Standing::New, None));
@@ -140,7 +140,7 @@ fn what_could_not_be_kept_does_not_hold() {
 
 #[test]
 fn clusters_are_told_apart_and_an_incarnation_is_never_0() {
-    let open = |list: &List| open(&core(&MemDisk::new()), list, 0, 0).unwrap();
+    let open = |list: &List| open(&engine(&MemDisk::new()), list, 0, 0).unwrap();
     let (one, other) = (open(&three()), open(&List::new(&THREE[..2], 3, "a")));
     assert_eq!(one.incarnation(), 1);
     assert_ne!(one.cluster(), other.cluster());
@@ -174,37 +174,37 @@ fn another_topology_or_name_is_refused_with_what_differs() {
 
 #[test]
 fn a_node_alone_may_move_and_change_its_copies() {
-    let core = core(&MemDisk::new());
-    let first = open(&core, &List::unnamed("http://127.0.0.1:4711"), 9, 0).unwrap();
+    let engine = engine(&MemDisk::new());
+    let first = open(&engine, &List::unnamed("http://127.0.0.1:4711"), 9, 0).unwrap();
     assert_eq!(first.standing(), Standing::Member);
-    let kept = kept_name(&core).unwrap().unwrap();
+    let kept = kept_name(&engine).unwrap().unwrap();
     assert_eq!(kept, "http://127.0.0.1:4711", "its versions go on under one name");
-    assert_eq!(open(&core, &List::unnamed(&kept), 8, 0).unwrap().incarnation(), 9);
+    assert_eq!(open(&engine, &List::unnamed(&kept), 8, 0).unwrap().incarnation(), 9);
     for (zone, replicas) in [("", 3), ("x", 1)] {
         let named = List::new(&[("a", zone, 1)], replicas, "a");
-        assert!(open(&core, &named, 8, 0).is_ok(), "it gets a name once");
+        assert!(open(&engine, &named, 8, 0).is_ok(), "it gets a name once");
     }
-    let error = open(&core, &List::new(&[("b", "", 1)], 3, "b"), 8, 0).unwrap_err().to_string();
-    assert!(error.contains("this is node b, and it belongs to node a"), "{error}");
-    assert_eq!(kept_name(&core).unwrap().as_deref(), Some("a"), "it keeps the name");
-    assert!(open(&core, &List::unnamed("a"), 8, 0).is_ok());
+    let error = open(&engine, &List::new(&[("b", "", 1)], 3, "b"), 8, 0).unwrap_err().to_string();
+    assert!(error.contains("this is node b, but the directory belongs to node a"), "{error}");
+    assert_eq!(kept_name(&engine).unwrap().as_deref(), Some("a"), "it keeps the name");
+    assert!(open(&engine, &List::unnamed("a"), 8, 0).is_ok());
     let other = List::new(&[("b", "", 1)], 3, "b");
-    assert!(open(&core, &other, 8, 0).is_err(), "for good");
+    assert!(open(&engine, &other, 8, 0).is_err(), "for good");
 }
 
 #[test]
 fn a_directory_of_an_earlier_release_is_adopted_by_a_node_alone() {
     let earlier = || {
-        let core = core(&MemDisk::new());
+        let engine = engine(&MemDisk::new());
         let mut batch = Batch::new();
         batch.put(Space::Node, BOUND_KEY, Version { time: 1, origin: 1 }, &[0; 8]).unwrap();
-        Store::commit(&core, batch).unwrap();
-        core
+        Store::commit(&engine, batch).unwrap();
+        engine
     };
     let adopted = open(&earlier(), &List::unnamed("x"), 9, 0).unwrap();
     assert_eq!(adopted.standing(), Standing::Member);
     let error = open(&earlier(), &three(), 9, 0).unwrap_err().to_string();
-    assert!(error.contains("the data of one node alone, and we are 3"), "{error}");
+    assert!(error.contains("the data of a single-node store, and the cluster has 3"), "{error}");
 }
 
 /// A directory in which each file is made anew, and what it was when it was copied.
@@ -238,40 +238,40 @@ impl Directory for Files {
     }
 }
 
-fn begin(core: &Core, files: &Files, wall: u64) -> (Identity, Lineage) {
-    let identity = open(core, &three(), 9, 0).unwrap();
-    let recovered = Recovered::of(core);
-    let lineage = identity.begin_life(core, files, recovered, wall, wall).unwrap();
+fn begin(engine: &Engine, files: &Files, wall: u64) -> (Identity, Lineage) {
+    let identity = open(engine, &three(), 9, 0).unwrap();
+    let recovered = Recovered::of(engine);
+    let lineage = identity.begin_life(engine, files, recovered, wall, wall).unwrap();
     (identity, lineage)
 }
 
 #[test]
 fn a_member_whose_directory_was_copied_says_so() {
-    let (core, files, shared) = (core(&MemDisk::new()), Files::default(), shared(&three()));
-    let (identity, first) = begin(&core, &files, 100);
+    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
+    let (identity, first) = begin(&engine, &files, 100);
     assert_eq!(first.now().id, Clock::time_of(100));
-    keep(&core, &identity, &shared, identity.keep_standing(&shared, Standing::Member));
-    let (identity, second) = begin(&core, &files, 90);
+    keep(&engine, &identity, &shared, identity.keep_standing(&shared, Standing::Member));
+    let (identity, second) = begin(&engine, &files, 90);
     assert_eq!(identity.standing(), Standing::Member, "the same directory");
     assert_eq!(second.now().id, first.now().id + 1, "lives are counted up by any clock");
-    let (identity, _) = begin(&core, &Files::default(), 200);
+    let (identity, _) = begin(&engine, &Files::default(), 200);
     assert_eq!(identity.standing(), Standing::Copied);
-    assert_eq!(open(&core, &three(), 9, 0).unwrap().standing(), Standing::Copied, "it is kept");
+    assert_eq!(open(&engine, &three(), 9, 0).unwrap().standing(), Standing::Copied, "it is kept");
 }
 
 #[test]
 fn a_start_that_broke_off_is_no_copy() {
-    let (core, files, shared) = (core(&MemDisk::new()), Files::default(), shared(&three()));
-    let (identity, _) = begin(&core, &files, 100);
-    keep(&core, &identity, &shared, identity.keep_standing(&shared, Standing::Member));
+    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
+    let (identity, _) = begin(&engine, &files, 100);
+    keep(&engine, &identity, &shared, identity.keep_standing(&shared, Standing::Member));
     // The store knows the file that was made, and it is not renamed yet.
     let marker = files.make_next(7).unwrap();
     files.fails.set(true);
-    let recovered = Recovered::of(&core);
-    assert!(identity.begin_life(&core, &files, recovered, 110, 8).is_err());
+    let recovered = Recovered::of(&engine);
+    assert!(identity.begin_life(&engine, &files, recovered, 110, 8).is_err());
     files.fails.set(false);
     assert!(files.holds(&marker));
-    let (identity, _) = begin(&core, &files, 120);
+    let (identity, _) = begin(&engine, &files, 120);
     assert_eq!(identity.standing(), Standing::Member);
 }
 

@@ -26,31 +26,31 @@ fn all() -> PageRequest {
     PageRequest { start: Bytes::new(), end: None, filter, max_bytes: cluster::PAGE_BYTES }
 }
 
-fn core() -> Core {
+fn engine() -> Engine {
     let options = Options { segment_bytes: 1 << 20, ..Options::default() };
-    Core::open(Arc::new(MemDisk::new()), options).unwrap()
+    Engine::open(Arc::new(MemDisk::new()), options).unwrap()
 }
 
 fn pages(total: usize) -> Pages {
     Pages::new(total, PageWork::SERVING)
 }
 
-fn commit(core: &Core, batch: Batch) {
-    crate::Store::commit(core, batch).unwrap();
+fn commit(engine: &Engine, batch: Batch) {
+    crate::Store::commit(engine, batch).unwrap();
 }
 
-fn put(core: &Core, key: &[u8], value: &[u8]) {
+fn put(engine: &Engine, key: &[u8], value: &[u8]) {
     let mut batch = Batch::new();
     batch.put(Space::Data, key, Version { time: 1, origin: 0 }, value).unwrap();
-    commit(core, batch);
+    commit(engine, batch);
 }
 
 /// Reads to the end; the items of each page.
-fn read_all(core: &Core) -> Vec<Vec<(Bytes, cluster::Record)>> {
+fn read_all(engine: &Engine) -> Vec<Vec<(Bytes, cluster::Record)>> {
     let (reader, mut request) = (pages(1 << 20), all());
     let mut pages = Vec::new();
     loop {
-        let page = reader.read(core, &alone(), OTHERS, &request).unwrap();
+        let page = reader.read(engine, &alone(), OTHERS, &request).unwrap();
         pages.push(page.items);
         match page.next {
             Some(next) => request.start = next,
@@ -61,14 +61,14 @@ fn read_all(core: &Core) -> Vec<Vec<(Bytes, cluster::Record)>> {
 
 #[test]
 fn a_page_ends_before_the_item_that_does_not_fit() {
-    let core = core();
+    let engine = engine();
     // A key of one byte and a record's 24 bytes come on top.
     let value = vec![b'v'; PAGE_BYTES / 4 - 25];
     for key in b'a'..=b'k' {
-        put(&core, &[key], &value);
+        put(&engine, &[key], &value);
     }
-    put(&core, b"e5", &vec![b'L'; 3 * PAGE_BYTES]);
-    let pages = read_all(&core);
+    put(&engine, b"e5", &vec![b'L'; 3 * PAGE_BYTES]);
+    let pages = read_all(&engine);
     assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [4, 1, 1, 4, 2]);
     let large = &pages[2][0].1;
     assert_eq!(large.bytes.len(), 24 + 3 * PAGE_BYTES, "the large one has a page of its own");
@@ -77,17 +77,17 @@ fn a_page_ends_before_the_item_that_does_not_fit() {
 
 #[test]
 fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
-    let core = core();
+    let engine = engine();
     let mut batch = Batch::new();
     let version = Version { time: 2, origin: 0 };
     let fields = Fields { copies: 2, ..Fields::new(lsm::Kind::Value, version) };
     batch.write(Space::Data, b"here", &fields, b"v").unwrap();
     batch.delete(Space::Data, b"gone", version).unwrap();
-    commit(&core, batch);
-    put(&core, b"gone", b"older");
+    commit(&engine, batch);
+    put(&engine, b"gone", b"older");
     let kinds = |filter| {
         let request = PageRequest { filter, ..all() };
-        let page = pages(1 << 20).read(&core, &alone(), OTHERS, &request).unwrap();
+        let page = pages(1 << 20).read(&engine, &alone(), OTHERS, &request).unwrap();
         let kinds = page.items.iter().map(|(key, r)| (key.to_vec(), r.rank.kind, r.copies));
         kinds.collect::<Vec<_>>()
     };
@@ -102,17 +102,17 @@ fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
 
 /// A page for each so many tombstones, the last with the one value that is behind them all.
 fn pages_over(tombstones: u32, key_len: usize) -> usize {
-    let core = core();
+    let engine = engine();
     let key = |number: u32| [&number.to_be_bytes()[..], &vec![0; key_len - 4]].concat();
     for first in (0..tombstones).step_by(1000) {
         let mut batch = Batch::new();
         for number in first..tombstones.min(first + 1000) {
             batch.delete(Space::Data, &key(number), Version { time: 1, origin: 0 }).unwrap();
         }
-        commit(&core, batch);
+        commit(&engine, batch);
     }
-    put(&core, b"\xff", b"beyond");
-    let pages = read_all(&core);
+    put(&engine, b"\xff", b"beyond");
+    let pages = read_all(&engine);
     let found = pages.concat();
     assert_eq!(found.iter().map(|(key, _)| &key[..]).collect::<Vec<_>>(), [b"\xff"]);
     pages.len()
@@ -129,14 +129,14 @@ fn a_page_ends_by_what_was_looked_at_though_nothing_was_found() {
 
 #[test]
 fn without_memory_there_is_no_page() {
-    let core = core();
-    put(&core, b"a", &vec![0; 2 * PAGE_BYTES]);
-    put(&core, b"b", &[0]);
+    let engine = engine();
+    put(&engine, b"a", &vec![0; 2 * PAGE_BYTES]);
+    put(&engine, b"b", &[0]);
     // Four for ranges, two that are lent, and two for large items.
     let memory = pages(8 * PAGE_BYTES);
     let read_for = |op, start: &'static [u8]| {
         let request = PageRequest { start: Bytes::from_static(start), ..all() };
-        memory.read(&core, &alone(), op, &request)
+        memory.read(&engine, &alone(), op, &request)
     };
     let read = |start| read_for(OTHERS, start);
     let page = read(b"a").unwrap();

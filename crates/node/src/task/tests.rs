@@ -53,7 +53,7 @@ fn a_standing_holds_once_it_is_kept_and_is_tried_again_otherwise() {
     };
     let (batch, keeps) = kept_by(&mut stage, &task, stand()).unwrap();
     assert_eq!(stage.identity.standing(), Standing::Member, "not before it is durable");
-    let result = Store::commit(&stage.core, batch);
+    let result = Store::commit(&stage.engine, batch);
     task.handle(&mut stage, TaskEvent::Kept(keeps, result));
     assert_eq!(stage.identity.standing(), Standing::Amnesiac);
 }
@@ -69,7 +69,7 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
     assert_eq!(stage.shared.logs.incarnation(B), None);
     let (batch, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
-    let result = Store::commit(&stage.core, batch);
+    let result = Store::commit(&stage.engine, batch);
     task.handle(&mut stage, TaskEvent::Kept(keeps, result));
     assert_eq!(stage.shared.logs.incarnation(B), Some(5));
     assert!(kept_by(&mut stage, &task, remember()).is_none());
@@ -92,7 +92,7 @@ fn hints_that_were_delivered_go_but_newer_ones_stay() {
     keep(&mut stage, b"k", 20);
     keep(&mut stage, b"l", 20);
     stage.write(&mut own);
-    let read = |stage: &Stage| hints::read(&stage.core, &stage.shared, B, None, 1000).unwrap();
+    let read = |stage: &Stage| hints::read(&stage.engine, &stage.shared, B, None, 1000).unwrap();
     let items = read(&stage);
     assert_eq!(items.len(), 2);
     keep(&mut stage, b"l", 10);

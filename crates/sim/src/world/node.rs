@@ -118,8 +118,8 @@ impl World {
     pub(super) fn hints_read(&mut self, node: usize, life: u32, wanted: HintsWanted) {
         let Some(process) = self.process(Place { node, life, index: 0 }) else { return };
         let HintsWanted { peer, after, max_bytes } = &wanted;
-        let (core, shared) = (process.store.core(), &process.shared);
-        let read = hints::read(core, shared, *peer, after.as_deref(), *max_bytes);
+        let (engine, shared) = (process.store.engine(), &process.shared);
+        let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
         self.node_event(node, life, TaskEvent::HintsRead(wanted, read));
     }
 
@@ -164,7 +164,7 @@ impl World {
         key: &Bytes,
     ) -> Result<Option<cluster::Record>, lsm::Error> {
         let process = self.machines[node].process.as_ref().expect("all are settled");
-        let held = process.store.core().read(Space::Data, key)?;
+        let held = process.store.engine().read(Space::Data, key)?;
         Ok(held.map(|record| records::from_store(&record)))
     }
 

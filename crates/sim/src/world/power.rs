@@ -81,7 +81,7 @@ impl World {
         let standing = if self.plan.founded { Standing::Member } else { Standing::New };
         let (incarnation, wall) = (self.random.number(), machine.wall.wall(self.now));
         let skew = self.plan.max_skew_micros;
-        match Starting::open(store.core(), named, incarnation, standing, wall, skew) {
+        match Starting::open(store.engine(), named, incarnation, standing, wall, skew) {
             Ok(starting) => Ok(Some((store, starting))),
             Err(StartError::Ahead { .. }) => self.started_ahead(node, &store).map(|()| None),
             Err(error) => Err(error),
@@ -105,7 +105,7 @@ impl World {
         let (store, starting) = *opened;
         let (own, wall) = (NodeId(node as u16), machine.wall.wall(self.now));
         let (topology, number) = (self.topology.clone(), self.random.number());
-        let begun = starting.begin(store.core(), &machine.life_file, topology, own, wall, number);
+        let begun = starting.begin(store.engine(), &machine.life_file, topology, own, wall, number);
         match begun {
             Ok(started) => self.run_process(node, life, store, started),
             Err(error) => self.start_again(node, &error),
@@ -184,7 +184,7 @@ impl World {
         if how == End::Clean {
             let batch = process.clock.stop();
             // If that fails, the old bound is as safe.
-            let _ = process.store.core().commit(std::iter::once(&batch));
+            let _ = process.store.engine().commit(std::iter::once(&batch));
         }
         self.lose_store(node, process.store, how);
     }

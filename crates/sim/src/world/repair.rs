@@ -30,20 +30,21 @@ impl World {
 
     fn repair_clock(&mut self, node: usize, store: &Store) -> Result<(), StartError> {
         let limit = Clock::limit(self.times(node).wall, self.plan.max_skew_micros);
-        let core = store.core();
-        let Some(found) = Ahead::look(core, limit)? else { return Ok(()) };
+        let engine = store.engine();
+        let Some(found) = Ahead::look(engine, limit)? else { return Ok(()) };
+        // To those who were promised something it is a lost disk, as far as nobody else has it; also
+        // if a disk error ends it half-way.
+        self.note_lost_disk(node);
+        self.forget_hints(node);
+        self.ledger.wiped(limit);
+        self.ledger.forget_future(self.now, limit);
         let removed = found.records + found.hints;
-        found.remove(core)?;
-        let closed = core.close();
+        found.remove(engine)?;
+        let closed = engine.close();
         closed.map_err(|source| StartError::Store { what: "the store", source })?;
         self.journal.line(self.now, format_args!("n{node} is rid of {removed} of the future"));
         self.faults += 1;
         self.machines[node].most_ahead = 0;
-        // To those who were promised something it is a lost disk, as far as nobody else has it.
-        self.note_lost_disk(node);
-        self.forget_hints(node);
-        self.ledger.wiped(limit);
-        self.ledger.forget_future(limit);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use cluster::{
     Answer, Body, CallId, ClientId, Denied, Event, LaneId, Message, NodeId, Now, OpId, PageRequest,
     Reply, Trouble,
 };
-use lsm::{Batch, Core, Fields, Kind, Lookup, Space};
+use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
 use node::{Asked, Driver, Loop, Outcome, Purpose, TaskEvent, Turn, WriteError, records};
 
@@ -47,16 +47,16 @@ impl Turn for InTurn<'_> {
 }
 
 impl Driver for InTurn<'_> {
-    fn core(&self) -> &Core {
+    fn engine(&self) -> &Engine {
         let process = self.world.machines[self.place.node].process.as_ref();
-        process.expect("its loop is in a turn").store.core()
+        process.expect("its loop is in a turn").store.engine()
     }
 
     fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error> {
         if self.world.random.permille(self.world.plan.cold_reads) {
             return Ok(Lookup::WouldBlock);
         }
-        self.core().get(Space::Data, key, lsm::Wait::No)
+        self.engine().get(Space::Data, key, lsm::Wait::No)
     }
 
     fn read(&mut self, op: OpId, key: Bytes, most: u32) {
@@ -257,7 +257,7 @@ impl World {
 
     pub(super) fn was_read(&mut self, place: Place, op: OpId, key: &Bytes, most: u32) {
         let Some(process) = self.process(place) else { return };
-        let result = match process.store.core().read(Space::Data, key) {
+        let result = match process.store.engine().read(Space::Data, key) {
             Ok(record) => Ok(record.map(|record| records::from_store(&record))),
             Err(error) => Err(records::store_error(&error)),
         };
@@ -266,7 +266,7 @@ impl World {
 
     pub(super) fn was_paged(&mut self, place: Place, op: OpId, request: &PageRequest) {
         let Some(process) = self.process(place) else { return };
-        let result = process.pages.read(process.store.core(), &process.shared, op, request);
+        let result = process.pages.read(process.store.engine(), &process.shared, op, request);
         self.input(place, Input::Event(Event::Paged { op, result }));
     }
 

@@ -61,6 +61,23 @@ impl Tree {
     }
 }
 
+/// The tables that may hold `key`: of level 0 any, of each level below at most one, because their
+/// tables are sorted and do not overlap.
+pub(super) fn tables_over<'a>(
+    levels: &'a Levels,
+    key: &'a [u8],
+) -> impl Iterator<Item = &'a Arc<Table>> {
+    let (level0, below) = levels.split_first().expect("level 0 is always there");
+    let below = below.iter().filter_map(move |level| {
+        let at = level.partition_point(|table| &table.meta().largest[..] < key);
+        level.get(at)
+    });
+    level0.iter().chain(below).filter(move |table| {
+        let meta = table.meta();
+        &meta.smallest[..] <= key && key <= &meta.largest[..]
+    })
+}
+
 /// The shapes of all levels, for the choice of a compaction.
 pub(super) fn shapes(levels: &Levels) -> Vec<Vec<Shape<'_>>> {
     assert_eq!(levels.len(), MAX_LEVELS);

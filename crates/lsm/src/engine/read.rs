@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::tree::TreeState;
-use super::{Core, InternalKey, hash_of};
+use super::tree::{TreeState, tables_over};
+use super::{Engine, InternalKey, hash_of};
 use crate::batch::Space;
 use crate::error::Error;
 use crate::memtable::MemtableIter;
@@ -51,7 +51,7 @@ impl Newest {
     }
 }
 
-impl Core {
+impl Engine {
     /// The newest record of `key`, verified.
     pub fn get(&self, space: Space, key: &[u8], wait: Wait) -> Result<Lookup, Error> {
         let hash = hash_of(key);
@@ -165,16 +165,7 @@ fn look(
             }
         }
     }
-    let (level0, below) = state.levels.split_first().expect("level 0 is always there");
-    let candidates = below.iter().filter_map(|level| {
-        let at = level.partition_point(|table| &table.meta().largest[..] < key);
-        level.get(at)
-    });
-    for table in level0.iter().chain(candidates) {
-        let meta = table.meta();
-        if key < &meta.smallest[..] || key > &meta.largest[..] {
-            continue;
-        }
+    for table in tables_over(&state.levels, key) {
         let left = match wait {
             Wait::Within(room) => Wait::Within(room.saturating_sub(read)),
             Wait::Yes | Wait::No => wait,
@@ -186,7 +177,8 @@ fn look(
             TableGet::Found(raw) => {
                 read += raw.len();
                 let record = Record::parse(raw).map_err(|bad| {
-                    Error::corrupt(&file_name(meta.id), 0, format!("a record: {}", bad.0))
+                    let file = file_name(table.meta().id);
+                    Error::corrupt(&file, 0, format!("a record: {}", bad.0))
                 })?;
                 let late = record.view().is_late();
                 newest.offer(record.view(), || record.clone());

@@ -1,4 +1,4 @@
-//! Taking out what a wrong clock stamped: every record above a version, out of a store that nobody
+//! Removing what a wrong clock wrote: every record above a version, out of a store that nobody
 //! else uses. What such a record shadowed holds again, as far as it is still there.
 //!
 //! ```text
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::background::Unfinished;
 use super::tree::Levels;
-use super::{Core, Work};
+use super::{Engine, Work};
 use crate::batch::Space;
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
@@ -37,9 +37,9 @@ impl Above<'_> {
     }
 }
 
-impl Core {
+impl Engine {
     /// Moves everything into tables, then hands out space, key and version of each record that
-    /// [`Core::remove_above`] would remove. One key may come more than once.
+    /// [`Engine::remove_above`] would remove. One key may come more than once.
     pub fn records_above(
         &self,
         above: Above<'_>,
@@ -82,7 +82,7 @@ impl Core {
                 }
             }
         }
-        self.bury();
+        self.delete_obsolete_tables();
         Ok(removed)
     }
 
@@ -136,7 +136,7 @@ impl Core {
             }
         });
         for table in tables {
-            table.doom(Arc::clone(&self.graveyard));
+            table.mark_obsolete(Arc::clone(&self.obsolete));
         }
         Ok(removed)
     }

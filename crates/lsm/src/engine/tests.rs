@@ -1,5 +1,5 @@
-//! The core step by step on a disk in memory: equal to a sorted map whatever the order of flushes,
-//! compactions, restarts and arrivals.
+//! The engine step by step on a disk in memory: equal to a sorted map whatever the order of
+//! flushes, compactions, restarts and arrivals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,19 +39,19 @@ fn small_options() -> Options {
     }
 }
 
-fn open(disk: &MemDisk, options: &Options) -> Core {
-    Core::open(Arc::new(disk.clone()), options.clone()).unwrap()
+fn open(disk: &MemDisk, options: &Options) -> Engine {
+    Engine::open(Arc::new(disk.clone()), options.clone()).unwrap()
 }
 
 fn version(time: u64) -> Version {
     Version { time, origin: 1 }
 }
 
-fn write(core: &Core, model: &mut Model, key: &[u8], kind: Kind, time: u64, value: &[u8]) {
+fn write(engine: &Engine, model: &mut Model, key: &[u8], kind: Kind, time: u64, value: &[u8]) {
     let fields = Fields::new(kind, version(time));
     let mut batch = Batch::new();
     batch.write(Space::Data, key, &fields, value).unwrap();
-    core.commit(std::iter::once(&batch)).unwrap();
+    engine.commit(std::iter::once(&batch)).unwrap();
     let record = Record::new(key, &fields, value);
     let held = model.entry(key.to_vec()).or_insert_with(|| record.clone());
     if record.view().order(&held.view()).is_gt() {
@@ -72,8 +72,8 @@ struct RecordOf {
     value: Vec<u8>,
 }
 
-fn get(core: &Core, key: &[u8]) -> Option<RecordOf> {
-    match core.get(Space::Data, key, Wait::Yes).unwrap() {
+fn get(engine: &Engine, key: &[u8]) -> Option<RecordOf> {
+    match engine.get(Space::Data, key, Wait::Yes).unwrap() {
         Lookup::Found(record) => Some(RecordOf {
             version: record.view().version(),
             kind: record.view().kind(),
@@ -84,12 +84,12 @@ fn get(core: &Core, key: &[u8]) -> Option<RecordOf> {
     }
 }
 
-fn check(core: &Core, model: &Model) {
+fn check(engine: &Engine, model: &Model) {
     for (key, expected) in model {
-        let found = get(core, key).unwrap_or_else(|| panic!("{key:?} is gone"));
+        let found = get(engine, key).unwrap_or_else(|| panic!("{key:?} is gone"));
         assert!(same(&found, expected), "{key:?}: {found:?}, expected {expected:?}");
     }
-    let mut scan = core.snapshot().scan(Space::Data, b"", None);
+    let mut scan = engine.snapshot().scan(Space::Data, b"", None);
     let mut expected = model.iter();
     while let Some((key, record)) = scan.next().unwrap() {
         let (expected_key, expected_record) = expected.next().expect("nothing invented");
@@ -99,12 +99,12 @@ fn check(core: &Core, model: &Model) {
     assert!(expected.next().is_none(), "the scan ended early");
 }
 
-fn background(core: &Core, random: &mut Random) {
+fn background(engine: &Engine, random: &mut Random) {
     match random.below(4) {
-        0 => core.rotate_all(),
-        1 => while core.flush_one().unwrap() == Work::Done {},
-        2 => drop(core.compact_one().unwrap()),
-        _ => core.prepare_segment().unwrap(),
+        0 => engine.rotate_all(),
+        1 => while engine.flush_one().unwrap() == Work::Done {},
+        2 => drop(engine.compact_one().unwrap()),
+        _ => engine.prepare_segment().unwrap(),
     }
 }
 
@@ -114,7 +114,7 @@ fn equals_a_sorted_map_whatever_the_order_of_arrival() {
     for seed in 1..=12 {
         let mut random = Random(seed * 7919);
         let (disk, options) = (MemDisk::new(), small_options());
-        let (mut core, mut model) = (open(&disk, &options), Model::new());
+        let (mut engine, mut model) = (open(&disk, &options), Model::new());
         for round in 0..1500 {
             let key = format!("key{:03}", random.below(300)).into_bytes();
             let kind = if random.below(5) == 0 { Kind::Tombstone } else { Kind::Value };
@@ -122,23 +122,23 @@ fn equals_a_sorted_map_whatever_the_order_of_arrival() {
             let time = if random.below(2) == 0 { 10_000 + round } else { 1 + random.below(20_000) };
             let value = vec![round as u8; random.below(200) as usize];
             let value = if kind == Kind::Value { &value[..] } else { &[] };
-            write(&core, &mut model, &key, kind, time, value);
+            write(&engine, &mut model, &key, kind, time, value);
             if random.below(20) == 0 {
-                background(&core, &mut random);
+                background(&engine, &mut random);
             }
             if random.below(300) == 0 {
-                drop(core);
-                core = open(&disk, &options);
+                drop(engine);
+                engine = open(&disk, &options);
             }
         }
-        check(&core, &model);
-        core.rotate_all();
-        while core.flush_one().unwrap() == Work::Done {}
-        while core.compact_one().unwrap() == Work::Done {}
-        check(&core, &model);
-        core.compact_all().unwrap();
-        check(&core, &model);
-        drop(core);
+        check(&engine, &model);
+        engine.rotate_all();
+        while engine.flush_one().unwrap() == Work::Done {}
+        while engine.compact_one().unwrap() == Work::Done {}
+        check(&engine, &model);
+        engine.compact_all().unwrap();
+        check(&engine, &model);
+        drop(engine);
         check(&open(&disk, &options), &model);
     }
 }
@@ -154,11 +154,11 @@ fn a_crash_at_every_operation_keeps_what_was_acknowledged() {
         let (acknowledged, attempted) = run_until_crash(&disk, &options);
         let finished = disk.cut_site().is_none();
         for crashed in [disk.crash(at), disk.process_crash()] {
-            let core = open(&crashed, &options);
-            check_bounds(&core, &acknowledged, &attempted);
+            let engine = open(&crashed, &options);
+            check_bounds(&engine, &acknowledged, &attempted);
             // What is written after the recovery survives the next crash.
             let mut model = Model::new();
-            write(&core, &mut model, b"after", Kind::Value, 1 << 40, b"recovery");
+            write(&engine, &mut model, b"after", Kind::Value, 1 << 40, b"recovery");
             let again = open(&crashed.crash(at + 1), &options);
             check_bounds(&again, &acknowledged, &attempted);
             assert!(get(&again, b"after").is_some());
@@ -176,7 +176,7 @@ type Times = BTreeMap<Vec<u8>, u64>;
 /// attempted, for each key.
 fn run_until_crash(disk: &MemDisk, options: &Options) -> (Times, Times) {
     let (mut acknowledged, mut attempted) = (Times::new(), Times::new());
-    let Ok(core) = Core::open(Arc::new(disk.clone()), options.clone()) else {
+    let Ok(engine) = Engine::open(Arc::new(disk.clone()), options.clone()) else {
         return (acknowledged, attempted);
     };
     let mut random = Random(42);
@@ -185,14 +185,14 @@ fn run_until_crash(disk: &MemDisk, options: &Options) -> (Times, Times) {
         let mut batch = Batch::new();
         batch.put(Space::Data, &key, version(round), &[7; 300]).unwrap();
         attempted.insert(key.clone(), round);
-        if core.commit(std::iter::once(&batch)).is_err() {
+        if engine.commit(std::iter::once(&batch)).is_err() {
             break;
         }
         acknowledged.insert(key, round);
         if round % 40 == 0 {
-            core.rotate_all();
-            let flushed = core.flush_one();
-            if flushed.is_err() || core.compact_one().is_err() {
+            engine.rotate_all();
+            let flushed = engine.flush_one();
+            if flushed.is_err() || engine.compact_one().is_err() {
                 break;
             }
         }
@@ -200,10 +200,10 @@ fn run_until_crash(disk: &MemDisk, options: &Options) -> (Times, Times) {
     (acknowledged, attempted)
 }
 
-fn check_bounds(core: &Core, acknowledged: &Times, attempted: &Times) {
+fn check_bounds(engine: &Engine, acknowledged: &Times, attempted: &Times) {
     for (key, last) in attempted {
         let least = acknowledged.get(key).copied().unwrap_or(0);
-        let found = get(core, key).map_or(0, |found| found.version.time);
+        let found = get(engine, key).map_or(0, |found| found.version.time);
         assert!(found >= least, "{key:?}: version {least} was acknowledged, {found} is there");
         assert!(found <= *last, "{key:?}: version {found} was never written");
     }
@@ -212,17 +212,17 @@ fn check_bounds(core: &Core, acknowledged: &Times, attempted: &Times) {
 #[test]
 fn a_snapshot_stays_as_it_was() {
     let (disk, options) = (MemDisk::new(), small_options());
-    let (core, mut model) = (open(&disk, &options), Model::new());
+    let (engine, mut model) = (open(&disk, &options), Model::new());
     for i in 0..200_u64 {
-        write(&core, &mut model, &i.to_be_bytes(), Kind::Value, 1 + i, b"old");
+        write(&engine, &mut model, &i.to_be_bytes(), Kind::Value, 1 + i, b"old");
     }
-    let snapshot = core.snapshot();
+    let snapshot = engine.snapshot();
     for i in 100..300_u64 {
-        write(&core, &mut model, &i.to_be_bytes(), Kind::Value, 1000 + i, b"new");
+        write(&engine, &mut model, &i.to_be_bytes(), Kind::Value, 1000 + i, b"new");
     }
-    core.rotate_all();
-    while core.flush_one().unwrap() == Work::Done {}
-    core.compact_all().unwrap();
+    engine.rotate_all();
+    while engine.flush_one().unwrap() == Work::Done {}
+    engine.compact_all().unwrap();
     let mut scan = snapshot.scan(Space::Data, b"", None);
     let mut seen = 0;
     while let Some((_, record)) = scan.next().unwrap() {
@@ -230,7 +230,7 @@ fn a_snapshot_stays_as_it_was() {
         seen += 1;
     }
     assert_eq!(seen, 200);
-    check(&core, &model);
+    check(&engine, &model);
 }
 
 #[test]
@@ -242,15 +242,15 @@ fn tombstones_go_only_when_allowed_and_nothing_older_is_left() {
             new_tree_bits: 0,
             ..small_options()
         };
-        let (core, mut model) = (open(&disk, &options), Model::new());
-        write(&core, &mut model, b"k", Kind::Value, 1, b"v");
-        core.rotate_all();
-        core.flush_one().unwrap();
-        write(&core, &mut model, b"k", Kind::Tombstone, 2, b"");
-        core.rotate_all();
-        core.flush_one().unwrap();
-        core.compact_all().unwrap();
-        assert_eq!(get(&core, b"k").is_none(), allowed);
+        let (engine, mut model) = (open(&disk, &options), Model::new());
+        write(&engine, &mut model, b"k", Kind::Value, 1, b"v");
+        engine.rotate_all();
+        engine.flush_one().unwrap();
+        write(&engine, &mut model, b"k", Kind::Tombstone, 2, b"");
+        engine.rotate_all();
+        engine.flush_one().unwrap();
+        engine.compact_all().unwrap();
+        assert_eq!(get(&engine, b"k").is_none(), allowed);
     }
 }
 
@@ -259,16 +259,16 @@ fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
     let disk = MemDisk::new();
     let options =
         Options { may_purge: Arc::new(|_, _, _| true), new_tree_bits: 0, ..small_options() };
-    let (core, mut model) = (open(&disk, &options), Model::new());
+    let (engine, mut model) = (open(&disk, &options), Model::new());
     for (kind, time) in [(Kind::Value, 1), (Kind::Tombstone, 9)] {
-        write(&core, &mut model, b"k", kind, time, b"");
-        core.rotate_all();
-        core.flush_one().unwrap();
+        write(&engine, &mut model, b"k", kind, time, b"");
+        engine.rotate_all();
+        engine.flush_one().unwrap();
     }
     // Late: older than the tombstone, still in the memtable when that reaches the bottom.
-    write(&core, &mut model, b"k", Kind::Value, 5, b"");
-    while core.compact_one().unwrap() == Work::Done {}
-    assert_eq!(get(&core, b"k").unwrap().kind, Kind::Tombstone);
+    write(&engine, &mut model, b"k", Kind::Value, 5, b"");
+    while engine.compact_one().unwrap() == Work::Done {}
+    assert_eq!(get(&engine, b"k").unwrap().kind, Kind::Tombstone);
 }
 
 #[test]
@@ -280,37 +280,37 @@ fn a_tombstone_stays_while_an_older_record_lies_below_it() {
         level1_bytes: 1,
         ..small_options()
     };
-    let (core, mut model) = (open(&disk, &options), Model::new());
+    let (engine, mut model) = (open(&disk, &options), Model::new());
     let write_two_tables = |model: &mut Model, kind, time| {
         for key in [b"k", b"l"] {
-            write(&core, model, key, kind, time, b"");
-            core.rotate_all();
-            core.flush_one().unwrap();
+            write(&engine, model, key, kind, time, b"");
+            engine.rotate_all();
+            engine.flush_one().unwrap();
         }
     };
     write_two_tables(&mut model, Kind::Value, 1);
-    while core.compact_one().unwrap() == Work::Done {}
+    while engine.compact_one().unwrap() == Work::Done {}
     write_two_tables(&mut model, Kind::Tombstone, 2);
-    assert_eq!(core.compact_one().unwrap(), Work::Done);
-    let levels = core.stats().levels;
+    assert_eq!(engine.compact_one().unwrap(), Work::Done);
+    let levels = engine.stats().levels;
     assert_eq!((levels[0].tables, levels[1].tables), (0, 1), "merged above the values");
-    assert_eq!(get(&core, b"k").unwrap().kind, Kind::Tombstone);
+    assert_eq!(get(&engine, b"k").unwrap().kind, Kind::Tombstone);
 }
 
 #[test]
 fn batches_are_atomic_across_trees_and_spaces() {
     let (disk, options) = (MemDisk::new(), small_options());
-    let core = open(&disk, &options);
+    let engine = open(&disk, &options);
     let mut batch = Batch::new();
     for i in 0..50_u64 {
         batch.put(Space::Data, &i.to_be_bytes(), version(1), b"data").unwrap();
         batch.put(Space::Hints, &i.to_be_bytes(), version(1), b"hint").unwrap();
     }
-    core.commit(std::iter::once(&batch)).unwrap();
-    drop(core);
-    let core = open(&disk, &options);
+    engine.commit(std::iter::once(&batch)).unwrap();
+    drop(engine);
+    let engine = open(&disk, &options);
     for (space, value) in [(Space::Data, b"data"), (Space::Hints, b"hint")] {
-        let mut scan = core.snapshot().scan(space, b"", None);
+        let mut scan = engine.snapshot().scan(space, b"", None);
         let mut seen = 0;
         while let Some((_, record)) = scan.next().unwrap() {
             assert_eq!(record.value(), value);
@@ -324,12 +324,12 @@ fn batches_are_atomic_across_trees_and_spaces() {
 #[test]
 fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
     let options = Options { sync: SyncMode::Never, segment_bytes: 2048, ..small_options() };
-    let core = open(&MemDisk::new(), &options);
+    let engine = open(&MemDisk::new(), &options);
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let syncing = [(); 6].map(|()| {
             scope.spawn(|| {
-                while !done.load(Ordering::Acquire) && core.sync_log().is_ok() {
+                while !done.load(Ordering::Acquire) && engine.sync_log().is_ok() {
                     std::thread::yield_now();
                 }
             })
@@ -338,15 +338,15 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
             for part in 0..3_u64 {
                 let mut batch = Batch::new();
                 batch.put(Space::Data, &part.to_be_bytes(), version(time), &[1; 900]).unwrap();
-                core.commit(std::iter::once(&batch)).unwrap();
+                engine.commit(std::iter::once(&batch)).unwrap();
             }
-            core.rotate_all();
-            while core.flush_one().unwrap() == Work::Done {}
-            while core.compact_one().unwrap() == Work::Done {}
+            engine.rotate_all();
+            while engine.flush_one().unwrap() == Work::Done {}
+            while engine.compact_one().unwrap() == Work::Done {}
         }
         done.store(true, Ordering::Release);
         syncing.into_iter().for_each(|thread| thread.join().unwrap());
-        core.healthy().unwrap();
+        engine.healthy().unwrap();
     });
 }
 
@@ -354,103 +354,111 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
 #[test]
 fn a_tree_that_is_seldom_written_does_not_keep_the_log() {
     let (disk, options) = (MemDisk::new(), small_options());
-    let core = open(&disk, &options);
-    let of_tree = |tree| (0_u64..).find(|i| core.tree_of(hash_of(&i.to_be_bytes())) == tree);
+    let engine = open(&disk, &options);
+    let of_tree = |tree| (0_u64..).find(|i| engine.tree_of(hash_of(&i.to_be_bytes())) == tree);
     let (lonely, busy) = (of_tree(0).unwrap(), of_tree(1).unwrap());
     let mut model = Model::new();
-    write(&core, &mut model, &lonely.to_be_bytes(), Kind::Value, 1, b"once");
+    write(&engine, &mut model, &lonely.to_be_bytes(), Kind::Value, 1, b"once");
     let mut most = 0;
     for time in 2..8000 {
-        write(&core, &mut model, &busy.to_be_bytes(), Kind::Value, time, &[1; 400]);
-        while core.flush_one().unwrap() == Work::Done {}
-        most = most.max(core.stats().wal_segments);
+        write(&engine, &mut model, &busy.to_be_bytes(), Kind::Value, time, &[1; 400]);
+        while engine.flush_one().unwrap() == Work::Done {}
+        most = most.max(engine.stats().wal_segments);
     }
-    assert!(most <= core.log_bound() as u64 + 2, "{most} segments");
-    assert!(core.stats().wal_bytes > (most + 10) * options.segment_bytes as u64);
-    check(&core, &model);
+    assert!(most <= engine.log_bound() as u64 + 2, "{most} segments");
+    assert!(engine.stats().wal_bytes > (most + 10) * options.segment_bytes as u64);
+    check(&engine, &model);
 }
 
 /// The time of a right clock, in the tests of a wrong one.
 const RIGHT: u64 = 1_000_000;
 const FUTURE: Above<'_> = Above { time: RIGHT, spaces: &[Space::Data] };
 
-/// A store with records of the future in all levels, alone under their keys; then, on top of what
-/// was compacted, records of the future over older ones, and older ones over those.
-fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Core, Model, u64) {
-    let core = open(disk, &small_options());
+/// A store with future records in all levels, alone under their keys; then, on top of what
+/// was compacted, future records over older ones, and older ones over those.
+fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u64) {
+    let engine = open(disk, &small_options());
     let (mut model, mut future, mut times) = (Model::new(), Model::new(), 0);
     for step in 0..6_000_u64 {
         let value = vec![step as u8; random.below(120) as usize];
         if random.below(10) == 0 {
             let key = format!("future-{}", random.below(500));
             let time = RIGHT + 1 + random.below(1_000_000);
-            write(&core, &mut future, key.as_bytes(), Kind::Value, time, &value);
+            write(&engine, &mut future, key.as_bytes(), Kind::Value, time, &value);
         } else {
             let key = format!("key-{}", random.below(400));
-            write(&core, &mut model, key.as_bytes(), Kind::Value, random.below(RIGHT / 2), &value);
+            write(
+                &engine,
+                &mut model,
+                key.as_bytes(),
+                Kind::Value,
+                random.below(RIGHT / 2),
+                &value,
+            );
         }
         if random.below(50) == 0 {
-            background(&core, random);
+            background(&engine, random);
         }
     }
     for over in 0..4 {
-        core.rotate_all();
-        while core.flush_one().unwrap() == Work::Done {}
+        engine.rotate_all();
+        while engine.flush_one().unwrap() == Work::Done {}
         for _ in 0..100 {
             let key = format!("key-{}", random.below(400));
             let kind = if random.below(4) == 0 { Kind::Tombstone } else { Kind::Value };
             if over % 2 == 0 {
                 let time = RIGHT + 1 + random.below(1_000_000);
-                write(&core, &mut future, key.as_bytes(), kind, time, b"");
+                write(&engine, &mut future, key.as_bytes(), kind, time, b"");
                 times += 1;
             } else {
                 let time = RIGHT / 2 + random.below(RIGHT / 2);
-                write(&core, &mut model, key.as_bytes(), kind, time, b"");
+                write(&engine, &mut model, key.as_bytes(), kind, time, b"");
             }
         }
     }
-    (core, model, times)
+    (engine, model, times)
 }
 
 #[test]
-fn what_a_wrong_clock_stamped_is_removed_and_what_it_hid_holds_again() {
+fn what_a_wrong_clock_wrote_is_removed_and_what_it_hid_holds_again() {
     for seed in 1..8 {
         let (disk, mut random) = (MemDisk::new(), Random(seed));
-        let (core, model, most) = store_with_a_future(&disk, &mut random);
+        let (engine, model, most) = store_with_a_future(&disk, &mut random);
         let mut found = 0;
-        core.records_above(FUTURE, |space, _, version| {
-            assert!(space == Space::Data && version.time > RIGHT);
-            found += 1;
-        })
-        .unwrap();
+        engine
+            .records_above(FUTURE, |space, _, version| {
+                assert!(space == Space::Data && version.time > RIGHT);
+                found += 1;
+            })
+            .unwrap();
         assert!(found > most / 2, "{found}");
-        assert_eq!(core.remove_above(FUTURE).unwrap(), found);
-        check(&core, &model);
-        assert_eq!(core.remove_above(FUTURE).unwrap(), 0);
-        core.close().unwrap();
-        drop(core);
-        let core = open(&disk, &small_options());
-        check(&core, &model);
+        assert_eq!(engine.remove_above(FUTURE).unwrap(), found);
+        check(&engine, &model);
+        assert_eq!(engine.remove_above(FUTURE).unwrap(), 0);
+        engine.close().unwrap();
+        drop(engine);
+        let engine = open(&disk, &small_options());
+        check(&engine, &model);
         let tables = disk.list().unwrap().iter().filter(|name| name.ends_with(".sst")).count();
-        let levels = core.stats().levels;
+        let levels = engine.stats().levels;
         assert_eq!(tables as u64, levels.iter().map(|level| level.tables).sum::<u64>());
-        core.compact_all().unwrap();
-        check(&core, &model);
+        engine.compact_all().unwrap();
+        check(&engine, &model);
     }
 }
 
 #[test]
 fn records_of_other_spaces_stay() {
     let disk = MemDisk::new();
-    let core = open(&disk, &small_options());
+    let engine = open(&disk, &small_options());
     let mut batch = Batch::new();
     for space in [Space::Data, Space::Hints, Space::Node] {
         batch.put(space, b"key", version(RIGHT + 1), b"value").unwrap();
     }
-    core.commit(std::iter::once(&batch)).unwrap();
+    engine.commit(std::iter::once(&batch)).unwrap();
     let both = Above { spaces: &[Space::Data, Space::Hints], ..FUTURE };
-    assert_eq!(core.remove_above(both).unwrap(), 2);
-    let held = |space| matches!(core.get(space, b"key", Wait::Yes).unwrap(), Lookup::Found(_));
+    assert_eq!(engine.remove_above(both).unwrap(), 2);
+    let held = |space| matches!(engine.get(space, b"key", Wait::Yes).unwrap(), Lookup::Found(_));
     assert_eq!([Space::Data, Space::Hints, Space::Node].map(held), [false, false, true]);
 }
 
@@ -459,20 +467,20 @@ fn removing_that_was_broken_off_is_made_up_for() {
     use crate::disk::{Fault, Op};
     for after in 0..40 {
         let (disk, mut random) = (MemDisk::new(), Random(3));
-        let (core, model, _) = store_with_a_future(&disk, &mut random);
-        core.records_above(FUTURE, |_, _, _| {}).unwrap();
+        let (engine, model, _) = store_with_a_future(&disk, &mut random);
+        engine.records_above(FUTURE, |_, _, _| {}).unwrap();
         let (op, suffix) = [(Op::Write, ".sst"), (Op::Sync, ".sst"), (Op::Create, ".sst")]
             .into_iter()
             .cycle()
             .nth(after)
             .unwrap();
         disk.fail(Fault::once(op, 5).suffix(suffix).after(after as u64 / 3));
-        let broken = core.remove_above(FUTURE).is_err();
-        drop(core);
+        let broken = engine.remove_above(FUTURE).is_err();
+        drop(engine);
         disk.clear_faults();
-        let core = open(&disk, &small_options());
-        core.remove_above(FUTURE).unwrap();
-        check(&core, &model);
+        let engine = open(&disk, &small_options());
+        engine.remove_above(FUTURE).unwrap();
+        check(&engine, &model);
         assert!(broken || after > 3, "the fault struck");
     }
 }

@@ -15,10 +15,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::background::no_tables;
 use super::tree::{Tree, lock};
 use super::write::{TreeWriter, Writer, new_memtable};
-use super::{Background, Core, Counters, Work};
+use super::{Background, Counters, Engine, Work};
 use crate::cache::BlockCache;
 use crate::disk::Disk;
-use crate::error::Error;
+use crate::error::{Error, IoOp};
 use crate::manifest::{self, Edit, Manifest, State};
 use crate::options::Options;
 use crate::record::Version;
@@ -61,7 +61,7 @@ impl Identity {
     fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let corrupt = |what: &str| Error::corrupt(STORE, 0, what);
         if bytes.len() != STORE_LEN || &bytes[..8] != STORE_MAGIC {
-            return Err(corrupt("it is no kvorum store's"));
+            return Err(corrupt("it is not the file of a kvorum store"));
         }
         let field = |at: usize| {
             let mut field = [0; 8];
@@ -83,10 +83,10 @@ impl Identity {
     }
 }
 
-impl Core {
+impl Engine {
     /// Opens the store on `disk`, creating it if the disk is empty.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
-        let names = disk.list().map_err(|error| Error::io("list", "directory", error))?;
+        let names = disk.list().map_err(|error| Error::io(IoOp::List, "directory", error))?;
         let identity = identify(&*disk, &names, &options)?;
         let has_log = names.iter().any(|name| parse_segment_name(name).is_some());
         let manifest = if manifest::exists(&names) {
@@ -100,12 +100,12 @@ impl Core {
             Manifest::create(Arc::clone(&disk), identity.store_id)?
         };
         let state = manifest.state().clone();
-        let core = Self::assemble(disk, options, identity, manifest, &state)?;
-        core.remove_leftovers(&names, &state);
-        core.recover_log(&state)?;
-        core.measure_backlog();
-        core.opened.store(true, Ordering::Release);
-        Ok(core)
+        let engine = Self::assemble(disk, options, identity, manifest, &state)?;
+        engine.remove_leftovers(&names, &state);
+        engine.recover_log(&state)?;
+        engine.measure_backlog();
+        engine.opened.store(true, Ordering::Release);
+        Ok(engine)
     }
 
     fn assemble(
@@ -115,7 +115,7 @@ impl Core {
         manifest: Manifest,
         state: &State,
     ) -> Result<Self, Error> {
-        let mut core = Self {
+        let mut engine = Self {
             cache: Arc::new(BlockCache::new(options.cache_bytes)),
             disk,
             store_id: identity.store_id,
@@ -130,20 +130,20 @@ impl Core {
             opened: AtomicBool::new(false),
             failed: OnceLock::new(),
             background: Background::default(),
-            graveyard: Arc::default(),
+            obsolete: Arc::default(),
             backlog: AtomicU64::new(0),
             counters: Counters::default(),
             options,
         };
         let mut writers = Vec::new();
         for tree in 0..1_usize << identity.tree_bits {
-            let (levels, max_version) = core.open_levels(state, tree as u8)?;
-            let (memtable, writer) = new_memtable(core.options.memtable_bytes);
-            core.trees.push(Tree::new(memtable, levels));
+            let (levels, max_version) = engine.open_levels(state, tree as u8)?;
+            let (memtable, writer) = new_memtable(engine.options.memtable_bytes);
+            engine.trees.push(Tree::new(memtable, levels));
             writers.push(TreeWriter::new(writer, max_version));
         }
-        lock(&core.writer).trees = writers;
-        Ok(core)
+        lock(&engine.writer).trees = writers;
+        Ok(engine)
     }
 
     fn open_levels(
@@ -217,7 +217,8 @@ impl Core {
         if state.ends.iter().any(LogEnd::has_groups) {
             match self.flush_rotated() {
                 Err(error) if error.passes() => {
-                    tracing::warn!(%error, "the log's records stay in the log for now");
+                    tracing::warn!(%error, "cannot flush the recovered log; its records stay in \
+                        the log");
                 }
                 flushed => flushed?,
             }
@@ -262,7 +263,7 @@ fn expected(state: &State, store_id: u64) -> Expected<'_> {
 
 fn identify(disk: &dyn Disk, names: &[String], options: &Options) -> Result<Identity, Error> {
     if names.iter().any(|name| name == STORE) {
-        let failed = |error| Error::io("read", STORE, error);
+        let failed = |error| Error::io(IoOp::Read, STORE, error);
         let file = disk.open(STORE).map_err(failed)?;
         let mut bytes = vec![0; file.len().map_err(failed)?.min(4096) as usize];
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
@@ -275,12 +276,12 @@ fn identify(disk: &dyn Disk, names: &[String], options: &Options) -> Result<Iden
     assert!(identity.tree_bits <= MAX_TREE_BITS, "tree bits over their bound");
     let failed = |operation| move |error| Error::io(operation, STORE_TEMPORARY, error);
     if names.iter().any(|name| name == STORE_TEMPORARY) {
-        disk.remove(STORE_TEMPORARY).map_err(failed("remove"))?;
+        disk.remove(STORE_TEMPORARY).map_err(failed(IoOp::Remove))?;
     }
-    let file = disk.create(STORE_TEMPORARY).map_err(failed("create"))?;
-    file.write_all_at(&identity.encode(), 0).map_err(failed("write"))?;
-    file.sync_data().map_err(failed("sync"))?;
-    disk.rename(STORE_TEMPORARY, STORE).map_err(failed("rename"))?;
-    disk.sync_dir().map_err(|error| Error::io("sync", "directory", error))?;
+    let file = disk.create(STORE_TEMPORARY).map_err(failed(IoOp::Create))?;
+    file.write_all_at(&identity.encode(), 0).map_err(failed(IoOp::Write))?;
+    file.sync_data().map_err(failed(IoOp::Sync))?;
+    disk.rename(STORE_TEMPORARY, STORE).map_err(failed(IoOp::Rename))?;
+    disk.sync_dir().map_err(|error| Error::io(IoOp::Sync, "directory", error))?;
     Ok(identity)
 }

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::open::STORE;
-use super::tree::{Levels, TreeState, lock, shapes};
-use super::{Backlog, Core, add};
+use super::tree::{Levels, TreeState, lock, shapes, tables_over};
+use super::{Backlog, Engine, add};
 use crate::batch::Space;
 use crate::compaction::{Choice, MAX_LEVELS, choose, everything};
-use crate::error::Error;
+use crate::error::{Error, IoOp};
 use crate::manifest::{self, Edit, Placed};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::merge::{Merge, Source};
@@ -34,54 +34,57 @@ pub(super) struct Background {
 /// Tables being written in one step. Unless they become [`Unfinished::durable`], their files are
 /// removed again, so that a full disk is not filled further by every attempt.
 pub(super) struct Unfinished<'a> {
-    core: &'a Core,
+    engine: &'a Engine,
     ids: Vec<u64>,
     finished: Vec<TableMeta>,
 }
 
 impl<'a> Unfinished<'a> {
-    pub(super) fn new(core: &'a Core) -> Self {
-        Self { core, ids: Vec::new(), finished: Vec::new() }
+    pub(super) fn new(engine: &'a Engine) -> Self {
+        Self { engine, ids: Vec::new(), finished: Vec::new() }
     }
 
     pub(super) fn table(&mut self) -> Result<TableWriter, Error> {
-        let options = &self.core.options;
+        let options = &self.engine.options;
         let params = TableParams {
-            table_id: self.core.next_table.fetch_add(1, Ordering::Relaxed),
-            store_id: self.core.store_id,
+            table_id: self.engine.next_table.fetch_add(1, Ordering::Relaxed),
+            store_id: self.engine.store_id,
             block_bytes: options.block_bytes,
             bloom_bits: options.bloom_bits,
             compress: options.compress,
         };
         let id = params.table_id;
-        let writer = TableWriter::create(&*self.core.disk, params);
-        let writer = writer.map_err(|error| self.core.judge(error))?;
+        let writer = TableWriter::create(&*self.engine.disk, params);
+        let writer = writer.map_err(|error| self.engine.classify(error))?;
         self.ids.push(id);
         Ok(writer)
     }
 
     pub(super) fn finish(&mut self, writer: TableWriter) -> Result<(), Error> {
-        self.finished.push(writer.finish().map_err(|error| self.core.judge(error))?);
+        self.finished.push(writer.finish().map_err(|error| self.engine.classify(error))?);
         Ok(())
     }
 
     /// Makes the names durable too and opens the tables.
     pub(super) fn durable(mut self) -> Result<Vec<Arc<Table>>, Error> {
-        let core = self.core;
-        core.disk.sync_dir().map_err(|error| core.judge(Error::io("sync", "directory", error)))?;
+        let engine = self.engine;
+        engine
+            .disk
+            .sync_dir()
+            .map_err(|error| engine.classify(Error::io(IoOp::Sync, "directory", error)))?;
         let tables: Result<Vec<_>, _> =
-            self.finished.iter().map(|meta| core.open_table(meta)).collect();
+            self.finished.iter().map(|meta| engine.open_table(meta)).collect();
         if tables.is_ok() {
             self.ids.clear();
         }
-        tables.map_err(|error| core.judge(error))
+        tables.map_err(|error| engine.classify(error))
     }
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         for id in &self.ids {
-            self.core.remove_file(&file_name(*id));
+            self.engine.remove_file(&file_name(*id));
         }
     }
 }
@@ -95,7 +98,7 @@ pub enum Work {
     Nothing,
 }
 
-impl Core {
+impl Engine {
     /// Flushes the memtable that has waited longest.
     pub fn flush_one(&self) -> Result<Work, Error> {
         let _one_at_a_time = lock(&self.background.flush);
@@ -123,11 +126,11 @@ impl Core {
         iter.seek_to_first();
         let mut unfinished = Unfinished::new(self);
         let mut writer = unfinished.table()?;
-        let mut breath = Breath::default();
+        let mut yield_budget = YieldBudget::default();
         while iter.valid() {
             let raw = iter.record().raw();
-            writer.add(iter.key(), raw).map_err(|error| self.judge(error))?;
-            breath.take(self, raw.len());
+            writer.add(iter.key(), raw).map_err(|error| self.classify(error))?;
+            yield_budget.take(self, raw.len());
             iter.next();
         }
         unfinished.finish(writer)?;
@@ -245,9 +248,9 @@ impl Core {
         }
         add(&self.counters.compactions, 1);
         self.measure_backlog();
-        // Its tables can be buried only once nobody holds them, this step included.
+        // Its tables can be deleted only once nobody holds them, this step included.
         drop(state);
-        self.bury();
+        self.delete_obsolete_tables();
         Ok(Work::Done)
     }
 
@@ -272,7 +275,7 @@ impl Core {
         self.edit_manifest(&edits)?;
         self.swap_tables(tree, &ids, outputs, to);
         for table in inputs {
-            table.doom(Arc::clone(&self.graveyard));
+            table.mark_obsolete(Arc::clone(&self.obsolete));
         }
         add(&self.counters.compaction_read_bytes, read);
         add(&self.counters.compaction_write_bytes, written);
@@ -290,24 +293,26 @@ impl Core {
             .iter()
             .map(|table| Source::Table(TableIter::new(Arc::clone(table), Access::Sequential)));
         let mut merge = Merge::new(sources.collect());
+        let mut input_ids: Vec<u64> = inputs.iter().map(|table| table.meta().id).collect();
+        input_ids.sort_unstable();
         let (mut unfinished, mut writer) = (Unfinished::new(self), None);
-        let mut breath = Breath::default();
-        merge.seek(&[]).map_err(|error| self.judge(error))?;
+        let mut yield_budget = YieldBudget::default();
+        merge.seek(&[]).map_err(|error| self.classify(error))?;
         while merge.valid() {
             let (key, record) = (merge.key(), merge.record());
-            if record.kind() == Kind::Value || !self.may_purge(tree, inputs, to, key, record) {
+            if record.kind() == Kind::Value || !self.may_purge(tree, &input_ids, to, key, record) {
                 let out = match &mut writer {
                     Some(out) => out,
                     None => writer.insert(unfinished.table()?),
                 };
-                out.add(key, record.raw()).map_err(|error| self.judge(error))?;
+                out.add(key, record.raw()).map_err(|error| self.classify(error))?;
                 if out.bytes_written() >= self.options.table_bytes {
                     writer.take().map_or(Ok(()), |full| unfinished.finish(full))?;
                     self.may_go_on()?;
                 }
             }
-            breath.take(self, merge.record().raw().len());
-            merge.next().map_err(|error| self.judge(error))?;
+            yield_budget.take(self, merge.record().raw().len());
+            merge.next().map_err(|error| self.classify(error))?;
         }
         writer.take().map_or(Ok(()), |last| unfinished.finish(last))?;
         unfinished.durable()
@@ -327,11 +332,12 @@ impl Core {
     }
 
     /// Whether a tombstone can go: allowed from outside, and nothing of its key is anywhere else in
-    /// the tree, neither below nor above, where a record that arrived late may be older.
+    /// the tree, neither below nor above, where a record that arrived late may be older. `inputs`
+    /// are the sorted ids of the tables that are merged.
     fn may_purge(
         &self,
         tree: usize,
-        inputs: &[Arc<Table>],
+        inputs: &[u64],
         to: usize,
         key: &[u8],
         record: crate::record::RecordRef<'_>,
@@ -342,12 +348,8 @@ impl Core {
             return false;
         }
         let state = self.trees[tree].load();
-        let covers = |table: &Arc<Table>| {
-            let meta = table.meta();
-            &meta.smallest[..] <= key && key <= &meta.largest[..]
-        };
-        let is_input = |table: &Arc<Table>| inputs.iter().any(|i| i.meta().id == table.meta().id);
-        let elsewhere = state.levels.iter().flatten().any(|t| covers(t) && !is_input(t));
+        let is_input = |table: &Arc<Table>| inputs.binary_search(&table.meta().id).is_ok();
+        let elsewhere = tables_over(&state.levels, key).any(|table| !is_input(table));
         !elsewhere && !Self::in_memtables(&state, key)
     }
 
@@ -366,7 +368,7 @@ impl Core {
 
     pub(super) fn open_table(&self, meta: &TableMeta) -> Result<Arc<Table>, Error> {
         let name = file_name(meta.id);
-        let file = self.disk.open(&name).map_err(|error| Error::io("open", &name, error))?;
+        let file = self.disk.open(&name).map_err(|error| Error::io(IoOp::Open, &name, error))?;
         let table = Table::open(file, meta, self.store_id, Arc::clone(&self.cache))?;
         Ok(Arc::new(table))
     }
@@ -387,7 +389,7 @@ impl Core {
             }
             Err(error) => {
                 lock(&self.background.disputed).extend(named);
-                Err(self.judge(error))
+                Err(self.classify(error))
             }
         }
     }
@@ -401,7 +403,7 @@ impl Core {
 
     /// A full disk and a lack of descriptors pass by themselves. Any other error met in the
     /// background ends all writing: the disk, or the directory, is not what it was.
-    pub(super) fn judge(&self, error: Error) -> Error {
+    pub(super) fn classify(&self, error: Error) -> Error {
         if error.passes() { error } else { self.fail(&error) }
     }
 
@@ -414,17 +416,17 @@ impl Core {
         let names = [STORE, manifest::NAME].into_iter().chain(segment.as_deref());
         for name in names {
             let found = self.disk.find(name);
-            found.map_err(|error| self.judge(Error::io("find", name, error)))?;
+            found.map_err(|error| self.classify(Error::io(IoOp::Stat, name, error)))?;
         }
         Ok(())
     }
 
     /// Removes the files of tables that were replaced and that no one reads any more.
-    pub fn bury(&self) {
-        let dead = std::mem::take(&mut *lock(&self.graveyard));
+    pub fn delete_obsolete_tables(&self) {
+        let dead = std::mem::take(&mut *lock(&self.obsolete));
         let stay = dead.into_iter().filter(|table| !self.remove_file(&file_name(*table)));
         let stay: Vec<_> = stay.collect();
-        lock(&self.graveyard).extend(stay);
+        lock(&self.obsolete).extend(stay);
     }
 
     /// A file that can't be removed is a leftover that the next open removes. It is a sign of what
@@ -433,8 +435,8 @@ impl Core {
     pub(super) fn remove_file(&self, name: &str) -> bool {
         let removed = self.disk.remove(name);
         if let Err(error) = removed {
-            tracing::warn!(%error, name, "could not remove a file that is no longer needed");
-            self.judge(Error::io("remove", name, error));
+            tracing::warn!(%error, name, "cannot delete an obsolete file");
+            self.classify(Error::io(IoOp::Remove, name, error));
             return false;
         }
         true
@@ -442,27 +444,27 @@ impl Core {
 }
 
 /// Lets those who serve requests go first. A scheduler that sees two busy threads gives each some
-/// milliseconds in turn, and whatever arrives on a core meanwhile waits for that: a background
-/// thread that offers its core every 100 µs or so keeps that wait out of the tail
+/// milliseconds in turn, and whatever arrives on a CPU meanwhile waits for that: a background
+/// thread that offers its CPU every 100 µs or so keeps that wait out of the tail
 /// (`docs/benchmarks.md` has the figures). It stops doing so once it is far behind.
 #[derive(Default)]
-struct Breath {
+struct YieldBudget {
     bytes: usize,
 }
 
 /// Bytes of records between two offers: about 100 µs of merging and compressing.
-const BREATH_BYTES: usize = 16 << 10;
+const YIELD_BYTES: usize = 16 << 10;
 /// Backlog from which background work takes its full share of the CPU.
 const HURRY: f64 = 0.25;
 
-impl Breath {
-    fn take(&mut self, core: &Core, bytes: usize) {
+impl YieldBudget {
+    fn take(&mut self, engine: &Engine, bytes: usize) {
         self.bytes += bytes;
-        if self.bytes < BREATH_BYTES {
+        if self.bytes < YIELD_BYTES {
             return;
         }
         self.bytes = 0;
-        match core.backlog() {
+        match engine.backlog() {
             Backlog::Clear => std::thread::yield_now(),
             Backlog::Behind(part) if part < HURRY => std::thread::yield_now(),
             Backlog::Behind(_) | Backlog::Full => {}

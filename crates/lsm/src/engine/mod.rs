@@ -76,7 +76,7 @@ const DEBT_SLOW: u64 = 16;
 const DEBT_FULL: u64 = 64;
 
 /// The engine's state and its synchronous operations.
-pub struct Core {
+pub struct Engine {
     disk: Arc<dyn Disk>,
     options: Options,
     store_id: u64,
@@ -97,7 +97,7 @@ pub struct Core {
     failed: OnceLock<Arc<str>>,
     background: Background,
     /// Tables that no one reads any more and whose files can go.
-    graveyard: Arc<Mutex<Vec<u64>>>,
+    obsolete: Arc<Mutex<Vec<u64>>>,
     /// Backlog in thousandths, kept up to date by whoever changes it; [`BACKLOG_FULL`] = full.
     backlog: AtomicU64,
     counters: Counters,
@@ -124,12 +124,12 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-impl Core {
+impl Engine {
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Fails if the store takes no writes any more.
+    /// Fails if the store accepts no more writes.
     pub fn healthy(&self) -> Result<(), Error> {
         match self.failed.get() {
             Some(cause) => Err(Error::Failed { cause: Arc::clone(cause), begun: false }),
@@ -137,13 +137,13 @@ impl Core {
         }
     }
 
-    /// Takes no writes from now on: what is on disk is not known to be what was written.
+    /// Accepts no more writes: what is on disk is not known to be what was written.
     fn fail(&self, error: &Error) -> Error {
         if !self.opened.load(Ordering::Acquire) {
             return error.clone();
         }
         let cause = self.failed.get_or_init(|| {
-            tracing::error!(%error, "the store takes no writes from now on; reads go on");
+            tracing::error!(%error, "the store accepts no more writes; reads continue");
             error.to_string().into()
         });
         Error::Failed { cause: Arc::clone(cause), begun: false }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::tree::{Tree, lock};
-use super::{Core, InternalKey, MAX_IMMUTABLES, add, hash_of};
+use super::{Engine, InternalKey, MAX_IMMUTABLES, add, hash_of};
 use crate::batch::{Batch, Operations, Space};
 use crate::error::Error;
 use crate::manifest::Edit;
@@ -96,7 +96,7 @@ impl TreeWriter {
     }
 }
 
-impl Core {
+impl Engine {
     /// Commits batches together: durable as the sync mode says, visible, in this order. One caller
     /// at a time makes progress; the others wait for it.
     pub fn commit<'a>(
@@ -137,7 +137,7 @@ impl Core {
     pub(super) fn note_conflicts(&self, conflicts: u64) {
         if conflicts > 0 {
             add(&self.counters.version_conflicts, conflicts);
-            tracing::warn!(conflicts, "records of one version with different content were met");
+            tracing::warn!(conflicts, "found records with the same version and different content");
         }
     }
 
@@ -171,7 +171,7 @@ impl Core {
     pub(super) fn new_segment(&self, bytes: u64) -> Result<Prepared, Error> {
         let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
         let made = prepare(&*self.disk, number, bytes, self.synced_per_group());
-        made.map_err(|error| self.judge(error))
+        made.map_err(|error| self.classify(error))
     }
 
     /// Has the next segment ready before it is needed. To be called from the background.
@@ -287,7 +287,8 @@ impl Core {
         match closed {
             Err(error) if error.passes() => {
                 self.healthy()?;
-                tracing::warn!(%error, "the log is synced, and replayed by the next start");
+                tracing::warn!(%error, "cannot flush at close; the log is synced and will be \
+                    replayed at the next start");
                 Ok(())
             }
             closed => closed,
