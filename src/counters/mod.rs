@@ -1,7 +1,9 @@
 //! What one event loop counts. Only that loop writes, so that counting is a plain load and store;
 //! `/metrics` reads them all from wherever it runs.
 
+pub(crate) mod budget;
 pub(crate) mod latency;
+pub(crate) mod wall;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -7,14 +7,14 @@ use subtle::ConstantTimeEq;
 
 use super::problem::Problem;
 use crate::http::connection::Watch;
-use crate::node::Node;
+use crate::node::limits::Limits;
 
 /// What comes before the token.
 const SCHEME: &str = "Bearer ";
 
 /// Refuses a request to an admin route of somebody who may not.
-pub(super) fn admit(node: &Node, watch: &Watch, headers: &HeaderMap) -> Result<(), Problem> {
-    if let Some(token) = &node.config.admin_token {
+pub(super) fn admit(limits: &Limits, watch: &Watch, headers: &HeaderMap) -> Result<(), Problem> {
+    if let Some(token) = &limits.admin_token {
         // How long it takes must not tell how much of a guess was right.
         let right = |given: &[u8]| bool::from(given.ct_eq(token.bytes()));
         return match bearer(headers) {

@@ -1,13 +1,10 @@
 //! `/healthz`, `/readyz`, `/metrics`, `/v0/status`: for those who run the node.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use hyper::StatusCode;
 
-use super::{Answer, status};
-use crate::node::Node;
-use crate::operations::metrics;
+use super::Answer;
+use crate::operations::reports::{Readiness, Reports};
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -18,26 +15,22 @@ pub(super) fn health() -> Answer {
     Answer::text(StatusCode::OK, "ok\n")
 }
 
-pub(super) fn ready(node: &Node) -> Answer {
+pub(super) fn ready(reports: &Reports) -> Answer {
     let unavailable = |why: Bytes| Answer::text(StatusCode::SERVICE_UNAVAILABLE, why);
-    if node.is_stopping() {
-        return unavailable("stopping\n".into());
-    }
-    if node.shared.vouching.is_fenced() {
-        return unavailable(FENCED.into());
-    }
-    match node.db.health() {
-        Err(failed) => unavailable(format!("{failed}\n").into()),
-        Ok(()) => Answer::text(StatusCode::OK, "ready\n"),
+    match reports.readiness() {
+        Readiness::Ready => Answer::text(StatusCode::OK, "ready\n"),
+        Readiness::Stopping => unavailable("stopping\n".into()),
+        Readiness::Fenced => unavailable(FENCED.into()),
+        Readiness::Failed(cause) => unavailable(format!("{cause}\n").into()),
     }
 }
 
-pub(super) fn metrics(node: &Arc<Node>) -> Answer {
-    let text = metrics::encode(node);
-    Answer { content_type: Some(METRICS_TYPE), ..Answer::text(StatusCode::OK, text) }
+pub(super) fn metrics(reports: &Reports) -> Answer {
+    Answer { content_type: Some(METRICS_TYPE), ..Answer::text(StatusCode::OK, reports.metrics()) }
 }
 
-pub(super) fn status(node: &Arc<Node>) -> Answer {
-    let json = status::encode(node);
+pub(super) fn status(reports: &Reports) -> Answer {
+    let json = serde_json::to_vec(&reports.status());
+    let json = json.expect("strings and numbers always serialize");
     Answer { content_type: Some("application/json"), ..Answer::text(StatusCode::OK, json) }
 }

@@ -19,9 +19,9 @@ use tokio::time::timeout;
 
 use super::others::{Page, Unread};
 use super::problem::Problem;
-use super::{Answer, Body, status};
+use super::{Answer, Body, Service};
+use crate::node::requests::Requests;
 use crate::operations::status::{Cluster, Peer, Row, Status};
-use crate::runtime::event_loop::EventLoop;
 
 /// Clients that may ask at once: each costs a connection to every other node.
 pub(crate) const MAX_LOOKS: usize = 4;
@@ -38,32 +38,32 @@ const MAX_STATUS: u64 = 512 * 1024;
 
 const TARGET: &str = "/v0/status";
 
-pub(super) async fn get(event_loop: &Rc<EventLoop>) -> Result<Answer, Problem> {
-    let node = &event_loop.node;
-    let _held = node.looks.take(1).ok_or_else(|| {
+pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
+    let requests = &service.requests;
+    let _held = service.limits().looks.take(1).ok_or_else(|| {
         Problem::overload(&format!(
             "all {MAX_LOOKS} concurrent requests for the cluster's status \
             are in use"
         ))
     })?;
     let mut rows = Rows::default();
-    let own = node.shared.own;
-    rows.add(event_loop, own, Ok(status::status(node, node.db.stats())));
-    let mut others = (0..node.urls.len() as u16).map(NodeId).filter(|id| *id != own);
+    let own = requests.own();
+    rows.add(requests, own, Ok(service.reports.status()));
+    let mut others = (0..requests.topology().nodes() as u16).map(NodeId).filter(|id| *id != own);
     let mut asked = JoinSet::new();
     loop {
         while asked.len() < ASKED_AT_ONCE
             && let Some(other) = others.next()
         {
-            let this = Rc::clone(event_loop);
+            let this = Rc::clone(requests);
             asked.spawn_local(async move { (other, ask(&this, other).await) });
         }
         let Some(done) = asked.join_next().await else { break };
         // A panic in there was printed, and ended the process.
         let Ok((other, answer)) = done else { continue };
-        rows.add(event_loop, other, answer);
+        rows.add(requests, other, answer);
     }
-    let cluster = Cluster { asked: node.name().to_owned(), nodes: rows.finish() };
+    let cluster = Cluster { asked: requests.name(own).to_owned(), nodes: rows.finish() };
     let json = serde_json::to_vec(&cluster).expect("strings and numbers always serialize");
     Ok(Answer {
         content_type: Some("application/json"),
@@ -74,10 +74,10 @@ pub(super) async fn get(event_loop: &Rc<EventLoop>) -> Result<Answer, Problem> {
 }
 
 /// What another node says of itself.
-async fn ask(event_loop: &EventLoop, node: NodeId) -> Result<Status, Unread> {
-    let authority = event_loop.node.facts.authority(node);
+async fn ask(requests: &Requests, node: NodeId) -> Result<Status, Unread> {
+    let authority = requests.authority(node);
     let asked = async {
-        let stream = event_loop.peers.reach(node).await?;
+        let stream = requests.reach(node).await?;
         let page = Page::get(stream, authority, TARGET, PATIENCE).await?;
         Ok(serde_json::from_slice(&page.body(MAX_STATUS).await?)?)
     };
@@ -102,9 +102,9 @@ struct Seen {
 }
 
 impl Rows {
-    fn add(&mut self, event_loop: &EventLoop, node: NodeId, answer: Result<Status, Unread>) {
-        let name = event_loop.node.shared.topology.member(node).name.clone();
-        let url = event_loop.node.urls[usize::from(node.0)].clone();
+    fn add(&mut self, requests: &Requests, node: NodeId, answer: Result<Status, Unread>) {
+        let name = requests.name(node).to_owned();
+        let url = requests.url(node).to_owned();
         let mut row = Row { name, url, ..Row::default() };
         match answer {
             Ok(mut status) if status.name == row.name => {

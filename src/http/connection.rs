@@ -69,8 +69,8 @@ const EVICTED_TICKS: u32 = ticks(1);
 const SILENT_TICKS: u32 = 2;
 
 /// A guest may take this long to say what it wants, whoever else waits: some scheduling on a busy
-/// machine. With [`GUESTS`](crate::node::places::GUESTS) of them it lets 1,280 strangers a second
-/// come and go.
+/// machine. With [`GUESTS`](crate::settings::memory::GUESTS) of them it lets 1,280 strangers a
+/// second come and go.
 const GUEST_GRACE: Duration = Duration::from_millis(50);
 
 /// How long a refused client may go on sending before its answer is cut off.

@@ -1,64 +1,52 @@
 //! `/v0/entity`: one value.
 
 use std::borrow::Cow;
-use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::Quorum;
+use cluster::{Quorum, Stamp};
 use hyper::{HeaderMap, StatusCode};
-use lsm::{Fields, Kind, Record, Version};
 
 use super::params::{self, EntityParams};
 use super::problem::{self, Problem};
 use super::upload::Upload;
-use super::{Answer, Body, NOSNIFF, screen};
-use crate::node::clock::wall_micros;
-use crate::node::records;
-use crate::node::store::is_live;
-use crate::runtime::event_loop::EventLoop;
+use super::{Answer, Body, NOSNIFF, Service, screen};
+use crate::node::requests::{Requests, Unstamped};
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 const TOO_MANY_READ: &str = "the memory for large values in responses is in use";
 
 const TOO_MANY: &str = "too many large writes are in progress";
 
-/// A write waits for the clock's bound for one part in so many of `--deadline`: the replicas get
-/// the whole of it afterwards.
-const CLOCK_SHARE: u32 = 2;
-
 /// `unless`: the headers, if they say which versions the client has already.
 pub(super) async fn get(
-    event_loop: &Rc<EventLoop>,
+    service: &Service,
     query: &str,
     unless: Option<&HeaderMap>,
 ) -> Result<Answer, Problem> {
-    let EntityParams { key, quorum, .. } = params::entity(query, event_loop.replication())?;
+    let EntityParams { key, quorum, .. } = params::entity(query, service.replication())?;
     let key = shared_key(key);
-    let room = event_loop.room_for(&key).await;
+    let room = service.requests.room_for(&key).await;
     let room = room.map_err(|_| Problem::overload(TOO_MANY_READ).votes(quorum))?;
-    let record = match event_loop.get(key, quorum, room).await {
-        cluster::Answer::Found(Some(record)) => records::to_store(&record),
+    let record = match service.requests.get(key, quorum, room).await {
+        cluster::Answer::Found(Some(record)) => record,
         cluster::Answer::Found(None) => return Ok(problem::not_found()),
-        cluster::Answer::Denied(denied) => return Err(refused(event_loop, denied)),
+        cluster::Answer::Denied(denied) => return Err(refused(service, denied)),
         cluster::Answer::Written(_) => unreachable!("a read writes nothing"),
     };
-    let view = record.view();
-    let now_ms = if view.expiry_ms() == 0 { 0 } else { wall_micros() / 1000 };
-    if !is_live(&view, now_ms) {
-        return Ok(problem::not_found());
-    }
+    let Some(value) = Requests::value(&record) else { return Ok(problem::not_found()) };
+    let version = record.rank.stamp;
     if let Some(headers) = unless
-        && screen::lists(headers, &event_loop.etags.of(view.version()))?
+        && screen::lists(headers, &service.etags.of(version))?
     {
-        let version = Some(view.version());
+        let version = Some(version);
         return Ok(Answer { version, ..Answer::empty(StatusCode::NOT_MODIFIED) });
     }
     // A long one has its memory until the last byte is sent: see `memory`.
-    let body = Body::Whole(record.value());
+    let body = Body::Whole(value);
     Ok(Answer {
         status: StatusCode::OK,
-        version: Some(view.version()),
+        version: Some(version),
         content_type: Some("application/octet-stream"),
         headers: NOSNIFF,
         body,
@@ -66,77 +54,72 @@ pub(super) async fn get(
 }
 
 pub(super) async fn put(
-    event_loop: &Rc<EventLoop>,
+    service: &Service,
     query: &str,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
-    let EntityParams { key, quorum, copies } = params::entity(query, event_loop.replication())?;
-    let value = upload.receive(&event_loop.node).await?;
+    let EntityParams { key, quorum, copies } = params::entity(query, service.replication())?;
+    let value = upload.receive(service.limits()).await?;
     // Until it passes nothing is sent, and it can be refused as if it had never come.
     let passed = if value.len() > LONG_RECORD {
-        let most = longest_wait(event_loop.node.config.deadline);
+        let most = longest_wait(service.limits().deadline);
         let patience = most.saturating_sub(upload.waited_for_room());
-        let pass = event_loop.gate.enter(value.len(), patience).await;
+        let pass = service.requests.enter(value.len(), patience).await;
         Some(pass.ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))?)
     } else {
         None
     };
-    let mut record = record(event_loop, &key, quorum, copies, Kind::Value, &value).await?;
+    let mut record = record(service, &key, quorum, copies, Some(&value)).await?;
     // The record has the value now; the memory that is set aside for it goes over to it, until the
     // last replica has it.
     if let Some(held) = value.into_held() {
         record.bytes = held.keep(record.bytes);
     }
-    let version = write(event_loop, key, quorum, record).await?;
+    let version = write(service, key, quorum, record).await?;
     drop(passed);
     Ok(Answer { version: Some(version), ..Answer::empty(StatusCode::CREATED) })
 }
 
-pub(super) async fn delete(event_loop: &Rc<EventLoop>, query: &str) -> Result<Answer, Problem> {
-    let EntityParams { key, quorum, copies } = params::entity(query, event_loop.replication())?;
-    let record = record(event_loop, &key, quorum, copies, Kind::Tombstone, &[]).await?;
-    write(event_loop, key, quorum, record).await?;
+pub(super) async fn delete(service: &Service, query: &str) -> Result<Answer, Problem> {
+    let EntityParams { key, quorum, copies } = params::entity(query, service.replication())?;
+    let record = record(service, &key, quorum, copies, None).await?;
+    write(service, key, quorum, record).await?;
     Ok(Answer::empty(StatusCode::ACCEPTED))
 }
 
-/// A new record with a new version.
+/// The record of a new value, or of a deletion, with a new version.
 async fn record(
-    event_loop: &EventLoop,
+    service: &Service,
     key: &[u8],
     quorum: Quorum,
     copies: u8,
-    kind: Kind,
-    value: &[u8],
+    value: Option<&[u8]>,
 ) -> Result<cluster::Record, Problem> {
-    let node = &event_loop.node;
-    node.comparison.wait().await;
-    let version = node.clock.issue_within(node.config.deadline / CLOCK_SHARE).await;
-    let version = version.map_err(|error| Problem::version(&error, quorum))?;
-    if node.facts.is_ahead_of_most(version.time) {
-        return Err(Problem::clock_ahead(quorum));
-    }
-    let fields = Fields { copies, ..Fields::new(kind, version) };
-    Ok(records::from_store(&Record::new(key, &fields, value)))
+    let stamp = service.requests.stamp().await.map_err(|unstamped| match unstamped {
+        Unstamped::Clock(error) => Problem::version(&error, quorum),
+        Unstamped::Ahead => Problem::clock_ahead(quorum),
+    })?;
+    Ok(Requests::record(key, stamp, copies, value))
 }
 
 /// Has a record written; the version that it has in the end.
 async fn write(
-    event_loop: &Rc<EventLoop>,
+    service: &Service,
     key: Cow<'_, [u8]>,
     quorum: Quorum,
     record: cluster::Record,
-) -> Result<Version, Problem> {
-    match event_loop.write(shared_key(key), record, quorum).await {
-        cluster::Answer::Written(stamp) => Ok(records::version(stamp)),
-        cluster::Answer::Denied(denied) => Err(refused(event_loop, denied)),
+) -> Result<Stamp, Problem> {
+    match service.requests.write(shared_key(key), record, quorum).await {
+        cluster::Answer::Written(stamp) => Ok(stamp),
+        cluster::Answer::Denied(denied) => Err(refused(service, denied)),
         cluster::Answer::Found(_) => unreachable!("a write reads nothing"),
     }
 }
 
 /// What the client is told of a request that too few replicas did their part of.
-fn refused(event_loop: &EventLoop, denied: cluster::Denied) -> Problem {
-    let topology = &event_loop.node.shared.topology;
-    let took = event_loop.now().mono.saturating_sub(denied.since);
+fn refused(service: &Service, denied: cluster::Denied) -> Problem {
+    let topology = service.requests.topology();
+    let took = service.requests.now().mono.saturating_sub(denied.since);
     let name = |node| topology.member(node).name.clone();
     Problem::denied(denied, name, Duration::from_micros(took))
 }

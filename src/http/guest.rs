@@ -1,14 +1,13 @@
 //! What a connection may ask for that came when all places of clients were taken.
 
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
 use super::problem::Problem;
 use super::routes::{Place, Route};
+use crate::http::Service;
 use crate::http::connection::Watch;
-use crate::runtime::event_loop::EventLoop;
 
 /// How long a client waits for a place: far longer than it takes to close an idle client.
 const WAIT: Duration = Duration::from_millis(250);
@@ -18,14 +17,14 @@ const STEP: Duration = Duration::from_millis(5);
 
 /// Whether the request may be done. If so, whether the connection stays open afterwards.
 pub(super) async fn admit(
-    event_loop: &Rc<EventLoop>,
+    service: &Service,
     watch: &Watch,
     route: Option<Route>,
 ) -> Result<bool, Problem> {
     if !watch.is_guest() {
         return Ok(true);
     }
-    let places = &event_loop.node.places;
+    let places = &service.limits().places;
     if places.settle() {
         watch.settle();
         return Ok(true);
@@ -41,7 +40,7 @@ pub(super) async fn admit(
     let begun = Instant::now();
     let _waiting = places.wait();
     while places.guests_are_few() && begun.elapsed() < WAIT {
-        event_loop.close_idle_client();
+        (service.close_idle_client)();
         sleep(STEP).await;
         if places.settle() {
             watch.settle();

@@ -5,7 +5,8 @@
 //!                └────────┴─────────┴──────────────┴─ Problem ──────────────┘
 //! ```
 //!
-//! `params` says what is asked; `entity` and `entities` ask the loop's coordinator.
+//! `params` says what is asked; `entity` and `entities` ask
+//! [`Requests`](crate::node::requests::Requests).
 
 mod access;
 mod admin;
@@ -24,7 +25,7 @@ mod problem;
 mod profile;
 mod routes;
 mod screen;
-mod status;
+mod service;
 mod ui;
 mod upload;
 
@@ -32,6 +33,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Instant;
 
+use ::cluster::Stamp;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{
@@ -39,21 +41,19 @@ use hyper::header::{
     UPGRADE,
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use lsm::Version;
+use node::link::PEER_PROTOCOL;
 
 pub(crate) use body::Body;
 pub(crate) use cluster::MAX_LOOKS;
 pub(crate) use origin::Names;
-pub(crate) use params::Replication;
-pub(crate) use peer::{PEER_PATH, PEER_PROTOCOL};
 use problem::Problem;
 use routes::{Ask, Handler, Route};
+pub(crate) use service::Service;
 pub(crate) use ui::MAX_STREAMS;
 use upload::Upload;
 
 use crate::counters::Kind;
 use crate::http::connection::Watch;
-use crate::runtime::event_loop::EventLoop;
 use crate::settings::memory::LONG_RECORD;
 
 /// Longest key in bytes.
@@ -66,7 +66,7 @@ pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
 #[derive(Debug)]
 struct Answer {
     status: StatusCode,
-    version: Option<Version>,
+    version: Option<Stamp>,
     content_type: Option<&'static str>,
     /// More headers.
     headers: &'static [(&'static str, &'static str)],
@@ -89,7 +89,7 @@ const NOSNIFF: &[(&str, &str)] = &[("x-content-type-options", "nosniff")];
 
 /// Answers one request.
 pub(crate) async fn answer(
-    event_loop: Rc<EventLoop>,
+    service: Rc<Service>,
     watch: Rc<Watch>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
@@ -101,32 +101,32 @@ pub(crate) async fn answer(
     let route = Route::of(head.uri.path());
     let kind = route.map_or(Kind::Other, |route| route.kind(&head.method));
     let query = head.uri.query().unwrap_or("");
-    let names = event_loop.node.names.as_ref();
+    let names = service.names.as_deref();
     let admitted = screen::admit(names, &watch, &head, route, kind);
     let understood = !matches!(&admitted, Err(problem) if problem.is_not_implemented());
     let stays = match &admitted {
-        Ok(_) => guest::admit(&event_loop, &watch, route).await,
+        Ok(_) => guest::admit(&service, &watch, route).await,
         Err(_) => Ok(!watch.is_guest()),
     };
     let (admitted, stays) = match stays {
         Ok(stays) => (admitted, stays),
         Err(problem) => (Err(problem), false),
     };
-    let fenced = event_loop.node.shared.vouching.is_fenced();
+    let fenced = service.requests.is_fenced();
     let result = match (admitted, route, kind) {
         (Err(problem), ..) => Err(problem),
         (_, _, Kind::Get | Kind::Range) if fenced => Err(Problem::fenced()),
         (_, _, Kind::Put | Kind::Delete) if fenced => Err(Problem::fenced().undone()),
         (Ok(unless), Some(_), Kind::Get) => {
-            entity::get(&event_loop, query, unless.then_some(&head.headers)).await
+            entity::get(&service, query, unless.then_some(&head.headers)).await
         }
-        (_, Some(_), Kind::Put) => entity::put(&event_loop, query, &mut upload).await,
-        (_, Some(_), Kind::Delete) => entity::delete(&event_loop, query).await,
-        (_, Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
+        (_, Some(_), Kind::Put) => entity::put(&service, query, &mut upload).await,
+        (_, Some(_), Kind::Delete) => entity::delete(&service, query).await,
+        (_, Some(_), Kind::Range) => entities::get(&service, &watch, query).await,
         (_, Some(Route { handler: Handler::Asset(asset), .. }), Kind::Admin) => Ok(asset.answer()),
         (_, Some(Route { handler: Handler::Other(handler), .. }), Kind::Admin) => {
-            let (event_loop, watch) = (&event_loop, &watch);
-            handler(Ask { event_loop, watch, head: &head, query }).await
+            let (service, watch) = (&service, &watch);
+            handler(Ask { service, watch, head: &head, query }).await
         }
         (_, Some(route), _) => Err(Problem::method(&head.method, route.allowed)),
         (_, None, _) => Err(Problem::unknown_path(head.uri.path())),
@@ -136,7 +136,7 @@ pub(crate) async fn answer(
     // request, so that a connection allocates it once.
     let mut headers = std::mem::take(&mut head.headers);
     headers.clear();
-    let mut response = respond(&event_loop, headers, result, clean && stays);
+    let mut response = respond(&service, headers, result, clean && stays);
     if head.method == Method::HEAD
         && matches!(response.body(), Body::Whole(body) if body.is_empty())
     {
@@ -145,13 +145,13 @@ pub(crate) async fn answer(
     }
     let long = matches!(response.body(), Body::Whole(value) if value.len() > LONG_RECORD);
     watch.answers_long(long);
-    event_loop.counters.answered(kind, response.status(), begun.elapsed());
+    service.counters.answered(kind, response.status(), begun.elapsed());
     watch.request_ends(clean);
     Ok(response)
 }
 
 fn respond(
-    event_loop: &EventLoop,
+    service: &Service,
     mut headers: HeaderMap,
     result: Result<Answer, Problem>,
     stays: bool,
@@ -172,7 +172,7 @@ fn respond(
         }
     };
     if let Some(version) = answer.version {
-        headers.insert(ETAG, event_loop.etags.of(version));
+        headers.insert(ETAG, service.etags.of(version));
     }
     if let Some(content_type) = answer.content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

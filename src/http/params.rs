@@ -12,7 +12,7 @@ use super::problem::Problem;
 
 /// The cluster as quorums see it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Replication {
+pub(super) struct Replication {
     /// Nodes of the cluster.
     pub(crate) nodes: u32,
     /// Copies of a key if the request does not say.

@@ -3,16 +3,11 @@
 use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::{StatusCode, Version};
+use node::link::{PEER_PATH, PEER_PROTOCOL};
 
 use super::Answer;
 use super::problem::Problem;
 use crate::http::connection::Watch;
-
-/// Where that is asked for.
-pub(crate) const PEER_PATH: &str = "/v0/peer";
-
-/// The protocol: see `docs/peer-protocol.md`.
-pub(crate) const PEER_PROTOCOL: &str = "kvorum-peer/1";
 
 /// Grants it. Who it is it must prove there, before anything is done for it.
 pub(super) fn upgrade(watch: &Watch, head: &Parts) -> Result<Answer, Problem> {

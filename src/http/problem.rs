@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::{Denied, NodeId, Part, Quorum, Refusal, Trouble};
 use hyper::{Method, StatusCode};
+use node::NoVersion;
 use serde::Serialize;
 
 use super::{Answer, Body};
-use crate::node::clock::NoVersion;
 
 const CONTENT_TYPE: &str = "application/problem+json";
 

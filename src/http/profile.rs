@@ -1,7 +1,6 @@
 //! `GET /admin/profile`: the node records itself, and answers when the recording is over. All of it
 //! happens in the recorder's thread; the loop only waits.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,26 +9,25 @@ use profile::{Clock, Order, Refused};
 use tokio::sync::oneshot;
 
 use super::problem::Problem;
-use super::{Answer, Body, access, params};
+use super::{Answer, Body, Service, access, params};
 use crate::http::connection::Watch;
-use crate::node::Node;
 
 /// How often it is looked whether the client is still there and the node still serves.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) async fn get(
-    node: &Arc<Node>,
+    service: &Service,
     watch: &Watch,
     headers: &HeaderMap,
     query: &str,
 ) -> Result<Answer, Problem> {
-    access::admit(node, watch, headers)?;
+    access::admit(service.limits(), watch, headers)?;
     let params::ProfileParams { events, duration, format, idle } = params::profile(query)?;
     let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
     tracing::info!(who, events = profile::event::names(&events), ?duration, "recording");
     let order = Order { events, duration, who, idle, clock: Clock::default() };
     let (tell, mut told) = oneshot::channel();
-    let url = node.url().to_owned();
+    let url = service.reports.url().to_owned();
     let recording = profile::start(order, move |profile| {
         // Whoever asked may have gone.
         let _ = tell.send(profile.write(format, &url));
@@ -45,7 +43,7 @@ pub(super) async fn get(
             written = &mut told => break written,
             () = tokio::time::sleep(LOOK) => {}
         }
-        if watch.has_left() || node.is_stopping() {
+        if watch.has_left() || service.reports.is_stopping() {
             drop(recording);
             return Err(Problem::no_recording("the client disconnected".to_owned()));
         }

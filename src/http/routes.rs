@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use hyper::Method;
 use hyper::http::request::Parts;
+use node::link::PEER_PATH;
 
 use super::problem::Problem;
 use super::ui::{self, Asset};
-use super::{Answer, PEER_PATH, admin, cluster, peer, profile};
+use super::{Answer, Service, admin, cluster, peer, profile};
 use crate::counters::Kind;
 use crate::http::connection::Watch;
-use crate::runtime::event_loop::EventLoop;
 
 /// A resource, by its path.
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + 'a>>
 
 /// A request, as far as such an answer needs it.
 pub(super) struct Ask<'a> {
-    pub(super) event_loop: &'a Rc<EventLoop>,
+    pub(super) service: &'a Rc<Service>,
     pub(super) watch: &'a Rc<Watch>,
     pub(super) head: &'a Parts,
     pub(super) query: &'a str,
@@ -77,23 +77,23 @@ const ROUTES: [Route; 11] = [
         handler: Handler::Entities,
     },
     spare("/healthz", READ, |_| Box::pin(async move { Ok(admin::health()) })),
-    spare("/readyz", READ, |ask| Box::pin(async move { Ok(admin::ready(&ask.event_loop.node)) })),
+    spare("/readyz", READ, |ask| Box::pin(async move { Ok(admin::ready(&ask.service.reports)) })),
     spare("/metrics", READ, |ask| {
-        Box::pin(async move { Ok(admin::metrics(&ask.event_loop.node)) })
+        Box::pin(async move { Ok(admin::metrics(&ask.service.reports)) })
     }),
     spare("/v0/status", READ, |ask| {
-        Box::pin(async move { Ok(admin::status(&ask.event_loop.node)) })
+        Box::pin(async move { Ok(admin::status(&ask.service.reports)) })
     }),
-    spare("/v0/cluster", READ, |ask| Box::pin(cluster::get(ask.event_loop))),
+    spare("/v0/cluster", READ, |ask| Box::pin(cluster::get(ask.service))),
     spare(PEER_PATH, ONLY_GET, |ask| Box::pin(async move { peer::upgrade(ask.watch, ask.head) })),
     spare("/admin/profile", ONLY_GET, |ask| {
-        Box::pin(profile::get(&ask.event_loop.node, ask.watch, &ask.head.headers, ask.query))
+        Box::pin(profile::get(ask.service, ask.watch, &ask.head.headers, ask.query))
     }),
-    spare("/ui/key", READ, |ask| Box::pin(ui::key(ask.event_loop, ask.query))),
+    spare("/ui/key", READ, |ask| Box::pin(ui::key(ask.service, ask.query))),
     Route {
         place: Place::Lasting,
         ..spare("/ui/events", ONLY_GET, |ask| {
-            Box::pin(async move { ui::events(ask.event_loop, ask.watch, ask.query) })
+            Box::pin(async move { ui::events(ask.service, ask.watch, ask.query) })
         })
     },
 ];

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
 
 use super::problem::Problem;
+use crate::counters::budget::Held;
 use crate::http::connection::Watch;
-use crate::node::Node;
-use crate::node::budget::Held;
+use crate::node::limits::Limits;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 /// How much of a body that nobody wants is read to keep the connection. A client that sends more
@@ -90,15 +90,15 @@ impl<'a> Upload<'a> {
     }
 
     /// Receives a value of at most `--max-value` bytes.
-    pub(super) async fn receive(&mut self, node: &Node) -> Result<Value, Problem> {
-        let received = self.gather(node).await;
+    pub(super) async fn receive(&mut self, limits: &Limits) -> Result<Value, Problem> {
+        let received = self.gather(limits).await;
         self.watch.holds(0);
         self.watch.body_ends();
         received
     }
 
-    async fn gather(&mut self, node: &Node) -> Result<Value, Problem> {
-        let max = node.config.max_value;
+    async fn gather(&mut self, limits: &Limits) -> Result<Value, Problem> {
+        let max = limits.max_value;
         if self.body.size_hint().lower() > max as u64 {
             return Err(Problem::too_large(max));
         }
@@ -108,20 +108,20 @@ impl<'a> Upload<'a> {
         }
         if self.ended {
             let long = first.len() > LONG_RECORD;
-            let held = if long { Some(self.room(node, first.len()).await?) } else { None };
+            let held = if long { Some(self.room(limits, first.len()).await?) } else { None };
             return Ok(Value::Whole(first, held));
         }
         // While it waits for memory nothing more is read, and the client waits too. What length is
         // known is taken at once: uploads that each hold a part and wait for the rest end never.
         let mut room = self.body.size_hint().exact().map_or(STEP_BYTES, |left| left as usize);
         room += first.len();
-        let mut held = self.room(node, room).await?;
+        let mut held = self.room(limits, room).await?;
         self.watch.holds(held.bytes());
         let mut gathered = Vec::with_capacity(room);
         let mut piece = first;
         loop {
             while room < gathered.len() + piece.len() {
-                held.merge(self.room(node, room).await?);
+                held.merge(self.room(limits, room).await?);
                 self.watch.holds(held.bytes());
                 room *= 2;
                 gathered.reserve_exact(room - gathered.len());
@@ -138,14 +138,14 @@ impl<'a> Upload<'a> {
     }
 
     /// Memory for so many bytes. All waits together last no longer than a request may wait.
-    async fn room(&mut self, node: &Node, bytes: usize) -> Result<Held, Problem> {
-        if let Some(held) = node.bodies.take(bytes) {
+    async fn room(&mut self, limits: &Limits, bytes: usize) -> Result<Held, Problem> {
+        if let Some(held) = limits.bodies.take(bytes) {
             return Ok(held);
         }
         let begun = Instant::now();
-        let most = longest_wait(node.config.deadline);
+        let most = longest_wait(limits.deadline);
         let patience = most.saturating_sub(self.without_room);
-        let held = node.bodies.wait(bytes, patience).await;
+        let held = limits.bodies.wait(bytes, patience).await;
         self.without_room += begun.elapsed();
         held.ok_or_else(|| Problem::overload("the memory for request bodies is in use").undone())
     }

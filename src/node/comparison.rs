@@ -2,16 +2,12 @@
 //! can reach. What a clock that is ahead stamps nobody else takes, and here it hides every later
 //! write of its key until its time comes: see [`crate::peers::Facts::is_ahead_of_most`].
 
-use std::rc::Rc;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cluster::{Class, NodeId, Request};
 use tokio::sync::Notify;
-use tokio::task::spawn_local;
 use tokio::time::timeout;
-
-use crate::runtime::event_loop::EventLoop;
 
 /// The longest that writes wait. A node that runs answers within a few round trips, and one that
 /// does not refuses the connection; what is in between can't acknowledge writes either.
@@ -33,31 +29,13 @@ impl Comparison {
         }
     }
 
-    fn end(&self) {
+    /// Ends it once `all` other nodes were asked for a sign of life, or it took too long. A link
+    /// that rises compares clocks by itself.
+    pub(crate) async fn end_after(&self, all: impl Future<Output = ()>) {
+        if timeout(LONGEST, all).await.is_err() {
+            tracing::info!(waited = ?LONGEST, "not all nodes answered; clock comparison postponed");
+        }
         self.over.store(true, Ordering::Release);
         self.ended.notify_waiters();
     }
-}
-
-/// Asks every other node for a sign of life, once. A line that rises compares clocks by itself.
-pub(crate) async fn run(event_loop: &Rc<EventLoop>) {
-    let node = &event_loop.node;
-    let others = (0..node.shared.topology.nodes() as u16).map(NodeId);
-    let asked: Vec<_> = others
-        .filter(|peer| *peer != node.shared.own)
-        .map(|peer| {
-            let this = Rc::clone(event_loop);
-            spawn_local(async move { this.call(peer, Class::Client, Request::Ping).await })
-        })
-        .collect();
-    let all = async {
-        for answer in asked {
-            // Whatever it is, it is compared with, or it can't be.
-            let _ = answer.await;
-        }
-    };
-    if timeout(LONGEST, all).await.is_err() {
-        tracing::info!(waited = ?LONGEST, "not all nodes answered; clock comparison postponed");
-    }
-    node.comparison.end();
 }

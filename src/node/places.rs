@@ -17,10 +17,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Places that clients can't take: a peer or a probe needs one for some milliseconds, and the
-/// connections of all loops of some peers come at once.
-pub(crate) const GUESTS: usize = 64;
-
 /// What a connection has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {

@@ -12,12 +12,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use cluster::{Page, PageRequest};
-use lsm::{Db, Lookup, Space};
+use cluster::{OpId, Page, PageRequest, StoreError};
+use lsm::{Db, Lookup, Space, Wait};
+use node::Pages;
 use profile::{Kind, Place};
 use tokio::sync::oneshot;
-
-use crate::node::pages::{self, PageError, PageMemory};
 
 /// Every so many jobs, a page goes before a get.
 const PAGE_TURN: u32 = 4;
@@ -51,8 +50,9 @@ struct Get {
 }
 
 struct NextPage {
+    op: OpId,
     request: PageRequest,
-    reply: oneshot::Sender<Result<Page, PageError>>,
+    reply: oneshot::Sender<Result<Page, StoreError>>,
     since: Option<Instant>,
 }
 
@@ -97,7 +97,7 @@ impl Shared {
         self.queues.lock()
     }
 
-    fn work(&self, db: &Db, cluster: &cluster::Shared, pages: &PageMemory) {
+    fn work(&self, db: &Db, cluster: &cluster::Shared, pages: &Pages) {
         let mut queues = self.lock();
         loop {
             let Some(job) = queues.next() else {
@@ -119,13 +119,14 @@ impl Shared {
                     let _ = get.reply.send(Err(ReadError::Deadline));
                 }
                 Job::Get(get) => {
-                    let result = db.get_within(Space::Data, &get.key, get.room);
+                    let result = db.engine().get(Space::Data, &get.key, Wait::Within(get.room));
                     let result = result.map_err(ReadError::Store);
                     let _ = get.reply.send(result);
                 }
                 Job::NextPage(next) if next.reply.is_closed() => {}
                 Job::NextPage(next) => {
-                    let _ = next.reply.send(pages::read(db, cluster, pages, &next.request));
+                    let _ =
+                        next.reply.send(pages.read(db.engine(), cluster, next.op, &next.request));
                 }
             }
             queues = self.lock();
@@ -138,7 +139,7 @@ impl ReadPool {
     pub(crate) fn start(
         db: &Arc<Db>,
         cluster: &Arc<cluster::Shared>,
-        pages: &Arc<PageMemory>,
+        pages: &Arc<Pages>,
         threads: usize,
         bound: usize,
     ) -> Result<Self, String> {
@@ -190,10 +191,14 @@ impl ReadPool {
     }
 
     /// Asks for a page.
-    pub(crate) fn page(&self, request: PageRequest) -> oneshot::Receiver<Result<Page, PageError>> {
+    pub(crate) fn page(
+        &self,
+        op: OpId,
+        request: PageRequest,
+    ) -> oneshot::Receiver<Result<Page, StoreError>> {
         let (reply, answer) = oneshot::channel();
         let since = profile::queued();
-        self.shared.lock().pages.push_back(NextPage { request, reply, since });
+        self.shared.lock().pages.push_back(NextPage { op, request, reply, since });
         self.shared.arrived.notify_one();
         answer
     }

@@ -4,6 +4,8 @@
 pub(crate) mod manual;
 pub(crate) mod metrics;
 pub(crate) mod output;
+pub(crate) mod reports;
+pub(crate) mod snapshot;
 pub(crate) mod status;
 pub(crate) mod stderr;
 pub(crate) mod usage;

@@ -37,7 +37,7 @@ pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [Part; 9] {
             open_connections(node) * CONNECTION_BYTES,
             connections * CONNECTION_BYTES,
         ),
-        part("request-bodies", node.bodies.held() as u64, plan.body_bytes),
+        part("request-bodies", node.limits.bodies.held() as u64, plan.body_bytes),
         part("response-bodies", node.answers.held() as u64, plan.answer_bytes),
         part("peer-requests", node.facts.received_bytes(), plan.received_bytes),
         part("peer-responses", node.lent.held() as u64, plan.lent_bytes),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cluster::NodeId;
 use cluster::handshake::{Handshake, LaneKind, Met, Refused};
+use node::link::{NotPeer, Upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::{JoinHandle, spawn_local};
@@ -16,17 +17,10 @@ use tokio::time::timeout;
 use super::facts::Facts;
 use super::greet::{self, HANDSHAKE_TIME, Unmet};
 use crate::counters::Counters;
-use crate::http::{PEER_PATH, PEER_PROTOCOL};
 
 /// How long a node may take to accept a connection, and as long its name to be looked up. One that
 /// is up does so in the time of a round trip; the requests that wait have little more.
 const CONNECT_TIME: Duration = Duration::from_millis(250);
-
-/// Longest answer to the request for an upgrade, in bytes.
-const ANSWER_MAX: usize = 4096;
-
-/// Characters of a foreign status line that are quoted.
-const QUOTED: usize = 80;
 
 /// A connection to a node that has proved itself.
 pub(super) struct Connected {
@@ -43,8 +37,8 @@ pub(crate) enum DialError {
     Late(Duration),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("unexpected response {0:?} instead of HTTP/1.1 101: is this a kvorum node?")]
-    NoPeer(String),
+    #[error("{0}")]
+    NoPeer(#[from] NotPeer),
     #[error("{0}")]
     Refused(Refused),
 }
@@ -129,7 +123,7 @@ pub(super) async fn dial(
     let shaking = async {
         let early = upgrade(&mut stream, authority).await?;
         let mut hello = Vec::new();
-        let identity = Arc::clone(&facts.identity);
+        let identity = Arc::clone(&facts.table.identity);
         let handshake = Handshake::dial(identity, peer, kind, greet::nonce()?, &mut hello);
         greet::shake(&mut stream, handshake, hello, early).await.map_err(DialError::from)
     };
@@ -140,27 +134,15 @@ pub(super) async fn dial(
 
 /// Asks for the upgrade; returns what came behind the answer.
 async fn upgrade(stream: &mut TcpStream, authority: &str) -> Result<Vec<u8>, DialError> {
-    let request = format!(
-        "GET {PEER_PATH} HTTP/1.1\r\nHost: {authority}\r\nConnection: Upgrade\r\n\
-         Upgrade: {PEER_PROTOCOL}\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::with_capacity(256);
+    stream.write_all(Upgrade::request(authority).as_bytes()).await?;
+    let (mut answer, mut input) = (Upgrade::default(), Vec::with_capacity(256));
     loop {
-        if let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            let rest = answer.split_off(end + 4);
-            if !answer.starts_with(b"HTTP/1.1 101 ") {
-                let line = String::from_utf8_lossy(&answer);
-                let line = line.lines().next().unwrap_or("").chars();
-                return Err(DialError::NoPeer(line.take(QUOTED).collect()));
-            }
-            return Ok(rest);
-        }
-        if answer.len() >= ANSWER_MAX {
-            return Err(DialError::NoPeer("a response header without end".to_owned()));
-        }
-        if stream.read_buf(&mut answer).await? == 0 {
+        if stream.read_buf(&mut input).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
+        if let Some(rest) = answer.receive(&input)? {
+            return Ok(rest);
+        }
+        input.clear();
     }
 }

@@ -1,18 +1,13 @@
-//! Reads and writes a lane's connection, as a task of its own.
+//! Reads and writes a connection's socket, as a task of its own.
 //!
 //! ```text
-//!  socket ─▶ scratch ─▶ envelopes ─▶ messages, or pieces put together ─▶ sink
-//!                  └ what is no whole envelope yet: rest
+//!  socket ─▶ scratch ─▶ node::link::Connection ─▶ events ─▶ sink
+//!         ◀───────────── what it has to send
 //! ```
-//!
-//! A long message is put together only where there is room for it: a request waits for some, and
-//! gives no credit for more until then; a record that was fetched has it already; what nobody has
-//! room for is thrown away.
 //!
 //! Being woken by a push, it runs after the tasks that were ready before, so that what they all
 //! push in one turn of the loop is one envelope and one `write`.
 
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::mem;
@@ -21,30 +16,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use cluster::wire::{
-    Announced, Assembly, ENVELOPE_MAX, Envelope, ITEM_HEAD, Item, LongKind, Malformed, WINDOW,
-    envelope_len, message_of,
-};
-use cluster::{Body, Event, Message, Reply};
+use cluster::wire::{ENVELOPE_MAX, Malformed};
+use cluster::{NodeId, Now};
+use node::link::{Came, Host, Traffic, Way};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::lane::{Lane, Way};
+use super::connection::PeerConnection;
 use super::{FromPeers, Peers};
-use crate::node::budget::Held;
-use crate::node::clock::wall_micros;
+use crate::counters::budget::Held;
 
-/// Reads of one lane before others of its loop have their turn.
+/// Reads of one connection before others of its loop have their turn.
 const READS_PER_TURN: usize = 4;
 
-/// Bytes of a message that brings a record, besides the record.
-const FOUND_HEAD: usize = ITEM_HEAD + size_of::<u32>();
-
-/// Memory that an idle lane keeps for writing, in bytes.
-const KEPT_BYTES: usize = 64 << 10;
-
-/// Why a lane ended.
+/// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
     #[error("{0}")]
@@ -57,56 +42,69 @@ pub(super) enum End {
     Malformed(#[from] Malformed),
 }
 
-/// The long message that comes in.
-enum Long {
-    /// None.
-    No,
-    /// It waits for room.
-    Waits(Pin<Box<dyn Future<Output = Held>>>),
-    /// It is put together, in this room; `None` = whoever asked for it has some.
-    Comes(Option<Held>),
-    /// It is thrown away.
-    Skipped(Announced),
-}
+/// Memory that is waited for.
+type Waiting = Option<Pin<Box<dyn Future<Output = Held>>>>;
 
-/// Reads and writes a lane's connection.
+/// Reads and writes a connection's socket.
 pub(super) struct Driver {
     stream: TcpStream,
-    lane: Rc<Lane>,
-    /// The beginning of an envelope.
+    connection: Rc<PeerConnection>,
+    /// What came behind the handshake.
     rest: Vec<u8>,
-    /// Pieces that were not taken yet, and how many bytes they have.
-    pieces: VecDeque<(Bytes, bool)>,
-    piece_bytes: usize,
-    long: Long,
-    assembly: Assembly,
-    /// Whether the other node has the same topology in mind, as its last envelope said.
-    fits: bool,
+    /// Memory for the long request that comes in.
+    waiting: Waiting,
     /// Whether nothing more is written.
     finished: bool,
 }
 
-impl Driver {
-    /// `rest` is what came behind the handshake.
-    pub(super) fn new(stream: TcpStream, lane: Rc<Lane>, rest: Vec<u8>) -> Self {
-        let (pieces, assembly) = (VecDeque::new(), Assembly::default());
-        let (piece_bytes, long, fits, finished) = (0, Long::No, true, false);
-        Self { stream, lane, rest, pieces, piece_bytes, long, assembly, fits, finished }
+/// What the connection is lent while it takes something in.
+struct Lent<'a, 'c> {
+    peers: &'a Peers,
+    cx: &'a mut Context<'c>,
+    waiting: &'a mut Waiting,
+}
+
+impl Host for Lent<'_, '_> {
+    type Room = Held;
+
+    fn now(&self) -> Now {
+        self.peers.inner.facts.now()
     }
 
-    /// The lane that it drives.
-    pub(super) fn lane(&self) -> Rc<Lane> {
-        Rc::clone(&self.lane)
+    fn room_for_request(&mut self, bytes: usize) -> Option<Held> {
+        let received = &self.peers.inner.facts.received;
+        if self.waiting.is_none() {
+            if let Some(held) = received.take(bytes) {
+                return Some(held);
+            }
+            let received = Arc::clone(received);
+            *self.waiting = Some(Box::pin(async move { received.get(bytes).await }));
+        }
+        let Poll::Ready(held) = self.waiting.as_mut()?.as_mut().poll(self.cx) else { return None };
+        *self.waiting = None;
+        Some(held)
+    }
+
+    fn room_for_reply(&mut self, peer: NodeId, id: u64) -> Option<Held> {
+        self.peers.take_room(peer, id)
+    }
+}
+
+impl Driver {
+    /// `rest` is what came behind the handshake.
+    pub(super) fn new(stream: TcpStream, connection: Rc<PeerConnection>, rest: Vec<u8>) -> Self {
+        Self { stream, connection, rest, waiting: None, finished: false }
+    }
+
+    /// The connection that it drives.
+    pub(super) fn connection(&self) -> Rc<PeerConnection> {
+        Rc::clone(&self.connection)
     }
 
     /// Serves the connection to its end.
     pub(super) async fn run(mut self, peers: &Peers) -> End {
-        let rest = mem::take(&mut self.rest);
-        if let Err(malformed) = self.take_in(&rest, peers) {
-            return malformed.into();
-        }
         poll_fn(|cx| {
-            self.lane.attend(cx.waker());
+            self.connection.attend(cx.waker());
             match self.turn(cx, peers) {
                 Ok(()) => Poll::Pending,
                 Err(end) => Poll::Ready(end),
@@ -116,15 +114,25 @@ impl Driver {
     }
 
     fn turn(&mut self, cx: &mut Context<'_>, peers: &Peers) -> Result<(), End> {
+        if !self.rest.is_empty() {
+            let rest = mem::take(&mut self.rest);
+            self.take_in(&rest, cx, peers)?;
+        }
         for _ in 0..READS_PER_TURN {
-            if let Some(why) = self.lane.closed.get() {
+            let (closed, paused) = {
+                let machine = self.connection.machine.borrow();
+                (machine.closed(), machine.is_paused())
+            };
+            if let Some(why) = closed {
                 return Err(End::Closed(why));
             }
-            let paused = self.lane.is_paused();
             let read = !paused && self.read(cx, peers)?;
-            self.gather(cx, peers)?;
+            if !read {
+                // There may be room now for what came before.
+                self.take_in(&[], cx, peers)?;
+            }
             self.flush(cx)?;
-            let resumes = paused && !self.lane.is_paused();
+            let resumes = paused && !self.connection.machine.borrow().is_paused();
             if !read && !resumes {
                 return Ok(());
             }
@@ -137,9 +145,7 @@ impl Driver {
     fn read(&mut self, cx: &mut Context<'_>, peers: &Peers) -> Result<bool, End> {
         let mut scratch = mem::take(&mut *peers.inner.scratch.borrow_mut());
         scratch.resize(ENVELOPE_MAX, 0);
-        let begun = self.rest.len();
-        scratch[..begun].copy_from_slice(&self.rest);
-        let mut buffer = ReadBuf::new(&mut scratch[begun..]);
+        let mut buffer = ReadBuf::new(&mut scratch);
         let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
         let read = buffer.filled().len();
         let result = match polled {
@@ -147,203 +153,66 @@ impl Driver {
             Poll::Ready(Err(error)) => Err(End::Broken(error)),
             Poll::Ready(Ok(())) if read == 0 => Err(End::Left),
             Poll::Ready(Ok(())) => {
-                self.lane.counters.peers.bytes_received.add(read as u64);
-                self.lane.heard.set(true);
-                let taken = self.take_in(&scratch[..begun + read], peers);
-                taken.map(|()| true).map_err(End::from)
+                self.connection.counters.peers.bytes_received.add(read as u64);
+                self.take_in(&scratch[..read], cx, peers).map(|()| true).map_err(End::from)
             }
         };
         *peers.inner.scratch.borrow_mut() = scratch;
         result
     }
 
-    /// Takes in what was read: whole envelopes now, the rest when it is one.
-    fn take_in(&mut self, mut input: &[u8], peers: &Peers) -> Result<(), Malformed> {
-        while let Some(length) = envelope_len(input)? {
-            let Some((envelope, behind)) = input.split_at_checked(length) else { break };
-            self.envelope(Bytes::copy_from_slice(envelope), peers)?;
-            input = behind;
-        }
-        self.rest.clear();
-        self.rest.extend_from_slice(input);
-        if input.is_empty() {
-            self.rest.shrink_to(KEPT_BYTES);
-        }
-        Ok(())
-    }
-
-    fn envelope(&mut self, bytes: Bytes, peers: &Peers) -> Result<(), Malformed> {
-        let lane = Rc::clone(&self.lane);
-        let mut envelope = Envelope::open(bytes)?;
-        lane.counters.peers.envelopes_received.add(1);
-        let sender = envelope.sender();
-        lane.facts.merge_clock(sender.clock);
-        let (disk, life) = lane.disk;
-        if !lane.facts.shared.logs.heard(lane.peer, disk, life, sender.position) {
-            lane.close("a later process with that node's data directory is known");
-            return Ok(());
-        }
-        let fits = sender.epoch == lane.facts.shared.topology.digest();
-        while let Some(item) = envelope.next(&lane.facts.codec)? {
-            match item {
-                Item::Message(message) => self.message(message, fits, peers)?,
-                Item::Piece { last, bytes } => {
-                    self.piece_bytes += bytes.len();
-                    if self.piece_bytes > WINDOW {
-                        return Err(Malformed("more fragments than the credit allows"));
-                    }
-                    self.pieces.push_back((bytes, last));
-                    self.fits = fits;
+    /// Takes in what was read, and tells what came of it.
+    fn take_in(
+        &mut self,
+        mut input: &[u8],
+        cx: &mut Context<'_>,
+        peers: &Peers,
+    ) -> Result<(), Malformed> {
+        let mut lent = Lent { peers, cx, waiting: &mut self.waiting };
+        loop {
+            // Nothing is borrowed while the sink is told: it may send and respond.
+            let came = self.connection.machine.borrow_mut().receive(&mut input, &mut lent)?;
+            match came {
+                None => return Ok(()),
+                Some(Came::Event(event)) => peers.tell(FromPeers::Event(event)),
+                Some(Came::Goodbye) if self.connection.way == Way::Dialed => {
+                    peers.link(self.connection.peer).borrow_mut().leave();
                 }
-                Item::Credit(bytes) => {
-                    let mut out = lane.out.borrow_mut();
-                    out.credit += bytes as usize;
-                    if out.credit > WINDOW {
-                        return Err(Malformed("more credit returned than was used"));
-                    }
-                }
-                Item::Beat { token } => {
-                    lane.out.borrow_mut().writer.echo(token, wall_micros());
-                }
-                Item::Echo { token, wall } => {
-                    let now = peers.inner.began.elapsed().as_micros() as u64;
-                    lane.facts.note_echo(lane.peer, now.saturating_sub(token), wall);
-                }
-                Item::Goodbye => lane.leaving.set(true),
+                Some(Came::Goodbye) => {}
             }
         }
-        Ok(())
-    }
-
-    /// Takes pieces as far as there is room for what they make.
-    fn gather(&mut self, cx: &mut Context<'_>, peers: &Peers) -> Result<(), Malformed> {
-        let mut taken = 0;
-        while let Some((piece, _)) = self.pieces.front() {
-            if matches!(self.long, Long::No) {
-                self.long = self.begin(Announced::by(piece)?, peers);
-            }
-            if let Long::Waits(room) = &mut self.long {
-                let Poll::Ready(held) = room.as_mut().poll(cx) else { break };
-                self.long = Long::Comes(Some(held));
-            }
-            let Some((piece, last)) = self.pieces.pop_front() else { break };
-            taken += piece.len();
-            let whole = match self.long {
-                Long::Comes(_) => self.assembly.add(&piece, last)?,
-                _ => None,
-            };
-            if last {
-                let long = mem::replace(&mut self.long, Long::No);
-                self.take_long(long, whole, peers)?;
-            }
-        }
-        if taken > 0 {
-            self.piece_bytes -= taken;
-            self.lane.out.borrow_mut().writer.credit(taken as u32);
-        }
-        Ok(())
-    }
-
-    /// The last piece of a long message came.
-    fn take_long(&self, long: Long, whole: Option<Bytes>, peers: &Peers) -> Result<(), Malformed> {
-        match (long, whole) {
-            (Long::Comes(held), Some(bytes)) => {
-                let bytes = match held {
-                    Some(held) => held.keep(bytes),
-                    None => bytes,
-                };
-                let message = message_of(bytes, &self.lane.facts.codec)?;
-                self.message(message, self.fits, peers)?;
-            }
-            // There was no room for it.
-            (Long::Skipped(what), _) if self.lane.way == Way::Dialed => {
-                let (peer, id, reply) = (self.lane.peer, what.id, Reply::Busy);
-                peers.tell(FromPeers::Event(Event::Reply { peer, id, reply }));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Where a long message goes.
-    fn begin(&self, what: Announced, peers: &Peers) -> Long {
-        let room = &self.lane.facts.room;
-        match what.kind {
-            LongKind::Request => match room.received.take(what.bytes) {
-                Some(held) => Long::Comes(Some(held)),
-                None => {
-                    let received = Arc::clone(&room.received);
-                    Long::Waits(Box::pin(async move { received.get(what.bytes).await }))
-                }
-            },
-            LongKind::Found => match peers.take_room(self.lane.peer, what.id) {
-                Some(held) if what.bytes <= held.bytes() + FOUND_HEAD => Long::Comes(Some(held)),
-                _ => Long::Skipped(what),
-            },
-            // Whoever reads a range has room for its pages.
-            LongKind::Page => Long::Comes(None),
-        }
-    }
-
-    fn message(&self, message: Message, fits: bool, peers: &Peers) -> Result<(), Malformed> {
-        let Message { id, body } = message;
-        let peer = self.lane.peer;
-        self.lane.counters.peers.messages_received.add(1);
-        match (self.lane.way, body) {
-            (Way::Dialed, Body::Reply(mut reply)) => {
-                // A long message had its room before; one that is just over the bound has it here.
-                if let (Reply::Found { record, .. }, Some(held)) =
-                    (&mut reply, peers.take_room(peer, id))
-                {
-                    record.bytes = held.keep(Bytes::copy_from_slice(&record.bytes));
-                }
-                peers.tell(FromPeers::Event(Event::Reply { peer, id, reply }));
-            }
-            (Way::Accepted(_), Body::Request { .. }) if !fits => {
-                peers.respond_on(&self.lane, id, Reply::WrongEpoch);
-            }
-            (Way::Accepted(lane), Body::Request { remaining_ms: _, class, request }) => {
-                peers.tell(FromPeers::Event(Event::Request { lane, id, class, request }));
-            }
-            (Way::Dialed, Body::Request { .. }) => {
-                return Err(Malformed("a request on a connection for replies"));
-            }
-            (Way::Accepted(_), Body::Reply(_)) => {
-                return Err(Malformed("a reply on a connection for requests"));
-            }
-        }
-        Ok(())
     }
 
     /// Writes as much as the socket takes.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
-        let lane = &self.lane;
+        let PeerConnection { machine, facts, counters, .. } = &*self.connection;
+        let counts = &counters.peers;
+        let mut machine = machine.borrow_mut();
         while !self.finished {
-            let mut out = lane.out.borrow_mut();
-            if out.writer.sealed().is_empty() {
-                out.add_short(lane.facts.room.lane_bytes);
-                out.add_pieces();
-                lane.seal(&mut out);
-            }
-            if out.writer.is_empty() {
-                if lane.finishing.get() && out.waiting() == 0 {
+            let bytes = machine.to_send(|| facts.now());
+            if bytes.is_empty() {
+                if machine.is_finished() {
                     self.finished = Pin::new(&mut self.stream).poll_shutdown(cx).is_ready();
                 }
-                return Ok(());
+                break;
             }
-            match Pin::new(&mut self.stream).poll_write(cx, out.writer.sealed()) {
-                Poll::Pending => return Ok(()),
+            match Pin::new(&mut self.stream).poll_write(cx, bytes) {
+                Poll::Pending => break,
                 Poll::Ready(Err(error)) => return Err(End::Broken(error)),
                 Poll::Ready(Ok(written)) => {
-                    lane.counters.peers.writes.add(1);
-                    lane.counters.peers.bytes_sent.add(written as u64);
-                    out.writer.sent(written);
-                    if out.writer.is_empty() {
-                        out.writer.shrink(KEPT_BYTES);
-                    }
+                    counts.writes.add(1);
+                    counts.bytes_sent.add(written as u64);
+                    machine.sent(written);
                 }
             }
         }
+        let traffic = machine.take_traffic();
+        let Traffic { envelopes_sent, envelopes_received, messages_sent, messages_received } =
+            traffic;
+        counts.envelopes_sent.add(envelopes_sent);
+        counts.envelopes_received.add(envelopes_received);
+        counts.messages_sent.add(messages_sent);
+        counts.messages_received.add(messages_received);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::handshake::{Handshake, Met, Nonce, Reason, Refused};
+use node::link::HANDSHAKE_MICROS;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -15,8 +16,8 @@ use tokio::time::timeout;
 use super::Peers;
 use super::facts::Facts;
 
-/// How long a handshake may take, on either side: three round trips, on a busy machine.
-pub(super) const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
+/// How long a handshake may take, on either side.
+pub(super) const HANDSHAKE_TIME: Duration = Duration::from_micros(HANDSHAKE_MICROS);
 
 /// Handshakes at once with whoever connected to one loop. Beyond it the oldest is broken off, which
 /// is the one that least looks like a peer's: those take milliseconds.
@@ -49,7 +50,7 @@ pub(super) fn start(peers: &Peers, stream: TcpStream, read: Bytes) {
 async fn greet(peers: &Peers, mut stream: TcpStream, read: Bytes) {
     let facts = &peers.inner.facts;
     let shaking = async {
-        let handshake = Handshake::accept(Arc::clone(&facts.identity), nonce()?);
+        let handshake = Handshake::accept(Arc::clone(&facts.table.identity), nonce()?);
         shake(&mut stream, handshake, Vec::new(), read.to_vec()).await
     };
     match timeout(HANDSHAKE_TIME, shaking).await {

@@ -2,29 +2,27 @@
 //!
 //! ```text
 //!   this loop                                           a loop of peer B
-//!   ┌───────────────┐  requests ──▶ small lane ──────▶ ┌────────────┐
+//!   ┌───────────────┐  requests ─▶ small connection ─▶ ┌────────────┐
 //!   │ coordinator   │ ◀────────────── replies          │ replica    │
-//!   │   send ───▶ Line ─ requests ─▶ bulk lane ───────▶│            │
+//!   │   send ───▶ Link ─ requests ─▶ bulk connection ─▶│            │
 //!   │               │ ◀────────────── replies          └────────────┘
-//!   │   replica     │ ◀──────── requests ── lanes that loops of B, C … have dialed
+//!   │   replica     │ ◀──────── requests ── connections that loops of B, C … have dialed
 //!   │   respond ──▶ │ replies ──────────────▶
 //!   └───────────────┘
 //! ```
 //!
 //! Each loop dials its own connections and serves those that it accepted, so that nothing crosses
-//! from one thread to another. One of them keeps a connection to each peer (`keep`); the others
-//! dial when something is asked. A *line* is what leads to one peer: a small lane, and a bulk lane
-//! that is dialed when something long is sent. It stands or falls as a whole: whichever lane is
-//! lost, both are closed, and there is one [`Event::Lost`] for all that was not answered.
+//! from one thread to another. One of them keeps a connection to each peer; the others dial when
+//! something is asked. What a link and a connection *are* is in [`node::link`]; this brings the
+//! sockets, the clocks, the tasks and the memory.
 
 mod complaints;
+mod connection;
 mod dial;
 mod driver;
 mod facts;
 mod greet;
-mod keep;
-mod lane;
-mod line;
+mod links;
 #[cfg(test)]
 mod tests;
 
@@ -38,37 +36,22 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::handshake::{Met, Refused};
-use cluster::{Body, Claim, Event, LaneId, Message, NodeId, Reply};
+use cluster::{Claim, Event, LaneId, Message, NodeId, Reply};
+use node::link::{Keeper, MAX_ACCEPTED, PING_MICROS, Pings, Way};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::MissedTickBehavior;
 
 use crate::counters::Counters;
-use crate::node::budget::Held;
+use crate::counters::budget::Held;
+use connection::PeerConnection;
 pub(crate) use dial::{DialError, Lookup, connect};
 use driver::{Driver, End};
-pub(crate) use facts::{Facts, Room};
-use keep::Keeper;
-use lane::Lane;
-use line::Line;
+pub(crate) use facts::Facts;
+use links::Link;
 
-/// How often a sign of life is asked for on every lane that was dialed. One that brought nothing
-/// between three of them, so that two were missed, is closed.
-const BEAT: Duration = Duration::from_millis(500);
-
-/// Peers for each beat that an idle lane leaves out: in a large cluster most lanes are idle, and
-/// each
-/// of them beating twice a second would be most of what a node does. Up to so many peers an idle
-/// one beats each time; a lane on which something was sent always does, until that is answered.
-const PEERS_PER_SKIP: usize = 64;
-
-/// An accepted lane on which nothing came for so many beats is closed. The dialer has given it up
-/// long before, unless the connection was cut without a word.
-const SILENT_BEATS: u32 = 8;
-
-/// Lanes that one loop accepts at most: two from each loop of each peer, with room for those of a
-/// peer's former life that nobody closed.
-const MAX_ACCEPTED: usize = 4096;
+/// How often a sign of life is asked for on every connection that was dialed.
+const PING_EVERY: Duration = Duration::from_micros(PING_MICROS);
 
 /// How long what was still to be said is waited for when the node stops.
 const LAST_WORDS: Duration = Duration::from_millis(250);
@@ -105,10 +88,10 @@ struct Inner {
     counters: Arc<Counters>,
     /// Taken away at the end, for it holds whoever holds this.
     sink: RefCell<Option<Sink>>,
-    lines: Vec<RefCell<Line>>,
+    links: Vec<RefCell<Link>>,
     /// Names of peers being looked up, by node.
     lookups: Vec<RefCell<Option<Lookup>>>,
-    accepted: RefCell<HashMap<u64, Rc<Lane>>>,
+    accepted: RefCell<HashMap<u64, Rc<PeerConnection>>>,
     /// Room for long records that were asked for, by node and request.
     fetching: RefCell<HashMap<(NodeId, u64), Held>>,
     next_lane: Cell<u64>,
@@ -119,24 +102,24 @@ struct Inner {
     teller: RefCell<Option<Waker>>,
     telling: Cell<bool>,
     leaving: Cell<bool>,
-    keeper: Keeper,
-    beats: Cell<u64>,
-    /// Where lanes read into, one at a time.
+    keeper: RefCell<Keeper>,
+    pings: RefCell<Pings>,
+    /// Where connections read into, one at a time.
     scratch: RefCell<Vec<u8>>,
-    began: Instant,
 }
 
 impl Peers {
     /// No connections yet. `sink` is called with nothing borrowed, and may send and respond.
     pub(crate) fn new(facts: Arc<Facts>, counters: Arc<Counters>, sink: Sink) -> Self {
-        let lines = (0..facts.nodes()).map(|_| RefCell::default()).collect();
-        let lookups = (0..facts.nodes()).map(|_| RefCell::default()).collect();
+        let nodes = facts.table.nodes();
+        let links = (0..nodes).map(|_| RefCell::default()).collect();
+        let lookups = (0..nodes).map(|_| RefCell::default()).collect();
         Self {
             inner: Rc::new(Inner {
                 facts,
                 counters,
                 sink: RefCell::new(Some(sink)),
-                lines,
+                links,
                 lookups,
                 accepted: RefCell::default(),
                 fetching: RefCell::default(),
@@ -146,39 +129,38 @@ impl Peers {
                 teller: RefCell::default(),
                 telling: Cell::new(false),
                 leaving: Cell::new(false),
-                keeper: Keeper::default(),
-                beats: Cell::new(0),
+                keeper: RefCell::default(),
+                pings: RefCell::default(),
                 scratch: RefCell::default(),
-                began: Instant::now(),
             }),
         }
     }
 
     /// Does what must be done now and then. A task of the loop; never ends.
     pub(crate) async fn run(&self) {
-        let mut beat = tokio::time::interval(BEAT);
+        let mut ping = tokio::time::interval(PING_EVERY);
         // After a pause, the others' words are read before they are missed again.
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = self.untold() => self.tell_all(),
-                _ = beat.tick() => self.beat(),
+                _ = ping.tick() => self.ping(),
             }
         }
     }
 
     /// From now on, keeps a connection to each peer. For one loop of the process.
     pub(crate) fn keep_all(&self) {
-        self.inner.keeper.begin(self.inner.facts.nodes());
+        self.inner.keeper.borrow_mut().begin(self.inner.facts.table.nodes());
     }
 
     /// Sends a request, over a connection that is made if there is none. What becomes of it comes
-    /// as an event, never during this call: a reply, or the loss of the line, or
+    /// as an event, never during this call: a reply, or the loss of the link, or
     /// [`Event::Overflow`].
     pub(crate) fn send(&self, peer: NodeId, message: Message) {
         let id = message.id;
         assert_ne!(peer, self.inner.facts.own(), "a node sends nothing to itself");
-        if !line::send(self, peer, message) {
+        if !links::send(self, peer, message) {
             self.tell_later(FromPeers::Event(Event::Overflow { peer, id }));
         }
     }
@@ -199,24 +181,16 @@ impl Peers {
 
     /// Answers a request, if the lane that it came on still stands.
     pub(crate) fn respond(&self, lane: LaneId, id: u64, reply: Reply) {
-        let lane = self.inner.accepted.borrow().get(&lane.0).map(Rc::clone);
-        let Some(lane) = lane else { return };
-        self.respond_on(&lane, id, reply);
+        let connection = self.inner.accepted.borrow().get(&lane.0).map(Rc::clone);
+        if let Some(connection) = connection {
+            connection.respond(id, reply);
+        }
     }
 
     /// Connects to a node for something else than messages. Who is there is not proved.
     pub(crate) async fn reach(&self, peer: NodeId) -> Result<TcpStream, DialError> {
         let lookup = &self.inner.lookups[usize::from(peer.0)];
         connect(self.inner.facts.authority(peer), lookup).await
-    }
-
-    fn respond_on(&self, lane: &Lane, id: u64, reply: Reply) {
-        let fits = lane.push(Message { id, body: Body::Reply(reply) });
-        // It is not this node that is at its bounds, but the asker can't take it now.
-        let fits = fits || lane.push(Message { id, body: Body::Reply(Reply::Busy) });
-        if !fits {
-            lane.close("it takes no replies");
-        }
     }
 
     /// Takes over a connection on which somebody asked to speak as a peer and was told 101.
@@ -229,8 +203,8 @@ impl Peers {
     /// are answered.
     pub(crate) fn goodbye(&self) {
         self.inner.leaving.set(true);
-        for lane in self.inner.accepted.borrow().values() {
-            lane.goodbye();
+        for connection in self.inner.accepted.borrow().values() {
+            connection.goodbye();
         }
     }
 
@@ -239,44 +213,49 @@ impl Peers {
     pub(crate) async fn close(&self) {
         self.inner.leaving.set(true);
         self.inner.sink.borrow_mut().take();
-        let lanes = self.lanes();
-        lanes.iter().for_each(|lane| lane.finish());
+        let connections = self.connections();
+        connections.iter().for_each(|connection| connection.finish());
         let begun = Instant::now();
-        while !self.lanes().is_empty() && begun.elapsed() < LAST_WORDS {
+        while !self.connections().is_empty() && begun.elapsed() < LAST_WORDS {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         for greeting in self.inner.greeting.borrow_mut().drain(..) {
             greeting.abort();
         }
-        for lane in lanes {
-            lane.close("this node is shutting down");
+        for connection in connections {
+            connection.close("this node is shutting down");
         }
     }
 
-    fn lanes(&self) -> Vec<Rc<Lane>> {
-        let mut lanes: Vec<Rc<Lane>> = self.inner.accepted.borrow().values().cloned().collect();
-        for line in &self.inner.lines {
-            lanes.extend(line.borrow().lanes().cloned());
-        }
-        lanes
+    fn link(&self, peer: NodeId) -> &RefCell<Link> {
+        &self.inner.links[usize::from(peer.0)]
     }
 
-    fn beat(&self) {
-        let token = self.inner.began.elapsed().as_micros() as u64;
-        let beats = self.inner.beats.get();
-        self.inner.beats.set(beats + 1);
-        let skips = self.inner.facts.nodes().div_ceil(PEERS_PER_SKIP) as u64;
-        for lane in self.lanes() {
-            // Not all in the same beat.
-            let turn = (beats + u64::from(lane.peer().0)).is_multiple_of(skips);
-            lane.beat(token, turn, skips as u32);
+    /// All that stand, whoever made them.
+    fn connections(&self) -> Vec<Rc<PeerConnection>> {
+        let accepted = self.inner.accepted.borrow();
+        let mut connections: Vec<_> = accepted.values().cloned().collect();
+        for link in &self.inner.links {
+            connections.extend(link.borrow().connections().cloned());
+        }
+        connections
+    }
+
+    fn ping(&self) {
+        let facts = &self.inner.facts;
+        let round = self.inner.pings.borrow_mut().next_round(facts.table.nodes());
+        for connection in self.connections() {
+            connection.ping(round);
         }
         if !self.inner.leaving.get() {
-            self.inner.keeper.beat(self);
+            let due = self.inner.keeper.borrow_mut().due(&facts.table, facts.mono());
+            for peer in due {
+                links::raise(self, peer);
+            }
         }
     }
 
-    /// Serves a lane that another node has dialed and proved its right to.
+    /// Serves a connection that another node has dialed and proved its right to.
     fn accept(&self, stream: TcpStream, met: Met, rest: Vec<u8>) {
         let mut accepted = self.inner.accepted.borrow_mut();
         if accepted.len() >= MAX_ACCEPTED || self.inner.leaving.get() {
@@ -284,28 +263,23 @@ impl Peers {
         }
         let id = self.inner.next_lane.get();
         self.inner.next_lane.set(id + 1);
-        let lane = Lane::accepted(&self.inner.facts, &self.inner.counters, met, LaneId(id));
-        accepted.insert(id, Rc::clone(&lane));
+        let (facts, counters) = (&self.inner.facts, &self.inner.counters);
+        let connection = PeerConnection::new(facts, counters, &met, Way::Accepted(LaneId(id)));
+        accepted.insert(id, Rc::clone(&connection));
         drop(accepted);
         self.tell_met(met);
-        self.inner.facts.seen(met.node).knock();
+        facts.seen(met.node).knock();
         let this = self.clone();
         spawn_local(async move {
-            let end = Driver::new(stream, Rc::clone(&lane), rest).run(&this).await;
+            let end = Driver::new(stream, Rc::clone(&connection), rest).run(&this).await;
             this.inner.accepted.borrow_mut().remove(&id);
-            this.note_end(&lane, &end);
+            this.note_end(&connection, &end);
         });
     }
 
     fn tell_met(&self, met: Met) {
-        let facts = &self.inner.facts;
-        let Met { node: peer, incarnation, life, knows_us, .. } = met;
-        facts.seen(peer).note_incarnation(incarnation);
-        facts.shared.logs.met(peer, incarnation, life);
-        // At once: what it asks next must not be answered by what this node only believes to hold.
-        if facts.shared.logs.lost(knows_us.as_ref()).is_some() {
-            facts.shared.vouching.doubt();
-        }
+        self.inner.facts.table.met(&met);
+        let Met { node: peer, incarnation, knows_us, .. } = met;
         self.tell(FromPeers::Met { peer, incarnation, knows_us });
     }
 
@@ -315,8 +289,8 @@ impl Peers {
         }
     }
 
-    fn note_end(&self, lane: &Lane, end: &End) {
-        let (facts, peer) = (&self.inner.facts, lane.peer());
+    fn note_end(&self, connection: &PeerConnection, end: &End) {
+        let (facts, peer) = (&self.inner.facts, connection.peer);
         if let End::Malformed(malformed) = end {
             self.inner.counters.peers.malformed.add(1);
             facts.complaints.about(peer, "malformed", || {

@@ -1,5 +1,6 @@
 //! An event loop: one thread with a tokio `current_thread` runtime, its share of the connections,
-//! and its own writes and counters. Nothing in here is shared with another loop but [`Node`].
+//! and its own part in the node ([`Requests`]). Nothing in here is shared with another loop but
+//! [`Node`].
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -13,7 +14,6 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use cluster::NodeEvent;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -21,20 +21,14 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
 use crate::counters::Counters;
-use crate::http;
 use crate::http::connection::{Scratch, Socket, TICK, Watch};
 use crate::http::etags::Etags;
+use crate::http::{self, Names, Service};
 use crate::node::Node;
-use crate::node::backlog::Backlog;
-use crate::node::caretaker;
-use crate::node::comparison;
-use crate::node::coordinate::{Coordination, Purpose};
-use crate::node::gate::Gate;
 use crate::node::places::Place;
-use crate::node::records;
-use crate::node::writes::Writes;
-use crate::peers::{self, FromPeers, Peers};
-use crate::settings::memory::LONG_RECORD;
+use crate::node::requests::Requests;
+use crate::node::task;
+use crate::operations::reports::Reports;
 
 /// The most that hyper buffers of a connection in either direction, in bytes: a large body is read
 /// in few pieces, and a request's head (at most [`http::MAX_HEAD_LEN`]) fits.
@@ -77,35 +71,28 @@ impl Handle {
     }
 }
 
-/// One loop's state, shared by its tasks.
+/// One loop's connections, and what they are served by.
 pub(crate) struct EventLoop {
-    /// What all loops share.
-    pub(crate) node: Arc<Node>,
-    /// This loop's writes.
-    pub(crate) writes: Writes<Purpose>,
-    /// Those that wait for room in the store.
-    pub(crate) backlog: Backlog,
-    /// How many long ones are under way.
-    pub(crate) gate: Gate,
-    /// This loop's part in the protocol.
-    pub(crate) coordination: Coordination,
-    /// This loop's connections to the other nodes.
-    pub(crate) peers: Peers,
-    /// This loop's counters.
-    pub(crate) counters: Arc<Counters>,
-    /// Makes version tags.
-    pub(crate) etags: Etags,
+    node: Arc<Node>,
+    requests: Rc<Requests>,
+    /// What its requests are answered by.
+    service: Rc<Service>,
+    counters: Arc<Counters>,
     now: Rc<Cell<u32>>,
-    stopping: Cell<bool>,
+    stopping: Rc<Cell<bool>>,
     watches: RefCell<Vec<Rc<Watch>>>,
     scratch: Scratch,
 }
 
 /// Starts loop `number` of `node`.
-pub(crate) fn start(node: &Arc<Node>, number: usize) -> io::Result<Handle> {
+pub(crate) fn start(
+    node: &Arc<Node>,
+    names: Option<&Arc<Names>>,
+    number: usize,
+) -> io::Result<Handle> {
     let (tell, told) = mpsc::channel(HANDOVER);
     let counters = Arc::clone(&node.counters[number]);
-    let (node, own) = (Arc::clone(node), Arc::clone(&counters));
+    let (node, names, own) = (Arc::clone(node), names.cloned(), Arc::clone(&counters));
     let (report, started) = std::sync::mpsc::sync_channel(1);
     let thread = thread::Builder::new().name(format!("loop-{number}")).spawn(move || {
         let mut builder = Builder::new_current_thread();
@@ -113,94 +100,55 @@ pub(crate) fn start(node: &Arc<Node>, number: usize) -> io::Result<Handle> {
         // The one who starts us waits for this.
         let _ = report.send(runtime.as_ref().map(drop).map_err(io::Error::kind));
         if let Ok(runtime) = runtime {
-            runtime.block_on(EventLoop::new(node, own).run(told));
+            runtime.block_on(EventLoop::new(node, names, own).run(told));
         }
     })?;
     started.recv().map_err(|_| io::Error::other("its thread ended"))??;
     Ok(Handle { tell, counters, thread })
 }
 
-/// What comes from the other nodes goes to the coordinator, or to the first loop's caretaker.
-fn hear(event_loop: Weak<EventLoop>) -> peers::Sink {
-    Rc::new(move |heard| {
-        let Some(this) = event_loop.upgrade() else { return };
-        match heard {
-            FromPeers::Event(event) => this.happen(event),
-            FromPeers::Met { peer, incarnation, knows_us } => {
-                let met = NodeEvent::Met { peer, incarnation, knows_us };
-                tokio::task::spawn_local(async move { caretaker::tell(&this.node, met).await });
-            }
-            FromPeers::Fenced => {
-                let fenced = NodeEvent::Fenced;
-                tokio::task::spawn_local(async move { caretaker::tell(&this.node, fenced).await });
-            }
-        }
-    })
-}
-
 impl EventLoop {
-    fn new(node: Arc<Node>, counters: Arc<Counters>) -> Rc<Self> {
-        let config = node.config.clone();
-        let share = config.memory.waiting_bytes as usize / config.loops;
-        let bodies = config.memory.body_bytes as usize / config.loops;
-        let machine = cluster::Coordinator::new(
-            Arc::clone(&node.shared),
-            cluster::Config {
-                deadline_micros: config.deadline.as_micros() as u64,
-                max_skew_micros: config.max_clock_skew.as_micros() as u64,
-                brief_bytes: LONG_RECORD as u32,
-                codec: records::CODEC,
-            },
-        );
+    fn new(node: Arc<Node>, names: Option<Arc<Names>>, counters: Arc<Counters>) -> Rc<Self> {
+        let requests = Requests::new(Arc::clone(&node), &counters);
+        let stopping = Rc::new(Cell::new(false));
         Rc::new_cyclic(|this: &Weak<Self>| {
             let own = Weak::clone(this);
-            let sink = Box::new(move |purpose, outcome: &_| {
+            let close_idle_client = Box::new(move || {
                 if let Some(this) = own.upgrade() {
-                    this.written(purpose, outcome);
+                    this.close_idle_client();
                 }
             });
-            let facts = Arc::clone(&node.facts);
-            let peers = Peers::new(facts, Arc::clone(&counters), hear(this.clone()));
-            let db = Arc::clone(&node.db);
-            let writes = Writes::new(db, Arc::clone(&counters), config.sync, share, sink);
-            Self {
-                writes,
-                backlog: Backlog::new(share),
-                gate: Gate::new(config.max_value, bodies, config.deadline),
-                coordination: Coordination::new(machine),
-                peers,
-                counters,
+            let service = Service {
+                requests: Rc::clone(&requests),
+                reports: Reports::new(Arc::clone(&node)),
+                counters: Arc::clone(&counters),
                 etags: Etags::default(),
+                names,
+                stopping: Rc::clone(&stopping),
+                close_idle_client,
+            };
+            Self {
+                node,
+                requests,
+                service: Rc::new(service),
+                counters,
                 now: Rc::new(Cell::new(0)),
-                stopping: Cell::new(false),
+                stopping,
                 watches: RefCell::default(),
                 scratch: Scratch::default(),
-                node,
             }
         })
     }
 
     async fn run(self: Rc<Self>, mut told: mpsc::Receiver<Told>) {
-        let this = Rc::clone(&self);
-        tokio::task::spawn_local(async move { this.writes.commit_turns().await });
-        let this = Rc::clone(&self);
-        tokio::task::spawn_local(async move { this.writes.take_outcomes().await });
-        let this = Rc::clone(&self);
-        tokio::task::spawn_local(async move { this.store_backlog().await });
+        self.requests.start();
+        let events = self.node.task_events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(events) = events {
+            self.requests.keep_peers();
+            tokio::task::spawn_local(task::run(Rc::clone(&self.requests), events));
+        }
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.sweep().await });
-        let this = Rc::clone(&self);
-        tokio::task::spawn_local(async move { this.tick().await });
-        let this = Rc::clone(&self);
-        tokio::task::spawn_local(async move { this.peers.run().await });
-        let events =
-            self.node.caretaker_events.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(events) = events {
-            self.peers.keep_all();
-            tokio::task::spawn_local(caretaker::run(Rc::clone(&self), events));
-            let this = Rc::clone(&self);
-            tokio::task::spawn_local(async move { comparison::run(&this).await });
-        }
         loop {
             match told.recv().await {
                 Some(Told::Serve(stream, place)) => self.serve(stream, place),
@@ -210,7 +158,7 @@ impl EventLoop {
             }
         }
         self.stopping.set(true);
-        self.peers.goodbye();
+        self.requests.goodbye();
         for watch in self.watches.borrow().iter() {
             watch.wake();
         }
@@ -223,7 +171,7 @@ impl EventLoop {
             tracing::warn!(connections = left, "closing connections: still busy after {DRAIN:?}");
             self.cut_off().await;
         }
-        self.peers.close().await;
+        self.requests.close().await;
     }
 
     /// Ends the connections that are left, each so that its client can tell.
@@ -257,7 +205,7 @@ impl EventLoop {
     fn make_way(&self) {
         let node = &self.node;
         let watches = self.watches.borrow();
-        let wanted = node.bodies.wanted();
+        let wanted = node.limits.bodies.wanted();
         if wanted > 0 {
             let slow = watches.iter().filter_map(|watch| Some((watch.slow_pace()?, watch)));
             let mut slow: Vec<_> = slow.collect();
@@ -280,7 +228,7 @@ impl EventLoop {
     }
 
     /// Closes the client that has been idle for longest, if there is one.
-    pub(crate) fn close_idle_client(&self) {
+    fn close_idle_client(&self) {
         self.close_longest(Watch::idle_ticks);
         self.tell_idle();
     }
@@ -309,7 +257,7 @@ impl EventLoop {
             Err(error) => {
                 tracing::warn!(%error, "dropped a connection: epoll registration failed");
                 self.counters.connections.fetch_sub(1, Ordering::Relaxed);
-                self.node.places.leave(place);
+                self.node.limits.places.leave(place);
                 return;
             }
         };
@@ -335,13 +283,13 @@ impl EventLoop {
             moved.index.set(index);
         }
         self.counters.connections.fetch_sub(1, Ordering::Relaxed);
-        self.node.places.leave(watch.place());
+        self.node.limits.places.leave(watch.place());
     }
 
     /// Serves one connection to its end.
     async fn converse(self: &Rc<Self>, stream: tokio::net::TcpStream, watch: &Rc<Watch>) {
         let service =
-            service_fn(|request| http::answer(Rc::clone(self), Rc::clone(watch), request));
+            service_fn(|request| http::answer(Rc::clone(&self.service), Rc::clone(watch), request));
         let socket = TokioIo::new(Socket::new(stream, Rc::clone(watch), Rc::clone(&self.scratch)));
         let mut connection = http1::Builder::new()
             .half_close(true)
@@ -366,18 +314,7 @@ impl EventLoop {
         }
         let parts = connection.into_parts();
         if let Some(stream) = parts.io.into_inner().end() {
-            self.peers.upgrade(stream, parts.read_buf);
+            self.requests.upgrade(stream, parts.read_buf);
         }
-    }
-
-    /// Whether what never ends by itself is to end.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.get()
-    }
-
-    /// The cluster as quorums see it.
-    pub(crate) fn replication(&self) -> http::Replication {
-        let nodes = self.node.shared.topology.nodes() as u32;
-        http::Replication { nodes, replicas: u32::from(self.node.config.replicas) }
     }
 }

@@ -5,39 +5,43 @@
 //!     closed     ◀─  store closed   ◀─  clock kept    ◀─ loops drained ◀─ SIGTERM, ctrl-C
 //! ```
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use cluster::{Logs, NodeId, Shared, Standing, Topology, Vouching, handshake};
+use cluster::{Shared, Standing, handshake};
+use node::identity::{self, Identity, Named};
+use node::link::{Bounds, PeerTable};
+use node::{BoundedClock, PageWork, Pages, StartError, Started, Starting, records};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::counters::Accepting;
-use crate::http;
+use crate::counters::budget::Budget;
+use crate::counters::wall::wall_micros;
+use crate::http::{self, Names};
 use crate::node::Node;
-use crate::node::budget::Budget;
-use crate::node::caretaker;
-use crate::node::clock::{COUNTER_BITS, NodeClock, wall_micros};
+use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
-use crate::node::hints;
-use crate::node::identity::{self, Identity, Recovered};
-use crate::node::pages::PageMemory;
-use crate::node::places::{GUESTS, Places};
+use crate::node::life_file::DataDirectory;
+use crate::node::limits::Limits;
+use crate::node::places::Places;
 use crate::node::reads::ReadPool;
-use crate::node::records;
 use crate::node::store;
+use crate::node::task;
 use crate::operations::stderr;
-use crate::peers::{Facts, Room};
+use crate::peers::Facts;
 use crate::runtime::accept;
 use crate::runtime::event_loop::{self, Handle, Told};
 use crate::settings::config::{Config, Logging};
 use crate::settings::members::Membership;
+use crate::settings::memory::GUESTS;
 
 /// Serves until told to stop. An error is one line.
 pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
@@ -51,7 +55,8 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     let socket = accept::bind(listen).map_err(bind_error)?;
     let address = socket.local_addr().map_err(bind_error)?.as_socket().unwrap_or(listen);
     let node = start_node(config, address)?;
-    let loops = start_loops(&node)?;
+    let names = Names::of(address, node.url(), &node.config.allow_host).map(Arc::new);
+    let loops = start_loops(&node, names.as_ref())?;
     // Before anybody can know that the node runs and tell it to stop.
     let acceptor = Acceptor::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let listener = accept::listen(socket).map_err(bind_error)?;
@@ -97,46 +102,41 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
 fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
     let started = Instant::now();
     let db = Arc::new(store::open(&config)?);
-    let recovered = Recovered::of(&db);
-    let members = config.members.settle(address, identity::kept_name(&db)?, config.replicas)?;
-    let identity = open_identity(&config, &db, &members)?;
-    let (nodes, skew) = (members.topology.nodes(), config.max_clock_skew);
-    let failed = |error| format!("data directory {}: {error}", config.data.display());
-    let clock = NodeClock::start(&db, cluster::origin_of(members.name()), nodes, skew);
-    let clock = clock.map_err(failed)?;
-    clock.wait_for_wall(nodes, skew);
-    let logs = logs(&config, &members.topology, &identity, recovered)?;
-    let shared = share(members.topology, members.own, &identity, &clock, &db, logs, &config);
-    identity.load_missed(&shared).map_err(failed)?;
-    hints::adopt_earlier_marks(&identity, &shared).map_err(failed)?;
-    hints::count(&db, &shared).map_err(|error| format!("hints: {error}"))?;
+    let failed = |error: StartError| format!("data directory {}: {error}", config.data.display());
+    let name = identity::kept_name(db.engine()).map_err(failed)?;
+    let members = config.members.settle(address, name, config.replicas)?;
+    let Started { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
+    let clock = NodeClock::start(&db, clock).map_err(failed)?;
     let facts = facts(&shared, &identity, &members.urls, &config);
-    let (caretaker, events) = mpsc::channel(caretaker::EVENTS);
-    let pages = Arc::new(PageMemory::new(config.memory.page_bytes as usize));
+    let (task, events) = mpsc::channel(task::EVENTS);
+    let pages = Arc::new(Pages::new(config.memory.page_bytes as usize, PageWork::SERVING));
     let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
-    let url = &members.urls[usize::from(members.own.0)];
-    let names = http::Names::of(address, url, &config.allow_host);
+    let limits = Limits {
+        bodies: Budget::new(config.memory.body_bytes as usize),
+        streams: Budget::new(http::MAX_STREAMS),
+        looks: Budget::new(http::MAX_LOOKS),
+        places: Places::new(config.connections, config.guests),
+        max_value: config.max_value,
+        deadline: config.deadline,
+        admin_token: config.admin_token.clone(),
+    };
     Ok(Arc::new(Node {
         started,
-        names,
         db,
         shared,
         urls: members.urls,
         facts,
         identity,
-        caretaker,
-        caretaker_events: Mutex::new(Some(events)),
+        task,
+        task_events: Mutex::new(Some(events)),
         clock,
         comparison: Comparison::default(),
         reads,
-        bodies: Budget::new(config.memory.body_bytes as usize),
+        limits,
         answers: Budget::new(config.memory.answer_bytes as usize),
         lent: Budget::new(config.memory.lent_bytes as usize),
         pages,
-        streams: Budget::new(http::MAX_STREAMS),
-        looks: Budget::new(http::MAX_LOOKS),
         counters: (0..config.loops).map(|_| Arc::default()).collect(),
-        places: Places::new(config.connections, config.guests),
         accepting: Accepting::default(),
         stopping: AtomicBool::new(false),
         config,
@@ -159,90 +159,65 @@ fn facts(
         Arc::clone(&shared.logs),
     );
     let others = shared.topology.nodes() as u64 - 1;
-    // A small and a bulk lane of each loop to each peer, and as many that come from there.
-    let lanes = (4 * others * config.loops as u64).max(1);
-    let room = Room {
-        lane_bytes: (config.memory.peer_bytes / lanes) as usize,
+    // A small and a bulk one of each loop to each peer, and as many that come from there.
+    let connections = (4 * others * config.loops as u64).max(1);
+    let bounds = Bounds {
+        encoded_bytes: (config.memory.peer_bytes / connections) as usize,
         queue_bytes: config.memory.queue_bytes() as usize,
-        received: Arc::new(Budget::new(config.memory.received_bytes as usize)),
     };
+    let received = Budget::new(config.memory.received_bytes as usize);
     let max_skew = config.max_clock_skew.as_micros() as u64;
     let (shared, known) = (Arc::clone(shared), Arc::new(known));
-    Arc::new(Facts::new(shared, known, records::CODEC, max_skew, room, urls))
+    let table = PeerTable::new(shared, known, records::CODEC, max_skew, bounds);
+    Arc::new(Facts::new(table, received, urls))
 }
 
-/// Begins a life of the data directory: what is known of the others' logs, and of this one.
-fn logs(
-    config: &Config,
-    topology: &Topology,
-    identity: &Identity,
-    recovered: Recovered,
-) -> Result<Arc<Logs>, String> {
-    let nodes = 0..topology.nodes() as u16;
-    let known: Vec<_> =
-        nodes.map(|node| identity.known(&topology.member(NodeId(node)).name)).collect();
-    // The wall clock's time, for a copy's own clock may have begun ahead of it, at its bound.
-    let (now, alone) = (wall_micros() << COUNTER_BITS, known.len() == 1);
-    let lineage = identity
-        .begin_life(&config.data, recovered, now, alone)
-        .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
-    if identity.standing() == Standing::Copied {
+/// Takes up the node of the data directory.
+fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started, StartError> {
+    let Membership { topology, own, named, .. } = members;
+    let skew = config.max_clock_skew.as_micros() as u64;
+    let named = Named { topology, own: *own, named: *named };
+    let incarnation = random("incarnation");
+    let starting = Starting::open(db, named, incarnation, Standing::New, wall_micros(), skew)?;
+    tracing::info!(
+        name = members.name(),
+        nodes = topology.nodes(),
+        standing = ?starting.identity().standing(),
+        incarnation = format_args!("{:016x}", starting.identity().incarnation()),
+        "this node"
+    );
+    wait_for_wall(starting.clock(), topology.nodes(), skew);
+    let directory = DataDirectory(&config.data);
+    let (topology, number) = (topology.clone(), random("life"));
+    let started = starting.begin(db, &directory, topology, *own, wall_micros(), number)?;
+    if started.identity.standing() == Standing::Copied {
         tracing::warn!(
             "the data directory is a copy or was moved from another file system: the node is not \
              authoritative until all other nodes have confirmed that it holds what this node \
              acknowledged"
         );
     }
-    Ok(Arc::new(Logs::new(identity.incarnation(), lineage, &known)))
+    Ok(started)
 }
 
-/// What the protocol's machines of all loops share.
-fn share(
-    topology: Topology,
-    own: NodeId,
-    identity: &Identity,
-    clock: &NodeClock,
-    db: &lsm::Db,
-    logs: Arc<Logs>,
-    config: &Config,
-) -> Arc<Shared> {
-    let alone = topology.nodes() == 1;
-    let standing = match identity.standing() {
-        // It has nobody to hear of a former life from.
-        _ if alone => Standing::Member,
-        standing => standing,
-    };
-    // Until the others have been heard, whatever is older than this start may hide something.
-    let started = (wall_micros() + config.max_clock_skew.as_micros() as u64) << COUNTER_BITS;
-    let vouching = Vouching::new(standing, identity.born().max(started), alone);
-    let clock = Arc::clone(clock.clock());
-    Arc::new(Shared::new(topology, own, clock, vouching, db.greatest_time(), logs))
+/// Waits until the clock is not further ahead of the wall clock than the others take it.
+fn wait_for_wall(clock: &BoundedClock, nodes: usize, max_skew: u64) {
+    let wait = clock.wait_for_wall(nodes, wall_micros(), max_skew);
+    if wait > 0 {
+        let wait = Duration::from_micros(wait);
+        tracing::info!(?wait, "the clock begins ahead of the wall clock, which is waited for");
+        thread::sleep(wait);
+    }
 }
 
-/// A former life of this node may have acknowledged stamps that were as far ahead of its clock as
-/// it allowed.
-fn open_identity(
-    config: &Config,
-    db: &Arc<lsm::Db>,
-    members: &Membership,
-) -> Result<Identity, String> {
-    let skew = config.max_clock_skew.as_micros() as u64;
-    let born = (wall_micros() + skew) << COUNTER_BITS;
-    let identity = Identity::open(db, members, born)
-        .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
-    tracing::info!(
-        name = members.name(),
-        nodes = members.topology.nodes(),
-        standing = ?identity.standing(),
-        incarnation = format_args!("{:016x}", identity.incarnation()),
-        "this node"
-    );
-    Ok(identity)
+/// A number that nobody can foretell, another one for each word.
+fn random(word: &str) -> u64 {
+    RandomState::new().hash_one(word)
 }
 
-fn start_loops(node: &Arc<Node>) -> Result<Vec<Handle>, String> {
+fn start_loops(node: &Arc<Node>, names: Option<&Arc<Names>>) -> Result<Vec<Handle>, String> {
     (0..node.config.loops)
-        .map(|number| event_loop::start(node, number))
+        .map(|number| event_loop::start(node, names, number))
         .collect::<io::Result<_>>()
         .map_err(|error| format!("cannot start an event loop: {error}"))
 }
@@ -288,7 +263,7 @@ impl Acceptor {
             tokio::select! {
                 _ = self.terminate.recv() => Ok(()),
                 _ = self.interrupt.recv() => Ok(()),
-                ended = accept::run(listener, loops, &node.places, &node.accepting) => ended,
+                ended = accept::run(listener, loops, &node.limits.places, &node.accepting) => ended,
             }
         });
         node.stopping.store(true, Ordering::Relaxed);

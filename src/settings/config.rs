@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use tracing_subscriber::filter::Targets;
 
-use crate::node::places::GUESTS;
 use crate::settings::list::{ServeArgs, Settings};
 use crate::settings::members::Members;
-use crate::settings::memory::MemoryPlan;
+use crate::settings::memory::{GUESTS, MemoryPlan};
 use crate::settings::secret::{self, Kind, Secret};
 use crate::settings::units::Size;
 use crate::settings::values::LogFormat;

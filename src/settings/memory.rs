@@ -36,8 +36,11 @@
 
 use std::time::Duration;
 
-use crate::node::places::GUESTS;
 use crate::settings::units::Size;
+
+/// Places for connections that clients can't take: a peer or a probe needs one for some
+/// milliseconds, and the connections of all loops of some peers come at once.
+pub(crate) const GUESTS: usize = 64;
 
 /// The least `--memory`: below it a memtable is so small that flushes never end.
 pub(crate) const MIN_BUDGET: Size = Size(64 << 20);

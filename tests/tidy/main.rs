@@ -4,15 +4,20 @@
 //!
 //! ```text
 //!  files (walked)  ─▶ text     lines, lengths, names, leftovers, banned calls  ┐
-//!                  ─▶ words    what the glossary has replaced                   ┤
+//!                  ─▶ words    what the glossary has replaced                   │
+//!                  ─▶ rooms    which room of src/ may know which               │
+//!                  ─▶ circles  files that import each other                    │
 //!  cargo metadata  ─▶ layers   which crate may reach which                     ├─▶ findings
 //!  + deny.toml     ─▶ crates   licences, banned crates, sources                ┘
 //! ```
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
+mod circles;
 mod crates;
+mod imports;
 mod layers;
 mod metadata;
+mod rooms;
 mod spdx;
 mod text;
 mod words;
@@ -75,6 +80,16 @@ fn every_file_is_tidy() {
     text::print_long_files(&files);
     none(&text::check(&files));
     none(&words::check(&files));
+}
+
+#[test]
+fn rooms_know_those_below_them() {
+    none(&rooms::check(&files()));
+}
+
+#[test]
+fn imports_go_in_no_large_circle() {
+    none(&circles::check(&files()));
 }
 
 #[test]

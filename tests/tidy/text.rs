@@ -150,8 +150,15 @@ impl<'a> File<'a> {
     }
 }
 
+/// The lines of a file that are code and no test, with their numbers.
+pub(crate) fn code<'a>(path: &'a str, text: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
+    let lines = File { path, text }.lines();
+    let code = lines.filter(|(_, line, test)| !test && !line.trim_start().starts_with("//"));
+    code.map(|(number, line, _)| (number, line))
+}
+
 /// Whether `line` holds `word`, not as a part of a longer one.
-fn holds_word(line: &str, word: &str) -> bool {
+pub(crate) fn holds_word(line: &str, word: &str) -> bool {
     let of_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();

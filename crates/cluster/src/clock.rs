@@ -113,6 +113,11 @@ impl Clock {
         micros << COUNTER_BITS | ((1 << COUNTER_BITS) - 1)
     }
 
+    /// The least time of a stamp of these microseconds since 1970.
+    pub fn time_of(micros: u64) -> u64 {
+        micros << COUNTER_BITS
+    }
+
     /// A stamp's time in microseconds since 1970.
     pub fn micros(time: u64) -> u64 {
         time >> COUNTER_BITS

@@ -130,6 +130,8 @@ pub struct Plan {
     pub fault_micros: u64,
     /// When a write is acknowledged.
     pub sync: SyncMode,
+    /// Bytes of memory for pages of ranges, for each node.
+    pub page_bytes: usize,
     /// Bytes of a memtable: small, so that much is flushed and compacted.
     pub memtable_bytes: usize,
     /// Least and most microseconds of a disk's sync.
@@ -146,6 +148,9 @@ pub struct Plan {
     pub clock_micros: u64,
     /// Whether nodes begin as members, so that none asks all others what it holds.
     pub founded: bool,
+    /// Whether each node keeps a connection to each other one, as nodes do. Where thousands are
+    /// simulated those would be all that there is.
+    pub keeps_links: bool,
     pub(crate) speed: Speed,
     /// Whether every line of the journal is printed.
     pub log: bool,
@@ -185,11 +190,13 @@ impl Plan {
             skew_micros: *random.pick(&[0, 1_000, 100_000, 240_000]),
             clock_micros: *random.pick(&[1, 1, 1_000, 16_000]),
             founded: false,
+            keeps_links: true,
             speed: Speed {
                 least_micros,
                 most_micros: random.spread(least_micros, 20_000),
                 buffer: random.spread(64 << 10, 4 << 20) as usize,
             },
+            page_bytes: *random.pick(&[64 << 20, 64 << 20, 1 << 20]),
             log: false,
         }
     }

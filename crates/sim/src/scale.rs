@@ -9,7 +9,7 @@ use cluster::{
 };
 
 use crate::plan::Plan;
-use crate::records::{BRIEF_BYTES, codec};
+use crate::records::BRIEF_BYTES;
 use crate::world::World;
 
 /// Simulated seconds of each part of a measurement.
@@ -41,6 +41,7 @@ pub fn measure(nodes: usize, seed: u64) -> Scale {
     (plan.faults, plan.founded, plan.named_quorums, plan.ranges) = (Vec::new(), true, 0, 0);
     (plan.skew_micros, plan.clock_micros, plan.cold_reads) = (0, 1, 0);
     plan.memtable_bytes = 4 << 20;
+    plan.keeps_links = false;
     World::new(plan).scale(SECONDS * 1_000_000)
 }
 
@@ -58,7 +59,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
         deadline_micros: 1_000_000,
         max_skew_micros: 500_000,
         brief_bytes: BRIEF_BYTES,
-        codec: codec(),
+        codec: node::records::CODEC,
     };
     let nodes = topology.nodes();
     let make = |_| {

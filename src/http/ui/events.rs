@@ -22,16 +22,15 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::snapshot::Snapshot;
 use super::{FRESH, relay};
+use crate::counters::budget::Held;
+use crate::counters::wall::wall_micros;
+use crate::http::Service;
 use crate::http::body::Item;
 use crate::http::connection::{Open, Watch};
 use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body};
-use crate::node::budget::Held;
-use crate::node::clock::wall_micros;
-use crate::runtime::event_loop::EventLoop;
 
 /// Streams of a node at once, those for other nodes' dashboards included: at some 0.1 ms of work a
 /// second each, well below 1 % of a core.
@@ -51,7 +50,7 @@ const RETRY_MS: u64 = 1000;
 
 /// The events of one stream.
 pub(crate) struct Events {
-    event_loop: Rc<EventLoop>,
+    service: Rc<Service>,
     events: mpsc::Receiver<Bytes>,
     _held: Held,
     _open: Open,
@@ -66,7 +65,7 @@ impl std::fmt::Debug for Events {
 impl Events {
     /// The next event. The stream ends when the node stops.
     pub(in crate::http) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item>> {
-        if self.event_loop.is_stopping() {
+        if self.service.stopping.get() {
             return Poll::Ready(None);
         }
         self.events.poll_recv(cx).map(|event| event.map(|event| event.chain(Bytes::new())))
@@ -74,29 +73,28 @@ impl Events {
 }
 
 pub(in crate::http) fn get(
-    event_loop: &Rc<EventLoop>,
+    service: &Rc<Service>,
     watch: &Rc<Watch>,
     query: &str,
 ) -> Result<Answer, Problem> {
     let local = params::events(query)?;
-    let node = &event_loop.node;
-    let held = node.streams.take(1).ok_or_else(|| {
+    let requests = &service.requests;
+    let held = service.limits().streams.take(1).ok_or_else(|| {
         Problem::overload(&format!("all {MAX_STREAMS} dashboard streams of this node are in use"))
     })?;
-    let nodes = node.shared.topology.nodes();
+    let nodes = requests.topology().nodes();
     let (send, events) = mpsc::channel(WAITING * if local { 1 } else { nodes });
     if local {
-        spawn_local(tell(Rc::clone(event_loop), send, None));
+        spawn_local(tell(Rc::clone(service), send, None));
     } else {
-        let others = (0..nodes as u16).map(NodeId).filter(|id| *id != node.shared.own);
+        let others = (0..nodes as u16).map(NodeId).filter(|id| *id != requests.own());
         for other in others {
-            spawn_local(relay::follow(Rc::clone(event_loop), other, send.clone()));
+            spawn_local(relay::follow(Rc::clone(requests), other, send.clone()));
         }
-        spawn_local(tell(Rc::clone(event_loop), send, Some(json(node.name()))));
+        spawn_local(tell(Rc::clone(service), send, Some(json(service.reports.name()))));
     }
-    let event_loop = Rc::clone(event_loop);
-    let body =
-        Body::Events(Box::new(Events { event_loop, events, _held: held, _open: watch.open() }));
+    let service = Rc::clone(service);
+    let body = Body::Events(Box::new(Events { service, events, _held: held, _open: watch.open() }));
     let content_type = Some("text/event-stream");
     Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
 }
@@ -107,14 +105,14 @@ pub(super) fn of_node(name: &str, snapshot: &str) -> String {
 }
 
 /// Tells this node's snapshots until nobody listens, with its name if that is to be told.
-async fn tell(event_loop: Rc<EventLoop>, to: mpsc::Sender<Bytes>, name: Option<String>) {
+async fn tell(service: Rc<Service>, to: mpsc::Sender<Bytes>, name: Option<String>) {
     if let Some(name) = &name {
         let own = format!("retry: {RETRY_MS}\nevent: own\ndata: {{\"node\":{name}}}\n\n");
         // The channel is new: there is room.
         let _ = to.try_send(Bytes::from(own));
     }
     loop {
-        let snapshot = json(&Snapshot::take(&event_loop.node));
+        let snapshot = json(&service.reports.snapshot());
         let event = match &name {
             Some(name) => of_node(name, &snapshot),
             None => format!("data: {snapshot}\n\n"),

@@ -4,18 +4,18 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use cluster::{Class, Kind, NodeId, Outline, Reply, Request, Trouble};
+use cluster::{Class, Kind, NodeId, Outline, Reply, Request, Topology, Trouble};
 use hyper::StatusCode;
 use serde::Serialize;
 use tokio::task::spawn_local;
 
 use super::FRESH;
+use crate::counters::wall::COUNTER_BITS;
+use crate::http::Service;
 use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body};
-use crate::node::clock::COUNTER_BITS;
-use crate::node::records;
-use crate::runtime::event_loop::EventLoop;
+use crate::node::requests::Requests;
 use crate::settings::memory::LONG_RECORD;
 
 /// Where a key lies.
@@ -59,24 +59,19 @@ struct Facts {
     copies: u8,
 }
 
-pub(in crate::http) async fn get(
-    event_loop: &Rc<EventLoop>,
-    query: &str,
-) -> Result<Answer, Problem> {
-    let (key, from) = params::placement(query, event_loop.replication())?;
+pub(in crate::http) async fn get(service: &Rc<Service>, query: &str) -> Result<Answer, Problem> {
+    let (key, from) = params::placement(query, service.replication())?;
     let key = Bytes::from(key.into_owned());
-    let node = &event_loop.node;
-    let topology = &node.shared.topology;
+    let requests = &service.requests;
+    let topology = requests.topology();
     let partition = topology.partition_of(&key);
     let mut order = Vec::new();
     topology.replicas(partition, from, &mut order);
     let asked: Vec<_> = order
         .into_iter()
         .map(|replica| {
-            let (this, request) = (
-                Rc::clone(event_loop),
-                Request::Read { key: key.clone(), most: LONG_RECORD as u32 },
-            );
+            let (this, request) =
+                (Rc::clone(requests), Request::Read { key: key.clone(), most: LONG_RECORD as u32 });
             (replica, spawn_local(async move { this.call(replica, Class::Client, request).await }))
         })
         .collect();
@@ -84,7 +79,7 @@ pub(in crate::http) async fn get(
     for (replica, answer) in asked {
         // A panic in there was printed.
         let answer = answer.await.unwrap_or(Err(Trouble::Failed));
-        replicas.push(told(event_loop, replica, &key, answer));
+        replicas.push(told(requests, replica, &key, answer));
     }
     let key = String::from_utf8_lossy(&key).into_owned();
     let placement = Placement { key, partition, replicas };
@@ -95,21 +90,20 @@ pub(in crate::http) async fn get(
 }
 
 fn told<'a>(
-    event_loop: &'a EventLoop,
+    requests: &'a Requests,
     replica: NodeId,
     key: &[u8],
     answer: Result<Reply, Trouble>,
 ) -> Replica<'a> {
-    let node = &event_loop.node;
     let (holds, authoritative, record) = match answer {
-        Ok(Reply::Found { record, sure }) if (records::CODEC.verify)(key, &record) => {
-            let value_bytes = records::to_store(&record).value().len();
-            let facts = facts(event_loop, &record.outline(), value_bytes);
+        Ok(Reply::Found { record, sure }) if Requests::is_whole(key, &record) => {
+            let value_bytes = Requests::value_bytes(&record);
+            let facts = facts(requests.topology(), &record.outline(), value_bytes);
             (kind(record.rank.kind), Some(sure), Some(facts))
         }
         Ok(Reply::Long { outline, sure }) => {
             let value_bytes = (outline.bytes as usize).saturating_sub(RECORD_BYTES);
-            let facts = facts(event_loop, &outline, value_bytes);
+            let facts = facts(requests.topology(), &outline, value_bytes);
             (kind(outline.rank.kind), Some(sure), Some(facts))
         }
         Ok(Reply::Absent { sure }) => ("absent", Some(sure), None),
@@ -117,9 +111,8 @@ fn told<'a>(
         Err(Trouble::TooFew) => ("unreachable", None, None),
         Ok(_) | Err(_) => ("failed", None, None),
     };
-    let url = &node.urls[usize::from(replica.0)];
-    let name = &node.shared.topology.member(replica).name;
-    Replica { node: name, url, holds, authoritative, record }
+    let (node, url) = (requests.name(replica), requests.url(replica));
+    Replica { node, url, holds, authoritative, record }
 }
 
 fn kind(kind: Kind) -> &'static str {
@@ -130,13 +123,12 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-fn facts(event_loop: &EventLoop, outline: &Outline, value_bytes: usize) -> Facts {
-    let version = records::version(outline.rank.stamp);
-    let topology = &event_loop.node.shared.topology;
+fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> Facts {
+    let version = outline.rank.stamp;
     let names = (0..topology.nodes() as u16).map(|id| &topology.member(NodeId(id)).name);
     let mut origin = names.filter(|name| cluster::origin_of(name) == version.origin);
     Facts {
-        version: version.to_string(),
+        version: format!("{:016x}-{:08x}", version.time, version.origin),
         timestamp_ms: (version.time >> COUNTER_BITS) / 1000,
         origin: origin.next().cloned().unwrap_or_default(),
         value_bytes,

@@ -16,7 +16,6 @@ mod assets;
 mod events;
 mod key;
 mod relay;
-mod snapshot;
 
 pub(super) use assets::Asset;
 pub(super) use events::get as events;

@@ -11,10 +11,10 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::events::{json, of_node};
+use crate::counters::wall::wall_micros;
 use crate::http::others::{Page, Unread};
-use crate::node::clock::wall_micros;
+use crate::node::requests::Requests;
 use crate::peers::{self, Lookup};
-use crate::runtime::event_loop::EventLoop;
 
 /// A node that says nothing for so long is lost: three snapshots are missing.
 const SILENCE: Duration = Duration::from_millis(3500);
@@ -31,14 +31,13 @@ struct Notice<'a> {
 }
 
 /// Passes a node's snapshots on until nobody listens.
-pub(super) async fn follow(event_loop: Rc<EventLoop>, peer: NodeId, to: mpsc::Sender<Bytes>) {
-    let node = &event_loop.node;
-    let name = &node.shared.topology.member(peer).name;
+pub(super) async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
+    let name = requests.name(peer);
     let lookup = RefCell::default();
     let mut since = None;
     loop {
         let attended = async {
-            let mut page = open(node.facts.authority(peer), &lookup).await?;
+            let mut page = open(requests.authority(peer), &lookup).await?;
             attend(&mut page, name, &to, &mut since).await
         };
         let lost = tokio::select! {

@@ -174,7 +174,7 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     }
     out.seconds(&list::WRITE_SLOWDOWN, sum(node, |counters| &counters.slowdown_nanos))?;
     out.gauge(&list::WRITE_WAITING_BYTES, sum(node, |counters| &counters.waiting_bytes))?;
-    out.gauge(&list::REQUEST_BODY_BYTES, node.bodies.held() as u64)?;
+    out.gauge(&list::REQUEST_BODY_BYTES, node.limits.bodies.held() as u64)?;
     out.gauge(&list::RESPONSE_BODY_BYTES, node.answers.held() as u64)?;
     out.gauge(&list::PEER_REQUEST_BYTES, node.facts.received_bytes())?;
     out.gauge(&list::PEER_RESPONSE_BYTES, node.lent.held() as u64)?;
@@ -219,7 +219,7 @@ fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     let topology = &node.shared.topology;
     let others = (0..topology.nodes() as u16).map(NodeId).filter(|id| *id != node.shared.own);
     let loops =
-        others.map(|id| (topology.member(id).name.clone(), u64::from(node.facts.seen(id).lines())));
+        others.map(|id| (topology.member(id).name.clone(), u64::from(node.facts.seen(id).links())));
     out.gauges(&list::PEER_CONNECTED_LOOPS, loops)
 }
 

@@ -3,7 +3,7 @@
 use cluster::{Event, Filter, Message, PageRequest, Reply, Request};
 
 use super::world::*;
-use crate::node::clock::{COUNTER_BITS, wall_micros};
+use crate::counters::wall::{COUNTER_BITS, wall_micros};
 use crate::peers::FromPeers;
 
 #[test]
@@ -87,7 +87,7 @@ fn long_values_travel_in_both_directions() {
 fn a_long_request_waits_for_room_and_holds_it_as_long_as_it_lives() {
     run(async {
         let (a, b) = pair(only_pings).await;
-        let received = &b.facts.room.received;
+        let received = &b.facts.received;
         let all = received.take(ROOM_BYTES).unwrap();
         a.peers.send(B, write(1, 900_000));
         a.peers.send(B, write(2, 900_000));
@@ -194,9 +194,9 @@ fn clocks_are_taken_in_unless_they_are_too_far_ahead() {
         let b = Node::start(B, &urls, &near, only_pings);
         let [_, port] = ports;
         b.listen(port);
-        let before = a.facts.shared.clock.now(0);
+        let before = a.facts.table.shared.clock.now(0);
         a.connect(B).await;
-        assert!(a.facts.shared.clock.now(0) >= before + (300_000 << 12), "it was taken in");
+        assert!(a.facts.table.shared.clock.now(0) >= before + (300_000 << 12), "it was taken in");
 
         let (ports, urls) = super::world::ports();
         let far = Setup { clock_ahead: 60_000_000, ..Setup::default() };
@@ -204,9 +204,9 @@ fn clocks_are_taken_in_unless_they_are_too_far_ahead() {
         let b = Node::start(B, &urls, &far, only_pings);
         let [_, port] = ports;
         b.listen(port);
-        let before = a.facts.shared.clock.now(0);
+        let before = a.facts.table.shared.clock.now(0);
         a.connect(B).await;
-        assert!(a.facts.shared.clock.now(0) < before + (10_000_000 << 12), "it was not");
+        assert!(a.facts.table.shared.clock.now(0) < before + (10_000_000 << 12), "it was not");
     });
 }
 
@@ -218,7 +218,7 @@ fn beats_tell_how_far_away_a_peer_is() {
         let seen = a.facts.seen(B);
         assert!(seen.rtt_micros() > 0, "it is there with the first reply");
         assert!(a.facts.skew_micros(B).unsigned_abs() < 1_000_000, "{seen:?}");
-        assert_eq!((seen.lines(), seen.incarnation()), (1, Some(101)));
+        assert_eq!((seen.links(), seen.incarnation()), (1, Some(101)));
         let now = wall_micros();
         assert!(!a.facts.is_ahead_of_most(now << COUNTER_BITS));
         assert!(a.facts.is_ahead_of_most((now + 60_000_000) << COUNTER_BITS));

@@ -48,13 +48,13 @@ fn a_lost_connection_is_told_once_and_the_next_request_makes_another() {
         a.peers.send(B, read(2));
         let (one, two) = (b.request().await, b.request().await);
         assert_ne!(one.0, two.0, "one on each lane");
-        for lane in b.peers.lanes() {
+        for lane in b.peers.connections() {
             lane.close("the test wants it");
         }
         assert!(matches!(a.event().await, Event::Lost(B)));
         b.peers.respond(one.0, one.1, Reply::Stored);
         a.connect(B).await;
-        assert_eq!(a.facts.seen(B).lines(), 1);
+        assert_eq!(a.facts.seen(B).links(), 1);
     });
 }
 
@@ -68,7 +68,7 @@ fn a_peer_that_is_silent_is_given_up() {
         // What b hears it does not answer: its lanes have no driver.
         port.set_nonblocking(true).unwrap();
         let port = tokio::net::TcpListener::from_std(port).unwrap();
-        let identity = b.facts.identity.clone();
+        let identity = b.facts.table.identity.clone();
         tokio::task::spawn_local(async move {
             let (stream, _) = port.accept().await.unwrap();
             let met = shake_as_acceptor(stream, identity).await;
@@ -127,7 +127,7 @@ fn a_slow_reader_costs_only_its_own_requests() {
         let b = Node::start(B, &urls, &Setup::default(), only_pings);
         port.set_nonblocking(true).unwrap();
         let port = tokio::net::TcpListener::from_std(port).unwrap();
-        let identity = b.facts.identity.clone();
+        let identity = b.facts.table.identity.clone();
         tokio::task::spawn_local(async move {
             let (stream, _) = port.accept().await.unwrap();
             let stuck = shake_as_acceptor(stream, identity).await;
@@ -142,7 +142,7 @@ fn a_slow_reader_costs_only_its_own_requests() {
             a.peers.send(B, write(id, 30_000));
             id += 1;
             tokio::task::yield_now().await;
-            let waiting: usize = a.peers.lanes().iter().map(|lane| lane.waiting()).sum();
+            let waiting: usize = a.peers.connections().iter().map(|lane| lane.waiting()).sum();
             assert!(waiting <= QUEUE_BYTES + 70_000, "{waiting} bytes wait");
             if id % 50 == 0
                 && let Some(event) = a.try_event()
@@ -173,12 +173,14 @@ fn an_asker_that_takes_no_replies_is_not_read_from() {
         for id in 0..2000 {
             writer.message(&read(id));
         }
-        writer.seal(a.facts.sender(B));
+        writer.seal(a.facts.table.sender(B, a.facts.now()));
         tokio::io::AsyncWriteExt::write_all(&mut stream, writer.sealed()).await.unwrap();
         // 120 MB of replies are due; what b holds of them stays within its bound.
-        until("b has much to say", || b.peers.lanes().iter().any(|lane| lane.waiting() > 600_000))
-            .await;
-        for lane in b.peers.lanes() {
+        until("b has much to say", || {
+            b.peers.connections().iter().any(|lane| lane.waiting() > 600_000)
+        })
+        .await;
+        for lane in b.peers.connections() {
             assert!(lane.waiting() <= QUEUE_BYTES + 70_000, "{} bytes wait", lane.waiting());
         }
     });
@@ -192,7 +194,7 @@ fn a_goodbye_keeps_requests_away_and_lets_replies_through() {
         a.peers.send(B, read(1));
         let (lane, id, _) = b.request().await;
         b.peers.goodbye();
-        until("a heard it", || a.peers.lanes().iter().all(|lane| lane.is_leaving())).await;
+        until("a heard it", || a.peers.connections().iter().all(|lane| lane.is_leaving())).await;
         a.peers.send(B, read(2));
         assert!(matches!(a.event().await, Event::Overflow { peer: B, id: 2 }));
         b.peers.respond(lane, id, Reply::Absent { sure: true });
@@ -225,7 +227,7 @@ fn what_went_out_on_one_lane_is_lost_when_the_other_can_not_be_made() {
         let b = Node::start(B, &urls, &Setup::default(), only_pings);
         port.set_nonblocking(true).unwrap();
         let port = tokio::net::TcpListener::from_std(port).unwrap();
-        let identity = b.facts.identity.clone();
+        let identity = b.facts.table.identity.clone();
         tokio::task::spawn_local(async move {
             // The small lane is dialed first.
             let small = port.accept().await.unwrap();

@@ -82,7 +82,7 @@ fn many_strangers_do_not_keep_a_peer_out() {
 async fn recorded(a: &Node, address: SocketAddr) -> Vec<u8> {
     let mut stream = upgraded(address).await;
     let mut said = Vec::new();
-    let identity = a.facts.identity.clone();
+    let identity = a.facts.table.identity.clone();
     let mut handshake = Handshake::dial(identity, B, LaneKind::Small, [4; 32], &mut said);
     stream.write_all(&said).await.unwrap();
     let mut heard = [0; 512];
@@ -100,7 +100,7 @@ fn a_replayed_proof_opens_nothing() {
         recording.extend_from_slice(&[1, 0, 0, 0, 3, 0]);
         let mut writer = Writer::default();
         writer.message(&write(1, 10));
-        writer.seal(a.facts.sender(B));
+        writer.seal(a.facts.table.sender(B, a.facts.now()));
         recording.extend_from_slice(writer.sealed());
         let mut stream = upgraded(address).await;
         stream.write_all(&recording).await.unwrap();
@@ -209,7 +209,7 @@ async fn closes_on(what: &str, bytes: impl FnOnce(&Node) -> Vec<u8>) {
     // Only that connection.
     let mut writer = Writer::default();
     writer.message(&request(1, Request::Ping));
-    writer.seal(a.facts.sender(B));
+    writer.seal(a.facts.table.sender(B, a.facts.now()));
     good.write_all(writer.sealed()).await.unwrap();
     assert_ne!(good.read(&mut [0; 64]).await.unwrap(), 0, "{what}");
     assert!(b.try_event().is_none(), "{what}");
@@ -218,7 +218,7 @@ async fn closes_on(what: &str, bytes: impl FnOnce(&Node) -> Vec<u8>) {
 fn envelope(a: &Node, put: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut writer = Writer::default();
     put(&mut writer);
-    writer.seal(a.facts.sender(B));
+    writer.seal(a.facts.table.sender(B, a.facts.now()));
     writer.sealed().to_vec()
 }
 
@@ -264,7 +264,7 @@ fn another_topology_is_answered_and_never_served() {
         let mut stream = proven(&a, address).await;
         let mut writer = Writer::default();
         writer.message(&write(7, 10));
-        let sender = cluster::wire::Sender { epoch: 1, ..a.facts.sender(B) };
+        let sender = cluster::wire::Sender { epoch: 1, ..a.facts.table.sender(B, a.facts.now()) };
         writer.seal(sender);
         stream.write_all(writer.sealed()).await.unwrap();
         let mut answer = Vec::new();

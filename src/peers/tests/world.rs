@@ -14,17 +14,18 @@ use cluster::{
     Body, Class, Clock, Event, Kind, LaneId, Logs, Member, Message, NodeId, Rank, Record, Reply,
     Request, Shared, Stamp, Standing, Topology, Vouching,
 };
+use node::link::{Bounds, PeerTable};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::counters::budget::Budget;
+use crate::counters::wall::wall_micros;
 use crate::counters::{Counters, PeerCounts};
-use crate::node::budget::Budget;
-use crate::node::clock::wall_micros;
 use crate::peers::greet::shake;
-use crate::peers::{Facts, FromPeers, Peers, Room};
+use crate::peers::{Facts, FromPeers, Peers};
 
 /// How long anything is waited for, and any test may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -116,13 +117,9 @@ impl Node {
         let secret = Secret::new(setup.secret.into());
         let identity = Identity::new(topology, own, CLUSTER, secret, logs);
         let codec = CODEC;
-        let room = Room {
-            lane_bytes: LANE_BYTES,
-            queue_bytes: QUEUE_BYTES,
-            received: Arc::new(Budget::new(ROOM_BYTES)),
-        };
-        let facts = Facts::new(shared, Arc::new(identity), codec, 500_000, room, urls);
-        let facts = Arc::new(facts);
+        let bounds = Bounds { encoded_bytes: LANE_BYTES, queue_bytes: QUEUE_BYTES };
+        let table = PeerTable::new(shared, Arc::new(identity), codec, 500_000, bounds);
+        let facts = Arc::new(Facts::new(table, Budget::new(ROOM_BYTES), urls));
         let (told, served) = (Rc::new(Told::default()), Rc::new(Cell::new(0)));
         let counters = Arc::<Counters>::default();
         let late = Rc::new(RefCell::new(None::<Peers>));
@@ -244,7 +241,7 @@ pub(super) async fn proven(own: &Node, address: SocketAddr) -> TcpStream {
         assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
     }
     let mut hello = Vec::new();
-    let identity = Arc::clone(&own.facts.identity);
+    let identity = Arc::clone(&own.facts.table.identity);
     let handshake = Handshake::dial(identity, B, LaneKind::Small, [4; 32], &mut hello);
     let (_, rest) = shake(&mut stream, handshake, hello, Vec::new()).await.unwrap();
     assert!(rest.is_empty());

@@ -23,12 +23,11 @@ use times::Times;
 
 use crate::batch::{Batch, Space};
 use crate::disk::Disk;
-use crate::engine::{Backlog, Engine, Lookup, Newer, Scan, Snapshot};
+use crate::engine::{Backlog, Engine, Scan, Snapshot};
 use crate::error::Error;
 use crate::options::{Options, SyncMode};
 use crate::record::{Record, Version};
 use crate::stats::Stats;
-use crate::table::Wait;
 
 /// How far the background work is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,32 +73,15 @@ impl Db {
         Ok(Self { shared, threads: Some(threads) })
     }
 
+    /// The engine without its threads, for reads. What were committed by it would be in no group
+    /// with what others write meanwhile.
+    pub fn engine(&self) -> &Engine {
+        &self.shared.engine
+    }
+
     /// The newest record of `key`, tombstones included. May wait for the disk.
     pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
-        match self.shared.engine.get(space, key, Wait::Yes)? {
-            Lookup::Found(record) => Ok(Some(record)),
-            Lookup::Absent => Ok(None),
-            Lookup::WouldBlock | Lookup::TooLong(_) => {
-                unreachable!("a read that may wait does not block, nor is anything too long for it")
-            }
-        }
-    }
-
-    /// The same, with at most `room` bytes of memory for a long record; [`Lookup::TooLong`] says
-    /// how many it takes. May wait for the disk.
-    pub fn get_within(&self, space: Space, key: &[u8], room: usize) -> Result<Lookup, Error> {
-        self.shared.engine.get(space, key, Wait::Within(room))
-    }
-
-    /// The same, without ever waiting for the disk, nor for a long record.
-    pub fn try_get(&self, space: Space, key: &[u8]) -> Result<Lookup, Error> {
-        self.shared.engine.get(space, key, Wait::No)
-    }
-
-    /// Whether a record of `key` with a version above `version` is held, as far as that can be told
-    /// without waiting for the disk.
-    pub fn holds_newer(&self, space: Space, key: &[u8], version: Version) -> Result<Newer, Error> {
-        self.shared.engine.holds_newer(space, key, version)
+        self.shared.engine.read(space, key)
     }
 
     /// Writes one value; returns once it is as durable as [`SyncMode`] says.
@@ -186,22 +168,6 @@ impl Db {
     /// A scan over a snapshot taken now; see [`Snapshot::scan`].
     pub fn scan(&self, space: Space, start: &[u8], end: Option<&[u8]>) -> Scan {
         self.snapshot().scan(space, start, end)
-    }
-
-    /// The same without tables that hold nothing from `since` on; see [`Snapshot::scan_since`].
-    pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
-        self.snapshot().scan_since(space, start, end, since)
-    }
-
-    /// The sequence of the last group of writes that is visible. It only grows, over restarts too:
-    /// a store that opens with a lesser one has lost the end of its log.
-    pub fn sequence(&self) -> u64 {
-        self.shared.engine.sequence()
-    }
-
-    /// The greatest time of any record's version that is held, or a greater one.
-    pub fn greatest_time(&self) -> u64 {
-        self.shared.engine.greatest_time()
     }
 
     /// Moves all memtables into tables and waits for it.

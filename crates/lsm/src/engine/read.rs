@@ -69,6 +69,17 @@ impl Engine {
         Ok(Lookup::Found(record))
     }
 
+    /// The same, tombstones included, waiting for the disk if need be.
+    pub fn read(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
+        match self.get(space, key, Wait::Yes)? {
+            Lookup::Found(record) => Ok(Some(record)),
+            Lookup::Absent => Ok(None),
+            Lookup::WouldBlock | Lookup::TooLong(_) => {
+                unreachable!("a read that may wait does not block, nor is anything too long for it")
+            }
+        }
+    }
+
     /// Whether a record of `key` with a version above `version` is held, as far as that can be told
     /// without waiting. Only tables that hold any version above it are looked into, so for a
     /// version of the present the memtables suffice.

@@ -1,16 +1,18 @@
 //! A machine with a disk, clocks, and perhaps a process of kvorum's.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use cluster::{ClientId, Clock, Coordinator, Event, Message, Node, NodeId, OpId, Record, Shared};
+use cluster::{CallId, ClientId, Event, OpId, Record, Shared, StoreError};
 use lsm::MemDisk;
+use node::identity::Keeps;
+use node::link::{Attempt, Keeper, Link, PeerTable, Pings};
+use node::{BoundedClock, Outcome, Pages, Purpose, Starting, Task};
 
 use super::Due;
-use super::node::State;
+use super::endpoint::{Endpoint, Memory};
+use super::life::LifeFile;
 use super::ranges::Walks;
-use crate::network::Envelope;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::store::Store;
@@ -21,33 +23,46 @@ use crate::wall::Wall;
 pub(crate) enum Input {
     /// What the store or the network has to say.
     Event(Event),
-    /// Messages on a connection of which this loop has the given end.
-    Envelope { connection: u64, end: usize, envelope: Envelope },
+    /// Something has arrived at this loop's end of a connection, or there is room at it.
+    Ready { connection: u64, end: usize },
+    /// A read that had to wait is done, of which so many bytes are wanted at most.
+    Read(OpId, u32, Result<Option<Record>, StoreError>),
+    /// A write is done, or known not to be.
+    Written(Purpose, Outcome),
+    /// Something of the node's own is kept, or could not be.
+    Kept(OpId, Keeps, Result<(), lsm::Error>),
+    /// A node that was busy is to be asked again for a page.
+    Busy(CallId),
+    /// Time has passed.
+    Wake,
     /// A client's request.
     Client(u64),
     /// An attempt to connect has ended.
-    Dialed { peer: usize, reachable: bool },
-    /// The other end of a connection is gone, or silent for too long.
+    Dialed { peer: usize, attempt: Attempt, reachable: bool },
+    /// A connection breaks for no reason.
     Lost(u64),
-}
-
-/// The connection from a loop to another node.
-#[derive(Debug)]
-pub(crate) enum Lane {
-    /// It is being made; these wait for it.
-    Dialing(Vec<Message>),
-    /// It stands, as far as this end knows.
-    Up(u64),
+    /// Pings are due.
+    Ping,
+    /// The process is about to stop.
+    Goodbye,
 }
 
 /// A loop.
 pub(crate) struct Loop {
-    pub(crate) coordinator: Coordinator,
+    /// Gone while it is at something.
+    pub(crate) own: Option<Box<node::Loop>>,
     pub(crate) inbox: VecDeque<Input>,
     pub(crate) turn_is_due: bool,
     /// True time of the next wake-up.
     pub(crate) wake_at: Option<u64>,
-    pub(crate) lanes: BTreeMap<usize, Lane>,
+    /// By node.
+    pub(crate) links: Vec<Link<(), u64>>,
+    /// Its ends of connections.
+    pub(crate) endpoints: BTreeMap<u64, Endpoint>,
+    /// Those that may have something to say.
+    pub(crate) dirty: BTreeSet<u64>,
+    pub(crate) pings: Pings,
+    pub(crate) keeper: Keeper,
 }
 
 /// A client's request that a process has taken and not answered.
@@ -63,11 +78,16 @@ pub(crate) struct Taken {
 pub(crate) struct Process {
     pub(crate) life: u32,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) table: Arc<PeerTable>,
+    pub(crate) memory: Memory,
     pub(crate) store: Store,
     pub(crate) loops: Vec<Loop>,
     pub(crate) taken: BTreeMap<ClientId, Taken>,
     pub(crate) walks: Walks,
-    pub(crate) node: Node,
+    pub(crate) pages: Pages,
+    /// Gone while it is at something.
+    pub(crate) task: Option<Box<Task>>,
+    pub(crate) clock: BoundedClock,
     pub(crate) bound_asked_at: Option<u64>,
     /// When the log was synced last, where it is not with each group.
     pub(crate) synced_at: u64,
@@ -84,15 +104,15 @@ pub(crate) struct Machine {
     pub(crate) lives: u32,
     pub(crate) process: Option<Process>,
     /// What a process has recovered that does not serve yet.
-    pub(crate) opened: Option<Box<(Store, Clock, State)>>,
+    pub(crate) opened: Option<Box<(Store, Starting)>>,
     /// The machine itself is without power: nobody answers for a process that is gone.
     pub(crate) dark: bool,
     /// Its disk was given faults and not been replaced.
     pub(crate) disk_is_bad: bool,
     /// What is on it is not what was written.
     pub(crate) rotten: bool,
-    /// It is a copy: whoever starts on it sees that.
-    pub(crate) copied: bool,
+    /// What tells its directory from a copy.
+    pub(crate) life_file: LifeFile,
     /// It takes no requests any more and ends what it has taken.
     pub(crate) stopping: bool,
     pub(crate) paused: bool,
@@ -118,7 +138,7 @@ impl Machine {
             dark: false,
             disk_is_bad: false,
             rotten: false,
-            copied: false,
+            life_file: LifeFile::default(),
             stopping: false,
             paused: false,
             pauses: 0,
@@ -128,17 +148,12 @@ impl Machine {
     }
 }
 
-/// What a turn of a loop has to send and write in the end.
+/// What a turn of a loop has to write in the end.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    pub(crate) sends: BTreeMap<usize, Vec<Message>>,
-    /// By connection.
-    pub(crate) replies: BTreeMap<u64, Vec<Message>>,
     pub(crate) batch: lsm::Batch,
-    /// What the batch is for, and the time of a newer record that was held.
-    pub(crate) writes: Vec<(OpId, Option<u64>)>,
-    /// Writes that were not taken into the batch.
+    /// What the batch is for.
+    pub(crate) writes: Vec<Purpose>,
+    /// What ranges ask their loop for.
     pub(crate) events: VecDeque<Event>,
-    /// Records for replicas that missed them.
-    pub(crate) hints: Vec<(NodeId, Bytes, Record)>,
 }

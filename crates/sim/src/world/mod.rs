@@ -4,15 +4,18 @@
 //!            agenda: what is due next, in true time
 //!               │
 //!   clients ────┼──▶ machines ─ loops ─ Coordinator ─┐      turn.rs   a loop's turn
-//!   nemesis ────┤        └──── store ◀───────────────┤      wire.rs   connections
+//!   nemesis ────┤        └──── store ◀───────────────┤      links.rs, wire.rs   connections
 //!   network ────┘◀───────────────────────────────────┘      power.rs  start, stop, crash
 //!   ledger ◀── what clients were told                       clients.rs, nemesis.rs, ending.rs
 //! ```
 
 mod clients;
 mod ending;
+mod endpoint;
 mod growth;
+mod life;
 mod lines;
+mod links;
 mod machine;
 mod nemesis;
 mod node;
@@ -24,8 +27,10 @@ mod wire;
 
 use std::collections::BTreeMap;
 
+use ::node::link::Attempt;
+use ::node::{HintsWanted, TaskEvent};
 use bytes::Bytes;
-use cluster::{Member, NodeEvent, NodeId, OpId, PageRequest, Stamp, Topology};
+use cluster::{CallId, Member, OpId, PageRequest, Topology};
 
 use crate::Report;
 use crate::agenda::Agenda;
@@ -60,19 +65,21 @@ pub(crate) enum Due {
     /// A pool thread has read a page.
     Page { place: Place, op: OpId, request: PageRequest },
     /// A node's own machine gets to know something.
-    Node { node: usize, life: u32, event: NodeEvent },
+    Node { node: usize, life: u32, event: TaskEvent },
     /// A node's own machine wants to know the time.
     Tick { node: usize, life: u32 },
     /// The disk has read hints.
-    Hints { node: usize, life: u32, peer: NodeId, after: Option<Bytes>, max_bytes: usize },
+    Hints { node: usize, life: u32, wanted: HintsWanted },
+    /// A range has waited for a node that was busy.
+    Busy { place: Place, call: CallId },
     /// Background work of the store, and the clock's bound.
     Keep { node: usize, life: u32 },
     /// An attempt to connect ends.
-    Dialed { place: Place, peer: usize, reachable: bool },
-    /// Something arrives at an end of a connection.
+    Dialed { place: Place, peer: usize, attempt: Attempt, reachable: bool },
+    /// Something arrives at an end of a connection, or there is room at it.
     Deliver { connection: u64, end: usize },
-    /// The asker's ping is due.
-    Ping { connection: u64 },
+    /// A loop's pings are due.
+    Ping(Place),
     /// A client does what it does next.
     Client(usize),
     /// A client's request arrives.
@@ -103,8 +110,8 @@ pub(crate) struct World {
     /// What those were told who are no clients.
     answers: BTreeMap<u64, Told>,
     topology: Topology,
-    /// Newest stamps of the hints that were stored, by whom they are for, who holds them, and key.
-    owed: BTreeMap<(usize, usize, Bytes), Stamp>,
+    /// Newest times of the hints that were stored, by whom they are for, who holds them, and key.
+    owed: BTreeMap<(usize, usize, Bytes), u64>,
     /// Faults that last, and which node has lost its disk.
     nemesis: nemesis::Nemesis,
     /// Whether clients go on asking.
@@ -182,13 +189,14 @@ impl World {
             Due::Page { place, op, request } => self.was_paged(place, op, &request),
             Due::Node { node, life, event } => self.node_event(node, life, event),
             Due::Tick { node, life } => self.tick(node, life),
-            Due::Hints { node, life, peer, after, max_bytes } => {
-                self.hints_read(node, life, peer, after, max_bytes);
-            }
+            Due::Hints { node, life, wanted } => self.hints_read(node, life, wanted),
+            Due::Busy { place, call } => self.was_busy(place, call),
             Due::Keep { node, life } => self.keep(node, life),
-            Due::Dialed { place, peer, reachable } => self.dialed(place, peer, reachable),
+            Due::Dialed { place, peer, attempt, reachable } => {
+                self.dialed(place, peer, attempt, reachable);
+            }
             Due::Deliver { connection, end } => self.deliver(connection, end),
-            Due::Ping { connection } => self.ping(connection),
+            Due::Ping(place) => self.ping(place),
             Due::Client(client) => self.client_asks(client),
             Due::Asked { number, place } => self.asked(number, place),
             Due::Told { number, told } => self.told(number, &told),
@@ -214,16 +222,16 @@ impl World {
     /// A process that stands still does nothing; what was due then is due when it goes on.
     fn hold_while_paused(&mut self, due: Due) -> Option<Due> {
         let node = match &due {
-            Due::Turn(place) | Due::Wake(place) => place.node,
-            Due::Read { place, .. } | Due::Page { place, .. } | Due::Dialed { place, .. } => {
-                place.node
-            }
+            Due::Turn(place) | Due::Wake(place) | Due::Ping(place) => place.node,
+            Due::Read { place, .. }
+            | Due::Page { place, .. }
+            | Due::Busy { place, .. }
+            | Due::Dialed { place, .. } => place.node,
             Due::Commit { node, .. }
             | Due::Keep { node, .. }
             | Due::Node { node, .. }
             | Due::Tick { node, .. }
             | Due::Hints { node, .. } => *node,
-            Due::Ping { connection } => self.network.get(*connection)?.ends[0].node,
             _ => return Some(due),
         };
         let machine = &mut self.machines[node];

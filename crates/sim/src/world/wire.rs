@@ -1,188 +1,254 @@
-//! Connections of loops to other nodes, as the embedder keeps them: made when something is to be
-//! sent, one attempt at a time, watched by pings.
+//! Bytes between loops: what arrives goes into the handshake, then into the connection; what those
+//! have to say goes out at the end of a turn.
 
-use cluster::{Event, Message, NodeId};
+use std::sync::Arc;
 
-use super::machine::{Input, Lane, Outbox};
+use cluster::handshake::{Handshake, LaneKind, Met, Refused};
+use cluster::{Event, LaneId, NodeEvent, NodeId};
+use node::link::{Attempt, Came, Connection, Way};
+
+use super::endpoint::{Endpoint, Lent, Stage};
+use super::machine::{Input, Outbox};
 use super::{Due, Place, World};
-use crate::network::{Arrival, End, Sender};
+use crate::network::End;
 
-/// Microseconds after which an attempt to connect is given up.
-const CONNECT_MICROS: u64 = 250_000;
-
-/// Microseconds between two pings.
-const PING_MICROS: u64 = 500_000;
-
-/// Pings without an answer after which a connection is closed.
-const MISSED_PINGS: u32 = 2;
-
-/// Messages that may wait for a connection to be made.
-const MAX_WAITING: usize = 4096;
+/// How long it is until room is asked for again, in microseconds.
+const AGAIN_MICROS: u64 = 1_000;
 
 impl World {
-    /// What an envelope to a node says of its sender.
-    pub(super) fn sender(&mut self, place: Place, peer: usize) -> Option<Sender> {
-        let wall = self.times(place.node).wall;
-        let shared = &self.process(place)?.shared;
-        Some(Sender {
-            clock: shared.clock.now(wall),
-            position: shared.logs.position_for(NodeId(peer as u16)),
-            disk: (shared.logs.own_incarnation(), shared.logs.life()),
-        })
+    fn nonce(&mut self) -> [u8; 32] {
+        let mut nonce = [0; 32];
+        for word in nonce.chunks_exact_mut(8) {
+            word.copy_from_slice(&self.random.number().to_le_bytes());
+        }
+        nonce
     }
 
-    pub(super) fn send(&mut self, place: Place, peer: usize, messages: Vec<Message>) {
-        let Some(sender) = self.sender(place, peer) else { return };
+    /// A loop is connected to whoever it dialed, and says who it is.
+    pub(super) fn begin_handshake(&mut self, place: Place, peer: usize, attempt: Attempt, id: u64) {
+        let (nonce, now) = (self.nonce(), self.times(place.node));
         let Some(process) = self.process(place) else { return };
-        let lanes = &mut process.loops[place.index].lanes;
-        let refused = match lanes.get_mut(&peer) {
-            Some(Lane::Up(connection)) => {
-                let connection = *connection;
-                self.put_on_the_wire(connection, sender, messages)
-            }
-            Some(Lane::Dialing(waiting)) => {
-                let room = MAX_WAITING.saturating_sub(waiting.len()).min(messages.len());
-                let mut messages = messages;
-                let refused = messages.split_off(room);
-                waiting.extend(messages);
-                refused
-            }
-            None => {
-                lanes.insert(peer, Lane::Dialing(messages));
-                self.dial(place, peer);
-                Vec::new()
-            }
-        };
-        for message in refused {
-            let (peer, id) = (NodeId(peer as u16), message.id);
-            self.input(place, Input::Event(Event::Overflow { peer, id }));
-        }
+        let identity = Arc::clone(&process.table.identity);
+        let (to, mut said) = (NodeId(peer as u16), Vec::new());
+        let handshake = Handshake::dial(identity, to, attempt.kind, nonce, &mut said);
+        let mut endpoint = Endpoint::new(0, Some((peer, attempt)), now.mono, handshake);
+        endpoint.said = said;
+        let own = &mut process.loops[place.index];
+        own.endpoints.insert(id, endpoint);
+        own.dirty.insert(id);
     }
 
-    fn put_on_the_wire(&mut self, id: u64, sender: Sender, messages: Vec<Message>) -> Vec<Message> {
-        let (times, refused) = self.network.send(self.now, id, 0, sender, messages);
-        for at in times {
-            self.agenda.put(at, Due::Deliver { connection: id, end: 1 });
-        }
-        refused
-    }
-
-    fn dial(&mut self, place: Place, peer: usize) {
-        let heard = self.network.connected(place.node, peer) && !self.machines[peer].dark;
-        let there = self.machines[peer].process.is_some();
-        let answers = there && !self.machines[peer].paused && !self.machines[peer].stopping;
-        let mut took = 0;
-        for _ in 0..if answers { 4 } else { 2 } {
-            took += self.network.delay(place.node, peer);
-        }
-        // A machine without the process refuses at once; one that is silent is waited for.
-        let in_time = heard && (answers || !there) && took < CONNECT_MICROS;
-        let at = self.now + if in_time { took } else { CONNECT_MICROS };
-        let reachable = in_time && answers;
-        self.agenda.put(at, Due::Dialed { place, peer, reachable });
-    }
-
-    pub(super) fn dialed(&mut self, place: Place, peer: usize, reachable: bool) {
-        self.input(place, Input::Dialed { peer, reachable });
-    }
-
-    /// A loop learns how its attempt ended.
-    pub(super) fn take_dialed(
-        &mut self,
-        place: Place,
-        peer: usize,
-        reachable: bool,
-        out: &mut Outbox,
-    ) {
-        let still = self.network.connected(place.node, peer);
-        let answers = self.machines[peer].process.as_ref().filter(|_| still && reachable);
-        let answerer = answers.map(|process| (process.life, process.loops.len()));
-        let Some(process) = self.process(place) else { return };
-        let Some(Lane::Dialing(waiting)) = process.loops[place.index].lanes.remove(&peer) else {
-            return;
-        };
-        let id = NodeId(peer as u16);
-        let Some((life, loops)) = answerer else {
-            // What this turn has put down for the node is gone with all that waited.
-            out.sends.remove(&peer);
-            self.handle(place, Event::Unreachable(id), out);
-            return;
-        };
-        let index = self.random.index(loops);
-        let asker = End { node: place.node, life: place.life, index: place.index, open: true };
-        let connection = self.network.connect(asker, End { node: peer, life, index, open: true });
-        let at = self.now + self.random.between(0, PING_MICROS);
-        self.agenda.put(at, Due::Ping { connection });
-        let Some(process) = self.process(place) else { return };
-        process.loops[place.index].lanes.insert(peer, Lane::Up(connection));
-        let Some(sender) = self.sender(place, peer) else { return };
-        for message in self.put_on_the_wire(connection, sender, waiting) {
-            let id = message.id;
-            let peer = NodeId(peer as u16);
-            self.input(place, Input::Event(Event::Overflow { peer, id }));
-        }
-        self.meet(place.node, peer);
-        self.handle(place, Event::Up(id), out);
-    }
-
+    /// Something arrives at an end of a connection, or there is room at it.
     pub(super) fn deliver(&mut self, connection: u64, end: usize) {
-        let arrivals = self.network.take(self.now, connection, end);
-        let Some(End { node, life, index, open }) =
-            self.network.get(connection).map(|found| found.ends[end])
-        else {
-            return;
+        if let Some(End { node, life, index, .. }) = self.network.arrive(self.now, connection, end)
+        {
+            self.input(Place { node, life, index }, Input::Ready { connection, end });
+        }
+    }
+
+    /// A loop reads what has arrived, and has what it waits to write written.
+    pub(super) fn take_ready(&mut self, place: Place, id: u64, end: usize, out: &mut Outbox) {
+        let open = self.network.get(id).is_some_and(|found| found.ends[end].open);
+        let known = |world: &mut Self| {
+            let process = world.process(place)?;
+            let endpoint = process.loops[place.index].endpoints.get(&id)?;
+            Some(endpoint.is_paused())
         };
-        let place = Place { node, life, index };
-        for arrival in arrivals {
-            match arrival {
-                Arrival::Envelope(envelope) if open => {
-                    self.input(place, Input::Envelope { connection, end, envelope });
+        let paused = match known(self) {
+            Some(paused) => paused,
+            None if open && end == 1 => {
+                let (nonce, now) = (self.nonce(), self.times(place.node));
+                let Some(process) = self.process(place) else { return };
+                let handshake = Handshake::accept(Arc::clone(&process.table.identity), nonce);
+                let endpoint = Endpoint::new(1, None, now.mono, handshake);
+                process.loops[place.index].endpoints.insert(id, endpoint);
+                false
+            }
+            None => return,
+        };
+        if !paused {
+            let (bytes, ended) = self.network.read(id, end);
+            if !bytes.is_empty() {
+                // The other end has room again.
+                let at = self.now + self.random.between(20, 2_000);
+                self.agenda.put(at, Due::Deliver { connection: id, end: 1 - end });
+            }
+            self.take_bytes(place, id, &bytes, out);
+            if ended {
+                return self.lose(place, id, false, out);
+            }
+        }
+        if let Some(process) = self.process(place) {
+            process.loops[place.index].dirty.insert(id);
+        }
+    }
+
+    fn take_bytes(&mut self, place: Place, id: u64, bytes: &[u8], out: &mut Outbox) {
+        let Some(process) = self.process(place) else { return };
+        let own = &mut process.loops[place.index];
+        let Some(endpoint) = own.endpoints.get_mut(&id) else { return };
+        let Stage::Opening(opening) = &mut endpoint.stage else {
+            return self.take_in(place, id, bytes, out);
+        };
+        let Some(handshake) = opening else { return };
+        match handshake.receive(bytes, &mut endpoint.said) {
+            Ok(None) => {}
+            Ok(Some(met)) => {
+                let rest = opening.take().map_or(Vec::new(), |handshake| handshake.rest());
+                if self.rise(place, id, &met, out) {
+                    self.take_in(place, id, &rest, out);
                 }
-                Arrival::Closed if end == 0 => self.input(place, Input::Lost(connection)),
-                Arrival::Closed => {
-                    self.network.close(self.now, connection, end, false);
-                }
-                Arrival::Envelope(_) => {}
+            }
+            Err(refused) => {
+                own.dirty.insert(id);
+                self.refused(place, id, &refused, out);
             }
         }
     }
 
-    /// The asker's ping is due, and the answers to the last ones are not there, or are.
-    pub(super) fn ping(&mut self, connection: u64) {
-        let Some(found) = self.network.get(connection) else { return };
-        let [asker, answerer] = found.ends;
-        let alive = self.machines[answerer.node].process.as_ref();
-        let alive = alive.is_some_and(|process| process.life == answerer.life);
-        let hears = alive
-            && !self.machines[answerer.node].paused
-            && self.network.connected(asker.node, answerer.node);
-        let Some(found) = self.network.get_mut(connection).filter(|_| asker.open) else { return };
-        found.missed = if hears { 0 } else { found.missed + 1 };
-        if found.missed == MISSED_PINGS {
-            let Place { node, life, index } =
-                Place { node: asker.node, life: asker.life, index: asker.index };
-            self.input(Place { node, life, index }, Input::Lost(connection));
+    /// Both ends have proved who they are; `false` = the link has fallen meanwhile.
+    fn rise(&mut self, place: Place, id: u64, met: &Met, out: &mut Outbox) -> bool {
+        let now = self.times(place.node);
+        let Place { node, life, index } = place;
+        let Some(process) = self.process(place) else { return false };
+        let table = Arc::clone(&process.table);
+        let own = &mut process.loops[index];
+        let Some(endpoint) = own.endpoints.get_mut(&id) else { return false };
+        let dialed = endpoint.dialed;
+        let way = if dialed.is_some() { Way::Dialed } else { Way::Accepted(LaneId(id)) };
+        let mut connection = Connection::new(&table, met, way, now);
+        let mut overflown = Vec::new();
+        if let Some((peer, attempt)) = dialed {
+            let link = &mut own.links[peer];
+            let Some(waited) = link.up(met.lane, attempt.life, id, now.mono) else {
+                self.lose(place, id, false, out);
+                return false;
+            };
+            for message in waited {
+                let id = message.id;
+                if !connection.push(message, || now) {
+                    overflown.push(Event::Overflow { peer: met.node, id });
+                }
+            }
+            if met.lane == LaneKind::Small {
+                table.seen(met.node).link_up();
+            }
         } else {
-            self.agenda.put(self.now + PING_MICROS, Due::Ping { connection });
+            table.seen(met.node).knock();
         }
+        endpoint.stage = Stage::Open(Box::new(connection));
+        table.met(met);
+        for event in overflown {
+            self.input(place, Input::Event(event));
+        }
+        let Met { node: peer, incarnation, knows_us, .. } = *met;
+        let event = NodeEvent::Met { peer, incarnation, knows_us }.into();
+        self.agenda.put(self.now + 1, Due::Node { node, life, event });
+        if dialed.is_some() && met.lane == LaneKind::Small {
+            self.handle(place, Event::Up(peer), out);
+        }
+        true
     }
 
-    /// A loop learns that a connection is gone, with all that was not answered.
-    pub(super) fn take_lost(&mut self, place: Place, connection: u64, out: &mut Outbox) {
-        let Some(found) = self.network.get(connection).filter(|found| found.ends[0].open) else {
-            return;
-        };
-        let peer = found.ends[1].node;
-        if let Some(at) = self.network.close(self.now, connection, 0, true) {
-            self.agenda.put(at, Due::Deliver { connection, end: 1 });
-        }
+    fn refused(&mut self, place: Place, id: u64, refused: &Refused, out: &mut Outbox) {
+        let Place { node, life, .. } = place;
+        let line = format_args!("n{node} refuses {id}: {}", refused.reason.label());
+        self.journal.line(self.now, line);
         let Some(process) = self.process(place) else { return };
-        process.loops[place.index].lanes.remove(&peer);
-        out.sends.remove(&peer);
-        self.handle(place, Event::Lost(NodeId(peer as u16)), out);
+        if process.table.is_fenced_by(refused) {
+            let event = NodeEvent::Fenced.into();
+            self.agenda.put(self.now + 1, Due::Node { node, life, event });
+        }
+        // What it has to say about that goes out before it is closed.
+        self.flush(place, id);
+        self.lose(place, id, true, out);
     }
 
-    /// A link that was blocked is not any more: what it swallowed is sent again.
+    /// What came after the handshake.
+    fn take_in(&mut self, place: Place, id: u64, mut input: &[u8], out: &mut Outbox) {
+        loop {
+            let now = self.times(place.node);
+            let Some(process) = self.process(place) else { return };
+            let mut lent = Lent { now, memory: process.memory.clone(), waits: false };
+            let own = &mut process.loops[place.index];
+            let Some(endpoint) = own.endpoints.get_mut(&id) else { return };
+            let (dialed, end) = (endpoint.dialed, endpoint.end);
+            let Some(connection) = endpoint.open() else { return };
+            match connection.receive(&mut input, &mut lent) {
+                Ok(Some(Came::Event(event))) => self.handle(place, event, out),
+                Ok(Some(Came::Goodbye)) => {
+                    if let Some((peer, _)) = dialed {
+                        own.links[peer].leave();
+                    }
+                }
+                Ok(None) => {
+                    let closed = connection.closed().is_some();
+                    if lent.waits {
+                        let due = Due::Deliver { connection: id, end };
+                        self.agenda.put(self.now + AGAIN_MICROS, due);
+                    }
+                    if closed {
+                        self.lose(place, id, false, out);
+                    }
+                    return;
+                }
+                Err(malformed) => {
+                    let what = format!("garbled: node {} was sent what is {malformed}", place.node);
+                    self.ledger.accuse(self.now, what);
+                    return self.lose(place, id, false, out);
+                }
+            }
+        }
+    }
+
+    /// Has all connections of a loop say what they have to say.
+    pub(super) fn flush_all(&mut self, place: Place) {
+        let Some(process) = self.process(place) else { return };
+        for id in std::mem::take(&mut process.loops[place.index].dirty) {
+            self.flush(place, id);
+        }
+    }
+
+    fn flush(&mut self, place: Place, id: u64) {
+        let now = self.times(place.node);
+        let machine = &mut self.machines[place.node];
+        let process = machine.process.as_mut().filter(|process| process.life == place.life);
+        let Some(process) = process else { return };
+        let Some(endpoint) = process.loops[place.index].endpoints.get_mut(&id) else { return };
+        let (end, mut times) = (endpoint.end, Vec::new());
+        let was_paused = endpoint.is_paused();
+        while !endpoint.said.is_empty() {
+            let (taken, at) = self.network.write(self.now, id, end, &endpoint.said);
+            endpoint.said.drain(..taken);
+            times.extend(at);
+            if taken == 0 {
+                break;
+            }
+        }
+        if let Stage::Open(connection) = &mut endpoint.stage
+            && endpoint.said.is_empty()
+        {
+            loop {
+                let bytes = connection.to_send(|| now);
+                let (taken, at) = self.network.write(self.now, id, end, bytes);
+                connection.sent(taken);
+                times.extend(at);
+                if taken == 0 {
+                    break;
+                }
+            }
+            self.network.messages += connection.take_traffic().messages_sent;
+        }
+        let resumes = was_paused && !endpoint.is_paused() && self.network.is_readable(id, end);
+        for at in times {
+            self.agenda.put(at, Due::Deliver { connection: id, end: 1 - end });
+        }
+        if resumes {
+            self.input(place, Input::Ready { connection: id, end });
+        }
+    }
+
+    /// A way that was blocked is not any more: what it swallowed is sent again.
     pub(super) fn resend_all(&mut self) {
         for connection in self.network.all() {
             for end in 0..2 {

@@ -41,8 +41,14 @@ const INNERMOST: [Part; 13] = [
             "Place::record",
         ],
     ),
-    ("between nodes", &["kvorum::peers::", "cluster::wire::", "cluster::handshake::"]),
-    ("quorums, coordination", &["cluster::", "kvorum::coordinate", "kvorum::caretaker"]),
+    (
+        "between nodes",
+        &["kvorum::peers::", "node::link::", "cluster::wire::", "cluster::handshake::"],
+    ),
+    (
+        "quorums, coordination",
+        &["cluster::", "node::coordinate", "node::event_loop", "node::task", "node::records"],
+    ),
     ("log", &["lsm::wal::", "lsm::db::commit", "lsm::engine::write"]),
     ("memtable", &["lsm::memtable::"]),
     ("search in tables", &["lsm::table::", "lsm::merge::", "lsm::cache::", "lsm::engine::read"]),

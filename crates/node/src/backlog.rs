@@ -1,0 +1,159 @@
+//! Writes that wait for room in this node's store.
+//!
+//! ```text
+//!  store ─▶ into this turn's batch
+//!       └─ too much waits for the log, or flushes are behind ─▶ backlog ─▶ a batch, in order
+//!                                                                  └ too late ─▶ busy
+//! ```
+//!
+//! A write that its replica refuses at once has been sent to the others already, and what became of
+//! it is unknown. So it waits, as long as somebody waits for it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use cluster::{OpId, Record};
+
+/// What a write takes while it waits, besides key and record.
+pub(crate) const WRITE_OVERHEAD: usize = 64;
+
+/// How often it is looked whether there is room, in microseconds: a small part of what a sync
+/// takes.
+const LOOK_AGAIN: u64 = 2_000;
+
+/// A write gives up this part of the deadline before it, so that its replica can still say so.
+const ANSWER_SHARE: u64 = 8;
+
+/// A write for the store.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) op: OpId,
+    pub(crate) key: Bytes,
+    pub(crate) record: Record,
+    /// Whether to look if a newer record is held.
+    pub(crate) look: bool,
+}
+
+/// How much may wait, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Bytes that may wait besides those that have an owner.
+    pub(crate) bytes: usize,
+    /// Bytes from which on a record has an owner.
+    pub(crate) owned_from: usize,
+    /// Microseconds that a request may take.
+    pub(crate) deadline_micros: u64,
+}
+
+/// One loop's writes that wait, the oldest first, and until when by the monotonic clock.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    bounds: Bounds,
+    waiting: VecDeque<(Write, u64)>,
+    unowned: usize,
+    /// When it is looked for room again.
+    look_at: u64,
+}
+
+impl Backlog {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { bounds, waiting: VecDeque::new(), unowned: 0, look_at: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Bytes of a write that nobody has set aside: those of a long record have an owner.
+    fn unowned_of(&self, write: &Write) -> usize {
+        let record = write.record.bytes.len();
+        let record = if record > self.bounds.owned_from { 0 } else { record };
+        write.key.len() + WRITE_OVERHEAD + record
+    }
+
+    /// Keeps a write that came at `now`; gives it back if too much waits.
+    pub(crate) fn add(&mut self, now: u64, write: Write) -> Option<Write> {
+        let unowned = self.unowned + self.unowned_of(&write);
+        if !self.is_empty() && unowned > self.bounds.bytes {
+            return Some(write);
+        }
+        if self.is_empty() {
+            self.look_at = now + LOOK_AGAIN;
+        }
+        self.unowned = unowned;
+        let deadline = self.bounds.deadline_micros;
+        self.waiting.push_back((write, now + deadline - deadline / ANSWER_SHARE));
+        None
+    }
+
+    /// When it is to be looked for room; `None` = nothing waits.
+    pub(crate) fn next_look(&self) -> Option<u64> {
+        (!self.is_empty()).then_some(self.look_at)
+    }
+
+    /// Whether it is to be looked now.
+    pub(crate) fn is_due(&mut self, now: u64) -> bool {
+        if self.is_empty() || now < self.look_at {
+            return false;
+        }
+        self.look_at = now + LOOK_AGAIN;
+        true
+    }
+
+    /// The oldest write, and until when it waits.
+    pub(crate) fn pop(&mut self) -> Option<(Write, u64)> {
+        let next = self.waiting.pop_front()?;
+        self.unowned -= self.unowned_of(&next.0);
+        Some(next)
+    }
+
+    /// There is no room for it yet.
+    pub(crate) fn put_back(&mut self, write: Write, until: u64) {
+        self.unowned += self.unowned_of(&write);
+        self.waiting.push_front((write, until));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::{Kind, Rank, Stamp};
+
+    use super::*;
+
+    fn write(number: u64, len: usize) -> Write {
+        let rank = Rank { stamp: Stamp { time: 1, origin: 0 }, kind: Kind::Value, check: 0 };
+        let record = Record { rank, copies: 0, bytes: vec![0; len].into() };
+        Write { op: OpId::Slot(number), key: Bytes::new(), record, look: false }
+    }
+
+    fn backlog() -> Backlog {
+        Backlog::new(Bounds { bytes: 500, owned_from: 1000, deadline_micros: 80_000 })
+    }
+
+    #[test]
+    fn what_has_no_owner_is_bounded_and_one_is_always_taken() {
+        let mut backlog = backlog();
+        assert!(backlog.add(0, write(1, 900)).is_none(), "the first");
+        assert!(backlog.add(0, write(2, 1)).is_some());
+        assert!(backlog.pop().is_some());
+        assert!(backlog.add(0, write(3, 2000)).is_none(), "its bytes are somebody's");
+        assert!(backlog.add(0, write(4, 300)).is_none());
+        assert!(backlog.add(0, write(5, 300)).is_some());
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_waits_until_shortly_before_the_deadline() {
+        let mut backlog = backlog();
+        assert_eq!(backlog.next_look(), None);
+        assert!(backlog.add(100, write(1, 1)).is_none());
+        assert!(backlog.add(200, write(2, 1)).is_none());
+        assert_eq!(backlog.next_look(), Some(100 + LOOK_AGAIN));
+        assert!(!backlog.is_due(LOOK_AGAIN) && backlog.is_due(100 + LOOK_AGAIN));
+        let (first, until) = backlog.pop().unwrap();
+        assert_eq!((first.op, until), (OpId::Slot(1), 100 + 70_000));
+        backlog.put_back(first, until);
+        assert_eq!(backlog.pop().unwrap().0.op, OpId::Slot(1));
+        assert_eq!(backlog.pop().unwrap().0.op, OpId::Slot(2));
+        assert!(backlog.is_empty());
+    }
+}

@@ -1,0 +1,381 @@
+//! One connection to or from another node, after the handshake.
+//!
+//! A long message is put together only where there is room for it: a request waits for some, and
+//! gives no credit for more until then; a record that was fetched has it already; what nobody has
+//! room for is thrown away.
+//!
+//! Whoever drives it calls [`Connection::receive`] with what came, until that has nothing more to
+//! say, then writes what [`Connection::to_send`] has, as much of it as the other end takes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cluster::handshake::Met;
+use cluster::wire::{
+    Announced, Item, LongKind, Malformed, WHOLE_MAX, WINDOW, message_len, message_of,
+};
+use cluster::{Body, Event, Message, NodeId, Now, Reply};
+
+use super::incoming::{Incoming, KEPT_BYTES, Long, room_for};
+use super::outgoing::Outgoing;
+use super::{Came, Host, PeerTable, Room, Way};
+
+/// A connection that was dialed is given up when so many pings in a row brought nothing.
+const MISSED_PINGS: u32 = 2;
+
+/// One that was accepted is, when nothing came in the time of so many pings. The dialer has given
+/// it up long before, unless the connection was cut without a word.
+const SILENT_PINGS: u32 = 8;
+
+/// While this part of a connection's bytes is encoded and not taken by the asker, no more of its
+/// requests are read. What waits for credit does not count: credit must be read.
+const PAUSE_SHARE: usize = 4;
+
+/// What went over a connection since somebody looked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Envelopes sealed.
+    pub envelopes_sent: u64,
+    /// Envelopes taken.
+    pub envelopes_received: u64,
+    /// Messages to be sent.
+    pub messages_sent: u64,
+    /// Messages taken.
+    pub messages_received: u64,
+}
+
+/// See the module.
+pub struct Connection<R> {
+    table: Arc<PeerTable>,
+    peer: NodeId,
+    /// The other node's disk and its process on it.
+    disk: (u64, u64),
+    way: Way,
+    outgoing: Outgoing,
+    incoming: Incoming<R>,
+    traffic: Traffic,
+    closed: Option<&'static str>,
+    finishing: bool,
+    /// Whether anything came since the last ping.
+    heard: bool,
+    /// Whether a message was pushed since the last ping.
+    pushed: bool,
+    silent_pings: u32,
+    /// Whether the other node asked for no more requests.
+    leaving: bool,
+}
+
+impl<R: Room> Connection<R> {
+    /// One on which both have proved who they are. If this node made it, it begins with a ping, so
+    /// that clocks are compared before anything is answered: see [`PeerTable::is_ahead_of_most`].
+    pub fn new(table: &Arc<PeerTable>, met: &Met, way: Way, now: Now) -> Self {
+        let mut this = Self {
+            table: Arc::clone(table),
+            peer: met.node,
+            disk: (met.incarnation, met.life),
+            way,
+            outgoing: Outgoing::new(),
+            incoming: Incoming::new(),
+            traffic: Traffic::default(),
+            closed: None,
+            finishing: false,
+            heard: true,
+            pushed: false,
+            silent_pings: 0,
+            leaving: false,
+        };
+        if way == Way::Dialed {
+            this.ping(now, true, 1);
+        }
+        this
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> NodeId {
+        self.peer
+    }
+
+    /// Who made it.
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Whether the other node asked for no more requests.
+    pub fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// Why it is to be closed, with whatever was not written.
+    pub fn closed(&self) -> Option<&'static str> {
+        self.closed
+    }
+
+    /// Bytes that are to be written yet.
+    pub fn waiting(&self) -> usize {
+        if self.closed.is_some() { 0 } else { self.outgoing.waiting() }
+    }
+
+    /// What went over it since this was asked last.
+    pub fn take_traffic(&mut self) -> Traffic {
+        std::mem::take(&mut self.traffic)
+    }
+
+    /// Whether requests must wait because the replies do: nothing is to be read meanwhile.
+    pub fn is_paused(&self) -> bool {
+        let most = self.table.bounds.encoded_bytes / PAUSE_SHARE;
+        self.way != Way::Dialed && self.outgoing.writer.len() > most
+    }
+
+    /// Adds a message, unless too much waits.
+    pub fn push(&mut self, message: Message, now: impl Fn() -> Now) -> bool {
+        let length = message_len(&message);
+        let (bounds, out) = (self.table.bounds, &mut self.outgoing);
+        let waiting = out.waiting();
+        if waiting > 0 && waiting + length > bounds.queue_bytes {
+            return false;
+        }
+        self.traffic.messages_sent += 1;
+        self.pushed = true;
+        let encoded = out.writer.len();
+        if length > WHOLE_MAX {
+            let mono = now().mono;
+            out.long.forget_late(mono);
+            out.long.push(message, mono);
+        } else if encoded > 0 && encoded + length > bounds.encoded_bytes || !out.short.is_empty() {
+            let mono = now().mono;
+            out.short.forget_late(mono);
+            out.short.push(message, mono);
+        } else {
+            out.writer.message(&message);
+            if out.writer.is_full() {
+                self.seal(&now);
+            }
+        }
+        true
+    }
+
+    /// Answers a request that came on it.
+    pub fn respond(&mut self, id: u64, reply: Reply, now: impl Fn() -> Now) {
+        let fits = self.push(Message { id, body: Body::Reply(reply) }, &now);
+        // It is not this node that is at its bounds, but the asker can't take it now.
+        let fits = fits || self.push(Message { id, body: Body::Reply(Reply::Busy) }, &now);
+        if !fits {
+            self.close("it takes no replies");
+        }
+    }
+
+    fn seal(&mut self, now: &impl Fn() -> Now) {
+        let writer = &mut self.outgoing.writer;
+        if writer.has_open() && writer.seal(self.table.sender(self.peer, now())) {
+            self.traffic.envelopes_sent += 1;
+        }
+    }
+
+    /// What is to be written next: whole envelopes, and what is left of one.
+    pub fn to_send(&mut self, now: impl Fn() -> Now) -> &[u8] {
+        if self.outgoing.writer.sealed().is_empty() {
+            self.outgoing.add_short(self.table.bounds.encoded_bytes, &now);
+            self.outgoing.add_pieces(&now);
+            self.seal(&now);
+        }
+        self.outgoing.writer.sealed()
+    }
+
+    /// So many bytes of that were written.
+    pub fn sent(&mut self, bytes: usize) {
+        let writer = &mut self.outgoing.writer;
+        writer.sent(bytes);
+        if writer.is_empty() {
+            writer.shrink(KEPT_BYTES);
+        }
+    }
+
+    /// Says that this node wants no more requests, or will send none.
+    pub fn goodbye(&mut self) {
+        self.outgoing.writer.goodbye();
+    }
+
+    /// Asks for a sign of life if it was dialed, and gives it up if there was none. An idle
+    /// connection asks in its turn only, of which there is one in `skips` rounds: see
+    /// [`Pings`](super::Pings).
+    pub fn ping(&mut self, now: Now, turn: bool, skips: u32) {
+        let in_use = std::mem::take(&mut self.pushed) || !self.heard;
+        let dialed = self.way == Way::Dialed;
+        if dialed && !turn && !in_use {
+            return;
+        }
+        let heard = std::mem::take(&mut self.heard);
+        self.silent_pings = if heard { 0 } else { self.silent_pings + 1 };
+        let most = if dialed { MISSED_PINGS } else { SILENT_PINGS * skips };
+        if self.silent_pings >= most {
+            self.close("no ping answered");
+        } else if dialed {
+            self.outgoing.short.forget_late(now.mono);
+            self.outgoing.long.forget_late(now.mono);
+            self.outgoing.writer.beat(now.mono);
+        }
+    }
+
+    /// Ends it when everything is written, and the other node has closed it too: closing first,
+    /// with something unread, would take away from it what it has not read yet.
+    pub fn finish(&mut self) {
+        self.finishing = true;
+    }
+
+    /// Whether it is to be ended, and everything is written.
+    pub fn is_finished(&self) -> bool {
+        self.finishing && self.outgoing.waiting() == 0
+    }
+
+    /// Ends it, with whatever was not written.
+    pub fn close(&mut self, why: &'static str) {
+        self.closed = Some(why);
+    }
+
+    /// Takes what came off `input`, up to the next thing that is not for the connection itself.
+    /// To be called until there is none; and without input where a long message waits for room.
+    pub fn receive(
+        &mut self,
+        input: &mut &[u8],
+        host: &mut impl Host<Room = R>,
+    ) -> Result<Option<Came>, Malformed> {
+        self.heard |= !input.is_empty();
+        while self.closed.is_none() {
+            if let Some(item) = self.incoming.item(&self.table.codec)? {
+                if let Some(came) = self.item(item, host)? {
+                    return Ok(Some(came));
+                }
+            } else if let Some(sender) = self.incoming.open(input)? {
+                self.traffic.envelopes_received += 1;
+                if !self.table.heard(self.peer, self.disk, sender, host.now()) {
+                    self.close("a later process with that node's data directory is known");
+                }
+                self.incoming.fits = sender.epoch == self.table.shared.topology.digest();
+            } else {
+                return self.gather(host);
+            }
+        }
+        Ok(None)
+    }
+
+    fn item(
+        &mut self,
+        item: Item,
+        host: &mut impl Host<Room = R>,
+    ) -> Result<Option<Came>, Malformed> {
+        match item {
+            Item::Message(message) => return self.message(message, self.incoming.fits, host),
+            Item::Piece { last, bytes } => self.incoming.piece(bytes, last)?,
+            Item::Credit(bytes) => {
+                self.outgoing.credit += bytes as usize;
+                if self.outgoing.credit > WINDOW {
+                    return Err(Malformed("more credit returned than was used"));
+                }
+            }
+            Item::Beat { token } => self.outgoing.writer.echo(token, host.now().wall),
+            Item::Echo { token, wall } => {
+                let mono = host.now().mono;
+                self.table.seen(self.peer).note_pong(mono.saturating_sub(token), wall, mono);
+            }
+            Item::Goodbye => {
+                self.leaving = true;
+                return Ok(Some(Came::Goodbye));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes pieces as far as there is room for what they make.
+    fn gather(&mut self, host: &mut impl Host<Room = R>) -> Result<Option<Came>, Malformed> {
+        while let Some((piece, _)) = self.incoming.pieces.front() {
+            if matches!(self.incoming.long, Long::No) {
+                self.incoming.long = self.begin(Announced::by(piece)?, host);
+            }
+            if let Long::Waits(what) = self.incoming.long {
+                let Some(room) = host.room_for_request(what.bytes) else { break };
+                self.incoming.long = Long::Comes(Some(room));
+            }
+            if let Some((long, whole)) = self.incoming.take_piece()?
+                && let Some(came) = self.take_long(long, whole, host)?
+            {
+                return Ok(Some(came));
+            }
+        }
+        let credit = self.incoming.take_credit();
+        if credit > 0 {
+            self.outgoing.writer.credit(credit);
+        }
+        Ok(None)
+    }
+
+    /// Where a long message goes.
+    fn begin(&self, what: Announced, host: &mut impl Host<Room = R>) -> Long<R> {
+        match what.kind {
+            LongKind::Request => Long::Waits(what),
+            LongKind::Found => room_for(what, host.room_for_reply(self.peer, what.id)),
+            // Whoever reads a range has room for its pages.
+            LongKind::Page => Long::Comes(None),
+        }
+    }
+
+    /// The last piece of a long message came.
+    fn take_long(
+        &mut self,
+        long: Long<R>,
+        whole: Option<Bytes>,
+        host: &mut impl Host<Room = R>,
+    ) -> Result<Option<Came>, Malformed> {
+        match (long, whole) {
+            (Long::Comes(room), Some(bytes)) => {
+                let bytes = match room {
+                    Some(room) => room.keep(bytes),
+                    None => bytes,
+                };
+                let message = message_of(bytes, &self.table.codec)?;
+                self.message(message, self.incoming.long_fits, host)
+            }
+            // There was no room for it.
+            (Long::Skipped(what), _) if self.way == Way::Dialed => {
+                let (peer, id, reply) = (self.peer, what.id, Reply::Busy);
+                Ok(Some(Came::Event(Event::Reply { peer, id, reply })))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn message(
+        &mut self,
+        message: Message,
+        fits: bool,
+        host: &mut impl Host<Room = R>,
+    ) -> Result<Option<Came>, Malformed> {
+        let Message { id, body } = message;
+        let peer = self.peer;
+        self.traffic.messages_received += 1;
+        let event = match (self.way, body) {
+            (Way::Dialed, Body::Reply(mut reply)) => {
+                // A long message had its room before; one that is just over the bound has it here.
+                if let Reply::Found { record, .. } = &mut reply
+                    && let Some(room) = host.room_for_reply(peer, id)
+                {
+                    record.bytes = room.keep(Bytes::copy_from_slice(&record.bytes));
+                }
+                Event::Reply { peer, id, reply }
+            }
+            (Way::Accepted(_), Body::Request { .. }) if !fits => {
+                self.respond(id, Reply::WrongEpoch, || host.now());
+                return Ok(None);
+            }
+            (Way::Accepted(lane), Body::Request { remaining_ms: _, class, request }) => {
+                Event::Request { lane, id, class, request }
+            }
+            (Way::Dialed, Body::Request { .. }) => {
+                return Err(Malformed("a request on a connection for replies"));
+            }
+            (Way::Accepted(_), Body::Reply(_)) => {
+                return Err(Malformed("a reply on a connection for requests"));
+            }
+        };
+        Ok(Some(Came::Event(event)))
+    }
+}

@@ -1,0 +1,185 @@
+//! What all links of a node know of the other nodes, and have seen of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use cluster::handshake::{Identity, Met, Reason, Refused};
+use cluster::wire::Sender;
+use cluster::{Clock, Codec, NodeId, Now, Shared};
+
+/// Memory for messages that wait on a connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Bytes of encoded messages that wait on a connection before others wait as they are.
+    pub encoded_bytes: usize,
+    /// Bytes of all messages that may wait on a connection. One is always taken when none waits.
+    pub queue_bytes: usize,
+}
+
+/// What a node's links need to know: one for all loops.
+pub struct PeerTable {
+    /// What the node's coordinators share.
+    pub shared: Arc<Shared>,
+    /// Who it is in handshakes.
+    pub identity: Arc<Identity>,
+    /// What it knows of records.
+    pub codec: Codec,
+    /// How far another node's clock may be ahead, in microseconds.
+    pub max_skew_micros: u64,
+    /// What may wait.
+    pub bounds: Bounds,
+    seen: Vec<Seen>,
+}
+
+impl PeerTable {
+    /// Nothing was seen yet.
+    pub fn new(
+        shared: Arc<Shared>,
+        identity: Arc<Identity>,
+        codec: Codec,
+        max_skew_micros: u64,
+        bounds: Bounds,
+    ) -> Self {
+        let seen = (0..identity.topology().nodes()).map(|_| Seen::default()).collect();
+        Self { shared, identity, codec, max_skew_micros, bounds, seen }
+    }
+
+    /// What was seen of a node.
+    pub fn seen(&self, node: NodeId) -> &Seen {
+        &self.seen[usize::from(node.0)]
+    }
+
+    /// How many nodes there are, this one included.
+    pub fn nodes(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// This node.
+    pub fn own(&self) -> NodeId {
+        self.identity.own()
+    }
+
+    /// A node's name.
+    pub fn name(&self, node: NodeId) -> &str {
+        self.identity.name(node)
+    }
+
+    /// What an envelope that is sealed now for a peer says about this node.
+    pub fn sender(&self, peer: NodeId, now: Now) -> Sender {
+        Sender {
+            epoch: self.shared.topology.digest(),
+            clock: self.shared.clock.now(now.wall),
+            position: self.shared.logs.position_for(peer),
+        }
+    }
+
+    /// Takes in what an envelope says about the process that sealed it, one with that disk and
+    /// life; `false` = a later one was met meanwhile, and nothing that this one says counts.
+    pub(super) fn heard(&self, peer: NodeId, disk: (u64, u64), sender: Sender, now: Now) -> bool {
+        self.shared.clock.merge(sender.clock, now.wall, self.max_skew_micros);
+        self.shared.logs.heard(peer, disk.0, disk.1, sender.position)
+    }
+
+    /// A handshake came to its end: at once, for what is asked next must not be answered by what
+    /// this node only believes to hold.
+    pub fn met(&self, met: &Met) {
+        let Met { node, incarnation, life, knows_us, .. } = met;
+        self.seen(*node).incarnation.store(*incarnation, Ordering::Relaxed);
+        self.shared.logs.met(*node, *incarnation, *life);
+        if self.shared.logs.lost(knows_us.as_ref()).is_some() {
+            self.shared.vouching.doubt();
+        }
+    }
+
+    /// A handshake was refused; whether because this node has no place any more, and that is new.
+    pub fn is_fenced_by(&self, refused: &Refused) -> bool {
+        refused.reason == Reason::Fenced && self.shared.vouching.fence()
+    }
+
+    /// Whether most of the nodes that can be compared with would refuse a write stamped with this
+    /// time as too far ahead of them. It must not even be stored here: it would hide what comes
+    /// later until its time comes.
+    pub fn is_ahead_of_most(&self, time: u64, mono: u64) -> bool {
+        let (mut compared, mut ahead) = (0, 0);
+        for theirs in self.seen.iter().filter_map(|seen| seen.latest_wall(mono)) {
+            compared += 1;
+            ahead += usize::from(Clock::is_ahead(time, theirs, self.max_skew_micros));
+        }
+        ahead * 2 > compared
+    }
+
+    /// How far a node's wall clock is ahead of this node's, in microseconds, give or take half of
+    /// the time that its last ping took; 0 if it can't be told.
+    pub fn skew_micros(&self, node: NodeId, now: Now) -> i64 {
+        let seen = self.seen(node);
+        let middle = |latest: u64| latest.saturating_sub(seen.rtt_micros() / 2);
+        let theirs = seen.latest_wall(now.mono).map(middle);
+        theirs.map_or(0, |theirs| theirs.wrapping_sub(now.wall) as i64)
+    }
+}
+
+/// What was seen of another node, over all loops. For people; and a node whose clock is ahead of
+/// all others' sees that by it.
+#[derive(Debug, Default)]
+pub struct Seen {
+    links: AtomicU32,
+    incarnation: AtomicU64,
+    rtt_micros: AtomicU64,
+    /// What its wall clock showed at the latest when the counting clock was at zero, if both
+    /// machines' clocks that only count go on alike: this node's own wall clock may jump.
+    latest_at_zero: AtomicI64,
+    /// Whether it has dialed this node since that was looked at.
+    knocked: AtomicBool,
+}
+
+impl Seen {
+    /// How many loops have a link to it that stands.
+    pub fn links(&self) -> u32 {
+        self.links.load(Ordering::Relaxed)
+    }
+
+    /// Since when it has its disk; `None` = it was never met.
+    pub fn incarnation(&self) -> Option<u64> {
+        Some(self.incarnation.load(Ordering::Relaxed)).filter(|incarnation| *incarnation != 0)
+    }
+
+    /// How long it took to answer the last ping, in microseconds; 0 = it never did.
+    pub fn rtt_micros(&self) -> u64 {
+        self.rtt_micros.load(Ordering::Relaxed)
+    }
+
+    /// What its wall clock shows at the latest, if that can be told: a link to it stands, and it
+    /// answered a ping.
+    fn latest_wall(&self, mono: u64) -> Option<u64> {
+        let wall = mono.wrapping_add_signed(self.latest_at_zero.load(Ordering::Relaxed));
+        (self.links() > 0 && self.rtt_micros() > 0).then_some(wall)
+    }
+
+    /// It has dialed this node: it is up, and may be dialed.
+    pub fn knock(&self) {
+        self.knocked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has, since this was asked last.
+    pub(super) fn take_knock(&self) -> bool {
+        self.knocked.swap(false, Ordering::Relaxed)
+    }
+
+    /// A loop has a link to it; returns whether none had one before.
+    pub fn link_up(&self) -> bool {
+        self.links.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// A loop has lost its link to it; returns whether none is left.
+    pub fn link_down(&self) -> bool {
+        self.links.fetch_sub(1, Ordering::Relaxed) == 1
+    }
+
+    /// It answered a ping after `rtt` microseconds, with `wall` on its clock.
+    pub(super) fn note_pong(&self, rtt: u64, wall: u64, mono: u64) {
+        // It looked at its clock after the ping went out, maybe at once.
+        let sent = mono.saturating_sub(rtt);
+        self.latest_at_zero.store(wall.wrapping_sub(sent) as i64, Ordering::Relaxed);
+        self.rtt_micros.store(rtt.max(1), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,59 @@
+//! Whoever does not fit is not met, and what was met is believed.
+
+use cluster::handshake::Reason;
+use cluster::{Claim, Told};
+
+use super::*;
+
+/// Why A, who dials B, and B do not work together.
+fn reasons(a: &Setup, b: &Setup) -> [Reason; 2] {
+    let outcomes = shake(&a.table(A), &b.table(B), B);
+    outcomes.map(|outcome| outcome.unwrap_err().reason)
+}
+
+#[test]
+fn who_does_not_fit_is_refused_by_both() {
+    let b = Setup::of(B);
+    let usual = || Setup::of(A);
+    let both = |reason| [reason, reason];
+    assert_eq!(reasons(&Setup { secret: "another", ..usual() }, &b), both(Reason::Secret));
+    assert_eq!(reasons(&Setup { replicas: 2, ..usual() }, &b), both(Reason::Topology));
+    assert_eq!(reasons(&Setup { cluster: 6, ..usual() }, &b), both(Reason::Cluster));
+    let a = usual().table(A);
+    let itself = shake(&a, &a, A).map(|outcome| outcome.unwrap_err().reason);
+    assert_eq!(itself, both(Reason::Itself));
+    let twin = Setup { incarnation: 999, ..usual() }.table(A);
+    let namesake = shake(&a, &twin, B).map(|outcome| outcome.unwrap_err().reason);
+    assert_eq!(namesake, both(Reason::Namesake));
+    let wrong_place = shake(&b.table(B), &a, B).map(|outcome| outcome.unwrap_err().reason);
+    assert_eq!(wrong_place, both(Reason::Name));
+}
+
+#[test]
+fn a_process_that_was_outlived_is_refused_and_fenced_once() {
+    let b = Setup::of(B).table(B);
+    let later = Setup { life: 50, ..Setup::of(A) }.table(A);
+    let [_, met] = shake(&later, &b, B).map(Result::unwrap);
+    b.met(&met);
+    let a = Setup::of(A).table(A);
+    let [ours, theirs] = shake(&a, &b, B).map(Result::unwrap_err);
+    assert_eq!((ours.reason, theirs.reason), (Reason::Fenced, Reason::Outlived));
+    assert!(!b.is_fenced_by(&theirs), "it is not b that is fenced");
+    assert!(a.is_fenced_by(&ours) && a.shared.vouching.is_fenced());
+    assert!(!a.is_fenced_by(&ours), "that is no news");
+}
+
+#[test]
+fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
+    let b = Setup::of(B).table(B);
+    let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
+    b.met(&met);
+    assert_eq!(b.seen(A).incarnation(), Some(100));
+    assert!(b.shared.vouching.sure(None), "nobody knows better");
+    met.knows_us = Some(Claim { incarnation: 101, told: Told::default() });
+    b.met(&met);
+    assert!(b.shared.vouching.sure(None), "that is its disk");
+    met.knows_us = Some(Claim { incarnation: 555, told: Told::default() });
+    b.met(&met);
+    assert!(!b.shared.vouching.sure(None), "it had another one");
+}

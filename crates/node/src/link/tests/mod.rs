@@ -1,0 +1,263 @@
+//! Two nodes that are nothing but a connection, with every byte and every microsecond in hand.
+#![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
+
+mod broken;
+mod delivery;
+mod handshakes;
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use cluster::handshake::{Handshake, Identity, LaneKind, Met, Refused, Secret};
+use cluster::{
+    Body, Class, Clock, Codec, Event, Kind, LaneId, Life, Lineage, Logs, Member, Message, NodeId,
+    Now, Rank, Record, Reply, Request, Shared, Stamp, Standing, Topology, Vouching,
+};
+
+use super::{Bounds, Came, Connection, Host, PeerTable, Room, Way};
+
+const A: NodeId = NodeId(0);
+const B: NodeId = NodeId(1);
+
+/// The lane of the connection that B accepts.
+const LANE: LaneId = LaneId(7);
+
+const WALL: u64 = 1_700_000_000_000_000;
+
+/// A record is a time and any bytes.
+const CODEC: Codec = Codec {
+    parse: |bytes| {
+        let time = u64::from_le_bytes(*bytes.first_chunk()?);
+        let stamp = Stamp { time, origin: 0 };
+        Some(Record { rank: Rank { stamp, kind: Kind::Value, check: 0 }, copies: 0, bytes })
+    },
+    verify: |_, _| true,
+    restamp: |_, record, _| record.clone(),
+};
+
+/// What makes a node fit the others, or not.
+struct Setup {
+    secret: &'static str,
+    replicas: u8,
+    cluster: u64,
+    incarnation: u64,
+    life: u64,
+}
+
+impl Setup {
+    fn of(own: NodeId) -> Self {
+        let incarnation = 100 + u64::from(own.0);
+        Self { secret: "open sesame", replicas: 3, cluster: 5, incarnation, life: 40 }
+    }
+
+    fn table(&self, own: NodeId) -> Arc<PeerTable> {
+        let topology = topology(self.replicas);
+        let lineage = Lineage::new(Vec::new(), Life { id: self.life, begins: 7, newest: 0 });
+        let logs = Arc::new(Logs::new(self.incarnation, lineage, &[None, None]));
+        let clock = Arc::new(Clock::start(own.0.into(), WALL, 0));
+        let vouching = Vouching::new(Standing::Member, 0, true);
+        let shared = Shared::new(topology.clone(), own, clock, vouching, 0, Arc::clone(&logs));
+        let secret = Secret::new(self.secret.into());
+        let identity = Identity::new(topology, own, self.cluster, secret, logs);
+        let bounds = Bounds { encoded_bytes: 100_000, queue_bytes: 2 << 20 };
+        Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), CODEC, 500_000, bounds))
+    }
+}
+
+fn topology(replicas: u8) -> Topology {
+    /// Placing all keys takes milliseconds.
+    static USUAL: LazyLock<Topology> = LazyLock::new(|| make(3));
+    fn make(replicas: u8) -> Topology {
+        let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
+        Topology::new(["a", "b"].map(member).into(), replicas).unwrap()
+    }
+    if replicas == 3 { USUAL.clone() } else { make(replicas) }
+}
+
+/// Memory that is counted by whoever lends it.
+struct Held(usize);
+
+impl Room for Held {
+    fn bytes(&self) -> usize {
+        self.0
+    }
+
+    fn keep(self, bytes: Bytes) -> Bytes {
+        bytes
+    }
+}
+
+/// A driver with a clock that stands still, and as much memory as a test wants it to have.
+struct Driver {
+    now: Now,
+    free: usize,
+    /// What was set aside for replies.
+    set_aside: Option<usize>,
+}
+
+impl Driver {
+    fn new() -> Self {
+        Self { now: Now { mono: 1_000_000, wall: WALL }, free: usize::MAX, set_aside: None }
+    }
+}
+
+impl Host for Driver {
+    type Room = Held;
+
+    fn now(&self) -> Now {
+        self.now
+    }
+
+    fn room_for_request(&mut self, bytes: usize) -> Option<Held> {
+        (bytes <= self.free).then_some(Held(bytes))
+    }
+
+    fn room_for_reply(&mut self, _peer: NodeId, _id: u64) -> Option<Held> {
+        self.set_aside.take().map(Held)
+    }
+}
+
+/// One end of a connection.
+struct End {
+    table: Arc<PeerTable>,
+    connection: Connection<Held>,
+    driver: Driver,
+}
+
+impl End {
+    /// `other` is who was met.
+    fn new(table: &Arc<PeerTable>, met: &Met) -> Self {
+        table.met(met);
+        let driver = Driver::new();
+        let way = if table.own() == A { Way::Dialed } else { Way::Accepted(LANE) };
+        let connection = Connection::new(table, met, way, driver.now);
+        Self { table: Arc::clone(table), connection, driver }
+    }
+
+    fn push(&mut self, message: Message) -> bool {
+        let now = self.driver.now;
+        self.connection.push(message, || now)
+    }
+
+    fn respond(&mut self, id: u64, reply: Reply) {
+        let now = self.driver.now;
+        self.connection.respond(id, reply, || now);
+    }
+
+    /// All that it wants to write now.
+    fn written(&mut self) -> Vec<u8> {
+        let (now, mut all) = (self.driver.now, Vec::new());
+        loop {
+            let bytes = self.connection.to_send(|| now).to_vec();
+            if bytes.is_empty() {
+                return all;
+            }
+            self.connection.sent(bytes.len());
+            all.extend(bytes);
+        }
+    }
+
+    /// Takes in bytes, so many at once; what came of them.
+    fn take(&mut self, bytes: &[u8], step: usize) -> Result<Vec<Came>, cluster::wire::Malformed> {
+        let mut all = Vec::new();
+        let none: &[u8] = &[];
+        let parts = bytes.chunks(step).chain(bytes.is_empty().then_some(none));
+        for mut part in parts {
+            while let Some(came) = self.connection.receive(&mut part, &mut self.driver)? {
+                all.push(came);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Takes in bytes that it must understand.
+    fn events(&mut self, bytes: &[u8], step: usize) -> Vec<Event> {
+        let event = |came| match came {
+            Came::Event(event) => Some(event),
+            Came::Goodbye => None,
+        };
+        self.take(bytes, step).unwrap().into_iter().filter_map(event).collect()
+    }
+
+    /// What a writer of the other node's may have sealed.
+    fn sealed(&self, write: impl FnOnce(&mut cluster::wire::Writer)) -> Vec<u8> {
+        let mut writer = cluster::wire::Writer::default();
+        write(&mut writer);
+        writer.seal(self.table.sender(self.connection.peer(), self.driver.now));
+        writer.sealed().to_vec()
+    }
+}
+
+/// What A, who dials, and B make of each other.
+fn shake(a: &PeerTable, b: &PeerTable, to: NodeId) -> [Result<Met, Refused>; 2] {
+    let (mut to_b, mut to_a) = (Vec::new(), Vec::new());
+    let dialer = Arc::clone(&a.identity);
+    let mut dialer = Handshake::dial(dialer, to, LaneKind::Small, [1; 32], &mut to_b);
+    let mut acceptor = Handshake::accept(Arc::clone(&b.identity), [2; 32]);
+    let mut outcomes = [None, None];
+    while outcomes.iter().any(Option::is_none) && !(to_b.is_empty() && to_a.is_empty()) {
+        let said = std::mem::take(&mut to_b);
+        if outcomes[1].is_none() {
+            outcomes[1] = acceptor.receive(&said, &mut to_a).transpose();
+        }
+        let said = std::mem::take(&mut to_a);
+        if outcomes[0].is_none() {
+            outcomes[0] = dialer.receive(&said, &mut to_b).transpose();
+        }
+    }
+    outcomes.map(|outcome| outcome.expect("it ends"))
+}
+
+/// Both ends of a connection that A has dialed, after its first ping was answered.
+fn pair() -> [End; 2] {
+    let tables = [Setup::of(A).table(A), Setup::of(B).table(B)];
+    let [b, a] = shake(&tables[0], &tables[1], B).map(Result::unwrap);
+    let mut ends = [End::new(&tables[0], &b), End::new(&tables[1], &a)];
+    assert!(carry(&mut ends).iter().all(Vec::is_empty));
+    ends
+}
+
+/// Carries bytes to and fro until nobody says anything; what came to each end.
+fn carry(ends: &mut [End; 2]) -> [Vec<Event>; 2] {
+    let mut events = [Vec::new(), Vec::new()];
+    loop {
+        let mut quiet = true;
+        for (from, to) in [(0, 1), (1, 0)] {
+            let bytes = ends[from].written();
+            quiet &= bytes.is_empty();
+            events[to].extend(ends[to].events(&bytes, 10_000));
+        }
+        if quiet {
+            return events;
+        }
+    }
+}
+
+fn request(id: u64, request: Request) -> Message {
+    Message { id, body: Body::Request { remaining_ms: 1000, class: Class::Client, request } }
+}
+
+fn read(id: u64) -> Message {
+    request(id, Request::Read { key: Bytes::from(id.to_string()), most: u32::MAX })
+}
+
+/// A write of so many bytes, about.
+fn write(id: u64, bytes: usize) -> Message {
+    let key = Bytes::from(id.to_string());
+    request(id, Request::Write { key, record: record(id, bytes) })
+}
+
+fn record(time: u64, bytes: usize) -> Record {
+    let mut content = time.to_le_bytes().to_vec();
+    content.extend((0..bytes).map(|at| (at % 251) as u8));
+    (CODEC.parse)(content.into()).unwrap()
+}
+
+/// The requests that came, by id.
+fn ids(events: &[Event]) -> Vec<u64> {
+    let id = |event: &Event| match event {
+        Event::Request { id, .. } | Event::Reply { id, .. } => *id,
+        other => panic!("{other:?}"),
+    };
+    events.iter().map(id).collect()
+}

@@ -1,0 +1,318 @@
+//! The link to one peer: its connections, and what waits for them to be dialed.
+//!
+//! ```text
+//!     first message, keeper          proved                  lost, refused, silent
+//!   down ───────────────▶ dialing ───────────▶ up: Up ──────────────▶ down: Lost
+//!                            └──────────────────────────────────────▶ down: Unreachable
+//! ```
+//!
+//! It has a connection for short requests, and one for long ones that is dialed when something
+//! long is sent. It stands or falls as a whole: whichever is lost, both are closed, and there is
+//! one [`Event::Lost`] for all that was not answered.
+
+use std::collections::VecDeque;
+
+use cluster::handshake::LaneKind;
+use cluster::wire::{WHOLE_MAX, message_len};
+use cluster::{Body, Event, Message, NodeId, Request};
+
+use super::outgoing::shorten;
+
+/// Least time between a dial that failed and the next, in microseconds. What is sent in between
+/// waits for that one, so that a peer that refuses connections does not cost one for each request.
+const DIAL_SPACING_MICROS: u64 = 2_000;
+
+/// The same after a handshake that was refused. That is a matter of settings, and costs both nodes
+/// more than a connection that is refused.
+const REFUSED_SPACING_MICROS: u64 = 50_000;
+
+/// See the module. `D` is what an attempt to connect is to the driver, `C` a connection.
+#[derive(Debug)]
+pub struct Link<D, C> {
+    small: Slot<D, C>,
+    bulk: Slot<D, C>,
+    /// Counts how often it fell: whatever belongs to an earlier life is told by that.
+    life: u64,
+    /// When it may be dialed again, if that failed or it fell.
+    not_before: Option<u64>,
+    /// Whether the peer wants no more requests.
+    leaving: bool,
+}
+
+#[derive(Debug)]
+struct Slot<D, C> {
+    stage: Stage<D, C>,
+    /// What is to be sent once there is a connection, and since when.
+    waiting: VecDeque<(Message, u64)>,
+    bytes: usize,
+}
+
+/// How far one of a link's connections is.
+#[derive(Debug)]
+pub enum Stage<D, C> {
+    /// Nobody makes it.
+    Down,
+    /// It is being made.
+    Dialing(D),
+    /// It stands.
+    Up(C),
+}
+
+/// An attempt to connect that is to be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// For which requests.
+    pub kind: LaneKind,
+    /// Of which life of the link it is.
+    pub life: u64,
+    /// Not before that time, by the counting clock.
+    pub not_before: Option<u64>,
+}
+
+/// A link that is down now.
+#[derive(Debug)]
+pub struct Fallen<D, C> {
+    /// How far its connections were: small, then bulk. What is left of them is to be closed.
+    pub stages: [Stage<D, C>; 2],
+    /// Whether the peer had said goodbye.
+    pub left: bool,
+    /// For the coordinator.
+    pub event: Event,
+}
+
+impl<D, C> Default for Link<D, C> {
+    fn default() -> Self {
+        Self::new(0, None)
+    }
+}
+
+impl<D, C> Default for Slot<D, C> {
+    fn default() -> Self {
+        Self { stage: Stage::Down, waiting: VecDeque::new(), bytes: 0 }
+    }
+}
+
+impl<D, C> Fallen<D, C> {
+    /// Whether it stood, as others were told.
+    pub fn stood(&self) -> bool {
+        matches!(self.stages[0], Stage::Up(_))
+    }
+}
+
+impl<D, C> Link<D, C> {
+    fn new(life: u64, not_before: Option<u64>) -> Self {
+        Self { small: Slot::default(), bulk: Slot::default(), life, not_before, leaving: false }
+    }
+
+    fn slot(&mut self, kind: LaneKind) -> &mut Slot<D, C> {
+        match kind {
+            LaneKind::Small => &mut self.small,
+            LaneKind::Bulk => &mut self.bulk,
+        }
+    }
+
+    /// Counts how often it fell.
+    pub fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// The connections that stand.
+    pub fn connections(&self) -> impl Iterator<Item = &C> {
+        [&self.small, &self.bulk].into_iter().filter_map(|slot| match &slot.stage {
+            Stage::Up(connection) => Some(connection),
+            Stage::Down | Stage::Dialing(_) => None,
+        })
+    }
+
+    /// Begins to make a connection, unless it stands or is being made.
+    pub fn dial(&mut self, kind: LaneKind, begin: impl FnOnce(Attempt) -> D) {
+        let attempt = Attempt { kind, life: self.life, not_before: self.not_before };
+        let slot = self.slot(kind);
+        if matches!(slot.stage, Stage::Down) {
+            slot.stage = Stage::Dialing(begin(attempt));
+        }
+    }
+
+    /// Sends by `push`, or keeps until there is a connection, which `dial` begins to make; `false`
+    /// if too much waits, or the peer is leaving.
+    pub fn send(
+        &mut self,
+        message: Message,
+        queue_bytes: usize,
+        mono: impl FnOnce() -> u64,
+        push: impl FnOnce(&C, Message) -> bool,
+        mut dial: impl FnMut(Attempt) -> D,
+    ) -> bool {
+        if self.leaving {
+            return false;
+        }
+        let length = message_len(&message);
+        let kind = kind_of(&message, length);
+        let slot = self.slot(kind);
+        if let Stage::Up(connection) = &slot.stage {
+            return push(connection, message);
+        }
+        if slot.bytes > 0 && slot.bytes + length > queue_bytes {
+            return false;
+        }
+        slot.bytes += length;
+        slot.waiting.push_back((message, mono()));
+        // The small one too: that it stands is what others are told.
+        for kind in [LaneKind::Small, kind] {
+            self.dial(kind, &mut dial);
+        }
+        true
+    }
+
+    /// A connection that was dialed in a life of this link stands. Returns what waited for it, and
+    /// somebody still waits for; `None` if the link has fallen meanwhile.
+    pub fn up(
+        &mut self,
+        kind: LaneKind,
+        life: u64,
+        connection: C,
+        mono: u64,
+    ) -> Option<Vec<Message>> {
+        if self.life != life {
+            return None;
+        }
+        self.not_before = None;
+        let slot = self.slot(kind);
+        slot.bytes = 0;
+        slot.stage = Stage::Up(connection);
+        let waiting = slot.waiting.drain(..).filter_map(|(mut message, since)| {
+            shorten(&mut message, since, mono).then_some(message)
+        });
+        Some(waiting.collect())
+    }
+
+    /// The peer wants no more requests.
+    pub fn leave(&mut self) {
+        self.leaving = true;
+    }
+
+    /// It, or an attempt to make a connection, is at its end: for all of it, once for each life.
+    pub fn fall(
+        &mut self,
+        peer: NodeId,
+        life: u64,
+        refused: bool,
+        mono: u64,
+    ) -> Option<Fallen<D, C>> {
+        if self.life != life {
+            return None;
+        }
+        let spacing = if refused { REFUSED_SPACING_MICROS } else { DIAL_SPACING_MICROS };
+        let next = Self::new(life + 1, Some(mono + spacing));
+        let Self { small, bulk, leaving: left, .. } = std::mem::replace(self, next);
+        let stages = [small.stage, bulk.stage];
+        // What went out over a bulk connection may have been done, be there a small one or not.
+        let sent = stages.iter().any(|stage| matches!(stage, Stage::Up(_)));
+        let event = if sent { Event::Lost(peer) } else { Event::Unreachable(peer) };
+        Some(Fallen { stages, left, event })
+    }
+}
+
+/// Which connection a request takes. Long requests, pages and hints are not to stand in the way of
+/// what somebody waits for; nor are the replies to them.
+fn kind_of(message: &Message, length: usize) -> LaneKind {
+    let bulk = match &message.body {
+        Body::Request { request, .. } => {
+            matches!(request, Request::Writes { .. } | Request::Page(_))
+        }
+        Body::Reply(_) => false,
+    };
+    if bulk || length > WHOLE_MAX { LaneKind::Bulk } else { LaneKind::Small }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use cluster::Class;
+
+    use super::*;
+
+    const PEER: NodeId = NodeId(1);
+    const QUEUE: usize = 300;
+
+    type Tested = Link<(), &'static str>;
+
+    fn message(id: u64, request: Request) -> Message {
+        Message { id, body: Body::Request { remaining_ms: 100, class: Class::Client, request } }
+    }
+
+    fn ping(id: u64) -> Message {
+        message(id, Request::Ping)
+    }
+
+    fn hints(id: u64) -> Message {
+        message(id, Request::Writes { items: Vec::new() })
+    }
+
+    /// What was dialed, what was pushed onto what, and whether it was taken.
+    fn send(link: &mut Tested, sent: Message) -> (Vec<LaneKind>, Option<&'static str>, bool) {
+        let (mut dialed, mut pushed) = (Vec::new(), None);
+        let push = |connection: &&'static str, _| {
+            pushed = Some(*connection);
+            true
+        };
+        let dial = |attempt: Attempt| dialed.push(attempt.kind);
+        let taken = link.send(sent, QUEUE, || 0, push, dial);
+        (dialed, pushed, taken)
+    }
+
+    #[test]
+    fn what_waits_is_sent_once_there_is_a_connection_if_somebody_still_waits() {
+        let (mut link, small, bulk) = (Tested::default(), LaneKind::Small, LaneKind::Bulk);
+        assert_eq!(send(&mut link, hints(1)), (vec![small, bulk], None, true));
+        assert_eq!(send(&mut link, ping(2)), (vec![], None, true), "both are being made");
+        let waited = link.up(small, 0, "small", 40_000).unwrap();
+        assert_eq!(waited.len(), 1);
+        let Body::Request { remaining_ms: 60, .. } = waited[0].body else { panic!("{waited:?}") };
+        assert_eq!(send(&mut link, ping(3)), (vec![], Some("small"), true));
+        assert_eq!(link.up(bulk, 0, "bulk", 100_000), Some(vec![]), "nobody waits any more");
+        let long = Bytes::from(vec![0; WHOLE_MAX]);
+        let long = message(4, Request::Read { key: long, most: 0 });
+        assert_eq!(send(&mut link, long).1, Some("bulk"));
+        assert_eq!(link.connections().copied().collect::<Vec<_>>(), ["small", "bulk"]);
+    }
+
+    #[test]
+    fn no_more_waits_than_may() {
+        let mut link = Tested::default();
+        let taken = (0..100).take_while(|id| send(&mut link, ping(*id)).2).count();
+        assert_eq!(taken, QUEUE / message_len(&ping(0)));
+        assert!(send(&mut link, hints(100)).2, "the other queue has room");
+    }
+
+    #[test]
+    fn it_falls_as_a_whole_and_once() {
+        let mut link = Tested::default();
+        send(&mut link, hints(1));
+        let fallen = link.fall(PEER, 0, false, 5_000).unwrap();
+        assert!(matches!(fallen.event, Event::Unreachable(PEER)) && !fallen.stood());
+        assert!(link.fall(PEER, 0, false, 5_000).is_none(), "the other attempt's end is no news");
+        assert!(link.up(LaneKind::Small, 0, "late", 0).is_none(), "it came too late");
+        let mut attempts = Vec::new();
+        link.dial(LaneKind::Small, |attempt| attempts.push(attempt));
+        let not_before = Some(7_000);
+        assert_eq!(attempts, [Attempt { kind: LaneKind::Small, life: 1, not_before }]);
+
+        assert!(link.up(LaneKind::Bulk, 1, "bulk", 0).is_some());
+        let fallen = link.fall(PEER, 1, true, 5_000).unwrap();
+        assert!(matches!(fallen.event, Event::Lost(PEER)), "it may have been done");
+        assert!(!fallen.stood(), "others were never told that it stands");
+        link.dial(LaneKind::Small, |attempt| attempts.push(attempt));
+        assert_eq!((attempts[1].life, attempts[1].not_before), (2, Some(55_000)), "refused");
+    }
+
+    #[test]
+    fn who_leaves_is_asked_nothing_until_it_is_back() {
+        let mut link = Tested::default();
+        link.up(LaneKind::Small, 0, "small", 0).unwrap();
+        link.leave();
+        assert_eq!(send(&mut link, ping(1)), (vec![], None, false));
+        assert!(link.fall(PEER, 0, false, 0).unwrap().left);
+        assert!(send(&mut link, ping(2)).2, "another life of it");
+    }
+}

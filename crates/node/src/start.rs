@@ -1,0 +1,102 @@
+//! How a node starts on a recovered store, and what keeps it from that.
+//!
+//! ```text
+//!  store recovered ─▶ Starting::open: who it is; its clock, above all that was issued
+//!                  ─▶ the driver waits for the wall clock ─▶ Starting::begin: another life
+//! ```
+
+use std::sync::Arc;
+
+use cluster::{Clock, Logs, NodeId, Shared, Standing, Topology, Vouching};
+
+use crate::clock::BoundedClock;
+use crate::hints;
+use crate::identity::{Directory, Identity, Named, Newborn, Recovered};
+use crate::start_error::StartError;
+use crate::store::Store;
+
+/// A node between the recovery of its store and its first request.
+#[derive(Debug)]
+pub struct Starting {
+    identity: Identity,
+    clock: BoundedClock,
+    recovered: Recovered,
+    max_skew: u64,
+}
+
+/// A node that has begun a life.
+#[derive(Debug)]
+pub struct Started {
+    /// What the protocol's machines of all loops share.
+    pub shared: Arc<Shared>,
+    /// Who it is.
+    pub identity: Arc<Identity>,
+    /// Its clock.
+    pub clock: BoundedClock,
+}
+
+/// The time of the last version that a clock ahead by `max_skew` may have issued by now.
+fn latest(wall: u64, max_skew: u64) -> u64 {
+    Clock::limit(wall, max_skew)
+}
+
+impl Starting {
+    /// The node of the directory that `store` is in; nothing was written to that since it was
+    /// opened. A directory without an identity is given this `incarnation` and `standing`. `wall`
+    /// and `max_skew` are in microseconds, here and below.
+    pub fn open<S: Store>(
+        store: &S,
+        named: Named<'_>,
+        incarnation: u64,
+        standing: Standing,
+        wall: u64,
+        max_skew: u64,
+    ) -> Result<Self, StartError> {
+        let recovered = Recovered::of(store.engine());
+        // A former life of this node may have acknowledged what was as far ahead of its clock.
+        let new = Newborn { incarnation, standing, born: latest(wall, max_skew) };
+        let identity = Identity::open(store, named, new)?;
+        let (name, nodes) = (named.name(), named.topology.nodes());
+        let clock = BoundedClock::open(store, name, nodes, wall, max_skew)?;
+        Ok(Self { identity, clock, recovered, max_skew })
+    }
+
+    /// Who it is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> &BoundedClock {
+        &self.clock
+    }
+
+    /// Begins a life of the directory, and takes in what earlier ones left. `number` is random.
+    pub fn begin<S: Store, D: Directory>(
+        self,
+        store: &S,
+        directory: &D,
+        topology: Topology,
+        own: NodeId,
+        wall: u64,
+        number: u64,
+    ) -> Result<Started, StartError> {
+        let Self { identity, clock, recovered, max_skew } = self;
+        let lineage = identity.begin_life(store, directory, recovered, wall, number)?;
+        let name = |node: usize| &topology.member(NodeId(node as u16)).name;
+        let known: Vec<_> = (0..topology.nodes()).map(|node| identity.known(name(node))).collect();
+        let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &known));
+        let alone = topology.nodes() == 1;
+        // One that is alone has nobody to hear of a former life from.
+        let standing = if alone { Standing::Member } else { identity.standing() };
+        // Until the others have been heard, whatever is older than this start may hide something.
+        let born = identity.born().max(latest(wall, max_skew));
+        let vouching = Vouching::new(standing, born, alone);
+        let newest = store.engine().greatest_time();
+        let shared = Shared::new(topology, own, Arc::clone(clock.clock()), vouching, newest, logs);
+        identity.load_missed(store.engine(), &shared)?;
+        hints::adopt_marks(store, &identity, &shared)?;
+        hints::count(store.engine(), &shared)?;
+        Ok(Started { shared: Arc::new(shared), identity: Arc::new(identity), clock })
+    }
+}

@@ -1,0 +1,54 @@
+//! Why a node does not start.
+
+use std::io;
+
+/// Nothing was changed, or what was can be found at the next attempt. One line.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store could not be read or written.
+    #[error("{what}: {source}")]
+    Store {
+        /// What of it.
+        what: &'static str,
+        /// Why.
+        source: lsm::Error,
+    },
+    /// Something that an earlier run kept is not what was written, or is of a later release.
+    #[error("{what}: {why}")]
+    Damaged {
+        /// What it is.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The directory could not be given a new life.
+    #[error("the directory's lives: {0}")]
+    Directory(#[source] io::Error),
+    /// A thread that it needs.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+    /// It belongs to another node, or to another cluster: what differs.
+    #[error(
+        "the data directory belongs to another node or cluster: {0}. Nothing was changed: start \
+         with the settings it was created with, or with an empty --data"
+    )]
+    Another(String),
+    /// The node's clock would begin so far ahead of the wall clock that the others refuse what it
+    /// stamps.
+    #[error(
+        "this node has issued timestamps up to {seconds} s ahead of its clock, and the other nodes \
+         refuse such timestamps: correct the clock if it is behind; if it is correct now and was \
+         ahead before, run `kvorum repair-clock`"
+    )]
+    Ahead {
+        /// How far.
+        seconds: u64,
+    },
+}
+
+impl StartError {
+    /// Whether there is only no room on the disk.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::Store { source, .. } if source.is_no_space())
+    }
+}

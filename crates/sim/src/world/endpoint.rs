@@ -1,0 +1,134 @@
+//! A loop's end of a connection, and the memory for what comes over it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use cluster::handshake::Handshake;
+use cluster::{NodeId, Now};
+use node::link::{Attempt, Connection, Host, Room};
+
+/// Bytes of long requests that a process has room for at once. What is longer than all of it is
+/// taken once nothing else is.
+const ROOM_BYTES: usize = 256 << 10;
+
+/// A loop's end of a connection.
+pub(crate) struct Endpoint {
+    /// Which of the two it is: 0 = it was dialed from here.
+    pub(crate) end: usize,
+    /// To whom, and for what, if it was.
+    pub(crate) dialed: Option<(usize, Attempt)>,
+    /// Since when it is there, by the node's counting clock.
+    pub(crate) since: u64,
+    /// What the handshake has to say.
+    pub(crate) said: Vec<u8>,
+    pub(crate) stage: Stage,
+}
+
+/// How far it is.
+pub(crate) enum Stage {
+    Opening(Option<Box<Handshake>>),
+    Open(Box<Connection<Held>>),
+}
+
+/// The memory of a process for long messages.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memory(Arc<AtomicUsize>);
+
+/// A part of it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    memory: Memory,
+    bytes: usize,
+}
+
+impl Memory {
+    fn take(&self, bytes: usize) -> Option<Held> {
+        let held = self.0.load(Ordering::Relaxed);
+        let fits = held == 0 || held + bytes <= ROOM_BYTES;
+        fits.then(|| {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+            Held { memory: self.clone(), bytes }
+        })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Room for Held {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn keep(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Kept { bytes, _held: self })
+    }
+}
+
+struct Kept {
+    bytes: Bytes,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What a connection is lent while it takes something in.
+pub(crate) struct Lent {
+    pub(crate) now: Now,
+    pub(crate) memory: Memory,
+    /// Whether something waits for memory.
+    pub(crate) waits: bool,
+}
+
+impl Host for Lent {
+    type Room = Held;
+
+    fn now(&self) -> Now {
+        self.now
+    }
+
+    fn room_for_request(&mut self, bytes: usize) -> Option<Held> {
+        let held = self.memory.take(bytes);
+        self.waits = held.is_none();
+        held
+    }
+
+    /// Clients take whatever is read for them.
+    fn room_for_reply(&mut self, _peer: NodeId, _id: u64) -> Option<Held> {
+        let memory = Memory::default();
+        memory.0.store(u32::MAX as usize, Ordering::Relaxed);
+        Some(Held { memory, bytes: u32::MAX as usize })
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        end: usize,
+        dialed: Option<(usize, Attempt)>,
+        since: u64,
+        handshake: Handshake,
+    ) -> Self {
+        let stage = Stage::Opening(Some(Box::new(handshake)));
+        Self { end, dialed, since, said: Vec::new(), stage }
+    }
+
+    /// The connection, once the handshake is over.
+    pub(crate) fn open(&mut self) -> Option<&mut Connection<Held>> {
+        match &mut self.stage {
+            Stage::Open(connection) => Some(connection),
+            Stage::Opening(_) => None,
+        }
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        matches!(&self.stage, Stage::Open(connection) if connection.is_paused())
+    }
+}

@@ -1,0 +1,198 @@
+//! A loop's links to the other nodes: dialed when something is to be sent, or to be kept; watched
+//! by pings; and what is lost when one falls. What they *are* is in [`node::link`].
+
+use cluster::handshake::LaneKind;
+use cluster::{Message, NodeId, Reply};
+use node::link::{Attempt, HANDSHAKE_MICROS, PING_MICROS};
+
+use super::machine::{Input, Loop, Outbox};
+use super::{Due, Place, World};
+use crate::network::End;
+
+/// Microseconds after which an attempt to connect is given up.
+const CONNECT_MICROS: u64 = 250_000;
+
+impl World {
+    /// Sends a request, over a connection that is made if there is none.
+    pub(super) fn send(&mut self, place: Place, peer: usize, message: Message) {
+        let now = self.times(place.node);
+        let Some(process) = self.process(place) else { return };
+        let queue_bytes = process.table.bounds.queue_bytes;
+        let Loop { links, endpoints, dirty, .. } = &mut process.loops[place.index];
+        let (id, mut attempts) = (message.id, Vec::new());
+        let push = |connection: &u64, message| {
+            dirty.insert(*connection);
+            let open = endpoints.get_mut(connection).and_then(|endpoint| endpoint.open());
+            open.is_some_and(|connection| connection.push(message, || now))
+        };
+        let dial = |attempt| attempts.push(attempt);
+        let sent = links[peer].send(message, queue_bytes, || now.mono, push, dial);
+        for attempt in attempts {
+            self.dial(place, peer, attempt);
+        }
+        if !sent {
+            let peer = NodeId(peer as u16);
+            self.input(place, Input::Event(cluster::Event::Overflow { peer, id }));
+        }
+    }
+
+    /// Answers a request, if the connection that it came on still stands.
+    pub(super) fn respond(&mut self, place: Place, connection: u64, id: u64, reply: Reply) {
+        let now = self.times(place.node);
+        let Some(process) = self.process(place) else { return };
+        let own = &mut process.loops[place.index];
+        let open = own.endpoints.get_mut(&connection).and_then(|endpoint| endpoint.open());
+        if let Some(open) = open {
+            open.respond(id, reply, || now);
+            own.dirty.insert(connection);
+        }
+    }
+
+    fn dial(&mut self, place: Place, peer: usize, attempt: Attempt) {
+        let heard = self.network.connected(place.node, peer) && !self.machines[peer].dark;
+        let there = self.machines[peer].process.is_some();
+        let answers = there && !self.machines[peer].stopping;
+        let mut took = 0;
+        for _ in 0..2 {
+            took += self.network.delay(place.node, peer);
+        }
+        // A machine without the process refuses at once; one that is silent is waited for.
+        let in_time = heard && (answers || !there) && took < CONNECT_MICROS;
+        let wall = self.machines[place.node].wall;
+        let begins = attempt.not_before.map_or(self.now, |mono| wall.when(mono).max(self.now));
+        let at = begins + if in_time { took } else { CONNECT_MICROS };
+        let reachable = in_time && answers;
+        self.agenda.put(at, Due::Dialed { place, peer, attempt, reachable });
+    }
+
+    pub(super) fn dialed(&mut self, place: Place, peer: usize, attempt: Attempt, reachable: bool) {
+        self.input(place, Input::Dialed { peer, attempt, reachable });
+    }
+
+    /// A loop learns how its attempt ended.
+    pub(super) fn take_dialed(
+        &mut self,
+        place: Place,
+        peer: usize,
+        attempt: Attempt,
+        reachable: bool,
+        out: &mut Outbox,
+    ) {
+        let still = self.network.connected(place.node, peer);
+        let answers = self.machines[peer].process.as_ref().filter(|_| still && reachable);
+        let answerer = answers.map(|process| (process.life, process.loops.len()));
+        let Some(process) = self.process(place) else { return };
+        if process.loops[place.index].links[peer].life() != attempt.life {
+            return;
+        }
+        let Some((life, loops)) = answerer else {
+            return self.fall(place, peer, attempt.life, false, out);
+        };
+        let index = self.random.index(loops);
+        let dialer = End { node: place.node, life: place.life, index: place.index, open: true };
+        let acceptor = End { node: peer, life, index, open: true };
+        let connection = self.network.connect(dialer, acceptor);
+        self.begin_handshake(place, peer, attempt, connection);
+    }
+
+    /// Every loop's pings are due at once for all its connections.
+    pub(super) fn ping(&mut self, place: Place) {
+        self.input(place, Input::Ping);
+        self.agenda.put(self.now + PING_MICROS, Due::Ping(place));
+    }
+
+    /// Asks for signs of life, gives up who gave none, and dials who is to be kept.
+    pub(super) fn take_ping(&mut self, place: Place, out: &mut Outbox) {
+        let (now, keeps) = (self.times(place.node), place.index == 0 && self.plan.keeps_links);
+        let Some(process) = self.process(place) else { return };
+        let table = std::sync::Arc::clone(&process.table);
+        let Loop { links, endpoints, dirty, pings, keeper, .. } = &mut process.loops[place.index];
+        let round = pings.next_round(links.len());
+        let mut silent = Vec::new();
+        for (id, endpoint) in endpoints {
+            let late = now.mono > endpoint.since + HANDSHAKE_MICROS;
+            let over = match endpoint.open() {
+                Some(connection) => {
+                    let turn = round.is_turn_of(connection.peer());
+                    connection.ping(now, turn, round.skips);
+                    connection.closed().is_some()
+                }
+                None => late,
+            };
+            dirty.insert(*id);
+            if over {
+                silent.push(*id);
+            }
+        }
+        let mut attempts = Vec::new();
+        if keeps {
+            for peer in keeper.due(&table, now.mono) {
+                let peer = usize::from(peer.0);
+                links[peer].dial(LaneKind::Small, |attempt| attempts.push((peer, attempt)));
+            }
+        }
+        for (peer, attempt) in attempts {
+            self.dial(place, peer, attempt);
+        }
+        for id in silent {
+            self.lose(place, id, false, out);
+        }
+    }
+
+    /// A loop gives up its end of a connection, and if it made it, the link that it is of.
+    pub(super) fn lose(&mut self, place: Place, id: u64, refused: bool, out: &mut Outbox) {
+        let Some(process) = self.process(place) else { return };
+        let Some(endpoint) = process.loops[place.index].endpoints.remove(&id) else { return };
+        self.hang_up(id, endpoint.end);
+        if let Some((peer, attempt)) = endpoint.dialed {
+            self.fall(place, peer, attempt.life, refused, out);
+        }
+    }
+
+    fn hang_up(&mut self, connection: u64, end: usize) {
+        if let Some(at) = self.network.close(self.now, connection, end, true) {
+            self.agenda.put(at, Due::Deliver { connection, end: 1 - end });
+        }
+    }
+
+    /// A link, or an attempt to make it, is at its end: for all of it, and once.
+    fn fall(&mut self, place: Place, peer: usize, life: u64, refused: bool, out: &mut Outbox) {
+        let (now, node) = (self.times(place.node), NodeId(peer as u16));
+        let Some(process) = self.process(place) else { return };
+        let own = &mut process.loops[place.index];
+        let Some(fallen) = own.links[peer].fall(node, life, refused, now.mono) else { return };
+        if fallen.stood() {
+            process.table.seen(node).link_down();
+        }
+        let of_link = |dialed: Option<(usize, Attempt)>| {
+            dialed.is_some_and(|(to, attempt)| to == peer && attempt.life == life)
+        };
+        let left = own.endpoints.iter().filter(|(_, endpoint)| of_link(endpoint.dialed));
+        let left: Vec<u64> = left.map(|(id, _)| *id).collect();
+        own.endpoints.retain(|_, endpoint| !of_link(endpoint.dialed));
+        for id in left {
+            self.hang_up(id, 0);
+        }
+        self.handle(place, fallen.event, out);
+    }
+
+    /// A process that is about to stop wants no more requests.
+    pub(super) fn say_goodbye(&mut self, node: usize) {
+        let Some(process) = &mut self.machines[node].process else { return };
+        let life = process.life;
+        for index in 0..process.loops.len() {
+            self.input(Place { node, life, index }, Input::Goodbye);
+        }
+    }
+
+    pub(super) fn take_goodbye(&mut self, place: Place) {
+        let Some(process) = self.process(place) else { return };
+        let Loop { endpoints, dirty, .. } = &mut process.loops[place.index];
+        for (id, endpoint) in endpoints.iter_mut().filter(|(_, endpoint)| endpoint.end == 1) {
+            if let Some(connection) = endpoint.open() {
+                connection.goodbye();
+                dirty.insert(*id);
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! One loop's part in the node, and what may be asked of it: all that HTTP knows of the store and
+//! of the other nodes.
+//!
+//! ```text
+//!  http ─▶ get · write · scan · call · stamp ─▶ Requests ─┬─▶ coordinate: the loop's part in the
+//!                                                        │   protocol (node::Loop)
+//!                            runtime: start, stop ──────▶ ├─▶ writes: the batch of a turn
+//!                                                        └─▶ peers: connections to other nodes
+//! ```
+
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use cluster::{
+    Class, NodeEvent, NodeId, PageRequest, Quorum, Record, Request, Shared, Stamp, Topology,
+};
+use lsm::{Fields, Kind, Version};
+use node::{Asked, Loop, NoVersion, Purpose, Range, records};
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+
+use crate::counters::Counters;
+use crate::counters::wall::wall_micros;
+use crate::node::Node;
+use crate::node::coordinate::Coordination;
+use crate::node::gate::{Gate, Pass};
+use crate::node::limits::Limits;
+use crate::node::writes::Writes;
+use crate::peers::{self, DialError, FromPeers, Peers};
+use crate::settings::memory::LONG_RECORD;
+
+/// A write waits for the clock's bound for one part in so many of `--deadline`: the replicas get
+/// the whole of it afterwards.
+const CLOCK_SHARE: u32 = 2;
+
+/// Why there is no version for a write.
+#[derive(Debug)]
+pub(crate) enum Unstamped {
+    /// The clock has none.
+    Clock(NoVersion),
+    /// It is ahead of most others' clocks, which would refuse it.
+    Ahead,
+}
+
+/// See the module.
+pub(crate) struct Requests {
+    pub(super) node: Arc<Node>,
+    pub(super) writes: Writes<Purpose>,
+    /// How many long writes are under way.
+    gate: Gate,
+    pub(super) coordination: Coordination,
+    pub(super) peers: Peers,
+}
+
+/// What comes from the other nodes goes to the coordinator, or to the node's task.
+fn hear(requests: Weak<Requests>) -> peers::Sink {
+    Rc::new(move |heard| {
+        let Some(this) = requests.upgrade() else { return };
+        let event = match heard {
+            FromPeers::Event(event) => return this.happen(event),
+            FromPeers::Met { peer, incarnation, knows_us } => {
+                NodeEvent::Met { peer, incarnation, knows_us }
+            }
+            FromPeers::Fenced => NodeEvent::Fenced,
+        };
+        // At the end of the node there is nobody to take it.
+        spawn_local(async move { this.node.task.send(event.into()).await.ok() });
+    })
+}
+
+/// Its part for those who run the loop.
+impl Requests {
+    /// A loop's part in `node`.
+    pub(crate) fn new(node: Arc<Node>, counters: &Arc<Counters>) -> Rc<Self> {
+        let config = node.config.clone();
+        let share = config.memory.waiting_bytes as usize / config.loops;
+        let bodies = config.memory.body_bytes as usize / config.loops;
+        let protocol = cluster::Config {
+            deadline_micros: config.deadline.as_micros() as u64,
+            max_skew_micros: config.max_clock_skew.as_micros() as u64,
+            brief_bytes: LONG_RECORD as u32,
+            codec: records::CODEC,
+        };
+        let (shared, identity) = (Arc::clone(&node.shared), Arc::clone(&node.identity));
+        let part = Loop::new(shared, identity, protocol, share);
+        Rc::new_cyclic(|this: &Weak<Self>| {
+            let own = Weak::clone(this);
+            let sink = Box::new(move |purpose, outcome: &_| {
+                if let Some(this) = own.upgrade() {
+                    this.written(purpose, outcome);
+                }
+            });
+            let facts = Arc::clone(&node.facts);
+            let peers = Peers::new(facts, Arc::clone(counters), hear(this.clone()));
+            let db = Arc::clone(&node.db);
+            let writes = Writes::new(db, Arc::clone(counters), config.sync, share, sink);
+            let gate = Gate::new(config.max_value, bodies, config.deadline);
+            Self { writes, gate, coordination: Coordination::new(part), peers, node }
+        })
+    }
+
+    /// Begins all that goes on by itself.
+    pub(crate) fn start(self: &Rc<Self>) {
+        let this = Rc::clone(self);
+        spawn_local(async move { this.writes.commit_turns().await });
+        let this = Rc::clone(self);
+        spawn_local(async move { this.writes.take_outcomes().await });
+        let this = Rc::clone(self);
+        spawn_local(async move { this.tick().await });
+        let this = Rc::clone(self);
+        spawn_local(async move { this.peers.run().await });
+    }
+
+    /// Does for the whole node what one loop does: keeps a connection to each peer, and compares
+    /// clocks with them.
+    pub(crate) fn keep_peers(self: &Rc<Self>) {
+        self.peers.keep_all();
+        let this = Rc::clone(self);
+        spawn_local(async move {
+            let others = (0..this.topology().nodes() as u16).map(NodeId);
+            let ask = |peer| {
+                let this = Rc::clone(&this);
+                spawn_local(async move { this.call(peer, Class::Client, Request::Ping).await })
+            };
+            let asked: Vec<_> = others.filter(|peer| *peer != this.own()).map(ask).collect();
+            let all = async {
+                for answer in asked {
+                    // Whatever it is, it is compared with, or it can't be.
+                    let _ = answer.await;
+                }
+            };
+            this.node.comparison.end_after(all).await;
+        });
+    }
+
+    /// Takes over a connection on which somebody asked to speak as a peer.
+    pub(crate) fn upgrade(&self, stream: TcpStream, read: Bytes) {
+        self.peers.upgrade(stream, read);
+    }
+
+    /// Tells the other nodes that this one is about to stop.
+    pub(crate) fn goodbye(&self) {
+        self.peers.goodbye();
+    }
+
+    /// Closes all connections to the other nodes.
+    pub(crate) async fn close(&self) {
+        self.peers.close().await;
+    }
+}
+
+/// What HTTP may ask besides [`Requests::get`], [`Requests::write`] and [`Requests::call`].
+impl Requests {
+    /// A version for a write of now: once this node's clock was compared with the others', and with
+    /// nothing that most of them would refuse.
+    pub(crate) async fn stamp(&self) -> Result<Stamp, Unstamped> {
+        let node = &self.node;
+        node.comparison.wait().await;
+        let patience = node.config.deadline / CLOCK_SHARE;
+        let Version { time, origin } =
+            node.clock.issue_within(patience).await.map_err(Unstamped::Clock)?;
+        if node.facts.is_ahead_of_most(time) {
+            return Err(Unstamped::Ahead);
+        }
+        Ok(Stamp { time, origin })
+    }
+
+    /// The record of a new value, or of a deletion.
+    pub(crate) fn record(key: &[u8], stamp: Stamp, copies: u8, value: Option<&[u8]>) -> Record {
+        let kind = if value.is_some() { Kind::Value } else { Kind::Tombstone };
+        let fields = Fields { copies, ..Fields::new(kind, records::version(stamp)) };
+        records::new(key, &fields, value.unwrap_or_default())
+    }
+
+    /// The value of a record, if it has one that has not expired. It shares the record's memory.
+    pub(crate) fn value(record: &Record) -> Option<Bytes> {
+        let record = records::to_store(record);
+        records::is_live(&record.view(), wall_micros).then(|| record.value())
+    }
+
+    /// Bytes of the value of a record, a tombstone's included.
+    pub(crate) fn value_bytes(record: &Record) -> usize {
+        records::to_store(record).value().len()
+    }
+
+    /// Whether a record is whole.
+    pub(crate) fn is_whole(key: &[u8], record: &Record) -> bool {
+        (records::CODEC.verify)(key, record)
+    }
+
+    /// A range over the cluster; `None` = too many are read at once.
+    pub(crate) fn scan(&self, quorum: Quorum, start: Bytes, end: Option<Bytes>) -> Option<Range> {
+        Range::new(Arc::clone(&self.node.shared), &self.node.pages, quorum, start, end)
+    }
+
+    /// A range over what this node holds; `None` = too many are read at once.
+    pub(crate) fn scan_local(&self, start: Bytes, end: Option<Bytes>) -> Option<Range> {
+        Range::local(Arc::clone(&self.node.shared), &self.node.pages, start, end)
+    }
+
+    /// Asks a node for a page of a range.
+    pub(crate) async fn page(self: &Rc<Self>, node: NodeId, request: PageRequest) -> Asked {
+        let result = self.call(node, Class::Stream, Request::Page(request)).await;
+        Range::asked(self.shared(), node, result)
+    }
+
+    /// Waits for its turn to write a long value; `None` = not within `patience`.
+    pub(crate) async fn enter(&self, bytes: usize, patience: Duration) -> Option<Pass<'_>> {
+        self.gate.enter(bytes, patience).await
+    }
+
+    /// Connects to a node for something else than messages. Who is there is not proved.
+    pub(crate) async fn reach(&self, peer: NodeId) -> Result<TcpStream, DialError> {
+        self.peers.reach(peer).await
+    }
+
+    /// Where a node is, as `HOST:PORT`.
+    pub(crate) fn authority(&self, node: NodeId) -> &str {
+        self.node.facts.authority(node)
+    }
+
+    /// Where a node is, as `http://HOST:PORT`.
+    pub(crate) fn url(&self, node: NodeId) -> &str {
+        &self.node.urls[usize::from(node.0)]
+    }
+
+    /// A node's name.
+    pub(crate) fn name(&self, node: NodeId) -> &str {
+        &self.topology().member(node).name
+    }
+
+    /// This node.
+    pub(crate) fn own(&self) -> NodeId {
+        self.node.shared.own
+    }
+
+    /// The cluster's nodes, and who holds what.
+    pub(crate) fn topology(&self) -> &Topology {
+        &self.node.shared.topology
+    }
+
+    /// Copies of a key unless a request says otherwise.
+    pub(crate) fn replicas(&self) -> u8 {
+        self.node.config.replicas
+    }
+
+    /// Whether another process has taken this one's place: nothing is served any more.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.node.shared.vouching.is_fenced()
+    }
+
+    /// What there may be at once.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.node.limits
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.node.shared
+    }
+}

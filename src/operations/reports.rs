@@ -1,0 +1,162 @@
+//! What a node says of itself, as it knows it without waiting for the disk.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::{NodeId, Standing};
+use serde_json::Value;
+
+use crate::node::Node;
+use crate::operations::snapshot::Snapshot;
+use crate::operations::status::{Peer, Status};
+use crate::operations::{metrics, usage};
+use crate::settings::config::Config;
+
+/// See the module.
+pub(crate) struct Reports(Arc<Node>);
+
+/// Whether a node is to be sent requests.
+pub(crate) enum Readiness {
+    /// It is.
+    Ready,
+    /// It is about to stop.
+    Stopping,
+    /// Another process has taken its place.
+    Fenced,
+    /// It accepts no writes, for that.
+    Failed(String),
+}
+
+impl Reports {
+    /// Those of a node.
+    pub(crate) fn new(node: Arc<Node>) -> Self {
+        Self(node)
+    }
+
+    /// For `/readyz`.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let node = &self.0;
+        if node.is_stopping() {
+            return Readiness::Stopping;
+        }
+        if node.shared.vouching.is_fenced() {
+            return Readiness::Fenced;
+        }
+        match node.db.health() {
+            Err(failed) => Readiness::Failed(failed.to_string()),
+            Ok(()) => Readiness::Ready,
+        }
+    }
+
+    /// For `/metrics`.
+    pub(crate) fn metrics(&self) -> String {
+        metrics::encode(&self.0)
+    }
+
+    /// For `/v0/status`.
+    pub(crate) fn status(&self) -> Status {
+        status(&self.0, self.0.db.stats())
+    }
+
+    /// For the dashboard.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let stats = self.0.db.stats();
+        let status = status(&self.0, stats.clone());
+        Snapshot::take(&self.0, &stats, status)
+    }
+
+    /// The node's name.
+    pub(crate) fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Where it is.
+    pub(crate) fn url(&self) -> &str {
+        self.0.url()
+    }
+
+    /// Whether it is about to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.0.is_stopping()
+    }
+}
+
+/// The node as it is now, its store's part being `stats`.
+fn status(node: &Node, stats: lsm::Stats) -> Status {
+    Status {
+        name: node.name().to_owned(),
+        url: node.url().to_owned(),
+        version: env!("KVORUM_VERSION").to_owned(),
+        incarnation: format!("{:016x}", node.identity.incarnation()),
+        membership: membership(node).to_owned(),
+        uptime_s: node.started.elapsed().as_secs(),
+        keys: stats.keys,
+        disk_bytes: usage::disk_bytes(node, &stats),
+        memory_bytes: usage::resident_bytes(),
+        settings: settings(&node.config),
+        partitions_to_repair: node.shared.missed.partitions(node.shared.own),
+        failed: stats.failed,
+        peers: Some(peers(node)),
+    }
+}
+
+/// What changes how the node performs, by the names of its flags.
+fn settings(config: &Config) -> BTreeMap<String, Value> {
+    let sync = match config.sync {
+        lsm::SyncMode::Always => "always".to_owned(),
+        lsm::SyncMode::Interval(interval) => format!("interval {interval:?}"),
+        lsm::SyncMode::Never => "never".to_owned(),
+    };
+    let memory = &config.memory;
+    let all = [
+        ("sync", sync.into()),
+        ("replicas", config.replicas.into()),
+        ("loops", config.loops.into()),
+        ("read-threads", config.read_threads.into()),
+        ("queue", config.queue.into()),
+        ("connections", config.connections.into()),
+        ("deadline", format!("{:?}", config.deadline).into()),
+        ("memory", memory.budget_bytes.into()),
+        ("memtable", memory.memtable_bytes.into()),
+        ("cache", memory.cache_bytes.into()),
+    ];
+    all.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// The node's membership state, as clients and operators know it.
+fn membership(node: &Node) -> &'static str {
+    let vouching = &node.shared.vouching;
+    match vouching.standing() {
+        _ if vouching.is_fenced() => "fenced",
+        Standing::Member if !vouching.sure(None) => "starting",
+        Standing::Member => "member",
+        Standing::New => "joining",
+        Standing::Copied => "verifying",
+        Standing::Amnesiac => "rebuilding",
+    }
+}
+
+fn peers(node: &Node) -> Vec<Peer> {
+    let shared = &node.shared;
+    let all = node.urls.iter().enumerate().map(|(place, url)| (NodeId(place as u16), url));
+    let others = all.filter(|(id, _)| *id != shared.own);
+    others
+        .map(|(id, url)| {
+            let (hints, hint_bytes) = shared.hints.waiting(id);
+            let seen = node.facts.seen(id);
+            Peer {
+                name: shared.topology.member(id).name.clone(),
+                url: url.clone(),
+                incarnation: seen.incarnation().map_or(String::new(), |i| format!("{i:016x}")),
+                up: seen.links() > 0,
+                rtt_us: seen.rtt_micros(),
+                clock_skew_us: node.facts.skew_micros(id),
+                hints,
+                hint_bytes,
+                hints_ahead_of_clock: shared.hints.of_the_future(id),
+                hints_dropped: shared.hints.dropped(id),
+                partitions_to_repair: shared.missed.partitions(id),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,126 @@
+//! One connection to or from another node, after the handshake: what a loop's tasks push to. Its
+//! [`Driver`](super::driver::Driver) does the rest, and is woken by whatever is pushed.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+use bytes::Bytes;
+use cluster::handshake::Met;
+use cluster::{Message, NodeId, Reply};
+use node::link::{Connection, Room, Round, Way};
+
+use super::facts::Facts;
+use crate::counters::Counters;
+use crate::counters::budget::Held;
+
+/// See the module.
+pub(super) struct PeerConnection {
+    pub(super) facts: Arc<Facts>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) peer: NodeId,
+    pub(super) way: Way,
+    pub(super) machine: RefCell<Connection<Held>>,
+    driver: RefCell<Option<Waker>>,
+}
+
+impl Room for Held {
+    fn bytes(&self) -> usize {
+        Held::bytes(self)
+    }
+
+    fn keep(self, bytes: Bytes) -> Bytes {
+        Held::keep(self, bytes)
+    }
+}
+
+impl PeerConnection {
+    pub(super) fn new(
+        facts: &Arc<Facts>,
+        counters: &Arc<Counters>,
+        met: &Met,
+        way: Way,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            facts: Arc::clone(facts),
+            counters: Arc::clone(counters),
+            peer: met.node,
+            way,
+            machine: RefCell::new(Connection::new(&facts.table, met, way, facts.now())),
+            driver: RefCell::default(),
+        })
+    }
+
+    /// Whether the other node asked for no more requests.
+    #[cfg(test)]
+    pub(super) fn is_leaving(&self) -> bool {
+        self.machine.borrow().is_leaving()
+    }
+
+    /// Bytes that are to be written yet.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.machine.borrow().waiting()
+    }
+
+    /// Adds a message, unless too much waits.
+    pub(super) fn push(&self, message: Message) -> bool {
+        let pushed = self.machine.borrow_mut().push(message, || self.facts.now());
+        if pushed {
+            self.wake();
+        }
+        pushed
+    }
+
+    /// Answers a request that came on it.
+    pub(super) fn respond(&self, id: u64, reply: Reply) {
+        self.machine.borrow_mut().respond(id, reply, || self.facts.now());
+        self.wake();
+    }
+
+    /// Says that this node wants no more requests.
+    pub(super) fn goodbye(&self) {
+        self.machine.borrow_mut().goodbye();
+        self.wake();
+    }
+
+    /// Asks for a sign of life, if it is time to.
+    pub(super) fn ping(&self, round: Round) {
+        let turn = round.is_turn_of(self.peer);
+        let mut machine = self.machine.borrow_mut();
+        machine.ping(self.facts.now(), turn, round.skips);
+        let wakes = machine.closed().is_some() || machine.waiting() > 0;
+        drop(machine);
+        // Most are idle, and not asked in this round.
+        if wakes {
+            self.wake();
+        }
+    }
+
+    /// Ends it when everything is written, and the other node has closed it too.
+    pub(super) fn finish(&self) {
+        self.machine.borrow_mut().finish();
+        self.wake();
+    }
+
+    /// Ends it, with whatever was not written.
+    pub(super) fn close(&self, why: &'static str) {
+        self.machine.borrow_mut().close(why);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(driver) = self.driver.borrow().as_ref() {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Has the driver woken by this.
+    pub(super) fn attend(&self, waker: &Waker) {
+        let mut driver = self.driver.borrow_mut();
+        if !driver.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *driver = Some(waker.clone());
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Makes the connections that a [`Link`](node::link::Link) asks for, and serves them to their end.
+
+use std::rc::Rc;
+
+use cluster::handshake::LaneKind;
+use cluster::{Event, Message, NodeId};
+use node::link::{Attempt, Fallen, Stage, Way};
+use tokio::task::AbortHandle;
+
+use super::connection::PeerConnection;
+use super::dial::{self, Connected, DialError};
+use super::driver::Driver;
+use super::{FromPeers, Peers};
+
+/// The link to one peer.
+pub(super) type Link = node::link::Link<AbortHandle, Rc<PeerConnection>>;
+
+/// Sends, or keeps until there is a connection; `false` if too much waits, or the peer is leaving.
+pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
+    let facts = &peers.inner.facts;
+    peers.link(peer).borrow_mut().send(
+        message,
+        facts.table.bounds.queue_bytes,
+        || facts.mono(),
+        |connection, message| connection.push(message),
+        |attempt| begin(peers, peer, attempt),
+    )
+}
+
+/// Makes a connection if there is none, with nothing to send.
+pub(super) fn raise(peers: &Peers, peer: NodeId) {
+    let dial = |attempt| begin(peers, peer, attempt);
+    peers.link(peer).borrow_mut().dial(LaneKind::Small, dial);
+}
+
+fn begin(peers: &Peers, peer: NodeId, attempt: Attempt) -> AbortHandle {
+    tokio::task::spawn_local(serve(peers.clone(), peer, attempt)).abort_handle()
+}
+
+/// Makes a connection and serves it to its end.
+async fn serve(peers: Peers, peer: NodeId, attempt: Attempt) {
+    let Attempt { kind, life, not_before } = attempt;
+    let facts = &peers.inner.facts;
+    if let Some(not_before) = not_before {
+        tokio::time::sleep_until(facts.instant(not_before).into()).await;
+    }
+    let lookup = &peers.inner.lookups[usize::from(peer.0)];
+    let connected = match dial::dial(facts, peer, kind, lookup).await {
+        Ok(connected) => connected,
+        Err(error) => {
+            error.complain(facts, &peers.inner.counters, peer);
+            if let DialError::Refused(refused) = &error {
+                peers.note_refusal(refused);
+            }
+            let refused = matches!(error, DialError::Refused(_));
+            return fall(&peers, peer, life, refused, &error.to_string());
+        }
+    };
+    let Some(driver) = rise(&peers, peer, life, connected) else { return };
+    let connection = driver.connection();
+    let end = driver.run(&peers).await;
+    peers.note_end(&connection, &end);
+    fall(&peers, peer, life, false, &end.to_string());
+}
+
+/// A connection stands: what waited for it goes out.
+fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<Driver> {
+    let (facts, counters) = (&peers.inner.facts, &peers.inner.counters);
+    let Connected { stream, met, rest } = connected;
+    let connection = PeerConnection::new(facts, counters, &met, Way::Dialed);
+    let own = Rc::clone(&connection);
+    let waited = peers.link(peer).borrow_mut().up(met.lane, life, own, facts.mono())?;
+    for message in waited {
+        let id = message.id;
+        if !connection.push(message) {
+            peers.tell_later(FromPeers::Event(Event::Overflow { peer, id }));
+        }
+    }
+    counters.peers.connected.add(1);
+    let first = met.lane == LaneKind::Small && facts.seen(peer).link_up();
+    if first {
+        tracing::info!(peer = facts.name(peer), "connected to a peer");
+    }
+    peers.tell_met(met);
+    if met.lane == LaneKind::Small {
+        peers.tell(FromPeers::Event(Event::Up(peer)));
+    }
+    Some(Driver::new(stream, connection, rest))
+}
+
+/// The link, or an attempt to make it, is at its end: for all of it, and once.
+fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
+    let facts = &peers.inner.facts;
+    let fallen = peers.link(peer).borrow_mut().fall(peer, life, refused, facts.mono());
+    let Some(fallen) = fallen else { return };
+    let stood = fallen.stood();
+    let Fallen { stages, left, event } = fallen;
+    for stage in stages {
+        match stage {
+            Stage::Up(connection) => {
+                connection.close("another connection to the same peer was lost")
+            }
+            Stage::Dialing(dialing) => dialing.abort(),
+            Stage::Down => {}
+        }
+    }
+    if stood && facts.seen(peer).link_down() && !peers.inner.leaving.get() {
+        let name = facts.name(peer);
+        if left {
+            tracing::info!(peer = name, "peer stopped");
+        } else {
+            tracing::warn!(peer = name, why, "lost connection to peer");
+        }
+    }
+    peers.tell(FromPeers::Event(event));
+}

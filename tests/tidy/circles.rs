@@ -1,0 +1,97 @@
+//! Files that import each other in a circle can only be read, tested and changed together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Finding;
+use crate::imports;
+
+/// Files of a circle that are still one thing in a few parts.
+const MOST: usize = 3;
+
+const WHY: &str = "files that import each other in a circle are one file: let the lower one be \
+                   given what it needs";
+
+/// Every circle of imports that is too large.
+pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
+    let edges = edges(files);
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        edges.keys().map(|file| (file.as_str(), reach(file, &edges))).collect();
+    let mut seen = BTreeSet::new();
+    let mut findings = Vec::new();
+    for (file, reaches) in &reached {
+        if seen.contains(file) {
+            continue;
+        }
+        let back = |other: &&&str| reached.get(**other).is_some_and(|from| from.contains(file));
+        let circle: Vec<&str> = reaches.iter().filter(back).copied().collect();
+        seen.extend(circle.iter().copied());
+        if circle.len() > MOST {
+            let what = format!("a circle of {} files: {}", circle.len(), steps(&circle, &edges));
+            findings.push(Finding { place: (*file).to_owned(), what, why: WHY });
+        }
+    }
+    findings
+}
+
+/// Who imports whom.
+fn edges(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
+    let all: BTreeSet<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
+    let mut edges: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, text) in files {
+        let Some((root, _)) = imports::module_of(path) else { continue };
+        let imports = imports::of(path, text);
+        let to = imports.iter().filter_map(|i| imports::file_of(root, &i.path, &all));
+        edges.insert(path.clone(), to.filter(|to| to != path).collect());
+    }
+    edges
+}
+
+/// All that a file imports, and what that imports.
+fn reach<'a>(file: &str, edges: &'a BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'a str> {
+    let (mut reached, mut left) = (BTreeSet::new(), vec![file]);
+    while let Some(next) = left.pop() {
+        for to in edges.get(next).into_iter().flatten() {
+            if reached.insert(to.as_str()) {
+                left.push(to);
+            }
+        }
+    }
+    reached
+}
+
+/// The imports within a circle.
+fn steps(circle: &[&str], edges: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let inside = |file: &&str| {
+        let to = edges[*file].iter().map(String::as_str).filter(|to| circle.contains(to));
+        format!("{file} -> {}", to.collect::<Vec<_>>().join(", "))
+    };
+    circle.iter().map(inside).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(imports: &[(&str, &str)]) -> Vec<(String, String)> {
+        let text = |to: &str| to.split(' ').map(|to| format!("use crate::{to};\n")).collect();
+        imports.iter().map(|(file, to)| (format!("src/{file}.rs"), text(to))).collect()
+    }
+
+    #[test]
+    fn a_circle_of_three_is_let_be_and_one_of_four_is_not() {
+        let three = files(&[("a", "b"), ("b", "c"), ("c", "a"), ("d", "a"), ("main", "d")]);
+        assert_eq!(check(&three), []);
+        let four = files(&[("a", "b"), ("b", "c"), ("c", "d::X"), ("d", "a"), ("e", "a")]);
+        let findings = check(&four);
+        assert_eq!(findings.len(), 1);
+        assert!(findings[0].what.starts_with("a circle of 4 files: src/a.rs -> src/b.rs; "));
+    }
+
+    #[test]
+    fn two_circles_that_share_a_file_are_one() {
+        let shared = files(&[("a", "b c"), ("b", "a"), ("c", "d"), ("d", "a")]);
+        assert_eq!(check(&shared).len(), 1);
+        let apart = files(&[("a", "b"), ("b", "a c"), ("c", "d"), ("d", "c")]);
+        assert_eq!(check(&apart), []);
+    }
+}
