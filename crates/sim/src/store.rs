@@ -178,7 +178,7 @@ impl Store {
         // What fails is tried again, or has failed the store, which writes then show.
         let _ = self.core.prepare_segment();
         let steps = [self.core.flush_one(), self.core.compact_one()];
-        self.core.bury();
+        self.core.delete_obsolete_tables();
         self.starved = steps.iter().any(|step| step.as_ref().is_err_and(Error::is_no_space));
         steps.iter().any(|step| matches!(step, Ok(Work::Done)))
     }
