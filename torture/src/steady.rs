@@ -43,7 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Readers of each kind at each pace, and one of each kind that stops.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let dir = tempfile::tempdir()?;
-    let args = ["--sync", "interval", "--memory", "1GiB", "--max-value", "8MiB"];
+    // Room for the values of all four that ask for the large one: 1/32 of it.
+    let args = ["--sync", "interval", "--memory", "2GiB", "--max-value", "8MiB"];
     let node = setup.launch(dir.path(), dir.path(), &args).start()?;
     fill(&node)?;
     let paces: &[usize] = setup.size(&[30_000, 60_000, 100_000], &[60_000]);
