@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, crowd, descriptors, disk_full, fuzz, hints, kill,
-    lives, memory, mixed, partition, pause, power_cut, real_input, restarts, rollback, scans,
-    settings, slow, stderr, steady, stranger, sync_error, tombstones, unread, wiped, wrong_clock,
+    lives, memory, mixed, partition, pause, power_cut, real_input, restarts, scans, settings, slow,
+    stderr, steady, stranger, sync_error, tombstones, unread, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
