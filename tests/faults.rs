@@ -4,10 +4,9 @@
 use std::path::PathBuf;
 
 use torture::{
-    Failure, Setup, blackout, clocks, converge, corrupt, crowd, descriptors, disk_full, fuzz,
-    hints, kill, lives, memory, mixed, partition, pause, power_cut, real_input, restarts, rollback,
-    scans, settings, slow, stderr, steady, stranger, sync_error, tombstones, unread, wiped,
-    wrong_clock,
+    Failure, Setup, blackout, clocks, corrupt, crowd, descriptors, disk_full, fuzz, hints, kill,
+    lives, memory, mixed, partition, pause, power_cut, real_input, restarts, scans, settings, slow,
+    stderr, steady, stranger, sync_error, tombstones, unread, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -165,14 +164,4 @@ fn stderr_closed_full_and_stalled() {
 #[test]
 fn row_32_malformed_requests() {
     row("32", fuzz::run(&setup(1)));
-}
-
-#[test]
-fn row_38_a_directory_put_back_and_twins() {
-    row("38", rollback::run(&setup(1)));
-}
-
-#[test]
-fn replicas_converge_after_overload_and_full_disks() {
-    row("converge", converge::run(&setup(1)));
 }

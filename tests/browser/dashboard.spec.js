@@ -143,7 +143,7 @@ test('the node that serves the page hangs: the page says so, and what it does no
     for (const name of ['node-2', 'node-3']) {
       await expect(badge(name)).toHaveText('unknown');
       const why = row(dashboard, name).locator('.membership small');
-      await expect(why).toHaveText(/^since \d\d:\d\d:\d\d: it is asked through node-1$/);
+      await expect(why).toHaveText(/^since \d\d:\d\d:\d\d: reached only through node-1$/);
     }
   } finally {
     cluster.nodes[0].kill('SIGCONT');
@@ -201,7 +201,7 @@ test('a replica that is down or behind is told apart', async ({ dashboard, clust
   await dashboard.keyboard.press('Enter');
   const found = dashboard.locator('#found');
   await expect(found).toContainText('2 of 3 replicas hold the newest version that was found.');
-  await expect(found).toContainText('1 of 3 replicas did not tell.');
+  await expect(found).toContainText('1 of 3 replicas did not answer.');
   await expect(found.getByText('tombstone newest')).toHaveCount(2);
   await expect(found.getByText("unreachable unknown")).toHaveCount(1);
 });
@@ -305,7 +305,7 @@ test('everything is done by the keyboard alone', async ({ dashboard }) => {
 
 test('the focus is seen, and goes through the page in its order', async ({ dashboard }) => {
   await dashboard.keyboard.press('Tab');
-  await expect(dashboard.getByRole('link', { name: 'Skip to the panels' })).toBeFocused();
+  await expect(dashboard.getByRole('link', { name: 'Skip to content' })).toBeFocused();
   const order = [];
   for (;;) {
     await dashboard.keyboard.press('Tab');
