@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::Route;
 use super::problem::Problem;
+use super::routes::{Place, Route};
 use crate::http::connection::Watch;
 use crate::runtime::event_loop::EventLoop;
 
@@ -30,11 +30,10 @@ pub(super) async fn admit(
         watch.settle();
         return Ok(true);
     }
-    let is_clients = match route {
-        Some(Route::Entity | Route::Entities) => true,
-        // It lasts.
-        Some(Route::UiEvents) => !places.guests_are_few(),
-        _ => false,
+    let is_clients = match route.map(|route| route.place) {
+        Some(Place::Client) => true,
+        Some(Place::Lasting) => !places.guests_are_few(),
+        Some(Place::Spare) | None => false,
     };
     if !is_clients {
         return Ok(false);

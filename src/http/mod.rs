@@ -22,6 +22,7 @@ mod params;
 mod peer;
 mod problem;
 mod profile;
+mod routes;
 mod screen;
 mod status;
 mod ui;
@@ -46,6 +47,7 @@ pub(crate) use origin::Names;
 pub(crate) use params::Replication;
 pub(crate) use peer::{PEER_PATH, PEER_PROTOCOL};
 use problem::Problem;
+use routes::{Ask, Handler, Route};
 pub(crate) use ui::MAX_STREAMS;
 use upload::Upload;
 
@@ -85,65 +87,6 @@ impl Answer {
 /// What a value holds is for its owner to say: a browser is not to guess, and run it as a script.
 const NOSNIFF: &[(&str, &str)] = &[("x-content-type-options", "nosniff")];
 
-/// A resource, by its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Route {
-    Entity,
-    Entities,
-    Health,
-    Ready,
-    Metrics,
-    Peer,
-    Profile,
-    Status,
-    Cluster,
-    Ui(&'static ui::Asset),
-    UiEvents,
-    UiKey,
-}
-
-impl Route {
-    fn of(path: &str) -> Option<Self> {
-        Some(match path {
-            "/v0/entity" => Self::Entity,
-            "/v0/entities" => Self::Entities,
-            "/healthz" => Self::Health,
-            "/readyz" => Self::Ready,
-            "/metrics" => Self::Metrics,
-            PEER_PATH => Self::Peer,
-            "/admin/profile" => Self::Profile,
-            "/v0/status" => Self::Status,
-            "/v0/cluster" => Self::Cluster,
-            "/ui/events" => Self::UiEvents,
-            "/ui/key" => Self::UiKey,
-            _ => return ui::Asset::at(path).map(Self::Ui),
-        })
-    }
-
-    fn allowed(self) -> &'static str {
-        match self {
-            Self::Entity => "GET, HEAD, PUT, DELETE",
-            Self::Entities | Self::Peer | Self::Profile | Self::UiEvents => "GET",
-            _ => "GET, HEAD",
-        }
-    }
-
-    fn kind(self, method: &Method) -> Kind {
-        match (self, method) {
-            (Self::Entity, &Method::GET | &Method::HEAD) => Kind::Get,
-            (Self::Entity, &Method::PUT) => Kind::Put,
-            (Self::Entity, &Method::DELETE) => Kind::Delete,
-            (Self::Entities, &Method::GET) => Kind::Range,
-            (Self::Peer | Self::UiEvents | Self::Profile, &Method::GET) => Kind::Admin,
-            (Self::Entity | Self::Entities | Self::Peer | Self::UiEvents | Self::Profile, _) => {
-                Kind::Other
-            }
-            (_, &Method::GET | &Method::HEAD) => Kind::Admin,
-            _ => Kind::Other,
-        }
-    }
-}
-
 /// Answers one request.
 pub(crate) async fn answer(
     event_loop: Rc<EventLoop>,
@@ -179,17 +122,13 @@ pub(crate) async fn answer(
         }
         (_, Some(_), Kind::Put) => entity::put(&event_loop, query, &mut upload).await,
         (_, Some(_), Kind::Delete) => entity::delete(&event_loop, query).await,
-        (_, Some(Route::Peer), Kind::Admin) => peer::upgrade(&watch, &head),
-        (_, Some(Route::Ui(asset)), Kind::Admin) => Ok(asset.answer()),
-        (_, Some(Route::UiEvents), Kind::Admin) => ui::events(&event_loop, &watch, query),
-        (_, Some(Route::Cluster), Kind::Admin) => cluster::get(&event_loop).await,
-        (_, Some(Route::UiKey), Kind::Admin) => ui::key(&event_loop, query).await,
-        (_, Some(Route::Profile), Kind::Admin) => {
-            profile::get(&event_loop.node, &watch, &head.headers, query).await
-        }
         (_, Some(_), Kind::Range) => entities::get(&event_loop, &watch, query).await,
-        (_, Some(route), Kind::Admin) => Ok(admin::get(&event_loop.node, route)),
-        (_, Some(route), Kind::Other) => Err(Problem::method(&head.method, route.allowed())),
+        (_, Some(Route { handler: Handler::Asset(asset), .. }), Kind::Admin) => Ok(asset.answer()),
+        (_, Some(Route { handler: Handler::Other(handler), .. }), Kind::Admin) => {
+            let (event_loop, watch) = (&event_loop, &watch);
+            handler(Ask { event_loop, watch, head: &head, query }).await
+        }
+        (_, Some(route), _) => Err(Problem::method(&head.method, route.allowed)),
         (_, None, _) => Err(Problem::unknown_path(head.uri.path())),
     };
     let clean = understood && upload.skip().await;

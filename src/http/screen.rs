@@ -6,9 +6,9 @@ use hyper::header::{HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::http::request::Parts;
 use hyper::{Uri, Version};
 
-use super::Route;
 use super::origin::{Names, Origin};
 use super::problem::Problem;
+use super::routes::{Handler, Route};
 use crate::counters::Kind;
 use crate::http::connection::Watch;
 
@@ -59,7 +59,8 @@ pub(super) fn admit(
         return Err(Problem::bad_request(format!("expected one Host header, got {hosts}")));
     }
     if let Some(names) = names {
-        asked.followed = navigates && matches!(route, Some(Route::Ui(_)));
+        let is_page = |route: Route| matches!(route.handler, Handler::Asset(_));
+        asked.followed = navigates && route.is_some_and(is_page);
         // HTTP/1.0 need not say whom it asks, and no browser speaks it.
         if let Some(authority) = authority_of(&head.uri).or((hosts == 1).then_some(asked.authority))
         {

@@ -151,5 +151,5 @@ fn repairing_a_clock_refuses_what_it_must_not_touch() {
     assert!(code == Some(1) && said.contains("another process"), "{said}");
     let stopped = node.stop();
     let (code, said) = repair(&stopped.path().join("data"), &["--yes"]);
-    assert!(code == Some(1) && said.contains("alone"), "{said}");
+    assert!(code == Some(1) && said.contains("single-node"), "{said}");
 }

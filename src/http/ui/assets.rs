@@ -82,6 +82,10 @@ impl Asset {
         ASSETS.iter().find(|asset| asset.path == path)
     }
 
+    pub(in crate::http) fn path(&self) -> &'static str {
+        self.path
+    }
+
     pub(in crate::http) fn answer(&self) -> Answer {
         Answer {
             status: StatusCode::OK,

@@ -1,0 +1,158 @@
+//! Every path: the methods it takes, whether it counts as a client, and what answers it. To add
+//! one: an entry here, and the function that answers it.
+
+use std::pin::Pin;
+use std::rc::Rc;
+
+use hyper::Method;
+use hyper::http::request::Parts;
+
+use super::problem::Problem;
+use super::ui::{self, Asset};
+use super::{Answer, PEER_PATH, admin, cluster, peer, profile};
+use crate::counters::Kind;
+use crate::http::connection::Watch;
+use crate::runtime::event_loop::EventLoop;
+
+/// A resource, by its path.
+#[derive(Clone, Copy)]
+pub(super) struct Route {
+    path: &'static str,
+    /// The methods, as `Allow` lists them.
+    pub(super) allowed: &'static str,
+    pub(super) place: Place,
+    pub(super) handler: Handler,
+}
+
+/// Whether a request needs one of the connections that are counted for clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It does.
+    Client,
+    /// It is answered, and the connection closed, when all are taken.
+    Spare,
+    /// It lasts, so it gets a spare one only while there are many.
+    Lasting,
+}
+
+/// What answers.
+#[derive(Clone, Copy)]
+pub(super) enum Handler {
+    /// One value.
+    Entity,
+    /// A range.
+    Entities,
+    /// A file of the dashboard.
+    Asset(&'static Asset),
+    /// Anything else.
+    Other(for<'a> fn(Ask<'a>) -> Answering<'a>),
+}
+
+/// An answer under way.
+type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + 'a>>;
+
+/// A request, as far as such an answer needs it.
+pub(super) struct Ask<'a> {
+    pub(super) event_loop: &'a Rc<EventLoop>,
+    pub(super) watch: &'a Rc<Watch>,
+    pub(super) head: &'a Parts,
+    pub(super) query: &'a str,
+}
+
+const ONLY_GET: &str = "GET";
+const READ: &str = "GET, HEAD";
+
+/// The paths that are asked for most come first. The dashboard's files are in [`ui`].
+const ROUTES: [Route; 11] = [
+    Route {
+        path: "/v0/entity",
+        allowed: "GET, HEAD, PUT, DELETE",
+        place: Place::Client,
+        handler: Handler::Entity,
+    },
+    Route {
+        path: "/v0/entities",
+        allowed: ONLY_GET,
+        place: Place::Client,
+        handler: Handler::Entities,
+    },
+    spare("/healthz", READ, |_| Box::pin(async move { Ok(admin::health()) })),
+    spare("/readyz", READ, |ask| Box::pin(async move { Ok(admin::ready(&ask.event_loop.node)) })),
+    spare("/metrics", READ, |ask| {
+        Box::pin(async move { Ok(admin::metrics(&ask.event_loop.node)) })
+    }),
+    spare("/v0/status", READ, |ask| {
+        Box::pin(async move { Ok(admin::status(&ask.event_loop.node)) })
+    }),
+    spare("/v0/cluster", READ, |ask| Box::pin(cluster::get(ask.event_loop))),
+    spare(PEER_PATH, ONLY_GET, |ask| Box::pin(async move { peer::upgrade(ask.watch, ask.head) })),
+    spare("/admin/profile", ONLY_GET, |ask| {
+        Box::pin(profile::get(&ask.event_loop.node, ask.watch, &ask.head.headers, ask.query))
+    }),
+    spare("/ui/key", READ, |ask| Box::pin(ui::key(ask.event_loop, ask.query))),
+    Route {
+        place: Place::Lasting,
+        ..spare("/ui/events", ONLY_GET, |ask| {
+            Box::pin(async move { ui::events(ask.event_loop, ask.watch, ask.query) })
+        })
+    },
+];
+
+const fn spare(
+    path: &'static str,
+    allowed: &'static str,
+    handler: for<'a> fn(Ask<'a>) -> Answering<'a>,
+) -> Route {
+    Route { path, allowed, place: Place::Spare, handler: Handler::Other(handler) }
+}
+
+impl Route {
+    pub(super) fn of(path: &str) -> Option<Self> {
+        let asset = |asset: &'static Asset| Self {
+            path: asset.path(),
+            allowed: READ,
+            place: Place::Spare,
+            handler: Handler::Asset(asset),
+        };
+        let known = ROUTES.iter().find(|route| route.path == path).copied();
+        known.or_else(|| Asset::at(path).map(asset))
+    }
+
+    /// As what a request is counted; [`Kind::Other`] if the method is not allowed.
+    pub(super) fn kind(self, method: &Method) -> Kind {
+        match (self.handler, method) {
+            (Handler::Entity, &Method::GET | &Method::HEAD) => Kind::Get,
+            (Handler::Entity, &Method::PUT) => Kind::Put,
+            (Handler::Entity, &Method::DELETE) => Kind::Delete,
+            (Handler::Entities, &Method::GET) => Kind::Range,
+            (Handler::Entity | Handler::Entities, _) => Kind::Other,
+            (_, &Method::GET) => Kind::Admin,
+            (_, &Method::HEAD) if self.allowed == READ => Kind::Admin,
+            _ => Kind::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_route_takes_the_methods_that_it_names() {
+        for route in ROUTES {
+            for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::POST] {
+                let named = route.allowed.split(", ").any(|name| name == method.as_str());
+                let taken = route.kind(&method) != Kind::Other;
+                assert_eq!(taken, named, "{method} {}", route.path);
+            }
+        }
+    }
+
+    #[test]
+    fn paths_are_found() {
+        assert!(Route::of("/v0/entity").is_some_and(|route| route.place == Place::Client));
+        assert!(Route::of("/ui").is_some_and(|route| route.kind(&Method::HEAD) == Kind::Admin));
+        assert!(Route::of("/ui/events").is_some_and(|route| route.place == Place::Lasting));
+        assert!(Route::of("/v0/entity/").is_none() && Route::of("").is_none());
+    }
+}
