@@ -147,9 +147,11 @@ impl Coordinator {
     }
 
     /// Whether those that could not vouch for what they told may do so soon: a node has just
-    /// started, and finds out what the others know of it.
+    /// started, and finds out what the others know of it. With those that have yet to tell
+    /// anything there must be enough of them.
     fn may_settle(&self, slot: &Slot, work: &ReadWork) -> bool {
-        let told = slot.count(|vote| matches!(vote.state, State::Told { .. }));
+        let counts = |state| matches!(state, State::Told { .. } | State::Asked);
+        let told = slot.count(|vote| counts(vote.state));
         let unsure = |vote: &Vote| vote.state == State::Told { sure: false };
         let own = self.shared.own;
         let own_is_unsure = slot.votes.iter().any(|vote| vote.node == own && unsure(vote));
