@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 
-use crate::choice::Choices;
 use crate::clock::{Clock, Stamp};
 use crate::hints::HintLedger;
 use crate::logs::Logs;
@@ -36,8 +35,6 @@ pub struct Shared {
     pub missed: Missed,
     /// How far the nodes' logs are known to reach.
     pub logs: Arc<Logs>,
-    /// Who is asked for ranges.
-    pub(crate) choices: Choices,
 }
 
 impl Shared {
@@ -51,10 +48,9 @@ impl Shared {
         logs: Arc<Logs>,
     ) -> Self {
         let hints = HintLedger::new(topology.nodes());
-        let choices = Choices::default();
         let missed = Missed::new(topology.nodes());
         let newest = AtomicU64::new(newest);
-        Self { topology, own, clock, vouching, newest, hints, missed, logs, choices }
+        Self { topology, own, clock, vouching, newest, hints, missed, logs }
     }
 }
 

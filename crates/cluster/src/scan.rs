@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::choice::Chooser;
+use crate::choice::{self, Chooser};
 use crate::event::Shared;
 use crate::message::{Filter, NodeId, Page, PageRequest};
 use crate::quorum::Quorum;
@@ -122,11 +122,10 @@ impl Scan {
 
     /// Asks whoever is to be asked, from where the walk is.
     fn begin(&mut self) {
-        let chosen = if self.local {
-            Some(Arc::from(&self.preference[..])).filter(|nodes: &Arc<[_]>| !nodes.is_empty())
+        let asked = if self.local {
+            Some(&self.preference[..]).filter(|nodes| !nodes.is_empty())
         } else {
-            let Shared { topology, choices, .. } = &*self.shared;
-            choices.nodes(topology, self.quorum, &self.preference)
+            choice::asked(&self.shared.topology, self.quorum, &self.preference)
         };
         let start = &self.start;
         let source = |node| Source {
@@ -137,7 +136,7 @@ impl Scan {
             asked: false,
             answered: false,
         };
-        match chosen {
+        match asked {
             Some(nodes) => self.sources = nodes.iter().copied().map(source).collect(),
             None => self.out_of_reach = true,
         }

@@ -10,6 +10,7 @@
 //! every platform and in every release. A change of the function is a change of [`FORM`].
 
 mod description;
+mod overlap;
 mod placement;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use description::describe;
 pub use description::difference;
+use overlap::Holdings;
+pub(crate) use overlap::Overlap;
 use placement::Placement;
 
 use crate::clock::origin_of;
@@ -98,6 +101,7 @@ pub struct Topology {
     /// For each partition the first nodes of its order, `stride` of them.
     stored: Arc<[u16]>,
     stride: usize,
+    holdings: Arc<Holdings>,
     digest: u64,
 }
 
@@ -120,6 +124,7 @@ impl Topology {
             placement.order(partition, stride, &mut order);
             stored.extend(order.iter().map(|node: &NodeId| node.0));
         }
+        let holdings = Holdings::new(&members, &stored, stride);
         let digest = xxh3_64(describe(&members, replicas).as_bytes());
         Ok(Self {
             members: members.into(),
@@ -127,6 +132,7 @@ impl Topology {
             placement: Arc::new(placement),
             stored: stored.into(),
             stride,
+            holdings: Arc::new(holdings),
             digest,
         })
     }
@@ -134,6 +140,11 @@ impl Topology {
     /// Nodes of the cluster.
     pub fn nodes(&self) -> usize {
         self.members.len()
+    }
+
+    /// All nodes, in the order of their names.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
+        (0..self.members.len() as u16).map(NodeId)
     }
 
     /// The partition that a key belongs to.
@@ -145,6 +156,8 @@ impl Topology {
     /// more than there are. The replicas for a smaller `from` are a prefix of those for a larger.
     #[inline]
     pub fn replicas(&self, partition: u16, from: u8, into: &mut Vec<NodeId>) {
+        #[cfg(test)]
+        work::count();
         let from = usize::from(from).min(self.members.len());
         if from <= self.stride {
             into.clear();
@@ -153,6 +166,39 @@ impl Topology {
         } else {
             self.placement.order(partition, from, into);
         }
+    }
+
+    /// No nodes yet, to be counted among the first `from` replicas of partitions.
+    pub(crate) fn overlap(&self, from: u8) -> Overlap<'_> {
+        self.holdings.overlap(from)
+    }
+
+    /// Whether some partition has more than `spare` of these nodes among its first `from`
+    /// replicas; they can have so many by their zones. Looks at the partitions that they hold: many
+    /// where the nodes are few, but there one is soon found. Of more replicas than are stored it
+    /// says yes without looking.
+    pub(crate) fn have_more_than(&self, spare: usize, nodes: &[NodeId], from: u8) -> bool {
+        let from = usize::from(from).min(self.members.len());
+        if from > self.stride {
+            return true;
+        }
+        let mut among = vec![false; self.members.len()];
+        nodes.iter().for_each(|node| among[self.place(*node)] = true);
+        let has_more = |partition: &u16| {
+            #[cfg(test)]
+            work::count();
+            let first = usize::from(*partition) * self.stride;
+            let replicas = self.stored[first..first + from].iter();
+            replicas.filter(|place| among[usize::from(**place)]).count() > spare
+        };
+        // Whatever has more than `spare` of them has one that is not among the first `spare`.
+        let held = nodes.iter().skip(spare).map(|node| self.holdings.of(self.place(*node)));
+        held.flatten().any(has_more)
+    }
+
+    /// Where a node is in lists of all of them.
+    pub(crate) fn place(&self, node: NodeId) -> usize {
+        usize::from(node.0)
     }
 
     /// The node's own facts.
@@ -217,5 +263,22 @@ fn check(members: &[Member], replicas: u8) -> Result<(), TopologyError> {
     match origins.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         Some(pair) => Err(TopologyError::Collision(pair[0].1.to_owned(), pair[1].1.to_owned())),
         None => Ok(()),
+    }
+}
+
+/// How often partitions were looked at, for tests that count work.
+#[cfg(test)]
+pub(crate) mod work {
+    use std::cell::Cell;
+
+    thread_local!(static LOOKS: Cell<usize> = const { Cell::new(0) });
+
+    pub(crate) fn count() {
+        LOOKS.set(LOOKS.get() + 1);
+    }
+
+    /// Looks by this thread since the last call.
+    pub(crate) fn take() -> usize {
+        LOOKS.take()
     }
 }
