@@ -134,7 +134,7 @@ fn too_many() -> Problem {
 }
 
 async fn ask(event_loop: Rc<EventLoop>, node: NodeId, request: cluster::PageRequest) -> Asked {
-    match event_loop.call(node, Class::Stream, Request::Page(request)).await {
+    match event_loop.call(node, Class::Client, Request::Page(request)).await {
         Ok(Reply::Page(page)) => {
             let verify = records::CODEC.verify;
             // This node's own were verified by the engine just now.

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::{Event, OpId, Record};
+use cluster::{Demand, Event, OpId, Record};
 use lsm::{Newer, Space};
 use tokio::sync::Notify;
 
@@ -99,14 +99,22 @@ impl Backlog {
 
 impl EventLoop {
     /// Writes a record to this node's store; what comes of it is told as an event.
-    pub(crate) fn store(self: &Rc<Self>, op: OpId, key: Bytes, record: Record, look: bool) {
+    pub(crate) fn store(
+        self: &Rc<Self>,
+        op: OpId,
+        key: Bytes,
+        record: Record,
+        look: bool,
+        demand: Demand,
+    ) {
         let write = Write { op, key, record, look };
         let result =
             if self.backlog.is_empty() { self.try_store(&write) } else { Err(WriteError::Busy) };
         let result = match result {
             Err(WriteError::Busy) => {
-                let deadline = self.node.config.deadline;
-                let until = Instant::now() + (deadline - deadline / ANSWER_SHARE);
+                let until = self.until(demand);
+                let answers_in = self.node.config.deadline / ANSWER_SHARE;
+                let until = until.checked_sub(answers_in).unwrap_or(until);
                 if self.backlog.add(write, until) { Ok(()) } else { Err(WriteError::Busy) }
             }
             result => result,

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, CallId, Class, ClientId, Coordinator, Effect, Event, Message, NodeId, Now, OpId,
-    PageRequest, Quorum, Reply, Request, StoreError, Trouble,
+    Answer, Body, CallId, Class, ClientId, Coordinator, Demand, Effect, Event, HintId, Message,
+    NodeId, Now, OpId, PageRequest, Quorum, Reply, Request, StoreError, Trouble,
 };
 use lsm::{Lookup, Space};
 use slab::Slab;
@@ -54,7 +54,7 @@ pub(crate) enum Purpose {
     /// The coordinator waits for it. The time of a newer record that is held is known before.
     Op(OpId, Option<u64>),
     /// A hint.
-    Hint(hints::Underway),
+    Hint(HintId),
     /// Nobody waits.
     Nothing,
 }
@@ -177,12 +177,22 @@ impl Coordination {
         }
     }
 
+    /// Until when somebody waits for what the store is to do.
+    fn when(&self, demand: Demand) -> Instant {
+        self.begun + Duration::from_micros(demand.until)
+    }
+
     fn now(&self) -> Now {
         Now { mono: self.begun.elapsed().as_micros() as u64, wall: wall_micros() }
     }
 }
 
 impl EventLoop {
+    /// Until when somebody waits for what the store is to do.
+    pub(crate) fn until(&self, demand: Demand) -> Instant {
+        self.coordination.when(demand)
+    }
+
     /// The time, as the protocol's machines of this loop take it.
     pub(crate) fn now(&self) -> Now {
         self.coordination.now()
@@ -297,10 +307,13 @@ impl EventLoop {
 
     fn perform(self: &Rc<Self>, effect: Effect) {
         match effect {
-            Effect::Read { op, key, most } => self.read(op, key, most),
-            Effect::Write { op, key, record, look } => self.store(op, key, record, look),
-            Effect::WriteAll { op, items } => self.store_all(op, &items),
-            Effect::Page { op, request } => self.page(op, request),
+            Effect::Read { op, key, most, demand } => self.read(op, key, most, demand),
+            Effect::Write { op, key, record, look, demand } => {
+                self.store(op, key, record, look, demand);
+            }
+            // Refused at once where a client's write would wait: it is sent again.
+            Effect::WriteAll { op, items, demand: _ } => self.store_all(op, &items),
+            Effect::Page { op, request, demand } => self.page(op, request, demand),
             Effect::Send { peer, message } => match most_of(&message) {
                 Some((most, left)) if most > LONG_RECORD => self.fetch(peer, message, most, left),
                 _ => self.peers.send(peer, message),
@@ -312,12 +325,14 @@ impl EventLoop {
             Effect::Returned { call: CallId(number), result } => {
                 self.coordination.calls.done(number, result);
             }
-            Effect::Hint { peer, key, record } => hints::keep(self, peer, &key, &record),
+            Effect::Hint { hint, peer, key, record } => {
+                hints::keep(self, hint, peer, &key, &record);
+            }
             Effect::KeepMissed { op, node } => caretaker::keep_missed(self, op, node),
         }
     }
 
-    fn read(self: &Rc<Self>, op: OpId, key: Bytes, most: u32) {
+    fn read(self: &Rc<Self>, op: OpId, key: Bytes, most: u32, demand: Demand) {
         let result = match self.node.db.try_get(Space::Data, &key) {
             Ok(Lookup::Found(record)) => Ok(Some(records::from_store(&record))),
             Ok(Lookup::Absent) => Ok(None),
@@ -325,7 +340,7 @@ impl EventLoop {
                 let this = Rc::clone(self);
                 let room = self.coordination.room.take();
                 tokio::task::spawn_local(async move {
-                    let result = match this.read_patiently(op, &key, room).await {
+                    let result = match this.read_patiently(op, &key, demand, room).await {
                         // Whoever asked knows by itself that its time is up.
                         Err(ReadError::Deadline) => return,
                         Err(ReadError::QueueFull) => Err(StoreError::Busy(QUEUE_FULL)),
@@ -362,6 +377,7 @@ impl EventLoop {
         &self,
         op: OpId,
         key: &Bytes,
+        demand: Demand,
         mut room: Option<Held>,
     ) -> Result<Option<cluster::Record>, ReadError> {
         let node = &self.node;
@@ -370,7 +386,7 @@ impl EventLoop {
             OpId::Slot(_) => (&node.answers, ANSWER_SHARE),
             OpId::Lane { .. } => (&node.lent, LENT_SHARE),
         };
-        let deadline = Instant::now() + node.config.deadline;
+        let deadline = self.coordination.when(demand);
         let left = || deadline.saturating_duration_since(Instant::now());
         loop {
             let within = room.as_ref().map_or(0, Held::bytes);
@@ -433,19 +449,20 @@ impl EventLoop {
                 let result = outcome.as_ref().map(|()| newer).map_err(write_error);
                 self.happen(Event::Written { op, result });
             }
-            Purpose::Hint(hint) => hints::kept(self, &hint, outcome),
+            Purpose::Hint(hint) => self.happen(Event::Hinted { hint, kept: outcome.is_ok() }),
             Purpose::Nothing => {}
         }
     }
 
-    fn page(self: &Rc<Self>, op: OpId, request: PageRequest) {
-        let page = self.node.reads.page(request);
+    fn page(self: &Rc<Self>, op: OpId, request: PageRequest, demand: Demand) {
+        let until = self.coordination.when(demand);
+        let page = self.node.reads.page(request, demand.class, until);
         let this = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let result = match page.await {
                 Ok(page) => page.map_err(|error| records::page_error(&error)),
-                // The read pool is gone: the node stops.
-                Err(_) => Err(StoreError::Busy("the node stops")),
+                // Nobody waits for it any more, or the node stops.
+                Err(_) => return,
             };
             this.happen(Event::Paged { op, result });
         });

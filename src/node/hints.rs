@@ -1,5 +1,4 @@
-//! Hints in the store: writes that other nodes missed, until they have taken them. What the store
-//! does not take is marked (`cluster::Missed`).
+//! Hints in the store: writes that other nodes missed, until they have taken them.
 //!
 //! ```text
 //!  Space::Hints   key := name length u8 │ name │ the user's key      value := the record's bytes
@@ -11,28 +10,18 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use cluster::{Mark, NodeId, hint_bytes};
+use cluster::{Event, HintId, Mark, NodeId, hint_bytes};
 use lsm::{Batch, Db, Space};
 
 use crate::node::Node;
 use crate::node::coordinate::Purpose;
 use crate::node::identity::Identity;
 use crate::node::records;
-use crate::node::writes::WriteError;
 use crate::runtime::event_loop::EventLoop;
 
 /// What precedes a marked partition as earlier releases kept it, and as `repair-clock` leaves it:
 /// the next start takes it over.
 const EARLIER: &[u8] = b"missed/";
-
-/// A hint on its way into the store: for whom, its bytes in the ledger, and what is marked if it
-/// does not arrive.
-#[derive(Debug)]
-pub(crate) struct Underway {
-    peer: NodeId,
-    bytes: u64,
-    mark: Mark,
-}
 
 fn prefix(shared: &cluster::Shared, peer: NodeId) -> Vec<u8> {
     let name = shared.topology.member(peer).name.as_bytes();
@@ -47,34 +36,24 @@ fn key_of(node: &Node, peer: NodeId, key: &[u8]) -> Vec<u8> {
     hint
 }
 
-/// Keeps a hint that was admitted.
-pub(crate) fn keep(event_loop: &Rc<EventLoop>, peer: NodeId, key: &[u8], record: &cluster::Record) {
+/// Keeps a hint, and tells the coordinator what came of it.
+pub(crate) fn keep(
+    event_loop: &Rc<EventLoop>,
+    hint: HintId,
+    peer: NodeId,
+    key: &[u8],
+    record: &cluster::Record,
+) {
     let node = &event_loop.node;
-    let bytes = hint_bytes(key, record);
-    let hint = key_of(node, peer, key);
+    let bytes = hint_bytes(key, record) as usize;
+    let hint_key = key_of(node, peer, key);
     let version = records::version(record.rank.stamp);
-    let partition = Some(node.shared.topology.partition_of(key));
-    let mark = Mark { partition, since: version.time };
-    let hint_of = Underway { peer, bytes, mark };
-    let added = event_loop.writes.add(bytes as usize, Purpose::Hint(hint_of), |batch| {
-        batch.put(Space::Hints, &hint, version, &record.bytes)
+    let added = event_loop.writes.add(bytes, Purpose::Hint(hint), |batch| {
+        batch.put(Space::Hints, &hint_key, version, &record.bytes)
     });
     if added.is_err() {
-        lost(&node.shared, &Underway { peer, bytes, mark });
+        event_loop.happen(Event::Hinted { hint, kept: false });
     }
-}
-
-/// A hint is stored, or could not be.
-pub(crate) fn kept(event_loop: &EventLoop, hint: &Underway, outcome: &Result<(), WriteError>) {
-    match outcome {
-        Ok(()) => event_loop.node.shared.hints.kept(hint.peer, hint.bytes),
-        Err(_) => lost(&event_loop.node.shared, hint),
-    }
-}
-
-fn lost(shared: &cluster::Shared, hint: &Underway) {
-    shared.hints.lost(hint.peer, hint.bytes);
-    shared.missed.mark(hint.peer, hint.mark);
 }
 
 /// The key of the mark that a hint's partition needs repair. `None` = it is no hint's key.

@@ -302,8 +302,9 @@ impl Driver {
             (Way::Accepted(_), Body::Request { .. }) if !fits => {
                 peers.respond_on(&self.lane, id, Reply::WrongEpoch);
             }
-            (Way::Accepted(lane), Body::Request { remaining_ms: _, class, request }) => {
-                peers.tell(FromPeers::Event(Event::Request { lane, id, class, request }));
+            (Way::Accepted(lane), Body::Request { remaining_ms, class, request }) => {
+                let event = Event::Request { lane, id, class, remaining_ms, request };
+                peers.tell(FromPeers::Event(event));
             }
             (Way::Dialed, Body::Request { .. }) => {
                 return Err(Malformed("a request from whom was asked"));

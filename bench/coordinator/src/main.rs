@@ -169,7 +169,8 @@ impl Bench {
             Kind::Put => Event::Write { client, key, record, quorum },
             Kind::Replica => {
                 let (lane, id, class) = (LaneId(1), self.requests, Class::Client);
-                Event::Request { lane, id, class, request: Request::Write { key, record } }
+                let (remaining_ms, request) = (1000, Request::Write { key, record });
+                Event::Request { lane, id, class, remaining_ms, request }
             }
         }
     }

@@ -56,7 +56,7 @@ impl HintLedger {
     }
 
     /// A hint that was admitted is in the store, to be found there from now on.
-    pub fn kept(&self, peer: NodeId, bytes: u64) {
+    pub(crate) fn kept(&self, peer: NodeId, bytes: u64) {
         self.of(peer).bytes.fetch_add(bytes, Ordering::Relaxed);
         self.of(peer).hints.fetch_add(1, Ordering::Relaxed);
     }
@@ -69,7 +69,7 @@ impl HintLedger {
     }
 
     /// A hint that was admitted could not be stored.
-    pub fn lost(&self, peer: NodeId, bytes: u64) {
+    pub(crate) fn lost(&self, peer: NodeId, bytes: u64) {
         self.of(peer).dropped.fetch_add(1, Ordering::Relaxed);
         subtract(&self.total, bytes);
     }

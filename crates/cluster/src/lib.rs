@@ -21,8 +21,8 @@ pub mod wire;
 pub use clock::{BoundReached, Clock, Stamp, origin_of};
 pub use coordinator::Coordinator;
 pub use event::{
-    Answer, CallId, ClientId, Config, Denied, Effect, Event, LaneId, Now, OpId, Part, Shared,
-    StoreError, Trouble,
+    Answer, CallId, ClientId, Config, Demand, Denied, Effect, Event, HintId, LaneId, Now, OpId,
+    Part, Shared, StoreError, Trouble,
 };
 pub use hints::{HintLedger, hint_bytes};
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Told};

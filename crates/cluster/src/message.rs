@@ -9,7 +9,8 @@ use crate::record::{Outline, Record};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 
-/// Why a request is made: who must wait when not everybody can be served.
+/// Why a request is made: who goes first where work waits ([`Demand`](crate::Demand)). What a
+/// client waits for does; the others have their turn now and then, so that none waits for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A client waits for it.
@@ -18,7 +19,7 @@ pub enum Class {
     Hint,
     /// A replica is brought up to date.
     Repair,
-    /// A range is read, for a client or for a replica that is rebuilt.
+    /// A range is read for a replica that is rebuilt.
     Stream,
 }
 
@@ -36,7 +37,8 @@ pub struct Message {
 pub enum Body {
     /// Something to be done.
     Request {
-        /// Milliseconds until nobody waits for the reply any more.
+        /// Milliseconds until nobody waits for the reply any more: what has not begun by then is
+        /// left.
         remaining_ms: u32,
         /// Why it is made.
         class: Class,

@@ -329,8 +329,10 @@ impl Pipe {
 }
 
 fn is_bulk(message: &Message, bytes: usize) -> bool {
-    let background =
-        matches!(&message.body, Body::Request { class: Class::Hint | Class::Stream, .. });
+    let background = matches!(
+        &message.body,
+        Body::Request { class: Class::Hint, .. } | Body::Request { request: Request::Page(_), .. }
+    );
     background || bytes >= BULK_BYTES
 }
 

@@ -10,7 +10,7 @@ use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{Claim, NodeId, OpId, Page, Record, Stamp, Standing, StoreError};
+use cluster::{Claim, HintId, NodeId, OpId, Page, Record, Stamp, Standing, StoreError};
 use lsm::{
     Backlog, Batch, Core, Error, Kind, Lookup, MemDisk, Newer, Options, Space, Version, Wait, Work,
 };
@@ -29,11 +29,10 @@ const PAGE_WORK_BYTES: usize = 16 << 10;
 /// A hint on its way into the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Hint {
+    pub(crate) id: HintId,
     pub(crate) peer: NodeId,
     pub(crate) key: Bytes,
     pub(crate) stamp: Stamp,
-    /// What it counts for.
-    pub(crate) bytes: u64,
 }
 
 /// Who gets to know what became of a batch.
@@ -41,8 +40,8 @@ pub(crate) struct Hint {
 pub(crate) enum Asker {
     /// A loop, for these writes; each with whether a newer record was held.
     Loop(usize, Vec<(OpId, Option<u64>)>),
-    /// Whoever counts the hints.
-    Hints(Vec<Hint>),
+    /// A loop, for these hints.
+    Hints(usize, Vec<Hint>),
     /// The clock: its bound is durable.
     Clock(u64),
     /// What is known of another node is kept.

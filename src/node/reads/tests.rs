@@ -1,3 +1,4 @@
+use bytes::Bytes;
 use lsm::{MemDisk, Options, Version};
 use tokio::runtime::Builder;
 
@@ -72,7 +73,10 @@ fn pages_and_gets_take_turns() {
         let (reply, _) = oneshot::channel();
         Get { key: Box::default(), deadline: Instant::now(), room: 0, reply, since: None }
     };
-    let page = || NextPage { request: all(), reply: oneshot::channel().0, since: None };
+    let page = || {
+        let (reply, _) = oneshot::channel();
+        NextPage { request: all(), until: Instant::now(), reply, since: None }
+    };
     queues.gets.extend((0..6).map(|_| get()));
     queues.pages.extend((0..3).map(|_| page()));
     let order: String = std::iter::from_fn(|| queues.next())
@@ -81,11 +85,38 @@ fn pages_and_gets_take_turns() {
     assert_eq!(order, "gggpgggpp");
 }
 
+/// Nodes that are repaired wait for clients, but not for ever.
+#[test]
+fn pages_of_clients_go_first() {
+    let mut queues = Queues::default();
+    let page = |start| {
+        let (reply, _) = oneshot::channel();
+        let request = PageRequest { start, ..all() };
+        NextPage { request, until: Instant::now(), reply, since: None }
+    };
+    queues.streams.extend((0..4).map(|_| page(Bytes::from("stream"))));
+    queues.pages.extend((0..6).map(|_| page(Bytes::from("client"))));
+    let order: String = std::iter::from_fn(|| queues.next_page())
+        .map(|page| char::from(page.request.start[0]))
+        .collect();
+    assert_eq!(order, "cccscccsss");
+}
+
+#[test]
+fn a_page_that_nobody_waits_for_is_not_read() {
+    let db = db(&MemDisk::new());
+    let pool = pool(&db, 1, 1000);
+    let late = pool.page(all(), Class::Client, Instant::now());
+    assert!(block_on(late).is_err(), "it is left");
+    pool.stop();
+}
+
 #[test]
 fn stopping_finishes_what_waits() {
     let db = db(&MemDisk::new());
     let pool = pool(&db, 1, 1000);
-    let pages: Vec<_> = (0..10).map(|_| pool.page(all())).collect();
+    let until = Instant::now() + PATIENCE;
+    let pages: Vec<_> = (0..10).map(|_| pool.page(all(), Class::Client, until)).collect();
     pool.stop();
     for page in pages {
         assert!(block_on(page).unwrap().is_ok());

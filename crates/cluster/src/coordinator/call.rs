@@ -41,10 +41,11 @@ impl Coordinator {
         let Work::Call(CallWork { class, request, .. }) = &slot.work else { return };
         let remaining = slot.deadline.saturating_sub(now.mono);
         let (class, request) = (*class, request.clone());
+        let demand = slot.demand(class);
         let vote = &mut slot.votes[0];
         (vote.state, vote.asked_at) = (State::Asked, now.mono);
         if vote.node == own {
-            self.perform(now, OpId::Slot(id), request, out);
+            self.perform(now, OpId::Slot(id), demand, request, out);
         } else {
             vote.sent = self.peers.is_up(vote.node);
             let node = vote.node;

@@ -16,6 +16,7 @@
 //! over, for what they bring is still of use: repairs after reads, hints after writes.
 
 mod call;
+mod hints;
 mod peers;
 mod read;
 mod replica;
@@ -25,6 +26,7 @@ mod write;
 
 use std::sync::Arc;
 
+use hints::Hints;
 use peers::Peers;
 use slots::{Slots, State, Why, Work};
 
@@ -53,6 +55,7 @@ pub struct Coordinator {
     shared: Arc<Shared>,
     config: Config,
     slots: Slots,
+    hints: Hints,
     peers: Peers,
     /// A key's replicas, as they are looked up.
     replicas: Vec<NodeId>,
@@ -72,6 +75,7 @@ impl Coordinator {
             shared,
             config,
             slots,
+            hints: Hints::default(),
             peers,
             replicas: Vec::new(),
             reads: 0,
@@ -105,9 +109,11 @@ impl Coordinator {
             Event::Unreachable(peer) => self.unreachable(now, peer, out),
             Event::Overflow { peer, id } => self.overflow(now, peer, id, out),
             Event::Reply { peer, id, reply } => self.replied(now, peer, id, reply, out),
-            Event::Request { lane, id, class: _, request } => {
-                self.requested(now, lane, id, request, out);
+            Event::Request { lane, id, class, remaining_ms, request } => {
+                let demand = self.demand_of(now, class, remaining_ms);
+                self.requested(now, lane, id, demand, request, out);
             }
+            Event::Hinted { hint, kept } => self.hinted(hint, kept),
             Event::Tick => self.tick(now, out),
         }
     }

@@ -413,7 +413,7 @@ impl Coordinator {
             }
         }
         let remaining = slot.deadline.saturating_sub(now.mono);
-        let key = slot.key.clone();
+        let (key, demand) = (slot.key.clone(), slot.demand(Class::Client));
         let voter = &mut slot.votes[vote];
         let sure = votes::told(voter);
         let most = match &voter.told {
@@ -424,7 +424,7 @@ impl Coordinator {
         voter.asked_at = now.mono;
         let node = voter.node;
         if node == own {
-            out.push(Effect::Read { op: OpId::Slot(id), key, most: u32::MAX });
+            out.push(Effect::Read { op: OpId::Slot(id), key, most: u32::MAX, demand });
         } else {
             self.send(node, id, remaining, Class::Client, Request::Read { key, most }, out);
         }
@@ -435,6 +435,7 @@ impl Coordinator {
         let Some(slot) = self.slots.get_mut(id) else { return };
         let Work::Read(ReadWork { newest: Some(record), .. }) = &slot.work else { return };
         let (key, record) = (slot.key.clone(), record.clone());
+        let demand = slot.demand(Class::Repair);
         let remaining = slot.deadline.saturating_sub(now.mono);
         let voter = &mut slot.votes[vote];
         (voter.state, voter.asked_at, voter.resent) = (State::Repairing, now.mono, false);
@@ -442,7 +443,8 @@ impl Coordinator {
         if node == own {
             // Whatever was held before, the repair is done.
             self.must_look(&record);
-            out.push(Effect::Write { op: OpId::Slot(id), key, record, look: false });
+            let (op, look) = (OpId::Slot(id), false);
+            out.push(Effect::Write { op, key, record, look, demand });
         } else {
             let request = Request::Write { key, record };
             self.send(node, id, remaining, Class::Repair, request, out);

@@ -4,33 +4,52 @@ use std::sync::atomic::Ordering;
 
 use super::Coordinator;
 use crate::clock::Clock;
-use crate::event::{Effect, LaneId, Now, OpId, StoreError};
-use crate::message::{Reply, Request};
+use crate::event::{Demand, Effect, LaneId, Now, OpId, StoreError};
+use crate::message::{Class, Reply, Request};
 use crate::record::{Outline, Rank, Record};
 
 impl Coordinator {
+    /// How long the work that another node asks for is of use: as long as that waits, and not
+    /// longer than any request may take.
+    pub(super) fn demand_of(&self, now: Now, class: Class, remaining_ms: u32) -> Demand {
+        let remaining = (u64::from(remaining_ms) * 1000).min(self.config.deadline_micros);
+        Demand { class, until: now.mono + remaining }
+    }
+
+    /// Another node asks. Nothing is done if it has stopped waiting.
     pub(super) fn requested(
         &mut self,
         now: Now,
         lane: LaneId,
         id: u64,
+        demand: Demand,
         request: Request,
         out: &mut Vec<Effect>,
     ) {
+        if demand.until <= now.mono {
+            return;
+        }
         let op = OpId::Lane { lane, id };
         if self.shared.vouching.is_fenced() {
             // Nothing was changed, and nothing is told.
             self.done(op, Reply::WrongEpoch, out);
             return;
         }
-        self.perform(now, op, request, out);
+        self.perform(now, op, demand, request, out);
     }
 
     /// Does what a node asks for, be it another one or this one.
-    pub(super) fn perform(&mut self, now: Now, op: OpId, request: Request, out: &mut Vec<Effect>) {
+    pub(super) fn perform(
+        &mut self,
+        now: Now,
+        op: OpId,
+        demand: Demand,
+        request: Request,
+        out: &mut Vec<Effect>,
+    ) {
         let verify = self.config.codec.verify;
         match request {
-            Request::Read { key, most } => out.push(Effect::Read { op, key, most }),
+            Request::Read { key, most } => out.push(Effect::Read { op, key, most, demand }),
             // Whoever brings it: once it is here it shadows every write of the key until its time
             // comes, and whoever reads it here would take it further.
             Request::Write { record, .. } if self.is_ahead(now, &record) => {
@@ -42,7 +61,7 @@ impl Coordinator {
             Request::Write { key, record } => {
                 if verify(&key, &record) {
                     let look = self.must_look(&record);
-                    out.push(Effect::Write { op, key, record, look });
+                    out.push(Effect::Write { op, key, record, look, demand });
                 } else {
                     self.done(op, Reply::Failed, out);
                 }
@@ -52,12 +71,12 @@ impl Coordinator {
                     for (_, record) in &items {
                         self.must_look(record);
                     }
-                    out.push(Effect::WriteAll { op, items });
+                    out.push(Effect::WriteAll { op, items, demand });
                 } else {
                     self.done(op, Reply::Failed, out);
                 }
             }
-            Request::Page(request) => out.push(Effect::Page { op, request }),
+            Request::Page(request) => out.push(Effect::Page { op, request, demand }),
             Request::Missed { node, marks } if usize::from(node.0) < self.shared.nodes() => {
                 marks.iter().for_each(|mark| self.shared.missed.mark(node, *mark));
                 out.push(Effect::KeepMissed { op, node });

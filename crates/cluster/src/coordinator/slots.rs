@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use bytes::Bytes;
 
-use crate::event::{CallId, ClientId};
+use crate::event::{CallId, ClientId, Demand};
 use crate::message::{Class, NodeId, Request};
 use crate::quorum::Quorum;
 use crate::record::{Outline, Rank, Record};
@@ -171,6 +171,11 @@ pub(super) struct Slot {
 impl Slot {
     pub(super) fn count(&self, wanted: impl Fn(&Vote) -> bool) -> usize {
         self.votes.iter().filter(|vote| wanted(vote)).count()
+    }
+
+    /// For whom this node's store works for it.
+    pub(super) fn demand(&self, class: Class) -> Demand {
+        Demand { class, until: self.deadline }
     }
 
     pub(super) fn vote_of(&self, node: NodeId) -> Option<usize> {

@@ -28,7 +28,8 @@ impl Coordinator {
         if node == own {
             if is_read {
                 let (op, key, most) = (OpId::Slot(id), slot.key.clone(), u32::MAX);
-                out.push(Effect::Read { op, key, most });
+                let demand = slot.demand(Class::Client);
+                out.push(Effect::Read { op, key, most, demand });
             } else {
                 voter.sent = true;
                 self.write_here(id, out);

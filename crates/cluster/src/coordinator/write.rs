@@ -20,8 +20,7 @@ use super::slots::{Slot, State, Vote, Why, Work, WriteWork};
 use super::{Coordinator, votes};
 use crate::clock::Clock;
 use crate::event::{Answer, ClientId, Denied, Effect, Now, OpId, StoreError, Trouble};
-use crate::hints::hint_bytes;
-use crate::message::{Class, Request};
+use crate::message::{Class, NodeId, Request};
 use crate::quorum::Quorum;
 use crate::record::Record;
 
@@ -192,14 +191,10 @@ impl Coordinator {
         if slot.votes.iter().any(votes::may_hold) || work.restamped {
             let has_it = [State::Holds, State::Failed(Why::Hidden)];
             let missed = slot.votes.iter().filter(|vote| !has_it.contains(&vote.state));
-            for vote in missed {
-                let (peer, key, record) = (vote.node, slot.key.clone(), work.record.clone());
-                let is_own = peer == self.shared.own;
-                if !is_own && self.shared.hints.admit(peer, hint_bytes(&key, &record)) {
-                    out.push(Effect::Hint { peer, key, record });
-                } else {
-                    self.shared.miss(peer, &key, &record);
-                }
+            let missed: Vec<NodeId> = missed.map(|vote| vote.node).collect();
+            let (key, record) = (slot.key.clone(), work.record.clone());
+            for peer in missed {
+                self.missed_by(peer, key.clone(), record.clone(), out);
             }
         }
         self.slots.remove(id);
@@ -211,7 +206,8 @@ impl Coordinator {
         let Work::Write(work) = &slot.work else { return };
         let look = self.must_look(&work.record);
         let (key, record) = (slot.key.clone(), work.record.clone());
-        out.push(Effect::Write { op: OpId::Slot(id), key, record, look });
+        let demand = slot.demand(Class::Client);
+        out.push(Effect::Write { op: OpId::Slot(id), key, record, look, demand });
     }
 
     /// The request that a replica of a write is sent.

@@ -284,10 +284,15 @@ impl Random {
                 };
                 self.ask(Some(peer), OpId::Slot(message.id), key, record, brief);
             }
-            Effect::Hint { peer, key, record } => {
+            Effect::Hint { hint, peer, key, record } => {
                 assert_ne!(peer, NodeId(0));
                 self.may_hold(peer, &key, &record);
                 assert!(!self.clients[&key].done_nowhere, "a hint for what was done nowhere");
+                let before = self.shared.missed.partitions(peer);
+                let kept = hint.0.is_multiple_of(2);
+                self.handle(Event::Hinted { hint, kept });
+                let marked = self.shared.missed.partitions(peer) > 0;
+                assert!(if kept { marked == (before > 0) } else { marked }, "lost, and not marked");
             }
             Effect::Answer { client, answer } => self.answered(client, &answer),
             Effect::Returned { call, .. } => {
@@ -422,7 +427,8 @@ proptest! {
                 _ => Request::Ping,
             };
             let op = OpId::Lane { lane: LaneId(1), id };
-            let event = Event::Request { lane: LaneId(1), id, class: Class::Client, request };
+            let (lane, class, remaining_ms) = (LaneId(1), Class::Client, 1);
+            let event = Event::Request { lane, id, class, remaining_ms, request };
             random.coordinator.handle(now, event, &mut effects);
             let error = StoreError::Busy("busy");
             let result = match effects.pop() {

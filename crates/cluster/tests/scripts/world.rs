@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::{
-    CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Life, Lineage, Logs, Member, Node,
-    NodeConfig, NodeId, Now, OpId, Quorum, Scan, Shared, StoreError, Topology, Vouching, origin_of,
-    quorum,
+    CallId, Clock, Config, Coordinator, Effect, Event, HintId, LaneId, Life, Lineage, Logs, Member,
+    Node, NodeConfig, NodeId, Now, OpId, Quorum, Scan, Shared, StoreError, Topology, Vouching,
+    origin_of, quorum,
 };
 
 use crate::toy;
@@ -202,8 +202,23 @@ impl World {
         }
     }
 
+    /// A line for each. Of the store's work for other nodes it says how long somebody waits for it,
+    /// unless that is a second.
     fn texts(&self, effects: &[Effect]) -> Vec<String> {
-        effects.iter().map(|effect| self.words.effect(effect)).collect()
+        let text = |effect: &Effect| {
+            let (Effect::Read { op, demand, .. }
+            | Effect::Write { op, demand, .. }
+            | Effect::WriteAll { op, demand, .. }
+            | Effect::Page { op, demand, .. }) = effect
+            else {
+                return self.words.effect(effect);
+            };
+            let left = demand.until - self.mono;
+            let is_usual = left == 1_000_000 || matches!(op, OpId::Slot(_));
+            let left = if is_usual { String::new() } else { format!(" ({} ms)", left / 1000) };
+            self.words.effect(effect) + &left
+        };
+        effects.iter().map(text).collect()
     }
 
     /// Lets time pass, with a tick whenever one is due.
@@ -274,6 +289,15 @@ impl World {
                 let node = node(next(words, "a node")?)?;
                 let class = words::class(next(words, "a class")?)?;
                 Event::Call { call, node, class, request: self.words.request(words)? }
+            }
+            "hint" => {
+                let hint = HintId(numbered(next(words, "a hint")?, 'h')?);
+                let kept = match next(words, "kept or lost")? {
+                    "kept" => true,
+                    "lost" => false,
+                    other => return Err(format!("{other:?} is neither kept nor lost")),
+                };
+                Event::Hinted { hint, kept }
             }
             "up" => Event::Up(node(next(words, "a node")?)?),
             "lost" => Event::Lost(node(next(words, "a node")?)?),
@@ -389,10 +413,16 @@ impl World {
         })
     }
 
-    /// `l7.1 client write a=x@5n1`.
+    /// `l7.1 client write a=x@5n1`; who asks waits for a second, or as long as `l7.1 200ms client
+    /// …` says.
     fn request(&mut self, lane: LaneId, id: u64, words: &mut Split<'_>) -> Result<Event, String> {
-        let class = words::class(next(words, "a class")?)?;
-        Ok(Event::Request { lane, id, class, request: self.words.request(words)? })
+        let first = next(words, "a class")?;
+        let (remaining, class) = match micros(first) {
+            Ok(remaining) => (remaining, next(words, "a class")?),
+            Err(_) => (1_000_000, first),
+        };
+        let (class, remaining_ms) = (words::class(class)?, (remaining / 1000) as u32);
+        Ok(Event::Request { lane, id, class, remaining_ms, request: self.words.request(words)? })
     }
 
     /// `n1 s0 stored`.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{ClientId, Clock, Coordinator, Event, Message, Node, NodeId, OpId, Record, Shared};
+use cluster::{
+    ClientId, Clock, Coordinator, Event, HintId, Message, Node, NodeId, OpId, Record, Shared,
+};
 use lsm::MemDisk;
 
 use super::Due;
@@ -140,5 +142,5 @@ pub(crate) struct Outbox {
     /// Writes that were not taken into the batch.
     pub(crate) events: VecDeque<Event>,
     /// Records for replicas that missed them.
-    pub(crate) hints: Vec<(NodeId, Bytes, Record)>,
+    pub(crate) hints: Vec<(HintId, NodeId, Bytes, Record)>,
 }

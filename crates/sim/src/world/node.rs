@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Claim, Event, Life, Lineage, Mark, NODE_TICK_MICROS, NodeEffect, NodeEvent, NodeId,
+    CallId, Claim, Event, HintId, Life, Lineage, NODE_TICK_MICROS, NodeEffect, NodeEvent, NodeId,
     OpId, Record, Reply, Standing, StoreError, Told, Topology, Trouble, hint_bytes,
 };
 use lsm::{Batch, Error, Space, Version};
@@ -323,38 +323,34 @@ impl World {
     }
 
     /// A turn's hints go into the store.
-    pub(super) fn keep_hints(&mut self, place: Place, hints: Vec<(NodeId, Bytes, Record)>) {
+    pub(super) fn keep_hints(&mut self, place: Place, hints: Vec<(HintId, NodeId, Bytes, Record)>) {
         if hints.is_empty() {
             return;
         }
         let (mut batch, mut kept) = (Batch::new(), Vec::new());
-        for (peer, key, record) in hints {
+        for (id, peer, key, record) in hints {
             let hint = [&hint_prefix(&self.topology, peer)[..], &key].concat();
             let stamp = record.rank.stamp;
             let version = Version { time: stamp.time, origin: stamp.origin };
             let put = batch.put(Space::Hints, &hint, version, &record.bytes);
             put.expect("a turn's hints fit a batch");
-            let bytes = hint_bytes(&key, &record);
-            kept.push(Hint { peer, key, stamp, bytes });
+            kept.push(Hint { id, peer, key, stamp });
         }
         let Some(process) = self.process(place) else { return };
         if process.store.refusal().is_some() {
             self.hints_kept(place, &kept, false);
         } else {
-            self.submit(place.node, place.life, Asker::Hints(kept), batch);
+            self.submit(place.node, place.life, Asker::Hints(place.index, kept), batch);
         }
     }
 
     pub(super) fn hints_kept(&mut self, place: Place, hints: &[Hint], stored: bool) {
-        for Hint { peer, key, stamp, bytes } in hints {
-            let partition = Some(self.topology.partition_of(key));
-            let Some(process) = self.process(place) else { return };
+        for Hint { id, peer, key, stamp } in hints {
+            let event = Event::Hinted { hint: *id, kept: stored };
+            self.input(place, Input::Event(event));
             if !stored {
-                process.shared.hints.lost(*peer, *bytes);
-                process.shared.missed.mark(*peer, Mark { partition, since: stamp.time });
                 continue;
             }
-            process.shared.hints.kept(*peer, *bytes);
             let owed = self.owed.entry((usize::from(peer.0), place.node, key.clone()));
             let owed = owed.or_insert(*stamp);
             *owed = (*owed).max(*stamp);

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, ClientId, Denied, Effect, Event, Filter, Kind, LaneId, Message, NodeId, Now,
-    OpId, PageRequest, Record, StoreError, Trouble,
+    Answer, Body, ClientId, Demand, Denied, Effect, Event, Filter, Kind, LaneId, Message, NodeId,
+    Now, OpId, PageRequest, Record, StoreError, Trouble,
 };
 use lsm::{Batch, Newer, Space};
 
@@ -89,22 +89,22 @@ impl World {
 
     fn perform(&mut self, place: Place, effect: Effect, out: &mut Outbox) {
         match effect {
-            Effect::Read { op, key, most } => {
+            Effect::Read { op, key, most, demand } => {
                 if self.random.permille(self.plan.cold_reads) {
                     let at = self.now + self.disk_micros(place.node);
-                    self.agenda.put(at, Due::Read { place, op, key, most });
+                    self.agenda.put(at, Due::Read { place, op, key, most, demand });
                 } else if let Some(process) = self.process(place) {
                     let result = process.store.get(Space::Data, &key);
                     out.events.push_back(read_event(op, result, most));
                 }
             }
-            Effect::Write { op, key, record, look } => {
+            Effect::Write { op, key, record, look, .. } => {
                 self.write(place, op, vec![(key, record)], look, out);
             }
-            Effect::WriteAll { op, items } => self.write(place, op, items, false, out),
-            Effect::Page { op, request } => {
+            Effect::WriteAll { op, items, .. } => self.write(place, op, items, false, out),
+            Effect::Page { op, request, demand } => {
                 let at = self.now + self.random.between(50, 5_000);
-                self.agenda.put(at, Due::Page { place, op, request });
+                self.agenda.put(at, Due::Page { place, op, request, demand });
             }
             Effect::Send { peer, message } => {
                 out.sends.entry(usize::from(peer.0)).or_default().push(message);
@@ -119,7 +119,9 @@ impl World {
                     self.returned(place, call, result);
                 }
             }
-            Effect::Hint { peer, key, record } => out.hints.push((peer, key, record)),
+            Effect::Hint { hint, peer, key, record } => {
+                out.hints.push((hint, peer, key, record));
+            }
             Effect::KeepMissed { op, node } => self.keep_missed(place, node, Some(op)),
         }
     }
@@ -194,7 +196,9 @@ impl World {
                         self.input(place(index), Input::Event(Event::Written { op, result }));
                     }
                 }
-                Asker::Hints(hints) => self.hints_kept(place(0), &hints, result.is_ok()),
+                Asker::Hints(index, hints) => {
+                    self.hints_kept(place(index), &hints, result.is_ok());
+                }
                 Asker::Clock(bound) => self.bound_written(place(0), bound, result.is_ok()),
                 Asker::None => {}
                 asker => self.kept(place(0), &asker, &result),
@@ -207,13 +211,37 @@ impl World {
         }
     }
 
-    pub(super) fn was_read(&mut self, place: Place, op: OpId, key: &Bytes, most: u32) {
+    /// Whether nobody waits any more for what a store is to do.
+    fn is_over(&self, place: Place, demand: Demand) -> bool {
+        self.times(place.node).mono >= demand.until
+    }
+
+    pub(super) fn was_read(
+        &mut self,
+        place: Place,
+        op: OpId,
+        key: &Bytes,
+        most: u32,
+        demand: Demand,
+    ) {
+        if self.is_over(place, demand) {
+            return;
+        }
         let Some(process) = self.process(place) else { return };
         let result = process.store.get(Space::Data, key);
         self.input(place, Input::Event(read_event(op, result, most)));
     }
 
-    pub(super) fn was_paged(&mut self, place: Place, op: OpId, request: &PageRequest) {
+    pub(super) fn was_paged(
+        &mut self,
+        place: Place,
+        op: OpId,
+        request: &PageRequest,
+        demand: Demand,
+    ) {
+        if self.is_over(place, demand) {
+            return;
+        }
         let Some(process) = self.process(place) else { return };
         let result = page(process, request);
         self.input(place, Input::Event(Event::Paged { op, result }));
@@ -243,8 +271,9 @@ impl World {
         }
         for Message { id, body } in envelope.messages {
             let event = match body {
-                Body::Request { class, request, .. } => {
-                    Event::Request { lane: LaneId(connection), id, class, request }
+                Body::Request { class, remaining_ms, request } => {
+                    let lane = LaneId(connection);
+                    Event::Request { lane, id, class, remaining_ms, request }
                 }
                 Body::Reply(reply) => Event::Reply { peer, id, reply },
             };
