@@ -46,7 +46,7 @@ pub(super) async fn get(event_loop: &Rc<EventLoop>) -> Result<Answer, Problem> {
     let mut rows = Rows::default();
     let own = node.shared.own;
     rows.add(event_loop, own, Ok(status::status(node, node.db.stats())));
-    let mut others = (0..node.urls.len() as u16).map(NodeId).filter(|id| *id != own);
+    let mut others = node.shared.view().topology.ids().filter(|id| *id != own);
     let mut asked = JoinSet::new();
     loop {
         while asked.len() < ASKED_AT_ONCE
@@ -100,7 +100,7 @@ struct Seen {
 
 impl Rows {
     fn add(&mut self, event_loop: &EventLoop, node: NodeId, answer: Result<Status, Unread>) {
-        let name = event_loop.node.shared.topology.member(node).name.clone();
+        let name = event_loop.node.shared.name_of(node);
         let url = event_loop.node.urls[usize::from(node.0)].clone();
         let mut row = Row { name, url, ..Row::default() };
         match answer {

@@ -88,12 +88,12 @@ pub(super) async fn get(
     let params = params::entities(query, event_loop.replication())?;
     let (node, quorum) = (&event_loop.node, params.quorum);
     event_loop.counters.ranges.add(1);
-    let shared = std::sync::Arc::clone(&node.shared);
+    let shared = &node.shared;
     let (start, end) = (Bytes::from(params.start), params.end.map(Bytes::from));
     let (scan, others) = if params.local {
         (Scan::local(shared, start, end), 0)
     } else {
-        let others = node.shared.topology.nodes() - 1;
+        let others = node.shared.nodes() - 1;
         (Scan::new(shared, quorum, start, end), others)
     };
     let pages = others * cluster::PAGE_BYTES as usize;
@@ -223,7 +223,7 @@ impl Stream {
 
     /// Why there is not even a first item.
     fn refusal(&self, quorum: Quorum) -> Problem {
-        let alone = self.event_loop.node.shared.topology.nodes() == 1;
+        let alone = self.event_loop.node.shared.nodes() == 1;
         if alone && self.store_failed {
             return Problem::storage("the range can't be read; the log says more").votes(quorum);
         }

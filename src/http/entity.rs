@@ -135,9 +135,8 @@ async fn write(
 
 /// What the client is told of a request that too few replicas did their part of.
 fn refused(event_loop: &EventLoop, denied: cluster::Denied) -> Problem {
-    let topology = &event_loop.node.shared.topology;
     let took = event_loop.now().mono.saturating_sub(denied.since);
-    let name = |node| topology.member(node).name.clone();
+    let name = |node| event_loop.node.shared.name_of(node);
     Problem::denied(denied, name, Duration::from_micros(took))
 }
 

@@ -62,7 +62,7 @@ fn standing(node: &Node) -> &'static str {
     let vouching = &node.shared.vouching;
     match vouching.standing() {
         _ if vouching.is_fenced() => "fenced",
-        Standing::Member if !vouching.sure(None) => "settling",
+        Standing::Member if !vouching.sure_of_all() => "settling",
         standing => standing.label(),
     }
 }
@@ -76,7 +76,7 @@ fn peers(node: &Node) -> Vec<Peer> {
             let (hints, hint_bytes) = shared.hints.waiting(id);
             let seen = node.facts.seen(id);
             Peer {
-                name: shared.topology.member(id).name.clone(),
+                name: shared.name_of(id),
                 url: url.clone(),
                 incarnation: seen.incarnation().map_or(String::new(), |i| format!("{i:016x}")),
                 up: seen.lines() > 0,

@@ -75,8 +75,8 @@ fn perform(event_loop: &Rc<EventLoop>, effect: NodeEffect) {
         }
         NodeEffect::Remember { peer, claim } => {
             off_the_loop(move || {
-                let name = &node.shared.topology.member(peer).name;
-                match node.identity.remember(name, &claim) {
+                let name = node.shared.name_of(peer);
+                match node.identity.remember(&name, &claim) {
                     Ok(()) => {
                         node.shared.logs.know(peer, claim.incarnation);
                         node.shared.logs.kept(peer, &claim);
@@ -102,8 +102,8 @@ fn perform(event_loop: &Rc<EventLoop>, effect: NodeEffect) {
 }
 
 fn keep(node: &Node, whose: NodeId) -> Result<(), lsm::Error> {
-    let name = &node.shared.topology.member(whose).name;
-    let kept = node.identity.keep_missed(whose, name, &node.shared.missed);
+    let name = node.shared.name_of(whose);
+    let kept = node.identity.keep_missed(whose, &name, &node.shared.missed);
     kept.inspect_err(|error| {
         tracing::warn!(%error, node = name, "cannot persist what a node is marked to lack");
     })
@@ -161,7 +161,7 @@ fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, Trouble>) {
         Err(_) => "it did not answer in time",
     };
     node.facts.complain(peer, "unstreamed", || {
-        let peer = &node.shared.topology.member(peer).name;
+        let peer = node.shared.name_of(peer);
         tracing::warn!(peer, why, "a peer does not stream what this node lacks; it is asked again");
     });
 }

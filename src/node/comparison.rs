@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cluster::{Class, NodeId, Request};
+use cluster::{Class, Request};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
@@ -42,8 +42,8 @@ impl Comparison {
 /// Asks every other node for a sign of life, once. A line that rises compares clocks by itself.
 pub(crate) async fn run(event_loop: &Rc<EventLoop>) {
     let node = &event_loop.node;
-    let others = (0..node.shared.topology.nodes() as u16).map(NodeId);
-    let asked: Vec<_> = others
+    let all = node.shared.view().topology.ids();
+    let asked: Vec<_> = all
         .filter(|peer| *peer != node.shared.own)
         .map(|peer| {
             let this = Rc::clone(event_loop);

@@ -24,9 +24,9 @@ use crate::runtime::event_loop::EventLoop;
 const EARLIER: &[u8] = b"missed/";
 
 fn prefix(shared: &cluster::Shared, peer: NodeId) -> Vec<u8> {
-    let name = shared.topology.member(peer).name.as_bytes();
+    let name = shared.name_of(peer);
     let mut key = vec![name.len() as u8];
-    key.extend_from_slice(name);
+    key.extend_from_slice(name.as_bytes());
     key
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn read(
 
 /// Counts the hints that an earlier run left.
 pub(crate) fn count(db: &Db, shared: &cluster::Shared) -> Result<(), lsm::Error> {
-    for peer in (0..shared.topology.nodes() as u16).map(NodeId).filter(|p| *p != shared.own) {
+    for peer in shared.view().topology.ids().filter(|peer| *peer != shared.own) {
         let prefix = prefix(shared, peer);
         let (mut hints, mut bytes) = (0, 0);
         walk(db, &prefix, &prefix, |key, record| {
@@ -121,7 +121,7 @@ pub(crate) fn count(db: &Db, shared: &cluster::Shared) -> Result<(), lsm::Error>
 /// Takes over the partitions that an earlier release marked one by one.
 pub(crate) fn adopt_earlier_marks(node: &Identity, shared: &cluster::Shared) -> Result<(), String> {
     let db = node.db();
-    for peer in (0..shared.nodes() as u16).map(NodeId).filter(|p| *p != shared.own) {
+    for peer in shared.view().topology.ids().filter(|peer| *peer != shared.own) {
         let prefix = [EARLIER, &prefix(shared, peer)].concat();
         let (mut earlier, mut scan) = (Batch::new(), db.scan(Space::Node, &prefix, None));
         while let Some((key, record)) = scan.next().map_err(|error| error.to_string())? {
@@ -136,8 +136,7 @@ pub(crate) fn adopt_earlier_marks(node: &Identity, shared: &cluster::Shared) -> 
             removed.map_err(|error| error.to_string())?;
         }
         if !earlier.is_empty() {
-            let name = &shared.topology.member(peer).name;
-            let kept = node.keep_missed(peer, name, &shared.missed);
+            let kept = node.keep_missed(peer, &shared.name_of(peer), &shared.missed);
             kept.and_then(|()| db.commit(earlier)).map_err(|error| error.to_string())?;
         }
     }

@@ -88,9 +88,10 @@ pub(crate) fn read(
 ) -> Result<Page, PageError> {
     let max_bytes = (request.max_bytes as usize).min(MAX_PAGE_BYTES);
     let mut held = memory.take(max_bytes).ok_or(PageError::NoRoom)?;
-    let mut sieve = Sieve::new(&shared.topology, shared.own, &request.filter);
+    let view = shared.view();
+    let mut sieve = Sieve::new(&view.topology, shared.own, &request.filter);
     // What is absent is vouched for as of a moment before the scan begins.
-    let sure = shared.vouching.sure(None);
+    let sure = shared.vouching.sure_of_all();
     let mut bytes = BytesMut::new();
     let mut lens: Vec<(usize, usize)> = Vec::new();
     let mut next = None;

@@ -194,8 +194,9 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
 }
 
 fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
-    let (topology, ledger) = (&node.shared.topology, &node.shared.hints);
-    let others = || (0..topology.nodes() as u16).map(NodeId).filter(|id| *id != node.shared.own);
+    let (view, ledger) = (node.shared.view(), &node.shared.hints);
+    let topology = &view.topology;
+    let others = || topology.ids().filter(|id| *id != node.shared.own);
     let by_peer = |of: fn(&HintLedger, NodeId) -> u64| {
         others().map(move |id| ([("peer", topology.member(id).name.clone())], of(ledger, id)))
     };
@@ -210,7 +211,7 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         "Those of them that are stamped too far ahead to be delivered yet",
         by_peer(HintLedger::of_the_future),
     )?;
-    let missed = (0..topology.nodes() as u16).map(NodeId).map(|id| {
+    let missed = topology.ids().map(|id| {
         let name = topology.member(id).name.clone();
         ([("node", name)], u64::from(node.shared.missed.partitions(id)))
     });
@@ -243,8 +244,9 @@ fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     for (name, help, of) in all {
         out.counter(name, help, sum(node, |counters| of(&counters.peers)))?;
     }
-    let topology = &node.shared.topology;
-    let others = (0..topology.nodes() as u16).map(NodeId).filter(|id| *id != node.shared.own);
+    let view = node.shared.view();
+    let topology = &view.topology;
+    let others = topology.ids().filter(|id| *id != node.shared.own);
     let lines = others.map(|id| {
         let up = u64::from(node.facts.seen(id).lines());
         ([("peer", topology.member(id).name.clone())], up)

@@ -183,7 +183,7 @@ impl Driver {
             lane.close("a later process with that node's data directory was met");
             return Ok(());
         }
-        let fits = sender.epoch == lane.facts.shared.topology.digest();
+        let fits = lane.facts.shared.views.with(|view| view.agrees_with(sender.layout));
         while let Some(item) = envelope.next(&lane.facts.codec)? {
             match item {
                 Item::Message(message) => self.message(message, fits, peers)?,

@@ -32,6 +32,7 @@ pub(crate) struct Facts {
     pub(super) room: Room,
     pub(super) complaints: Complaints,
     /// `HOST:PORT`, by node.
+    names: Vec<String>,
     authorities: Vec<String>,
     seen: Vec<Seen>,
     began: Instant,
@@ -47,10 +48,11 @@ impl Facts {
         room: Room,
         urls: &[String],
     ) -> Self {
-        assert_eq!(urls.len(), shared.topology.nodes(), "each node has an address");
+        assert_eq!(urls.len(), shared.nodes(), "each node has an address");
         let authority = |url: &String| url.strip_prefix("http://").unwrap_or(url).to_owned();
         Self {
             authorities: urls.iter().map(authority).collect(),
+            names: shared.view().topology.ids().map(|node| shared.name_of(node)).collect(),
             seen: urls.iter().map(|_| Seen::default()).collect(),
             began: Instant::now(),
             complaints: Complaints::default(),
@@ -86,7 +88,7 @@ impl Facts {
     }
 
     pub(super) fn name(&self, node: NodeId) -> &str {
-        self.identity.name(node)
+        &self.names[usize::from(node.0)]
     }
 
     /// Where it is, as `HOST:PORT`.
@@ -96,8 +98,11 @@ impl Facts {
 
     /// What an envelope that is sealed now for a peer says about this node.
     pub(super) fn sender(&self, peer: NodeId) -> Sender {
+        let of_view = |view: &cluster::View| (view.epoch, view.topology.digest());
+        let (epoch, layout) = self.shared.views.with(of_view);
         Sender {
-            epoch: self.shared.topology.digest(),
+            epoch,
+            layout,
             clock: self.shared.clock.now(wall_micros()),
             position: self.shared.logs.position_for(peer),
         }

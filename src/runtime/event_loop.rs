@@ -377,7 +377,7 @@ impl EventLoop {
 
     /// The cluster as quorums see it.
     pub(crate) fn replication(&self) -> http::Replication {
-        let nodes = self.node.shared.topology.nodes() as u32;
+        let nodes = self.node.shared.nodes() as u32;
         http::Replication { nodes, replicas: u32::from(self.node.config.replicas) }
     }
 }

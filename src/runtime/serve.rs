@@ -146,13 +146,13 @@ fn facts(
 ) -> Arc<Facts> {
     let secret = config.secret.as_ref().map_or(Vec::new(), |secret| secret.bytes().to_vec());
     let known = handshake::Identity::new(
-        shared.topology.clone(),
+        Arc::clone(&shared.views),
         shared.own,
         identity.cluster(),
         handshake::Secret::new(secret),
         Arc::clone(&shared.logs),
     );
-    let others = shared.topology.nodes() as u64 - 1;
+    let others = shared.nodes() as u64 - 1;
     // A small and a bulk lane of each loop to each peer, and as many that come from there.
     let lanes = (4 * others * config.loops as u64).max(1);
     let room = Room {
@@ -172,11 +172,10 @@ fn logs(
     identity: &Identity,
     recovered: Recovered,
 ) -> Result<Arc<Logs>, String> {
-    let nodes = 0..topology.nodes() as u16;
-    let known: Vec<_> =
-        nodes.map(|node| identity.known(&topology.member(NodeId(node)).name)).collect();
+    let claim = |node| Some((node, identity.known(&topology.member(node).name)?));
+    let claims: Vec<_> = topology.ids().filter_map(claim).collect();
     // The wall clock's time, for a copy's own clock may have begun ahead of it, at its bound.
-    let (now, alone) = (wall_micros() << COUNTER_BITS, known.len() == 1);
+    let (now, alone) = (wall_micros() << COUNTER_BITS, topology.nodes() == 1);
     let lineage = identity
         .begin_life(&config.data, recovered, now, alone)
         .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
@@ -187,7 +186,7 @@ fn logs(
              it lacks"
         );
     }
-    Ok(Arc::new(Logs::new(identity.incarnation(), lineage, &known)))
+    Ok(Arc::new(Logs::new(identity.incarnation(), lineage, &claims)))
 }
 
 /// What the protocol's machines of all loops share.

@@ -18,7 +18,9 @@ fn main() {
         let begun = Instant::now();
         let cluster = of(nodes);
         let millis = begun.elapsed().as_secs_f64() * 1e3;
-        let held = PARTITIONS * nodes.min(8) * size_of::<u16>() + nodes * size_of::<Member>();
+        // The replicas of each partition, and the partitions of each node.
+        let tables = 2 * PARTITIONS * nodes.min(8) * size_of::<u16>();
+        let held = tables + nodes * size_of::<Member>();
         cost.row(row([
             nodes.to_string(),
             format!("{millis:.1} ms"),

@@ -37,15 +37,18 @@ use crate::missed::{Mark, Missed};
 use crate::quorum::Quorum;
 use crate::record::{Codec, Outline, Record};
 use crate::standing::Vouching;
-use crate::topology::Topology;
+use crate::topology::{Topology, partition_of};
+use crate::view::{View, Views};
 
 /// What the loops of a node share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Who holds what.
-    pub topology: Topology,
+    /// Who belongs to the cluster, and who of them holds what.
+    pub views: Arc<Views>,
     /// This node.
     pub own: NodeId,
+    /// Its name.
+    pub own_name: String,
     /// The node's one clock.
     pub clock: Arc<Clock>,
     /// What its word is worth.
@@ -71,17 +74,27 @@ impl Shared {
         newest: u64,
         logs: Arc<Logs>,
     ) -> Self {
-        let hints = HintLedger::new(topology.nodes());
-        let missed = Missed::new(topology.nodes());
-        let newest = AtomicU64::new(newest);
-        Self { topology, own, clock, vouching, newest, hints, missed, logs }
+        let (hints, missed) = (HintLedger::default(), Missed::default());
+        let own_name = topology.member(own).name.clone();
+        let (views, newest) = (Views::fixed(topology), AtomicU64::new(newest));
+        Self { views, own, own_name, clock, vouching, newest, hints, missed, logs }
     }
 }
 
 impl Shared {
+    /// The view in force. Whoever does more than one thing by it keeps it.
+    pub fn view(&self) -> Arc<View> {
+        self.views.current()
+    }
+
+    /// The name of one of the cluster's nodes.
+    pub fn name_of(&self, node: NodeId) -> String {
+        self.views.with(|view| view.topology.member(node).name.clone())
+    }
+
     /// How many nodes there are.
     pub fn nodes(&self) -> usize {
-        self.topology.nodes()
+        self.views.with(|view| view.topology.nodes())
     }
 
     /// Marks that a node missed a write and that no hint will bring it. With nobody else there is
@@ -94,7 +107,7 @@ impl Shared {
 
     /// What a node lacks that misses a write.
     pub(crate) fn mark_of(&self, key: &[u8], record: &Record) -> Mark {
-        let partition = Some(self.topology.partition_of(key));
+        let partition = Some(partition_of(key));
         Mark { partition, since: record.rank.stamp.time }
     }
 }
@@ -147,17 +160,23 @@ pub struct Demand {
     pub until: u64,
 }
 
+/// A request under way in a coordinator. The messages that are sent for it bear its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(pub u64);
+
 /// What the store does something for; comes back with the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OpId {
     /// This node's vote in a slot.
-    Slot(u64),
+    Slot(SlotId),
     /// Another node's request.
     Lane {
         /// Where to answer.
         lane: LaneId,
         /// What it is the answer to.
         id: u64,
+        /// Of which partition the key is that it is to read, if it is one.
+        partition: Option<u16>,
     },
 }
 

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use crate::missed::Mark;
 use crate::record::{Outline, Record};
 
-/// A node, by its place in the topology's list of names, which is sorted.
+/// A node. It is given its id once, and keeps it whoever comes or goes; no other node is given it
+/// later. The nodes of a fixed list have their places in the sorted list of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 
@@ -83,6 +84,16 @@ pub enum Request {
     },
     /// A sign of life.
     Ping,
+}
+
+impl Request {
+    /// The key that is to be read, if one is.
+    pub(crate) fn read_key(&self) -> Option<&Bytes> {
+        match self {
+            Self::Read { key, .. } => Some(key),
+            _ => None,
+        }
+    }
 }
 
 /// A part of a range of keys, small enough to be read at once. Nothing of it is remembered between

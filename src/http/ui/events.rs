@@ -15,7 +15,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use cluster::NodeId;
 use hyper::StatusCode;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -83,12 +82,13 @@ pub(in crate::http) fn get(
     let held = node.streams.take(1).ok_or_else(|| {
         Problem::overload(&format!("{MAX_STREAMS} dashboards look at this node already"))
     })?;
-    let nodes = node.shared.topology.nodes();
+    let nodes = node.shared.nodes();
     let (send, events) = mpsc::channel(WAITING * if local { 1 } else { nodes });
     if local {
         spawn_local(tell(Rc::clone(event_loop), send, None));
     } else {
-        let others = (0..nodes as u16).map(NodeId).filter(|id| *id != node.shared.own);
+        let all = node.shared.view().topology.ids();
+        let others = all.filter(|id| *id != node.shared.own);
         for other in others {
             spawn_local(relay::follow(Rc::clone(event_loop), other, send.clone()));
         }

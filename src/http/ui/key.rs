@@ -34,7 +34,7 @@ const RECORD_BYTES: usize = 24;
 /// One replica, and what it answered.
 #[derive(Debug, Serialize)]
 struct Replica<'a> {
-    node: &'a str,
+    node: String,
     url: &'a str,
     /// `value`, `tombstone`, `absent`, or why it did not tell: `unreachable`, `busy`, `failed`.
     holds: &'static str,
@@ -66,7 +66,8 @@ pub(in crate::http) async fn get(
     let (key, from) = params::placement(query, event_loop.replication())?;
     let key = Bytes::from(key.into_owned());
     let node = &event_loop.node;
-    let topology = &node.shared.topology;
+    let view = node.shared.view();
+    let topology = &view.topology;
     let partition = topology.partition_of(&key);
     let mut order = Vec::new();
     topology.replicas(partition, from, &mut order);
@@ -118,7 +119,7 @@ fn told<'a>(
         Ok(_) | Err(_) => ("failed", None, None),
     };
     let url = &node.urls[usize::from(replica.0)];
-    Replica { node: &node.shared.topology.member(replica).name, url, holds, sure, record }
+    Replica { node: node.shared.name_of(replica), url, holds, sure, record }
 }
 
 fn kind(kind: Kind) -> &'static str {
@@ -131,8 +132,8 @@ fn kind(kind: Kind) -> &'static str {
 
 fn facts(event_loop: &EventLoop, outline: &Outline, value_bytes: usize) -> Facts {
     let version = records::version(outline.rank.stamp);
-    let topology = &event_loop.node.shared.topology;
-    let names = (0..topology.nodes() as u16).map(|id| &topology.member(NodeId(id)).name);
+    let view = event_loop.node.shared.view();
+    let names = view.topology.ids().map(|id| &view.topology.member(id).name);
     let mut stamped_by = names.filter(|name| cluster::origin_of(name) == version.origin);
     Facts {
         version: version.to_string(),

@@ -33,7 +33,7 @@ struct Notice<'a> {
 /// Passes a node's snapshots on until nobody listens.
 pub(super) async fn follow(event_loop: Rc<EventLoop>, peer: NodeId, to: mpsc::Sender<Bytes>) {
     let node = &event_loop.node;
-    let name = &node.shared.topology.member(peer).name;
+    let name = &node.shared.name_of(peer);
     let lookup = RefCell::default();
     let mut since = None;
     loop {

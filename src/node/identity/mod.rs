@@ -216,8 +216,9 @@ impl Identity {
 
     /// Takes in what nodes were marked to lack.
     pub(crate) fn load_missed(&self, shared: &cluster::Shared) -> Result<(), String> {
-        for node in (0..shared.nodes() as u16).map(NodeId) {
-            let name = &shared.topology.member(node).name;
+        let view = shared.view();
+        for node in view.topology.ids() {
+            let name = &view.topology.member(node).name;
             let key = [LACKS, name.as_bytes()].concat();
             let stored = self.db.get(Space::Node, &key).map_err(|error| error.to_string())?;
             if let Some(record) = stored {
@@ -299,7 +300,7 @@ fn agreed(stored: Option<&Kept>, members: &Membership, born: u64) -> Kept {
 fn made(members: &Membership, born: u64) -> Kept {
     let topology = &members.topology;
     let names: Vec<&str> =
-        (0..topology.nodes()).map(|id| topology.member(NodeId(id as u16)).name.as_str()).collect();
+        topology.ids().map(|id| topology.member(id).name.as_str()).collect();
     Kept {
         // What a lone node lost nobody else has.
         standing: if names.len() == 1 { Standing::Member } else { Standing::New },

@@ -54,7 +54,7 @@ fn what_is_made_once_stays() {
     first.remember("b", &claim(5)).unwrap();
     first.remember("c", &claim(u64::MAX)).unwrap();
     first.remember("b", &claim(6)).unwrap();
-    let (own, missed) = (NodeId(0), Missed::new(3));
+    let (own, missed) = (NodeId(0), Missed::default());
     missed.mark(own, Mark { partition: Some(9), since: 4 });
     first.set_standing(Standing::Amnesiac, own, &missed).unwrap();
     first.set_standing(Standing::Member, own, &missed).unwrap();

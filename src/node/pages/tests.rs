@@ -12,7 +12,7 @@ pub(crate) fn alone() -> Arc<Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
     let (own, clock) = (topology.own("a").unwrap(), Arc::new(Clock::start(1, 0, 0)));
-    let logs = Arc::new(cluster::Logs::first(1, 1));
+    let logs = Arc::new(cluster::Logs::first(1));
     Arc::new(Shared::new(topology, own, clock, Vouching::new(Standing::Member, 0, true), 0, logs))
 }
 

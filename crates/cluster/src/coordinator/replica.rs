@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::event::{Demand, Effect, LaneId, Now, OpId, StoreError};
 use crate::message::{Class, Reply, Request};
 use crate::record::{Outline, Rank, Record};
+use crate::topology::partition_of;
 
 impl Coordinator {
     /// How long the work that another node asks for is of use: as long as that waits, and not
@@ -29,7 +30,8 @@ impl Coordinator {
         if demand.until <= now.mono {
             return;
         }
-        let op = OpId::Lane { lane, id };
+        let partition = request.read_key().map(|key| partition_of(key));
+        let op = OpId::Lane { lane, id, partition };
         if self.shared.vouching.is_fenced() {
             // Nothing was changed, and nothing is told.
             self.done(op, Reply::WrongEpoch, out);
@@ -77,13 +79,19 @@ impl Coordinator {
                 }
             }
             Request::Page(request) => out.push(Effect::Page { op, request, demand }),
-            Request::Missed { node, marks } if usize::from(node.0) < self.shared.nodes() => {
+            Request::Missed { node, marks } if self.view.topology.contains(node) => {
                 marks.iter().for_each(|mark| self.shared.missed.mark(node, *mark));
                 out.push(Effect::KeepMissed { op, node });
             }
             Request::Missed { .. } => self.done(op, Reply::Failed, out),
             Request::Ping => self.done(op, Reply::Pong, out),
         }
+    }
+
+    /// Whether this node can vouch for what its store said of a key of this partition.
+    pub(super) fn is_sure(&self, partition: Option<u16>, time: Option<u64>) -> bool {
+        let partition = partition.expect("only what reads a key is answered with what it holds");
+        self.shared.vouching.sure(partition, time)
     }
 
     /// Whether a record's stamp is further ahead of this node's wall clock than clocks may be.
@@ -99,7 +107,7 @@ impl Coordinator {
     /// Whether this node's store may hold a newer record than this one, which is about to be
     /// written. There is nobody to disagree with in a cluster of one.
     pub(super) fn must_look(&self, record: &Record) -> bool {
-        if self.shared.topology.nodes() == 1 {
+        if self.view.topology.nodes() == 1 {
             return false;
         }
         let time = record.rank.stamp.time;
@@ -116,8 +124,8 @@ impl Coordinator {
     ) {
         match op {
             OpId::Slot(id) => self.read_here(now, id, result, out),
-            OpId::Lane { lane, id } => {
-                let reply = self.reply_to_read(result);
+            OpId::Lane { lane, id, partition } => {
+                let reply = self.reply_to_read(partition, result);
                 out.push(Effect::Respond { lane, id, reply });
             }
         }
@@ -125,10 +133,10 @@ impl Coordinator {
 
     /// The store read a record that is too long for whoever asked.
     pub(super) fn outlined(&mut self, now: Now, op: OpId, outline: Outline, out: &mut Vec<Effect>) {
-        let sure = self.shared.vouching.sure(Some(outline.rank.stamp.time));
         match op {
-            OpId::Slot(id) => self.outlined_here(now, id, outline, sure, out),
-            OpId::Lane { lane, id } => {
+            OpId::Slot(id) => self.outlined_here(now, id, outline, out),
+            OpId::Lane { lane, id, partition } => {
+                let sure = self.is_sure(partition, Some(outline.rank.stamp.time));
                 out.push(Effect::Respond { lane, id, reply: Reply::Long { outline, sure } });
             }
         }
@@ -144,7 +152,7 @@ impl Coordinator {
     ) {
         match op {
             OpId::Slot(id) => self.wrote_here(now, id, result, out),
-            OpId::Lane { lane, id } => {
+            OpId::Lane { lane, id, .. } => {
                 let reply = reply_to_write(&result);
                 out.push(Effect::Respond { lane, id, reply });
             }

@@ -119,7 +119,9 @@ impl World {
         let alone = self.plan.nodes == 1;
         let vouching = Vouching::new(state.standing, state.born.max(started), alone);
         let (own, clock) = (NodeId(node as u16), Arc::new(clock));
-        let logs = Logs::new(state.incarnation, state.lineage.clone(), &state.known);
+        let known = (0..).map(NodeId).zip(&state.known);
+        let claims: Vec<_> = known.filter_map(|(node, claim)| Some((node, (*claim)?))).collect();
+        let logs = Logs::new(state.incarnation, state.lineage.clone(), &claims);
         let topology = self.topology.clone();
         let shared = Shared::new(topology, own, clock, vouching, newest, Arc::new(logs));
         for (node, bytes) in state.missed.iter().enumerate() {

@@ -57,7 +57,7 @@ impl World {
         out: &mut Outbox,
     ) {
         let Some(process) = self.process(place) else { return };
-        let scan = Scan::new(process.shared.clone(), quorum, Bytes::new(), None);
+        let scan = Scan::new(&process.shared, quorum, Bytes::new(), None);
         let (asking, items, retries) = (BTreeMap::new(), Vec::new(), 0);
         let walk = Walk { scan, place, asking, items, retries };
         process.walks.walks.insert(number, walk);

@@ -368,7 +368,8 @@ const LATE_MICROS: u64 = 60_000;
 
 /// Reads a page as the embedder does: which keys are meant is said by their partition.
 fn page(process: &Process, request: &PageRequest) -> Result<cluster::Page, StoreError> {
-    let topology = &process.shared.topology;
+    let view = process.shared.view();
+    let topology = &view.topology;
     let own = process.shared.own;
     let mut replicas = Vec::new();
     let wanted = |key: &[u8], record: &Record| {
@@ -402,7 +403,7 @@ fn page(process: &Process, request: &PageRequest) -> Result<cluster::Page, Store
         let (start, end) = (&request.start, request.end.as_deref());
         process.store.page(start, end, request.filter.since(), bytes, wanted)?
     };
-    page.sure = process.shared.vouching.sure(None);
+    page.sure = process.shared.vouching.sure_of_all();
     Ok(page)
 }
 
