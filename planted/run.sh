@@ -15,7 +15,7 @@ cargo=${CARGO:-cargo}
 limit=${PLANTED_TIMEOUT:-600}
 
 if [ "${1:-}" = --check ]; then
-    for patch in planted/*.patch planted/protocol/*.patch; do
+    for patch in planted/*.patch planted/protocol/*.patch planted/runtime/*.patch; do
         git apply --check "$patch" || { echo "$patch no longer applies" >&2; exit 1; }
     done
     exit 0
@@ -42,7 +42,7 @@ failures() {
 echo "| planted bug | caught by |"
 echo "|---|---|"
 survived=0
-for patch in planted/*.patch planted/protocol/*.patch; do
+for patch in planted/*.patch; do
     name=$(basename "$patch" .patch)
     if [ $# -gt 0 ] && [[ " $* " != *" ${name%%-*} "* ]]; then continue; fi
     git apply "$patch"

@@ -17,8 +17,8 @@ use std::process::{self, ExitCode};
 use crate::cli::{Cli, Command, client, dev, measure, repair, variables};
 use crate::operations::stderr;
 use crate::runtime::serve;
-use crate::settings::args::ServeArgs;
 use crate::settings::config;
+use crate::settings::list::ServeArgs;
 
 /// Gives freed memory back to the system sooner than the default one, which the memory ledger
 /// counts on, and does not slow down as threads free what others allocated. While a profile is

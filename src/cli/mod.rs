@@ -11,10 +11,9 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::settings::args::ServeArgs;
-use crate::settings::units::Time;
+use crate::settings::list::{ClockSkew, ServeArgs};
 
-/// A distributed key-value store over plain HTTP where each request picks its quorum.
+/// A distributed key-value store over plain HTTP in which each request chooses its quorum.
 #[derive(Debug, Parser)]
 #[command(version = env!("KVORUM_VERSION"), about, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -37,56 +36,57 @@ impl Cli {
 pub(crate) enum Command {
     /// Run a node
     Serve(ServeArgs),
-    /// Run a whole cluster on this machine, to try and to break
+    /// Run a local test cluster on this machine
     Dev(DevArgs),
-    /// Take out of a stopped node's data what its clock stamped while it was far ahead
+    /// Remove records with timestamps far in the future from a stopped node's data
     ///
-    /// The other nodes refuse such records until their time has come. Without --yes it only says
-    /// how many there are.
+    /// A node whose clock ran ahead writes such records; the other nodes refuse them. Without
+    /// --yes, only counts them.
     RepairClock(RepairClockArgs),
     /// Write a value
     Put(client::PutArgs),
-    /// Read a value, onto stdout as it is. Exit code 1: there is none
+    /// Read a value and print it unchanged. Exit code 1 if the key is not found
     Get(client::KeyArgs),
-    /// Delete a value, also if there is none
+    /// Delete a key; succeeds also if it does not exist
     Del(client::KeyArgs),
     /// Print keys and values in order
     ///
-    /// One item a line: KEY, tab, VALUE. Backslashes, control characters and what is no UTF-8 are
-    /// written \n, \t, \\, \xNN. Exit code 2 if the range could not be read to its end.
+    /// One item per line: KEY, tab, VALUE. Backslashes, control characters and bytes that are not
+    /// UTF-8 are escaped as \n, \t, \\, \xNN. Exit code 2 if the range was interrupted.
     Scan(client::ScanArgs),
-    /// Show the cluster: every node, as it tells itself. Exit code 1: not every node is up
+    /// Show the state of every node, self-reported. Exit code 1 if a node is down
     Status(client::StatusArgs),
-    /// Send load to any HTTP server, as wrk2 does, and tell the latencies
+    /// Send load to any HTTP server, like wrk2, and report latencies
     ///
-    /// wrk2's flags, scripts and output. Requests go out by plan, and latency counts from the
-    /// moment that the plan says. Ctrl-C ends a run early, with the figures up to then.
+    /// Compatible with wrk2's flags, scripts and output. Requests are sent on a fixed schedule, and
+    /// latency is measured from the scheduled time. Ctrl-C ends a run early and prints the results
+    /// so far.
     ///
-    /// Exit code: 0; 1 it failed; 2 the command line makes no sense; 3 a warning, with --strict;
-    /// 130 ctrl-C.
+    /// Exit codes: 0 success; 1 failure; 2 invalid command line; 3 a warning, with --strict; 130
+    /// Ctrl-C.
     #[command(version, disable_version_flag = true)]
     Load(load::cli::LoadArgs),
-    /// Make run directories of outputs of wrk2 and wrk, and of pages that quote them
+    /// Convert outputs of wrk2 and wrk, or pages that quote them, into run directories
     ///
-    /// What an output lacks is said, and what its figures give away is warned of: refusals, a
-    /// backlog, the limit of one connection.
+    /// Reports what an output lacks, and warns of what its figures indicate: errors, a backlog, the
+    /// limit of one connection.
     Import(load::import::ImportArgs),
-    /// Find the rate at which a server breaks, any HTTP server
+    /// Find the highest rate that an HTTP server sustains
     ///
-    /// Sends load at rates chosen so that the highest rate at which the objective is met, and the
-    /// lowest at which it is missed, are found and confirmed; prints each trial and what limits.
+    /// Finds and confirms the highest rate that meets the objective and the lowest rate that misses
+    /// it; prints each trial and the limiting resource.
     Search(load::search::Args),
-    /// Compare a server just started with one that has run, for PUT and GET
+    /// Compare a freshly started server with a warm one, for PUT and GET
     ///
-    /// Four runs, put-cold, put-hot, get-cold and get-hot, each on a store of its own that has been
-    /// through the same before: what differs is one restart.
+    /// Four runs, put-cold, put-hot, get-cold and get-hot, each on its own store with the same
+    /// history: they differ only by one restart.
     Coldhot(load::coldhot::Args),
-    /// Say what differs between two runs, or two sets of repeats, and whether it is more than noise
+    /// Compare two runs, or two sets of repeats, and tell differences from noise
     ///
     /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:
     /// cannot be told".
     Compare(load::compare::CompareArgs),
-    /// Write one offline HTML page about runs and series
+    /// Write a self-contained HTML report about runs and series
     Report(load::report::ReportArgs),
     /// Record flame graphs of running nodes, and compare them
     Profile(client::ProfileArgs),
@@ -95,22 +95,21 @@ pub(crate) enum Command {
 /// Everything after `dev`.
 #[derive(Debug, Args)]
 pub(crate) struct DevArgs {
-    /// Nodes, 1..16
+    /// Number of nodes, 1..16
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
     pub(crate) nodes: u16,
 
-    /// Port of the first node on 127.0.0.1; the others take the next ones
+    /// Port of the first node on 127.0.0.1; the other nodes use the following ports
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=65_000))]
     pub(crate) port: u16,
 
-    /// Directory of the data: each node has its own in it, and keeps it
+    /// Data directory, with a subdirectory per node; kept after exit
     #[arg(long, value_name = "DIR", default_value = "./kvorum-data/dev")]
     pub(crate) data: PathBuf,
 
-    /// Flags of `kvorum serve` for every node, after "--". Unless said otherwise a node gets
-    /// --memory 256MiB
+    /// Flags of `kvorum serve` for every node, after "--". The default for --memory is 256MiB here
     #[arg(last = true, value_name = "SERVE FLAGS")]
     pub(crate) serve: Vec<OsString>,
 }
@@ -118,13 +117,13 @@ pub(crate) struct DevArgs {
 /// Everything after `repair-clock`.
 #[derive(Debug, Args)]
 pub(crate) struct RepairClockArgs {
-    /// Directory of the node's data; the node must be stopped
+    /// Data directory of the node, which must be stopped
     #[arg(long, value_name = "DIR")]
     pub(crate) data: PathBuf,
 
-    /// How far ahead of this machine's clock a stamp may be, as the cluster has it: 1ms..60s
+    /// Maximum clock skew, as configured for the cluster, 1ms..60s
     #[arg(long, value_name = "TIME", default_value = "500ms")]
-    pub(crate) max_clock_skew: Time,
+    pub(crate) max_clock_skew: ClockSkew,
 
     /// Remove them
     #[arg(long)]

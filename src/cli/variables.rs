@@ -54,14 +54,14 @@ fn warning(set: BTreeSet<String>, known: &BTreeSet<String>) -> Option<String> {
     let more = unknown.len().saturating_sub(SHOWN);
     let names = unknown[..unknown.len() - more].join(", ");
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!unknown.is_empty()).then(|| format!("no setting has the name of {names}{more}: ignored"))
+    (!unknown.is_empty()).then(|| format!("ignored unknown environment variable(s): {names}{more}"))
 }
 
 /// With the known one that is nearest, if it is near.
 fn described(name: &str, known: &BTreeSet<String>) -> String {
     let distance = |other: &&String| strsim::damerau_levenshtein(name, other);
     let nearest = known.iter().min_by_key(distance).filter(|other| distance(other) <= TYPOS);
-    nearest.map_or_else(|| name.to_owned(), |nearest| format!("{name} (is {nearest} meant?)"))
+    nearest.map_or_else(|| name.to_owned(), |nearest| format!("{name} (did you mean {nearest}?)"))
 }
 
 #[cfg(test)]
@@ -74,11 +74,12 @@ mod tests {
         let told =
             |names: &[&str]| warning(names.iter().map(|name| (*name).to_owned()).collect(), &known);
         assert_eq!(told(&["KVORUM_URL", "PATH", "KVORUM", "KVORUMS_URL"]), None);
-        let one = "no setting has the name of KVORUM_MEMROY (is KVORUM_MEMORY meant?): ignored";
+        let one = "ignored unknown environment variable(s): KVORUM_MEMROY (did you mean \
+            KVORUM_MEMORY?)";
         assert_eq!(told(&["KVORUM_MEMROY"]).as_deref(), Some(one));
         let many: Vec<_> = (0..9).map(|n| format!("KVORUM_PORT_808{n}_TCP")).collect();
         let many = told(&many.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
-        assert!(many.ends_with("KVORUM_PORT_8084_TCP and 4 more: ignored"), "{many}");
+        assert!(many.ends_with("KVORUM_PORT_8084_TCP and 4 more"), "{many}");
     }
 
     #[test]

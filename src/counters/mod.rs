@@ -87,7 +87,7 @@ pub(crate) struct PeerCounts {
     pub(crate) writes: Count,
     /// Connections that were closed because of what came.
     pub(crate) malformed: Count,
-    /// Handshakes that came to nothing.
+    /// Refused handshakes with other nodes.
     pub(crate) refused: Count,
     /// Connections made.
     pub(crate) connected: Count,

@@ -19,7 +19,7 @@ pub(super) fn admit(node: &Node, watch: &Watch, headers: &HeaderMap) -> Result<(
         let right = |given: &[u8]| bool::from(given.ct_eq(token.bytes()));
         return match bearer(headers) {
             Some(given) if right(given) => Ok(()),
-            Some(_) => Err(Problem::forbidden("this is not the node's admin token")),
+            Some(_) => Err(Problem::forbidden("the admin token is wrong")),
             None => Err(Problem::forbidden(
                 "send the admin token: Authorization: Bearer TOKEN (--admin-token-file)",
             )),
@@ -30,8 +30,8 @@ pub(super) fn admit(node: &Node, watch: &Watch, headers: &HeaderMap) -> Result<(
         return Ok(());
     }
     Err(Problem::forbidden(
-        "without an admin token this is answered on loopback only: start the node with \
-         --admin-token-file, and send Authorization: Bearer TOKEN",
+        "without an admin token, admin requests are accepted from loopback only: start the node \
+         with --admin-token-file, and send Authorization: Bearer TOKEN",
     ))
 }
 

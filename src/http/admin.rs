@@ -16,16 +16,13 @@ pub(super) fn get(node: &Arc<Node>, route: Route) -> Answer {
             Answer::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n")
         }
         Route::Ready if node.shared.vouching.is_fenced() => {
-            let text =
-                "fenced: another process runs as this node with a copy of its data directory\n";
+            let text = "fenced: another process with a copy of this node's data directory serves \
+                        in its place\n";
             Answer::text(StatusCode::SERVICE_UNAVAILABLE, text)
         }
-        Route::Ready => match node.db.stats().failed {
-            Some(cause) => {
-                let text = format!("takes no writes: {cause}\n");
-                Answer::text(StatusCode::SERVICE_UNAVAILABLE, text)
-            }
-            None => Answer::text(StatusCode::OK, "ready\n"),
+        Route::Ready => match node.db.health() {
+            Err(failed) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, format!("{failed}\n")),
+            Ok(()) => Answer::text(StatusCode::OK, "ready\n"),
         },
         Route::Metrics => Answer {
             content_type: Some(METRICS_TYPE),

@@ -1,4 +1,4 @@
-//! `GET /v0/cluster`: every node, as it tells itself, asked through this one. It is what
+//! `GET /v0/cluster`: the self-reported state of every node, collected by this one. It is what
 //! `kvorum status` shows: a person who reaches one node (through a tunnel, from outside the
 //! containers) need not reach the addresses by which the nodes know each other.
 //!
@@ -41,7 +41,10 @@ const TARGET: &str = "/v0/status";
 pub(super) async fn get(event_loop: &Rc<EventLoop>) -> Result<Answer, Problem> {
     let node = &event_loop.node;
     let _held = node.looks.take(1).ok_or_else(|| {
-        Problem::overload(&format!("{MAX_LOOKS} clients look at the whole cluster already"))
+        Problem::overload(&format!(
+            "all {MAX_LOOKS} concurrent requests for the cluster's status \
+            are in use"
+        ))
     })?;
     let mut rows = Rows::default();
     let own = node.shared.own;
@@ -110,7 +113,9 @@ impl Rows {
                 row.up = true;
                 row.status = Some(status);
             }
-            Ok(stranger) => row.error = Some(format!("another node is there: {}", stranger.name)),
+            Ok(stranger) => {
+                row.error = Some(format!("another node answers at this URL: {}", stranger.name));
+            }
             Err(error) => row.error = Some(error.to_string()),
         }
         self.rows.push(row);

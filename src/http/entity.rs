@@ -7,21 +7,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::Quorum;
 use hyper::{HeaderMap, StatusCode};
-use lsm::{Fields, Kind, Record, Version};
+use lsm::{Fields, Kind, Version};
+use node::records;
 
 use super::params::{self, EntityParams};
 use super::problem::{self, Problem};
 use super::upload::Upload;
 use super::{Answer, Body, NOSNIFF, screen};
 use crate::node::clock::wall_micros;
-use crate::node::records;
-use crate::node::store::is_live;
 use crate::runtime::event_loop::EventLoop;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
-const TOO_MANY_READ: &str = "too many long values are being sent";
+const TOO_MANY_READ: &str = "the memory for large values in responses is in use";
 
-const TOO_MANY: &str = "too many long values are being written";
+const TOO_MANY: &str = "too many large writes are in progress";
 
 /// A write waits for the clock's bound for one part in so many of `--deadline`: the replicas get
 /// the whole of it afterwards.
@@ -44,8 +43,7 @@ pub(super) async fn get(
         cluster::Answer::Written(_) => unreachable!("a read writes nothing"),
     };
     let view = record.view();
-    let now_ms = if view.expiry_ms() == 0 { 0 } else { wall_micros() / 1000 };
-    if !is_live(&view, now_ms) {
+    if !records::is_live(&view, wall_micros) {
         return Ok(problem::not_found());
     }
     if let Some(headers) = unless
@@ -116,7 +114,7 @@ async fn record(
         return Err(Problem::clock_ahead(quorum));
     }
     let fields = Fields { copies, ..Fields::new(kind, version) };
-    Ok(records::from_store(&Record::new(key, &fields, value)))
+    Ok(records::new(key, &fields, value))
 }
 
 /// Has a record written; the version that it has in the end.

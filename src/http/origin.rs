@@ -53,10 +53,10 @@ impl Names {
         let foreign = |origin: &[u8]| !page_of(origin).eq_ignore_ascii_case(authority);
         if let Some(origin) = origin.filter(|origin| foreign(origin)) {
             let origin = String::from_utf8_lossy(origin);
-            return Err(Problem::foreign(&format!("a page of {origin:?}")));
+            return Err(Problem::foreign(&format!("a page from {origin:?}")));
         }
         if site.is_some_and(|site| site == b"cross-site") && !followed {
-            return Err(Problem::foreign("a page of another site"));
+            return Err(Problem::foreign("a page from another site"));
         }
         Ok(())
     }

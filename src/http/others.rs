@@ -25,13 +25,13 @@ pub(super) enum Unread {
     Dial(#[from] DialError),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it has said nothing for {} s", .0.as_secs())]
+    #[error("no response for {} s", .0.as_secs())]
     Silent(Duration),
-    #[error("it answers {answer:?} to {target}: is it a kvorum node?")]
+    #[error("unexpected response {answer:?} to {target}: is this a kvorum node?")]
     Answer { answer: String, target: &'static str },
-    #[error("it ended its answer")]
+    #[error("it closed the connection before the end of its response")]
     Ended,
-    #[error("its answer is not understood: {0}")]
+    #[error("cannot parse its response: {0}")]
     Malformed(#[from] serde_json::Error),
 }
 

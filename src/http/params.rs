@@ -66,10 +66,10 @@ fn fill<'a, const N: usize>(
         let Some(place) = names.iter().position(|known| *known == name) else {
             let shown: String = name.chars().take(100).collect();
             let known = names.join(", ");
-            return Err(bad(format!("parameter {shown:?} is unknown; there are {known}")));
+            return Err(bad(format!("unknown parameter {shown:?}; known: {known}")));
         };
         if slots[place].replace(value).is_some() {
-            return Err(bad(format!("parameter {name:?} is given twice")));
+            return Err(bad(format!("duplicate parameter {name:?}")));
         }
     }
     Ok(())
@@ -92,7 +92,7 @@ pub(super) fn entities(query: &str, replication: Replication) -> Result<Entities
     let start = key("start", required("start", start)?)?.into_owned();
     let end = match end {
         Some("") => {
-            return Err(bad("end is empty; leave it out to read to the last key".to_owned()));
+            return Err(bad("end must not be empty; omit it to read to the last key".to_owned()));
         }
         Some(end) => Some(key("end", end)?.into_owned()),
         None => None,
@@ -125,7 +125,7 @@ pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     // Programs encode what need not be: the commas between events.
     let query = percent_decode(query.as_bytes())
         .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
-        .ok_or_else(|| bad(format!("the query {query:?} is not percent-encoded UTF-8")))?;
+        .ok_or_else(|| bad(format!("query {query:?} is not percent-encoded UTF-8")))?;
     let mut slots = [None; 4];
     fill(&query, ["event", "seconds", "format", "idle"], &mut slots)?;
     let [events, seconds, format, idle] = slots;
@@ -134,13 +134,14 @@ pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     if format.is_of_one() && events.len() > 1 {
         let (name, events) = (format.name(), profile::event::names(&events));
         return Err(bad(format!(
-            "format={name} holds one event, not {events}; ask for html or json, or one at a time"
+            "format={name} holds one event, not {events}; use html or json, or request one event \
+             at a time"
         )));
     }
     let seconds = u64::from(digits("seconds", seconds)?.unwrap_or(DEFAULT_SECONDS));
     if !profile::SECONDS.contains(&seconds) {
         let (least, most) = (profile::SECONDS.start(), profile::SECONDS.end());
-        return Err(bad(format!("seconds is {seconds}; a recording takes {least} to {most}")));
+        return Err(bad(format!("seconds={seconds} is out of range {least}..{most}")));
     }
     let idle = flag("idle", idle)?;
     Ok(ProfileParams { events, duration: Duration::from_secs(seconds), format, idle })
@@ -152,7 +153,7 @@ fn flag(name: &str, value: Slot<'_>) -> Result<bool, Problem> {
         Some("true") => Ok(true),
         Some(other) => {
             let shown: String = other.chars().take(100).collect();
-            Err(bad(format!("{name} is {shown:?}; it is true or false")))
+            Err(bad(format!("{name}={shown:?} is not a boolean: use true or false")))
         }
     }
 }
@@ -175,7 +176,10 @@ fn key<'a>(name: &str, value: &'a str) -> Result<Cow<'a, [u8]>, Problem> {
     })?;
     if key.len() > MAX_KEY_LEN {
         let len = key.len();
-        return Err(bad(format!("parameter {name:?} has {len} bytes; keys have {MAX_KEY_LEN}")));
+        return Err(bad(format!(
+            "parameter {name:?} is {len} bytes long; keys are limited to \
+            {MAX_KEY_LEN}"
+        )));
     }
     Ok(key)
 }
@@ -213,14 +217,21 @@ fn digits(name: &str, value: Slot<'_>) -> Result<Option<u32>, Problem> {
     let Some(value) = value else { return Ok(None) };
     if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         let shown: String = value.chars().take(100).collect();
-        return Err(bad(format!("{name} is {shown:?}; it is a number of plain digits")));
+        return Err(bad(format!("{name}={shown:?} is not a decimal number")));
     }
     Ok(Some(value.parse().unwrap_or(u32::MAX)))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Queries made of what means something in them, and any text.
+    const QUERIES: &str =
+        "[ -~]{0,60}|((id|ack|from|start|end|local|x)(=[%0-9a-fx]{0,8})?[&=]?){0,6}";
 
     const ONE: Replication = Replication { nodes: 1, replicas: 3 };
     const FIVE: Replication = Replication { nodes: 5, replicas: 3 };
@@ -318,6 +329,30 @@ mod tests {
             "start=a&ack=9",
         ] {
             assert!(entities(query, FIVE).is_err(), "{query:?} was taken");
+        }
+    }
+
+    proptest! {
+        /// Whatever a client puts into a query: understood, or refused; never a panic.
+        #[test]
+        fn any_query_is_understood_or_refused(query in QUERIES) {
+            let replication = FIVE;
+            let _ = entity(&query, replication);
+            let _ = entities(&query, replication);
+            let _ = placement(&query, replication);
+            let _ = profile(&query);
+        }
+
+        #[test]
+        fn any_key_survives_being_encoded(key in vec(any::<u8>(), 1..40), bare in any::<u8>()) {
+            let encode = |byte: &u8| match byte {
+                byte if byte.is_ascii_alphanumeric() && *byte != bare => {
+                    char::from(*byte).to_string()
+                }
+                byte => format!("%{byte:02x}"),
+            };
+            let query = format!("id={}", key.iter().map(encode).collect::<String>());
+            prop_assert_eq!(decoded(&query), key);
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn upgrade(watch: &Watch, head: &Parts) -> Result<Answer, Problem> {
     }
     // Its bytes and those of the other protocol could be taken for each other.
     if head.headers.contains_key(CONTENT_LENGTH) || head.headers.contains_key(TRANSFER_ENCODING) {
-        return Err(Problem::bad_request(format!("{PEER_PATH} takes no body")));
+        return Err(Problem::bad_request(format!("{PEER_PATH} accepts no body")));
     }
     watch.upgrade();
     Ok(Answer::empty(StatusCode::SWITCHING_PROTOCOLS))

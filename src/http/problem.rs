@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::{Denied, NodeId, Part, Quorum, Refusal, Trouble};
 use hyper::{Method, StatusCode};
+use node::NoVersion;
 use serde::Serialize;
 
 use super::{Answer, Body};
-use crate::node::clock::NoVersion;
 
 const CONTENT_TYPE: &str = "application/problem+json";
 
@@ -46,7 +46,7 @@ struct Parts {
 #[derive(Debug, Serialize)]
 struct Failure {
     node: String,
-    why: &'static str,
+    reason: &'static str,
 }
 
 /// Names that a sentence has at most; the lists have all.
@@ -72,7 +72,7 @@ pub(super) struct Problem {
 }
 
 /// The answer to the only problem that is nobody's: built once, for it may be most of the answers.
-const NOT_FOUND: &[u8] = br#"{"type":"not-found","title":"No value under this key","status":404}"#;
+const NOT_FOUND: &[u8] = br#"{"type":"not-found","title":"Key not found","status":404}"#;
 
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: String) -> Self {
@@ -82,7 +82,7 @@ impl Problem {
     }
 
     pub(super) fn bad_request(detail: String) -> Self {
-        let title = "The request is not understood";
+        let title = "Bad request";
         Self::new(StatusCode::BAD_REQUEST, "bad-request", title, detail)
     }
 
@@ -92,13 +92,13 @@ impl Problem {
 
     pub(super) fn unknown_path(path: &str) -> Self {
         let shown: String = path.chars().take(100).collect();
-        Self::bad_request(format!("there is nothing at {shown:?}; try /v0/entity?id=KEY"))
+        Self::bad_request(format!("no such path: {shown:?}; try /v0/entity?id=KEY"))
     }
 
     pub(super) fn method(method: &Method, allow: &'static str) -> Self {
         let shown: String = method.as_str().chars().take(20).collect();
-        let detail = format!("{shown} can't be done here, only {allow}");
-        let title = "Another method is needed";
+        let detail = format!("{shown} is not allowed on this path; allowed: {allow}");
+        let title = "Method not allowed";
         let mut problem =
             Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", title, detail);
         problem.allow = Some(allow);
@@ -106,24 +106,24 @@ impl Problem {
     }
 
     pub(super) fn upgrade(protocol: &str) -> Self {
-        let detail = format!("this is for other nodes, which ask to go on with {protocol}");
-        let title = "Another protocol is needed";
+        let detail = format!("this path is for other nodes, which send Upgrade: {protocol}");
+        let title = "Upgrade required";
         Self::new(StatusCode::UPGRADE_REQUIRED, "upgrade-required", title, detail)
     }
 
     /// An admin request of somebody who may not.
     pub(super) fn forbidden(detail: &str) -> Self {
-        let title = "This is for those who administer the node";
+        let title = "Admin access required";
         Self::new(StatusCode::FORBIDDEN, "forbidden", title, detail.to_owned())
     }
 
     /// A request that somebody else's page has sent.
     pub(super) fn foreign(who: &str) -> Self {
         let detail = format!(
-            "{who} may not ask a node that listens on loopback, or any page on the web could; ask \
-             from its own pages (/ui), from a program, or through a proxy of your own"
+            "{who} may not send requests to a node that listens on loopback, because then any web \
+             page could; use the node's own pages (/ui), a program, or your own proxy"
         );
-        Self::new(StatusCode::FORBIDDEN, "foreign-origin", "This is for its own pages", detail)
+        Self::new(StatusCode::FORBIDDEN, "foreign-origin", "Cross-origin request refused", detail)
             .undone()
     }
 
@@ -131,67 +131,73 @@ impl Problem {
     pub(super) fn misdirected(authority: &str) -> Self {
         let shown: String = authority.chars().take(100).collect();
         let detail = format!(
-            "{shown:?} is no name of this node, which listens on loopback and can't tell it from \
-             one that a foreign page has pointed there; ask by address, or start it with \
-             --allow-host NAME"
+            "{shown:?} is not a name of this node. A node that listens on loopback answers only \
+             to its own names, because a foreign page could point any other name at it; use the \
+             IP address, or start the node with --allow-host NAME"
         );
-        let (status, title) = (StatusCode::MISDIRECTED_REQUEST, "Another host was asked");
+        let (status, title) = (StatusCode::MISDIRECTED_REQUEST, "Misdirected request");
         Self::new(status, "misdirected-request", title, detail).undone()
     }
 
     /// A body that is encoded for its way.
     pub(super) fn coding() -> Self {
-        let detail = "the only Transfer-Encoding understood here is \"chunked\", once";
-        let (status, title) = (StatusCode::NOT_IMPLEMENTED, "The body's coding is not understood");
+        let detail = "the only supported Transfer-Encoding is \"chunked\", once";
+        let (status, title) = (StatusCode::NOT_IMPLEMENTED, "Transfer-Encoding not supported");
         Self::new(status, "transfer-coding", title, detail.to_owned()).undone()
     }
 
     /// Two recordings at once.
     pub(super) fn recording_runs(detail: String) -> Self {
-        Self::new(StatusCode::CONFLICT, "recording-runs", "One recording at a time", detail)
+        Self::new(
+            StatusCode::CONFLICT,
+            "recording-in-progress",
+            "A recording is already \
+            running",
+            detail,
+        )
     }
 
     /// A recording that came to nothing.
     pub(super) fn no_recording(detail: String) -> Self {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
-        Self::new(status, "no-recording", "Nothing was recorded", detail)
+        Self::new(status, "recording-failed", "Recording failed", detail)
     }
 
     pub(super) fn too_large(bound: usize) -> Self {
-        let detail = format!("a value has at most {bound} bytes here (--max-value)");
-        let title = "The value is too large";
+        let detail = format!("the value is longer than {bound} bytes (--max-value)");
+        let title = "Value too large";
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "value-too-large", title, detail).undone()
     }
 
     pub(super) fn overload(what: &str) -> Self {
-        let detail = format!("{what}; try again in a moment");
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "overload", "Too much at once", detail)
+        let detail = format!("{what}; retry later");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "overload", "Overloaded", detail)
     }
 
     /// A client that found no place.
     pub(super) fn crowded(most: usize) -> Self {
-        let what = format!("all {most} places for clients are taken (--connections)");
+        let what = format!("all {most} client connections are in use (--connections)");
         Self::overload(&what).undone()
     }
 
     fn too_few(detail: String) -> Self {
-        let title = "Fewer replicas answered than asked for";
+        let title = "Not enough replicas answered";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "too-few-replicas", title, detail)
     }
 
     fn no_space(detail: String) -> Self {
         let status = StatusCode::INSUFFICIENT_STORAGE;
-        Self::new(status, "no-space", "The disk is full", detail)
+        Self::new(status, "no-space", "Disk full", detail)
     }
 
     pub(super) fn storage(detail: impl Into<String>) -> Self {
         let status = StatusCode::INTERNAL_SERVER_ERROR;
-        Self::new(status, "storage-failed", "The storage failed", detail.into())
+        Self::new(status, "storage-failed", "Storage failed", detail.into())
     }
 
     /// A range of which not even the first item could be read.
     pub(super) fn too_few_for_range(quorum: Quorum) -> Self {
-        let detail = "for a part of the keys too few of their replicas answered";
+        let detail = "too few replicas answered for a part of the range";
         Self::too_few(detail.to_owned()).votes(quorum)
     }
 
@@ -225,15 +231,15 @@ impl Problem {
 
     /// A node whose place another process has taken.
     pub(super) fn fenced() -> Self {
-        let detail = "another process runs as this node with a copy of its data directory and was \
-                      started later; stop one of them, and start the other one anew";
+        let detail = "another process with a copy of this node's data directory was started later \
+            and serves in its place; stop one of them, then restart the other";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "fenced", "This node is fenced", detail.into())
     }
 
     /// A write that got no version.
     pub(super) fn version(error: &NoVersion, quorum: Quorum) -> Self {
         match error {
-            NoVersion::Lags => Self::overload("the clock waits for the disk"),
+            NoVersion::Lags => Self::overload("the disk is too slow to persist the clock's bound"),
             NoVersion::Failed(error) if error.is_no_space() => Self::no_space(error.to_string()),
             NoVersion::Failed(error) => Self::storage(error.to_string()),
         }
@@ -243,8 +249,8 @@ impl Problem {
 
     /// A write whose version most of the others would refuse.
     pub(super) fn clock_ahead(quorum: Quorum) -> Self {
-        let what = "this node's clock is too far ahead of most others' (--max-clock-skew): set it, \
-                    or ask another node";
+        let what = "this node's clock is ahead of most other nodes' clocks by more than \
+            --max-clock-skew: correct it, or send the write to another node";
         Self::overload(what).undone().votes(quorum)
     }
 
@@ -291,7 +297,7 @@ impl Parts {
         let took_ms = (took.as_secs_f64() * 1e4).round() / 10.0;
         let mut parts = Self { took_ms, ..Self::default() };
         for (node, part) in named {
-            let why = match part {
+            let reason = match part {
                 Part::Done => {
                     parts.answered.push(node);
                     continue;
@@ -301,16 +307,16 @@ impl Parts {
                     continue;
                 }
                 Part::Unasked => continue,
-                Part::Unsure => "unsure",
+                Part::Unsure => "not-authoritative",
                 Part::Unreached => "unreachable",
-                Part::Silent => "silent",
-                Part::Busy => "busy",
+                Part::Silent => "timeout",
+                Part::Busy => "overload",
                 Part::NoSpace => "no-space",
-                Part::Failed => "failed",
-                Part::Declined => "declined",
-                Part::Hidden => "hidden",
+                Part::Failed => "storage-failed",
+                Part::Declined => "refused",
+                Part::Hidden => "future-version",
             };
-            parts.failed.push(Failure { node, why });
+            parts.failed.push(Failure { node, reason });
         }
         parts
     }
@@ -319,15 +325,15 @@ impl Parts {
 /// What came of the replicas, as a sentence.
 fn described(named: &[(String, Part)], is_write: bool, took: Duration) -> String {
     let groups = [
-        (Part::Done, if is_write { "held by" } else { "answered" }),
+        (Part::Done, if is_write { "stored by" } else { "answered" }),
         (Part::Unreached, "unreachable"),
-        (Part::Silent, "no answer"),
-        (Part::Busy, "too busy"),
+        (Part::Silent, "timed out"),
+        (Part::Busy, "overloaded"),
         (Part::NoSpace, "disk full"),
-        (Part::Failed, "store failed"),
-        (Part::Declined, "declined, for another clock or topology"),
-        (Part::Hidden, "held behind a record of the future"),
-        (Part::Unsure, "not sure yet what an earlier disk held"),
+        (Part::Failed, "storage failed"),
+        (Part::Declined, "refused, because clocks or topologies differ"),
+        (Part::Hidden, "hidden by a record with a timestamp in the future"),
+        (Part::Unsure, "not authoritative (joining or rebuilding)"),
         (Part::Open, "not waited for"),
     ];
     let told = groups.iter().filter_map(|(part, what)| {
@@ -393,13 +399,13 @@ mod tests {
         assert_eq!(json["answered"], serde_json::json!(["n0"]));
         assert_eq!(json["pending"], serde_json::json!(["n2"]));
         let failed = serde_json::json!([
-            {"node": "n1", "why": "unreachable"},
-            {"node": "n3", "why": "unsure"},
-            {"node": "n4", "why": "silent"},
+            {"node": "n1", "reason": "unreachable"},
+            {"node": "n3", "reason": "not-authoritative"},
+            {"node": "n4", "reason": "timeout"},
         ]);
         assert_eq!((&json["failed"], &json["took_ms"]), (&failed, &1.2.into()));
-        let said = "held by: n0; unreachable: n1; no answer: n4; not sure yet what an earlier disk \
-                    held: n3; not waited for: n2; after 1.2 ms";
+        let said = "stored by: n0; unreachable: n1; timed out: n4; not authoritative (joining or \
+            rebuilding): n3; not waited for: n2; after 1.2 ms";
         assert!(problem.detail.ends_with(said), "{}", problem.detail);
     }
 
@@ -407,7 +413,7 @@ mod tests {
     fn a_sentence_does_not_name_hundreds() {
         let named: Vec<_> = (0..255).map(|n| (format!("n{n}"), Part::Silent)).collect();
         let told = described(&named, false, Duration::from_secs(1));
-        assert_eq!(told, "no answer: n0, n1, n2, n3 and 251 more; after 1000 ms");
+        assert_eq!(told, "timed out: n0, n1, n2, n3 and 251 more; after 1000 ms");
     }
 
     #[test]

@@ -47,12 +47,12 @@ pub(super) async fn get(
         }
         if watch.has_left() || node.is_stopping() {
             drop(recording);
-            return Err(Problem::no_recording("it was broken off".to_owned()));
+            return Err(Problem::no_recording("the client disconnected".to_owned()));
         }
     };
     watch.heed_leaving(false);
     let failed = |why: String| Problem::no_recording(why);
-    let written = written.map_err(|_| failed("the recording ended by itself".to_owned()))?;
+    let written = written.map_err(|_| failed("the recording ended unexpectedly".to_owned()))?;
     let written = written.map_err(|error| failed(error.to_string()))?;
     Ok(Answer {
         status: StatusCode::OK,

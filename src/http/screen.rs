@@ -52,11 +52,11 @@ pub(super) fn admit(
         }
     }
     if watch.saw_fragment() {
-        let detail = "the request's target holds a '#': write it as %23";
+        let detail = "the request target contains '#': encode it as %23";
         return Err(Problem::bad_request(detail.to_owned()));
     }
     if hosts > 1 || hosts == 0 && head.version == Version::HTTP_11 {
-        return Err(Problem::bad_request(format!("there are {hosts} Host headers instead of one")));
+        return Err(Problem::bad_request(format!("expected one Host header, got {hosts}")));
     }
     if let Some(names) = names {
         asked.followed = navigates && matches!(route, Some(Route::Ui(_)));
@@ -75,13 +75,13 @@ fn authority_of(uri: &Uri) -> Option<&[u8]> {
 }
 
 fn partial() -> Problem {
-    let detail = "Content-Range: a value is written as a whole";
+    let detail = "Content-Range is not supported: send the whole value";
     Problem::bad_request(detail.to_owned()).undone()
 }
 
 fn conditional(header: &str, kind: Kind) -> Problem {
     let problem = Problem::bad_request(format!(
-        "{header}: nothing is done here under this condition; a GET of a value knows If-None-Match"
+        "{header} is not supported; the only supported condition is If-None-Match on GET of a value"
     ));
     if matches!(kind, Kind::Put | Kind::Delete) { problem.undone() } else { problem }
 }
@@ -100,7 +100,7 @@ pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Prob
             let (listed, behind) = first_tag(rest).ok_or_else(|| {
                 let shown = String::from_utf8_lossy(list);
                 Problem::bad_request(format!(
-                    "If-None-Match: {shown:?} is no list of tags, each in quotes, nor \"*\""
+                    "If-None-Match: {shown:?} is neither a list of quoted entity tags nor \"*\""
                 ))
             })?;
             found |= listed == tag.as_bytes();

@@ -23,7 +23,7 @@ pub(super) fn status(node: &Node, stats: lsm::Stats) -> Status {
         url: node.url().to_owned(),
         version: env!("KVORUM_VERSION").to_owned(),
         incarnation: format!("{:016x}", node.identity.incarnation()),
-        standing: standing(node).to_owned(),
+        membership: membership(node).to_owned(),
         uptime_s: node.started.elapsed().as_secs(),
         keys: stats.keys,
         disk_bytes: usage::disk_bytes(node, &stats),
@@ -58,12 +58,16 @@ fn settings(config: &Config) -> BTreeMap<String, Value> {
     all.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-fn standing(node: &Node) -> &'static str {
+/// The node's membership state, as clients and operators know it.
+fn membership(node: &Node) -> &'static str {
     let vouching = &node.shared.vouching;
     match vouching.standing() {
         _ if vouching.is_fenced() => "fenced",
-        Standing::Member if !vouching.sure_of_all() => "settling",
-        standing => standing.label(),
+        Standing::Member if !vouching.sure_of_all() => "starting",
+        Standing::Member => "member",
+        Standing::New => "joining",
+        Standing::Copied => "verifying",
+        Standing::Amnesiac => "rebuilding",
     }
 }
 
@@ -84,7 +88,7 @@ fn peers(node: &Node) -> Vec<Peer> {
                 clock_skew_us: node.facts.skew_micros(id),
                 hints,
                 hint_bytes,
-                hints_of_the_future: shared.hints.of_the_future(id),
+                hints_ahead_of_clock: shared.hints.of_the_future(id),
                 hints_dropped: shared.hints.dropped(id),
                 partitions_to_repair: shared.missed.partitions(id),
             }

@@ -22,7 +22,7 @@ const SKIP_BYTES: u64 = 64 * 1024;
 /// What is set aside for a body of unknown length; doubled as it arrives.
 const STEP_BYTES: usize = 64 * 1024;
 
-const SLOWER: &str = "others wait for the memory that this slow upload held";
+const SLOWER: &str = "this slow upload was aborted to free memory for waiting requests";
 
 /// The upload was ended for the sake of others.
 struct GaveWay;
@@ -147,7 +147,7 @@ impl<'a> Upload<'a> {
         let patience = most.saturating_sub(self.without_room);
         let held = node.bodies.wait(bytes, patience).await;
         self.without_room += begun.elapsed();
-        held.ok_or_else(|| Problem::overload("too many bytes are being received").undone())
+        held.ok_or_else(|| Problem::overload("the memory for request bodies is in use").undone())
     }
 
     /// How long it waited for memory.
@@ -206,7 +206,7 @@ impl<'a> Upload<'a> {
                 }
                 Some(Err(error)) => {
                     self.failed = true;
-                    return Err(Problem::bad_request(format!("the body can't be read: {error}")));
+                    return Err(Problem::bad_request(format!("cannot read the body: {error}")));
                 }
                 None => {
                     self.ended = true;

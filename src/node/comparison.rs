@@ -57,7 +57,7 @@ pub(crate) async fn run(event_loop: &Rc<EventLoop>) {
         }
     };
     if timeout(LONGEST, all).await.is_err() {
-        tracing::info!(waited = ?LONGEST, "not all nodes answered: clocks are compared later");
+        tracing::info!(waited = ?LONGEST, "not all nodes answered; clock comparison postponed");
     }
     node.comparison.end();
 }

@@ -1,15 +1,16 @@
-//! Carries out what a loop's coordinator wants done, and tells it what came of it.
+//! Drives a loop's part in the protocol ([`node::Loop`]): what comes from clients, other nodes, the
+//! store and time goes in, and what it wants done is done.
 //!
 //! ```text
-//!  http ──▶ ask ──▶ ┌ events ┐ ──▶ cluster::Coordinator ──▶ effects ─┬─▶ the store: now, or by the
-//!   ▲               └────────┘                                      │    read pool, or as a batch
-//!   └── answers       ▲    ▲                                        ├─▶ peers
-//!                     │    └──────────── what came of it ◀──────────┘
-//!                     └─ time
+//!  http ──▶ ask ──▶ ┌ told ┐ ──▶ node::Loop ──▶ driver ─┬─▶ the store: now, by the read pool,
+//!   ▲               └──────┘                            │    or as a batch
+//!   └── answers      ▲   ▲                              ├─▶ peers
+//!                    │   └──── what came of it ◀────────┘
+//!                    └─ time
 //! ```
 //!
-//! Everything in here happens on one thread, one event after the other: an effect that is done at
-//! once puts its event into the queue, and never calls back into the coordinator.
+//! Everything in here happens on one thread, one thing after the other: what comes while the loop
+//! is at it waits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,21 +21,20 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, CallId, Class, ClientId, Coordinator, Demand, Effect, Event, HintId, Message,
-    NodeId, Now, OpId, PageRequest, Quorum, Reply, Request, StoreError, Trouble,
+    Answer, Body, CallId, Class, ClientId, Demand, Event, LaneId, Message, NodeId, Now, OpId,
+    PageRequest, Quorum, Record, Reply, Request, StoreError, Trouble,
 };
-use lsm::{Lookup, Space};
+use lsm::{Batch, Engine, Lookup, Space, Wait};
+use node::identity::Keeps;
+use node::{Driver, Loop, Outcome, Purpose, Turn, records};
 use slab::Slab;
-use tokio::time::{Instant as TokioInstant, sleep_until};
+use tokio::task::spawn_local;
+use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
-use crate::node::backlog::WRITE_OVERHEAD;
 use crate::node::budget::Held;
-use crate::node::caretaker;
 use crate::node::clock::wall_micros;
-use crate::node::hints;
 use crate::node::reads::ReadError;
-use crate::node::records;
-use crate::node::writes::WriteError;
+use crate::node::task::off_the_loop;
 use crate::runtime::event_loop::EventLoop;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
@@ -44,19 +44,23 @@ const ANSWER_SHARE: u32 = 8;
 /// The same of a read for another node.
 const LENT_SHARE: u32 = 2;
 
-const NO_ROOM: &str = "too many bytes are being sent";
+const NO_ROOM: &str = "the memory for responses is in use";
 
-const QUEUE_FULL: &str = "too many reads wait for the disk (--queue)";
+const QUEUE_FULL: &str = "the read queue is full (--queue)";
 
-/// What a write to the store was for.
+/// What a loop is told.
 #[derive(Debug)]
-pub(crate) enum Purpose {
-    /// The coordinator waits for it. The time of a newer record that is held is known before.
-    Op(OpId, Option<u64>),
-    /// A hint.
-    Hint(HintId),
-    /// Nobody waits.
-    Nothing,
+enum Told {
+    /// For the coordinator.
+    Event(Event),
+    /// A read that had to wait is done, of which a record of so many bytes is wanted at most.
+    Read(OpId, u32, Result<Option<Record>, StoreError>),
+    /// A write is done, or known not to be.
+    Written(Purpose, Outcome),
+    /// Something of the node's own is kept, or could not be.
+    Kept(OpId, Keeps, Result<(), lsm::Error>),
+    /// Time has passed.
+    Wake,
 }
 
 /// Somebody who waits for one thing.
@@ -145,12 +149,11 @@ impl<T> Drop for Place<'_, T> {
     }
 }
 
-/// A loop's coordinator and those who wait for it.
+/// A loop's part in the protocol and those who wait for it.
 pub(crate) struct Coordination {
-    machine: RefCell<Coordinator>,
-    events: RefCell<VecDeque<Event>>,
-    effects: Cell<Vec<Effect>>,
-    running: Cell<bool>,
+    own: RefCell<Loop>,
+    /// What came while it was at something else.
+    told: RefCell<VecDeque<Told>>,
     clients: Desk<Answer>,
     calls: Desk<Result<Reply, Trouble>>,
     /// Memory of the read that is begun, for this node's part in it.
@@ -162,12 +165,10 @@ pub(crate) struct Coordination {
 }
 
 impl Coordination {
-    pub(crate) fn new(machine: Coordinator) -> Self {
+    pub(crate) fn new(own: Loop) -> Self {
         Self {
-            machine: RefCell::new(machine),
-            events: RefCell::default(),
-            effects: Cell::default(),
-            running: Cell::new(false),
+            own: RefCell::new(own),
+            told: RefCell::default(),
             clients: Desk::default(),
             calls: Desk::default(),
             room: Cell::default(),
@@ -188,11 +189,6 @@ impl Coordination {
 }
 
 impl EventLoop {
-    /// Until when somebody waits for what the store is to do.
-    pub(crate) fn until(&self, demand: Demand) -> Instant {
-        self.coordination.when(demand)
-    }
-
     /// The time, as the protocol's machines of this loop take it.
     pub(crate) fn now(&self) -> Now {
         self.coordination.now()
@@ -205,7 +201,7 @@ impl EventLoop {
         let node = &self.node;
         let deadline = node.config.deadline;
         if node.answers.wanted() == 0
-            || !matches!(node.db.try_get(Space::Data, key), Ok(Lookup::WouldBlock))
+            || !matches!(node.db.engine().get(Space::Data, key, Wait::No), Ok(Lookup::WouldBlock))
         {
             return Ok(None);
         }
@@ -238,7 +234,7 @@ impl EventLoop {
     pub(crate) async fn write(
         self: &Rc<Self>,
         key: Bytes,
-        record: cluster::Record,
+        record: Record,
         quorum: Quorum,
     ) -> Answer {
         let number = self.coordination.clients.open();
@@ -260,24 +256,36 @@ impl EventLoop {
         place.wait().await
     }
 
-    /// Tells the coordinator what happened, and does what it wants done.
+    /// Tells the loop what happened, and does what it wants done.
     pub(crate) fn happen(self: &Rc<Self>, event: Event) {
+        self.tell(Told::Event(event));
+    }
+
+    /// The same of a write that is done, or known not to be.
+    pub(crate) fn written(self: &Rc<Self>, purpose: Purpose, outcome: &Outcome) {
+        self.tell(Told::Written(purpose, outcome.clone()));
+    }
+
+    fn tell(self: &Rc<Self>, told: Told) {
         let coordination = &self.coordination;
-        coordination.events.borrow_mut().push_back(event);
-        if coordination.running.replace(true) {
+        let Ok(mut own) = coordination.own.try_borrow_mut() else {
+            coordination.told.borrow_mut().push_back(told);
             return;
-        }
-        let mut effects = coordination.effects.take();
-        while let Some(event) = { coordination.events.borrow_mut().pop_front() } {
-            let now = coordination.now();
-            coordination.machine.borrow_mut().handle(now, event, &mut effects);
-            for effect in effects.drain(..) {
-                self.perform(effect);
+        };
+        let driver = &mut Process(self);
+        let mut next = Some(told);
+        while let Some(told) = next {
+            match told {
+                Told::Event(event) => own.handle(driver, event),
+                Told::Read(op, most, result) => own.was_read(driver, op, most, result),
+                Told::Written(purpose, outcome) => own.written(driver, purpose, &outcome),
+                Told::Kept(op, keeps, result) => own.kept(driver, op, &keeps, result),
+                Told::Wake => own.wake(driver),
             }
+            next = coordination.told.borrow_mut().pop_front();
         }
-        coordination.effects.set(effects);
-        coordination.running.set(false);
-        let wake = coordination.machine.borrow_mut().next_wake();
+        let wake = own.next_wake();
+        drop(own);
         let sooner = |wake: u64| coordination.armed.get().is_none_or(|armed| wake < armed);
         if wake.is_some_and(sooner)
             && let Some(ticker) = coordination.ticker.borrow_mut().take()
@@ -286,89 +294,23 @@ impl EventLoop {
         }
     }
 
-    /// Tells the coordinator that time passes. Never ends.
+    /// Tells the loop that time passes. Never ends.
     pub(crate) async fn tick(self: &Rc<Self>) {
         let coordination = &self.coordination;
-        let mut sleep = Box::pin(sleep_until(TokioInstant::now()));
+        let mut asleep = Box::pin(sleep_until(TokioInstant::now()));
         loop {
             poll_fn(|cx| {
                 *coordination.ticker.borrow_mut() = Some(cx.waker().clone());
-                let wake = coordination.machine.borrow_mut().next_wake();
+                let wake = coordination.own.borrow_mut().next_wake();
                 coordination.armed.set(wake);
                 let Some(wake) = wake else { return Poll::Pending };
                 let at = coordination.begun + Duration::from_micros(wake);
-                sleep.as_mut().reset(at.into());
-                sleep.as_mut().poll(cx)
+                asleep.as_mut().reset(at.into());
+                asleep.as_mut().poll(cx)
             })
             .await;
-            self.happen(Event::Tick);
+            self.tell(Told::Wake);
         }
-    }
-
-    fn perform(self: &Rc<Self>, effect: Effect) {
-        match effect {
-            Effect::Read { op, key, most, demand } => self.read(op, key, most, demand),
-            Effect::Write { op, key, record, look, demand } => {
-                self.store(op, key, record, look, demand);
-            }
-            // Refused at once where a client's write would wait: it is sent again.
-            Effect::WriteAll { op, items, demand: _ } => self.store_all(op, &items),
-            Effect::Page { op, request, demand } => self.page(op, request, demand),
-            Effect::Send { peer, message } => match most_of(&message) {
-                Some((most, left)) if most > LONG_RECORD => self.fetch(peer, message, most, left),
-                _ => self.peers.send(peer, message),
-            },
-            Effect::Respond { lane, id, reply } => self.peers.respond(lane, id, reply),
-            Effect::Answer { client: ClientId(number), answer } => {
-                self.coordination.clients.done(number, answer);
-            }
-            Effect::Returned { call: CallId(number), result } => {
-                self.coordination.calls.done(number, result);
-            }
-            Effect::Hint { hint, peer, key, record } => {
-                hints::keep(self, hint, peer, &key, &record);
-            }
-            Effect::KeepMissed { op, node } => caretaker::keep_missed(self, op, node),
-        }
-    }
-
-    fn read(self: &Rc<Self>, op: OpId, key: Bytes, most: u32, demand: Demand) {
-        let result = match self.node.db.try_get(Space::Data, &key) {
-            Ok(Lookup::Found(record)) => Ok(Some(records::from_store(&record))),
-            Ok(Lookup::Absent) => Ok(None),
-            Ok(Lookup::WouldBlock | Lookup::TooLong(_)) => {
-                let this = Rc::clone(self);
-                let room = self.coordination.room.take();
-                tokio::task::spawn_local(async move {
-                    let result = match this.read_patiently(op, &key, demand, room).await {
-                        // Whoever asked knows by itself that its time is up.
-                        Err(ReadError::Deadline) => return,
-                        Err(ReadError::QueueFull) => Err(StoreError::Busy(QUEUE_FULL)),
-                        Err(ReadError::NoRoom) => Err(StoreError::Busy(NO_ROOM)),
-                        Err(ReadError::Store(error)) => Err(records::store_error(&error)),
-                        Ok(record) => Ok(record),
-                    };
-                    this.was_read(op, result, most);
-                });
-                return;
-            }
-            Err(error) => Err(records::store_error(&error)),
-        };
-        self.was_read(op, result, most);
-    }
-
-    fn was_read(
-        self: &Rc<Self>,
-        op: OpId,
-        result: Result<Option<cluster::Record>, StoreError>,
-        most: u32,
-    ) {
-        self.happen(match result {
-            Ok(Some(record)) if record.bytes.len() > most as usize => {
-                Event::Outlined { op, outline: record.outline() }
-            }
-            result => Event::Read { op, result },
-        });
     }
 
     /// Reads what needs the disk or has to have room in memory, which is waited for before it is
@@ -379,7 +321,7 @@ impl EventLoop {
         key: &Bytes,
         demand: Demand,
         mut room: Option<Held>,
-    ) -> Result<Option<cluster::Record>, ReadError> {
+    ) -> Result<Option<Record>, ReadError> {
         let node = &self.node;
         // Another node's time began before, and it has yet to hear that there was no room.
         let (owner, share) = match op {
@@ -414,7 +356,7 @@ impl EventLoop {
     /// Asks another node for a long record, once there is room for it.
     fn fetch(self: &Rc<Self>, peer: NodeId, message: Message, most: usize, left: Duration) {
         let this = Rc::clone(self);
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             let (id, asked) = (message.id, Instant::now());
             let patience = left.saturating_sub(this.node.config.deadline / ANSWER_SHARE);
             let Some(room) = this.node.answers.wait(most, patience).await else {
@@ -422,50 +364,95 @@ impl EventLoop {
             };
             this.peers.fetch(peer, message, room);
             // After that nobody waits for it any more.
-            tokio::time::sleep(left.saturating_sub(asked.elapsed())).await;
+            sleep(left.saturating_sub(asked.elapsed())).await;
             drop(this.peers.take_room(peer, id));
         });
     }
+}
 
-    fn store_all(self: &Rc<Self>, op: OpId, items: &[(Bytes, cluster::Record)]) {
-        let bytes = items.iter().map(|(k, r)| k.len() + r.bytes.len() + WRITE_OVERHEAD).sum();
-        let added = self.writes.add(bytes, Purpose::Op(op, None), |batch| {
-            items.iter().try_for_each(|(key, record)| {
-                batch.record(Space::Data, key, &records::to_store(record))
-            })
-        });
-        if let Err(error) = added {
-            self.happen(Event::Written { op, result: Err(write_error(&error)) });
-        }
+/// What this process does for a loop, and for the node's task.
+pub(crate) struct Process<'a>(pub(crate) &'a Rc<EventLoop>);
+
+impl Turn for Process<'_> {
+    fn now(&self) -> Now {
+        self.0.now()
     }
 
-    /// A write is done, or known not to be.
-    pub(crate) fn written(self: &Rc<Self>, purpose: Purpose, outcome: &Result<(), WriteError>) {
-        match purpose {
-            Purpose::Op(op, newer) => {
-                if outcome.is_ok() {
-                    self.node.shared.logs.wrote(self.node.db.sequence());
-                }
-                let result = outcome.as_ref().map(|()| newer).map_err(write_error);
-                self.happen(Event::Written { op, result });
-            }
-            Purpose::Hint(hint) => self.happen(Event::Hinted { hint, kept: outcome.is_ok() }),
-            Purpose::Nothing => {}
-        }
+    fn write(
+        &mut self,
+        bytes: usize,
+        purpose: Purpose,
+        fill: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
+    ) -> Outcome {
+        self.0.writes.add(bytes, purpose, fill)
+    }
+}
+
+impl Driver for Process<'_> {
+    fn engine(&self) -> &Engine {
+        self.0.node.db.engine()
     }
 
-    fn page(self: &Rc<Self>, op: OpId, request: PageRequest, demand: Demand) {
-        let until = self.coordination.when(demand);
-        let page = self.node.reads.page(request, demand.class, until);
-        let this = Rc::clone(self);
-        tokio::task::spawn_local(async move {
-            let result = match page.await {
-                Ok(page) => page.map_err(|error| records::page_error(&error)),
-                // Nobody waits for it any more, or the node stops.
-                Err(_) => return,
+    fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error> {
+        self.engine().get(Space::Data, key, Wait::No)
+    }
+
+    fn read(&mut self, op: OpId, key: Bytes, most: u32, demand: Demand) {
+        let this = Rc::clone(self.0);
+        let room = this.coordination.room.take();
+        spawn_local(async move {
+            let result = match this.read_patiently(op, &key, demand, room).await {
+                // Whoever asked knows by itself that its time is up.
+                Err(ReadError::Deadline) => return,
+                Err(ReadError::QueueFull) => Err(StoreError::Busy(QUEUE_FULL)),
+                Err(ReadError::NoRoom) => Err(StoreError::Busy(NO_ROOM)),
+                Err(ReadError::Store(error)) => Err(records::store_error(&error)),
+                Ok(record) => Ok(record),
             };
-            this.happen(Event::Paged { op, result });
+            this.tell(Told::Read(op, most, result));
         });
+    }
+
+    fn page(&mut self, op: OpId, request: PageRequest, demand: Demand) {
+        let until = self.0.coordination.when(demand);
+        let page = self.0.node.reads.page(op, request, demand.class, until);
+        let this = Rc::clone(self.0);
+        spawn_local(async move {
+            // Otherwise nobody waits for it any more, or the node stops.
+            if let Ok(result) = page.await {
+                this.happen(Event::Paged { op, result });
+            }
+        });
+    }
+
+    fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps) {
+        let this = Rc::clone(self.0);
+        spawn_local(async move {
+            let node = std::sync::Arc::clone(&this.node);
+            // It fails only when the runtime ends.
+            if let Ok(result) = off_the_loop(move || node.db.commit(batch)).await {
+                this.tell(Told::Kept(op, keeps, result));
+            }
+        });
+    }
+
+    fn send(&mut self, peer: NodeId, message: Message) {
+        match most_of(&message) {
+            Some((most, left)) if most > LONG_RECORD => self.0.fetch(peer, message, most, left),
+            _ => self.0.peers.send(peer, message),
+        }
+    }
+
+    fn respond(&mut self, lane: LaneId, id: u64, reply: Reply) {
+        self.0.peers.respond(lane, id, reply);
+    }
+
+    fn answer(&mut self, client: ClientId, answer: Answer) {
+        self.0.coordination.clients.done(client.0, answer);
+    }
+
+    fn returned(&mut self, call: CallId, result: Result<Reply, Trouble>) {
+        self.0.coordination.calls.done(call.0, result);
     }
 }
 
@@ -476,12 +463,5 @@ fn most_of(message: &Message) -> Option<(usize, Duration)> {
             Some((*most as usize, Duration::from_millis(u64::from(*remaining_ms))))
         }
         _ => None,
-    }
-}
-
-pub(crate) fn write_error(error: &WriteError) -> StoreError {
-    match error {
-        WriteError::Busy => StoreError::Busy("too many writes wait for the disk"),
-        WriteError::Store(error) => records::store_error(error),
     }
 }

@@ -1,26 +1,23 @@
 //! What all threads of a node share.
 
-pub(crate) mod backlog;
 pub(crate) mod budget;
-pub(crate) mod caretaker;
 pub(crate) mod clock;
 pub(crate) mod comparison;
 pub(crate) mod coordinate;
 pub(crate) mod gate;
-pub(crate) mod hints;
-pub(crate) mod identity;
-pub(crate) mod pages;
+pub(crate) mod life_file;
 pub(crate) mod places;
 pub(crate) mod reads;
-pub(crate) mod records;
 pub(crate) mod store;
+pub(crate) mod task;
 pub(crate) mod writes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use cluster::NodeEvent;
+use node::identity::Identity;
+use node::{Pages, TaskEvent};
 use tokio::sync::mpsc;
 
 use crate::counters::{Accepting, Counters};
@@ -28,8 +25,6 @@ use crate::http;
 use crate::node::budget::Budget;
 use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
-use crate::node::identity::Identity;
-use crate::node::pages::PageMemory;
 use crate::node::places::Places;
 use crate::node::reads::ReadPool;
 use crate::peers::Facts;
@@ -48,13 +43,13 @@ pub(crate) struct Node {
     /// What this node is called by those who may ask it; `None` = anything.
     pub(crate) names: Option<http::Names>,
     /// Who this node is, and whom it has met.
-    pub(crate) identity: Identity,
+    pub(crate) identity: Arc<Identity>,
     /// What all loops know of the other nodes.
     pub(crate) facts: Arc<Facts>,
-    /// What the first loop's caretaker is told.
-    pub(crate) caretaker: mpsc::Sender<NodeEvent>,
+    /// What the node's task is told.
+    pub(crate) task: mpsc::Sender<TaskEvent>,
     /// The other end, until the first loop takes it.
-    pub(crate) caretaker_events: Mutex<Option<mpsc::Receiver<NodeEvent>>>,
+    pub(crate) task_events: Mutex<Option<mpsc::Receiver<TaskEvent>>>,
     /// Stamps for writes.
     pub(crate) clock: NodeClock,
     /// Whether its wall clock has been compared with the other nodes'.
@@ -69,8 +64,8 @@ pub(crate) struct Node {
     pub(crate) answers: Budget,
     /// Long values read for other nodes.
     pub(crate) lent: Budget,
-    /// Bytes of pages that range reads hold.
-    pub(crate) pages: Arc<PageMemory>,
+    /// Reads pages for ranges, within bounded memory.
+    pub(crate) pages: Arc<Pages>,
     /// Streams of snapshots that may be open.
     pub(crate) streams: Budget,
     /// Looks at the whole cluster that may be under way.

@@ -13,21 +13,20 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use cluster::{Class, Page, PageRequest};
-use lsm::{Db, Lookup, Space};
+use cluster::{Class, OpId, Page, PageRequest, StoreError};
+use lsm::{Db, Lookup, Space, Wait};
+use node::Pages;
 use profile::{Kind, Place};
 use tokio::sync::oneshot;
-
-use crate::node::pages::{self, PageError, PageMemory};
 
 /// Every so many jobs a page goes before a get, and every so many pages one that no client waits
 /// for before those that one does.
 const PAGE_TURN: u32 = 4;
 
 /// Where it is waited, for profiles.
-static QUEUES: Place = Place::new(Kind::Lock, "queues of the read pool");
-static QUEUED: Place = Place::new(Kind::Queue, "reads: no thread of the pool is free");
-static NO_READ: Place = Place::new(Kind::Idle, "read pool: no read");
+static QUEUES: Place = Place::new(Kind::Lock, "read pool: queue lock");
+static QUEUED: Place = Place::new(Kind::Queue, "reads: waiting for a pool thread");
+static NO_READ: Place = Place::new(Kind::Idle, "read pool: idle");
 
 /// Why a read was not done.
 #[derive(Debug, Clone)]
@@ -53,9 +52,10 @@ struct Get {
 }
 
 struct NextPage {
+    op: OpId,
     request: PageRequest,
     until: Instant,
-    reply: oneshot::Sender<Result<Page, PageError>>,
+    reply: oneshot::Sender<Result<Page, StoreError>>,
     since: Option<Instant>,
 }
 
@@ -114,7 +114,7 @@ impl Shared {
         self.queues.lock()
     }
 
-    fn work(&self, db: &Db, cluster: &cluster::Shared, pages: &PageMemory) {
+    fn work(&self, db: &Db, cluster: &cluster::Shared, pages: &Pages) {
         let mut queues = self.lock();
         loop {
             let Some(job) = queues.next() else {
@@ -136,13 +136,14 @@ impl Shared {
                     let _ = get.reply.send(Err(ReadError::Deadline));
                 }
                 Job::Get(get) => {
-                    let result = db.get_within(Space::Data, &get.key, get.room);
+                    let result = db.engine().get(Space::Data, &get.key, Wait::Within(get.room));
                     let result = result.map_err(ReadError::Store);
                     let _ = get.reply.send(result);
                 }
                 Job::NextPage(next) if next.reply.is_closed() || next.until <= Instant::now() => {}
                 Job::NextPage(next) => {
-                    let _ = next.reply.send(pages::read(db, cluster, pages, &next.request));
+                    let _ =
+                        next.reply.send(pages.read(db.engine(), cluster, next.op, &next.request));
                 }
             }
             queues = self.lock();
@@ -155,7 +156,7 @@ impl ReadPool {
     pub(crate) fn start(
         db: &Arc<Db>,
         cluster: &Arc<cluster::Shared>,
-        pages: &Arc<PageMemory>,
+        pages: &Arc<Pages>,
         threads: usize,
         bound: usize,
     ) -> Result<Self, String> {
@@ -170,7 +171,7 @@ impl ReadPool {
             let thread = thread::Builder::new()
                 .name(format!("read-{number}"))
                 .spawn(move || shared.work(&db, &cluster, &pages))
-                .map_err(|error| format!("can't start a read thread: {error}"))?;
+                .map_err(|error| format!("cannot start a read thread: {error}"))?;
             pool.threads().push(thread);
         }
         Ok(pool)
@@ -209,13 +210,14 @@ impl ReadPool {
     /// Asks for a page, of which nobody wants to know after `until`: then there is no answer.
     pub(crate) fn page(
         &self,
+        op: OpId,
         request: PageRequest,
         class: Class,
         until: Instant,
-    ) -> oneshot::Receiver<Result<Page, PageError>> {
+    ) -> oneshot::Receiver<Result<Page, StoreError>> {
         let (reply, answer) = oneshot::channel();
         let since = profile::queued();
-        let next = NextPage { request, until, reply, since };
+        let next = NextPage { op, request, until, reply, since };
         {
             let mut queues = self.shared.lock();
             match class {

@@ -15,23 +15,13 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use lsm::{Batch, Db, Pressure, SyncMode};
+use node::{Outcome, WriteError};
 use profile::{Kind, Place};
 
 use crate::counters::Counters;
 
 /// A batch of this many bytes is committed without waiting for the end of the turn.
 const BATCH_BYTES: usize = 1 << 20;
-
-/// Why a write is not known to be stored.
-#[derive(Debug, Clone)]
-pub(crate) enum WriteError {
-    /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
-    Busy,
-    /// The store could not.
-    Store(lsm::Error),
-}
-
-type Outcome = Result<(), WriteError>;
 
 /// Told what became of each write.
 pub(crate) type Sink<T> = Box<dyn Fn(T, &Outcome)>;
@@ -44,8 +34,8 @@ struct Turn<T> {
 }
 
 /// Where it is waited, for profiles.
-static ARRIVALS: Place = Place::new(Kind::Lock, "outcomes of writes");
-static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed, flushes or compactions are behind");
+static ARRIVALS: Place = Place::new(Kind::Lock, "writes: outcome lock");
+static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed by flush or compaction backlog");
 
 /// Outcomes on their way from the log's thread to the loop.
 #[derive(Debug)]
@@ -137,13 +127,7 @@ impl<T> Writes<T> {
         let delay = match self.db.pressure() {
             Pressure::Clear => Duration::ZERO,
             Pressure::Slow(delay) => delay,
-            Pressure::Full => {
-                return Err(match self.db.refusal() {
-                    lsm::Error::Busy { .. } => WriteError::Busy,
-                    // A full disk or a failed one, which the client is to be told apart.
-                    refusal => WriteError::Store(refusal),
-                });
-            }
+            Pressure::Full => return Err(self.db.refusal().into()),
         };
         let mut collecting = self.collecting.borrow_mut();
         collecting.delay = delay;

@@ -1,5 +1,7 @@
 //! What whoever runs a node sees of it: metrics, status, the log.
 
+#[cfg(test)]
+pub(crate) mod manual;
 pub(crate) mod metrics;
 pub(crate) mod output;
 pub(crate) mod status;

@@ -42,7 +42,7 @@ pub(crate) struct Row {
     pub(crate) status: Option<Status>,
 }
 
-/// A node, as it tells itself.
+/// What a node reports about itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Status {
     /// Its identity.
@@ -54,13 +54,13 @@ pub(crate) struct Status {
     /// Since when it has its disk: chosen by chance when the data directory was made.
     #[serde(default)]
     pub(crate) incarnation: String,
-    /// What its word is worth about keys that it does not hold: `member`, everything; `settling`
-    /// (it has just started, and asks the others what they know of it), `new`,
-    /// `amnesiac` (a disk that was wiped, rolled back or has lost the end of its log, and is being
-    /// rebuilt) and `copied` (a directory that may be an older copy), nothing; `fenced`: it serves
-    /// nobody, because another process runs with a copy of its directory.
+    /// Its membership state. `member`: authoritative, also for keys that it does not hold. Not
+    /// authoritative yet: `starting` (it asks the other nodes what they know of it), `joining`
+    /// (a new node), `rebuilding` (its disk was wiped, rolled back or has lost the end of its log;
+    /// data is streamed to it), `verifying` (its directory may be an older copy). `fenced`: it
+    /// serves no requests, because another process runs with a copy of its directory.
     #[serde(default)]
-    pub(crate) standing: String,
+    pub(crate) membership: String,
     /// Seconds since it began to recover.
     pub(crate) uptime_s: u64,
     /// Keys that have a value: exact until the first flush or stop, then an estimate.
@@ -77,7 +77,7 @@ pub(crate) struct Status {
     /// streamed from the other nodes.
     #[serde(default)]
     pub(crate) partitions_to_repair: u32,
-    /// Why it takes no writes; missing = it does.
+    /// Why it accepts no writes; missing = it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,
     /// The other nodes of the cluster; missing in a [`Row`].
@@ -110,13 +110,13 @@ pub(crate) struct Peer {
     /// Their bytes.
     #[serde(default)]
     pub(crate) hint_bytes: u64,
-    /// Those of them that are stamped too far ahead of the clock to be delivered yet.
+    /// Those of them whose timestamps are too far ahead of the clock to be delivered yet.
     #[serde(default)]
-    pub(crate) hints_of_the_future: u64,
+    pub(crate) hints_ahead_of_clock: u64,
     /// Writes that it missed and of which no hint was kept, since this node's start.
     #[serde(default)]
     pub(crate) hints_dropped: u64,
-    /// Partitions, of 65,536, of which it may lack such writes, and was not told yet.
+    /// Partitions, of 65,536, in which it may lack such writes and was not informed yet.
     #[serde(default)]
     pub(crate) partitions_to_repair: u32,
 }

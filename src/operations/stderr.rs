@@ -11,8 +11,8 @@ use std::thread;
 use tracing_subscriber::EnvFilter;
 
 use crate::operations::output::Output;
-use crate::settings::args::LogFormat;
 use crate::settings::config::Logging;
+use crate::settings::values::LogFormat;
 
 /// Where a node logs to, once it does.
 static LOG: OnceLock<Output> = OnceLock::new();
@@ -22,9 +22,9 @@ pub(crate) fn log(logging: &Logging) -> Result<(), String> {
     let filter = EnvFilter::try_new(&logging.filter)
         .map_err(|error| format!("--log {}: {error}", logging.filter))?;
     let output = Output::start("stderr", &io::stderr(), |_, lines| {
-        tracing::error!(lines, "log lines were dropped: stderr did not take them");
+        tracing::error!(lines, "log lines were dropped: stderr was blocked");
     });
-    let output = output.map_err(|error| format!("can't log: {error}"))?;
+    let output = output.map_err(|error| format!("cannot set up logging: {error}"))?;
     let lines = Lines(LOG.get_or_init(|| output));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -37,10 +37,10 @@ pub(crate) fn parts(node: &Node, stats: &lsm::Stats) -> [Part; 9] {
             open_connections(node) * CONNECTION_BYTES,
             connections * CONNECTION_BYTES,
         ),
-        part("bodies", node.bodies.held() as u64, plan.body_bytes),
-        part("answers", node.answers.held() as u64, plan.answer_bytes),
-        part("received", node.facts.received_bytes(), plan.received_bytes),
-        part("lent", node.lent.held() as u64, plan.lent_bytes),
+        part("request-bodies", node.bodies.held() as u64, plan.body_bytes),
+        part("response-bodies", node.answers.held() as u64, plan.answer_bytes),
+        part("peer-requests", node.facts.received_bytes(), plan.received_bytes),
+        part("peer-responses", node.lent.held() as u64, plan.lent_bytes),
         part("writes", waiting, plan.waiting_bytes),
         part("pages", node.pages.held() as u64, plan.page_bytes),
     ]
@@ -52,7 +52,7 @@ pub(crate) fn open_connections(node: &Node) -> u64 {
     all.map(|counters| counters.connections.load(Ordering::Relaxed) as u64).sum()
 }
 
-/// Bytes of files in the data directory.
+/// Size of the files in the data directory, in bytes.
 pub(crate) fn disk_bytes(node: &Node, stats: &lsm::Stats) -> u64 {
     let tables = stats.levels.iter().map(|level| level.bytes).sum::<u64>();
     tables + stats.wal_segments * node.config.memory.segment_bytes
@@ -65,7 +65,7 @@ pub(crate) fn resident_bytes() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Processor time of all threads since the process began.
+/// CPU time of all threads since the process began.
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -39,11 +39,11 @@ pub(super) struct Connected {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
-    #[error("it does not answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Late(Duration),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it answers {0:?} instead of HTTP/1.1 101: is it a kvorum node?")]
+    #[error("unexpected response {0:?} instead of HTTP/1.1 101: is this a kvorum node?")]
     NoPeer(String),
     #[error("{0}")]
     Refused(Refused),
@@ -66,14 +66,14 @@ impl DialError {
             Self::Refused(Refused { reason, text }) => {
                 counters.peers.refused.add(1);
                 facts.complaints.about(peer, reason.label(), || {
-                    tracing::error!(peer = name, at, "can't work with a peer: {text}");
+                    tracing::error!(peer = name, at, "peer refused: {text}");
                 });
             }
             Self::NoPeer(_) => facts.complaints.about(peer, "no peer", || {
-                tracing::error!(peer = name, at, "can't work with a peer: {self}");
+                tracing::error!(peer = name, at, "cannot connect to a peer: {self}");
             }),
             Self::Late(_) | Self::Io(_) => facts.complaints.about(peer, "unreachable", || {
-                tracing::info!(peer = name, at, "can't reach a peer: {self}");
+                tracing::info!(peer = name, at, "cannot reach a peer: {self}");
             }),
         }
     }
@@ -98,7 +98,7 @@ async fn addresses(
     });
     match timeout(CONNECT_TIME, &mut looking).await {
         Ok(Ok(found)) => Ok(found?),
-        Ok(Err(_)) => Err(io::Error::other("looking up its name was broken off").into()),
+        Ok(Err(_)) => Err(io::Error::other("name lookup aborted").into()),
         Err(_) => {
             *lookup.borrow_mut() = Some(looking);
             Err(DialError::Late(CONNECT_TIME))
@@ -157,7 +157,7 @@ async fn upgrade(stream: &mut TcpStream, authority: &str) -> Result<Vec<u8>, Dia
             return Ok(rest);
         }
         if answer.len() >= ANSWER_MAX {
-            return Err(DialError::NoPeer("an endless head".to_owned()));
+            return Err(DialError::NoPeer("a response header without end".to_owned()));
         }
         if stream.read_buf(&mut answer).await? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());

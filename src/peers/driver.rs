@@ -180,7 +180,7 @@ impl Driver {
         lane.facts.merge_clock(sender.clock);
         let (disk, life) = lane.disk;
         if !lane.facts.shared.logs.heard(lane.peer, disk, life, sender.position) {
-            lane.close("a later process with that node's data directory was met");
+            lane.close("a later process with that node's data directory is known");
             return Ok(());
         }
         let fits = lane.facts.shared.views.with(|view| view.agrees_with(sender.layout));
@@ -190,7 +190,7 @@ impl Driver {
                 Item::Piece { last, bytes } => {
                     self.piece_bytes += bytes.len();
                     if self.piece_bytes > WINDOW {
-                        return Err(Malformed("more pieces than there was credit for"));
+                        return Err(Malformed("more fragments than the credit allows"));
                     }
                     self.pieces.push_back((bytes, last));
                     self.fits = fits;
@@ -199,7 +199,7 @@ impl Driver {
                     let mut out = lane.out.borrow_mut();
                     out.credit += bytes as usize;
                     if out.credit > WINDOW {
-                        return Err(Malformed("more credit than there was to give back"));
+                        return Err(Malformed("more credit returned than was used"));
                     }
                 }
                 Item::Beat { token } => {
@@ -307,10 +307,10 @@ impl Driver {
                 peers.tell(FromPeers::Event(event));
             }
             (Way::Dialed, Body::Request { .. }) => {
-                return Err(Malformed("a request from whom was asked"));
+                return Err(Malformed("a request on a connection for replies"));
             }
             (Way::Accepted(_), Body::Reply(_)) => {
-                return Err(Malformed("a reply from whom asks"));
+                return Err(Malformed("a reply on a connection for requests"));
             }
         }
         Ok(())

@@ -71,7 +71,7 @@ fn complain(facts: &Facts, stream: &TcpStream, refused: &Refused) {
         let from = stream.peer_addr().map_or_else(|_| String::new(), |from| from.to_string());
         // Anybody can say nonsense; the others have the secret, or believe that they should.
         if matches!(reason, Reason::Malformed(_)) {
-            tracing::info!(from, "refused somebody who asked to be a peer: {text}");
+            tracing::info!(from, "refused an unknown peer: {text}");
         } else {
             tracing::error!(from, "refused a peer: {text}");
         }
@@ -110,7 +110,7 @@ pub(super) fn nonce() -> io::Result<Nonce> {
     let mut nonce = [0; 32];
     // As much as this is never given in part, and waits at most for the kernel's own start.
     if getrandom(&mut nonce, GetRandomFlags::empty())? < nonce.len() {
-        return Err(io::Error::other("the kernel gave too few random bytes"));
+        return Err(io::Error::other("the kernel returned too few random bytes"));
     }
     Ok(nonce)
 }

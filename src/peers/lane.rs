@@ -265,7 +265,7 @@ impl Lane {
         self.silent_beats.set(silent);
         let most = if self.way == Way::Dialed { MISSED_BEATS } else { SILENT_BEATS * skips };
         if silent >= most {
-            self.close("it gave no sign of life");
+            self.close("no ping answered");
         } else if self.way == Way::Dialed {
             let mut out = self.out.borrow_mut();
             out.short.forget_late();

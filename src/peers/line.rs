@@ -202,7 +202,7 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, spacing: Duration, why: &str) {
     let left = matches!(&fallen[0].link, Link::Up(lane) if lane.is_leaving());
     for slot in fallen {
         match slot.link {
-            Link::Up(lane) => lane.close("another connection to it was lost"),
+            Link::Up(lane) => lane.close("another connection to the same peer was lost"),
             Link::Dialing(dialing) => dialing.abort(),
             Link::Down => {}
         }
@@ -211,9 +211,9 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, spacing: Duration, why: &str) {
     if stood && facts.seen(peer).line_down() && !peers.inner.leaving.get() {
         let name = facts.name(peer);
         if left {
-            tracing::info!(peer = name, "a peer has stopped");
+            tracing::info!(peer = name, "peer stopped");
         } else {
-            tracing::warn!(peer = name, why, "lost the connection to a peer");
+            tracing::warn!(peer = name, why, "lost connection to peer");
         }
     }
     let event = if sent { Event::Lost(peer) } else { Event::Unreachable(peer) };

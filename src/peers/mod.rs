@@ -249,7 +249,7 @@ impl Peers {
             greeting.abort();
         }
         for lane in lanes {
-            lane.close("this node stops");
+            lane.close("this node is shutting down");
         }
     }
 
@@ -321,10 +321,7 @@ impl Peers {
             self.inner.counters.peers.malformed.add(1);
             facts.complaints.about(peer, "malformed", || {
                 let name = facts.name(peer);
-                tracing::warn!(
-                    peer = name,
-                    "closed a peer's connection: what it sent is {malformed}"
-                );
+                tracing::warn!(peer = name, "closed a peer's connection: received {malformed}");
             });
         }
     }

@@ -55,7 +55,8 @@ pub(crate) async fn run(
                     continue;
                 }
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(%error, "can't accept connections; those open are served");
+                    tracing::warn!(%error, "cannot accept connections; open connections are still \
+                        served");
                 }
                 close_idle_client(loops);
                 tokio::time::sleep(BACK_OFF).await;
@@ -80,7 +81,7 @@ pub(crate) async fn run(
         handle.counters.connections.fetch_add(1, Ordering::Relaxed);
         if handle.tell.send(Told::Serve(stream, place)).await.is_err() {
             handle.counters.connections.fetch_sub(1, Ordering::Relaxed);
-            return Err(io::Error::other("an event loop ended"));
+            return Err(io::Error::other("an event loop exited"));
         }
     }
 }

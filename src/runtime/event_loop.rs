@@ -17,6 +17,7 @@ use cluster::NodeEvent;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use node::{Loop, Purpose, records};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
@@ -25,13 +26,11 @@ use crate::http;
 use crate::http::connection::{Scratch, Socket, TICK, Watch};
 use crate::http::etags::Etags;
 use crate::node::Node;
-use crate::node::backlog::Backlog;
-use crate::node::caretaker;
 use crate::node::comparison;
-use crate::node::coordinate::{Coordination, Purpose};
+use crate::node::coordinate::Coordination;
 use crate::node::gate::Gate;
 use crate::node::places::Place;
-use crate::node::records;
+use crate::node::task;
 use crate::node::writes::Writes;
 use crate::peers::{self, FromPeers, Peers};
 use crate::settings::memory::LONG_RECORD;
@@ -83,8 +82,6 @@ pub(crate) struct EventLoop {
     pub(crate) node: Arc<Node>,
     /// This loop's writes.
     pub(crate) writes: Writes<Purpose>,
-    /// Those that wait for room in the store.
-    pub(crate) backlog: Backlog,
     /// How many long ones are under way.
     pub(crate) gate: Gate,
     /// This loop's part in the protocol.
@@ -120,7 +117,7 @@ pub(crate) fn start(node: &Arc<Node>, number: usize) -> io::Result<Handle> {
     Ok(Handle { tell, counters, thread })
 }
 
-/// What comes from the other nodes goes to the coordinator, or to the first loop's caretaker.
+/// What comes from the other nodes goes to the coordinator, or to the node's task.
 fn hear(event_loop: Weak<EventLoop>) -> peers::Sink {
     Rc::new(move |heard| {
         let Some(this) = event_loop.upgrade() else { return };
@@ -128,11 +125,13 @@ fn hear(event_loop: Weak<EventLoop>) -> peers::Sink {
             FromPeers::Event(event) => this.happen(event),
             FromPeers::Met { peer, incarnation, knows_us } => {
                 let met = NodeEvent::Met { peer, incarnation, knows_us };
-                tokio::task::spawn_local(async move { caretaker::tell(&this.node, met).await });
+                tokio::task::spawn_local(async move { task::tell(&this.node, met.into()).await });
             }
             FromPeers::Fenced => {
                 let fenced = NodeEvent::Fenced;
-                tokio::task::spawn_local(async move { caretaker::tell(&this.node, fenced).await });
+                tokio::task::spawn_local(
+                    async move { task::tell(&this.node, fenced.into()).await },
+                );
             }
         }
     })
@@ -143,15 +142,14 @@ impl EventLoop {
         let config = node.config.clone();
         let share = config.memory.waiting_bytes as usize / config.loops;
         let bodies = config.memory.body_bytes as usize / config.loops;
-        let machine = cluster::Coordinator::new(
-            Arc::clone(&node.shared),
-            cluster::Config {
-                deadline_micros: config.deadline.as_micros() as u64,
-                max_skew_micros: config.max_clock_skew.as_micros() as u64,
-                brief_bytes: LONG_RECORD as u32,
-                codec: records::CODEC,
-            },
-        );
+        let protocol = cluster::Config {
+            deadline_micros: config.deadline.as_micros() as u64,
+            max_skew_micros: config.max_clock_skew.as_micros() as u64,
+            brief_bytes: LONG_RECORD as u32,
+            codec: records::CODEC,
+        };
+        let (shared, identity) = (Arc::clone(&node.shared), Arc::clone(&node.identity));
+        let part = Loop::new(shared, identity, protocol, share);
         Rc::new_cyclic(|this: &Weak<Self>| {
             let own = Weak::clone(this);
             let sink = Box::new(move |purpose, outcome: &_| {
@@ -165,9 +163,8 @@ impl EventLoop {
             let writes = Writes::new(db, Arc::clone(&counters), config.sync, share, sink);
             Self {
                 writes,
-                backlog: Backlog::new(share),
                 gate: Gate::new(config.max_value, bodies, config.deadline),
-                coordination: Coordination::new(machine),
+                coordination: Coordination::new(part),
                 peers,
                 counters,
                 etags: Etags::default(),
@@ -186,18 +183,15 @@ impl EventLoop {
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.writes.take_outcomes().await });
         let this = Rc::clone(&self);
-        tokio::task::spawn_local(async move { this.store_backlog().await });
-        let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.sweep().await });
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.tick().await });
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.peers.run().await });
-        let events =
-            self.node.caretaker_events.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let events = self.node.task_events.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(events) = events {
             self.peers.keep_all();
-            tokio::task::spawn_local(caretaker::run(Rc::clone(&self), events));
+            tokio::task::spawn_local(task::run(Rc::clone(&self), events));
             let this = Rc::clone(&self);
             tokio::task::spawn_local(async move { comparison::run(&this).await });
         }
@@ -220,7 +214,7 @@ impl EventLoop {
         }
         let left = self.watches.borrow().len();
         if left > 0 {
-            tracing::warn!(connections = left, "cut off: still busy after {DRAIN:?}");
+            tracing::warn!(connections = left, "closing connections: still busy after {DRAIN:?}");
             self.cut_off().await;
         }
         self.peers.close().await;
@@ -307,7 +301,7 @@ impl EventLoop {
         let stream = match tokio::net::TcpStream::from_std(stream) {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection was dropped: epoll refused it");
+                tracing::warn!(%error, "dropped a connection: epoll registration failed");
                 self.counters.connections.fetch_sub(1, Ordering::Relaxed);
                 self.node.places.leave(place);
                 return;

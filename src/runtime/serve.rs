@@ -5,14 +5,17 @@
 //!     closed     ◀─  store closed   ◀─  clock kept    ◀─ loops drained ◀─ SIGTERM, ctrl-C
 //! ```
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use cluster::{Logs, NodeId, Shared, Standing, Topology, Vouching, handshake};
+use cluster::{Shared, Standing, handshake};
+use node::identity::{self, Identity, Named};
+use node::{BoundedClock, PageWork, Pages, StartError, Started, Starting, records};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,16 +25,13 @@ use crate::counters::Accepting;
 use crate::http;
 use crate::node::Node;
 use crate::node::budget::Budget;
-use crate::node::caretaker;
-use crate::node::clock::{COUNTER_BITS, NodeClock, wall_micros};
+use crate::node::clock::{NodeClock, wall_micros};
 use crate::node::comparison::Comparison;
-use crate::node::hints;
-use crate::node::identity::{self, Identity, Recovered};
-use crate::node::pages::PageMemory;
+use crate::node::life_file::DataDirectory;
 use crate::node::places::{GUESTS, Places};
 use crate::node::reads::ReadPool;
-use crate::node::records;
 use crate::node::store;
+use crate::node::task;
 use crate::operations::stderr;
 use crate::peers::{Facts, Room};
 use crate::runtime::accept;
@@ -47,13 +47,13 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     }
     leave_files_to_the_store(&mut config, raise_file_limit());
     let (listen, data) = (config.listen, config.data.display().to_string());
-    let bind_error = |error: io::Error| format!("can't listen on {listen}: {error}");
+    let bind_error = |error: io::Error| format!("cannot listen on {listen}: {error}");
     let socket = accept::bind(listen).map_err(bind_error)?;
     let address = socket.local_addr().map_err(bind_error)?.as_socket().unwrap_or(listen);
     let node = start_node(config, address)?;
     let loops = start_loops(&node)?;
     // Before anybody can know that the node runs and tell it to stop.
-    let acceptor = Acceptor::new().map_err(|error| format!("can't await signals: {error}"))?;
+    let acceptor = Acceptor::new().map_err(|error| format!("cannot handle signals: {error}"))?;
     let listener = accept::listen(socket).map_err(bind_error)?;
     tracing::info!(%address, data, "serving");
     greet(address, &data);
@@ -69,7 +69,7 @@ fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the limit of open files stays as it was");
+        tracing::warn!(%error, "cannot raise the limit of open files");
         return limit.current;
     }
     raised.current
@@ -83,7 +83,13 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
     let most = most - config.guests;
     if most < config.connections {
         let (wanted, limit) = (config.connections, limit.unwrap_or(u64::MAX));
-        tracing::warn!(wanted, most, limit, "fewer connections: the limit of open files is low");
+        tracing::warn!(
+            wanted,
+            most,
+            limit,
+            "allowing fewer connections: the limit of open files \
+            is low"
+        );
         config.connections = most;
     }
 }
@@ -91,22 +97,14 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
 fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
     let started = Instant::now();
     let db = Arc::new(store::open(&config)?);
-    let recovered = Recovered::of(&db);
-    let members = config.members.settle(address, identity::kept_name(&db)?, config.replicas)?;
-    let identity = open_identity(&config, &db, &members)?;
-    let (nodes, skew) = (members.topology.nodes(), config.max_clock_skew);
-    let failed = |error| format!("data directory {}: {error}", config.data.display());
-    let clock = NodeClock::start(&db, cluster::origin_of(members.name()), nodes, skew);
-    let clock = clock.map_err(failed)?;
-    clock.wait_for_wall(nodes, skew);
-    let logs = logs(&config, &members.topology, &identity, recovered)?;
-    let shared = share(members.topology, members.own, &identity, &clock, &db, logs, &config);
-    identity.load_missed(&shared).map_err(failed)?;
-    hints::adopt_earlier_marks(&identity, &shared).map_err(failed)?;
-    hints::count(&db, &shared).map_err(|error| format!("hints: {error}"))?;
+    let failed = |error: StartError| format!("data directory {}: {error}", config.data.display());
+    let name = identity::kept_name(db.engine()).map_err(failed)?;
+    let members = config.members.settle(address, name, config.replicas)?;
+    let Started { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;
+    let clock = NodeClock::start(&db, clock).map_err(failed)?;
     let facts = facts(&shared, &identity, &members.urls, &config);
-    let (caretaker, events) = mpsc::channel(caretaker::EVENTS);
-    let pages = Arc::new(PageMemory::new(config.memory.page_bytes as usize));
+    let (task, events) = mpsc::channel(task::EVENTS);
+    let pages = Arc::new(Pages::new(config.memory.page_bytes as usize, PageWork::SERVING));
     let reads = ReadPool::start(&db, &shared, &pages, config.read_threads, config.queue)?;
     let url = &members.urls[usize::from(members.own.0)];
     let names = http::Names::of(address, url, &config.allow_host);
@@ -118,8 +116,8 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         urls: members.urls,
         facts,
         identity,
-        caretaker,
-        caretaker_events: Mutex::new(Some(events)),
+        task,
+        task_events: Mutex::new(Some(events)),
         clock,
         comparison: Comparison::default(),
         reads,
@@ -165,85 +163,60 @@ fn facts(
     Arc::new(Facts::new(shared, known, records::CODEC, max_skew, room, urls))
 }
 
-/// Begins a life of the data directory: what is known of the others' logs, and of this one.
-fn logs(
-    config: &Config,
-    topology: &Topology,
-    identity: &Identity,
-    recovered: Recovered,
-) -> Result<Arc<Logs>, String> {
-    let claim = |node| Some((node, identity.known(&topology.member(node).name)?));
-    let claims: Vec<_> = topology.ids().filter_map(claim).collect();
-    // The wall clock's time, for a copy's own clock may have begun ahead of it, at its bound.
-    let (now, alone) = (wall_micros() << COUNTER_BITS, topology.nodes() == 1);
-    let lineage = identity
-        .begin_life(&config.data, recovered, now, alone)
-        .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
-    if identity.standing() == Standing::Copied {
-        tracing::warn!(
-            "the data directory is a copy, or was moved from another file system: until all other \
-             nodes have said that it holds what this node acknowledged, reads do not rely on what \
-             it lacks"
-        );
-    }
-    Ok(Arc::new(Logs::new(identity.incarnation(), lineage, &claims)))
-}
-
-/// What the protocol's machines of all loops share.
-fn share(
-    topology: Topology,
-    own: NodeId,
-    identity: &Identity,
-    clock: &NodeClock,
-    db: &lsm::Db,
-    logs: Arc<Logs>,
-    config: &Config,
-) -> Arc<Shared> {
-    let alone = topology.nodes() == 1;
-    let standing = match identity.standing() {
-        // It has nobody to hear of a former life from.
-        _ if alone => Standing::Member,
-        standing => standing,
-    };
-    // Until the others have been heard, whatever is older than this start may hide something.
-    let started = (wall_micros() + config.max_clock_skew.as_micros() as u64) << COUNTER_BITS;
-    let vouching = Vouching::new(standing, identity.born().max(started), alone);
-    let clock = Arc::clone(clock.clock());
-    Arc::new(Shared::new(topology, own, clock, vouching, db.greatest_time(), logs))
-}
-
-/// A former life of this node may have acknowledged stamps that were as far ahead of its clock as
-/// it allowed.
-fn open_identity(
-    config: &Config,
-    db: &Arc<lsm::Db>,
-    members: &Membership,
-) -> Result<Identity, String> {
+/// Takes up the node of the data directory.
+fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started, StartError> {
+    let Membership { topology, own, named, .. } = members;
     let skew = config.max_clock_skew.as_micros() as u64;
-    let born = (wall_micros() + skew) << COUNTER_BITS;
-    let identity = Identity::open(db, members, born)
-        .map_err(|error| format!("data directory {}: {error}", config.data.display()))?;
+    let named = Named { topology, own: *own, named: *named };
+    let incarnation = random("incarnation");
+    let starting = Starting::open(db, named, incarnation, Standing::New, wall_micros(), skew)?;
     tracing::info!(
         name = members.name(),
-        nodes = members.topology.nodes(),
-        standing = ?identity.standing(),
-        incarnation = format_args!("{:016x}", identity.incarnation()),
+        nodes = topology.nodes(),
+        standing = ?starting.identity().standing(),
+        incarnation = format_args!("{:016x}", starting.identity().incarnation()),
         "this node"
     );
-    Ok(identity)
+    wait_for_wall(starting.clock(), topology.nodes(), skew);
+    let directory = DataDirectory(&config.data);
+    let (topology, number) = (topology.clone(), random("life"));
+    let started = starting.begin(db, &directory, topology, *own, wall_micros(), number)?;
+    if started.identity.standing() == Standing::Copied {
+        tracing::warn!(
+            "the data directory is a copy or was moved from another file system: the node is not \
+             authoritative until all other nodes have confirmed that it holds what this node \
+             acknowledged"
+        );
+    }
+    Ok(started)
+}
+
+/// Waits until the clock is not further ahead of the wall clock than the others take it.
+fn wait_for_wall(clock: &BoundedClock, nodes: usize, max_skew: u64) {
+    let wait = clock.wait_for_wall(nodes, wall_micros(), max_skew);
+    if wait > 0 {
+        let wait = Duration::from_micros(wait);
+        tracing::info!(?wait, "the clock begins ahead of the wall clock, which is waited for");
+        thread::sleep(wait);
+    }
+}
+
+/// A number that nobody can foretell, another one for each word.
+fn random(word: &str) -> u64 {
+    RandomState::new().hash_one(word)
 }
 
 fn start_loops(node: &Arc<Node>) -> Result<Vec<Handle>, String> {
     (0..node.config.loops)
         .map(|number| event_loop::start(node, number))
         .collect::<io::Result<_>>()
-        .map_err(|error| format!("can't start an event loop: {error}"))
+        .map_err(|error| format!("cannot start an event loop: {error}"))
 }
 
 fn greet(address: SocketAddr, data: &str) {
     let url = format!("http://{address}");
     let text = format!(
-        "kvorum {} listens on {url}, data in {data}. The dashboard is at {url}/ui. Try:\n\
+        "kvorum {} listening on {url}, data in {data}. Dashboard: {url}/ui. Try:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entity?id=greeting'\
          \n  curl -i '{url}/v0/entities?start=a'\n",
@@ -254,7 +227,7 @@ fn greet(address: SocketAddr, data: &str) {
         let _ = io::stdout().write_all(text.as_bytes());
     });
     if let Err(error) = said {
-        tracing::warn!(%error, "no greeting on stdout");
+        tracing::warn!(%error, "cannot write to stdout");
     }
 }
 
@@ -285,7 +258,7 @@ impl Acceptor {
             }
         });
         node.stopping.store(true, Ordering::Relaxed);
-        served.map_err(|error| format!("can't accept connections: {error}"))
+        served.map_err(|error| format!("cannot accept connections: {error}"))
     }
 }
 

@@ -10,24 +10,18 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 use crate::node::places::GUESTS;
-use crate::settings::args::{LogFormat, ServeArgs, Settings, Sync};
+use crate::settings::list::{ServeArgs, Settings};
 use crate::settings::members::Members;
 use crate::settings::memory::MemoryPlan;
 use crate::settings::secret::{self, Kind, Secret};
-use crate::settings::units::{Size, Time};
+use crate::settings::units::Size;
+use crate::settings::values::LogFormat;
 
 /// Longest value that can be asked for; a record with it fits a WAL batch many times.
 pub(crate) const MAX_VALUE: Size = Size(8 << 20);
 
 /// A value takes at most this part of the memory: several must fit what is set aside for bodies.
 const VALUE_SHARE: u64 = 64;
-
-const DEADLINE: Duration = Duration::from_secs(1);
-const DEADLINE_RANGE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
-
-/// Far more than clocks that are kept by NTP differ, far less than what makes a write a surprise.
-const SKEW: Duration = Duration::from_millis(500);
-const SKEW_RANGE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
 
 /// A node's configuration, complete and consistent.
 #[derive(Debug, Clone)]
@@ -92,56 +86,12 @@ pub(crate) fn load(args: ServeArgs) -> Result<(Config, Logging), String> {
 fn read_file(path: &Path) -> Result<Settings, String> {
     let shown = path.display();
     let text = fs::read_to_string(path).map_err(|error| format!("config file {shown}: {error}"))?;
-    let settings: Settings = toml::from_str(&text).map_err(|error| {
+    toml::from_str(&text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         let said = error.message().replace('\n', " ");
-        format!("config file {shown}, line {line}: {said}")
-    })?;
-    settings.check_ranges().map_err(|error| format!("config file {shown}: {error}"))?;
-    Ok(settings)
-}
-
-impl Settings {
-    fn or(self, other: Self) -> Self {
-        Self {
-            listen: self.listen.or(other.listen),
-            data: self.data.or(other.data),
-            cluster: self.cluster.or(other.cluster),
-            advertise: self.advertise.or(other.advertise),
-            cluster_secret_file: self.cluster_secret_file.or(other.cluster_secret_file),
-            admin_token_file: self.admin_token_file.or(other.admin_token_file),
-            allow_host: self.allow_host.or(other.allow_host),
-            max_clock_skew: self.max_clock_skew.or(other.max_clock_skew),
-            sync: self.sync.or(other.sync),
-            memory: self.memory.or(other.memory),
-            replicas: self.replicas.or(other.replicas),
-            deadline: self.deadline.or(other.deadline),
-            max_value: self.max_value.or(other.max_value),
-            loops: self.loops.or(other.loops),
-            read_threads: self.read_threads.or(other.read_threads),
-            queue: self.queue.or(other.queue),
-            memtable: self.memtable.or(other.memtable),
-            connections: self.connections.or(other.connections),
-            log: self.log.or(other.log),
-            log_format: self.log_format.or(other.log_format),
-        }
-    }
-
-    /// The ranges that the command line checks by itself, for settings from a file.
-    fn check_ranges(&self) -> Result<(), String> {
-        for (name, value, most) in [
-            ("replicas", self.replicas, 255),
-            ("loops", self.loops, 256),
-            ("read-threads", self.read_threads, 256),
-            ("queue", self.queue, 1_000_000),
-            ("connections", self.connections, 1_000_000),
-        ] {
-            if let Some(value) = value.filter(|value| !(1..=most).contains(value)) {
-                return Err(format!("{name} = {value} is not within 1..{most}"));
-            }
-        }
-        Ok(())
-    }
+        let source = text.lines().nth(line - 1).unwrap_or_default().trim();
+        format!("config file {shown}, line {line}: {source}: {said}")
+    })
 }
 
 fn complete(
@@ -149,8 +99,8 @@ fn complete(
     secret_variable: Option<OsString>,
     token_variable: Option<OsString>,
 ) -> Result<(Config, Logging), String> {
-    let listen = settings.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8080)));
-    let replicas = settings.replicas.map_or(3, |replicas| replicas as u8);
+    let settings = settings.chosen();
+    let (listen, replicas) = (settings.listen.0, settings.replicas.0 as u8);
     let (cluster, advertise) = (settings.cluster.as_deref(), settings.advertise.as_deref());
     let members = Members::parse(cluster, advertise, listen, replicas)?;
     let (secret, warning) =
@@ -158,41 +108,32 @@ fn complete(
     let (admin_token, token_warning) =
         secret::ADMIN.load(settings.admin_token_file.as_deref(), token_variable)?;
     let unprotected = without_secret(&members, listen, secret.as_ref())?;
-    let budget = settings.memory.unwrap_or(Size(512 << 20));
-    let memory = MemoryPlan::of(budget, settings.memtable)?;
-    let max_value = settings.max_value.unwrap_or(Size(1 << 20));
-    let most = MAX_VALUE.min(Size(budget.0 / VALUE_SHARE));
-    if max_value.0 == 0 || max_value > most {
-        return Err(format!(
-            "--max-value {max_value} is not within 1B..{most}, which --memory {budget} allows"
-        ));
-    }
-    let deadline = time("deadline", settings.deadline, DEADLINE, DEADLINE_RANGE)?;
-    let max_clock_skew = time("max-clock-skew", settings.max_clock_skew, SKEW, SKEW_RANGE)?;
-    let connections = settings.connections.map_or(memory.connections as usize, |n| n as usize);
+    let memory = MemoryPlan::of(settings.memory, settings.memtable)?;
+    let max_value = max_value(settings.max_value, settings.memory)?;
+    let connections = settings.connections.map_or(memory.connections as usize, |n| n.0 as usize);
     let config = Config {
         listen,
-        data: settings.data.unwrap_or_else(|| PathBuf::from("./kvorum-data")),
+        data: settings.data,
         members,
         secret,
         admin_token,
         allow_host: names(settings.allow_host.as_deref())?,
-        max_clock_skew,
-        sync: settings.sync.unwrap_or(Sync(lsm::SyncMode::Always)).0,
+        max_clock_skew: settings.max_clock_skew.0,
+        sync: settings.sync.0,
         memory,
         replicas,
-        deadline,
-        max_value: max_value.0 as usize,
-        loops: settings.loops.map_or_else(cpus, |n| n as usize),
-        read_threads: settings.read_threads.unwrap_or(8) as usize,
-        queue: settings.queue.unwrap_or(1024) as usize,
+        deadline: settings.deadline.0,
+        max_value,
+        loops: settings.loops.map_or_else(cpus, |n| n.0 as usize),
+        read_threads: settings.read_threads.0 as usize,
+        queue: settings.queue.0 as usize,
         connections,
         guests: GUESTS,
         warnings: [warning, token_warning, unprotected].into_iter().flatten().collect(),
     };
-    let filter = settings.log.unwrap_or_else(|| "info".to_owned());
+    let filter = settings.log;
     EnvFilter::try_new(&filter).map_err(|error| format!("--log {filter}: {error}"))?;
-    let logging = Logging { filter, format: settings.log_format.unwrap_or(LogFormat::Text) };
+    let logging = Logging { filter, format: settings.log_format };
     Ok((config, logging))
 }
 
@@ -203,7 +144,7 @@ fn names(list: Option<&str>) -> Result<Vec<String>, String> {
     names
         .map(|name| match !name.is_empty() && name.bytes().all(known) {
             true => Ok(name.to_owned()),
-            false => Err(format!("--allow-host: {name:?} is no host name (without port)")),
+            false => Err(format!("--allow-host: {name:?} is not a host name (without port)")),
         })
         .collect()
 }
@@ -213,18 +154,15 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn time(
-    name: &str,
-    set: Option<Time>,
-    default: Duration,
-    (least, most): (Duration, Duration),
-) -> Result<Duration, String> {
-    let time = set.map_or(default, |Time(time)| time);
-    if time < least || time > most {
-        let [time, least, most] = [time, least, most].map(Time);
-        return Err(format!("--{name} {time} is not within {least}..{most}"));
+/// The longest value in bytes, if it fits the memory.
+fn max_value(asked: Size, memory: Size) -> Result<usize, String> {
+    let most = MAX_VALUE.min(Size(memory.0 / VALUE_SHARE));
+    if asked.0 == 0 || asked > most {
+        return Err(format!(
+            "--max-value {asked} is out of range 1B..{most} (the maximum with --memory {memory})"
+        ));
     }
-    Ok(time)
+    Ok(asked.0 as usize)
 }
 
 /// Without a secret a node can't tell another one from a stranger: several nodes must then be where
@@ -242,13 +180,13 @@ fn without_secret(
         beyond.or_else(|| (!listen.ip().is_loopback()).then(|| format!("--listen {listen}")));
     match beyond {
         None => Ok(Some(format!(
-            "no cluster secret: every process on this machine can pass for one of the nodes; see \
+            "no cluster secret: any process on this machine can pose as a node; see \
              --cluster-secret-file and {}",
             secret::CLUSTER.variable
         ))),
         Some(place) => Err(format!(
-            "{place} can be reached from other machines, and the cluster has no secret: write one \
-             of 16 bytes or more into a file, the same on all nodes, and name it by \
+            "{place} is reachable from other machines, and the cluster has no secret: write 16 or \
+             more random bytes into a file, the same on all nodes, and pass it as \
              --cluster-secret-file"
         )),
     }
@@ -257,6 +195,7 @@ fn without_secret(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::values::UpTo;
 
     fn listen() -> SocketAddr {
         "127.0.0.1:8080".parse().unwrap()
@@ -264,8 +203,9 @@ mod tests {
 
     #[test]
     fn the_earlier_source_wins() {
-        let first = Settings { queue: Some(1), ..Settings::default() };
-        let second = Settings { queue: Some(2), loops: Some(3), ..Settings::default() };
+        let first = Settings { queue: Some(UpTo(1)), ..Settings::default() };
+        let (queue, loops) = (Some(UpTo(2)), Some(UpTo(3)));
+        let second = Settings { queue, loops, ..Settings::default() };
         let (config, _) = complete(first.or(second), None, None).unwrap();
         assert_eq!((config.queue, config.loops), (1, 3));
     }
@@ -289,9 +229,7 @@ mod tests {
             Settings { max_value: Some(Size(0)), ..Settings::default() },
             Settings { max_value: Some(Size(9 << 20)), ..Settings::default() },
             Settings { max_value: Some(Size(2 << 20)), memory: small, ..Settings::default() },
-            Settings { deadline: Some(Time(Duration::from_millis(249))), ..Settings::default() },
             Settings { memory: Some(Size(1 << 20)), ..Settings::default() },
-            Settings { max_clock_skew: Some(Time(Duration::ZERO)), ..Settings::default() },
         ] {
             let error = complete(bad, None, None).unwrap_err();
             assert!(error.starts_with("--") && !error.contains('\n'), "{error}");
@@ -332,14 +270,15 @@ mod tests {
         let path = dir.path().join("k.toml");
         for (text, line, said) in [
             ("queue = 5\nqueu = 6\n", 2, "queu"),
-            ("queue = 0\n", 0, "queue = 0"),
+            ("queue = 0\n", 1, "queue = 0: 0 is out of range 1..1000000"),
+            ("loops = 1\ndeadline = \"249ms\"\n", 2, "249ms is out of range 250ms..60s"),
             ("queue = \"x\"\n", 1, "invalid type"),
-            ("memory = \"5\"\n", 1, "\"5\" is no size"),
+            ("memory = \"5\"\n", 1, "\"5\" is not a valid size"),
         ] {
             fs::write(&path, text).unwrap();
             let error = read_file(&path).unwrap_err();
             assert!(error.contains(said) && !error.contains('\n'), "{error}");
-            assert!(line == 0 || error.contains(&format!("line {line}")), "{error}");
+            assert!(error.contains(&format!("line {line}")), "{error}");
         }
     }
 }

@@ -56,8 +56,8 @@ impl Members {
         let place = at(&own).or_else(|| at(&localhost).filter(|_| by_name));
         let Some(place) = place else {
             return Err(format!(
-                "--cluster does not contain this node, {own}: add it, or say --advertise URL, the \
-                 one that it has in the list"
+                "--cluster does not contain this node, {own}: add it, or set --advertise to this \
+                 node's URL in the list"
             ));
         };
         Membership::of(list, place, replicas, true)
@@ -132,7 +132,7 @@ fn parse_list(list: &str) -> Result<Vec<(Member, String)>, String> {
     for node in list.split(',') {
         let (member, url) = parse_node(node)?;
         if nodes.iter().any(|(_, other)| *other == url) {
-            return Err(format!("{url} is listed twice: two nodes can't be at one address"));
+            return Err(format!("{url} is listed twice: two nodes cannot have the same address"));
         }
         nodes.push((member, url));
     }
@@ -154,7 +154,7 @@ fn parse_node(node: &str) -> Result<(Member, String), String> {
         match option.split_once('=') {
             Some(("zone", zone)) if !zone.is_empty() => zone.clone_into(&mut member.zone),
             Some(("weight", weight)) => {
-                let bad = || format!("weight {weight:?} of node {} is no number", member.name);
+                let bad = || format!("weight {weight:?} of node {} is not a number", member.name);
                 member.weight = weight.parse().map_err(|_| bad())?;
             }
             _ => {
@@ -181,7 +181,7 @@ pub(crate) fn node_url(text: &str) -> Result<&str, String> {
             && !url.contains(['@', '#'])
             && !url.ends_with('/')
     });
-    if good { Ok(url) } else { Err(format!("{text:?} is no node URL: write http://HOST:PORT")) }
+    if good { Ok(url) } else { Err(format!("{text:?} is not a node URL: write http://HOST:PORT")) }
 }
 
 fn is_loopback(url: &str) -> bool {
@@ -251,18 +251,18 @@ mod tests {
             ("a=http://h:1", None, "does not contain this node, http://127.0.0.1:8080"),
             ("a=http://127.0.0.1:8080,a=http://h:2", None, "two nodes are named a"),
             ("a=http://127.0.0.1:8080,b=http://127.0.0.1:8080", None, "listed twice"),
-            ("ftp://127.0.0.1:8080", None, "no node URL"),
-            ("", None, "no node URL"),
-            ("http://127.0.0.1:8080,", None, "no node URL"),
-            ("http://127.0.0.1:8080//", None, "no node URL"),
-            ("http://127.0.0.1:8080/v0", None, "no node URL"),
-            ("http://me@127.0.0.1:8080", None, "no node URL"),
-            ("http://127.0.0.1", None, "no node URL"),
-            ("http://h:1", Some("h:1"), "--advertise: \"h:1\" is no node URL"),
+            ("ftp://127.0.0.1:8080", None, "not a node URL"),
+            ("", None, "not a node URL"),
+            ("http://127.0.0.1:8080,", None, "not a node URL"),
+            ("http://127.0.0.1:8080//", None, "not a node URL"),
+            ("http://127.0.0.1:8080/v0", None, "not a node URL"),
+            ("http://me@127.0.0.1:8080", None, "not a node URL"),
+            ("http://127.0.0.1", None, "not a node URL"),
+            ("http://h:1", Some("h:1"), "--advertise: \"h:1\" is not a node URL"),
             ("=http://127.0.0.1:8080", None, "empty name"),
-            ("a b=http://127.0.0.1:8080", None, "is no name"),
+            ("a b=http://127.0.0.1:8080", None, "is not a valid name"),
             (&long, None, "up to 255 bytes"),
-            ("a=http://127.0.0.1:8080;weight=0", None, "weight 0 is not within 1..1000"),
+            ("a=http://127.0.0.1:8080;weight=0", None, "weight 0 is out of range 1..1000"),
             ("a=http://127.0.0.1:8080;weight=x", None, "weight \"x\" of node a"),
             ("a=http://127.0.0.1:8080;zone=", None, "neither zone=ZONE nor weight"),
             ("a=http://127.0.0.1:8080;color=red", None, "\"color=red\" of node a"),

@@ -113,7 +113,7 @@ impl MemoryPlan {
     /// Divides `budget`. `memtable` overrides the share of one memtable.
     pub(crate) fn of(budget: Size, memtable: Option<Size>) -> Result<Self, String> {
         if budget < MIN_BUDGET {
-            return Err(format!("--memory {budget} is less than {MIN_BUDGET}"));
+            return Err(format!("--memory {budget} is below the minimum, {MIN_BUDGET}"));
         }
         let Size(budget) = budget;
         let store = budget / 32 * 22;
@@ -122,7 +122,7 @@ impl MemoryPlan {
         let most = ((store - MIN_CACHE) / MEMTABLES).min(MAX_MEMTABLE);
         if !(MIN_MEMTABLE..=most).contains(&memtable_bytes) {
             return Err(format!(
-                "--memtable {} is not within {}..{}, which --memory {} allows",
+                "--memtable {} is out of range {}..{} (with --memory {})",
                 Size(memtable_bytes),
                 Size(MIN_MEMTABLE),
                 Size(most),
@@ -204,6 +204,6 @@ mod tests {
         assert_eq!(plan.memtable_bytes, MAX_MEMTABLE);
         assert!(MemoryPlan::of(Size(1 << 40), Some(Size(1 << 30))).is_ok());
         let refused = MemoryPlan::of(Size(1 << 40), Some(Size((1 << 30) + 1))).unwrap_err();
-        assert!(refused.contains("not within 1MiB..1GiB"), "{refused}");
+        assert!(refused.contains("out of range 1MiB..1GiB"), "{refused}");
     }
 }

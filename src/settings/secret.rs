@@ -54,7 +54,7 @@ impl Secret {
         bytes.truncate(bytes.trim_ascii_end().len());
         match bytes.len() {
             MIN..=MAX => Ok(Self(bytes)),
-            len => Err(format!("a secret of {len} bytes: write {MIN} to {MAX}, at random")),
+            len => Err(format!("the secret has {len} bytes: write {MIN} to {MAX} random bytes")),
         }
     }
 
@@ -80,7 +80,7 @@ impl Kind {
         let Self { flag, variable: name, what } = self;
         match (file, variable) {
             (None, None) => Ok((None, None)),
-            (Some(_), Some(_)) => Err(format!("{flag} and {name}: only one of them can hold")),
+            (Some(_), Some(_)) => Err(format!("set only one of {flag} and {name}")),
             (None, Some(value)) => {
                 let secret = Secret::new(value.into_vec());
                 secret.map(|secret| (Some(secret), None)).map_err(|why| format!("{name}: {why}"))
@@ -145,7 +145,7 @@ mod tests {
             }
         }
         let both = CLUSTER.load(Some(&path), Some(GOOD.into())).unwrap_err();
-        assert!(both.contains("only one of them"), "{both}");
+        assert!(both.contains("set only one of"), "{both}");
         let missing = CLUSTER.load(Some(Path::new("/nowhere/secret")), None).unwrap_err();
         assert!(missing.contains("/nowhere/secret"), "{missing}");
         assert!(

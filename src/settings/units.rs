@@ -16,6 +16,11 @@ pub(crate) struct Size(pub(crate) u64);
 #[serde(try_from = "String")]
 pub(crate) struct Time(pub(crate) Duration);
 
+/// A length of time from `LEAST` to `MOST` milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct TimeIn<const LEAST: u64, const MOST: u64>(pub(crate) Duration);
+
 const SIZE_UNITS: [(&str, u64); 4] =
     [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
@@ -30,7 +35,8 @@ impl FromStr for Size {
             number.parse::<u64>().ok().zip(scale).and_then(|(n, scale)| n.checked_mul(scale));
         bytes.map(Self).ok_or_else(|| {
             format!(
-                "{text:?} is no size: write a whole number and B, KiB, MiB or GiB, as in 512MiB"
+                "{text:?} is not a valid size: write a whole number and B, KiB, MiB or GiB, as in \
+                 512MiB"
             )
         })
     }
@@ -58,7 +64,10 @@ impl FromStr for Time {
             _ => None,
         };
         duration.map(Self).ok_or_else(|| {
-            format!("{text:?} is no duration: write a whole number and ms or s, as in 250ms")
+            format!(
+                "{text:?} is not a valid duration: write a whole number and ms or s, as in \
+                 250ms"
+            )
         })
     }
 }
@@ -71,6 +80,29 @@ impl fmt::Display for Time {
         } else {
             write!(f, "{millis}ms")
         }
+    }
+}
+
+impl<const LEAST: u64, const MOST: u64> FromStr for TimeIn<LEAST, MOST> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Time(time) = text.parse()?;
+        let [least, most] = [LEAST, MOST].map(|millis| Time(Duration::from_millis(millis)));
+        match time {
+            _ if time < least.0 || time > most.0 => {
+                Err(format!("{} is out of range {least}..{most}", Time(time)))
+            }
+            _ => Ok(Self(time)),
+        }
+    }
+}
+
+impl<const LEAST: u64, const MOST: u64> TryFrom<String> for TimeIn<LEAST, MOST> {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 
@@ -115,5 +147,17 @@ mod tests {
         for bad in ["", "5", "ms", "5m", "5 s", "-5s", "1.5s", "99999999999999999999s"] {
             assert!(bad.parse::<Time>().is_err(), "{bad:?} was taken");
         }
+    }
+
+    #[test]
+    fn a_time_may_have_a_range() {
+        type Short = TimeIn<250, 60_000>;
+        assert_eq!("250ms".parse(), Ok(TimeIn::<250, 60_000>(Duration::from_millis(250))));
+        assert_eq!("60s".parse::<Short>().map(|time| time.0.as_secs()), Ok(60));
+        for bad in ["249ms", "61s", "0s", "x"] {
+            assert!(bad.parse::<Short>().is_err(), "{bad:?} was taken");
+        }
+        let error = "61s".parse::<Short>().unwrap_err();
+        assert_eq!(error, "61s is out of range 250ms..60s");
     }
 }

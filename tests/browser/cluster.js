@@ -53,7 +53,7 @@ class Cluster {
       let said = '';
       child.stdout.on('data', (piece) => {
         said += piece;
-        if (said.includes('listens on')) done();
+        if (said.includes('listening on')) done();
       });
       child.on('exit', () => failed(new Error(`${this.name(node)} did not start: ${said}`)));
     });
@@ -79,20 +79,20 @@ class Cluster {
     });
   }
 
-  /** Waits until all nodes vouch for what they lack. */
+  /** Waits until all nodes are authoritative. */
   async settled() {
     const begun = Date.now();
     for (let node = 0; node < this.urls.length; node += 1) {
       for (;;) {
         const { text } = await this.ask(node, 'GET', '/v0/status');
-        if (JSON.parse(text).standing === 'member') break;
+        if (JSON.parse(text).membership === 'member') break;
         if (Date.now() - begun > PATIENCE) throw new Error(`${this.name(node)} is no member`);
       }
     }
   }
 
-  /** Reads and writes, `lanes` at once on each node, until the returned function is called. */
-  load({ lanes = 1, keys = 500, bytes = 10 } = {}) {
+  /** Reads and writes, `clients` at once on each node, until the returned function is called. */
+  load({ clients = 1, keys = 500, bytes = 10 } = {}) {
     let going = true;
     let number = 0;
     const one = async (node) => {
@@ -105,8 +105,8 @@ class Cluster {
           .catch(() => new Promise((done) => setTimeout(done, 100)));
       }
     };
-    const each = Array.from({ length: lanes * this.urls.length }, (_, lane) => lane);
-    const all = each.map((lane) => one(lane % this.urls.length));
+    const each = Array.from({ length: clients * this.urls.length }, (_, client) => client);
+    const all = each.map((client) => one(client % this.urls.length));
     return async () => {
       going = false;
       await Promise.all(all);

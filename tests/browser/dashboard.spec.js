@@ -71,7 +71,7 @@ test('errors are shown by status', async ({ dashboard, cluster }) => {
   const ask = () => cluster.ask(0, 'PUT', '/v0/entity?id=', 'x').catch(() => {});
   const asking = setInterval(ask, 20);
   const errors = panel(dashboard, 'Errors');
-  await expect(errors.locator('canvas')).toHaveAttribute('aria-label', /400 not understood [1-9]/);
+  await expect(errors.locator('canvas')).toHaveAttribute('aria-label', /400 bad request [1-9]/);
   await expect(dashboard.locator('.tile.bad')).toContainText(/errors\/s[1-9]/);
   clearInterval(asking);
 });
@@ -98,7 +98,7 @@ test('a node that is killed is named as unreachable, and comes back', async (
   await expect(state).toHaveText('2 of 3 nodes reached');
   const gone = row(dashboard, 'node-3');
   await expect(gone.locator('.badge')).toHaveText('unreachable');
-  await expect(gone.locator('.standing small')).toHaveText(/^since \d\d:\d\d:\d\d: ./);
+  await expect(gone.locator('.membership small')).toHaveText(/^since \d\d:\d\d:\d\d: ./);
   await expect(gone.locator('.hints')).toHaveText(/^[1-9][\d,]*$/);
   await expect(panel(dashboard, 'Hints').getByRole('listitem').nth(2)).toHaveClass(/warn/);
   await picture(dashboard, 'dashboard-lost-node');
@@ -113,7 +113,7 @@ test('the node that serves the page goes: the page says so and goes on with it',
 ) => {
   await cluster.kill(0);
   const notice = dashboard.getByRole('alert');
-  await expect(notice).toContainText("nothing comes from node-1: it can't be reached");
+  await expect(notice).toContainText("no data from node-1: it is unreachable");
   await expect(notice.getByRole('link', { name: 'node-2' })).toHaveAttribute(
     'href', `${cluster.urls[1]}/ui`,
   );
@@ -136,13 +136,13 @@ test('the node that serves the page hangs: the page says so, and what it does no
   cluster.nodes[0].kill('SIGSTOP');
   try {
     await expect(state).toHaveText('not connected');
-    await expect(notice).toContainText('nothing comes from node-1: it has said nothing for 4 s');
+    await expect(notice).toContainText('no data from node-1: no response for 4 s');
     await expect(notice.getByRole('link', { name: 'node-3' })).toBeVisible();
     await expect(badge('node-1')).toHaveText('unreachable');
     await expect(row(dashboard, 'node-1').locator('.rate')).toHaveText('–');
     for (const name of ['node-2', 'node-3']) {
       await expect(badge(name)).toHaveText('unknown');
-      const why = row(dashboard, name).locator('.standing small');
+      const why = row(dashboard, name).locator('.membership small');
       await expect(why).toHaveText(/^since \d\d:\d\d:\d\d: it is asked through node-1$/);
     }
   } finally {
@@ -158,7 +158,7 @@ test('a node that hangs and then dies is not called up', async ({ dashboard, clu
   cluster.nodes[0].kill('SIGSTOP');
   await expect(badge('node-1')).toHaveText('unreachable');
   await cluster.kill(0);
-  await expect(dashboard.getByRole('alert')).toContainText("it can't be reached");
+  await expect(dashboard.getByRole('alert')).toContainText("it is unreachable");
   await expect(badge('node-1')).toHaveText('unreachable');
   await expect(badge('node-2')).toHaveText('unknown');
   await cluster.up(0);
@@ -177,7 +177,7 @@ test('a key is looked up on each replica', async ({ dashboard, cluster }) => {
   await look('a key/é');
   await expect(found).toContainText('All 3 replicas hold the same version.');
   await expect(found.getByRole('row')).toHaveCount(4);
-  await expect(found.getByText('holds a value newest')).toHaveCount(3);
+  await expect(found.getByText('value newest')).toHaveCount(3);
   for (const width of [1181, 1280, 1366]) {
     await dashboard.setViewportSize({ width, height: 800 });
     const room = await found.evaluate((one) => [one.scrollWidth, one.clientWidth]);
@@ -187,9 +187,9 @@ test('a key is looked up on each replica', async ({ dashboard, cluster }) => {
   await look('a%20key%2F%C3%A9');
   await expect(found).toContainText('All 3 replicas hold the same version.');
   await look('nobody wrote this');
-  await expect(found).toContainText('No replica that answered holds a record of it.');
+  await expect(found).toContainText('No replica that answered has this key.');
   await look('');
-  await expect(found).toHaveText('A key has at least one character.');
+  await expect(found).toHaveText('The key must not be empty.');
 });
 
 test('a replica that is down or behind is told apart', async ({ dashboard, cluster }) => {
@@ -202,8 +202,8 @@ test('a replica that is down or behind is told apart', async ({ dashboard, clust
   const found = dashboard.locator('#found');
   await expect(found).toContainText('2 of 3 replicas hold the newest version that was found.');
   await expect(found).toContainText('1 of 3 replicas did not tell.');
-  await expect(found.getByText('holds a deletion newest')).toHaveCount(2);
-  await expect(found.getByText("can't be reached unknown")).toHaveCount(1);
+  await expect(found.getByText('tombstone newest')).toHaveCount(2);
+  await expect(found.getByText("unreachable unknown")).toHaveCount(1);
 });
 
 test('what the node refuses is told', async ({ dashboard, wrong }) => {
@@ -265,7 +265,7 @@ test('a recording that is refused says why', async ({ dashboard, wrong }) => {
   await expect(form.getByRole('button', { name: 'Record' })).toBeEnabled();
   await form.getByLabel('CPU').uncheck();
   await form.getByRole('button', { name: 'Record' }).click();
-  await expect(form.locator('#recorded')).toHaveText('Choose at least one kind of event.');
+  await expect(form.locator('#recorded')).toHaveText('Select at least one event.');
   expect(wrong.splice(0).join()).toContain('409');
 });
 
@@ -280,7 +280,7 @@ test('everything is done by the keyboard alone', async ({ dashboard }) => {
   await press('k');
   await expect(dashboard.getByRole('radio', { name: 'get' })).toBeChecked();
   await press('p');
-  await expect(dashboard.getByRole('button', { name: 'Go on' })).toBeVisible();
+  await expect(dashboard.getByRole('button', { name: 'Resume' })).toBeVisible();
   const plot = panel(dashboard, 'Latency').locator('canvas');
   await plot.focus();
   const label = await plot.getAttribute('aria-label');
@@ -430,7 +430,7 @@ test.describe('pictures for the documentation', () => {
     test.setTimeout(240_000);
     const cluster = await Cluster.start(3, ['--memtable', '1MiB']);
     await cluster.settled();
-    const rest = cluster.load({ lanes: 6, keys: 40_000, bytes: 700 });
+    const rest = cluster.load({ clients: 6, keys: 40_000, bytes: 700 });
     await page.goto(`${cluster.urls[0]}/ui`);
     await page.waitForTimeout(110_000);
     await cluster.ask(0, 'PUT', '/v0/entity?id=greeting&ack=3&from=3', 'hello');

@@ -111,10 +111,10 @@ impl Cluster {
         serde_json::from_slice(&self.client(node).get("/v0/status").body()).unwrap()
     }
 
-    /// Waits until every node vouches for what it lacks.
+    /// Waits until every node is authoritative.
     pub(crate) fn settled(&self) {
         for node in 0..self.nodes.len() {
-            wait_until("being a member", || self.status(node)["standing"] == "member");
+            wait_until("being a member", || self.status(node)["membership"] == "member");
         }
     }
 }
@@ -169,9 +169,9 @@ fn refused(answer: &Response, up: u64, needed: (u64, u64)) {
     assert_eq!((list("answered").len() + list("pending").len()) as u64, up, "{json}");
     assert!(json["took_ms"].as_f64().is_some_and(|ms| ms < 15_000.0), "{json}");
     for failed in list("failed") {
-        let (node, why) = (failed["node"].as_str().unwrap(), failed["why"].as_str().unwrap());
+        let (node, reason) = (failed["node"].as_str().unwrap(), failed["reason"].as_str().unwrap());
         assert!(["n1", "n2"].contains(&node), "n0 is up: {json}");
-        assert!(["unreachable", "silent"].contains(&why), "{json}");
+        assert!(["unreachable", "timeout"].contains(&reason), "{json}");
         let detail = json["detail"].as_str().unwrap();
         assert!(detail.contains(node) && detail.contains("; after "), "{json}");
     }
@@ -245,7 +245,7 @@ fn a_peer_is_up_whether_anything_is_asked_of_it_or_not() {
     }
     let lines = |node: usize| {
         let metrics = String::from_utf8(cluster.client(node).get("/metrics").body()).unwrap();
-        let lines = metrics.lines().filter(|line| line.starts_with("kvorum_peer_lines{"));
+        let lines = metrics.lines().filter(|line| line.starts_with("kvorum_peer_connected_loops{"));
         lines.map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert!(lines(0).len() == 2 && !lines(0).contains(&"0".to_owned()), "{:?}", lines(0));

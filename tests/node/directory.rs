@@ -11,7 +11,7 @@ fn put(client: &mut Client, key: &str) -> u16 {
     client.put(&format!("/v0/entity?id={key}"), b"value").status
 }
 
-/// The node must say that it takes no writes, wherever it is asked.
+/// The node must say that it accepts no writes, wherever it is asked.
 fn takes_no_writes(node: &Node, what: &str) {
     let mut client = node.client();
     let mut ready = client.get("/readyz");
@@ -44,7 +44,7 @@ fn lost(what: &str, lose: impl Fn(&Path)) {
         node.signal(rustix::process::Signal::TERM);
         let (status, log) = node.wait();
         assert_eq!(status.code(), Some(1), "{what}: {log}");
-        assert!(log.contains("takes no writes from now on"), "{what}: {log}");
+        assert!(log.contains("the store accepts no more writes"), "{what}: {log}");
     }
 }
 

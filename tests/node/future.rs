@@ -1,18 +1,18 @@
-//! Records of the future, which a clock that was far ahead has stamped: they hide nothing, keep
+//! Future records, written with a clock that was far ahead: they hide nothing, keep
 //! nobody from writing, are not spread, and a stopped node can be rid of them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lsm::{Batch, Core, Fields, Kind, Options, RealDisk, Record, Space, Version};
+use lsm::{Batch, Engine, Fields, Kind, Options, RealDisk, Record, Space, Version};
 
 use crate::cluster::Cluster;
 use crate::process::{run, wait_until};
 
 const DAY_MICROS: u64 = 86_400_000_000;
 
-/// Keys that have a record of the future on one node.
+/// Keys that have a future record on one node.
 const KEYS: usize = 10;
 
 fn tomorrow() -> u64 {
@@ -27,29 +27,29 @@ fn target(key: usize, votes: &str) -> String {
 /// Has the clock of the stopped node n2 have been a day ahead: what it stored, and keeps for
 /// others.
 fn plant(data: &Path) {
-    let core = Core::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
+    let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
     let (mut batch, origin) = (Batch::new(), cluster::origin_of("n2"));
     for key in 0..KEYS {
         let (key, version) = (format!("key{key}"), Version { time: tomorrow(), origin });
         let fields = Fields::new(Kind::Value, version);
-        let record = Record::new(key.as_bytes(), &fields, b"of the future");
-        batch.put(Space::Data, key.as_bytes(), version, b"of the future").unwrap();
+        let record = Record::new(key.as_bytes(), &fields, b"from the future");
+        batch.put(Space::Data, key.as_bytes(), version, b"from the future").unwrap();
         for peer in ["n0", "n1"] {
             let hint = [&[2], peer.as_bytes(), key.as_bytes()].concat();
             batch.put(Space::Hints, &hint, version, record.view().raw()).unwrap();
         }
     }
-    core.commit(std::iter::once(&batch)).unwrap();
-    core.close().unwrap();
+    engine.commit(std::iter::once(&batch)).unwrap();
+    engine.close().unwrap();
 }
 
-/// Has it have promised, besides, to stamp nothing below a day ahead.
+/// Has it have promised, besides, to issue no version below a day ahead.
 fn plant_bound(data: &Path) {
-    let core = Core::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
+    let engine = Engine::open(Arc::new(RealDisk::open(data).unwrap()), Options::default()).unwrap();
     let (mut batch, version) = (Batch::new(), Version { time: u64::MAX >> 1, origin: 0 });
     batch.put(Space::Node, b"clock-bound", version, &tomorrow().to_le_bytes()).unwrap();
-    core.commit(std::iter::once(&batch)).unwrap();
-    core.close().unwrap();
+    engine.commit(std::iter::once(&batch)).unwrap();
+    engine.close().unwrap();
 }
 
 fn repair(data: &Path, more: &[&str]) -> (Option<i32>, String) {
@@ -80,9 +80,9 @@ fn they_are_neither_told_nor_spread_and_keep_nobody_from_writing() {
     cluster.up(2);
     let for_others = |cluster: &Cluster| {
         let peers = cluster.status(2)["peers"].clone();
-        peers.as_array().unwrap().iter().map(|peer| peer["hints_of_the_future"].as_u64()).collect()
+        peers.as_array().unwrap().iter().map(|peer| peer["hints_ahead_of_clock"].as_u64()).collect()
     };
-    wait_until("both have hints of the future kept for them", || {
+    wait_until("both have future hints kept for them", || {
         let kept: Vec<_> = for_others(&cluster);
         kept == [Some(KEYS as u64); 2]
     });

@@ -56,7 +56,7 @@ fn a_node_alone_keeps_its_name_wherever_it_listens() {
     let data = made(data, &named);
     let data = made(data, &named);
     let other = ["--advertise", OWN, "--cluster", "b=http://127.0.0.1:1"];
-    refused(&data, &other, "this is node b, and it belongs to node a");
+    refused(&data, &other, "this is node b, but the directory belongs to node a");
     refused(&data, &["--advertise", OWN, "--cluster", THREE], "node b is in our list");
     made(data, &[]);
 }

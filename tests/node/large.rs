@@ -63,7 +63,7 @@ fn large_writes_that_find_no_room_are_refused_as_not_done() {
     let uploads: Vec<_> = (0..2).map(|_| begin(cluster.client(0))).collect();
     let mut client = cluster.client(0);
     wait_until("taking the memory", || {
-        metric(&mut client, "kvorum_body_bytes") >= 2.0 * MIB as f64
+        metric(&mut client, "kvorum_request_body_bytes") >= 2.0 * MIB as f64
     });
     let put = cluster.client(0).put(&key(1), &value(1, MIB));
     // The uploads give way once they have had their memory for a second.
@@ -80,13 +80,15 @@ fn slow_uploads_give_way_to_those_who_wait() {
     let mut good = node.client();
     assert_eq!(good.put(&key(0), &value(0, MIB)).status, 201);
     let mut slow: Vec<_> = (0..4).map(|_| begin(node.client())).collect();
-    wait_until("taking the memory", || metric(&mut good, "kvorum_body_bytes") >= 2.0 * MIB as f64);
+    wait_until("taking the memory", || {
+        metric(&mut good, "kvorum_request_body_bytes") >= 2.0 * MIB as f64
+    });
     let got = good.get(&key(0));
     assert!(got.status == 200 && got.body() == value(0, MIB), "reads have memory of their own");
     for number in 1..6 {
         assert_eq!(good.put(&key(number), &value(number, 100_000)).status, 201);
     }
-    assert!(metric(&mut good, "kvorum_gave_way_total") >= 1.0);
+    assert!(metric(&mut good, "kvorum_transfers_aborted_total") >= 1.0);
     let refused = slow.iter_mut().filter_map(|client| {
         client.stream.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
         client.try_response().ok()

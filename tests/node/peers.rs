@@ -144,7 +144,7 @@ fn metric(node: &Node, name: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-const REFUSED: &str = "kvorum_peer_refused_handshakes_total";
+const REFUSED: &str = "kvorum_peer_handshakes_refused_total";
 
 #[test]
 fn the_route_is_for_peers_only() {

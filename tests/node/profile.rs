@@ -41,7 +41,7 @@ fn all_events_in_one_recording_while_the_node_serves() {
     let folded = |event: &str| json["events"][event]["folded"].as_str().unwrap().to_owned();
     assert!(folded("cpu").contains("loop-") || folded("cpu").contains("kv-commit"), "{json}");
     assert!(folded("wall").contains("read-1;"), "threads have their names");
-    assert!(folded("wall").contains("idle: read pool: no read"), "{}", folded("wall"));
+    assert!(folded("wall").contains("idle: read pool: idle"), "{}", folded("wall"));
     assert!(folded("lock").contains("file: sync"), "{}", folded("lock"));
     assert!(folded("alloc").contains("kvorum::"), "{}", folded("alloc"));
     assert_eq!(json["events"]["alloc"]["unit"], "bytes");
@@ -55,17 +55,17 @@ fn what_makes_no_sense_is_named() {
     for (query, named) in [
         ("event=cpu%2cgc", "\"gc\" is no event"),
         ("event=%zz", "not percent-encoded"),
-        ("event=gc", "\"gc\" is no event: there are cpu,alloc,live,lock,wall"),
+        ("event=gc", "unknown event \"gc\"; known: cpu,alloc,live,lock,wall"),
         ("event=cpu,cpu", "twice"),
         ("event=", "\"\" is no event"),
-        ("format=png", "\"png\" is no format: there are html, svg, folded, pprof, json"),
+        ("format=png", "unknown format \"png\"; known: html, svg, folded, pprof, json"),
         ("event=cpu,wall&format=svg", "format=svg holds one event, not cpu,wall"),
         ("event=cpu,wall&format=pprof", "format=pprof holds one event"),
-        ("seconds=0", "seconds is 0; a recording takes 1 to 300"),
+        ("seconds=0", "seconds=0 is out of range 1..300"),
         ("seconds=86400", "seconds is 86400"),
         ("seconds=-1", "plain digits"),
-        ("idle=1", "idle is \"1\"; it is true or false"),
-        ("duration=5", "\"duration\" is unknown"),
+        ("idle=1", "idle=\"1\" is not a boolean: use true or false"),
+        ("duration=5", "unknown parameter \"duration\""),
     ] {
         let refused = client.get(&format!("/admin/profile?{query}"));
         assert_eq!(refused.status, 400, "{query}");
@@ -242,9 +242,13 @@ fn the_command_says_what_is_wrong_on_one_line() {
     let [page, nothing, cpu, alloc] = made.each_ref().map(String::as_str);
     for (args, named) in [
         (&["profile", "http://127.0.0.1:1", "-d", "1"][..], "refused"),
-        (&["profile", "diff", path, path], "line 1 is no collapsed stack"),
+        (&["profile", "diff", path, path], "line 1 is not a collapsed stack"),
         (&["profile", "shares", "/nowhere/f"], "/nowhere/f"),
-        (&["profile", "diff", page, page], "is a page, for people: record with -o folded"),
+        (
+            &["profile", "diff", page, page],
+            "is an HTML page: to compare or summarize, record with \
+            -o folded",
+        ),
         (&["profile", "shares", nothing], "nothing-cpu.folded has no samples"),
         (&["profile", "diff", cpu, alloc], "-cpu.folded is of cpu, "),
         (&["profile", "--token-file", "/nowhere/token"], "/nowhere/token"),

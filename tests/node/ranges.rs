@@ -58,7 +58,7 @@ fn ranges_go_over_many_pages() {
 }
 
 /// Deletes keys that were never there, which leaves a tombstone for each.
-fn bury(client: &mut Client, count: usize, votes: &str) {
+fn delete_keys(client: &mut Client, count: usize, votes: &str) {
     const AT_ONCE: usize = 500;
     for first in (0..count).step_by(AT_ONCE) {
         let requests = (first..first + AT_ONCE).map(|number| {
@@ -78,7 +78,7 @@ fn bury(client: &mut Client, count: usize, votes: &str) {
 fn a_range_goes_on_over_any_number_of_tombstones() {
     let node = Node::start(&["--sync", "never"]);
     let mut client = node.client();
-    bury(&mut client, 50_000, "");
+    delete_keys(&mut client, 50_000, "");
     client.put("/v0/entity?id=last", b"v");
     for votes in ["", "&local=true"] {
         let range = client.get(&format!("/v0/entities?start=a{votes}"));
@@ -93,7 +93,7 @@ fn the_deadline_is_a_pages_and_not_that_of_the_way_to_the_first_item() {
     const VOTES: [&str; 4] = ["", "&ack=3&from=3", "&ack=1&from=1", "&local=true"];
     let cluster = Cluster::start(3, &["--sync", "never", "--read-threads", "2"]);
     cluster.settled();
-    bury(&mut cluster.client(0), 60_000, "&ack=2&from=3");
+    delete_keys(&mut cluster.client(0), 60_000, "&ack=2&from=3");
     let put = || cluster.client(0).put("/v0/entity?id=last&ack=3&from=3", b"v").status == 201;
     wait_until("a put", put);
     thread::scope(|scope| {
@@ -121,7 +121,7 @@ fn a_range_waits_for_its_reader() {
     let items = fill(&mut client, 600, &vec![b'v'; 100_000]);
     let held = |client: &mut Client| {
         let text = String::from_utf8(client.get("/metrics").body()).unwrap();
-        let line = text.lines().find(|line| line.starts_with("kvorum_page_bytes ")).unwrap();
+        let line = text.lines().find(|line| line.starts_with("kvorum_range_page_bytes ")).unwrap();
         line.split_once(' ').unwrap().1.parse::<f64>().unwrap()
     };
     let mut readers: Vec<Client> = (0..4).map(|_| node.client()).collect();
@@ -182,6 +182,6 @@ fn a_reader_that_goes_away_leaves_nothing_behind() {
         line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
     };
     wait_until("closing", || metric(&mut client, "kvorum_connections{") == 1.0);
-    wait_until("giving memory back", || metric(&mut client, "kvorum_page_bytes ") == 0.0);
+    wait_until("giving memory back", || metric(&mut client, "kvorum_range_page_bytes ") == 0.0);
     drop(TcpStream::connect(node.address).unwrap());
 }

@@ -94,7 +94,7 @@ fn an_older_copy_of_a_directory_counts_for_nothing_until_all_others_were_heard()
     cluster.signal(1, Signal::STOP);
     cluster.up(2);
     cluster.up(0);
-    assert_eq!(cluster.status(0)["standing"], "copied");
+    assert_eq!(cluster.status(0)["membership"], "verifying");
     assert_eq!(some_right(&cluster, 0, KEYS / 4), 0, "n2 alone is not two of three");
     cluster.signal(1, Signal::CONT);
     cluster.settled();
@@ -102,8 +102,12 @@ fn an_older_copy_of_a_directory_counts_for_nothing_until_all_others_were_heard()
     wait_until("all copies", || cluster.local(0).len() == 2 * KEYS);
     cluster.stop(0);
     cluster.up(0);
-    let standing = cluster.status(0)["standing"].clone();
-    assert!(standing == "settling" || standing == "member", "an ordinary restart: {standing}");
+    let membership = cluster.status(0)["membership"].clone();
+    assert!(
+        membership == "starting" || membership == "member",
+        "an ordinary restart: \
+        {membership}"
+    );
 }
 
 #[test]
@@ -141,11 +145,11 @@ fn of_two_processes_with_copies_of_one_directory_the_later_one_serves() {
     });
     let refused = cluster.client(0).get(&key(0));
     assert_eq!((refused.status, &refused.json()["type"]), (503, &"fenced".into()));
-    assert_eq!(cluster.status(0)["standing"], "fenced");
+    assert_eq!(cluster.status(0)["membership"], "fenced");
     let put = cluster.client(0).put(&key(0), b"never");
     assert_eq!((put.status, &put.json()["outcome"]), (503, &"none".into()));
 
-    wait_until("the twin's standing", || twin.client().get("/readyz").status == 200);
+    wait_until("the twin is ready", || twin.client().get("/readyz").status == 200);
     let mut by_twin = twin.client();
     let written = |client: &mut crate::client::Client| client.put(&key(1), b"twin").status == 201;
     wait_until("a write through the twin", || written(&mut by_twin));

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!  files (walked)  ─▶ text     lines, lengths, names, leftovers, banned calls  ┐
+//!                  ─▶ words    what the glossary has replaced                   ┤
 //!  cargo metadata  ─▶ layers   which crate may reach which                     ├─▶ findings
 //!  + deny.toml     ─▶ crates   licences, banned crates, sources                ┘
 //! ```
@@ -14,6 +15,7 @@ mod layers;
 mod metadata;
 mod spdx;
 mod text;
+mod words;
 
 use std::fmt::Write;
 use std::fs;
@@ -72,6 +74,7 @@ fn every_file_is_tidy() {
     assert!(files.iter().any(|(path, _)| path == "src/main.rs"), "the walk finds the sources");
     text::print_long_files(&files);
     none(&text::check(&files));
+    none(&words::check(&files));
 }
 
 #[test]

@@ -301,7 +301,7 @@ mod tests {
         let clock = "//! A.\nlet now = Instant::now();\n";
         let said = ["2: Instant::now is used"];
         assert_eq!(found("crates/cluster/src/node.rs", clock), said);
-        assert_eq!(found("crates/lsm/src/core/read.rs", clock), said);
+        assert_eq!(found("crates/lsm/src/engine/read.rs", clock), said);
         assert_eq!(found("crates/node/src/link/mod.rs", clock), said);
         assert_eq!(found("crates/sim/src/world/turn.rs", clock), said);
         assert_eq!(found("crates/sim/src/main.rs", clock), CLEAN);
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(found("crates/lsm/src/disk/real.rs", clock), CLEAN);
         assert_eq!(found("src/clock.rs", clock), CLEAN);
         let harmless = format!("//! A.\nstd::{HARMLESS};\n");
-        assert_eq!(found("crates/lsm/src/core/read.rs", &harmless), CLEAN);
+        assert_eq!(found("crates/lsm/src/engine/read.rs", &harmless), CLEAN);
         let comment = "//! A.\n/// Not Instant::now\n";
         assert_eq!(found("crates/cluster/src/node.rs", comment), CLEAN);
         let test = "//! A.\n#[cfg(test)]\nmod tests {\n    use std::thread;\n}\n";

@@ -150,8 +150,8 @@ impl Cluster {
         Err(Failure::Broken(format!("after SIGTERM node {} ended with {status}", node + 1)))
     }
 
-    /// Waits until every node, as coordinator, reaches all the others, and all vouch for what they
-    /// do not hold.
+    /// Waits until every node, as coordinator, reaches all the others, and all are authoritative
+    /// for what they do not hold.
     pub fn until_ready(&self) -> Result<(), Failure> {
         let begun = Instant::now();
         let everybody = format!("&ack={0}&from={0}", self.nodes.len());

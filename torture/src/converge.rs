@@ -44,7 +44,7 @@ const ROOM_MIB: u64 = 1024;
 /// Values that fill it with fewer keys than are written.
 const FILLING: usize = 60_000;
 
-/// Values that go between nodes on the lane for long ones.
+/// Values that go between nodes on the connection for long ones.
 const LARGE: usize = 100 << 10;
 
 const SMALL: usize = 200;

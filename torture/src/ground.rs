@@ -1,4 +1,5 @@
 //! File systems made to be broken: small ones, and ones that lose what was not synced.
+#![allow(unsafe_code, reason = "an ioctl without a safe wrapper")]
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;

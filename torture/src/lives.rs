@@ -1,7 +1,7 @@
 //! Row "lives": how a node's lives begin and end. Young directories killed again and again; clean
-//! stops under load; kills under load; a stop on a full disk; a start on one that takes no writes;
-//! a directory that is copied, moved or removed while the node runs. What a life leaves behind does
-//! not grow, and nothing acknowledged is lost.
+//! stops under load; kills under load; a stop on a full disk; a start on one that accepts no
+//! writes; a directory that is copied, moved or removed while the node runs. What a life leaves
+//! behind does not grow, and nothing acknowledged is lost.
 
 use std::fs;
 use std::path::Path;
@@ -216,7 +216,7 @@ fn copied(setup: &Setup) -> Result<String, Failure> {
     Ok(format!("{} copies of a running node: {served} served, {refused} refused", setup.rounds))
 }
 
-/// A stop on a full disk is clean; so is the start after it. One that takes no writes at all is
+/// A stop on a full disk is clean; so is the start after it. One that accepts no writes at all is
 /// refused in a line.
 fn full_and_read_only(setup: &Setup) -> Result<String, Failure> {
     let disk = Mount::tmpfs(64)?;

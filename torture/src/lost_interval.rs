@@ -10,7 +10,7 @@ use crate::audit;
 use crate::cluster::Cluster;
 use crate::ground::{Mount, make_image};
 use crate::ledger::Ledger;
-use crate::rollback::{A, B, C, Judged, KEYS, NODES, meet};
+use crate::rollback::{A, B, C, Judged, KEYS, NODES, PATIENCE, meet};
 use crate::{Failure, Setup};
 
 /// Holds the data of one node.
@@ -61,7 +61,7 @@ fn cuts(
     let keys = ledger.keys();
     let (ab, ac) = keys.split_at(keys.len() / 2);
     let both = [cluster.addresses()[A], cluster.addresses()[B]];
-    // A may refuse to vouch before it has met C, which may know of more that it lost.
+    // A may not be authoritative before it is connected to C, which may know of more that it lost.
     meet(cluster)?;
     judged.reads("C down", &audit::read(&both, ledger, ab)?);
     cluster.node(B)?.signal(Signal::STOP)?;
@@ -91,9 +91,18 @@ fn single(
     let others = [cluster.addresses()[A], cluster.addresses()[C]];
     let found = audit::read(&others, ledger, &[SINGLE.to_owned()])?;
     cluster.node(B)?.signal(Signal::CONT)?;
-    // The documented exception: A loses a write of which it told nobody but B, and B is silent.
+    // The documented exception: A loses a write of which it told nobody but B. It comes back as
+    // soon as B is asked, or brings it to C as a hint.
     judged.tell(format!("a single write before the cut, B paused: {found}"));
-    judged.with_all(cluster, ledger)
+    let (all, keys) = (cluster.addresses(), ledger.keys());
+    let (found, took) = audit::read_until_right(all, ledger, &keys, PATIENCE)?;
+    match took {
+        Some(took) => {
+            judged.tell(format!("all back: {found}, right {:.1} s later", took.as_secs_f64()))
+        }
+        None => judged.broken(format!("not all right after {PATIENCE:?}: {found}")),
+    }
+    Ok(())
 }
 
 /// The power of A's disk goes, and comes back.

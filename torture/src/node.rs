@@ -101,7 +101,7 @@ impl Launch {
 
 /// The address in the line that says where the node listens.
 fn greeted(line: &str) -> Option<SocketAddr> {
-    let rest = line.split_once(" listens on http://")?.1;
+    let rest = line.split_once(" listening on http://")?.1;
     rest.split(',').next()?.parse().ok()
 }
 

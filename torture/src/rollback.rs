@@ -284,10 +284,10 @@ impl Judged {
     /// Reads while B does not answer: none may be wrong.
     pub(crate) fn without_b(&mut self, cluster: &Cluster, ledger: &Ledger) -> Result<(), Failure> {
         let nodes = [cluster.addresses()[A], cluster.addresses()[C]];
-        let standing = standing(cluster, A)?;
+        let membership = membership(cluster, A)?;
         let mut found = audit::ranges(&nodes, ledger)?;
         found += audit::read(&nodes, ledger, &ledger.keys())?;
-        self.reads(&format!("B paused, A {standing}"), &found);
+        self.reads(&format!("B paused, A {membership}"), &found);
         Ok(())
     }
 
@@ -323,17 +323,18 @@ impl Judged {
         self.others_lack(cluster, ledger)
     }
 
-    /// A may hold everything before it knows that: the others have to tell it that there is no more.
+    /// A may hold everything before it knows that: the others have to tell it that there is no
+    /// more.
     fn rebuilt(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
-            let standing = standing(cluster, A)?;
-            if standing == "member" {
+            let membership = membership(cluster, A)?;
+            if membership == "member" {
                 self.tell(format!("A a full member {:.1} s later", begun.elapsed().as_secs_f64()));
                 return Ok(());
             }
             if begun.elapsed() > PATIENCE {
-                self.broken(format!("after {PATIENCE:?} A is still {standing}"));
+                self.broken(format!("after {PATIENCE:?} A is still {membership}"));
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(10));
@@ -361,7 +362,7 @@ impl Judged {
         Ok(())
     }
 
-    /// A restart of A is one like any other: with B away it vouches for what it lacks.
+    /// A restart of A is one like any other: with B away it is authoritative.
     fn restart(&mut self, cluster: &mut Cluster, ledger: &Ledger) -> Result<(), Failure> {
         cluster.stop(A)?;
         cluster.start_node(A)?;
@@ -372,8 +373,8 @@ impl Judged {
         cluster.node(B)?.signal(Signal::CONT)?;
         self.reads("A restarted and B paused", &found);
         if took.is_none() {
-            let standing = standing(cluster, A)?;
-            self.broken(format!("restarted, A ({standing}) and C do not serve without B"));
+            let membership = membership(cluster, A)?;
+            self.broken(format!("restarted, A ({membership}) and C do not serve without B"));
         }
         Ok(())
     }
@@ -393,8 +394,8 @@ impl Judged {
 }
 
 /// What a node's word is worth, as it says itself.
-pub(crate) fn standing(cluster: &Cluster, node: usize) -> Result<String, Failure> {
+pub(crate) fn membership(cluster: &Cluster, node: usize) -> Result<String, Failure> {
     let status = cluster.status(node)?;
-    let rest = status.split("\"standing\":\"").nth(1).unwrap_or_default();
+    let rest = status.split("\"membership\":\"").nth(1).unwrap_or_default();
     Ok(rest.split('"').next().unwrap_or_default().to_owned())
 }

@@ -48,7 +48,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     fill(&node)?;
     let paces: &[usize] = setup.size(&[30_000, 60_000, 100_000], &[60_000]);
     let lasts = setup.size(Duration::from_secs(60), Duration::from_secs(25));
-    let reaped = || node.metric("kvorum_connections_reaped");
+    let reaped = || node.metric("kvorum_connections_timed_out");
     let before = reaped()?.unwrap_or_default();
     let slowest = thread::scope(|scope| {
         let address = node.address;

@@ -30,7 +30,7 @@ const LIVE: [&str; 3] = ["a-first", "g0000001-live", "z-last"];
 pub fn run(setup: &Setup) -> Result<String, Failure> {
     let mut cluster = Cluster::start(setup, NODES, None, &["--sync", "interval"])?;
     let graves = setup.size(1_000_000, 30_000);
-    bury(cluster.addresses(), graves)?;
+    delete_keys(cluster.addresses(), graves)?;
     let mut client = Client::connect(cluster.addresses()[0])?;
     for key in LIVE {
         let put = client.request("PUT", &(target(key) + "&ack=3&from=3"), key.as_bytes())?;
@@ -64,13 +64,13 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 /// Deletes keys that were never there, through all nodes at once.
-fn bury(addresses: &[SocketAddr], graves: u64) -> Result<(), Failure> {
+fn delete_keys(addresses: &[SocketAddr], graves: u64) -> Result<(), Failure> {
     let share = graves / addresses.len() as u64;
     thread::scope(|scope| {
         let gravediggers: Vec<_> = addresses
             .iter()
             .zip(0..)
-            .map(|(address, n)| scope.spawn(move || bury_share(*address, n * share, share)))
+            .map(|(address, n)| scope.spawn(move || delete_share(*address, n * share, share)))
             .collect();
         gravediggers.into_iter().try_for_each(|digger| {
             digger.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -78,7 +78,7 @@ fn bury(addresses: &[SocketAddr], graves: u64) -> Result<(), Failure> {
     })
 }
 
-fn bury_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failure> {
+fn delete_share(address: SocketAddr, first: u64, share: u64) -> Result<(), Failure> {
     let mut client = Client::connect(address)?;
     for begun in (first..first + share).step_by(AT_ONCE as usize) {
         let keys = begun..(begun + AT_ONCE).min(first + share);
@@ -146,7 +146,7 @@ fn under_a_kill(
     }
 }
 
-/// A node loses its disk; how long it took until it vouched again for what it lacks.
+/// A node loses its disk; how long it took until it was authoritative again.
 fn rebuild(cluster: &mut Cluster) -> Result<Duration, Failure> {
     cluster.kill(WIPED)?;
     fs::remove_dir_all(cluster.data(WIPED))?;

@@ -1,5 +1,5 @@
 //! Row 23, the other half: the clock of one node of three is off by a day, from one moment to the
-//! next or from its start, and put right again (by libfaketime). Whatever it stamped meanwhile (it
+//! next or from its start, and put right again (by libfaketime). Whatever it wrote meanwhile (it
 //! does so only while it is alone) is not read by others, keeps nobody from writing, reaches no
 //! other node (by hint, by read repair or by rebuilding), and is gone after `kvorum repair-clock`.
 
@@ -51,7 +51,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         let row = Row { setup, cluster: &mut cluster, offsets: &offsets, figures: &mut figures };
         row.wrong(node, round, &ledger)?;
         figures.requests += prober.stop()?.requests;
-        // Once while it still holds what it stamped, once after it was rid of that.
+        // Once while it still holds what it wrote, once after it was rid of that.
         figures.written += every_key_can_be_written(&cluster, &ledger, &mut random)?;
         let row = Row { setup, cluster: &mut cluster, offsets: &offsets, figures: &mut figures };
         row.right(node)?;
@@ -92,7 +92,7 @@ impl Row<'_> {
         if from_its_start && ahead {
             self.writes_alone(node, ledger)?;
         } else if from_its_start {
-            // Behind all that it ever stamped: it says so instead of starting.
+            // Behind all timestamps it ever issued: it says so instead of starting.
             self.is_refused(node)?;
         }
         thread::sleep(lasts);
@@ -101,8 +101,8 @@ impl Row<'_> {
             return self.cluster.start_node(node);
         }
         thread::sleep(lasts / 3);
-        // Not while there are records of the future: until those are gone, a node that lost its
-        // disk does not vouch for what it lacks.
+        // Not while there are future records: until those are gone, a node that lost its
+        // disk is not authoritative.
         if ahead && !from_its_start {
             self.another_is_rebuilt((node + 1) % NODES)?;
         }
@@ -144,7 +144,7 @@ impl Row<'_> {
         if let Some(said) = start_repaired(self.setup, self.cluster, node)? {
             self.figures.refused_starts += 1;
             let counts =
-                said.split_once(": ").and_then(|(_, rest)| rest.split_once(" are stamped"));
+                said.split_once(": ").and_then(|(_, rest)| rest.split_once(" have timestamps"));
             self.figures.removed.extend(counts.map(|(counts, _)| counts.to_owned()));
         }
         Ok(())
@@ -158,7 +158,7 @@ impl Row<'_> {
             }
             Err(other) => Err(other),
             Ok(()) => Err(Failure::Broken(format!(
-                "node {} started with a clock a day behind all that it stamped",
+                "node {} started with a clock a day behind all timestamps it issued",
                 node + 1
             ))),
         }
@@ -201,7 +201,7 @@ fn every_key_can_be_written(
         let answer = answer?;
         let status = answer.status;
         let own_clock =
-            status == 503 && String::from_utf8_lossy(&answer.body).contains("ask another");
+            status == 503 && String::from_utf8_lossy(&answer.body).contains("another node");
         if !matches!(status, 201 | 202) && !own_clock {
             let body = String::from_utf8_lossy(&answer.body).into_owned();
             return Err(Failure::Broken(format!("{key} at node {}: {status} {body}", place + 1)));

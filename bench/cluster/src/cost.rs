@@ -23,7 +23,7 @@ const COLUMNS: [(&str, &str, Option<&str>); 7] = [
     ("peer bytes", "peer_bytes_sent", None),
     ("peer messages", "peer_messages_sent", None),
     ("peer envelopes", "peer_envelopes_sent", None),
-    ("peer writes", "peer_writes", None),
+    ("peer writes", "peer_send_calls", None),
     ("messages an envelope", "peer_messages_sent", Some("peer_envelopes_sent")),
     ("records a log write", "wal_operations", Some("wal_writes")),
     ("log syncs", "wal_syncs", None),

@@ -43,7 +43,7 @@ pub struct Stamp {
 
 /// The persisted bound does not allow another stamp yet: persisting it lags or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the clock reached its persisted bound; stamps resume when a new bound is durable")]
+#[error("the clock reached its persisted bound; timestamps resume when a new bound is durable")]
 pub struct BoundReached;
 
 /// The part of a stamp that tells nodes apart: a hash of the node's name.
@@ -111,6 +111,11 @@ impl Clock {
     pub fn limit(wall_micros: u64, max_skew_micros: u64) -> u64 {
         let micros = wall_micros.saturating_add(max_skew_micros).min(u64::MAX >> COUNTER_BITS);
         micros << COUNTER_BITS | ((1 << COUNTER_BITS) - 1)
+    }
+
+    /// The least time of a stamp of these microseconds since 1970.
+    pub fn time_of(micros: u64) -> u64 {
+        micros << COUNTER_BITS
     }
 
     /// A stamp's time in microseconds since 1970.

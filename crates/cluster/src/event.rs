@@ -97,6 +97,15 @@ impl Shared {
         self.views.with(|view| view.topology.nodes())
     }
 
+    /// The time of a version of this key that this node may have acknowledged and lost, if it is
+    /// not below `time`: one up to which it began with less than it had, or of a record that is too
+    /// far ahead of its clock to be taken back.
+    pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
+        let born = self.vouching.lost_before(|| partition_of(key))?;
+        let ahead = self.missed.since(self.own, partition_of(key));
+        Some(born.max(ahead)).filter(|lost| *lost >= time)
+    }
+
     /// Marks that a node missed a write and that no hint will bring it. With nobody else there is
     /// nobody who holds it either.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
@@ -165,7 +174,7 @@ pub struct Demand {
 pub struct SlotId(pub u64);
 
 /// What the store does something for; comes back with the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpId {
     /// This node's vote in a slot.
     Slot(SlotId),

@@ -113,6 +113,14 @@ impl Missed {
         marks.map(numbered).collect()
     }
 
+    /// The least time of a version that a node may lack in this partition by a mark of it alone;
+    /// 0 = it has none.
+    pub(crate) fn since(&self, node: NodeId, partition: u16) -> u64 {
+        let mut inner = self.lock();
+        let marks = &inner.of(node).marks;
+        marks.get(&Some(partition)).map_or(0, |(since, _)| *since)
+    }
+
     /// Drops a mark that has been worked off, unless it was made anew meanwhile.
     pub fn done(&self, node: NodeId, partition: Option<u16>, number: u64) {
         let mut inner = self.lock();

@@ -22,7 +22,7 @@ pub enum Refusal {
     #[error("from is 0: at least one node must hold the key")]
     NoFrom,
     /// More answers wanted than there are replicas.
-    #[error("ack={ack} is more than from={from}: so many replicas can't answer")]
+    #[error("ack={ack} must not exceed from={from}")]
     AckOverFrom {
         /// As asked.
         ack: u32,
@@ -30,7 +30,7 @@ pub enum Refusal {
         from: u32,
     },
     /// More copies wanted than there are nodes.
-    #[error("from={from} is more than the cluster's {nodes} node(s)")]
+    #[error("from={from} must not exceed the number of nodes, {nodes}")]
     FromOverNodes {
         /// As asked.
         from: u32,
@@ -38,7 +38,7 @@ pub enum Refusal {
         nodes: u32,
     },
     /// More copies wanted than a record can say.
-    #[error("from={from} is more than {MAX_FROM}")]
+    #[error("from={from} must not exceed {MAX_FROM}")]
     FromOverByte {
         /// As asked.
         from: u32,

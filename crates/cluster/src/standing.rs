@@ -163,8 +163,27 @@ impl Vouching {
     /// `partition` than one of this `time`; `None`: than none at all. What a former life
     /// acknowledged is older than this one, so a record that is younger hides nothing.
     pub fn sure(&self, partition: u16, time: Option<u64>) -> bool {
-        let whole = self.is_clear() && self.standing_of(partition) == Standing::Member;
-        whole || time.is_some_and(|time| time > self.born.load(Ordering::Relaxed))
+        self.is_whole(partition) || time.is_some_and(|time| time > self.born())
+    }
+
+    /// Whether the node holds all of a partition that it ever acknowledged.
+    fn is_whole(&self, partition: u16) -> bool {
+        self.is_clear() && self.standing_of(partition) == Standing::Member
+    }
+
+    /// The greatest time of a version that the node may have acknowledged of a partition and lost;
+    /// `None` = it holds all. It is worked out which partition that is only if they differ.
+    pub(crate) fn lost_before(&self, partition: impl FnOnce() -> u16) -> Option<u64> {
+        let is_whole = match self.apart.get() {
+            None => self.is_clear() && self.standing() == Standing::Member,
+            Some(_) => self.is_whole(partition()),
+        };
+        (!is_whole).then(|| self.born())
+    }
+
+    /// The greatest time of a stamp that a former life of this node may have acknowledged.
+    fn born(&self) -> u64 {
+        self.born.load(Ordering::Relaxed)
     }
 
     /// Whether the node can vouch for what it does not hold, whatever partition that is of.

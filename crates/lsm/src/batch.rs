@@ -194,6 +194,9 @@ impl<'a> Iterator for Operations<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     const VERSION: Version = Version { time: 1, origin: 2 };
@@ -228,5 +231,32 @@ mod tests {
             Err(Error::TooLarge { what: "key", .. })
         ));
         assert!(batch.is_empty() && batch.byte_len() == 0);
+    }
+
+    proptest! {
+        /// A batch's bytes come out of the log behind a checksum, but a release must survive what
+        /// another one wrote.
+        #[test]
+        fn any_bytes_are_operations_or_refused(
+            mut bytes in vec(any::<u8>(), 0..200),
+            space in 0u8..4,
+            key_len in 0u16..40,
+            record_len in 0u32..80,
+        ) {
+            if let Some(head) = bytes.first_chunk_mut::<OPERATION_HEAD>() {
+                head[0] = space;
+                head[1..3].copy_from_slice(&key_len.to_le_bytes());
+                head[3..].copy_from_slice(&record_len.to_le_bytes());
+            }
+            let mut read = 0;
+            for operation in Operations::new(&bytes) {
+                let Ok(operation) = operation else { break };
+                let record = operation.record;
+                read += OPERATION_HEAD + operation.key.len() + record.raw().len();
+                prop_assert!(read <= bytes.len() && record.value().len() < record.raw().len());
+                let _ = (record.version(), record.kind(), record.copies(), record.expiry_ms());
+                let _ = record.verify(operation.key);
+            }
+        }
     }
 }

@@ -1,19 +1,69 @@
 //! What can go wrong, said so that a person can act on it. Errors are cheap to clone because one
 //! failed sync answers every writer of its batch.
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use rustix::io::Errno;
 
+/// What the engine asked of the operating system. It decides, with the error, whether the store
+/// goes on: after a failed sync or read nobody knows what is on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoOp {
+    /// Open an existing file or directory.
+    Open,
+    /// Create a file or directory.
+    Create,
+    /// Reserve space for a file.
+    Allocate,
+    /// Read from a file.
+    Read,
+    /// Write to a file.
+    Write,
+    /// Make a file's content, or a directory's names, durable.
+    Sync,
+    /// Give a file another name.
+    Rename,
+    /// Delete a file.
+    Remove,
+    /// List a directory.
+    List,
+    /// Ask for a file's metadata.
+    Stat,
+    /// Lock a file or directory.
+    Lock,
+    /// Start a thread.
+    StartThread,
+}
+
+impl fmt::Display for IoOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "open",
+            Self::Create => "create",
+            Self::Allocate => "allocate space for",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Sync => "sync",
+            Self::Rename => "rename",
+            Self::Remove => "delete",
+            Self::List => "list",
+            Self::Stat => "stat",
+            Self::Lock => "lock",
+            Self::StartThread => "start thread",
+        })
+    }
+}
+
 /// Why the engine did not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// The disk refused. Nothing was acknowledged because of it.
-    #[error("{operation} {file}: {source}")]
+    #[error("cannot {operation} {file}: {source}")]
     Io {
-        /// What was being done, as a verb: "write", "sync", "read" …
-        operation: &'static str,
+        /// What was being done.
+        operation: IoOp,
         /// The file's name within the data directory.
         file: String,
         /// What the operating system said.
@@ -55,7 +105,7 @@ pub enum Error {
         directory: String,
     },
     /// The disk is full: nothing was written, reads go on, writes resume when there is room.
-    #[error("no space left on the disk for {what}: free some, writes resume by themselves")]
+    #[error("no space left on disk for {what}: free some space, writes then resume automatically")]
     NoSpace {
         /// What there was no room for.
         what: &'static str,
@@ -68,7 +118,7 @@ pub enum Error {
     },
     /// A write or sync failed earlier, so what is on disk is unknown: no write is taken until the
     /// store is opened anew. Reads go on.
-    #[error("the store takes no writes since: {cause}; restart it to recover from the log")]
+    #[error("the store accepts no writes because of: {cause}; restart it to recover from the log")]
     Failed {
         /// The first failure.
         cause: Arc<str>,
@@ -76,7 +126,7 @@ pub enum Error {
         begun: bool,
     },
     /// A key, record or batch over its bound.
-    #[error("{what} is {len} bytes, the bound is {bound}")]
+    #[error("{what} is {len} bytes, the limit is {bound}")]
     TooLarge {
         /// Which thing.
         what: &'static str,
@@ -91,7 +141,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(operation: &'static str, file: &str, source: io::Error) -> Self {
+    pub(crate) fn io(operation: IoOp, file: &str, source: io::Error) -> Self {
         Self::Io { operation, file: file.to_owned(), source: Arc::new(source) }
     }
 
@@ -115,7 +165,7 @@ impl Error {
     /// nobody knows what is on the disk.
     pub(crate) fn passes(&self) -> bool {
         match self {
-            Self::Io { operation: "sync" | "read", .. } | Self::Corrupt { .. } => false,
+            Self::Io { operation: IoOp::Sync | IoOp::Read, .. } | Self::Corrupt { .. } => false,
             Self::Io { source, .. } => self.is_no_space() || is_no_descriptor(source),
             _ => true,
         }

@@ -4,9 +4,9 @@
 mod batch;
 mod cache;
 mod compaction;
-mod core;
 mod db;
 pub mod disk;
+mod engine;
 mod error;
 mod manifest;
 mod memtable;
@@ -18,12 +18,14 @@ mod table;
 mod wal;
 
 pub use batch::{Batch, MAX_BATCH_LEN, Space};
-pub use core::{
-    Above, Backlog, Committed, Core, Lookup, MAX_IMMUTABLES, Newer, Scan, Snapshot, Work,
-};
 pub use db::{Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
-pub use error::Error;
+/// The engine by its earlier name.
+pub use engine::Engine as Core;
+pub use engine::{
+    Above, Backlog, Committed, Engine, Lookup, MAX_IMMUTABLES, Newer, Scan, Snapshot, Work,
+};
+pub use error::{Error, IoOp};
 pub use options::{MayPurge, Options, SyncMode};
 pub use record::{
     BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_KEY_LEN, MAX_RECORD_LEN, Record, RecordRef,

@@ -169,6 +169,15 @@ impl<'a> RecordRef<'a> {
         if self.0[SHAPE_AT] & SHAPE_EXPIRY != 0 { self.u64_at(HEAD_LEN) } else { 0 }
     }
 
+    /// What its writer put beside the value; neither the engine nor the protocol looks at it.
+    pub fn extension(&self) -> &'a [u8] {
+        if self.0[SHAPE_AT] & SHAPE_EXTENSION == 0 {
+            return &[];
+        }
+        let expiry = if self.0[SHAPE_AT] & SHAPE_EXPIRY != 0 { 8 } else { 0 };
+        &self.0[HEAD_LEN + expiry + 2..self.value_at()]
+    }
+
     /// The value's bytes; empty for a tombstone.
     pub fn value(&self) -> &'a [u8] {
         &self.0[self.value_at()..self.0.len() - CHECK_LEN]

@@ -1,5 +1,43 @@
-//! A node between protocol and engine: everything of it that is neither socket, clock nor thread.
-//! The process (`src/`) and the simulator drive the same code; both bring the bytes and the times.
+//! All of a kvorum node that is neither socket, clock nor thread: what stands between the protocol
+//! ([`cluster`]) and the engine ([`lsm`]). The process and the simulator drive the same code.
+//!
+//! ```text
+//!   driver (src/, crates/sim)     node                                    below
+//!   ──────────────────────────    ────────────────────────────────────    ────────────────────
+//!   clients, messages, time ───▶  Loop   effects, writes that wait, hints ─▶ cluster::Coordinator
+//!   time, what was met ────────▶  Task   what a node does once            ─▶ cluster::Node
+//!   a range, pages ────────────▶  Range  what is tried again; Pages       ─▶ cluster::Scan
+//!   start, stop, repair ───────▶  Starting, BoundedClock, Ahead           ─▶ lsm::Engine
+//! ```
+//!
+//! A driver brings the time and the bytes, and does what a [`Driver`] does. It waits where waiting
+//! is to be done; nothing in here does, but reads and starts that say so.
+
 #![forbid(unsafe_code)]
 
+mod backlog;
+mod clock;
+mod driver;
+mod event_loop;
+pub mod hints;
+pub mod identity;
 pub mod link;
+mod pages;
+mod range;
+pub mod records;
+mod repair;
+#[cfg(test)]
+mod stage;
+mod start;
+mod store;
+mod task;
+
+pub use clock::{BoundedClock, NoVersion};
+pub use driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, WriteError};
+pub use event_loop::Loop;
+pub use pages::{PageWork, Pages};
+pub use range::{Asked, RETRY_MICROS, Range, RangeStep};
+pub use repair::Ahead;
+pub use start::{StartError, Started, Starting};
+pub use store::{Store, may_purge};
+pub use task::{Task, TaskEvent};

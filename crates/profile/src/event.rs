@@ -70,7 +70,7 @@ impl FromStr for Event {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|event| event.name() == text);
         let shown: String = text.chars().take(40).collect();
-        found.ok_or_else(|| format!("{shown:?} is no event: there are {}", names(&Self::ALL)))
+        found.ok_or_else(|| format!("unknown event {shown:?}; known: {}", names(&Self::ALL)))
     }
 }
 

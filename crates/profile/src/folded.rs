@@ -12,7 +12,7 @@ pub struct Folded {
 
 /// A text is not in the format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} is no collapsed stack: {text:?} should be `frame;frame WEIGHT`")]
+#[error("line {line} is not a collapsed stack: {text:?} should be `frame;frame WEIGHT`")]
 pub struct NotFolded {
     /// Which line, from 1.
     pub line: usize,

@@ -68,7 +68,7 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|format| format.name() == text);
         let shown: String = text.chars().take(40).collect();
-        found.ok_or_else(|| format!("{shown:?} is no format: there are {}", Self::names()))
+        found.ok_or_else(|| format!("unknown format {shown:?}; known: {}", Self::names()))
     }
 }
 
@@ -202,8 +202,7 @@ fn note(event: Event, named: &Named) -> String {
     }
     if named.idle > 0 {
         let seconds = named.idle as f64 / 1e9;
-        note +=
-            &format!(". Not shown: {seconds:.1} s of threads that had nothing to do (idle=true)");
+        note += &format!(". Not shown: {seconds:.1} s of idle threads (idle=true shows them)");
     }
     note
 }

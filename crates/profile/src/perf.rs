@@ -10,6 +10,7 @@
 //! kernel grants that to root, to `CAP_PERFMON`, or if `kernel.perf_event_paranoid` is 1 or less.
 //! Events of user code only would be granted to everybody, and leave out every system call: then
 //! timers (`timers.rs`) are the better choice.
+#![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::collections::HashMap;
 use std::io;

@@ -7,6 +7,7 @@
 //!
 //! The mark is always set, so that a look at a waiting thread (wall time) can say where it is; the
 //! stack and the clock only while waits are recorded.
+#![allow(unsafe_code, reason = "read by signal handlers")]
 
 use std::cell::Cell;
 use std::panic::Location;

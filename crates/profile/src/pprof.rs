@@ -136,7 +136,7 @@ pub fn decode(packed: &[u8]) -> Result<Folded, String> {
     if plain.len() as u64 > MAX_BYTES {
         return Err(format!("more than {MAX_BYTES} bytes when uncompressed"));
     }
-    let broken = || "it is cut off, or no profile".to_owned();
+    let broken = || "it is truncated, or not a profile".to_owned();
     decode_plain(&plain).ok_or_else(broken)
 }
 

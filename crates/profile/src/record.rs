@@ -5,6 +5,7 @@
 //!             │                              │ cancelled, or dropped                │
 //!             └ Busy: who runs one, until    └──────▶ samplers off, nothing is told ┘
 //! ```
+#![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -69,7 +70,7 @@ pub enum Clock {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// There is one already.
-    #[error("{who} records until {until} (another {left} s)")]
+    #[error("{who} is recording until {until} (another {left} s)")]
     Busy {
         /// Whose.
         who: String,
@@ -79,7 +80,7 @@ pub enum Refused {
         left: u64,
     },
     /// Its thread could not be started.
-    #[error("the recording's thread could not be started: {0}")]
+    #[error("cannot start the recording thread: {0}")]
     Thread(io::Error),
 }
 

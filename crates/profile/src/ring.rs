@@ -9,6 +9,7 @@
 //!
 //! It is static: whoever comes late, after a recording, still has something to write to. The pages
 //! take no memory until the first recording.
+#![allow(unsafe_code, reason = "filled by signal handlers")]
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

@@ -10,6 +10,7 @@
 //! calls that a node's threads sleep in, `futex` is restarted by the kernel, `fdatasync` and reads
 //! and writes of files are not interrupted, and `epoll_wait` returns `EINTR`, which tokio takes for
 //! a turn in which nothing happened.
+#![allow(unsafe_code, reason = "signal handlers")]
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

@@ -12,6 +12,7 @@
 //! It allocates nothing, takes no lock and reads only the calling thread's live stack, so that a
 //! signal handler may do it wherever the thread was interrupted. Code without frame pointers (the C
 //! library) may have anything in the register: the bounds make that a short stack, not a fault.
+#![allow(unsafe_code, reason = "frame pointers are followed by hand")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,5 @@
 //! The process's threads, as `/proc/self/task` has them.
+#![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::{fs, io};
 

@@ -3,6 +3,7 @@
 //! A timer counts its thread's CPU time, in its own code and in the kernel, and signals that thread
 //! only. (`setitimer` would signal whichever thread comes first, and count all together.) The
 //! kernel looks at them at its clock tick, so that what is lost in between is in the overrun.
+#![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::collections::HashMap;
 use std::io;

@@ -128,6 +128,8 @@ pub(crate) struct Ledger {
     stamps: BTreeMap<Stamp, WriteId>,
     /// The greatest time of any stamp.
     pub(crate) greatest: u64,
+    /// When what was stamped by a wrong clock was last taken out of a store.
+    forgot_future: u64,
     deletes: BTreeMap<Bytes, Vec<WriteId>>,
     next: u64,
     /// Copies of a key unless a request says otherwise.
@@ -176,7 +178,11 @@ impl Ledger {
 
     /// A node stamps a write.
     pub(crate) fn stamped(&mut self, now: u64, write: WriteId, stamp: Stamp) {
-        self.greatest = self.greatest.max(stamp.time);
+        // An answer that was on its way when its record was taken out of the store says nothing of
+        // what there is.
+        if self.writes.get(&write).is_none_or(|write| write.begun >= self.forgot_future) {
+            self.greatest = self.greatest.max(stamp.time);
+        }
         if let Some(other) = self.stamps.insert(stamp, write)
             && other != write
         {
@@ -384,8 +390,9 @@ impl Ledger {
 
     /// What was stamped more than an hour after `limit` is gone: one node did it, whose clock was
     /// off by days.
-    pub(crate) fn forget_future(&mut self, limit: u64) {
+    pub(crate) fn forget_future(&mut self, now: u64, limit: u64) {
         const HOUR: u64 = 3_600_000_000 << 12;
+        self.forgot_future = now;
         if self.greatest > limit + HOUR {
             self.greatest = limit;
         }

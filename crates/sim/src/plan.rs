@@ -130,6 +130,8 @@ pub struct Plan {
     pub fault_micros: u64,
     /// When a write is acknowledged.
     pub sync: SyncMode,
+    /// Bytes of memory for pages of ranges, for each node.
+    pub page_bytes: usize,
     /// Bytes of a memtable: small, so that much is flushed and compacted.
     pub memtable_bytes: usize,
     /// Least and most microseconds of a disk's sync.
@@ -190,6 +192,7 @@ impl Plan {
                 most_micros: random.spread(least_micros, 20_000),
                 buffer: random.spread(64 << 10, 4 << 20) as usize,
             },
+            page_bytes: *random.pick(&[64 << 20, 64 << 20, 1 << 20]),
             log: false,
         }
     }

@@ -9,7 +9,7 @@ use cluster::{
 };
 
 use crate::plan::Plan;
-use crate::records::{BRIEF_BYTES, codec};
+use crate::records::BRIEF_BYTES;
 use crate::world::World;
 
 /// Simulated seconds of each part of a measurement.
@@ -58,9 +58,8 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
         deadline_micros: 1_000_000,
         max_skew_micros: 500_000,
         brief_bytes: BRIEF_BYTES,
-        codec: codec(),
+        codec: node::records::CODEC,
     };
-    let nodes = topology.nodes();
     let make = |_| {
         let clock = Arc::new(Clock::start(1, 0, 0));
         let vouching = Vouching::new(Standing::Member, 0, true);

@@ -1,70 +1,38 @@
-//! A node's store: the engine's synchronous core on a disk in memory. What the embedder's threads
+//! A node's store: the engine's synchronous core on a disk in memory. What the process's threads
 //! do is done here step by step, at simulated moments.
 //!
 //! ```text
-//!  a turn's writes ─▶ waiting ─▶ committing ──(a sync's time passes)──▶ core.commit ─▶ outcomes
+//!  a turn's writes ─▶ waiting ─▶ committing ──(a sync's time passes)──▶ engine.commit ─▶ outcomes
 //!                         crash here: nothing, or a torn group, is on the disk
 //! ```
 
 use std::mem;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use cluster::{Claim, HintId, NodeId, OpId, Page, Record, Stamp, Standing, StoreError};
-use lsm::{
-    Backlog, Batch, Core, Error, Kind, Lookup, MemDisk, Newer, Options, Space, Version, Wait, Work,
-};
+use cluster::OpId;
+use lsm::{Backlog, Batch, Engine, Error, MemDisk, Options, Work};
+use node::Purpose;
+use node::identity::Keeps;
 
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::records::{from_engine, from_view, parse};
-
-/// Records that are looked at for one page: over tombstones, or keys that others send, it ends by
-/// what was looked at.
-const PAGE_RECORDS: usize = 128;
-
-/// Bytes of keys and records that are looked at for one page; one record always is.
-const PAGE_WORK_BYTES: usize = 16 << 10;
-
-/// A hint on its way into the store.
-#[derive(Debug, Clone)]
-pub(crate) struct Hint {
-    pub(crate) id: HintId,
-    pub(crate) peer: NodeId,
-    pub(crate) key: Bytes,
-    pub(crate) stamp: Stamp,
-}
 
 /// Who gets to know what became of a batch.
 #[derive(Debug)]
 pub(crate) enum Asker {
-    /// A loop, for these writes; each with whether a newer record was held.
-    Loop(usize, Vec<(OpId, Option<u64>)>),
-    /// A loop, for these hints.
-    Hints(usize, Vec<Hint>),
+    /// A loop, for these writes of a turn.
+    Loop(usize, Vec<Purpose>),
+    /// A loop, for another node that waits for it.
+    Kept(usize, OpId, Keeps),
+    /// The node's task.
+    Task(Keeps),
     /// The clock: its bound is durable.
     Clock(u64),
-    /// What is known of another node is kept.
-    Remember(NodeId, Claim),
-    /// The node's standing is kept, with so many changes of what it misses.
-    Stand(Standing, u64),
-    /// What a node misses is kept.
-    Missed {
-        /// Whose marks.
-        whose: NodeId,
-        /// So many changes of them.
-        changes: u64,
-        /// The loop that wants it for this, if one does.
-        index: usize,
-        op: Option<OpId>,
-    },
-    /// Nobody.
-    None,
 }
 
 /// See the module.
 pub(crate) struct Store {
-    core: Core,
+    engine: Engine,
     /// Background work found no space: a refusal is for lack of it.
     starved: bool,
     waiting: Vec<(Asker, Batch)>,
@@ -74,73 +42,23 @@ pub(crate) struct Store {
 impl Store {
     /// Opens or recovers what is on the disk.
     pub(crate) fn open(disk: &MemDisk, store_id: u64, plan: &Plan) -> Result<Self, Error> {
-        let core = Core::open(Arc::new(disk.clone()), options(store_id, plan))?;
-        Ok(Self { core, starved: false, waiting: Vec::new(), committing: Vec::new() })
+        let engine = Engine::open(Arc::new(disk.clone()), options(store_id, plan))?;
+        Ok(Self { engine, starved: false, waiting: Vec::new(), committing: Vec::new() })
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
-    }
-
-    pub(crate) fn get(&self, space: Space, key: &[u8]) -> Result<Option<Record>, StoreError> {
-        match self.core.get(space, key, Wait::Yes) {
-            Ok(Lookup::Found(record)) => Ok(Some(from_engine(&record))),
-            Ok(_) => Ok(None),
-            Err(error) => Err(store_error(&error)),
-        }
-    }
-
-    /// A number that the node keeps for itself.
-    pub(crate) fn number(&self, key: &[u8]) -> Result<Option<u64>, Error> {
-        let Lookup::Found(record) = self.core.get(Space::Node, key, Wait::Yes)? else {
-            return Ok(None);
-        };
-        let bytes = record.value().as_ref().try_into().expect("written as eight bytes");
-        Ok(Some(u64::from_le_bytes(bytes)))
-    }
-
-    /// Something else that the node keeps for itself.
-    pub(crate) fn bytes(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
-        let Lookup::Found(record) = self.core.get(Space::Node, key, Wait::Yes)? else {
-            return Ok(None);
-        };
-        Ok(Some(record.value()))
-    }
-
-    /// Hints whose key begins with `prefix`, from `start` on: the key without it, and the record.
-    pub(crate) fn hints(
-        &self,
-        prefix: &[u8],
-        start: &[u8],
-        max_bytes: usize,
-    ) -> Result<Vec<(Bytes, Record)>, Error> {
-        let (mut items, mut bytes) = (Vec::new(), 0);
-        let mut scan = self.core.snapshot().scan(Space::Hints, start, None);
-        while let Some((hint, held)) = scan.next()? {
-            let Some(key) = hint.strip_prefix(prefix) else { break };
-            if held.kind() != Kind::Value {
-                continue;
-            }
-            let record = parse(Bytes::copy_from_slice(held.value()));
-            let record = record.expect("a hint holds a record");
-            bytes += key.len() + record.bytes.len();
-            items.push((Bytes::copy_from_slice(key), record));
-            if bytes >= max_bytes {
-                break;
-            }
-        }
-        Ok(items)
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Why no write is taken at the moment, if so.
-    pub(crate) fn refusal(&self) -> Option<StoreError> {
-        if self.core.backlog() != Backlog::Full {
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        if self.engine.backlog() != Backlog::Full {
             return None;
         }
-        Some(match self.core.healthy() {
-            Err(error) => store_error(&error),
-            Ok(()) if self.starved => StoreError::NoSpace("no space for tables".to_owned()),
-            Ok(()) => StoreError::Busy("flushes or compactions are too far behind"),
+        Some(match self.engine.healthy() {
+            Err(error) => error,
+            Ok(()) if self.starved => Error::NoSpace { what: "tables" },
+            Ok(()) => Error::Busy { what: "flushes or compactions are too far behind" },
         })
     }
 
@@ -159,25 +77,18 @@ impl Store {
     }
 
     /// Commits the group; what became of it, and who asked.
-    pub(crate) fn end(&mut self) -> (Result<(), StoreError>, Vec<Asker>) {
+    pub(crate) fn end(&mut self) -> (Result<(), Error>, Vec<Asker>) {
         let group = mem::take(&mut self.committing);
-        let result = self.core.commit(group.iter().map(|(_, batch)| batch));
-        let result = result.map(|_| ()).map_err(|error| store_error(&error));
+        let result = self.engine.commit(group.iter().map(|(_, batch)| batch)).map(drop);
         (result, group.into_iter().map(|(asker, _)| asker).collect())
-    }
-
-    /// Whether a newer record is held, as far as that is told without waiting; if not, yes.
-    pub(crate) fn holds_newer(&self, key: &[u8], stamp: Stamp) -> Newer {
-        let version = Version { time: stamp.time, origin: stamp.origin };
-        self.core.holds_newer(Space::Data, key, version).unwrap_or(Newer::WouldBlock)
     }
 
     /// One step of each kind of background work; whether there was any.
     pub(crate) fn work(&mut self) -> bool {
         // What fails is tried again, or has failed the store, which writes then show.
-        let _ = self.core.prepare_segment();
-        let steps = [self.core.flush_one(), self.core.compact_one()];
-        self.core.bury();
+        let _ = self.engine.prepare_segment();
+        let steps = [self.engine.flush_one(), self.engine.compact_one()];
+        self.engine.bury();
         self.starved = steps.iter().any(|step| step.as_ref().is_err_and(Error::is_no_space));
         steps.iter().any(|step| matches!(step, Ok(Work::Done)))
     }
@@ -185,37 +96,7 @@ impl Store {
     /// What `interval` leaves unsynced becomes durable.
     pub(crate) fn sync(&self) {
         // A failure fails the store, which writes then show.
-        let _ = self.core.sync_log();
-    }
-
-    /// Reads part of a range: the records that `wanted` says belong to it.
-    pub(crate) fn page(
-        &self,
-        start: &[u8],
-        end: Option<&[u8]>,
-        since: u64,
-        max_bytes: usize,
-        mut wanted: impl FnMut(&[u8], &Record) -> bool,
-    ) -> Result<Page, StoreError> {
-        let mut page = Page { items: Vec::new(), next: None, sure: true };
-        let (mut bytes, mut looked_at) = (0, 0);
-        let mut scan = self.core.snapshot().scan_since(Space::Data, start, end, since);
-        for seen in 0.. {
-            let next = scan.next().map_err(|error| store_error(&error))?;
-            let Some((key, record)) = next else { break };
-            let worked = seen == PAGE_RECORDS || seen > 0 && looked_at >= PAGE_WORK_BYTES;
-            if worked || bytes >= max_bytes && !page.items.is_empty() {
-                page.next = Some(Bytes::copy_from_slice(key));
-                break;
-            }
-            looked_at += key.len() + record.raw().len();
-            let record = from_view(record);
-            if wanted(key, &record) {
-                bytes += key.len() + record.bytes.len();
-                page.items.push((Bytes::copy_from_slice(key), record));
-            }
-        }
-        Ok(page)
+        let _ = self.engine.sync_log();
     }
 
     /// The process ends here. What was being committed may have reached the disk in part: the power
@@ -224,14 +105,14 @@ impl Store {
         if !self.committing.is_empty() && random.permille(700) {
             disk.crash_after(random.below(4));
             // Nobody is told.
-            let _ = self.core.commit(self.committing.iter().map(|(_, batch)| batch));
+            let _ = self.engine.commit(self.committing.iter().map(|(_, batch)| batch));
         }
     }
 
     /// Ends the store cleanly.
     pub(crate) fn close(self) {
         // What could not be ended cleanly is recovered.
-        let _ = self.core.close();
+        let _ = self.engine.close();
     }
 }
 
@@ -249,20 +130,8 @@ fn options(store_id: u64, plan: &Plan) -> Options {
         level0_tables: 2,
         level1_bytes: 256 << 10,
         level_ratio: 4,
-        // Nobody else has hints: one that was delivered is gone for good.
-        may_purge: Arc::new(|space, _, _| space == Space::Hints),
+        // Runs are shorter than the age at which a lone node's tombstones go.
+        may_purge: node::may_purge(plan.nodes == 1, || 0),
         ..Options::default()
-    }
-}
-
-/// The engine's error as the protocol knows it.
-fn store_error(error: &Error) -> StoreError {
-    match error {
-        Error::Busy { what } => StoreError::Busy(what),
-        error if error.is_no_space() => StoreError::NoSpace(error.to_string()),
-        Error::Failed { begun, .. } => {
-            StoreError::Failed { begun: *begun, detail: error.to_string() }
-        }
-        error => StoreError::Failed { begun: false, detail: error.to_string() },
     }
 }

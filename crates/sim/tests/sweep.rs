@@ -38,7 +38,7 @@ fn a_seed_repeats_every_event() {
 #[test]
 fn on_a_sunny_day_every_request_succeeds() {
     let mut plan = short(1);
-    (plan.faults, plan.skew_micros) = (Vec::new(), 0);
+    (plan.faults, plan.skew_micros, plan.page_bytes) = (Vec::new(), 0, 64 << 20);
     let report = run(&plan);
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
     assert_eq!((report.tally.failed, report.tally.unknown), (0, 0));

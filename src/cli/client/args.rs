@@ -15,18 +15,18 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// Where to ask, and how to answer.
 #[derive(Debug, Args)]
 pub(crate) struct Ask {
-    /// Any node of the cluster
+    /// URL of any node of the cluster
     #[arg(long, env = "KVORUM_URL", value_name = "URL", default_value = "http://127.0.0.1:8080")]
     #[arg(value_parser = node_url)]
     pub(crate) url: String,
 
-    /// Longest wait to connect, and for each part of the answer, as 500ms or 30s: more than the
-    /// node's --deadline [default: 10s; of status: 15s]
+    /// Timeout for connecting and for each part of the response, as in 500ms or 30s; must exceed
+    /// the node's --deadline [default: 10s; status: 15s]
     #[arg(long, value_name = "TIME", value_parser = waiting_time)]
     pub(crate) timeout: Option<Time>,
 
-    /// Print JSON. Bytes that are no UTF-8 are in `key_base64` and `value_base64` instead of `key`
-    /// and `value`; problems go to stderr as the node told them
+    /// Print JSON. Keys and values that are not UTF-8 are printed as `key_base64` and
+    /// `value_base64`; the node's errors go to stderr unchanged
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -34,11 +34,11 @@ pub(crate) struct Ask {
 /// How many replicas must do their part.
 #[derive(Debug, Args)]
 pub(crate) struct Votes {
-    /// Replicas that must answer, 1..from [default: more than half of from]
+    /// Number of replicas that must answer, 1..from [default: a majority of from]
     #[arg(long, value_name = "N")]
     pub(crate) ack: Option<u32>,
 
-    /// Replicas that hold the key, 1..nodes [default: the cluster's --replicas]
+    /// Number of replicas of the key, 1..nodes [default: the cluster's --replicas]
     #[arg(long, value_name = "N")]
     pub(crate) from: Option<u32>,
 }
@@ -46,10 +46,10 @@ pub(crate) struct Votes {
 /// Everything after `put`.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// The key: these very bytes
+    /// The key, taken as raw bytes
     pub(crate) key: OsString,
 
-    /// The value: these very bytes; "-" reads them from stdin
+    /// The value, taken as raw bytes; "-" reads it from stdin
     #[arg(required_unless_present = "file")]
     pub(crate) value: Option<OsString>,
 
@@ -57,7 +57,7 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     pub(crate) file: Option<PathBuf>,
 
-    /// Keys are written as `scan` prints them: \n, \t, \\, \xNN
+    /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN
     #[arg(long)]
     pub(crate) escaped: bool,
 
@@ -73,10 +73,10 @@ pub(crate) struct PutArgs {
 /// Everything after `get` and `del`.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
-    /// The key: these very bytes
+    /// The key, taken as raw bytes
     pub(crate) key: OsString,
 
-    /// Keys are written as `scan` prints them: \n, \t, \\, \xNN
+    /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN
     #[arg(long)]
     pub(crate) escaped: bool,
 
@@ -92,22 +92,22 @@ pub(crate) struct KeyArgs {
 /// Everything after `scan`.
 #[derive(Debug, Args)]
 pub(crate) struct ScanArgs {
-    /// The first key, or what would come after it [default: the very first]
+    /// First key of the range, inclusive; it need not exist [default: the first key]
     pub(crate) start: Option<OsString>,
 
-    /// The first key that is out [default: none, to the last]
+    /// End of the range, exclusive [default: to the last key]
     #[arg(long, value_name = "KEY")]
     pub(crate) end: Option<OsString>,
 
-    /// Items after which to stop
+    /// Maximum number of items
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
 
-    /// Only what this node holds itself
+    /// Only records stored on the node itself
     #[arg(long)]
     pub(crate) local: bool,
 
-    /// Keys are written as `scan` prints them: \n, \t, \\, \xNN
+    /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN
     #[arg(long)]
     pub(crate) escaped: bool,
 
@@ -123,7 +123,7 @@ pub(crate) struct ScanArgs {
 /// Everything after `status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Ask again every second, until ctrl-C
+    /// Refresh every second, until Ctrl-C
     #[arg(long)]
     pub(crate) watch: bool,
 

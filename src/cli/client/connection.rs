@@ -50,7 +50,13 @@ fn version(tag: &str) -> Option<String> {
 }
 
 pub(super) fn malformed(what: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("this is no answer of kvorum: {what}"))
+    io::Error::new(
+        ErrorKind::InvalidData,
+        format!(
+            "unexpected response ({what}): is this a \
+        kvorum node?"
+        ),
+    )
 }
 
 impl Connection {
@@ -107,7 +113,7 @@ impl Connection {
             Err(_) if outcome.is_err() => Err(outcome.expect_err("just seen")),
             head => head,
         };
-        head.map_err(|error| in_words(error, "connected, but no answer", self.patience))
+        head.map_err(|error| in_words(error, "connected, but no response", self.patience))
     }
 
     fn head(&mut self) -> io::Result<Head> {
@@ -116,7 +122,7 @@ impl Connection {
             let room = (MAX_HEAD - bytes.len()) as u64;
             if self.stream.by_ref().take(room).read_until(b'\n', &mut bytes)? == 0 {
                 return Err(match bytes.len() {
-                    MAX_HEAD => malformed("its head does not end"),
+                    MAX_HEAD => malformed("its header does not end"),
                     _ => ErrorKind::UnexpectedEof.into(),
                 });
             }
@@ -130,7 +136,7 @@ impl Connection {
             str::from_utf8(found.value).ok()
         };
         Ok(Head {
-            status: answer.code.ok_or_else(|| malformed("it has no status"))?,
+            status: answer.code.ok_or_else(|| malformed("it has no status line"))?,
             version: header("etag").and_then(version),
             length: header("content-length").and_then(|length| length.parse().ok()),
             chunked: header("transfer-encoding") == Some("chunked"),
@@ -140,7 +146,7 @@ impl Connection {
     /// The whole body.
     pub(super) fn body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
         if !head.chunked {
-            return self.piece(head.length.ok_or_else(|| malformed("its length is missing"))?);
+            return self.piece(head.length.ok_or_else(|| malformed("it has no Content-Length"))?);
         }
         let mut body = Vec::new();
         while let Some(chunk) = self.chunk()? {
@@ -156,13 +162,13 @@ impl Connection {
         let chunk = self.piece(length)?;
         match self.line()?.as_str() {
             "" => Ok((length > 0).then_some(chunk)),
-            _ => Err(malformed("a chunk is longer than it says")),
+            _ => Err(malformed("a chunk is longer than its size line says")),
         }
     }
 
     fn piece(&mut self, length: u64) -> io::Result<Vec<u8>> {
         if length > MAX_PIECE {
-            return Err(malformed(&format!("a piece of {length} bytes")));
+            return Err(malformed(&format!("a chunk of {length} bytes")));
         }
         let mut piece = vec![0; length as usize];
         self.stream.read_exact(&mut piece).map_err(|error| self.stalled(error))?;
@@ -180,7 +186,7 @@ impl Connection {
     }
 
     fn stalled(&self, error: io::Error) -> io::Error {
-        in_words(error, "the answer stopped: no more of it", self.patience)
+        in_words(error, "the response stalled: no more data", self.patience)
     }
 }
 
@@ -190,6 +196,6 @@ fn in_words(error: io::Error, missing: &str, patience: Duration) -> io::Error {
         return error;
     }
     let waited = Time(patience);
-    let words = format!("{missing} within {waited}: the node hangs, or needs longer");
+    let words = format!("{missing} within {waited}: the node hangs or is slow");
     io::Error::new(ErrorKind::TimedOut, words)
 }

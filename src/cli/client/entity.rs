@@ -40,7 +40,7 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
     if head.status == 404 && Problem::is_absence(head.status, &body) {
         let _ = match args.ask.json {
             true => Problem::tell(head.status, &body, &args.ask),
-            false => fail(format!("there is no value under {}", escape(&key))),
+            false => fail(format!("key not found: {}", escape(&key))),
         };
         return Err(Unable::No);
     }
@@ -86,7 +86,10 @@ fn ask(
     answer.map_err(|error| {
         let unable = unreachable_node(&ask.url, &error, BY);
         if method != "GET" {
-            stderr::say(format_args!("kvorum: the write may have been done, or be so later"));
+            stderr::say(format_args!(
+                "kvorum: outcome unknown: the write may have been applied, \
+                or may be later"
+            ));
         }
         unable
     })
@@ -138,7 +141,7 @@ fn read(from: impl Read, shown: &str) -> Result<Vec<u8>, Unable> {
     let read = from.take(MAX_VALUE.0 + 1).read_to_end(&mut value);
     read.map_err(|error| fail(format!("{shown}: {error}")))?;
     if value.len() as u64 > MAX_VALUE.0 {
-        return Err(fail(format!("{shown} holds more than {MAX_VALUE}, which no node takes")));
+        return Err(fail(format!("{shown} is larger than {MAX_VALUE}, the maximum for any node")));
     }
     Ok(value)
 }

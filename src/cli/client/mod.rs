@@ -94,7 +94,7 @@ fn key_bytes(key: &OsStr, escaped: bool) -> Result<Vec<u8>, Unable> {
         true => bytes::unescape(key.as_bytes()).map_err(fail)?,
         false => key.as_bytes().to_vec(),
     };
-    if bytes.is_empty() { Err(fail("a key has at least one byte")) } else { Ok(bytes) }
+    if bytes.is_empty() { Err(fail("the key must not be empty")) } else { Ok(bytes) }
 }
 
 impl Votes {

@@ -66,11 +66,11 @@ impl Problem {
             words += &self.detail;
         }
         if let (Some(acked), Some(required), Some(from)) = (self.acked, self.required, self.from) {
-            words += &format!(" ({acked} of the {required} replicas asked for, out of {from})");
+            words += &format!(" ({acked} of {required} required replicas, out of {from})");
         }
         words += match self.outcome.as_deref() {
             Some("none") => ". Nothing was written",
-            Some(_) => ". It may have been written, or be so later",
+            Some(_) => ". The write may have been applied, or may be later",
             None => "",
         };
         words
@@ -79,7 +79,10 @@ impl Problem {
 
 /// What is said of a status that came without what kvorum sends with it.
 pub(super) fn stranger(status: u16) -> String {
-    format!("{status}, but not as kvorum does: another program is there, or a proxy in between")
+    format!(
+        "{status} with an unexpected response body: is this a kvorum node, or is a proxy in \
+    between?"
+    )
 }
 
 #[cfg(test)]
@@ -95,13 +98,14 @@ mod tests {
         assert_eq!(words(r#","detail":"d""#), "T: d");
         assert_eq!(
             words(r#","acked":1,"required":2,"from":3,"outcome":"unknown","x":1"#),
-            "T (1 of the 2 replicas asked for, out of 3). It may have been written, or be so later"
+            "T (1 of 2 required replicas, out of 3). The write may have been applied, or may \
+             be later"
         );
         assert_eq!(words(r#","outcome":"none""#), "T. Nothing was written");
     }
     #[test]
     fn other_programs_are_told_from_kvorum() {
-        let own = r#"{"type":"not-found","title":"No value under this key","status":404}"#;
+        let own = r#"{"type":"not-found","title":"Key not found","status":404}"#;
         assert!(Problem::is_absence(404, own.as_bytes()));
         for (status, body) in [
             (404, ""),
@@ -114,6 +118,6 @@ mod tests {
         ] {
             assert!(!Problem::is_absence(status, body.as_bytes()), "{body}");
         }
-        assert!(Problem::shown(502, b"<html>").contains("not as kvorum does"));
+        assert!(Problem::shown(502, b"<html>").contains("is this a kvorum node"));
     }
 }

@@ -74,8 +74,8 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), Unable> {
 
 fn broken(url: &str, items: u64, error: &io::Error) -> Unable {
     fail(format!(
-        "{url}: the range broke off after {items} items: {error}. Those are right, but not all; \
-         ask again from the last key"
+        "{url}: the range was interrupted after {items} items: {error}. The items printed are \
+         correct but incomplete; resume from the last key"
     ))
 }
 

@@ -150,12 +150,12 @@ fn columns(rows: &[Row]) -> Vec<Column> {
 
 fn state(row: &Row) -> &'static str {
     let Some(status) = &row.status else { return "down" };
-    match (&status.failed, status.standing.as_str()) {
+    match (&status.failed, status.membership.as_str()) {
         (Some(_), _) => "no writes",
-        (None, "new") => "up, new",
-        (None, "amnesiac") => "up, rebuilding",
-        (None, "copied") => "up, copied",
-        (None, "settling") => "up, settling",
+        (None, "joining") => "up, joining",
+        (None, "rebuilding") => "up, rebuilding",
+        (None, "verifying") => "up, verifying",
+        (None, "starting") => "up, starting",
         (None, "fenced") => "fenced",
         (None, _) => "up",
     }
@@ -168,19 +168,19 @@ fn notes(row: &Row, asked: &str) -> Vec<String> {
     if let Some(error) = &row.error {
         let others = match row.reached_by {
             0 => String::new(),
-            1 => "; 1 node is connected to it".to_owned(),
-            more => format!("; {more} nodes are connected to it"),
+            1 => "; 1 other node is connected to it".to_owned(),
+            more => format!("; {more} other nodes are connected to it"),
         };
         notes.push(format!("{name} does not answer {asked}: {error}{others}"));
     }
     if let Some(why) = row.status.as_ref().and_then(|status| status.failed.as_ref()) {
-        notes.push(format!("{name} takes no writes: {why}"));
+        notes.push(format!("{name} accepts no writes: {why}"));
     }
     if let Some(status) = &row.status {
         let partitions = status.partitions_to_repair;
         if partitions > 0 {
             notes.push(format!(
-                "{name} may lack writes in {} of 65,536 partitions: they are streamed to it",
+                "{name} may lack writes in {} of 65,536 partitions; repair is in progress",
                 HumanCount(partitions.into())
             ));
         }
@@ -188,7 +188,10 @@ fn notes(row: &Row, asked: &str) -> Vec<String> {
         for peer in peers.filter(|peer| peer.partitions_to_repair > 0) {
             let partitions = HumanCount(peer.partitions_to_repair.into());
             let missed = &peer.name;
-            notes.push(format!("{missed} missed writes in {partitions} partitions, {name} notes"));
+            notes.push(format!(
+                "{missed} missed writes in {partitions} partitions, as reported by \
+                {name}"
+            ));
         }
     }
     notes
@@ -245,7 +248,7 @@ mod tests {
         assert_eq!(lines[3], "longer-name does not answer a: Connection refused (os error 111)");
         let half = Row { reached_by: 1, ..down("b") };
         let text = table(&cluster(vec![row("a"), half]), None);
-        assert!(text.ends_with("(os error 111); 1 node is connected to it\n"), "{text}");
+        assert!(text.ends_with("(os error 111); 1 other node is connected to it\n"), "{text}");
     }
 
     #[test]
@@ -259,8 +262,8 @@ mod tests {
         .unwrap();
         let text = table(&cluster(vec![row]), None);
         let notes: Vec<&str> = text.lines().skip(2).collect();
-        let own = "a may lack writes in 1,234 of 65,536 partitions: they are streamed to it";
-        assert_eq!(notes, [own, "b missed writes in 7 partitions, a notes"]);
+        let own = "a may lack writes in 1,234 of 65,536 partitions; repair is in progress";
+        assert_eq!(notes, [own, "b missed writes in 7 partitions, as reported by a"]);
     }
 
     #[test]

@@ -23,9 +23,7 @@ impl Console {
     pub(super) fn new(width: usize) -> io::Result<Self> {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let output = Output::start("stdout", &io::stdout(), |output, lines| {
-            output.push(
-                format!("({lines} lines were left out: stdout did not take them)\n").as_bytes(),
-            );
+            output.push(format!("({lines} lines were dropped: stdout was blocked)\n").as_bytes());
         })?;
         Ok(Self { coloured: io::stdout().is_terminal() && !unwanted, width, output })
     }

@@ -84,21 +84,19 @@ impl Keeper {
                 Ok(child) => child,
                 Err(error) => {
                     let program = self.program.display();
-                    return self.give_up(&format!("can't be started: {program}: {error}")).await;
+                    return self.give_up(&format!("cannot start {program}: {error}")).await;
                 }
             };
             let (served, end) = self.live(&mut child, first).await;
             match end {
                 Ok(End::Stopped) => return self.say("stopped"),
                 Ok(End::Exited(status)) if !served => {
-                    return self.give_up(&format!("ended at its start: {}", how(status))).await;
+                    return self.give_up(&format!("exited during startup: {}", how(status))).await;
                 }
-                Ok(End::Exited(status)) => self.say(&format!(
-                    "down: {}; it is started again in {} s",
-                    how(status),
-                    PAUSE.as_secs()
-                )),
-                Err(error) => return self.give_up(&format!("was lost: {error}")).await,
+                Ok(End::Exited(status)) => {
+                    self.say(&format!("down: {}; restarting in {} s", how(status), PAUSE.as_secs()))
+                }
+                Err(error) => return self.give_up(&format!("lost: {error}")).await,
             }
             tokio::select! {
                 () = sleep(PAUSE) => {}
@@ -230,7 +228,7 @@ async fn greeted(out: &mut Option<impl AsyncBufRead + Unpin>) {
     if let Some(out) = out {
         let mut lines = out.take(LINE).lines();
         while let Ok(Some(line)) = lines.next_line().await {
-            if line.contains(" listens on http://") {
+            if line.contains(" listening on http://") {
                 return;
             }
         }
@@ -261,10 +259,10 @@ async fn pass_on(from: Option<impl AsyncRead + Unpin>, line: impl Fn(&str)) {
 /// How a process ended, for people.
 fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(0), _) => "stopped by hand".to_owned(),
+        (Some(0), _) => "stopped on request".to_owned(),
         (Some(code), _) => format!("exited with {code}"),
         (None, Some(9)) => "killed (SIGKILL)".to_owned(),
-        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, Some(signal)) => format!("terminated by signal {signal}"),
         (None, None) => status.to_string(),
     }
 }

@@ -40,11 +40,11 @@ pub(crate) fn run(args: &DevArgs) -> Result<(), String> {
     let nodes = plan(args)?;
     for node in &nodes {
         accept::bind(node.address).map_err(|error| {
-            format!("can't listen on {}: {error}; choose another --port", node.address)
+            format!("cannot listen on {}: {error}; choose another --port", node.address)
         })?;
     }
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-    let runtime = runtime.map_err(|error| format!("can't start: {error}"))?;
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     runtime.block_on(supervise(nodes, &args.data))
 }
 
@@ -107,14 +107,20 @@ fn said(error: &clap::Error) -> String {
 }
 
 async fn supervise(nodes: Vec<Planned>, data: &Path) -> Result<(), String> {
-    let failed = |error| format!("can't await signals: {error}");
+    let failed = |error| format!("cannot handle signals: {error}");
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
     let program = std::env::current_exe();
-    let program = program.map_err(|error| format!("can't tell what runs here: {error}"))?;
+    let program = program.map_err(|error| {
+        format!(
+            "cannot determine the path of this program: \
+        {error}"
+        )
+    })?;
     let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or_default();
-    let console = Console::new(width).map_err(|error| format!("can't write to stdout: {error}"))?;
+    let console =
+        Console::new(width).map_err(|error| format!("cannot write to stdout: {error}"))?;
     let console = Rc::new(console);
     let (stop, stopping) = watch::channel(false);
     let (tell, mut news) = mpsc::channel(nodes.len());
@@ -144,10 +150,10 @@ async fn supervise(nodes: Vec<Planned>, data: &Path) -> Result<(), String> {
                     }
                 }
                 Some(News::GaveUp(name)) if running < pids.len() => {
-                    break Err(format!("{name} did not start, so the others were stopped"));
+                    break Err(format!("{name} failed to start; the other nodes were stopped"));
                 }
                 Some(News::GaveUp(_)) => {}
-                None => break Err("no node is left to run".to_owned()),
+                None => break Err("no node is left running".to_owned()),
             },
         }
     };
@@ -166,10 +172,8 @@ async fn supervise(nodes: Vec<Planned>, data: &Path) -> Result<(), String> {
 
 fn greeting(urls: &[String], pids: &[u32], data: &Path, program: &Path) -> String {
     let (count, program) = (urls.len(), program.display());
-    let mut text = format!(
-        "\nkvorum: {count} node(s) run, data in {} (kept). What runs where:\n\n",
-        data.display()
-    );
+    let mut text =
+        format!("\nkvorum: {count} node(s) running, data in {} (kept):\n\n", data.display());
     for (number, (url, pid)) in urls.iter().zip(pids).enumerate() {
         let _ = writeln!(text, "  node-{}  {url}  pid {pid}", number + 1);
     }
@@ -178,13 +182,13 @@ fn greeting(urls: &[String], pids: &[u32], data: &Path, program: &Path) -> Strin
     let votes = if count >= 3 { "&ack=2&from=3" } else { "" };
     let _ = write!(
         text,
-        "\nThe dashboard: {first}/ui\n\
+        "\nDashboard: {first}/ui\n\
          \nTry in another terminal:\n\
          \n  curl -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting{votes}'\
          \n  curl -i '{other}/v0/entity?id=greeting{votes}'\
          \n  curl -i '{last}/v0/entities?start=a'\
          \n  {program} status --watch --url {first}\
-         \n  kill -9 {}     # node-{count}; it is started again after {} s: see it heal\n\
+         \n  kill -9 {}     # node-{count}; it restarts after {} s: watch it recover\n\
          \nCtrl-C stops all.\n\n",
         pids[count - 1],
         keeper::PAUSE.as_secs(),

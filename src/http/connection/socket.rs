@@ -1,4 +1,5 @@
 //! A client's socket, which tells the watch what it sees.
+#![allow(unsafe_code, reason = "an ioctl without a safe wrapper")]
 
 use std::cell::RefCell;
 use std::ffi::c_int;

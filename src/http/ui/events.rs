@@ -80,7 +80,7 @@ pub(in crate::http) fn get(
     let local = params::events(query)?;
     let node = &event_loop.node;
     let held = node.streams.take(1).ok_or_else(|| {
-        Problem::overload(&format!("{MAX_STREAMS} dashboards look at this node already"))
+        Problem::overload(&format!("all {MAX_STREAMS} dashboard streams of this node are in use"))
     })?;
     let nodes = node.shared.nodes();
     let (send, events) = mpsc::channel(WAITING * if local { 1 } else { nodes });

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use cluster::{Class, Kind, NodeId, Outline, Reply, Request, Trouble};
 use hyper::StatusCode;
+use node::records;
 use serde::Serialize;
 use tokio::task::spawn_local;
 
@@ -14,7 +15,6 @@ use crate::http::params;
 use crate::http::problem::Problem;
 use crate::http::{Answer, Body};
 use crate::node::clock::COUNTER_BITS;
-use crate::node::records;
 use crate::runtime::event_loop::EventLoop;
 use crate::settings::memory::LONG_RECORD;
 
@@ -38,9 +38,9 @@ struct Replica<'a> {
     url: &'a str,
     /// `value`, `tombstone`, `absent`, or why it did not tell: `unreachable`, `busy`, `failed`.
     holds: &'static str,
-    /// Whether it can vouch that it was told of everything that it is to hold.
+    /// Whether it is authoritative: what it does not hold was never acknowledged by it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    sure: Option<bool>,
+    authoritative: Option<bool>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     record: Option<Facts>,
 }
@@ -51,9 +51,9 @@ struct Facts {
     /// As `ETag` has it; the greatest holds.
     version: String,
     /// The wall-clock part of the version, in milliseconds since 1970.
-    stamped_ms: u64,
-    /// The node that stamped it; empty = none of this cluster.
-    stamped_by: String,
+    timestamp_ms: u64,
+    /// The node that issued it; empty = none of this cluster.
+    origin: String,
     value_bytes: usize,
     /// How many copies were asked for; 0 = the cluster's default.
     copies: u8,
@@ -102,7 +102,7 @@ fn told<'a>(
     answer: Result<Reply, Trouble>,
 ) -> Replica<'a> {
     let node = &event_loop.node;
-    let (holds, sure, record) = match answer {
+    let (holds, authoritative, record) = match answer {
         Ok(Reply::Found { record, sure }) if (records::CODEC.verify)(key, &record) => {
             let value_bytes = records::to_store(&record).value().len();
             let facts = facts(event_loop, &record.outline(), value_bytes);
@@ -119,7 +119,8 @@ fn told<'a>(
         Ok(_) | Err(_) => ("failed", None, None),
     };
     let url = &node.urls[usize::from(replica.0)];
-    Replica { node: node.shared.name_of(replica), url, holds, sure, record }
+    let name = node.shared.name_of(replica);
+    Replica { node: name, url, holds, authoritative, record }
 }
 
 fn kind(kind: Kind) -> &'static str {
@@ -134,11 +135,11 @@ fn facts(event_loop: &EventLoop, outline: &Outline, value_bytes: usize) -> Facts
     let version = records::version(outline.rank.stamp);
     let view = event_loop.node.shared.view();
     let names = view.topology.ids().map(|id| &view.topology.member(id).name);
-    let mut stamped_by = names.filter(|name| cluster::origin_of(name) == version.origin);
+    let mut origin = names.filter(|name| cluster::origin_of(name) == version.origin);
     Facts {
         version: version.to_string(),
-        stamped_ms: (version.time >> COUNTER_BITS) / 1000,
-        stamped_by: stamped_by.next().cloned().unwrap_or_default(),
+        timestamp_ms: (version.time >> COUNTER_BITS) / 1000,
+        origin: origin.next().cloned().unwrap_or_default(),
         value_bytes,
         copies: outline.copies,
     }

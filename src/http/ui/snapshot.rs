@@ -157,10 +157,10 @@ fn queues(node: &Node, stats: &lsm::Stats) -> Vec<Queue> {
     let queue = |name, unit, depth, bound| Queue { name, unit, depth, bound };
     let plan = &node.config.memory;
     vec![
-        queue("reads for the disk", "jobs", gets as u64, node.config.queue as u64),
-        queue("pages of ranges", "jobs", pages as u64, 0),
-        queue("writes for the log", "bytes", waiting, plan.waiting_bytes),
-        queue("batches at the log", "batches", stats.commit_queue_batches, 0),
+        queue("disk reads", "jobs", gets as u64, node.config.queue as u64),
+        queue("range pages", "jobs", pages as u64, 0),
+        queue("writes to the log", "bytes", waiting, plan.waiting_bytes),
+        queue("log batches", "batches", stats.commit_queue_batches, 0),
         queue(
             "memtables to flush",
             "tables",

@@ -1,9 +1,13 @@
 use bytes::Bytes;
+use cluster::{Clock, Filter, Logs, Member, NodeId, Standing, Topology, Vouching};
 use lsm::{MemDisk, Options, Version};
+use node::PageWork;
 use tokio::runtime::Builder;
 
 use super::*;
-use crate::node::pages::tests::{all, alone};
+
+/// A range of this node.
+const OWN: OpId = OpId::Slot(cluster::SlotId(1));
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -13,7 +17,23 @@ fn db(disk: &MemDisk) -> Arc<Db> {
 }
 
 fn pool(db: &Arc<Db>, threads: usize, bound: usize) -> ReadPool {
-    ReadPool::start(db, &alone(), &Arc::new(PageMemory::new(1 << 20)), threads, bound).unwrap()
+    let pages = Arc::new(Pages::new(1 << 20, PageWork::SERVING));
+    ReadPool::start(db, &alone(), &pages, threads, bound).unwrap()
+}
+
+/// What the machines of a node of a cluster of one share.
+fn alone() -> Arc<cluster::Shared> {
+    let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
+    let topology = Topology::new(vec![member], 3).unwrap();
+    let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(1)));
+    let vouching = Vouching::new(Standing::Member, 0, true);
+    Arc::new(cluster::Shared::new(topology, NodeId(0), clock, vouching, 0, logs))
+}
+
+/// All keys.
+fn all() -> PageRequest {
+    let filter = Filter::Chosen { ack: 1, from: 1, preference: vec![NodeId(0)] };
+    PageRequest { start: Bytes::new(), end: None, filter, max_bytes: cluster::PAGE_BYTES }
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -34,7 +54,7 @@ fn what_would_block_the_loop_is_read_by_the_pool() {
     let pool = pool(&db, 2, 10);
     let mut blocked = 0;
     for number in (0..1_000).step_by(97) {
-        let inline = db.try_get(Space::Data, &key(number)).unwrap();
+        let inline = db.engine().get(Space::Data, &key(number), Wait::No).unwrap();
         blocked += u32::from(matches!(inline, lsm::Lookup::WouldBlock));
         let lsm::Lookup::Found(found) = block_on(pool.get(&key(number), 0, PATIENCE)).unwrap()
         else {
@@ -75,7 +95,7 @@ fn pages_and_gets_take_turns() {
     };
     let page = || {
         let (reply, _) = oneshot::channel();
-        NextPage { request: all(), until: Instant::now(), reply, since: None }
+        NextPage { op: OWN, request: all(), until: Instant::now(), reply, since: None }
     };
     queues.gets.extend((0..6).map(|_| get()));
     queues.pages.extend((0..3).map(|_| page()));
@@ -89,13 +109,13 @@ fn pages_and_gets_take_turns() {
 #[test]
 fn pages_of_clients_go_first() {
     let mut queues = Queues::default();
-    let page = |start| {
+    let page = |start: &'static str| {
         let (reply, _) = oneshot::channel();
-        let request = PageRequest { start, ..all() };
-        NextPage { request, until: Instant::now(), reply, since: None }
+        let request = PageRequest { start: Bytes::from(start), ..all() };
+        NextPage { op: OWN, request, until: Instant::now(), reply, since: None }
     };
-    queues.streams.extend((0..4).map(|_| page(Bytes::from("stream"))));
-    queues.pages.extend((0..6).map(|_| page(Bytes::from("client"))));
+    queues.streams.extend((0..4).map(|_| page("stream")));
+    queues.pages.extend((0..6).map(|_| page("client")));
     let order: String = std::iter::from_fn(|| queues.next_page())
         .map(|page| char::from(page.request.start[0]))
         .collect();
@@ -106,7 +126,7 @@ fn pages_of_clients_go_first() {
 fn a_page_that_nobody_waits_for_is_not_read() {
     let db = db(&MemDisk::new());
     let pool = pool(&db, 1, 1000);
-    let late = pool.page(all(), Class::Client, Instant::now());
+    let late = pool.page(OWN, all(), Class::Client, Instant::now());
     assert!(block_on(late).is_err(), "it is left");
     pool.stop();
 }
@@ -116,7 +136,7 @@ fn stopping_finishes_what_waits() {
     let db = db(&MemDisk::new());
     let pool = pool(&db, 1, 1000);
     let until = Instant::now() + PATIENCE;
-    let pages: Vec<_> = (0..10).map(|_| pool.page(all(), Class::Client, until)).collect();
+    let pages: Vec<_> = (0..10).map(|_| pool.page(OWN, all(), Class::Client, until)).collect();
     pool.stop();
     for page in pages {
         assert!(block_on(page).unwrap().is_ok());

@@ -249,7 +249,7 @@ fn malformed_and_oversized_envelopes_close_their_connection_and_no_other() {
         })
         .await;
         closes_on("credit for nothing", |a| envelope(a, |writer| writer.credit(1))).await;
-        closes_on("a reply from whom asks", |a| {
+        closes_on("a reply on a connection for requests", |a| {
             let message = Message { id: 1, body: Body::Reply(Reply::Stored) };
             envelope(a, |writer| writer.message(&message))
         })

@@ -24,6 +24,7 @@ mod slots;
 mod votes;
 mod write;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -31,7 +32,9 @@ use hints::Hints;
 use peers::Peers;
 use slots::{Slots, Work};
 
-use crate::event::{Answer, ClientId, Config, Denied, Effect, Event, Now, Shared, SlotId, Trouble};
+use crate::event::{
+    Answer, ClientId, Config, Denied, Effect, Event, Now, OpId, Shared, SlotId, Trouble,
+};
 use crate::message::NodeId;
 use crate::quorum::Quorum;
 use crate::view::View;
@@ -68,6 +71,9 @@ pub struct Coordinator {
     reads: u64,
     /// Repairs under way for which no client waits.
     background: usize,
+    /// Writes under way here that a record may be above which this node has lost, and its time.
+    /// None but while the node lacks something.
+    overtaken: BTreeMap<OpId, u64>,
     next_sweep: u64,
 }
 
@@ -86,6 +92,7 @@ impl Coordinator {
             replicas: Vec::new(),
             reads: 0,
             background: 0,
+            overtaken: BTreeMap::new(),
             next_sweep: 0,
         }
     }

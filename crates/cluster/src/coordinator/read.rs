@@ -49,8 +49,8 @@ const ASK_AGAIN_MICROS: u64 = 5_000;
 const ASK_AGAIN_TIMES: u32 = 5;
 
 /// Why a replica's word does not count.
-const FUTURE: &str = "a record of this key from a clock that was further ahead of this node's than \
-                      clocks may be (--max-clock-skew)";
+const FUTURE: &str = "a record of this key with a timestamp ahead of this node's clock by more \
+    than --max-clock-skew";
 
 /// A long record may take so long, in microseconds, from this node's store, where it may have to
 /// wait for memory, or from another node, before yet another one is asked to send it.

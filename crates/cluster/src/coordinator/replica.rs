@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
+
 use super::Coordinator;
 use crate::clock::Clock;
 use crate::event::{Demand, Effect, LaneId, Now, OpId, StoreError};
@@ -62,8 +64,7 @@ impl Coordinator {
             }
             Request::Write { key, record } => {
                 if verify(&key, &record) {
-                    let look = self.must_look(&record);
-                    out.push(Effect::Write { op, key, record, look, demand });
+                    self.write_to_store(op, key, record, demand, out);
                 } else {
                     self.done(op, Reply::Failed, out);
                 }
@@ -92,6 +93,22 @@ impl Coordinator {
     pub(super) fn is_sure(&self, partition: Option<u16>, time: Option<u64>) -> bool {
         let partition = partition.expect("only what reads a key is answered with what it holds");
         self.shared.vouching.sure(partition, time)
+    }
+
+    /// Has a record written. Its answer will tell of a newer one that is here, or that was.
+    pub(super) fn write_to_store(
+        &mut self,
+        op: OpId,
+        key: Bytes,
+        record: Record,
+        demand: Demand,
+        out: &mut Vec<Effect>,
+    ) {
+        let look = self.must_look(&record);
+        if let Some(lost) = self.shared.may_have_lost(&key, record.rank.stamp.time) {
+            self.overtaken.insert(op, lost);
+        }
+        out.push(Effect::Write { op, key, record, look, demand });
     }
 
     /// Whether a record's stamp is further ahead of this node's wall clock than clocks may be.
@@ -150,6 +167,8 @@ impl Coordinator {
         result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
+        let lost = self.overtaken.remove(&op);
+        let result = result.map(|newer| newer.max(lost));
         match op {
             OpId::Slot(id) => self.wrote_here(now, id, result, out),
             OpId::Lane { lane, id, .. } => {

@@ -29,10 +29,9 @@ use crate::quorum::Quorum;
 use crate::record::Record;
 
 /// Why a write is not stamped above a record that is there already.
-pub(super) const BEHIND: &str = "this node's clock is too far behind that of a record which the \
-                                 write must follow (--max-clock-skew): set it, or ask another \
-                                 node; if it is right, that record came from a clock that was \
-                                 wrong (kvorum repair-clock)";
+pub(super) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
+    of this key by more than --max-clock-skew: correct the clock, or send the write to another \
+    node; if the clock is correct, the record came from a wrong clock (see kvorum repair-clock)";
 
 /// A write under way.
 #[derive(Debug)]
@@ -253,8 +252,7 @@ impl Coordinator {
         write.votes[vote].state = WriteState::Asked(Errand { since: now.mono, way });
         if is_own {
             let demand = slot.demand(Class::Client);
-            let look = self.must_look(&record);
-            out.push(Effect::Write { op: OpId::Slot(id), key, record, look, demand });
+            self.write_to_store(OpId::Slot(id), key, record, demand, out);
         } else {
             let remaining = slot.deadline.saturating_sub(now.mono);
             self.send(node, id, remaining, Class::Client, Request::Write { key, record }, out);

@@ -101,7 +101,7 @@ impl Hello {
     pub(super) fn decode(input: &[u8]) -> Result<Self, &'static str> {
         let mut input = Input(input);
         if input.array()? != *MAGIC {
-            return Err("a stranger's first words");
+            return Err("an unknown protocol");
         }
         let versions = (input.u16()?, input.u16()?);
         let features = input.u64()?;
@@ -176,10 +176,10 @@ impl Input<'_> {
         let length = usize::from(self.u8()?);
         let (name, rest) = self.0.split_at_checked(length).ok_or("a hello that ends too early")?;
         self.0 = rest;
-        let name = std::str::from_utf8(name).map_err(|_| "a name that is no text")?;
+        let name = std::str::from_utf8(name).map_err(|_| "a name that is not UTF-8")?;
         // It will be in log lines.
         if name.is_empty() || name.chars().any(char::is_control) {
-            return Err("a name that can't be shown");
+            return Err("a name with unprintable characters");
         }
         Ok(name.to_owned())
     }

@@ -95,12 +95,12 @@ pub(super) fn refused(
     let name = theirs.map_or("a stranger", |hello| hello.name.as_str());
     let own = ours.own_name();
     let text = match reason {
-        Reason::Malformed(what) => format!("it does not speak kvorum-peer/1: {what}"),
+        Reason::Malformed(what) => format!("not a kvorum-peer/1 handshake: {what}"),
         Reason::Version => {
             let theirs = theirs.map_or((0, 0), |hello| hello.versions);
             format!(
-                "{name} speaks versions {} to {} of the protocol, this node {} to {}: \
-                 upgrade the older one",
+                "{name} supports protocol versions {} to {}, this node {} to {}: upgrade the \
+                 older one",
                 theirs.0, theirs.1, VERSIONS.0, VERSIONS.1
             )
         }
@@ -125,23 +125,23 @@ pub(super) fn refused(
             )
         }
         Reason::Name => format!(
-            "{name} is not who is expected there, or this node, {own}, is not: \
-             look which URL belongs to which name in --cluster"
+            "{name} or this node, {own}, is not the node expected at its URL: check which URL \
+             belongs to which name in --cluster"
         ),
         Reason::Namesake => format!(
-            "another node calls itself {own} too, with another data directory: stop one of them"
+            "another node with another data directory uses the name {own} too: stop one of them"
         ),
         Reason::Outlived => format!(
-            "two processes run as {name} with copies of one data directory: this one, which was \
-             started first, is refused; stop it"
+            "two processes run as {name} with copies of one data directory: this one was started \
+             first and is refused; stop it"
         ),
         Reason::Fenced => format!(
-            "{name} has met another process that runs as this node, {own}, with a copy of its data \
-             directory and was started later. This one serves nobody any more: stop one of them, \
-             and start the other one anew"
+            "{name} is connected to another process that runs as this node, {own}, with a copy of \
+             its data directory and was started later. This process no longer serves requests: \
+             stop one of them, then restart the other"
         ),
         Reason::Itself => format!(
-            "that is this node, {own}, itself: look which URL belongs to which name in --cluster"
+            "that is this node, {own}, itself: check which URL belongs to which name in --cluster"
         ),
     };
     Refused { reason, text }

@@ -40,7 +40,7 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
         return None;
     }
     let (Some(ours), Some(theirs)) = (parse(ours), parse(theirs)) else {
-        return Some(format!("{whose} topology is in a form that this release does not know"));
+        return Some(format!("{whose} topology has a format that this release does not support"));
     };
     let says_ids = [ours.form, theirs.form].contains(&FORM_WITH_IDS);
     let mut found = Vec::new();

@@ -80,10 +80,10 @@ pub enum TopologyError {
     #[error("a node has an empty name")]
     EmptyName,
     /// A name or zone that does not fit where names must fit.
-    #[error("{0:?} is no name: write up to {MAX_NAME} bytes without white space")]
+    #[error("{0:?} is not a valid name: write up to {MAX_NAME} bytes without white space")]
     BadName(String),
     /// A weight out of range.
-    #[error("node {name}: weight {weight} is not within 1..{MAX_WEIGHT}")]
+    #[error("node {name}: weight {weight} is out of range 1..{MAX_WEIGHT}")]
     BadWeight {
         /// Of which node.
         name: String,

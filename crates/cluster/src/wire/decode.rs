@@ -340,7 +340,7 @@ impl Reader {
 
     fn record(&mut self, codec: &Codec) -> Result<Record, Malformed> {
         let length = self.u32()? as usize;
-        (codec.parse)(self.take(length)?).ok_or(Malformed("a record that is none"))
+        (codec.parse)(self.take(length)?).ok_or(Malformed("a malformed record"))
     }
 
     fn outline(&mut self) -> Result<Outline, Malformed> {

@@ -26,7 +26,8 @@ const QUORUM: Quorum = Quorum { ack: 2, from: 2 };
 fn grown(before: &Topology) -> Topology {
     let joined = Member { name: "m".to_owned(), zone: String::new(), weight: 1 };
     let nodes = before.ids().map(|id| (id, before.member(id).clone()));
-    Topology::of(nodes.chain([(JOINED, joined)]).collect(), 3).unwrap()
+    let nodes = nodes.chain([(JOINED, joined)]).collect();
+    Topology::of(nodes, 3).expect("there is nothing to refuse")
 }
 
 struct Cluster {
@@ -55,7 +56,8 @@ impl Cluster {
             let (old, new) = (first(&before, key.as_bytes()), first(&later, key.as_bytes()));
             !old.contains(&NodeId(0)) && new.contains(&JOINED) && !new.contains(&NodeId(0))
         };
-        let key = (0..10_000).map(|n| format!("key{n}")).find(fits).unwrap().into();
+        let key = (0..10_000).map(|n| format!("key{n}")).find(fits);
+        let key = key.expect("some key moves like that").into();
         let shared = Shared::new(before, NodeId(0), clock, vouching, 0, logs);
         let shared = Arc::new(shared);
         let config = Config {
@@ -82,7 +84,7 @@ impl Cluster {
     /// Whom a write asks, and under which id.
     fn put(&mut self, client: u64) -> Vec<(NodeId, u64)> {
         let key = self.key.clone();
-        let stamp = self.shared.clock.issue(NOW.wall).unwrap();
+        let stamp = self.shared.clock.issue(NOW.wall).expect("the bound is far");
         let record = toy::record(&key, Kind::Value, "new", stamp, 2);
         let client = ClientId(client);
         let effects = self.handle(Event::Write { client, key, record, quorum: QUORUM });

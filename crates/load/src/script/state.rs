@@ -1,4 +1,5 @@
 //! One Lua state: wrk's table in it, the script run once, and handles to what the generator calls.
+#![allow(unsafe_code, reason = "scripts may load C modules, as wrk's may")]
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;

@@ -7,7 +7,7 @@
 //!  look.rs      CPU, memory, disk of a process and its children: /proc
 //!  owner.rs     which process listens on an address
 //!  ask.rs       one question to it
-//!  metrics.rs   what it tells itself: the Prometheus text format
+//!  metrics.rs   the metrics it reports: the Prometheus text format
 //!  idle.rs      wait until it does nothing in the background
 //! ```
 

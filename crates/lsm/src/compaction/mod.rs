@@ -1,4 +1,4 @@
-//! Compaction: choosing is pure ([`choose`]), merging is in [`crate::core`].
+//! Compaction: choosing is pure ([`choose`]), merging is in [`crate::engine`].
 
 mod choose;
 

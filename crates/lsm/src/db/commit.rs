@@ -199,7 +199,7 @@ impl Queue {
             return Err(Error::Closing);
         }
         if self.bytes + batch.byte_len() > MAX_QUEUED_BYTES {
-            return Err(Error::Busy { what: "too many bytes wait to be committed" });
+            return Err(Error::Busy { what: "the commit queue is full" });
         }
         Ok(())
     }
@@ -247,7 +247,7 @@ impl Shared {
     fn lead(&self, own: Batch) -> Result<(), Error> {
         let group = self.queue.take_group(own.byte_len());
         let batches = std::iter::once(&own).chain(group.iter().map(|pending| &pending.batch));
-        let outcome = self.times.commit(|| self.core.commit(batches));
+        let outcome = self.times.commit(|| self.engine.commit(batches));
         self.conclude(group, outcome)
     }
 
@@ -255,7 +255,7 @@ impl Shared {
     pub(super) fn lead_from_thread(&self) {
         let group = self.queue.take_group(0);
         let batches = group.iter().map(|pending| &pending.batch);
-        let outcome = self.times.commit(|| self.core.commit(batches));
+        let outcome = self.times.commit(|| self.engine.commit(batches));
         // Each asker was told.
         let _ = self.conclude(group, outcome);
     }
@@ -263,7 +263,7 @@ impl Shared {
     fn conclude(
         &self,
         group: Vec<Pending>,
-        outcome: Result<crate::core::Committed, Error>,
+        outcome: Result<crate::engine::Committed, Error>,
     ) -> Result<(), Error> {
         self.queue.pass_on(self.queue.lock());
         if let Ok(committed) = &outcome {

@@ -1,8 +1,8 @@
-//! The store as callers see it: the core, the queue that groups commits, and the threads that
+//! The store as callers see it: the engine, the queue that groups commits, and the threads that
 //! flush, compact and look after the log.
 //!
 //! ```text
-//!  put, write_batch, commit ──▶ ┌ commit queue ┐ ──▶ core.commit, by whoever leads:
+//!  put, write_batch, commit ──▶ ┌ commit queue ┐ ──▶ engine.commit, by whoever leads:
 //!  submit (never waits) ──────▶ └──────────────┘     a waiting caller, or the commit thread
 //!                     flush thread · compaction thread · log thread (next segment, interval sync)
 //! ```
@@ -22,13 +22,12 @@ use threads::{Signals, Threads};
 use times::Times;
 
 use crate::batch::{Batch, Space};
-use crate::core::{Backlog, Core, Lookup, Newer, Scan, Snapshot};
 use crate::disk::Disk;
+use crate::engine::{Backlog, Engine, Scan, Snapshot};
 use crate::error::Error;
 use crate::options::{Options, SyncMode};
 use crate::record::{Record, Version};
 use crate::stats::Stats;
-use crate::table::Wait;
 
 /// How far the background work is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +47,7 @@ const MAX_SLOWDOWN: Duration = Duration::from_millis(20);
 const MAX_WAIT_FOR_ROOM: Duration = Duration::from_secs(60);
 
 /// Where it is waited, for profiles.
-static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed, flushes or compactions are behind");
+static SLOWED: Place = Place::new(Kind::Queue, "writes: slowed by flush or compaction backlog");
 
 /// A store. Cheap to share by reference or `Arc`; dropped, it stops its threads.
 pub struct Db {
@@ -58,7 +57,7 @@ pub struct Db {
 
 /// What the threads share with callers.
 struct Shared {
-    core: Core,
+    engine: Engine,
     queue: CommitQueue,
     signals: Signals,
     times: Times,
@@ -67,39 +66,22 @@ struct Shared {
 impl Db {
     /// Opens the store on `disk`, creating it if the disk is empty, recovering it otherwise.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
-        let core = Core::open(disk, options)?;
+        let engine = Engine::open(disk, options)?;
         let (queue, signals, times) = (CommitQueue::new(), Signals::default(), Times::new());
-        let shared = Arc::new(Shared { core, queue, signals, times });
+        let shared = Arc::new(Shared { engine, queue, signals, times });
         let threads = Threads::start(&shared)?;
         Ok(Self { shared, threads: Some(threads) })
     }
 
+    /// The engine without its threads, for reads. What were committed by it would be in no group
+    /// with what others write meanwhile.
+    pub fn engine(&self) -> &Engine {
+        &self.shared.engine
+    }
+
     /// The newest record of `key`, tombstones included. May wait for the disk.
     pub fn get(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
-        match self.shared.core.get(space, key, Wait::Yes)? {
-            Lookup::Found(record) => Ok(Some(record)),
-            Lookup::Absent => Ok(None),
-            Lookup::WouldBlock | Lookup::TooLong(_) => {
-                unreachable!("a read that may wait does not block, nor is anything too long for it")
-            }
-        }
-    }
-
-    /// The same, with at most `room` bytes of memory for a long record; [`Lookup::TooLong`] says
-    /// how many it takes. May wait for the disk.
-    pub fn get_within(&self, space: Space, key: &[u8], room: usize) -> Result<Lookup, Error> {
-        self.shared.core.get(space, key, Wait::Within(room))
-    }
-
-    /// The same, without ever waiting for the disk, nor for a long record.
-    pub fn try_get(&self, space: Space, key: &[u8]) -> Result<Lookup, Error> {
-        self.shared.core.get(space, key, Wait::No)
-    }
-
-    /// Whether a record of `key` with a version above `version` is held, as far as that can be told
-    /// without waiting for the disk.
-    pub fn holds_newer(&self, space: Space, key: &[u8], version: Version) -> Result<Newer, Error> {
-        self.shared.core.holds_newer(space, key, version)
+        self.shared.engine.read(space, key)
     }
 
     /// Writes one value; returns once it is as durable as [`SyncMode`] says.
@@ -133,7 +115,7 @@ impl Db {
     }
 
     fn wait_for_room(&self) -> Result<(), Error> {
-        let full = || self.shared.core.backlog() == Backlog::Full;
+        let full = || self.shared.engine.backlog() == Backlog::Full;
         let settled = || !full() || !matches!(self.refusal(), Error::Busy { .. });
         self.shared.signals.room.wait_until(MAX_WAIT_FOR_ROOM, settled);
         if full() { Err(self.refusal()) } else { Ok(()) }
@@ -142,12 +124,12 @@ impl Db {
     /// Why writes are refused while the pressure is [`Pressure::Full`]: the store has failed, the
     /// disk has no room for the tables that would make some, or it is just busy.
     pub fn refusal(&self) -> Error {
-        if let Err(failed) = self.shared.core.healthy() {
+        if let Err(failed) = self.shared.engine.healthy() {
             failed
         } else if self.shared.signals.starved() {
             Error::NoSpace { what: "tables" }
         } else {
-            Error::Busy { what: "flushes or compactions are too far behind" }
+            Error::Busy { what: "flush or compaction backlog is too large" }
         }
     }
 
@@ -165,7 +147,7 @@ impl Db {
 
     /// How far flushes and compactions are behind.
     pub fn pressure(&self) -> Pressure {
-        match self.shared.core.backlog() {
+        match self.shared.engine.backlog() {
             Backlog::Clear => Pressure::Clear,
             Backlog::Behind(part) => {
                 self.shared.queue.count_slowed();
@@ -180,7 +162,7 @@ impl Db {
 
     /// A point-in-time view. Pins memory: keep it short.
     pub fn snapshot(&self) -> Snapshot {
-        self.shared.core.snapshot()
+        self.shared.engine.snapshot()
     }
 
     /// A scan over a snapshot taken now; see [`Snapshot::scan`].
@@ -188,39 +170,28 @@ impl Db {
         self.snapshot().scan(space, start, end)
     }
 
-    /// The same without tables that hold nothing from `since` on; see [`Snapshot::scan_since`].
-    pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
-        self.snapshot().scan_since(space, start, end, since)
-    }
-
-    /// The sequence of the last group of writes that is visible. It only grows, over restarts too:
-    /// a store that opens with a lesser one has lost the end of its log.
-    pub fn sequence(&self) -> u64 {
-        self.shared.core.sequence()
-    }
-
-    /// The greatest time of any record's version that is held, or a greater one.
-    pub fn greatest_time(&self) -> u64 {
-        self.shared.core.greatest_time()
-    }
-
     /// Moves all memtables into tables and waits for it.
     pub fn flush(&self) -> Result<(), Error> {
-        self.shared.core.rotate_all();
+        self.shared.engine.rotate_all();
         self.shared.flush_all()
     }
 
     /// Flushes, then compacts every tree into its deepest level, and waits for it.
     pub fn compact(&self) -> Result<(), Error> {
         self.flush()?;
-        self.shared.core.compact_all()?;
+        self.shared.engine.compact_all()?;
         self.shared.signals.room.notify();
         Ok(())
     }
 
+    /// Fails if the store accepts no more writes. Costs one load, unlike [`Db::stats`].
+    pub fn health(&self) -> Result<(), Error> {
+        self.shared.engine.healthy()
+    }
+
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
-        let mut stats = self.shared.core.stats();
+        let mut stats = self.shared.engine.stats();
         self.shared.queue.fill(&mut stats);
         self.shared.times.fill(&mut stats);
         stats
@@ -228,7 +199,7 @@ impl Db {
 
     /// Whether flushes and compactions have nothing left to do.
     pub fn is_idle(&self) -> bool {
-        self.shared.core.is_idle()
+        self.shared.engine.is_idle()
     }
 
     /// Stops background work, moves all memtables into tables, so that the next opening has
@@ -239,18 +210,18 @@ impl Db {
 
     fn stop(&mut self) -> Result<(), Error> {
         let Some(threads) = self.threads.take() else { return Ok(()) };
-        self.shared.core.begin_closing();
+        self.shared.engine.begin_closing();
         threads.stop(&self.shared);
         // What readers let go of last; the next open would have to do it.
-        self.shared.core.bury();
-        self.shared.core.close()
+        self.shared.engine.delete_obsolete_tables();
+        self.shared.engine.close()
     }
 }
 
 impl Drop for Db {
     fn drop(&mut self) {
         if let Err(error) = self.stop() {
-            tracing::error!(%error, "could not close the log; recovery will read it as it is");
+            tracing::error!(%error, "cannot close the log; recovery will read it as it is");
         }
     }
 }

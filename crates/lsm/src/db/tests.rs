@@ -6,6 +6,8 @@ use std::thread;
 
 use super::*;
 use crate::disk::MemDisk;
+use crate::engine::Lookup;
+use crate::table::Wait;
 
 fn options() -> Options {
     Options {
@@ -78,12 +80,15 @@ fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
     let disk = MemDisk::new();
     let db = open(&disk, SyncMode::Never);
     db.put(Space::Data, b"k", Version::default(), b"v").unwrap();
-    assert!(matches!(db.try_get(Space::Data, b"k").unwrap(), Lookup::Found(_)));
+    assert!(matches!(db.engine().get(Space::Data, b"k", Wait::No).unwrap(), Lookup::Found(_)));
     db.flush().unwrap();
     disk.set_cold(true);
-    assert!(matches!(db.try_get(Space::Data, b"k").unwrap(), Lookup::WouldBlock));
+    assert!(matches!(db.engine().get(Space::Data, b"k", Wait::No).unwrap(), Lookup::WouldBlock));
     assert!(db.get(Space::Data, b"k").unwrap().is_some());
-    assert!(matches!(db.try_get(Space::Data, b"k").unwrap(), Lookup::Found(_)), "cached now");
+    assert!(
+        matches!(db.engine().get(Space::Data, b"k", Wait::No).unwrap(), Lookup::Found(_)),
+        "cached now"
+    );
 }
 
 /// An older record of a key that arrived later is read too, and both take memory.
@@ -93,7 +98,7 @@ fn all_that_a_read_takes_is_within_the_room() {
     let db = open(&MemDisk::new(), SyncMode::Never);
     let version = |time| Version { time, origin: 0 };
     db.put(Space::Data, b"k", version(9), &[9; LEN]).unwrap();
-    let too_long = |room| match db.get_within(Space::Data, b"k", room).unwrap() {
+    let too_long = |room| match db.engine().get(Space::Data, b"k", Wait::Within(room)).unwrap() {
         Lookup::TooLong(bytes) => bytes,
         other => panic!("{other:?}"),
     };
@@ -102,7 +107,7 @@ fn all_that_a_read_takes_is_within_the_room() {
     db.flush().unwrap();
     db.put(Space::Data, b"k", version(5), &[5; LEN]).unwrap();
     assert!(too_long(LEN + 100) > LEN + 100, "the older one, then the newer one");
-    let found = db.get_within(Space::Data, b"k", 3 * LEN).unwrap();
+    let found = db.engine().get(Space::Data, b"k", Wait::Within(3 * LEN)).unwrap();
     assert!(matches!(found, Lookup::Found(record) if record.view().version() == version(9)));
 }
 

@@ -1,6 +1,6 @@
-//! The store's own threads. Each waits for its signal, does steps of the core until there is
-//! nothing left, and waits again. While they are not far behind they offer their core to whoever
-//! serves requests (`Breath` in the core).
+//! The store's own threads. Each waits for its signal, does steps of the engine until there is
+//! nothing left, and waits again. While they are not far behind they offer their CPU to whoever
+//! serves requests (`YieldBudget` in the engine).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use profile::{Kind, Place};
 
 use super::{Shared, sync_interval};
-use crate::core::{Committed, Work};
-use crate::error::Error;
+use crate::engine::{Committed, Work};
+use crate::error::{Error, IoOp};
 
 /// How long a step that failed for lack of space or descriptors waits before it is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -22,8 +22,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Where it is waited, for profiles.
 static NO_WORK: Place = Place::new(Kind::Idle, "store: nothing to flush, compact or prepare");
-static NO_ROOM: Place =
-    Place::new(Kind::Queue, "writes: flushes or compactions are too far behind");
+static NO_ROOM: Place = Place::new(Kind::Queue, "writes: stalled by flush or compaction backlog");
 
 /// Something happened; whoever waits looks again.
 #[derive(Default)]
@@ -130,7 +129,7 @@ impl Threads {
                 Ok(handle) => threads.handles.push(handle),
                 Err(error) => {
                     threads.stop(shared);
-                    return Err(Error::io("start thread", name, error));
+                    return Err(Error::io(IoOp::StartThread, name, error));
                 }
             }
         }
@@ -170,12 +169,12 @@ fn flush_thread(shared: &Shared) {
 fn compaction_thread(shared: &Shared) {
     while !shared.signals.stopping() {
         let times = &shared.times;
-        let outcome = times.during(&times.compaction, || shared.core.compact_one(), is_work);
+        let outcome = times.during(&times.compaction, || shared.engine.compact_one(), is_work);
         shared.signals.after_step(&shared.signals.compaction_starved, &outcome);
         match outcome {
             Ok(Work::Done) => {}
             Ok(Work::Nothing) => {
-                shared.core.bury();
+                shared.engine.delete_obsolete_tables();
                 shared.signals.compaction.wait(Duration::from_secs(1));
             }
             Err(error) => {
@@ -187,16 +186,16 @@ fn compaction_thread(shared: &Shared) {
 }
 
 fn log_thread(shared: &Shared) {
-    let interval = sync_interval(shared.core.options());
+    let interval = sync_interval(shared.engine.options());
     let mut checked = Instant::now();
     while !shared.signals.stopping() {
-        let mut outcome = shared.core.prepare_segment();
+        let mut outcome = shared.engine.prepare_segment();
         if outcome.is_ok() && interval.is_some() {
-            outcome = shared.core.sync_log();
+            outcome = shared.engine.sync_log();
         }
         if checked.elapsed() >= CHECK_EVERY {
             checked = Instant::now();
-            outcome = shared.core.check_directory().and(outcome);
+            outcome = shared.engine.check_directory().and(outcome);
         }
         if let Err(error) = outcome {
             warn(&error, "preparing or syncing the log");
@@ -212,7 +211,7 @@ impl Shared {
     pub(super) fn flush_all(&self) -> Result<(), Error> {
         loop {
             let times = &self.times;
-            let outcome = times.during(&times.flush, || self.core.flush_one(), is_work);
+            let outcome = times.during(&times.flush, || self.engine.flush_one(), is_work);
             self.signals.after_step(&self.signals.flush_starved, &outcome);
             match outcome {
                 Ok(Work::Nothing) => return Ok(()),
@@ -234,7 +233,7 @@ fn is_work(outcome: &Result<Work, Error>) -> bool {
 fn warn(error: &Error, what: &str) {
     // A failed store has said so once.
     if !matches!(error, Error::Failed { .. } | Error::Closing) {
-        tracing::warn!(%error, "{what} failed and is tried again");
+        tracing::warn!(%error, "{what} failed, will retry");
     }
 }
 

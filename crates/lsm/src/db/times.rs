@@ -1,5 +1,5 @@
 //! How long the store's work takes: groups of commits by their length, flushes and compactions by
-//! how long they have been at it. Here, and not in the core, because the core reads no clock.
+//! how long they have been at it. Here, and not in the engine, because the engine reads no clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -4,6 +4,7 @@
 //! which no one can remove while it is held, and on its `LOCK` file, which is all that releases
 //! before this one look at. The kernel releases both however the process ends. `LOCK` and
 //! subdirectories (`lost+found`, say) are not part of the store and are never listed.
+#![allow(unsafe_code, reason = "a system call without a safe wrapper")]
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -18,7 +19,7 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::{Disk, File};
-use crate::error::Error;
+use crate::error::{Error, IoOp};
 
 /// The file that the directory's owner holds locked, beside the directory.
 const LOCK: &str = "LOCK";
@@ -62,27 +63,31 @@ impl RealDisk {
         let failed =
             |operation| move |source| Error::io(operation, &path.display().to_string(), source);
         // Absolute, so that a later change of the working directory changes nothing.
-        let path = std::path::absolute(path).map_err(failed("find directory"))?;
-        create_directory(&path).map_err(failed("create directory"))?;
-        let directory = fs::File::open(&path).map_err(failed("open directory"))?;
-        let place = place_of(&directory.metadata().map_err(failed("look at directory"))?);
+        let path = std::path::absolute(path).map_err(failed(IoOp::Stat))?;
+        create_directory(&path).map_err(failed(IoOp::Create))?;
+        let directory = fs::File::open(&path).map_err(failed(IoOp::Open))?;
+        let place = place_of(&directory.metadata().map_err(failed(IoOp::Stat))?);
         let in_use = || Error::Locked { directory: path.display().to_string() };
         match lock_exclusively(&directory) {
             // Network file systems lock files only: `LOCK` has to do.
             Ok(()) | Err(Errno::BADF | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOLCK) => {}
             Err(Errno::WOULDBLOCK) => return Err(in_use()),
-            Err(errno) => return Err(failed("lock directory")(errno.into())),
+            Err(errno) => return Err(failed(IoOp::Lock)(errno.into())),
         }
+        let lock_path = &path.join(LOCK);
+        let lock_failed = |operation| {
+            move |source| Error::io(operation, &lock_path.display().to_string(), source)
+        };
         let lock = fs::File::options()
             .create(true)
             .truncate(false)
             .write(true)
-            .open(path.join(LOCK))
-            .map_err(failed("create a LOCK file in directory"))?;
+            .open(lock_path)
+            .map_err(lock_failed(IoOp::Create))?;
         match lock_exclusively(&lock) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(in_use()),
-            Err(errno) => return Err(failed("lock the LOCK file of directory")(errno.into())),
+            Err(errno) => return Err(lock_failed(IoOp::Lock)(errno.into())),
         }
         Ok(Self { path, directory, place, _lock: lock, nowait: Arc::new(AtomicBool::new(true)) })
     }
@@ -207,7 +212,7 @@ impl RealFile {
             let step = (to - offset).min(ZERO_STEP as u64);
             self.file.write_all_at(&ZEROS[..step as usize], offset)?;
             self.start_writeback(offset, step);
-            // Whoever serves requests goes first; see `Breath` in the core.
+            // Whoever serves requests goes first; see `YieldBudget` in the engine.
             std::thread::yield_now();
             offset += step;
         }

@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub(crate) use edit::Edit;
 
 use crate::disk::{Disk, File};
-use crate::error::Error;
+use crate::error::{Error, IoOp};
 use crate::table::TableMeta;
 use crate::wal::LogEnd;
 
@@ -92,7 +92,7 @@ impl Manifest {
         store_id: u64,
         accept: impl FnOnce(&State, u64) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let failed = |error| Error::io("read", NAME, error);
+        let failed = |error| Error::io(IoOp::Read, NAME, error);
         let file = disk.open(NAME).map_err(failed)?;
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
@@ -146,8 +146,8 @@ impl Manifest {
         self.broken = true;
         self.file
             .write_all_at(&record, self.len)
-            .map_err(|error| Error::io("write", NAME, error))?;
-        self.file.sync_data().map_err(|error| Error::io("sync", NAME, error))?;
+            .map_err(|error| Error::io(IoOp::Write, NAME, error))?;
+        self.file.sync_data().map_err(|error| Error::io(IoOp::Sync, NAME, error))?;
         self.broken = false;
         self.len += record.len() as u64;
         self.edits += 1;
@@ -183,15 +183,15 @@ fn write_anew(
     ));
 
     let failed = |operation| move |error| Error::io(operation, TEMPORARY, error);
-    let names = disk.list().map_err(|error| Error::io("list", "directory", error))?;
+    let names = disk.list().map_err(|error| Error::io(IoOp::List, "directory", error))?;
     if names.iter().any(|name| name == TEMPORARY) {
-        disk.remove(TEMPORARY).map_err(failed("remove"))?;
+        disk.remove(TEMPORARY).map_err(failed(IoOp::Remove))?;
     }
-    let file = disk.create(TEMPORARY).map_err(failed("create"))?;
-    file.write_all_at(&bytes, 0).map_err(failed("write"))?;
-    file.sync_data().map_err(failed("sync"))?;
-    disk.rename(TEMPORARY, NAME).map_err(failed("rename"))?;
-    disk.sync_dir().map_err(|error| Error::io("sync", "directory", error))?;
+    let file = disk.create(TEMPORARY).map_err(failed(IoOp::Create))?;
+    file.write_all_at(&bytes, 0).map_err(failed(IoOp::Write))?;
+    file.sync_data().map_err(failed(IoOp::Sync))?;
+    disk.rename(TEMPORARY, NAME).map_err(failed(IoOp::Rename))?;
+    disk.sync_dir().map_err(|error| Error::io(IoOp::Sync, "directory", error))?;
     Ok((file, bytes.len() as u64))
 }
 

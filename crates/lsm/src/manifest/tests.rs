@@ -1,6 +1,9 @@
 //! The manifest cut, flipped, full and failing: what is read is what some edit left, and never less
 //! than what was applied.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::disk::{Fault, MemDisk, Op};
 use crate::record::Version;
@@ -236,4 +239,32 @@ fn another_store_s_and_a_newer_one_are_told_apart() {
     disk.put_file(NAME, bytes);
     let newer = open(&disk).err().unwrap();
     assert!(matches!(newer, Error::NewerFormat { found: 2, supported: 1, .. }), "{newer}");
+}
+
+proptest! {
+    /// Numbers of entries that no input holds, cut edits, unknown kinds: an error, and no memory.
+    #[test]
+    fn any_bytes_are_edits_or_refused(
+        kinds in vec((0u8..10, vec(any::<u8>(), 0..60)), 0..5),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes: Vec<u8> = Vec::new();
+        for (kind, content) in kinds {
+            bytes.push(kind);
+            bytes.extend(content);
+        }
+        if let Ok(edits) = edit::decode(&bytes[..cut.index(bytes.len() + 1)]) {
+            prop_assert!(edits.len() <= bytes.len());
+        }
+    }
+
+    #[test]
+    fn edits_cut_anywhere_are_refused_or_fewer(cut in any::<prop::sample::Index>()) {
+        let all: Vec<Edit> = edits().concat();
+        let bytes = edit::encode(&all);
+        let cut = cut.index(bytes.len());
+        if let Ok(fewer) = edit::decode(&bytes[..cut]) {
+            prop_assert!(fewer.len() < all.len());
+        }
+    }
 }

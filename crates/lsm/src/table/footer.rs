@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::TableMeta;
 use super::block::{self, Handle, MAX_CONTENT_LEN, MAX_STORED_LEN, Opened};
 use crate::disk::File;
-use crate::error::Error;
+use crate::error::{Error, IoOp};
 
 const MAGIC: [u8; 8] = *b"kvrmSST\n";
 
@@ -97,7 +97,7 @@ pub(super) fn read_tail(
     let mut bytes = read(file, name, at, len)?;
     let footer = Footer::parse(&bytes);
     if footer.magic != MAGIC {
-        return bad("no table: the footer does not carry its mark".to_owned());
+        return bad("not a table: the footer has no magic number".to_owned());
     }
     let Some((top, properties)) = footer.handles(footer_at) else {
         return bad("the footer's offsets do not fit the file".to_owned());
@@ -164,7 +164,7 @@ impl Footer {
 
 fn read(file: &dyn File, name: &str, from: u64, to: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; (to - from) as usize];
-    file.read_exact_at(&mut bytes, from).map_err(|e| Error::io("read", name, e))?;
+    file.read_exact_at(&mut bytes, from).map_err(|e| Error::io(IoOp::Read, name, e))?;
     Ok(bytes)
 }
 

@@ -25,7 +25,7 @@ use bytes::Bytes;
 
 use crate::cache::BlockCache;
 use crate::disk::File;
-use crate::error::Error;
+use crate::error::{Error, IoOp};
 use crate::record::Version;
 
 mod block;
@@ -108,13 +108,13 @@ pub(crate) struct Table {
     top: Top,
     cache: Arc<BlockCache>,
     /// Where to report that no one reads the table any more, once it has been replaced.
-    graveyard: OnceLock<Arc<Mutex<Vec<u64>>>>,
+    obsolete: OnceLock<Arc<Mutex<Vec<u64>>>>,
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
-        if let Some(graveyard) = self.graveyard.get() {
-            graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(self.meta.id);
+        if let Some(obsolete) = self.obsolete.get() {
+            obsolete.lock().unwrap_or_else(PoisonError::into_inner).push(self.meta.id);
         }
     }
 }
@@ -197,7 +197,7 @@ impl Table {
         cache: Arc<BlockCache>,
     ) -> Result<Self, Error> {
         let name = file_name(meta.id);
-        let len = file.len().map_err(|e| Error::io("read the length of", &name, e))?;
+        let len = file.len().map_err(|e| Error::io(IoOp::Stat, &name, e))?;
         if len != meta.bytes {
             let what = format!("the table is {len} bytes long, {} were written", meta.bytes);
             return Err(Error::corrupt(&name, len.min(meta.bytes), what));
@@ -212,13 +212,13 @@ impl Table {
         }
         let top = Top::decode(top, tail.top.offset)
             .map_err(|Malformed| Error::corrupt(&name, tail.top.offset, "malformed top block"))?;
-        Ok(Self { file, name, meta: meta.clone(), seed, top, cache, graveyard: OnceLock::new() })
+        Ok(Self { file, name, meta: meta.clone(), seed, top, cache, obsolete: OnceLock::new() })
     }
 
-    /// Marks a table that was replaced: when its last reader lets go, its id goes to `graveyard`.
-    pub(crate) fn doom(&self, graveyard: Arc<Mutex<Vec<u64>>>) {
-        let doomed = self.graveyard.set(graveyard);
-        assert!(doomed.is_ok(), "a table is replaced once");
+    /// Marks a table that was replaced: when its last reader lets go, its id goes to `obsolete`.
+    pub(crate) fn mark_obsolete(&self, obsolete: Arc<Mutex<Vec<u64>>>) {
+        let marked = self.obsolete.set(obsolete);
+        assert!(marked.is_ok(), "a table is replaced once");
     }
 
     /// What the manifest knows about it.
@@ -317,7 +317,7 @@ impl Table {
         }
     }
 
-    /// The memory that reading a block takes, by what the end of it says, which nothing vouches for
+    /// The memory that reading a block takes, by what the end of it says, which no checksum covers
     /// yet.
     fn bytes_to_open(&self, handle: Handle) -> Result<usize, Error> {
         let stored = handle.len as usize;
@@ -336,7 +336,7 @@ impl Table {
         if error.kind() == ErrorKind::UnexpectedEof {
             Error::corrupt(&self.name, offset, "the file was cut short while it was open")
         } else {
-            Error::io("read", &self.name, error)
+            Error::io(IoOp::Read, &self.name, error)
         }
     }
 

@@ -10,7 +10,7 @@ use super::block::{self, Handle};
 use super::entries::{EntriesBuilder, shared_prefix};
 use super::{TableMeta, file_name, filter, footer};
 use crate::disk::{Disk, File};
-use crate::error::Error;
+use crate::error::{Error, IoOp};
 use crate::record::{Kind, MAX_KEY_LEN, RecordRef};
 
 /// Bytes gathered for one `write`, after which the kernel is asked to begin writing them back:
@@ -99,7 +99,7 @@ impl Output {
     fn write(&mut self) -> Result<(), Error> {
         self.file
             .write_all_at(&self.buf, self.written)
-            .map_err(|e| Error::io("write", &self.name, e))?;
+            .map_err(|e| Error::io(IoOp::Write, &self.name, e))?;
         self.file.start_writeback(self.written, self.buf.len() as u64);
         self.written += self.buf.len() as u64;
         self.buf.clear();
@@ -112,7 +112,7 @@ impl TableWriter {
     /// Creates the table's file; fails if it exists.
     pub(crate) fn create(disk: &dyn Disk, params: TableParams) -> Result<Self, Error> {
         let name = file_name(params.table_id);
-        let file = disk.create(&name).map_err(|e| Error::io("create", &name, e))?;
+        let file = disk.create(&name).map_err(|e| Error::io(IoOp::Create, &name, e))?;
         let seed = block::table_seed(params.store_id, params.table_id);
         let compressors = params
             .compress
@@ -185,7 +185,7 @@ impl TableWriter {
         self.write_tail()?;
         let Output { file, name, written, .. } = self.out;
         self.meta.bytes = written;
-        file.sync_data().map_err(|e| Error::io("sync", &name, e))?;
+        file.sync_data().map_err(|e| Error::io(IoOp::Sync, &name, e))?;
         Ok(self.meta)
     }
 

@@ -12,7 +12,7 @@ use super::format::{
     segment_name,
 };
 use crate::disk::{Disk, File};
-use crate::error::Error;
+use crate::error::{Error, IoOp};
 
 /// Where a segment ended when it was recovered; kept in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(crate) fn refuse_stale(
     let mut begun = false;
     for id in ids.into_iter().filter(|id| expected.counts(*id)) {
         let name = segment_name(id);
-        let failed = |error| Error::io("read", &name, error);
+        let failed = |error| Error::io(IoOp::Read, &name, error);
         let file = disk.open(&name).map_err(failed)?;
         let mut head = [0; SEGMENT_HEAD];
         if file.len().map_err(failed)? < SEGMENT_HEAD as u64 {
@@ -102,7 +102,7 @@ pub(crate) fn refuse_stale(
 
 /// The numbers of all segments on the disk, ascending.
 fn segments(disk: &dyn Disk) -> Result<Vec<u64>, Error> {
-    let names = disk.list().map_err(|error| Error::io("list", "directory", error))?;
+    let names = disk.list().map_err(|error| Error::io(IoOp::List, "directory", error))?;
     let mut ids: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
     ids.sort_unstable();
     Ok(ids)
@@ -185,7 +185,7 @@ fn written(bytes: &[u8]) -> usize {
 impl Segment {
     fn read(disk: &dyn Disk, id: u64) -> Result<Self, Error> {
         let name = segment_name(id);
-        let failed = |error| Error::io("read", &name, error);
+        let failed = |error| Error::io(IoOp::Read, &name, error);
         let file = disk.open(&name).map_err(failed)?;
         let mut bytes = vec![0; file.len().map_err(failed)? as usize];
         file.read_exact_at(&mut bytes, 0).map_err(failed)?;
@@ -197,11 +197,11 @@ impl Segment {
     /// clean: only what is written anew is sure to be on the disk after the next sync.
     fn write_again(&self) -> Result<(), Error> {
         let again = self.file.write_all_at(&self.bytes[..self.written], 0);
-        again.map_err(|error| Error::io("write", &self.name, error))
+        again.map_err(|error| Error::io(IoOp::Write, &self.name, error))
     }
 
     fn sync(&self) -> Result<(), Error> {
-        self.file.sync_data().map_err(|error| Error::io("sync", &self.name, error))
+        self.file.sync_data().map_err(|error| Error::io(IoOp::Sync, &self.name, error))
     }
 
     fn corrupt(&self, offset: usize, what: impl Into<String>) -> Error {

@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::format::{GROUP_HEAD, SEGMENT_HEAD};
 use super::*;
 use crate::disk::{Disk, Fault, MemDisk, Op};
@@ -314,4 +317,24 @@ fn a_segment_that_can_not_be_made_leaves_nothing_behind() {
     }
     let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
     assert!(prepare(&*disk, 1, SEGMENT_BYTES, true).is_ok());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A segment overwritten with anything, anywhere: an error, or a prefix of what was appended.
+    #[test]
+    fn any_bytes_in_a_segment_are_refused_or_end_it(
+        at in any::<prop::sample::Index>(),
+        bytes in vec(any::<u8>(), 1..300),
+    ) {
+        let (log, _) = one_segment();
+        let file = log.disk.open(&segment_name(1)).unwrap();
+        let at = at.index(SEGMENT_BYTES as usize);
+        let fits = bytes.len().min(SEGMENT_BYTES as usize - at);
+        file.write_all_at(&bytes[..fits], at as u64).unwrap();
+        if let Ok((_, groups)) = replay(&log.disk, &[]) {
+            prop_assert!(log.groups.starts_with(&groups));
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::LogEnd;
 use super::format::{GROUP_HEAD, SEGMENT_HEAD, SegmentHead, seal_group, segment_name};
 use crate::disk::{Disk, File};
-use crate::error::Error;
+use crate::error::{Error, IoOp};
 
 /// A segment that is allocated and has no header yet.
 pub(crate) struct Prepared {
@@ -37,13 +37,13 @@ pub(crate) fn prepare(
     zeroed: bool,
 ) -> Result<Prepared, Error> {
     let name = segment_name(segment);
-    let made = disk.create(&name).map_err(|error| Error::io("create", &name, error));
+    let made = disk.create(&name).map_err(|error| Error::io(IoOp::Create, &name, error));
     let file = made?;
     let ready = file
         .allocate(bytes, zeroed)
-        .map_err(|error| Error::io("allocate", &name, error))
-        .and_then(|()| file.sync_data().map_err(|error| Error::io("sync", &name, error)))
-        .and_then(|()| disk.sync_dir().map_err(|error| Error::io("sync", "directory", error)));
+        .map_err(|error| Error::io(IoOp::Allocate, &name, error))
+        .and_then(|()| file.sync_data().map_err(|error| Error::io(IoOp::Sync, &name, error)))
+        .and_then(|()| disk.sync_dir().map_err(|error| Error::io(IoOp::Sync, "directory", error)));
     match ready {
         Ok(()) => Ok(Prepared { segment, file, bytes }),
         Err(error) => {
@@ -131,7 +131,7 @@ impl Wal {
         let name = segment_name(next.segment);
         next.file
             .write_all_at(&head.encode(), 0)
-            .map_err(|error| Error::io("write", &name, error))?;
+            .map_err(|error| Error::io(IoOp::Write, &name, error))?;
         self.segments.insert(next.segment, self.next_sequence);
         self.unsynced.push_back((next.segment, Arc::clone(&next.file)));
         self.segment = next.segment;
@@ -161,7 +161,7 @@ impl Wal {
         seal_group(&mut self.buffer, self.store_id, self.segment, sequence, durable, operations);
         self.file
             .write_all_at(&self.buffer, self.offset)
-            .map_err(|error| Error::io("write", &segment_name(self.segment), error))?;
+            .map_err(|error| Error::io(IoOp::Write, &segment_name(self.segment), error))?;
         self.offset += self.buffer.len() as u64;
         self.written += self.buffer.len() as u64;
         self.next_sequence += 1;
@@ -258,7 +258,7 @@ impl SyncTarget {
     /// Syncs the files, oldest first.
     pub(crate) fn run(&self) -> Result<(), Error> {
         for (name, file) in &self.files {
-            file.sync_data().map_err(|error| Error::io("sync", name, error))?;
+            file.sync_data().map_err(|error| Error::io(IoOp::Sync, name, error))?;
         }
         Ok(())
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use cluster::{Answer, NodeId, Quorum, Record, Standing, quorum};
-use lsm::Space;
 
 use super::World;
 use crate::ledger::{Asked, Told, What, show};
@@ -70,7 +69,10 @@ impl World {
                 return Some(format!("the clock of {name} is ahead"));
             }
             if process.shared.vouching.standing() != Standing::Member {
-                return Some(format!("{name} is rebuilt: {:?}", process.node.repaired()));
+                return Some(format!(
+                    "{name} is rebuilt: {:?}",
+                    process.task.as_deref().map(|task| task.node().repaired())
+                ));
             }
             for peer in (0..self.plan.nodes as u16).map(NodeId) {
                 let missed = process.shared.missed.partitions(peer);
@@ -152,8 +154,7 @@ impl World {
         for key in self.ledger.keys() {
             let mut held: BTreeMap<usize, Record> = BTreeMap::new();
             for node in 0..self.plan.nodes {
-                let process = self.machines[node].process.as_ref().expect("all are settled");
-                match process.store.get(Space::Data, &key) {
+                match self.held(node, &key) {
                     Ok(Some(record)) => {
                         held.insert(node, record);
                     }
@@ -211,7 +212,8 @@ impl World {
         }
         for node in 0..self.plan.nodes {
             let Some(process) = &self.machines[node].process else { continue };
-            let under_way: usize = process.loops.iter().map(|own| own.coordinator.len()).sum();
+            let under_way: usize =
+                process.loops.iter().map(|own| own.own.as_ref().map_or(0, |own| own.len())).sum();
             let walks = process.walks.len();
             if !process.taken.is_empty() || under_way + walks > 0 {
                 let what = format!(

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use cluster::{
-    ClientId, Clock, Coordinator, Event, HintId, Message, Node, NodeId, OpId, Record, Shared,
-};
+use cluster::{CallId, ClientId, Event, Message, OpId, Record, Shared, StoreError};
 use lsm::MemDisk;
+use node::identity::Keeps;
+use node::{BoundedClock, Outcome, Pages, Purpose, Starting, Task};
 
 use super::Due;
-use super::node::State;
+use super::life::LifeFile;
 use super::ranges::Walks;
 use crate::network::Envelope;
 use crate::plan::Plan;
@@ -25,6 +24,16 @@ pub(crate) enum Input {
     Event(Event),
     /// Messages on a connection of which this loop has the given end.
     Envelope { connection: u64, end: usize, envelope: Envelope },
+    /// A read that had to wait is done, of which so many bytes are wanted at most.
+    Read(OpId, u32, Result<Option<Record>, StoreError>),
+    /// A write is done, or known not to be.
+    Written(Purpose, Outcome),
+    /// Something of the node's own is kept, or could not be.
+    Kept(OpId, Keeps, Result<(), lsm::Error>),
+    /// A node that was busy is to be asked again for a page.
+    Busy(CallId),
+    /// Time has passed.
+    Wake,
     /// A client's request.
     Client(u64),
     /// An attempt to connect has ended.
@@ -44,7 +53,8 @@ pub(crate) enum Lane {
 
 /// A loop.
 pub(crate) struct Loop {
-    pub(crate) coordinator: Coordinator,
+    /// Gone while it is at something.
+    pub(crate) own: Option<Box<node::Loop>>,
     pub(crate) inbox: VecDeque<Input>,
     pub(crate) turn_is_due: bool,
     /// True time of the next wake-up.
@@ -69,7 +79,10 @@ pub(crate) struct Process {
     pub(crate) loops: Vec<Loop>,
     pub(crate) taken: BTreeMap<ClientId, Taken>,
     pub(crate) walks: Walks,
-    pub(crate) node: Node,
+    pub(crate) pages: Pages,
+    /// Gone while it is at something.
+    pub(crate) task: Option<Box<Task>>,
+    pub(crate) clock: BoundedClock,
     pub(crate) bound_asked_at: Option<u64>,
     /// When the log was synced last, where it is not with each group.
     pub(crate) synced_at: u64,
@@ -86,15 +99,15 @@ pub(crate) struct Machine {
     pub(crate) lives: u32,
     pub(crate) process: Option<Process>,
     /// What a process has recovered that does not serve yet.
-    pub(crate) opened: Option<Box<(Store, Clock, State)>>,
+    pub(crate) opened: Option<Box<(Store, Starting)>>,
     /// The machine itself is without power: nobody answers for a process that is gone.
     pub(crate) dark: bool,
     /// Its disk was given faults and not been replaced.
     pub(crate) disk_is_bad: bool,
     /// What is on it is not what was written.
     pub(crate) rotten: bool,
-    /// It is a copy: whoever starts on it sees that.
-    pub(crate) copied: bool,
+    /// What tells its directory from a copy.
+    pub(crate) life_file: LifeFile,
     /// It takes no requests any more and ends what it has taken.
     pub(crate) stopping: bool,
     pub(crate) paused: bool,
@@ -120,7 +133,7 @@ impl Machine {
             dark: false,
             disk_is_bad: false,
             rotten: false,
-            copied: false,
+            life_file: LifeFile::default(),
             stopping: false,
             paused: false,
             pauses: 0,
@@ -137,10 +150,8 @@ pub(crate) struct Outbox {
     /// By connection.
     pub(crate) replies: BTreeMap<u64, Vec<Message>>,
     pub(crate) batch: lsm::Batch,
-    /// What the batch is for, and the time of a newer record that was held.
-    pub(crate) writes: Vec<(OpId, Option<u64>)>,
-    /// Writes that were not taken into the batch.
+    /// What the batch is for.
+    pub(crate) writes: Vec<Purpose>,
+    /// What ranges ask their loop for.
     pub(crate) events: VecDeque<Event>,
-    /// Records for replicas that missed them.
-    pub(crate) hints: Vec<(HintId, NodeId, Bytes, Record)>,
 }

@@ -12,6 +12,7 @@
 mod clients;
 mod ending;
 mod growth;
+mod life;
 mod lines;
 mod machine;
 mod nemesis;
@@ -24,8 +25,9 @@ mod wire;
 
 use std::collections::BTreeMap;
 
+use ::node::{HintsWanted, TaskEvent};
 use bytes::Bytes;
-use cluster::{Demand, Member, NodeEvent, NodeId, OpId, PageRequest, Stamp, Topology};
+use cluster::{CallId, Demand, Member, OpId, PageRequest, Topology};
 
 use crate::Report;
 use crate::agenda::Agenda;
@@ -60,11 +62,13 @@ pub(crate) enum Due {
     /// A pool thread has read a page.
     Page { place: Place, op: OpId, request: PageRequest, demand: Demand },
     /// A node's own machine gets to know something.
-    Node { node: usize, life: u32, event: NodeEvent },
+    Node { node: usize, life: u32, event: TaskEvent },
     /// A node's own machine wants to know the time.
     Tick { node: usize, life: u32 },
     /// The disk has read hints.
-    Hints { node: usize, life: u32, peer: NodeId, after: Option<Bytes>, max_bytes: usize },
+    Hints { node: usize, life: u32, wanted: HintsWanted },
+    /// A range has waited for a node that was busy.
+    Busy { place: Place, call: CallId },
     /// Background work of the store, and the clock's bound.
     Keep { node: usize, life: u32 },
     /// An attempt to connect ends.
@@ -103,8 +107,8 @@ pub(crate) struct World {
     /// What those were told who are no clients.
     answers: BTreeMap<u64, Told>,
     topology: Topology,
-    /// Newest stamps of the hints that were stored, by whom they are for, who holds them, and key.
-    owed: BTreeMap<(usize, usize, Bytes), Stamp>,
+    /// Newest times of the hints that were stored, by whom they are for, who holds them, and key.
+    owed: BTreeMap<(usize, usize, Bytes), u64>,
     /// Faults that last, and which node has lost its disk.
     nemesis: nemesis::Nemesis,
     /// Whether clients go on asking.
@@ -186,9 +190,8 @@ impl World {
             }
             Due::Node { node, life, event } => self.node_event(node, life, event),
             Due::Tick { node, life } => self.tick(node, life),
-            Due::Hints { node, life, peer, after, max_bytes } => {
-                self.hints_read(node, life, peer, after, max_bytes);
-            }
+            Due::Hints { node, life, wanted } => self.hints_read(node, life, wanted),
+            Due::Busy { place, call } => self.was_busy(place, call),
             Due::Keep { node, life } => self.keep(node, life),
             Due::Dialed { place, peer, reachable } => self.dialed(place, peer, reachable),
             Due::Deliver { connection, end } => self.deliver(connection, end),
@@ -219,9 +222,10 @@ impl World {
     fn hold_while_paused(&mut self, due: Due) -> Option<Due> {
         let node = match &due {
             Due::Turn(place) | Due::Wake(place) => place.node,
-            Due::Read { place, .. } | Due::Page { place, .. } | Due::Dialed { place, .. } => {
-                place.node
-            }
+            Due::Read { place, .. }
+            | Due::Page { place, .. }
+            | Due::Busy { place, .. }
+            | Due::Dialed { place, .. } => place.node,
             Due::Commit { node, .. }
             | Due::Keep { node, .. }
             | Due::Node { node, .. }

@@ -3,6 +3,7 @@
 use lsm::disk::{Fault as DiskFault, Op};
 use lsm::{Disk, MemDisk, SyncMode};
 
+use super::life::LifeFile;
 use super::power::End;
 use super::{Due, World};
 use crate::plan::Fault;
@@ -36,7 +37,7 @@ pub(crate) enum Remedy {
     /// A rotten disk is replaced.
     Replace(usize),
     /// A disk is put back to that copy.
-    RollBack(usize, MemDisk),
+    RollBack(usize, MemDisk, LifeFile),
     /// The next one of a rolling restart.
     Roll(usize),
     /// A clock that was off by days is set, and its node started anew.
@@ -103,9 +104,10 @@ impl World {
                 }
             }
             Fault::Rollback => {
-                let copy = self.machines[node].disk.deep_clone();
+                let machine = &self.machines[node];
+                let copy = (machine.disk.deep_clone(), machine.life_file.clone());
                 let lasts = self.lasts();
-                self.later(lasts, Remedy::RollBack(node, copy));
+                self.later(lasts, Remedy::RollBack(node, copy.0, copy.1));
             }
             Fault::Rot => self.rot(node),
             Fault::DiskError => self.break_disk(node),
@@ -373,13 +375,14 @@ impl World {
                 }
             }
             Remedy::Replace(node) => self.replace_disk(node),
-            Remedy::RollBack(node, copy) => {
+            Remedy::RollBack(node, copy, life_file) => {
                 let machine = &self.machines[node];
                 if self.may_lose_disk(node) && !machine.disk_is_bad {
                     self.nemesis.wiped = Some(node);
                     self.crash(node, End::Kill);
                     self.exchange_disk(node, copy);
-                    self.machines[node].copied = true;
+                    life_file.copy();
+                    self.machines[node].life_file = life_file;
                 }
             }
             Remedy::Roll(node) => self.stop_cleanly(node, true),
@@ -414,7 +417,7 @@ impl World {
             let skew = self.plan.skew_micros.min(MOST_HEALED_SKEW) as i64;
             let offset = self.machines[node].wall.offset(self.now).clamp(-skew, skew);
             self.machines[node].wall.set(self.now, offset);
-            let failed = |process: &super::Process| process.store.core().healthy().is_err();
+            let failed = |process: &super::Process| process.store.engine().healthy().is_err();
             if self.machines[node].process.as_ref().is_some_and(failed) {
                 self.end_process(node, End::Kill);
             }

@@ -3,19 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use cluster::{
-    Clock, Config, Coordinator, Logs, Node, NodeConfig, NodeId, Shared, Standing, Vouching,
-    origin_of,
-};
+use cluster::{Config, NodeConfig, NodeId, Standing, origin_of};
 use lsm::{Error, MemDisk, SyncMode};
+use node::identity::Named;
+use node::records::CODEC;
+use node::{PageWork, Pages, StartError, Started, Starting, Task};
 
+use super::life::LifeFile;
 use super::machine::{Loop, Process};
-use super::node::{BOUND_KEY, Beginning, Newborn, Recovered, State, number_batch};
 use super::ranges::Walks;
-use super::{Due, Machine, Place, World};
+use super::{Due, Place, World};
 use crate::ledger::Told;
-use crate::plan::Plan;
-use crate::records::{BRIEF_BYTES, codec};
+use crate::records::BRIEF_BYTES;
 use crate::store::{Asker, Store};
 use crate::wall::true_wall;
 
@@ -25,8 +24,11 @@ const KEEP_MICROS: u64 = 80_000;
 /// Microseconds between two attempts to start a process.
 const AGAIN_MICROS: u64 = 500_000;
 
-/// Longest wait for the wall clock at a start, in microseconds.
-const LONGEST_WAIT: u64 = 2_500_000;
+/// What is looked at for one page: little, so that a few keys are several pages.
+const PAGE_WORK: PageWork = PageWork { records: 128, bytes: 16 << 10 };
+
+/// Bytes of writes that may wait for room in the store, for each loop.
+const WAITING_BYTES: usize = 1 << 20;
 
 /// Microseconds by which a start can put a clock ahead: what the bound is ahead of it at most.
 const START_AHEAD: u64 = 2_000_000;
@@ -49,124 +51,99 @@ impl World {
             return;
         }
         machine.dark = false;
-        let opened = Self::open(machine, &self.plan).and_then(|store| {
-            if self.starts_ahead(node, &store)? {
-                return Ok(None);
-            }
-            let machine = &self.machines[node];
-            let (sequence, newest) = (store.core().sequence(), store.core().greatest_time());
-            let found = Recovered { sequence, newest };
-            let clock = Self::start_clock(machine, &store, self.now)?;
-            let born = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
-            let standing = if self.plan.founded { Standing::Member } else { Standing::New };
-            let new = Newborn { incarnation: self.random.number(), standing, born };
-            let time = clock.now(machine.wall.wall(self.now));
-            let beginning = Beginning { found, time, copied: machine.copied };
-            let state = State::load(&store, &self.topology, node, self.now, &new, beginning)?;
-            self.machines[node].copied = false;
-            Ok(Some((store, clock, state)))
-        });
-        let machine = &mut self.machines[node];
-        match opened {
+        match self.open(node) {
             Ok(None) => {}
-            Ok(Some((store, clock, state))) => {
+            Ok(Some((store, starting))) => {
+                let machine = &mut self.machines[node];
                 machine.lives += 1;
                 let life = machine.lives;
-                self.journal.line(self.now, format_args!("n{node} starts life {life}: {state:?}"));
+                let line = format_args!("n{node} starts life {life}: {:?}", starting.identity());
+                self.journal.line(self.now, line);
                 // Its clock begins at its bound: others would refuse its stamps until then.
-                let wall = machine.wall.wall(self.now);
-                let ahead = (clock.now(wall) >> 12).saturating_sub(wall);
-                let wait = ahead.saturating_sub(self.plan.max_skew_micros / 2).min(LONGEST_WAIT);
-                machine.opened = Some(Box::new((store, clock, state)));
+                let (nodes, wall) = (self.plan.nodes, machine.wall.wall(self.now));
+                let skew = self.plan.max_skew_micros;
+                let wait = starting.clock().wait_for_wall(nodes, wall, skew);
+                machine.opened = Some(Box::new((store, starting)));
                 self.agenda.put(self.now + wait, Due::Serve { node, life });
             }
-            Err(error) => {
-                let mended = !machine.disk_is_bad;
-                self.journal.line(self.now, format_args!("n{node} does not start: {error}"));
-                if mended && !error.is_no_space() {
-                    let what = format!("node {node} does not start on a good disk: {error}");
-                    self.ledger.accuse(self.now, what);
-                }
-                self.agenda.put(self.now + AGAIN_MICROS, Due::Start(node));
-            }
+            Err(error) => self.start_again(node, &error),
         }
     }
 
-    fn open(machine: &Machine, plan: &Plan) -> Result<Store, Error> {
-        Store::open(&machine.disk, u64::from(origin_of(&machine.name)) + 1, plan)
+    /// Recovers the store and takes up its node; `None` = its clock was ahead.
+    fn open(&mut self, node: usize) -> Result<Option<(Store, Starting)>, StartError> {
+        let machine = &self.machines[node];
+        let store_id = u64::from(origin_of(&machine.name)) + 1;
+        let store = Store::open(&machine.disk, store_id, &self.plan);
+        let store = store.map_err(|source| StartError::Store { what: "the store", source })?;
+        let own = NodeId(node as u16);
+        let named = Named { topology: &self.topology, own, named: true };
+        let standing = if self.plan.founded { Standing::Member } else { Standing::New };
+        let (incarnation, wall) = (self.random.number(), machine.wall.wall(self.now));
+        let skew = self.plan.max_skew_micros;
+        match Starting::open(store.engine(), named, incarnation, standing, wall, skew) {
+            Ok(starting) => Ok(Some((store, starting))),
+            Err(StartError::Ahead { .. }) => self.started_ahead(node, &store).map(|()| None),
+            Err(error) => Err(error),
+        }
     }
 
-    /// A clock that begins above all that earlier lives have issued.
-    fn start_clock(machine: &Machine, store: &Store, now: u64) -> Result<Clock, Error> {
-        let origin = origin_of(&machine.name);
-        let persisted = store.number(BOUND_KEY)?.unwrap_or(0);
-        let wall = machine.wall.wall(now);
-        let clock = Clock::start(origin, wall, persisted);
-        if let Some(bound) = clock.bound_wanted(wall) {
-            store.core().commit(std::iter::once(&number_batch(now, &[(BOUND_KEY, bound)])))?;
-            clock.persisted(bound, 0);
+    fn start_again(&mut self, node: usize, error: &StartError) {
+        let mended = !self.machines[node].disk_is_bad;
+        self.journal.line(self.now, format_args!("n{node} does not start: {error}"));
+        if mended && !error.is_no_space() {
+            let what = format!("node {node} does not start on a good disk: {error}");
+            self.ledger.accuse(self.now, what);
         }
-        Ok(clock)
+        self.agenda.put(self.now + AGAIN_MICROS, Due::Start(node));
     }
 
     /// A process that has recovered opens its port.
     pub(super) fn serve(&mut self, node: usize, life: u32) {
         let machine = &mut self.machines[node];
         let Some(opened) = machine.opened.take_if(|_| machine.lives == life) else { return };
-        let (store, clock, state) = *opened;
-        let newest = store.core().greatest_time();
-        let started = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
-        let alone = self.plan.nodes == 1;
-        let vouching = Vouching::new(state.standing, state.born.max(started), alone);
-        let (own, clock) = (NodeId(node as u16), Arc::new(clock));
-        let known = (0..).map(NodeId).zip(&state.known);
-        let claims: Vec<_> = known.filter_map(|(node, claim)| Some((node, (*claim)?))).collect();
-        let logs = Logs::new(state.incarnation, state.lineage.clone(), &claims);
-        let topology = self.topology.clone();
-        let shared = Shared::new(topology, own, clock, vouching, newest, Arc::new(logs));
-        for (node, bytes) in state.missed.iter().enumerate() {
-            if let Some(bytes) = bytes {
-                let found = shared.missed.found(NodeId(node as u16), bytes);
-                found.expect("what was kept is whole");
-            }
+        let (store, starting) = *opened;
+        let (own, wall) = (NodeId(node as u16), machine.wall.wall(self.now));
+        let (topology, number) = (self.topology.clone(), self.random.number());
+        let begun = starting.begin(store.engine(), &machine.life_file, topology, own, wall, number);
+        match begun {
+            Ok(started) => self.run_process(node, life, store, started),
+            Err(error) => self.start_again(node, &error),
         }
-        self.run_process(node, life, store, Arc::new(shared), state);
     }
 
-    fn run_process(
-        &mut self,
-        node: usize,
-        life: u32,
-        store: Store,
-        shared: Arc<Shared>,
-        state: State,
-    ) {
-        for (peer, hints, bytes) in &state.hints {
-            shared.hints.found(*peer, *hints, *bytes);
-        }
+    fn run_process(&mut self, node: usize, life: u32, store: Store, started: Started) {
+        let Started { shared, identity, clock } = started;
         let config = Config {
             deadline_micros: self.plan.deadline_micros,
             max_skew_micros: self.plan.max_skew_micros,
             brief_bytes: BRIEF_BYTES,
-            codec: codec(),
+            codec: CODEC,
         };
         let node_config = NodeConfig { max_skew_micros: config.max_skew_micros };
+        let own = || {
+            let (shared, identity) = (Arc::clone(&shared), Arc::clone(&identity));
+            node::Loop::new(shared, identity, config, WAITING_BYTES)
+        };
         let loops = (0..self.plan.loops).map(|_| Loop {
-            coordinator: Coordinator::new(Arc::clone(&shared), config),
+            own: Some(Box::new(own())),
             inbox: VecDeque::new(),
             turn_is_due: false,
             wake_at: None,
             lanes: BTreeMap::new(),
         });
         let loops = loops.collect();
+        let task = Task::new(Arc::clone(&shared), identity, node_config);
         self.machines[node].process = Some(Process {
             life,
-            shared: Arc::clone(&shared),
+            shared,
             store,
             loops,
             taken: BTreeMap::new(),
             walks: Walks::default(),
-            node: Node::new(Arc::clone(&shared), node_config),
+            pages: Pages::new(self.plan.page_bytes, PAGE_WORK),
+            task: Some(Box::new(task)),
+            clock,
             bound_asked_at: None,
             synced_at: self.now,
         });
@@ -205,9 +182,9 @@ impl World {
             }
         }
         if how == End::Clean {
-            let batch = number_batch(self.now, &[(BOUND_KEY, process.shared.clock.stop())]);
+            let batch = process.clock.stop();
             // If that fails, the old bound is as safe.
-            let _ = process.store.core().commit(std::iter::once(&batch));
+            let _ = process.store.engine().commit(std::iter::once(&batch));
         }
         self.lose_store(node, process.store, how);
     }
@@ -239,7 +216,7 @@ impl World {
         let machine = &mut self.machines[node];
         assert!(machine.process.is_none(), "a disk is replaced while nobody uses it");
         machine.disk = disk;
-        machine.copied = false;
+        machine.life_file = LifeFile::default();
         (machine.disk_is_bad, machine.rotten) = (false, false);
         self.forget_hints(node);
         let machine = &self.machines[node];
@@ -277,11 +254,11 @@ impl World {
             process.store.sync();
             process.synced_at = now;
         }
-        let wanted = process.shared.clock.bound_wanted(wall);
-        if let Some(bound) = wanted.filter(|_| process.bound_asked_at.is_none()) {
+        if process.bound_asked_at.is_none()
+            && let Some((bound, batch)) = process.clock.wanted(wall)
+        {
             process.bound_asked_at = Some(now);
-            let batch = number_batch(now, &[(BOUND_KEY, bound)]);
-            self.submit(node, life, Asker::Clock(bound), batch);
+            self.submit(place, Asker::Clock(bound), batch);
         }
         let pause = if worked { 20_000 } else { KEEP_MICROS };
         let at = self.now + self.random.between(pause / 10, pause);
@@ -306,12 +283,10 @@ impl World {
         }
     }
 
-    pub(super) fn bound_written(&mut self, place: Place, bound: u64, durable: bool) {
+    pub(super) fn bound_written(&mut self, place: Place, bound: u64, result: Result<(), Error>) {
         let now = self.now;
         let Some(process) = self.process(place) else { return };
         let Some(asked) = process.bound_asked_at.take() else { return };
-        if durable {
-            process.shared.clock.persisted(bound, now - asked);
-        }
+        process.clock.kept(bound, now - asked, result);
     }
 }

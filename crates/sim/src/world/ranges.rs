@@ -1,33 +1,27 @@
-//! Ranges over the whole cluster, as the embedder reads them: [`cluster::Scan`] says which pages it
-//! wants, a coordinator fetches them.
+//! Ranges over the whole cluster: [`node::Range`] says which pages it wants, a coordinator fetches
+//! them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{CallId, Class, Event, NodeId, Quorum, Record, Reply, Request, Scan, Step, Trouble};
+use cluster::{CallId, Class, Event, NodeId, Quorum, Record, Reply, Request, Trouble};
+use node::{Asked, RETRY_MICROS, Range, RangeStep, records};
 
-use super::machine::Outbox;
+use super::machine::{Input, Outbox};
 use super::{Due, Place, World};
 use crate::ledger::Told;
-use crate::records::codec;
 
 /// Calls of ranges have numbers from here on, those of the node's own machine are below.
 const FIRST_CALL: u64 = 1 << 32;
 
-/// Times in a row that a busy node is asked again.
-const RETRIES: u32 = 20;
-
-/// … and how often all pages are given back before.
-const HOLDING_RETRIES: u32 = 4;
-
 /// A range that is being read.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    scan: Scan,
+    range: Range,
     place: Place,
     asking: BTreeMap<CallId, NodeId>,
     items: Vec<(Bytes, Record)>,
-    retries: u32,
 }
 
 /// All ranges that a process reads, by the number of the client's request.
@@ -57,75 +51,83 @@ impl World {
         out: &mut Outbox,
     ) {
         let Some(process) = self.process(place) else { return };
-        let scan = Scan::new(&process.shared, quorum, Bytes::new(), None);
-        let (asking, items, retries) = (BTreeMap::new(), Vec::new(), 0);
-        let walk = Walk { scan, place, asking, items, retries };
+        let shared = Arc::clone(&process.shared);
+        let Some(range) = Range::new(shared, &process.pages, quorum, Bytes::new(), None) else {
+            return self.end_walk(number, Told::Nothing);
+        };
+        let walk = Walk { range, place, asking: BTreeMap::new(), items: Vec::new() };
         process.walks.walks.insert(number, walk);
         self.walk_on(place, number, out);
     }
 
     fn walk_on(&mut self, place: Place, number: u64, out: &mut Outbox) {
+        let wall = self.times(place.node).wall;
         let Some(process) = self.process(place) else { return };
         let Walks { walks, calls } = &mut process.walks;
         let Some(walk) = walks.get_mut(&number) else { return };
         let told = loop {
-            match walk.scan.step() {
-                Step::Item(key, record) => walk.items.push((key, record)),
-                Step::Ask(node, request) => {
+            match walk.range.step(|| wall) {
+                RangeStep::Item(key, record) => {
+                    walk.items.push((key, records::from_store(&record)));
+                }
+                RangeStep::Ask(node, request) => {
                     *calls += 1;
                     let call = CallId(FIRST_CALL + *calls);
                     walk.asking.insert(call, node);
                     let (class, request) = (Class::Client, Request::Page(request));
                     out.events.push_back(Event::Call { call, node, class, request });
                 }
-                Step::Wait => return,
-                Step::End => break Told::Range(std::mem::take(&mut walk.items)),
-                Step::OutOfReach => break Told::Nothing,
+                RangeStep::Wait => return,
+                RangeStep::End => break Told::Range(std::mem::take(&mut walk.items)),
+                RangeStep::OutOfReach => break Told::Nothing,
             }
         };
         walks.remove(&number);
+        self.end_walk(number, told);
+    }
+
+    fn end_walk(&mut self, number: u64, told: Told) {
         let at = self.now + self.random.between(30, 300);
         self.agenda.put(at, Due::Told { number, told });
     }
 
-    /// Whether the result of a call was a range's.
+    /// Takes the result of a call that was a range's; gives it back if it was not.
     pub(super) fn page_returned(
         &mut self,
         place: Place,
         call: CallId,
-        result: &Result<Reply, Trouble>,
+        result: Result<Reply, Trouble>,
         out: &mut Outbox,
-    ) -> bool {
+    ) -> Option<Result<Reply, Trouble>> {
         if call.0 < FIRST_CALL {
-            return false;
+            return Some(result);
         }
-        let Some(process) = self.process(place) else { return true };
+        let process = self.process(place)?;
+        let asking = |walk: &Walk| walk.asking.get(&call).copied();
+        // Void: another node failed meanwhile.
+        let node = process.walks.walks.values().find_map(asking)?;
+        match Range::asked(&process.shared, node, result) {
+            Asked::Busy => self.agenda.put(self.now + RETRY_MICROS, Due::Busy { place, call }),
+            asked => self.take_page(place, call, asked, out),
+        }
+        None
+    }
+
+    /// A range has waited for a node that was busy.
+    pub(super) fn was_busy(&mut self, place: Place, call: CallId) {
+        self.input(place, Input::Busy(call));
+    }
+
+    pub(super) fn take_page(&mut self, place: Place, call: CallId, asked: Asked, out: &mut Outbox) {
+        let Some(process) = self.process(place) else { return };
         let walks = &mut process.walks.walks;
         let of_call = walks.iter_mut().find(|(_, walk)| walk.asking.contains_key(&call));
-        // Void: another node failed meanwhile.
-        let Some((number, walk)) = of_call else { return true };
+        let Some((number, walk)) = of_call else { return };
         let (number, at) = (*number, walk.place);
-        let Some(node) = walk.asking.remove(&call) else { return true };
-        let verify = codec().verify;
-        match result {
-            Ok(Reply::Page(page)) if page.items.iter().all(|(k, r)| verify(k, r)) => {
-                walk.retries = 0;
-                walk.scan.page(node, page.clone());
-            }
-            Ok(Reply::Busy) | Err(Trouble::Busy) if walk.retries < RETRIES => {
-                walk.retries += 1;
-                if walk.retries.is_multiple_of(HOLDING_RETRIES) {
-                    walk.scan.anew();
-                } else {
-                    walk.scan.retry(node);
-                }
-            }
-            _ => walk.scan.failed(node),
-        }
-        if walk.scan.begins_anew() {
+        let Some(node) = walk.asking.remove(&call) else { return };
+        if walk.range.take(node, asked) {
             walk.asking.clear();
         }
         self.walk_on(at, number, out);
-        true
     }
 }

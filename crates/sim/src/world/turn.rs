@@ -1,26 +1,118 @@
-//! A turn of a loop, as the embedder does it: takes in all that waits, hands it to the coordinator,
-//! and does what that wants done. The writes of a turn become one batch, the messages to a node one
-//! envelope.
-
-use std::sync::atomic::Ordering;
+//! A turn of a loop: drives [`node::Loop`] with all that waits, and does what it wants done. The
+//! writes of a turn become one batch, the messages to a node one envelope.
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, ClientId, Demand, Denied, Effect, Event, Filter, Kind, LaneId, Message, NodeId,
-    Now, OpId, PageRequest, Record, StoreError, Trouble,
+    Answer, Body, CallId, ClientId, Demand, Denied, Event, LaneId, Message, NodeId, Now, OpId,
+    PageRequest, Reply, Trouble,
 };
-use lsm::{Batch, Newer, Space};
+use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
+use node::identity::Keeps;
+use node::{Asked, Driver, Loop, Outcome, Purpose, TaskEvent, Turn, WriteError, records};
 
 use super::lines::{brief, told};
-use super::machine::{Input, Outbox, Process, Taken};
+use super::machine::{Input, Outbox, Taken};
 use super::{Due, Place, World};
 use crate::ledger::{Told, What};
 use crate::network::Envelope;
 use crate::records::{WriteId, make};
 use crate::store::Asker;
 
-/// Events that one turn may cause in its own loop, before it is clear that they never end.
-const MAX_EVENTS: usize = 100_000;
+/// What a simulated machine does for a loop in one of its turns.
+struct InTurn<'a> {
+    world: &'a mut World,
+    place: Place,
+    out: &'a mut Outbox,
+}
+
+impl Turn for InTurn<'_> {
+    fn now(&self) -> Now {
+        self.world.times(self.place.node)
+    }
+
+    fn write(
+        &mut self,
+        _bytes: usize,
+        purpose: Purpose,
+        fill: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
+    ) -> Outcome {
+        let refusal = self.world.process(self.place).and_then(|process| process.store.refusal());
+        if let Some(refusal) = refusal {
+            return Err(refusal.into());
+        }
+        fill(&mut self.out.batch).map_err(WriteError::Store)?;
+        self.out.writes.push(purpose);
+        Ok(())
+    }
+}
+
+impl Driver for InTurn<'_> {
+    fn engine(&self) -> &Engine {
+        let process = self.world.machines[self.place.node].process.as_ref();
+        process.expect("its loop is in a turn").store.engine()
+    }
+
+    fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error> {
+        if self.world.random.permille(self.world.plan.cold_reads) {
+            return Ok(Lookup::WouldBlock);
+        }
+        self.engine().get(Space::Data, key, lsm::Wait::No)
+    }
+
+    fn read(&mut self, op: OpId, key: Bytes, most: u32, demand: Demand) {
+        let (world, place) = (&mut *self.world, self.place);
+        let at = world.now + world.disk_micros(place.node);
+        world.agenda.put(at, Due::Read { place, op, key, most, demand });
+    }
+
+    fn page(&mut self, op: OpId, request: PageRequest, demand: Demand) {
+        let (world, place) = (&mut *self.world, self.place);
+        let at = world.now + world.random.between(50, 5_000);
+        world.agenda.put(at, Due::Page { place, op, request, demand });
+    }
+
+    fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps) {
+        let asker = Asker::Kept(self.place.index, op, keeps);
+        self.world.submit(self.place, asker, batch);
+    }
+
+    fn send(&mut self, peer: NodeId, message: Message) {
+        self.out.sends.entry(usize::from(peer.0)).or_default().push(message);
+    }
+
+    fn respond(&mut self, lane: LaneId, id: u64, reply: Reply) {
+        let message = Message { id, body: Body::Reply(sent(reply)) };
+        self.out.replies.entry(lane.0).or_default().push(message);
+    }
+
+    fn answer(&mut self, client: ClientId, answer: Answer) {
+        self.world.answer(self.place, client, answer);
+    }
+
+    fn returned(&mut self, call: CallId, result: Result<Reply, Trouble>) {
+        let result = self.world.page_returned(self.place, call, result, self.out);
+        if let Some(result) = result {
+            self.world.returned(self.place, call, result);
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
+        let Place { node, index, .. } = self.place;
+        let now = self.world.now;
+        self.world.journal.line(now, format_args!("n{node}.{index} <- {}", brief(event)));
+    }
+}
+
+/// A reply as it leaves its node: a page's memory stays there.
+fn sent(mut reply: Reply) -> Reply {
+    if let Reply::Page(page) = &mut reply {
+        for (key, record) in &mut page.items {
+            *key = Bytes::copy_from_slice(key);
+            record.bytes = Bytes::copy_from_slice(&record.bytes);
+        }
+    }
+    reply
+}
 
 impl World {
     pub(super) fn times(&self, node: usize) -> Now {
@@ -35,19 +127,38 @@ impl World {
         let inputs = std::mem::take(&mut own.inbox);
         let mut out = Outbox::default();
         for input in inputs {
-            match input {
-                Input::Event(event) => self.handle(place, event, &mut out),
-                Input::Envelope { connection, end, envelope } => {
-                    self.open_envelope(place, connection, end, envelope, &mut out);
-                }
-                Input::Client(number) => self.take_request(place, number, &mut out),
-                Input::Dialed { peer, reachable } => {
-                    self.take_dialed(place, peer, reachable, &mut out);
-                }
-                Input::Lost(connection) => self.take_lost(place, connection, &mut out),
-            }
+            self.take_input(place, input, &mut out);
         }
         self.end_turn(place, out);
+    }
+
+    fn take_input(&mut self, place: Place, input: Input, out: &mut Outbox) {
+        match input {
+            Input::Event(event) => self.handle(place, event, out),
+            Input::Read(op, most, result) => {
+                self.drive(place, out, |own, driver| own.was_read(driver, op, most, result));
+            }
+            Input::Written(purpose, outcome) => {
+                if let (Purpose::Hint(hint), Ok(())) = (&purpose, &outcome) {
+                    self.note_hint(place.node, hint);
+                }
+                self.drive(place, out, |own, driver| own.written(driver, purpose, &outcome));
+            }
+            Input::Kept(op, keeps, result) => {
+                self.drive(place, out, |own, driver| own.kept(driver, op, &keeps, result));
+            }
+            Input::Wake => self.drive(place, out, |own, driver| own.wake(driver)),
+            Input::Busy(call) => {
+                self.take_page(place, call, Asked::Busy, out);
+                self.drive(place, out, |_, _| {});
+            }
+            Input::Envelope { connection, end, envelope } => {
+                self.open_envelope(place, connection, end, envelope, out);
+            }
+            Input::Client(number) => self.take_request(place, number, out),
+            Input::Dialed { peer, reachable } => self.take_dialed(place, peer, reachable, out),
+            Input::Lost(connection) => self.take_lost(place, connection, out),
+        }
     }
 
     fn end_turn(&mut self, place: Place, mut out: Outbox) {
@@ -70,102 +181,38 @@ impl World {
 
     /// One event, and all that follows from it at once.
     pub(super) fn handle(&mut self, place: Place, event: Event, out: &mut Outbox) {
-        out.events.push_back(event);
-        let mut effects = Vec::new();
-        let now = self.times(place.node);
-        let mut count = 0;
-        while let Some(event) = out.events.pop_front() {
-            count += 1;
-            assert!(count < MAX_EVENTS, "events cause events without end");
-            let Place { node, index, .. } = place;
-            self.journal.line(self.now, format_args!("n{node}.{index} <- {}", brief(&event)));
-            let Some(process) = self.process(place) else { return };
-            process.loops[place.index].coordinator.handle(now, event, &mut effects);
-            for effect in effects.drain(..) {
-                self.perform(place, effect, out);
-            }
-        }
+        self.drive(place, out, |own, driver| own.handle(driver, event));
     }
 
-    fn perform(&mut self, place: Place, effect: Effect, out: &mut Outbox) {
-        match effect {
-            Effect::Read { op, key, most, demand } => {
-                if self.random.permille(self.plan.cold_reads) {
-                    let at = self.now + self.disk_micros(place.node);
-                    self.agenda.put(at, Due::Read { place, op, key, most, demand });
-                } else if let Some(process) = self.process(place) {
-                    let result = process.store.get(Space::Data, &key);
-                    out.events.push_back(read_event(op, result, most));
-                }
-            }
-            Effect::Write { op, key, record, look, .. } => {
-                self.write(place, op, vec![(key, record)], look, out);
-            }
-            Effect::WriteAll { op, items, .. } => self.write(place, op, items, false, out),
-            Effect::Page { op, request, demand } => {
-                let at = self.now + self.random.between(50, 5_000);
-                self.agenda.put(at, Due::Page { place, op, request, demand });
-            }
-            Effect::Send { peer, message } => {
-                out.sends.entry(usize::from(peer.0)).or_default().push(message);
-            }
-            Effect::Respond { lane, id, reply } => {
-                let message = Message { id, body: Body::Reply(reply) };
-                out.replies.entry(lane.0).or_default().push(message);
-            }
-            Effect::Answer { client, answer } => self.answer(place, client, answer),
-            Effect::Returned { call, result } => {
-                if !self.page_returned(place, call, &result, out) {
-                    self.returned(place, call, result);
-                }
-            }
-            Effect::Hint { hint, peer, key, record } => {
-                out.hints.push((hint, peer, key, record));
-            }
-            Effect::KeepMissed { op, node } => self.keep_missed(place, node, Some(op)),
-        }
-    }
-
-    fn write(
+    /// Lets a loop do something, and what ranges ask it for because of that.
+    fn drive(
         &mut self,
         place: Place,
-        op: OpId,
-        items: Vec<(Bytes, Record)>,
-        look: bool,
         out: &mut Outbox,
+        work: impl FnOnce(&mut Loop, &mut InTurn<'_>),
     ) {
         let Some(process) = self.process(place) else { return };
-        if let Some(error) = process.store.refusal() {
-            out.events.push_back(Event::Written { op, result: Err(error) });
-            return;
+        let mut own = process.loops[place.index].own.take().expect("one thing at a time");
+        let driver = &mut InTurn { world: self, place, out };
+        work(&mut own, driver);
+        while let Some(event) = driver.out.events.pop_front() {
+            own.handle(driver, event);
         }
-        let one = |(key, record): &(Bytes, Record)| match process
-            .store
-            .holds_newer(key, record.rank.stamp)
-        {
-            Newer::No => None,
-            Newer::Held(held) => Some(held.time),
-            Newer::WouldBlock => Some(process.shared.newest.load(Ordering::Relaxed)),
-        };
-        let newer = if look { items.iter().filter_map(one).max() } else { None };
-        for (key, record) in &items {
-            let record = lsm::Record::parse(record.bytes.clone()).expect("it was parsed before");
-            out.batch.record(Space::Data, key, &record).expect("a turn's writes fit a batch");
+        if let Some(process) = self.process(place) {
+            process.loops[place.index].own = Some(own);
         }
-        out.writes.push((op, newer));
     }
 
     fn flush_writes(&mut self, place: Place, out: &mut Outbox) {
         if !out.batch.is_empty() {
             let batch = std::mem::take(&mut out.batch);
             let asker = Asker::Loop(place.index, std::mem::take(&mut out.writes));
-            self.submit(place.node, place.life, asker, batch);
+            self.submit(place, asker, batch);
         }
-        self.keep_hints(place, std::mem::take(&mut out.hints));
     }
 
-    pub(super) fn submit(&mut self, node: usize, life: u32, asker: Asker, batch: Batch) {
-        let place = Place { node, life, index: 0 };
+    pub(super) fn submit(&mut self, place: Place, asker: Asker, batch: Batch) {
+        let Place { node, life, .. } = place;
         let Some(process) = self.process(place) else { return };
         if process.store.submit(asker, batch) && process.store.begin() {
             let at = self.now + self.disk_micros(node);
@@ -183,25 +230,22 @@ impl World {
         let Some(process) = self.process(place(0)) else { return };
         let (result, askers) = process.store.end();
         for asker in askers {
+            let result = result.clone();
             match asker {
                 Asker::Loop(index, writes) => {
-                    if result.is_ok()
-                        && let Some(process) = self.process(place(0))
-                    {
-                        let position = process.store.core().sequence();
-                        process.shared.logs.wrote(position);
-                    }
-                    for (op, newer) in writes {
-                        let result = result.clone().map(|()| newer);
-                        self.input(place(index), Input::Event(Event::Written { op, result }));
+                    for purpose in writes {
+                        let outcome = result.clone().map_err(WriteError::Store);
+                        self.input(place(index), Input::Written(purpose, outcome));
                     }
                 }
-                Asker::Hints(index, hints) => {
-                    self.hints_kept(place(index), &hints, result.is_ok());
+                Asker::Kept(index, op, keeps) => {
+                    self.input(place(index), Input::Kept(op, keeps, result));
                 }
-                Asker::Clock(bound) => self.bound_written(place(0), bound, result.is_ok()),
-                Asker::None => {}
-                asker => self.kept(place(0), &asker, &result),
+                Asker::Task(keeps) => {
+                    let event = TaskEvent::Kept(keeps, result);
+                    self.agenda.put(self.now + 1, Due::Node { node, life, event });
+                }
+                Asker::Clock(bound) => self.bound_written(place(0), bound, result),
             }
         }
         let Some(process) = self.process(place(0)) else { return };
@@ -228,8 +272,11 @@ impl World {
             return;
         }
         let Some(process) = self.process(place) else { return };
-        let result = process.store.get(Space::Data, key);
-        self.input(place, Input::Event(read_event(op, result, most)));
+        let result = match process.store.engine().read(Space::Data, key) {
+            Ok(record) => Ok(record.map(|record| records::from_store(&record))),
+            Err(error) => Err(records::store_error(&error)),
+        };
+        self.input(place, Input::Read(op, most, result));
     }
 
     pub(super) fn was_paged(
@@ -243,7 +290,7 @@ impl World {
             return;
         }
         let Some(process) = self.process(place) else { return };
-        let result = page(process, request);
+        let result = process.pages.read(process.store.engine(), &process.shared, op, request);
         self.input(place, Input::Event(Event::Paged { op, result }));
     }
 
@@ -286,10 +333,7 @@ impl World {
         let Some(asked) = self.ledger.asked(number).cloned() else { return };
         if asked.what == What::Scan {
             self.begin_walk(place, number, asked.quorum, out);
-            while let Some(event) = out.events.pop_front() {
-                self.handle(place, event, out);
-            }
-            return;
+            return self.drive(place, out, |_, _| {});
         }
         let (client, copies) = (ClientId(number), asked.quorum.from);
         let copies = if asked.default_copies { 0 } else { copies };
@@ -305,7 +349,7 @@ impl World {
             What::Put | What::Scan => Kind::Value,
             What::Delete => Kind::Tombstone,
         };
-        let Ok(stamp) = process.shared.clock.issue(now.wall) else {
+        let Ok(version) = process.clock.issue(now.wall) else {
             let quorum = asked.quorum;
             let trouble = Trouble::Busy;
             let (acked, unknown, is_write, detail) = (0, false, true, None);
@@ -314,8 +358,9 @@ impl World {
             self.answer(place, client, Answer::Denied(denied));
             return;
         };
-        self.ledger.stamped(self.now, WriteId(number), stamp);
-        let record = make(&asked.key, WriteId(number), kind, copies, stamp);
+        let fields = Fields { copies, ..Fields::new(kind, version) };
+        let record = make(&asked.key, WriteId(number), fields);
+        self.ledger.stamped(self.now, WriteId(number), record.rank.stamp);
         let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum };
         self.handle(place, event, out);
     }
@@ -345,7 +390,7 @@ impl World {
     pub(super) fn wake(&mut self, place: Place) {
         let Some(process) = self.process(place) else { return };
         process.loops[place.index].wake_at = None;
-        self.input(place, Input::Event(Event::Tick));
+        self.input(place, Input::Wake);
     }
 
     /// Has the loop woken when it wants to be.
@@ -354,7 +399,8 @@ impl World {
         let now = self.now;
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];
-        let Some(wanted) = own.coordinator.next_wake() else { return };
+        let wanted = own.own.as_mut().and_then(|own| own.next_wake());
+        let Some(wanted) = wanted else { return };
         let at = wall.when(wanted).max(now + 1);
         if own.wake_at.is_none_or(|armed| at < armed) {
             own.wake_at = Some(at);
@@ -365,54 +411,3 @@ impl World {
 
 /// How much later than its deadline an answer may be: a wake-up, and a loop's turn.
 const LATE_MICROS: u64 = 60_000;
-
-/// Reads a page as the embedder does: which keys are meant is said by their partition.
-fn page(process: &Process, request: &PageRequest) -> Result<cluster::Page, StoreError> {
-    let view = process.shared.view();
-    let topology = &view.topology;
-    let own = process.shared.own;
-    let mut replicas = Vec::new();
-    let wanted = |key: &[u8], record: &Record| {
-        let partition = topology.partition_of(key);
-        match &request.filter {
-            Filter::Chosen { ack, from, preference } => {
-                topology.replicas(partition, *from, &mut replicas);
-                let asked = preference.iter().filter(|node| replicas.contains(node));
-                // With one node asked for each key, a tombstone hides nothing of another's.
-                if (*ack == 1 || preference.len() == 1) && record.rank.kind != Kind::Value {
-                    return false;
-                }
-                asked.take(usize::from(*ack)).any(|node| *node == own)
-            }
-            Filter::HeldBy { node, since, partitions } => {
-                let listed = partitions.is_empty() || partitions.contains(&partition);
-                if record.rank.stamp.time < *since || !listed {
-                    return false;
-                }
-                let copies = match record.copies {
-                    0 => topology.default_copies(),
-                    copies => copies,
-                };
-                topology.replicas(partition, copies, &mut replicas);
-                replicas.contains(node)
-            }
-        }
-    };
-    let bytes = request.max_bytes as usize;
-    let mut page = {
-        let (start, end) = (&request.start, request.end.as_deref());
-        process.store.page(start, end, request.filter.since(), bytes, wanted)?
-    };
-    page.sure = process.shared.vouching.sure_of_all();
-    Ok(page)
-}
-
-/// What a store's read is to the coordinator that wants no record longer than `most`.
-fn read_event(op: OpId, result: Result<Option<Record>, StoreError>, most: u32) -> Event {
-    match result {
-        Ok(Some(record)) if record.bytes.len() > most as usize => {
-            Event::Outlined { op, outline: record.outline() }
-        }
-        result => Event::Read { op, result },
-    }
-}

@@ -43,9 +43,14 @@ fn read(path: &Path) -> Result<Folded, Unable> {
         return profile::pprof::decode(&bytes).map_err(|why| fail(format!("{shown}: {why}")));
     }
     let text = String::from_utf8(bytes);
-    let text = text.map_err(|_| fail(format!("{shown} is neither collapsed stacks nor pprof")))?;
+    let text = text.map_err(|_| {
+        fail(format!(
+            "{shown} is neither in collapsed-stack nor in pprof \
+        format"
+        ))
+    })?;
     if text.starts_with(PAGE) {
-        let why = "is a page, for people: record with -o folded or -o pprof to compare or add up";
+        let why = "is an HTML page: to compare or summarize, record with -o folded or -o pprof";
         return Err(fail(format!("{shown} {why}")));
     }
     let folded = Folded::parse(&text).map_err(|error| fail(format!("{shown}: {error}")))?;
@@ -72,9 +77,9 @@ fn compare(args: &DiffArgs) -> Result<(), Unable> {
     if let (Some(first), Some(second)) = (event_of(&args.first), event_of(&args.second))
         && first != second
     {
-        let why = "only recordings of one event can be compared";
+        let why = "only recordings of the same event can be compared";
         return Err(fail(format!(
-            "{} is of {first}, {} of {second}: {why}",
+            "{} recorded {first}, {} recorded {second}: {why}",
             name[0].display(),
             name[1].display()
         )));
@@ -86,8 +91,8 @@ fn compare(args: &DiffArgs) -> Result<(), Unable> {
         let picture = graph::svg(&title, "", unit, &second, Some(&first));
         return write(&args.output, &picture.map_err(fail)?);
     }
-    let note = "Red: a greater share in the second. Blue: a smaller one. Each as shares of its own \
-                total.";
+    let note = "Red: a larger share in the second profile. Blue: a smaller share. Shares are \
+        relative to each profile's own total.";
     let tab = Tab {
         name: "difference".to_owned(),
         unit,

@@ -31,7 +31,7 @@ pub(super) fn record(args: &RecordArgs) -> Result<(), Unable> {
     let token = match token.as_ref().map(|token| str::from_utf8(token.bytes())) {
         None => None,
         Some(Ok(token)) if !token.contains(char::is_control) => Some(token),
-        Some(_) => return Err(fail("the admin token can't be sent: it is no text of one line")),
+        Some(_) => return Err(fail("invalid admin token: it must be one line of text")),
     };
     std::fs::create_dir_all(&args.out)
         .map_err(|error| fail(format!("{}: {error}", args.out.display())))?;
@@ -85,7 +85,7 @@ fn ask(url: &str, args: &RecordArgs, token: Option<&str>) -> Result<Profile, Una
         return Err(Problem::tell_of(head.status, &body, url));
     }
     let profile = Profile::from_json(&body);
-    profile.map_err(|why| fail(format!("{url}: this is no profile: {why}")))
+    profile.map_err(|why| fail(format!("{url}: the response is not a profile: {why}")))
 }
 
 fn save(url: &str, profile: &Profile, args: &RecordArgs) -> Result<(), Unable> {

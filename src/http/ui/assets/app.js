@@ -27,11 +27,11 @@ const BASIC = ["get", "put"];
 
 /** Status codes in their order, each with a colour and a dash of its own. */
 const ERRORS = [
-  { status: 503, name: "503 overload", colour: "error-1" },
-  { status: 504, name: "504 too few replicas", colour: "error-2", dash: "dashed" },
+  { status: 503, name: "503 overloaded", colour: "error-1" },
+  { status: 504, name: "504 not enough replicas", colour: "error-2", dash: "dashed" },
   { status: 507, name: "507 disk full", colour: "error-3" },
   { status: 500, name: "500 storage failed", colour: "error-4", dash: "dashed" },
-  { status: 400, name: "400 not understood", colour: "error-5", dash: "dotted" },
+  { status: 400, name: "400 bad request", colour: "error-5", dash: "dotted" },
 ];
 
 const requests = new Lines(find("requests"), cursor, {
@@ -47,7 +47,7 @@ const work = new Bands(find("work"), cursor, {
     { name: "flush", axis: "flush", colour: "work-1" },
     { name: "compaction", axis: "compact", colour: "work-2" },
     { name: "log and sync", axis: "log", colour: "work-3" },
-    { name: "writes held back", axis: "slowed", colour: "work-4" },
+    { name: "writes delayed", axis: "slowed", colour: "work-4" },
     { name: "writes refused", axis: "refused", colour: "error-4" },
   ],
 });
@@ -121,7 +121,7 @@ function showWork(shown) {
     ["flush", { shares: share((s) => s.flush) }],
     ["compaction", { shares: share((s) => s.compaction) }],
     ["log and sync", { shares: share((s) => s.commit) }],
-    ["writes held back", { shares: share((s) => s.slowdown) }],
+    ["writes delayed", { shares: share((s) => s.slowdown) }],
     ["writes refused", {
       shares: share((s) => Math.min(1, s.refused)), values: series((s) => s.refused), unit: "/s",
     }],
@@ -145,11 +145,11 @@ function showState() {
     link.href = `${node.url}/ui`;
     return [" ", link];
   });
-  const text = `Since ${since} nothing comes from ${own ?? "this node"}: ${broken.why}. `
-    + "What is shown is from before; it goes on by itself.";
+  const text = `Since ${since} no data from ${own ?? "this node"}: ${broken.why}. `
+    + "The page shows older data and resumes automatically.";
   if (notice.dataset.text === text) return;
   notice.dataset.text = text;
-  notice.replaceChildren(text, ...(links.length > 0 ? [" Ask another node:", ...links] : []));
+  notice.replaceChildren(text, ...(links.length > 0 ? [" Open another node:", ...links] : []));
 }
 
 function show() {

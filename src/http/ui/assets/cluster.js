@@ -5,7 +5,7 @@ import { bytes, count, element, moment, nanos, percent, say, short, skew, span }
 import { bounds, percentile } from "./latency.js";
 
 const COLUMNS = [
-  ["node", "Node"], ["standing", "State"], ["rate", "Requests/s"], ["p99", "p99"],
+  ["node", "Node"], ["membership", "State"], ["rate", "Requests/s"], ["p99", "p99"],
   ["cpu", "CPU"], ["rss", "Memory"], ["disk", "Disk"], ["keys", "Keys"], ["hints", "Hints for it"],
   ["skew", "Clock"], ["rtt", "Round trip"], ["up", "Up for"], ["version", "Version"],
 ];
@@ -26,7 +26,7 @@ function row() {
   const link = element("a");
   cells.get("node").append(link);
   const badge = element("span", "badge");
-  cells.get("standing").append(badge, element("small"));
+  cells.get("membership").append(badge, element("small"));
   return { tr, cells, link, badge, why: badge.nextSibling };
 }
 
@@ -41,21 +41,21 @@ function seenBy(nodes, name) {
 
 function judge(node) {
   if (node.lost?.through !== undefined) {
-    const why = `since ${moment(node.lost.since)}: it is asked through ${node.lost.through}`;
+    const why = `since ${moment(node.lost.since)}: reached only through ${node.lost.through}`;
     return ["unknown", "idle", why];
   }
   if (node.lost !== null) {
     const why = `since ${moment(node.lost.since)}: ${node.lost.why}`;
     return ["unreachable", "bad", why];
   }
-  if (node.now === null) return ["waiting", "idle", "nothing heard yet"];
-  const { failed, standing } = node.now.status;
-  if (failed) return ["takes no writes", "bad", failed];
-  if (standing === "amnesiac") return ["rebuilding", "warn", "its disk was new"];
-  if (standing === "fenced") return ["fenced", "bad", "a copy of it was started later"];
-  if (standing === "copied") return ["copied", "warn", "it has not heard all others yet"];
-  if (standing === "settling") return ["settling", "warn", "it has just started"];
-  if (standing === "new") return ["new", "warn", "it has not met all others yet"];
+  if (node.now === null) return ["waiting", "idle", "no data yet"];
+  const { failed, membership } = node.now.status;
+  if (failed) return ["accepts no writes", "bad", failed];
+  if (membership === "rebuilding") return ["rebuilding", "warn", "data streams back from other nodes"];
+  if (membership === "fenced") return ["fenced", "bad", "a copy of it was started later"];
+  if (membership === "verifying") return ["verifying", "warn", "not confirmed by all other nodes yet"];
+  if (membership === "starting") return ["starting", "warn", "waiting for the other nodes"];
+  if (membership === "joining") return ["joining", "warn", "not connected to all other nodes yet"];
   return ["up", "good", ""];
 }
 

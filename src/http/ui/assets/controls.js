@@ -7,10 +7,10 @@ const THEMES = ["system", "light", "dark"];
 
 const SHORTCUTS = [
   ["/", "look up a key"], ["0", "show all nodes"], ["1 … 9", "show one node"],
-  ["w", "next span of time"], ["k", "next kind of request"], ["p", "pause, go on"],
+  ["w", "next time range"], ["k", "next kind of request"], ["p", "pause or resume"],
   ["t", "next theme"], ["r", "record a profile"],
   ["← →", "in a plot: move the cursor (with Shift, by 10 s)"],
-  ["Esc", "in a plot: take the cursor away"], ["?", "show this"],
+  ["Esc", "in a plot: hide the cursor"], ["?", "show this help"],
 ];
 
 /** A set of radio buttons that look like one control. */
@@ -86,7 +86,7 @@ export class Controls {
     this.pause.addEventListener("click", () => {
       const paused = this.pause.getAttribute("aria-pressed") !== "true";
       this.pause.setAttribute("aria-pressed", String(paused));
-      say(this.pause, paused ? "Go on" : "Pause");
+      say(this.pause, paused ? "Resume" : "Pause");
       changed();
     });
     this.setTheme(remember("kvorum-theme") ?? "system");

@@ -3,12 +3,12 @@
 import { bytes, element, moment } from "./format.js";
 
 const SAYS = {
-  value: "holds a value", tombstone: "holds a deletion", superseded: "holds a mark",
-  absent: "holds nothing", unreachable: "can't be reached", busy: "has too much to do",
-  failed: "its store failed",
+  value: "value", tombstone: "tombstone", superseded: "superseded",
+  absent: "not found", unreachable: "unreachable", busy: "overloaded",
+  failed: "storage failed",
 };
 
-const COLUMNS = ["Replica", "Record", "Version", "Stamped", "Value", "Copies"];
+const COLUMNS = ["Replica", "Record", "Version", "Written", "Value", "Copies"];
 
 /** Everything that is no sign of a query but % is sent as it is: %XX stands for a byte. */
 function encoded(key) {
@@ -21,19 +21,19 @@ function judge(replica, newest) {
     return replica.version === newest ? ["newest", "good"] : ["older", "warn"];
   }
   if (replica.holds !== "absent") return ["unknown", "bad"];
-  if (newest !== undefined) return [replica.sure ? "missing" : "not rebuilt yet", "warn"];
+  if (newest !== undefined) return [replica.authoritative ? "missing" : "not rebuilt yet", "warn"];
   return ["", "idle"];
 }
 
 function row(replica, newest) {
   const [word, mood] = judge(replica, newest);
   const badge = word ? [" ", element("span", `badge ${mood}`, word)] : [];
-  const stamped = replica.version === undefined ? "–"
-    : `${moment(replica.stamped_ms)} by ${replica.stamped_by || "a stranger"}`;
+  const written = replica.version === undefined ? "–"
+    : `${moment(replica.timestamp_ms)} by ${replica.origin || "an unknown node"}`;
   const cells = [
     [SAYS[replica.holds] ?? replica.holds, ...badge],
     [replica.version ? element("code", "", replica.version) : "–"],
-    [stamped],
+    [written],
     [replica.holds === "value" ? bytes(replica.value_bytes) : "–"],
     [replica.version === undefined ? "–" : replica.copies || "default"],
   ];
@@ -49,10 +49,10 @@ function row(replica, newest) {
 }
 
 function verdict(replicas, newest) {
-  const silent = replicas.filter((replica) => replica.sure === undefined).length;
-  const but = silent === 0 ? "" : ` ${silent} of ${replicas.length} replicas did not tell.`;
+  const silent = replicas.filter((replica) => replica.authoritative === undefined).length;
+  const but = silent === 0 ? "" : ` ${silent} of ${replicas.length} replicas did not answer.`;
   const holders = replicas.filter((replica) => replica.version !== undefined);
-  if (holders.length === 0) return `No replica that answered holds a record of it.${but}`;
+  if (holders.length === 0) return `No replica that answered has this key.${but}`;
   const same = holders.filter((replica) => replica.version === newest).length;
   if (same === replicas.length) return `All ${same} replicas hold the same version.`;
   return `${same} of ${replicas.length} replicas hold the newest version that was found.${but}`;
@@ -80,7 +80,7 @@ export function lookup(form, host) {
   // The browser does not submit an empty key; what is shown would be the answer for another one.
   form.elements.key.addEventListener("invalid", () => {
     asked += 1;
-    host.replaceChildren(element("p", "error", "A key has at least one character."));
+    host.replaceChildren(element("p", "error", "The key must not be empty."));
   });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -95,7 +95,7 @@ export function lookup(form, host) {
       else host.replaceChildren(element("p", "error", `${told.title}: ${told.detail}`));
     } catch (error) {
       if (own !== asked) return;
-      host.replaceChildren(element("p", "error", `The node could not be asked: ${error.message}`));
+      host.replaceChildren(element("p", "error", `Cannot reach the node: ${error.message}`));
     }
   });
 }

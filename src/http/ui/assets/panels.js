@@ -61,7 +61,7 @@ export class Tiles {
   constructor(host) {
     this.tiles = new Map();
     for (const [name, title] of [["rate", "requests/s"], ["errors", "errors/s"], ["p50", "p50"],
-      ["p99", "p99"], ["p999", "p99.9"], ["hits", "cache hits"], ["keys", "keys, all copies"],
+      ["p99", "p99"], ["p999", "p99.9"], ["hits", "cache hits"], ["keys", "keys, all replicas"],
       ["disk", "disk"]]) {
       const value = element("b");
       const note = element("small");
@@ -215,7 +215,7 @@ export class Memory {
 export class Hints {
   constructor(host) {
     this.rows = new Rows(host, "hints");
-    this.none = element("p", "none", "One node has nobody to keep hints for.");
+    this.none = element("p", "none", "A single node keeps no hints.");
     host.append(this.none);
   }
 

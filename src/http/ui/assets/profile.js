@@ -74,7 +74,7 @@ export class Profile {
   async record() {
     const fields = new FormData(this.form);
     const events = fields.getAll("event");
-    if (events.length === 0) return this.fail("Choose at least one kind of event.");
+    if (events.length === 0) return this.fail("Select at least one event.");
     const seconds = Number(fields.get("seconds"));
     const query = `event=${events.join(",")}&seconds=${seconds}&format=html`;
     const token = fields.get("token");
@@ -98,7 +98,7 @@ export class Profile {
       say(this.said, `Recorded ${span(seconds)} of ${events.join(", ")}.`);
       this.panel.scrollIntoView({ block: "start" });
     } catch (error) {
-      this.fail(`The node could not be asked: ${error.message}`);
+      this.fail(`Cannot reach the node: ${error.message}`);
     } finally {
       clearInterval(ticking);
       button.disabled = false;

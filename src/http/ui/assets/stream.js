@@ -27,7 +27,7 @@ async function reason() {
     const problem = await answer.json();
     return problem.detail || problem.title;
   } catch {
-    return "it can't be reached";
+    return "it is unreachable";
   }
 }
 
@@ -61,7 +61,7 @@ export function follow(told) {
       silent = 0;
       // A stream that broke is tried again by the browser; one that was refused is not.
       const closed = own.readyState === EventSource.CLOSED;
-      told.broken(closed ? await reason() : "it can't be reached", heard);
+      told.broken(closed ? await reason() : "it is unreachable", heard);
       if (closed) setTimeout(() => source === own && open(), AGAIN);
     };
   };
@@ -69,7 +69,7 @@ export function follow(told) {
   setInterval(() => {
     silent += 1;
     if (silent < SILENT_BEATS) return;
-    told.broken(`it has said nothing for ${SILENT_BEATS} s`, heard);
+    told.broken(`no response for ${SILENT_BEATS} s`, heard);
     // It may be gone for good without having closed its connection.
     source.close();
     open();

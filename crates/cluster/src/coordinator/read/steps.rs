@@ -87,7 +87,9 @@ impl Coordinator {
         let copies = slot.copies_of(newest);
         let wanted = slot.ack().min(read.count(|vote| vote.place < copies));
         let future = self.is_ahead(now, newest);
-        let held = read.count(|vote| vote.holds(newest) && (future || !self.hides(now, vote)));
+        let held = read.count(|vote| {
+            vote.place < copies && vote.holds(newest) && (future || !self.hides(now, vote))
+        });
         if held >= wanted {
             return Step::Answer;
         }

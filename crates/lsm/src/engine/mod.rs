@@ -1,0 +1,295 @@
+//! The engine without threads and clocks: everything happens inside the call that asks for it, so
+//! the same code runs under [`crate::Db`]'s threads and, step by step, under a simulator.
+//!
+//! ```text
+//!  commit ─▶ log ─▶ (sync) ─▶ memtable ─▶ visible        one caller at a time, in log order
+//!                               │ full: rotate
+//!  flush_one ◀──────────────────┘ oldest first ─▶ table in level 0 ─▶ manifest ─▶ log retired
+//!  compact_one: tables ─▶ merged tables a level deeper ─▶ manifest ─▶ old tables removed
+//!  get, snapshot, scan: any thread, any time, never wait for the above
+//! ```
+//!
+//! Invariants:
+//! * A record is visible only once it is as durable as the sync mode says, and a batch as a whole.
+//! * The record with the greatest version holds, whatever came when. Every record in a memtable or
+//!   table that might be older than one *below* it is marked late; a read stops at the first hit
+//!   that is not.
+//! * Memtables of a tree are flushed in the order they were rotated. A table is in the manifest
+//!   only after its content and name are durable; its inputs, and the log it replaces, go only
+//!   after the manifest says so durably.
+//! * Once anything has failed, be it in the background, that is not a full disk or a lack of file
+//!   descriptors, nothing is written until the store is opened anew.
+
+mod background;
+mod open;
+mod read;
+mod remove;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod write;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use background::Background;
+pub use background::Work;
+pub use read::{Lookup, Newer, Scan, Snapshot};
+pub use remove::Above;
+use tree::Tree;
+pub use write::Committed;
+use write::Writer;
+
+use crate::batch::Space;
+use crate::cache::BlockCache;
+use crate::compaction::Targets;
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::options::{Options, SyncMode};
+use crate::stats::{LevelStats, Stats};
+use crate::wal::Prepared;
+
+/// How far the background work is behind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Backlog {
+    /// Write on.
+    Clear,
+    /// Slow down: 0.0 = hardly, 1.0 = nearly at the limit.
+    Behind(f64),
+    /// Take no writes for now.
+    Full,
+}
+
+/// Rotated memtables of a tree that may wait for their flush; with the active one this bounds the
+/// memory of memtables.
+pub const MAX_IMMUTABLES: usize = 3;
+/// Level 0 tables, in multiples of the compaction's trigger, at which writes begin to slow down …
+const LEVEL0_SLOW: usize = 3;
+/// … and are refused: each is one more place for a read to look.
+const LEVEL0_FULL: usize = 8;
+/// Bytes that compactions are behind, in multiples of level 1's target, at which writes slow down …
+const DEBT_SLOW: u64 = 16;
+/// … and are refused: space amplification stays bounded.
+const DEBT_FULL: u64 = 64;
+
+/// The engine's state and its synchronous operations.
+pub struct Engine {
+    disk: Arc<dyn Disk>,
+    options: Options,
+    store_id: u64,
+    cache: Arc<BlockCache>,
+    trees: Vec<Tree>,
+    writer: Mutex<Writer>,
+    /// The next log segment, once it is ready.
+    prepared: Mutex<Option<Prepared>>,
+    next_segment: AtomicU64,
+    manifest: Mutex<Manifest>,
+    /// Number of the manifest's last edit, for those who must not wait for one in progress.
+    manifest_edits: AtomicU64,
+    next_table: AtomicU64,
+    /// All batches up to this sequence are visible.
+    visible: AtomicU64,
+    /// The store is open: before that a failure is the opener's to tell.
+    opened: AtomicBool,
+    failed: OnceLock<Arc<str>>,
+    background: Background,
+    /// Tables that no one reads any more and whose files can go.
+    obsolete: Arc<Mutex<Vec<u64>>>,
+    /// Backlog in thousandths, kept up to date by whoever changes it; [`BACKLOG_FULL`] = full.
+    backlog: AtomicU64,
+    counters: Counters,
+}
+
+const BACKLOG_FULL: u64 = 1000;
+
+#[derive(Default)]
+struct Counters {
+    wal_writes: AtomicU64,
+    wal_operations: AtomicU64,
+    wal_bytes: AtomicU64,
+    wal_syncs: AtomicU64,
+    wal_segments: AtomicU64,
+    flushes: AtomicU64,
+    flush_bytes: AtomicU64,
+    compactions: AtomicU64,
+    compaction_read_bytes: AtomicU64,
+    compaction_write_bytes: AtomicU64,
+    version_conflicts: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Engine {
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Fails if the store accepts no more writes.
+    pub fn healthy(&self) -> Result<(), Error> {
+        match self.failed.get() {
+            Some(cause) => Err(Error::Failed { cause: Arc::clone(cause), begun: false }),
+            None => Ok(()),
+        }
+    }
+
+    /// Accepts no more writes: what is on disk is not known to be what was written.
+    fn fail(&self, error: &Error) -> Error {
+        if !self.opened.load(Ordering::Acquire) {
+            return error.clone();
+        }
+        let cause = self.failed.get_or_init(|| {
+            tracing::error!(%error, "the store accepts no more writes; reads continue");
+            error.to_string().into()
+        });
+        Error::Failed { cause: Arc::clone(cause), begun: false }
+    }
+
+    /// The same, for a write of which some may be in the log.
+    fn fail_begun(&self, error: &Error) -> Error {
+        match self.fail(error) {
+            Error::Failed { cause, .. } => Error::Failed { cause, begun: true },
+            other => other,
+        }
+    }
+
+    /// How far flushes and compactions are behind.
+    pub fn backlog(&self) -> Backlog {
+        match self.backlog.load(Ordering::Relaxed) {
+            0 => Backlog::Clear,
+            BACKLOG_FULL.. => Backlog::Full,
+            thousandths => Backlog::Behind(thousandths as f64 / BACKLOG_FULL as f64),
+        }
+    }
+
+    /// To be called after anything that changes the number of memtables or tables.
+    fn measure_backlog(&self) {
+        let part = |value: f64, slow: f64, full: f64| (value - slow) / (full - slow);
+        let trigger = self.options.level0_tables;
+        let worst = self.trees.iter().map(|tree| {
+            let state = tree.load();
+            let debt = self.targets().debt(&tree::shapes(&state.levels)) as f64;
+            let level1 = self.options.level1_bytes as f64;
+            let waiting = state.immutables.len() as f64;
+            let level0 = state.levels[0].len() as f64;
+            part(waiting, 1.0, MAX_IMMUTABLES as f64)
+                .max(part(level0, (trigger * LEVEL0_SLOW) as f64, (trigger * LEVEL0_FULL) as f64))
+                .max(part(debt, level1 * DEBT_SLOW as f64, level1 * DEBT_FULL as f64))
+        });
+        let worst = worst.fold(0.0, f64::max).clamp(0.0, 1.0);
+        self.backlog.store((worst * BACKLOG_FULL as f64) as u64, Ordering::Relaxed);
+    }
+
+    /// Whether flushes and compactions have nothing left to do.
+    pub fn is_idle(&self) -> bool {
+        self.trees.iter().all(|tree| {
+            let state = tree.load();
+            let urgency = self.targets().urgency(&tree::shapes(&state.levels));
+            state.immutables.is_empty() && urgency < 1.0
+        })
+    }
+
+    fn targets(&self) -> Targets {
+        Targets {
+            level0_tables: self.options.level0_tables,
+            level1_bytes: self.options.level1_bytes,
+            ratio: self.options.level_ratio,
+        }
+    }
+
+    fn synced_per_group(&self) -> bool {
+        self.options.sync == SyncMode::Always
+    }
+
+    /// The tree that holds `key`: the top bits of its partition.
+    fn tree_of(&self, hash: u64) -> usize {
+        match self.trees.len().trailing_zeros() {
+            0 => 0,
+            bits => (hash >> (64 - bits)) as usize,
+        }
+    }
+
+    /// Counters and gauges, without those of the shell around.
+    pub fn stats(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        let mut stats = Stats {
+            wal_segments: read(&counters.wal_segments),
+            wal_writes: read(&counters.wal_writes),
+            wal_operations: read(&counters.wal_operations),
+            wal_bytes: read(&counters.wal_bytes),
+            wal_syncs: read(&counters.wal_syncs),
+            flushes: read(&counters.flushes),
+            flush_bytes: read(&counters.flush_bytes),
+            compactions: read(&counters.compactions),
+            compaction_read_bytes: read(&counters.compaction_read_bytes),
+            compaction_write_bytes: read(&counters.compaction_write_bytes),
+            version_conflicts: read(&counters.version_conflicts),
+            cache_hits: self.cache.hits(),
+            cache_misses: self.cache.misses(),
+            cache_bytes: self.cache.bytes(),
+            bloom_skips: self.cache.bloom_skips(),
+            bloom_false_positives: self.cache.bloom_false_positives(),
+            failed: self.failed.get().map(|cause| cause.to_string()),
+            ..Stats::default()
+        };
+        let mut keys = 0;
+        for tree in &self.trees {
+            let state = tree.load();
+            keys += state.memtables().map(|memtable| memtable.live()).sum::<i64>();
+            // A tombstone in a table most likely hides one value in another.
+            let tables = state.levels.iter().flatten().map(|table| table.meta());
+            keys +=
+                tables.map(|meta| meta.entries as i64 - 2 * meta.tombstones as i64).sum::<i64>();
+            stats.memtable_bytes += state.active.used() as u64;
+            stats.immutable_memtables += state.immutables.len() as u64;
+            stats.immutable_bytes += state.immutables.iter().map(|m| m.used() as u64).sum::<u64>();
+            stats.compaction_debt_bytes += self.targets().debt(&tree::shapes(&state.levels));
+            stats.levels.resize(state.levels.len(), LevelStats::default());
+            for (sum, level) in stats.levels.iter_mut().zip(state.levels.iter()) {
+                sum.tables += level.len() as u64;
+                sum.bytes += level.iter().map(|table| table.meta().bytes).sum::<u64>();
+            }
+        }
+        stats.keys = keys.max(0) as u64;
+        stats
+    }
+}
+
+/// Hash of a user's key: its top bits are the partition, all of it feeds the bloom filters.
+fn hash_of(key: &[u8]) -> u64 {
+    xxh3_64(key)
+}
+
+/// An internal key: the space, then the user's key. Short ones stay on the stack.
+struct InternalKey {
+    short: [u8; InternalKey::SHORT],
+    long: Vec<u8>,
+    len: usize,
+}
+
+impl InternalKey {
+    const SHORT: usize = 128;
+
+    fn new(space: Space, key: &[u8]) -> Self {
+        let len = key.len() + 1;
+        let mut made = Self { short: [0; Self::SHORT], long: Vec::new(), len };
+        if len <= Self::SHORT {
+            made.short[0] = space as u8;
+            made.short[1..len].copy_from_slice(key);
+        } else {
+            made.long.reserve_exact(len);
+            made.long.push(space as u8);
+            made.long.extend_from_slice(key);
+        }
+        made
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.len <= Self::SHORT { &self.short[..self.len] } else { &self.long }
+    }
+}

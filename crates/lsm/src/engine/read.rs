@@ -1,0 +1,289 @@
+//! Reads: point lookups, snapshots and scans. None of them waits for a writer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::tree::{TreeState, tables_over};
+use super::{Engine, InternalKey, hash_of};
+use crate::batch::Space;
+use crate::error::Error;
+use crate::memtable::MemtableIter;
+use crate::merge::{LevelIter, Merge, Source};
+use crate::record::{Record, RecordRef, Version};
+use crate::table::{Access, INLINE_MAX, Table, TableGet, TableIter, Wait, file_name};
+
+/// What a read that must not wait found out.
+#[derive(Debug, Clone)]
+pub enum Lookup {
+    /// The newest record, which may be a tombstone.
+    Found(Record),
+    /// No record of this key.
+    Absent,
+    /// The answer needs the disk, or is large: ask again where waiting is allowed.
+    WouldBlock,
+    /// To read it takes so many bytes of memory, more than were allowed.
+    TooLong(usize),
+}
+
+/// Whether a newer record than one in question is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Newer {
+    /// None is.
+    No,
+    /// One is, with this version.
+    Held(Version),
+    /// The answer needs the disk.
+    WouldBlock,
+}
+
+/// The newest record seen so far, and whether an older place may hold a newer one.
+#[derive(Default)]
+struct Newest {
+    record: Option<Record>,
+}
+
+impl Newest {
+    fn offer(&mut self, found: RecordRef<'_>, owned: impl FnOnce() -> Record) {
+        let newer = |held: &Record| found.order(&held.view()).is_gt();
+        if self.record.as_ref().is_none_or(newer) {
+            self.record = Some(owned());
+        }
+    }
+}
+
+impl Engine {
+    /// The newest record of `key`, verified.
+    pub fn get(&self, space: Space, key: &[u8], wait: Wait) -> Result<Lookup, Error> {
+        let hash = hash_of(key);
+        let internal = InternalKey::new(space, key);
+        let state = self.trees[self.tree_of(hash)].load();
+        let mut newest = Newest::default();
+        let looked = look(&state, internal.bytes(), hash, wait, &mut newest)?;
+        match looked {
+            Looked::Everywhere => {}
+            Looked::WouldBlock => return Ok(Lookup::WouldBlock),
+            Looked::TooLong(bytes) => return Ok(Lookup::TooLong(bytes)),
+        }
+        let Some(record) = newest.record else { return Ok(Lookup::Absent) };
+        record.view().verify(key).map_err(|bad| damaged(&state, internal.bytes(), bad.0))?;
+        Ok(Lookup::Found(record))
+    }
+
+    /// The same, tombstones included, waiting for the disk if need be.
+    pub fn read(&self, space: Space, key: &[u8]) -> Result<Option<Record>, Error> {
+        match self.get(space, key, Wait::Yes)? {
+            Lookup::Found(record) => Ok(Some(record)),
+            Lookup::Absent => Ok(None),
+            Lookup::WouldBlock | Lookup::TooLong(_) => {
+                unreachable!("a read that may wait does not block, nor is anything too long for it")
+            }
+        }
+    }
+
+    /// Whether a record of `key` with a version above `version` is held, as far as that can be told
+    /// without waiting. Only tables that hold any version above it are looked into, so for a
+    /// version of the present the memtables suffice.
+    pub fn holds_newer(&self, space: Space, key: &[u8], version: Version) -> Result<Newer, Error> {
+        let hash = hash_of(key);
+        let internal = InternalKey::new(space, key);
+        let key = internal.bytes();
+        let state = self.trees[self.tree_of(hash)].load();
+        let mut newest = version;
+        for memtable in state.memtables() {
+            let held = memtable.get(key, hash).map_or(version, |record| record.version());
+            newest = newest.max(held);
+        }
+        for table in state.levels.iter().flatten() {
+            let meta = table.meta();
+            if meta.max_version <= newest || key < &meta.smallest[..] || key > &meta.largest[..] {
+                continue;
+            }
+            match table.get(key, hash, Wait::No)? {
+                TableGet::Absent => {}
+                TableGet::WouldBlock | TableGet::TooLong(_) => return Ok(Newer::WouldBlock),
+                TableGet::Found(raw) => {
+                    let held = RecordRef::parse(&raw).map_or(version, |record| record.version());
+                    newest = newest.max(held);
+                }
+            }
+        }
+        Ok(if newest > version { Newer::Held(newest) } else { Newer::No })
+    }
+
+    /// The sequence of the last group that is visible. It only grows, over restarts too.
+    pub fn sequence(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// A point-in-time view of all trees.
+    pub fn snapshot(&self) -> Snapshot {
+        loop {
+            let before: Vec<_> = self.trees.iter().map(|tree| tree.load_full()).collect();
+            let sequence = self.visible.load(Ordering::Acquire);
+            // Tables carry no sequences. If no tree was replaced meanwhile, everything in these
+            // tables and rotated memtables was visible at `sequence`.
+            let same =
+                |(tree, state): (&super::Tree, &Arc<TreeState>)| Arc::ptr_eq(&tree.load(), state);
+            if self.trees.iter().zip(&before).all(same) {
+                return Snapshot { trees: before, sequence };
+            }
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Looked {
+    Everywhere,
+    WouldBlock,
+    /// It takes so many bytes, with those of older places that were read before.
+    TooLong(usize),
+}
+
+/// Looks from the newest place to the oldest, until a hit that nothing older can outdo.
+fn look(
+    state: &TreeState,
+    key: &[u8],
+    hash: u64,
+    wait: Wait,
+    newest: &mut Newest,
+) -> Result<Looked, Error> {
+    // What was read before a place that may hold a newer record stays in memory.
+    let mut read = 0;
+    for memtable in state.memtables() {
+        if let Some(found) = memtable.get(key, hash) {
+            let bytes = found.raw().len();
+            match wait {
+                Wait::No if bytes > INLINE_MAX => return Ok(Looked::WouldBlock),
+                Wait::Within(room) if bytes > INLINE_MAX && read + bytes > room => {
+                    return Ok(Looked::TooLong(read + bytes));
+                }
+                _ => read += bytes,
+            }
+            newest.offer(found, || found.to_record());
+            if !found.is_late() {
+                return Ok(Looked::Everywhere);
+            }
+        }
+    }
+    for table in tables_over(&state.levels, key) {
+        let left = match wait {
+            Wait::Within(room) => Wait::Within(room.saturating_sub(read)),
+            Wait::Yes | Wait::No => wait,
+        };
+        match table.get(key, hash, left)? {
+            TableGet::Absent => {}
+            TableGet::WouldBlock => return Ok(Looked::WouldBlock),
+            TableGet::TooLong(bytes) => return Ok(Looked::TooLong(read + bytes)),
+            TableGet::Found(raw) => {
+                read += raw.len();
+                let record = Record::parse(raw).map_err(|bad| {
+                    let file = file_name(table.meta().id);
+                    Error::corrupt(&file, 0, format!("a record: {}", bad.0))
+                })?;
+                let late = record.view().is_late();
+                newest.offer(record.view(), || record.clone());
+                if !late {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(Looked::Everywhere)
+}
+
+/// A record that does not match its own checksum: says where it may lie.
+fn damaged(state: &TreeState, key: &[u8], what: &str) -> Error {
+    let holds = |table: &&Arc<Table>| {
+        let meta = table.meta();
+        &meta.smallest[..] <= key && key <= &meta.largest[..]
+    };
+    let table = state.levels.iter().flatten().find(holds);
+    let place = table.map_or_else(|| "memtable".to_owned(), |table| file_name(table.meta().id));
+    Error::corrupt(&place, 0, format!("a record of a {}-byte key: {what}", key.len() - 1))
+}
+
+/// A point-in-time view of a store. It pins the memtables and tables of its moment: keep it short.
+pub struct Snapshot {
+    trees: Vec<Arc<TreeState>>,
+    sequence: u64,
+}
+
+impl Snapshot {
+    /// Keys of `space` in `start..end` (`None` = to the last) in order, each with its newest
+    /// record, tombstones included.
+    pub fn scan(&self, space: Space, start: &[u8], end: Option<&[u8]>) -> Scan {
+        self.scan_since(space, start, end, 0)
+    }
+
+    /// The same, without the tables in which every version's time is below `since`: of a key whose
+    /// newest record is older, an older record or none may be given. What is that new is given
+    /// as [`Snapshot::scan`] gives it, and costs as much as what was written since.
+    pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
+        let mut sources = Vec::new();
+        for tree in &self.trees {
+            sources_of(tree, self.sequence, since, Access::Cached, &mut sources);
+        }
+        let end = match end {
+            Some(end) => InternalKey::start_of(space, end),
+            None => vec![space as u8 + 1],
+        };
+        let start = InternalKey::start_of(space, start);
+        Scan { merge: Merge::new(sources), start: Some(start), end }
+    }
+}
+
+/// Everything of a tree that a merge needs, but for tables without any version from `since` on.
+fn sources_of(
+    state: &TreeState,
+    sequence: u64,
+    since: u64,
+    access: Access,
+    sources: &mut Vec<Source>,
+) {
+    let is_new = |table: &&Arc<Table>| table.meta().max_version.time >= since;
+    for memtable in state.memtables() {
+        if memtable.sequences().is_some() {
+            let iter = MemtableIter::new(Arc::clone(memtable), sequence);
+            sources.push(Source::Memtable(iter));
+        }
+    }
+    let (level0, below) = state.levels.split_first().expect("level 0 is always there");
+    for table in level0.iter().filter(is_new) {
+        sources.push(Source::Table(TableIter::new(Arc::clone(table), access)));
+    }
+    for level in below {
+        let tables: Vec<_> = level.iter().filter(is_new).cloned().collect();
+        if !tables.is_empty() {
+            sources.push(Source::Level(LevelIter::new(tables, access)));
+        }
+    }
+}
+
+/// An iterator that lends its items.
+pub struct Scan {
+    merge: Merge,
+    /// Where to begin, until it has begun.
+    start: Option<Vec<u8>>,
+    /// The first internal key that is out of range.
+    end: Vec<u8>,
+}
+
+impl Scan {
+    /// The next key and record, verified. May wait for the disk.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<(&[u8], RecordRef<'_>)>, Error> {
+        match self.start.take() {
+            Some(start) => self.merge.seek(&start)?,
+            None if self.merge.valid() => self.merge.next()?,
+            None => return Ok(None),
+        }
+        if !self.merge.valid() || self.merge.key() >= &self.end[..] {
+            return Ok(None);
+        }
+        let (key, record) = (&self.merge.key()[1..], self.merge.record());
+        record.verify(key).map_err(|bad| {
+            Error::corrupt("scan", 0, format!("a record of a {}-byte key: {}", key.len(), bad.0))
+        })?;
+        Ok(Some((key, record)))
+    }
+}

@@ -1,0 +1,170 @@
+//! Removing what a wrong clock wrote: every record above a version, out of a store that nobody
+//! else uses. What such a record shadowed holds again, as far as it is still there.
+//!
+//! ```text
+//!  level 0   newest ─▶ oldest: the oldest that has one, and all that are newer, are written anew
+//!            oldest first, so that their order stays      ─▶ one edit of the manifest
+//!  below     each table that has one is written anew      ─▶ an edit for each
+//! ```
+//!
+//! Tables are not merged: a merge would keep the newest record of a key and drop the others, and
+//! then the newest would go too. A crash in between leaves whole tables, old or new, and is made up
+//! for by doing it again.
+
+use std::sync::Arc;
+
+use super::background::Unfinished;
+use super::tree::Levels;
+use super::{Engine, Work};
+use crate::batch::Space;
+use crate::error::Error;
+use crate::manifest::{Edit, Placed};
+use crate::record::{RecordRef, Version};
+use crate::table::{Access, Table, TableIter};
+
+/// Which records go.
+#[derive(Debug, Clone, Copy)]
+pub struct Above<'a> {
+    /// The greatest time of a version that stays.
+    pub time: u64,
+    /// Those of other spaces stay.
+    pub spaces: &'a [Space],
+}
+
+impl Above<'_> {
+    fn means(&self, key: &[u8], version: Version) -> bool {
+        version.time > self.time && Space::from_u8(key[0]).is_some_and(|s| self.spaces.contains(&s))
+    }
+}
+
+impl Engine {
+    /// Moves everything into tables, then hands out space, key and version of each record that
+    /// [`Engine::remove_above`] would remove. One key may come more than once.
+    pub fn records_above(
+        &self,
+        above: Above<'_>,
+        mut each: impl FnMut(Space, &[u8], Version),
+    ) -> Result<(), Error> {
+        self.rotate_all();
+        while self.flush_one()? == Work::Done {}
+        for tree in &self.trees {
+            for table in tree.load_full().levels.iter().flatten() {
+                walk(table, above, |key, record| {
+                    let space = Space::from_u8(key[0]).expect("it is one of those that are meant");
+                    each(space, &key[1..], record.version());
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the records that are meant; how many they were. Nothing else may use the store.
+    pub fn remove_above(&self, above: Above<'_>) -> Result<u64, Error> {
+        self.rotate_all();
+        while self.flush_one()? == Work::Done {}
+        let mut removed = 0;
+        for tree in 0..self.trees.len() {
+            let levels = Levels::clone(&self.trees[tree].load_full().levels);
+            for (level, tables) in levels.iter().enumerate() {
+                let has = |table: &Arc<Table>| Ok::<_, Error>(count(table, above)? > 0);
+                if level == 0 {
+                    let found: Result<Vec<_>, _> = tables.iter().map(has).collect();
+                    let oldest = found?.iter().rposition(|has| *has);
+                    let tables = oldest.map_or(&[][..], |oldest| &tables[..=oldest]);
+                    removed += self.write_without(tree, level, tables, above)?;
+                    continue;
+                }
+                for table in tables {
+                    if has(table)? {
+                        let table = std::slice::from_ref(table);
+                        removed += self.write_without(tree, level, table, above)?;
+                    }
+                }
+            }
+        }
+        self.delete_obsolete_tables();
+        Ok(removed)
+    }
+
+    /// Writes tables of a level anew, without the records that are meant; the last one first, so
+    /// that a level 0 keeps its order.
+    fn write_without(
+        &self,
+        tree: usize,
+        level: usize,
+        tables: &[Arc<Table>],
+        above: Above<'_>,
+    ) -> Result<u64, Error> {
+        if tables.is_empty() {
+            return Ok(0);
+        }
+        let (mut unfinished, mut removed) = (Unfinished::new(self), 0);
+        for table in tables.iter().rev() {
+            let mut writer = None;
+            let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
+            iter.seek_to_first()?;
+            while iter.valid() {
+                let record = RecordRef::trusted(iter.record());
+                if above.means(iter.key(), record.version()) {
+                    removed += 1;
+                } else {
+                    let out = match &mut writer {
+                        Some(out) => out,
+                        None => writer.insert(unfinished.table()?),
+                    };
+                    out.add(iter.key(), iter.record())?;
+                }
+                iter.next()?;
+            }
+            writer.map_or(Ok(()), |writer| unfinished.finish(writer))?;
+        }
+        let outputs = unfinished.durable()?;
+        let gone: Vec<u64> = tables.iter().map(|table| table.meta().id).collect();
+        let place = |table: &Arc<Table>| {
+            Edit::Add(Placed { tree: tree as u8, level: level as u8, meta: table.meta().clone() })
+        };
+        let edits = gone.iter().map(|id| Edit::Remove(*id)).chain(outputs.iter().map(place));
+        self.edit_manifest(&edits.collect::<Vec<_>>())?;
+        self.trees[tree].replace(|state| {
+            let levels = Arc::make_mut(&mut state.levels);
+            levels[level].retain(|table| !gone.contains(&table.meta().id));
+            levels[level].extend(outputs);
+            if level == 0 {
+                levels[0].sort_by_key(|table| std::cmp::Reverse(table.meta().id));
+            } else {
+                levels[level].sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
+            }
+        });
+        for table in tables {
+            table.mark_obsolete(Arc::clone(&self.obsolete));
+        }
+        Ok(removed)
+    }
+}
+
+fn count(table: &Arc<Table>, above: Above<'_>) -> Result<u64, Error> {
+    let mut count = 0;
+    walk(table, above, |_, _| count += 1)?;
+    Ok(count)
+}
+
+/// Hands out the records of a table that are meant, with their internal keys.
+fn walk(
+    table: &Arc<Table>,
+    above: Above<'_>,
+    mut each: impl FnMut(&[u8], RecordRef<'_>),
+) -> Result<(), Error> {
+    if table.meta().max_version.time <= above.time {
+        return Ok(());
+    }
+    let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
+    iter.seek_to_first()?;
+    while iter.valid() {
+        let record = RecordRef::trusted(iter.record());
+        if above.means(iter.key(), record.version()) {
+            each(iter.key(), record);
+        }
+        iter.next()?;
+    }
+    Ok(())
+}

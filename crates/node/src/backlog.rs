@@ -1,0 +1,162 @@
+//! Writes that wait for room in this node's store.
+//!
+//! ```text
+//!  store ─▶ into this turn's batch
+//!       └─ too much waits for the log, or flushes are behind ─▶ backlog ─▶ a batch, in order
+//!                                                                  └ too late ─▶ busy
+//! ```
+//!
+//! A write that its replica refuses at once has been sent to the others already, and what became of
+//! it is unknown. So it waits, as long as somebody waits for it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use cluster::{OpId, Record};
+
+/// What a write takes while it waits, besides key and record.
+pub(crate) const WRITE_OVERHEAD: usize = 64;
+
+/// How often it is looked whether there is room, in microseconds: a small part of what a sync
+/// takes.
+const LOOK_AGAIN: u64 = 2_000;
+
+/// A write gives up this part of the deadline before it, so that its replica can still say so.
+const ANSWER_SHARE: u64 = 8;
+
+/// A write for the store.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) op: OpId,
+    pub(crate) key: Bytes,
+    pub(crate) record: Record,
+    /// Whether to look if a newer record is held.
+    pub(crate) look: bool,
+    /// Until when somebody waits for it, by the monotonic clock, in microseconds.
+    pub(crate) until: u64,
+}
+
+/// How much may wait, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Bytes that may wait besides those that have an owner.
+    pub(crate) bytes: usize,
+    /// Bytes from which on a record has an owner.
+    pub(crate) owned_from: usize,
+    /// Microseconds that a request may take.
+    pub(crate) deadline_micros: u64,
+}
+
+/// One loop's writes that wait, the oldest first, and until when by the monotonic clock.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    bounds: Bounds,
+    waiting: VecDeque<(Write, u64)>,
+    unowned: usize,
+    /// When it is looked for room again.
+    look_at: u64,
+}
+
+impl Backlog {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { bounds, waiting: VecDeque::new(), unowned: 0, look_at: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Bytes of a write that nobody has set aside: those of a long record have an owner.
+    fn unowned_of(&self, write: &Write) -> usize {
+        let record = write.record.bytes.len();
+        let record = if record > self.bounds.owned_from { 0 } else { record };
+        write.key.len() + WRITE_OVERHEAD + record
+    }
+
+    /// Keeps a write that came at `now`; gives it back if too much waits.
+    pub(crate) fn add(&mut self, now: u64, write: Write) -> Result<(), Write> {
+        let unowned = self.unowned + self.unowned_of(&write);
+        if !self.is_empty() && unowned > self.bounds.bytes {
+            return Err(write);
+        }
+        if self.is_empty() {
+            self.look_at = now + LOOK_AGAIN;
+        }
+        self.unowned = unowned;
+        let until = write.until.saturating_sub(self.bounds.deadline_micros / ANSWER_SHARE);
+        self.waiting.push_back((write, until));
+        Ok(())
+    }
+
+    /// When it is to be looked for room; `None` = nothing waits.
+    pub(crate) fn next_look(&self) -> Option<u64> {
+        (!self.is_empty()).then_some(self.look_at)
+    }
+
+    /// Whether it is to be looked now.
+    pub(crate) fn is_due(&mut self, now: u64) -> bool {
+        if self.is_empty() || now < self.look_at {
+            return false;
+        }
+        self.look_at = now + LOOK_AGAIN;
+        true
+    }
+
+    /// The oldest write, and until when it waits.
+    pub(crate) fn pop(&mut self) -> Option<(Write, u64)> {
+        let next = self.waiting.pop_front()?;
+        self.unowned -= self.unowned_of(&next.0);
+        Some(next)
+    }
+
+    /// There is no room for it yet.
+    pub(crate) fn put_back(&mut self, write: Write, until: u64) {
+        self.unowned += self.unowned_of(&write);
+        self.waiting.push_front((write, until));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::{Kind, Rank, SlotId, Stamp};
+
+    use super::*;
+
+    fn write(number: u64, len: usize) -> Write {
+        let rank = Rank { stamp: Stamp { time: 1, origin: 0 }, kind: Kind::Value, check: 0 };
+        let record = Record { rank, copies: 0, bytes: vec![0; len].into() };
+        let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
+        Write { op, key: Bytes::new(), record, look: false, until }
+    }
+
+    fn backlog() -> Backlog {
+        Backlog::new(Bounds { bytes: 500, owned_from: 1000, deadline_micros: 80_000 })
+    }
+
+    #[test]
+    fn what_has_no_owner_is_bounded_and_one_is_always_taken() {
+        let mut backlog = backlog();
+        assert!(backlog.add(0, write(1, 900)).is_ok(), "the first");
+        assert!(backlog.add(0, write(2, 1)).is_err());
+        assert!(backlog.pop().is_some());
+        assert!(backlog.add(0, write(3, 2000)).is_ok(), "its bytes are somebody's");
+        assert!(backlog.add(0, write(4, 300)).is_ok());
+        assert!(backlog.add(0, write(5, 300)).is_err());
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_waits_until_shortly_before_the_deadline() {
+        let mut backlog = backlog();
+        assert_eq!(backlog.next_look(), None);
+        backlog.add(100, write(1, 1)).unwrap();
+        backlog.add(200, write(2, 1)).unwrap();
+        assert_eq!(backlog.next_look(), Some(100 + LOOK_AGAIN));
+        assert!(!backlog.is_due(LOOK_AGAIN) && backlog.is_due(100 + LOOK_AGAIN));
+        let (first, until) = backlog.pop().unwrap();
+        assert_eq!((first.op, until), (OpId::Slot(SlotId(1)), 100 + 70_000));
+        backlog.put_back(first, until);
+        assert_eq!(backlog.pop().unwrap().0.op, OpId::Slot(SlotId(1)));
+        assert_eq!(backlog.pop().unwrap().0.op, OpId::Slot(SlotId(2)));
+        assert!(backlog.is_empty());
+    }
+}

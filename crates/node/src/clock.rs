@@ -1,0 +1,254 @@
+//! The versions of a node's writes, and the bound that its clock is kept below, durably.
+//!
+//! ```text
+//!  start ─▶ the bound that was kept ─┬─ far ahead of the wall clock ─▶ refused
+//!                                    └─ the clock begins there, and a first bound is kept
+//!  running ─▶ wanted ─▶ batch ─▶ committed by the driver ─▶ kept: versions up to it may be issued
+//!  stop ─▶ the bound is lowered to what was issued
+//! ```
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cluster::{BoundReached, Clock};
+use lsm::{Batch, Engine, Record, Space, Version};
+
+use crate::start::StartError;
+use crate::store::Store;
+
+/// Where the bound is stored, in [`Space::Node`]: 8 bytes, little-endian.
+pub(crate) const BOUND_KEY: &[u8] = b"clock-bound";
+
+/// How far ahead of the wall clock, beyond what other clocks may be, a node of several may begin,
+/// in microseconds: a version from there is refused by the others until that time has come. A kill
+/// leaves the bound a few seconds ahead at most; much more than that is a clock that was wrong, or
+/// is.
+const MOST_AHEAD: u64 = 60_000_000;
+
+/// The longest that a start waits for the wall clock, in microseconds: a bit more than the bound is
+/// ahead at most.
+const LONGEST_WAIT: u64 = 2_500_000;
+
+/// Why a write got no version.
+#[derive(Debug, Clone)]
+pub enum NoVersion {
+    /// Persisting the bound lags behind the clock.
+    Lags,
+    /// Persisting the bound failed.
+    Failed(lsm::Error),
+}
+
+/// A node's clock with its bound.
+#[derive(Debug)]
+pub struct BoundedClock {
+    clock: Arc<Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Version of the bound's newest record; each one is newer.
+    version: Version,
+    failed: Option<lsm::Error>,
+}
+
+impl BoundedClock {
+    /// Begins above everything that this store's node ever issued, once a first bound is durable.
+    /// One of `nodes` is refused if that is far ahead of the wall clock; nothing was changed then.
+    pub fn open<S: Store>(
+        store: &S,
+        name: &str,
+        nodes: usize,
+        wall: u64,
+        max_skew: u64,
+    ) -> Result<Self, StartError> {
+        let origin = cluster::origin_of(name);
+        let (persisted, version) = match bound_record(store.engine())? {
+            Some(record) => (decode_bound(&record)?, record.view().version()),
+            None => (0, Version { time: 0, origin }),
+        };
+        let ahead = Clock::micros(persisted).saturating_sub(wall);
+        if ahead > MOST_AHEAD + max_skew {
+            let seconds = ahead / 1_000_000;
+            if nodes > 1 {
+                return Err(StartError::Ahead { seconds });
+            }
+            tracing::warn!(ahead_s = seconds, "timestamps continue ahead of the clock");
+        }
+        let clock = Arc::new(Clock::start(origin, wall, persisted));
+        let bounded = Self { clock, state: Mutex::new(State { version, failed: None }) };
+        if let Some((bound, batch)) = bounded.wanted(wall) {
+            store.commit(batch).map_err(in_store)?;
+            bounded.kept(bound, 0, Ok(()));
+        }
+        Ok(bounded)
+    }
+
+    /// The clock itself.
+    pub fn clock(&self) -> &Arc<Clock> {
+        &self.clock
+    }
+
+    /// How long a start waits until this clock is not further ahead of the wall clock than the
+    /// others take it, in microseconds: after a kill it begins at its bound, and they would refuse
+    /// its versions. With the default skew that ends within 0.75 s of the kill, unless the disk is
+    /// slow, or another clock was followed that is ahead. A wall clock that stepped back is not
+    /// waited for.
+    pub fn wait_for_wall(&self, nodes: usize, wall: u64, max_skew: u64) -> u64 {
+        let ahead = Clock::micros(self.clock.now(wall)).saturating_sub(wall);
+        let wait = ahead.saturating_sub(max_skew / 2).min(LONGEST_WAIT);
+        if nodes > 1 { wait } else { 0 }
+    }
+
+    /// A version greater than all that this node issued before.
+    #[inline]
+    pub fn issue(&self, wall: u64) -> Result<Version, NoVersion> {
+        match self.clock.issue(wall) {
+            Ok(stamp) => Ok(Version { time: stamp.time, origin: stamp.origin }),
+            Err(BoundReached) => Err(match &self.lock().failed {
+                Some(error) => NoVersion::Failed(error.clone()),
+                None => NoVersion::Lags,
+            }),
+        }
+    }
+
+    /// The bound that is to be kept next, if the present one is near, and the batch that does.
+    pub fn wanted(&self, wall: u64) -> Option<(u64, Batch)> {
+        let bound = self.clock.bound_wanted(wall)?;
+        Some((bound, self.batch(bound)))
+    }
+
+    /// What came of keeping a bound, so many microseconds after it was wanted.
+    pub fn kept(&self, bound: u64, took: u64, result: Result<(), lsm::Error>) {
+        let mut state = self.lock();
+        if let (Err(error), None) = (&result, &state.failed) {
+            tracing::warn!(%error, "cannot persist the clock's bound: writes will stop");
+        }
+        let durable = result.is_ok();
+        state.failed = result.err();
+        drop(state);
+        if durable {
+            self.clock.persisted(bound, took);
+        }
+    }
+
+    /// Issues nothing from now on; the batch lowers the bound to what was issued, so that the next
+    /// start need not begin ahead of its wall clock.
+    pub fn stop(&self) -> Batch {
+        self.batch(self.clock.stop())
+    }
+
+    fn batch(&self, bound: u64) -> Batch {
+        let mut state = self.lock();
+        // One that fails may be found after a restart, so no version is used twice.
+        state.version.time += 1;
+        bound_batch(state.version, bound)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn bound_batch(version: Version, bound: u64) -> Batch {
+    let mut batch = Batch::new();
+    let put = batch.put(Space::Node, BOUND_KEY, version, &bound.to_le_bytes());
+    put.expect("eight bytes fit a record");
+    batch
+}
+
+fn in_store(source: lsm::Error) -> StartError {
+    StartError::Store { what: "the clock's bound", source }
+}
+
+fn bound_record(engine: &Engine) -> Result<Option<Record>, StartError> {
+    engine.read(Space::Node, BOUND_KEY).map_err(in_store)
+}
+
+fn decode_bound(record: &Record) -> Result<u64, StartError> {
+    let value = record.value();
+    let bytes = value.as_ref().try_into().map_err(|_| StartError::Damaged {
+        what: "the clock's bound is corrupt".to_owned(),
+        why: format!("{} bytes instead of 8", value.len()),
+    })?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// The bound of a node that does not run; 0 = there is none.
+pub(crate) fn kept_bound(engine: &Engine) -> Result<u64, StartError> {
+    bound_record(engine)?.map_or(Ok(0), |record| decode_bound(&record))
+}
+
+/// Sets it, though it may be lower than before: the caller has made sure that no record of this
+/// node is above.
+pub(crate) fn lower_bound<S: Store>(store: &S, bound: u64) -> Result<(), StartError> {
+    let Some(record) = bound_record(store.engine())? else { return Ok(()) };
+    let mut version = record.view().version();
+    version.time += 1;
+    store.commit(bound_batch(version, bound)).map_err(in_store)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lsm::{MemDisk, Options};
+
+    use super::*;
+
+    const WALL: u64 = 1_700_000_000_000_000;
+    const SKEW: u64 = 500_000;
+
+    fn engine() -> Engine {
+        Engine::open(Arc::new(MemDisk::new()), Options::default()).unwrap()
+    }
+
+    fn open(engine: &Engine, wall: u64) -> Result<BoundedClock, StartError> {
+        BoundedClock::open(engine, "a", 3, wall, SKEW)
+    }
+
+    #[test]
+    fn nothing_is_issued_above_a_bound_that_is_not_durable() {
+        let engine = engine();
+        let clock = open(&engine, WALL).unwrap();
+        let bound = kept_bound(&engine).unwrap();
+        assert!(clock.issue(WALL).unwrap().time < bound);
+        let beyond = Clock::micros(bound) + 1;
+        assert!(matches!(clock.issue(beyond), Err(NoVersion::Lags)));
+        let (next, batch) = clock.wanted(beyond).unwrap();
+        let refused = lsm::Error::Busy { what: "x" };
+        clock.kept(next, 7, Err(refused));
+        assert!(matches!(clock.issue(beyond), Err(NoVersion::Failed(_))));
+        Store::commit(&engine, batch).unwrap();
+        clock.kept(next, 7, Ok(()));
+        assert!(clock.issue(beyond).is_ok());
+        assert_eq!(kept_bound(&engine).unwrap(), next);
+    }
+
+    #[test]
+    fn a_start_begins_above_all_that_was_issued_and_waits_for_the_wall_clock() {
+        let engine = engine();
+        let last = open(&engine, WALL).unwrap().issue(WALL + 1000).unwrap();
+        // A kill: the bound stays where it was, a second ahead.
+        let again = open(&engine, WALL + 2000).unwrap();
+        assert!(again.issue(WALL + 2000).unwrap() > last);
+        let wait = again.wait_for_wall(3, WALL + 2000, SKEW);
+        assert!((500_000..=LONGEST_WAIT).contains(&wait), "{wait}");
+        assert_eq!(again.wait_for_wall(1, WALL + 2000, SKEW), 0, "nobody would refuse it");
+        let issued = again.issue(WALL + 3000).unwrap();
+        Store::commit(&engine, again.stop()).unwrap();
+        assert_eq!(kept_bound(&engine).unwrap(), issued.time, "a clean stop lowers it");
+        assert!(again.issue(WALL + 4000).is_err());
+    }
+
+    #[test]
+    fn one_that_would_begin_far_ahead_is_refused_until_its_bound_is_lowered() {
+        let engine = engine();
+        let later = WALL + 3 * MOST_AHEAD;
+        open(&engine, later).unwrap();
+        let refused = open(&engine, WALL).unwrap_err();
+        assert!(matches!(refused, StartError::Ahead { seconds: 180.. }), "{refused}");
+        assert!(BoundedClock::open(&engine, "a", 1, WALL, SKEW).is_ok(), "alone it goes on");
+        lower_bound(&engine, Clock::limit(WALL, SKEW)).unwrap();
+        assert!(open(&engine, WALL).is_ok());
+    }
+}

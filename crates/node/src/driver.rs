@@ -1,0 +1,123 @@
+//! What a node needs of its surroundings: the process, or a simulator.
+
+use bytes::Bytes;
+use cluster::{
+    Answer, CallId, Class, ClientId, Demand, Event, LaneId, Message, NodeId, Now, OpId,
+    PageRequest, Reply, Request, Trouble,
+};
+use lsm::{Batch, Engine, Lookup};
+
+use crate::hints::Hint;
+use crate::identity::Keeps;
+use crate::task::TaskEvent;
+
+/// Why a write is not known to be stored.
+#[derive(Debug, Clone)]
+pub enum WriteError {
+    /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
+    Busy,
+    /// The store could not.
+    Store(lsm::Error),
+}
+
+impl From<lsm::Error> for WriteError {
+    /// Of a store that refuses: a full disk or a failed one is told apart from one that is busy.
+    fn from(refusal: lsm::Error) -> Self {
+        match refusal {
+            lsm::Error::Busy { .. } => Self::Busy,
+            refusal => Self::Store(refusal),
+        }
+    }
+}
+
+/// What came of a write.
+pub type Outcome = Result<(), WriteError>;
+
+/// What a write to the store was for.
+#[derive(Debug)]
+pub enum Purpose {
+    /// The coordinator waits for it. The time of a newer record that is held is known before.
+    Op(OpId, Option<u64>),
+    /// A hint.
+    Hint(Hint),
+    /// Hints that were delivered go. Nobody waits.
+    Delivered,
+}
+
+/// A turn of a loop: its time, and the writes that it collects.
+pub trait Turn {
+    /// The time.
+    fn now(&self) -> Now;
+
+    /// Adds what `fill` puts to the writes of this turn; `bytes` is about how much that is. Ends in
+    /// [`Loop::written`](crate::Loop::written), later; refused, it comes to nothing.
+    fn write(
+        &mut self,
+        bytes: usize,
+        purpose: Purpose,
+        fill: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
+    ) -> Outcome;
+}
+
+/// What a loop has done for it. Nothing of it calls back into the loop before it returns.
+pub trait Driver: Turn {
+    /// The engine, for reads that need no waiting.
+    fn engine(&self) -> &Engine;
+
+    /// Reads the newest record of a key, as far as that needs no waiting.
+    fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error>;
+
+    /// Reads it where waiting is allowed; ends in [`Loop::was_read`](crate::Loop::was_read), or in
+    /// nothing if nobody waits for it any more.
+    fn read(&mut self, op: OpId, key: Bytes, most: u32, demand: Demand);
+
+    /// Reads a page; ends in [`Event::Paged`], or in nothing if nobody waits for it any more. Those
+    /// that clients wait for go first.
+    fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
+
+    /// Keeps something of the node's own, past the store's backlog: small records must not wait for
+    /// compactions. Ends in [`Loop::kept`](crate::Loop::kept).
+    fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps);
+
+    /// Sends to another node: see [`Effect::Send`](cluster::Effect::Send).
+    fn send(&mut self, peer: NodeId, message: Message);
+
+    /// Answers another node, if its connection still stands.
+    fn respond(&mut self, lane: LaneId, id: u64, reply: Reply);
+
+    /// Answers a client.
+    fn answer(&mut self, client: ClientId, answer: Answer);
+
+    /// The result of a call.
+    fn returned(&mut self, call: CallId, result: Result<Reply, Trouble>);
+
+    /// Is told of every event before it is handled.
+    #[inline]
+    fn note(&mut self, _event: &Event) {}
+}
+
+/// What the node's task has done for it. What comes of anything is told later, as a [`TaskEvent`].
+pub trait TaskDriver: Turn {
+    /// Asks a node; ends in [`NodeEvent::Returned`](cluster::NodeEvent::Returned).
+    fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
+
+    /// Reads hints ([`hints::read`](crate::hints::read)); ends in [`TaskEvent::HintsRead`].
+    fn read_hints(&mut self, wanted: HintsWanted);
+
+    /// Keeps something of the node's own, past the store's backlog; ends in [`TaskEvent::Kept`].
+    fn keep(&mut self, batch: Batch, keeps: Keeps);
+
+    /// Tells the task something after so many microseconds.
+    fn after(&mut self, micros: u64, event: TaskEvent);
+}
+
+/// Which hints are to be read.
+#[derive(Debug, Clone)]
+pub struct HintsWanted {
+    /// For whom.
+    pub peer: NodeId,
+    /// The key after which to begin; `None` = with the first.
+    pub after: Option<Bytes>,
+    /// Bytes of keys and records after which to stop; one is always read.
+    pub max_bytes: usize,
+}

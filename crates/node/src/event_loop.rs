@@ -1,0 +1,297 @@
+//! One loop's part: its coordinator, and all that follows from what happens to it.
+//!
+//! ```text
+//!                  ┌────────────────── Loop ──────────────────┐
+//!  driver: event ─▶│ cluster::Coordinator ─▶ effects ─┬───────│─▶ driver: reads, writes, pages,
+//!                  │        ▲                         │       │           messages, answers
+//!                  │        └── events done at once ◀─┤       │
+//!                  │   what became of hints ◀── backlog       │◀─ driver: read, written, kept
+//!                  └──────────────────────────────────────────┘
+//! ```
+//!
+//! One event after the other: an effect that is done at once puts its event into the queue, and
+//! never calls back into the coordinator.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use cluster::{
+    Config, Coordinator, Demand, Effect, Event, OpId, Record, Shared, StoreError, hint_bytes,
+};
+use lsm::{Lookup, Newer, Space};
+
+use crate::backlog::{Backlog, Bounds, WRITE_OVERHEAD, Write};
+use crate::driver::{Driver, Outcome, Purpose, WriteError};
+use crate::hints::{self, Hint};
+use crate::identity::{Identity, Keeps};
+use crate::records;
+
+/// Events that one event may cause at once, before it is clear that they never end: several for
+/// each record of a batch of hints, of which the largest message holds some ten thousand.
+const MAX_EVENTS: usize = 1_000_000;
+
+/// A loop's part in the protocol.
+#[derive(Debug)]
+pub struct Loop {
+    shared: Arc<Shared>,
+    identity: Arc<Identity>,
+    coordinator: Coordinator,
+    backlog: Backlog,
+    /// What was done at once and is yet to be told.
+    events: VecDeque<Event>,
+    effects: Vec<Effect>,
+}
+
+impl Loop {
+    /// One without requests. So many bytes of writes may wait for room in the store.
+    pub fn new(
+        shared: Arc<Shared>,
+        identity: Arc<Identity>,
+        config: Config,
+        waiting_bytes: usize,
+    ) -> Self {
+        let bounds = Bounds {
+            bytes: waiting_bytes,
+            owned_from: config.brief_bytes as usize,
+            deadline_micros: config.deadline_micros,
+        };
+        Self {
+            coordinator: Coordinator::new(Arc::clone(&shared), config),
+            backlog: Backlog::new(bounds),
+            events: VecDeque::new(),
+            effects: Vec::new(),
+            shared,
+            identity,
+        }
+    }
+
+    /// Tells the coordinator what happened, and does what it wants done.
+    pub fn handle<D: Driver>(&mut self, driver: &mut D, event: Event) {
+        self.tell(driver, event);
+        self.go_on(driver);
+    }
+
+    /// A store's read that had to wait is done.
+    pub fn was_read<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        op: OpId,
+        most: u32,
+        result: Result<Option<Record>, StoreError>,
+    ) {
+        self.handle(driver, read_event(op, most, result));
+    }
+
+    /// A write is done, or known not to be.
+    pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: Purpose, outcome: &Outcome) {
+        match purpose {
+            Purpose::Op(op, newer) => {
+                if outcome.is_ok() {
+                    self.shared.logs.wrote(driver.engine().sequence());
+                }
+                let result = outcome.as_ref().map(|()| newer).map_err(write_error);
+                self.handle(driver, Event::Written { op, result });
+            }
+            Purpose::Hint(Hint { id, .. }) => {
+                self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
+            }
+            Purpose::Delivered => {}
+        }
+    }
+
+    /// Something of the node's own is kept for another node that waits for it, or could not be.
+    pub fn kept<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        op: OpId,
+        keeps: &Keeps,
+        result: Result<(), lsm::Error>,
+    ) {
+        if result.is_ok() {
+            self.identity.kept(&self.shared, keeps);
+        }
+        let result = result.map(|()| None).map_err(|error| records::store_error(&error));
+        self.handle(driver, Event::Written { op, result });
+    }
+
+    /// Time has passed.
+    pub fn wake<D: Driver>(&mut self, driver: &mut D) {
+        self.store_backlog(driver);
+        self.handle(driver, Event::Tick);
+    }
+
+    /// When [`Loop::wake`] is due at the latest, by the monotonic clock; `None` = nothing waits.
+    pub fn next_wake(&mut self) -> Option<u64> {
+        let (tick, look) = (self.coordinator.next_wake(), self.backlog.next_look());
+        tick.into_iter().chain(look).min()
+    }
+
+    /// Requests under way.
+    pub fn len(&self) -> usize {
+        self.coordinator.len()
+    }
+
+    /// Whether no request is under way.
+    pub fn is_empty(&self) -> bool {
+        self.coordinator.is_empty()
+    }
+
+    fn tell<D: Driver>(&mut self, driver: &mut D, event: Event) {
+        driver.note(&event);
+        self.coordinator.handle(driver.now(), event, &mut self.effects);
+    }
+
+    fn go_on<D: Driver>(&mut self, driver: &mut D) {
+        for _ in 0..MAX_EVENTS {
+            let mut effects = mem::take(&mut self.effects);
+            for effect in effects.drain(..) {
+                self.perform(driver, effect);
+            }
+            self.effects = effects;
+            let Some(event) = self.events.pop_front() else { return };
+            self.tell(driver, event);
+        }
+        unreachable!("events cause events without end");
+    }
+
+    fn perform<D: Driver>(&mut self, driver: &mut D, effect: Effect) {
+        match effect {
+            Effect::Read { op, key, most, demand } => self.read(driver, op, key, most, demand),
+            Effect::Write { op, key, record, look, demand } => {
+                self.store(driver, Write { op, key, record, look, until: demand.until });
+            }
+            // Refused at once where a client's write would wait: it is sent again.
+            Effect::WriteAll { op, items, demand: _ } => self.store_all(driver, op, &items),
+            Effect::Page { op, request, demand } => driver.page(op, request, demand),
+            Effect::Send { peer, message } => driver.send(peer, message),
+            Effect::Respond { lane, id, reply } => driver.respond(lane, id, reply),
+            Effect::Answer { client, answer } => driver.answer(client, answer),
+            Effect::Returned { call, result } => driver.returned(call, result),
+            Effect::Hint { hint, peer, key, record } => {
+                self.keep_hint(driver, Hint::of(hint, peer, key, &record), &record);
+            }
+            Effect::KeepMissed { op, node } => {
+                let (batch, keeps) = self.identity.keep_missed(&self.shared, node);
+                driver.keep(op, batch, keeps);
+            }
+        }
+    }
+
+    fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, key: Bytes, most: u32, demand: Demand) {
+        let result = match driver.try_get(&key) {
+            Ok(Lookup::Found(record)) => Ok(Some(records::from_store(&record))),
+            Ok(Lookup::Absent) => Ok(None),
+            Ok(Lookup::WouldBlock | Lookup::TooLong(_)) => {
+                return driver.read(op, key, most, demand);
+            }
+            Err(error) => Err(records::store_error(&error)),
+        };
+        self.events.push_back(read_event(op, most, result));
+    }
+
+    /// Writes a record to this node's store; what comes of it is told as an event.
+    fn store<D: Driver>(&mut self, driver: &mut D, write: Write) {
+        let result = if self.backlog.is_empty() {
+            self.try_store(driver, &write)
+        } else {
+            Err(WriteError::Busy)
+        };
+        let (op, result) = match result {
+            Ok(()) => return,
+            Err(WriteError::Busy) => match self.backlog.add(driver.now().mono, write) {
+                Ok(()) => return,
+                Err(write) => (write.op, Err(write_error(&WriteError::Busy))),
+            },
+            Err(error) => (write.op, Err(write_error(&error))),
+        };
+        self.events.push_back(Event::Written { op, result });
+    }
+
+    fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
+        let Write { op, key, record, look, until: _ } = write;
+        let newer = if *look { self.newer(driver, key, record) } else { None };
+        let bytes = key.len() + record.bytes.len() + WRITE_OVERHEAD;
+        driver.write(bytes, Purpose::Op(*op, newer), |batch| {
+            batch.record(Space::Data, key, &records::to_store(record))
+        })
+    }
+
+    /// The time of a newer record's version, or one that is not below it.
+    fn newer<D: Driver>(&self, driver: &D, key: &[u8], record: &Record) -> Option<u64> {
+        let version = records::version(record.rank.stamp);
+        match driver.engine().holds_newer(Space::Data, key, version) {
+            Ok(Newer::No) => None,
+            Ok(Newer::Held(held)) => Some(held.time),
+            // An error shows again, and better, when the record is written or read.
+            Ok(Newer::WouldBlock) | Err(_) => Some(self.shared.newest.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Several records, all or nothing. They are hints of another node, which asks again.
+    fn store_all<D: Driver>(&mut self, driver: &mut D, op: OpId, items: &[(Bytes, Record)]) {
+        let bytes = items.iter().map(|(k, r)| k.len() + r.bytes.len() + WRITE_OVERHEAD).sum();
+        let added = driver.write(bytes, Purpose::Op(op, None), |batch| {
+            items.iter().try_for_each(|(key, record)| {
+                batch.record(Space::Data, key, &records::to_store(record))
+            })
+        });
+        if let Err(error) = added {
+            self.events.push_back(Event::Written { op, result: Err(write_error(&error)) });
+        }
+    }
+
+    /// Stores what waits for room, the oldest first, as far as there is some.
+    fn store_backlog<D: Driver>(&mut self, driver: &mut D) {
+        let now = driver.now().mono;
+        if !self.backlog.is_due(now) {
+            return;
+        }
+        while let Some((write, until)) = self.backlog.pop() {
+            let late = until <= now;
+            let result = if late { Err(WriteError::Busy) } else { self.try_store(driver, &write) };
+            match result {
+                Ok(()) => {}
+                Err(WriteError::Busy) if !late => return self.backlog.put_back(write, until),
+                Err(error) => {
+                    let result = Err(write_error(&error));
+                    self.events.push_back(Event::Written { op: write.op, result });
+                }
+            }
+        }
+    }
+
+    /// Keeps a hint; what comes of it is told as an event.
+    fn keep_hint<D: Driver>(&mut self, driver: &mut D, hint: Hint, record: &Record) {
+        let shared = &self.shared;
+        let bytes = hint_bytes(&hint.key, record) as usize;
+        let added = driver.write(bytes, Purpose::Hint(hint.clone()), |batch| {
+            hints::put(shared, batch, &hint, record)
+        });
+        if added.is_err() {
+            self.events.push_back(Event::Hinted { hint: hint.id, kept: false });
+        }
+    }
+}
+
+/// What a store's read is to the coordinator that wants no record longer than `most`.
+fn read_event(op: OpId, most: u32, result: Result<Option<Record>, StoreError>) -> Event {
+    match result {
+        Ok(Some(record)) if record.bytes.len() > most as usize => {
+            Event::Outlined { op, outline: record.outline() }
+        }
+        result => Event::Read { op, result },
+    }
+}
+
+fn write_error(error: &WriteError) -> StoreError {
+    match error {
+        WriteError::Busy => StoreError::Busy("the write queue is full"),
+        WriteError::Store(error) => records::store_error(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Hints in the store: writes that other nodes missed, until they have taken them.
+//!
+//! ```text
+//!  Space::Hints   key := name length u8 │ name │ the user's key      value := the record's bytes
+//! ```
+//!
+//! A hint has the version of its record: of two for one key the newer stays, and removing one
+//! leaves a newer one alone.
+
+use bytes::Bytes;
+use cluster::{HintId, Mark, NodeId, Record, Shared, hint_bytes};
+use lsm::{Batch, Engine, Space};
+
+use crate::identity::Identity;
+use crate::records;
+use crate::start::StartError;
+use crate::store::Store;
+
+/// What precedes a marked partition as earlier releases kept it, and as a repair of the clock
+/// leaves it: the next start takes it over.
+const EARLIER: &[u8] = b"missed/";
+
+/// A hint on its way into the store.
+#[derive(Debug, Clone)]
+pub struct Hint {
+    /// Under which the coordinator waits for it.
+    pub id: HintId,
+    /// For whom.
+    pub peer: NodeId,
+    /// The user's key.
+    pub key: Bytes,
+    /// The time of its record's version.
+    pub time: u64,
+}
+
+impl Hint {
+    pub(crate) fn of(id: HintId, peer: NodeId, key: Bytes, record: &Record) -> Self {
+        Self { id, peer, key, time: record.rank.stamp.time }
+    }
+}
+
+fn prefix(shared: &Shared, peer: NodeId) -> Vec<u8> {
+    let name = shared.name_of(peer);
+    let mut key = vec![name.len() as u8];
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+fn key_of(shared: &Shared, peer: NodeId, key: &[u8]) -> Vec<u8> {
+    let mut hint = prefix(shared, peer);
+    hint.extend_from_slice(key);
+    hint
+}
+
+/// Puts a hint into a batch.
+pub(crate) fn put(
+    shared: &Shared,
+    batch: &mut Batch,
+    hint: &Hint,
+    record: &Record,
+) -> Result<(), lsm::Error> {
+    let key = key_of(shared, hint.peer, &hint.key);
+    batch.put(Space::Hints, &key, records::version(record.rank.stamp), &record.bytes)
+}
+
+/// Removes hints that were delivered.
+pub(crate) fn remove(
+    shared: &Shared,
+    batch: &mut Batch,
+    peer: NodeId,
+    items: &[(Bytes, Record)],
+) -> Result<(), lsm::Error> {
+    items.iter().try_for_each(|(key, record)| {
+        let version = records::version(record.rank.stamp);
+        batch.delete(Space::Hints, &key_of(shared, peer, key), version)
+    })
+}
+
+/// Reads hints for `peer` after a key, up to about `max_bytes`; one is always read. Waits for the
+/// disk.
+pub fn read(
+    engine: &Engine,
+    shared: &Shared,
+    peer: NodeId,
+    after: Option<&[u8]>,
+    max_bytes: usize,
+) -> Result<Vec<(Bytes, Record)>, lsm::Error> {
+    let prefix = prefix(shared, peer);
+    let start = match after {
+        Some(key) => [&prefix, key, &[0]].concat(),
+        None => prefix.clone(),
+    };
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    walk(engine, &start, &prefix, |key, record| {
+        bytes += key.len() + record.bytes.len();
+        items.push((Bytes::copy_from_slice(key), record));
+        bytes < max_bytes
+    })?;
+    Ok(items)
+}
+
+/// Counts the hints that an earlier life left.
+pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> {
+    for peer in shared.view().topology.ids().filter(|peer| *peer != shared.own) {
+        let prefix = prefix(shared, peer);
+        let (mut hints, mut bytes) = (0, 0);
+        walk(engine, &prefix, &prefix, |key, record| {
+            hints += 1;
+            bytes += hint_bytes(key, &record);
+            true
+        })
+        .map_err(|source| StartError::Store { what: "hints", source })?;
+        shared.hints.found(peer, hints, bytes);
+    }
+    Ok(())
+}
+
+/// Hands out hints from `start` on while their keys have `prefix` and `more` says so.
+fn walk(
+    engine: &Engine,
+    start: &[u8],
+    prefix: &[u8],
+    mut more: impl FnMut(&[u8], Record) -> bool,
+) -> Result<(), lsm::Error> {
+    let mut scan = engine.snapshot().scan(Space::Hints, start, None);
+    while let Some((hint, held)) = scan.next()? {
+        let Some(key) = hint.strip_prefix(prefix) else { break };
+        if held.kind() != lsm::Kind::Value {
+            continue;
+        }
+        let record = (records::CODEC.parse)(Bytes::copy_from_slice(held.value()));
+        // Verified as a hint just now, so it is what was put in.
+        let record = record.expect("a hint holds a record");
+        if !more(key, record) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The key of the mark that a hint's partition needs repair. `None` = it is no hint's key.
+pub(crate) fn mark_of(hint: &[u8]) -> Option<Vec<u8>> {
+    let name_len = usize::from(*hint.first()?);
+    let (prefix, key) = hint.split_at_checked(1 + name_len)?;
+    Some([EARLIER, prefix, &cluster::partition_of(key).to_be_bytes()].concat())
+}
+
+/// Takes over the partitions that an earlier release, or a repair of the clock, marked one by one.
+pub(crate) fn adopt_marks<S: Store>(
+    store: &S,
+    identity: &Identity,
+    shared: &Shared,
+) -> Result<(), StartError> {
+    let failed = |source| StartError::Store { what: "marks", source };
+    for peer in shared.view().topology.ids().filter(|peer| *peer != shared.own) {
+        let prefix = [EARLIER, &prefix(shared, peer)].concat();
+        let mut earlier = Batch::new();
+        let mut scan = store.engine().snapshot().scan(Space::Node, &prefix, None);
+        while let Some((key, record)) = scan.next().map_err(failed)? {
+            let Some(partition) = key.strip_prefix(&prefix[..]) else { break };
+            if let Ok(partition) = partition.try_into()
+                && record.kind() == lsm::Kind::Value
+            {
+                let partition = Some(u16::from_be_bytes(partition));
+                shared.missed.mark(peer, Mark { partition, since: 0 });
+            }
+            earlier.delete(Space::Node, key, record.version()).map_err(failed)?;
+        }
+        if !earlier.is_empty() {
+            let (batch, kept) = identity.keep_missed(shared, peer);
+            store.commit(batch).map_err(failed)?;
+            identity.kept(shared, &kept);
+            store.commit(earlier).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

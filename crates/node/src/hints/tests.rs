@@ -1,0 +1,62 @@
+use cluster::{HintId, NodeId};
+
+use super::*;
+use crate::stage::{Stage, value};
+
+/// Keeps a hint, past the ledger.
+fn keep(stage: &Stage, peer: NodeId, key: &'static [u8]) {
+    let (key, record) = (Bytes::from_static(key), value(key, 10, 100));
+    let hint = Hint::of(HintId(0), peer, key, &record);
+    let mut batch = Batch::new();
+    put(&stage.shared, &mut batch, &hint, &record).unwrap();
+    Store::commit(&stage.engine, batch).unwrap();
+}
+
+fn keys(stage: &Stage, peer: NodeId, after: Option<&[u8]>, max_bytes: usize) -> Vec<Bytes> {
+    let read = read(&stage.engine, &stage.shared, peer, after, max_bytes).unwrap();
+    read.into_iter().map(|(key, _)| key).collect()
+}
+
+#[test]
+fn hints_are_read_by_node_in_the_order_of_their_keys() {
+    // A name that begins like another one.
+    let stage = Stage::of(&["a", "b", "bb"]);
+    let (b, bb) = (NodeId(1), NodeId(2));
+    for key in [b"m", b"k", b"l"] {
+        keep(&stage, b, key);
+    }
+    keep(&stage, bb, b"x");
+    assert_eq!(keys(&stage, b, None, 10_000), ["k", "l", "m"]);
+    assert_eq!(keys(&stage, bb, None, 10_000), ["x"]);
+    assert_eq!(keys(&stage, b, Some(b"k"), 10_000), ["l", "m"], "after a key");
+    assert_eq!(keys(&stage, b, None, 1), ["k"], "one is always read");
+    assert_eq!(keys(&stage, b, None, 200), ["k", "l"]);
+    assert_eq!(keys(&stage, b, Some(b"m"), 1), Vec::<Bytes>::new());
+    count(&stage.engine, &stage.shared).unwrap();
+    let counted = |peer| stage.shared.hints.waiting(peer);
+    let one = hint_bytes(b"k", &value(b"k", 10, 100));
+    assert_eq!((counted(b), counted(bb)), ((3, 3 * one), (1, one)));
+}
+
+#[test]
+fn marks_of_an_earlier_release_or_a_repair_are_taken_over_once() {
+    let stage = Stage::new();
+    let c = NodeId(2);
+    let mark = mark_of(&key_of(&stage.shared, c, b"k")).unwrap();
+    let mut batch = Batch::new();
+    batch.put(Space::Node, &mark, lsm::Version { time: 1, origin: 0 }, &[]).unwrap();
+    Store::commit(&stage.engine, batch).unwrap();
+    adopt_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
+    let partition = Some(cluster::partition_of(b"k"));
+    let marks = stage.shared.missed.of(c);
+    let marks: Vec<_> = marks.iter().map(|numbered| numbered.mark).collect();
+    assert_eq!(marks, [Mark { partition, since: 0 }]);
+    assert!(!stage.shared.missed.is_unkept(c), "they are kept as this release does");
+    let again = Stage::new();
+    stage.identity.load_missed(&stage.engine, &again.shared).unwrap();
+    assert_eq!(again.shared.missed.partitions(c), 1);
+    stage.shared.missed.done(c, partition, u64::MAX);
+    adopt_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
+    assert_eq!(stage.shared.missed.partitions(c), 0, "and gone in the earlier form");
+    assert_eq!(mark_of(b"\x05ab"), None);
+}

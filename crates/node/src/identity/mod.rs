@@ -1,0 +1,417 @@
+//! Who this node is, as its data directory knows it: name, incarnation, the topology that its data
+//! was placed by, and whom it has met. Kept in [`Space::Node`]; byte by byte in
+//! `docs/file-format.md`.
+//!
+//! ```text
+//!   start ─▶ directory's identity ─┬─ none, nothing else either ─▶ made: new incarnation
+//!                                  ├─ none, but data: an earlier release's ─▶ adopted, if alone
+//!                                  ├─ of this node and topology ─▶ goes on
+//!                                  └─ of another ─▶ refused, with what differs
+//!
+//!   running ─▶ a batch, and what it [`Keeps`] ─▶ committed by the driver ─▶ [`Identity::kept`]
+//! ```
+//!
+//! The incarnation is what tells a node from one of the same name whose disk was wiped.
+//!
+//! **A node alone** has nobody to agree with. If the settings do not name it, its name is where it
+//! listened when the directory was made, which no later start is held to.
+//!
+//! Whatever is written is newer than all that was written before, in whichever order it is
+//! committed: what is kept in the end is what was said last.
+
+mod format;
+mod marker;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cluster::{Claim, Clock, Life, Lineage, NodeId, Shared, Standing, Topology, difference};
+use lsm::{Batch, Engine, Space, Version};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::clock::BOUND_KEY;
+use crate::start::StartError;
+use crate::store::Store;
+use format::Kept;
+pub use marker::{Directory, Marker};
+
+/// Where the identity is stored.
+const KEY: &[u8] = b"identity";
+
+/// Where the directory's lives are stored.
+const LIVES: &[u8] = b"lives";
+
+/// What precedes a node's name in the key of what it is marked to lack.
+const LACKS: &[u8] = b"lacks/";
+
+/// What precedes a peer's name in the key of what is known of it.
+const PEER: &[u8] = b"peer/";
+/// The least key after all of those.
+const PEERS_END: &[u8] = b"peer0";
+
+/// The cluster and this node in it, as the settings say.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// Who is in the cluster.
+    pub topology: &'a Topology,
+    /// This node.
+    pub own: NodeId,
+    /// Whether the settings name it. The name of one that is alone means nothing otherwise.
+    pub named: bool,
+}
+
+impl Named<'_> {
+    pub(crate) fn name(&self) -> &str {
+        &self.topology.member(self.own).name
+    }
+}
+
+/// What a directory that has no identity yet is given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Newborn {
+    /// Random, not 0.
+    pub(crate) incarnation: u64,
+    /// What its word is worth, if there are other nodes.
+    pub(crate) standing: Standing,
+    /// The greatest time of a version that a former life of this node may have acknowledged.
+    pub(crate) born: u64,
+}
+
+/// Who this node is.
+#[derive(Debug)]
+pub struct Identity {
+    incarnation: u64,
+    cluster: u64,
+    born: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    kept: Kept,
+    /// Version of the newest record written here; each one is newer.
+    version: Version,
+    /// What is known of each peer that was met, by name.
+    peers: BTreeMap<String, Claim>,
+}
+
+impl State {
+    /// Records for [`Space::Node`], with a version above all before. One that fails may be found
+    /// after a restart, so no version is used twice.
+    fn batch(&mut self, items: &[(&[u8], &[u8])]) -> Batch {
+        self.version.time += 1;
+        let mut batch = Batch::new();
+        for (key, value) in items {
+            let put = batch.put(Space::Node, key, self.version, value);
+            put.expect("names and topologies are far below the bounds of keys and records");
+        }
+        batch
+    }
+}
+
+/// What a batch of the node's own keeps: see [`Identity::kept`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Keeps {
+    /// What is known of a peer.
+    Claim(NodeId, Claim),
+    /// The node's standing, with so many changes of what it is marked to lack.
+    Standing(Standing, u64),
+    /// So many changes of what a node is marked to lack.
+    Missed(NodeId, u64),
+}
+
+/// What is found in a store before anything is written to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recovered {
+    sequence: u64,
+    newest: u64,
+}
+
+impl Recovered {
+    /// To be called before the first write.
+    pub(crate) fn of(engine: &Engine) -> Self {
+        Self { sequence: engine.sequence(), newest: engine.greatest_time() }
+    }
+}
+
+/// The name that the data directory has for its node.
+pub fn kept_name(engine: &Engine) -> Result<Option<String>, StartError> {
+    Ok(read(engine)?.map(|(kept, _)| kept.name))
+}
+
+/// Whether a directory is that of a node alone, or of none.
+pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
+    Ok(read(engine)?.is_none_or(|(kept, _)| kept.is_alone()))
+}
+
+/// A stopped node's directory has lost some of what the node ever held, stamped up to `born`: from
+/// its next start on it is as one whose disk was replaced, until the others have streamed back what
+/// it is to hold.
+pub(crate) fn lose<S: Store>(store: &S, born: u64) -> Result<(), StartError> {
+    let Some((kept, mut version)) = read(store.engine())? else { return Ok(()) };
+    let kept = Kept { standing: Standing::Amnesiac, born: born.max(kept.born), ..kept };
+    version.time += 1;
+    let mut batch = Batch::new();
+    let put = batch.put(Space::Node, KEY, version, &kept.encode());
+    let written = put.and_then(|()| store.commit(batch));
+    written.map_err(in_store)
+}
+
+impl Identity {
+    /// The identity of the directory that `store` is in, made if it has none yet. An error is one
+    /// line; nothing was changed then.
+    pub(crate) fn open<S: Store>(
+        store: &S,
+        named: Named<'_>,
+        new: Newborn,
+    ) -> Result<Self, StartError> {
+        let engine = store.engine();
+        let origin = cluster::origin_of(named.name());
+        let (stored, mut version) = match read(engine)? {
+            Some((kept, version)) => (Some(kept), version),
+            None => (None, Version { time: 0, origin }),
+        };
+        let differs = match &stored {
+            Some(kept) => differs(kept, named),
+            None => earlier(engine, named)?,
+        };
+        if let Some(differs) = differs {
+            return Err(StartError::Another(differs));
+        }
+        let peers = peers(engine)?;
+        version.time = version.time.max(newest(engine)?);
+        let kept = agreed(stored.as_ref(), named, new);
+        let (incarnation, cluster, born) = (kept.incarnation, kept.cluster, kept.born);
+        let mut state = State { kept, version, peers };
+        if stored.as_ref() != Some(&state.kept) {
+            let encoded = state.kept.encode();
+            let written = store.commit(state.batch(&[(KEY, &encoded)]));
+            written.map_err(in_store)?;
+        }
+        Ok(Self { incarnation, cluster, born, state: Mutex::new(state) })
+    }
+
+    /// Random, never 0: made once for the directory.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Of the cluster that the directory was made in.
+    pub fn cluster(&self) -> u64 {
+        self.cluster
+    }
+
+    /// Greatest time of a version that a former life of this node may have acknowledged.
+    pub fn born(&self) -> u64 {
+        self.born
+    }
+
+    /// What the node's word is worth.
+    pub fn standing(&self) -> Standing {
+        self.lock().kept.standing
+    }
+
+    /// What is known of the peer of this name.
+    pub fn known(&self, peer: &str) -> Option<Claim> {
+        self.lock().peers.get(peer).copied()
+    }
+
+    /// To keep the standing and, in one step, what this node is marked to lack.
+    pub(crate) fn keep_standing(&self, shared: &Shared, standing: Standing) -> (Batch, Keeps) {
+        let mut state = self.lock();
+        let kept = Kept { standing, ..state.kept.clone() };
+        let (lacks, changes) = shared.missed.encode(shared.own);
+        let lacks_key = [LACKS, kept.name.as_bytes()].concat();
+        let batch = state.batch(&[(KEY, &kept.encode()), (&lacks_key, &lacks)]);
+        (batch, Keeps::Standing(standing, changes))
+    }
+
+    /// To keep what is known of a peer.
+    pub(crate) fn keep_claim(&self, shared: &Shared, peer: NodeId, claim: Claim) -> (Batch, Keeps) {
+        let name = shared.name_of(peer);
+        let key = [PEER, name.as_bytes()].concat();
+        let batch = self.lock().batch(&[(&key, &format::encode_peer(&claim))]);
+        (batch, Keeps::Claim(peer, claim))
+    }
+
+    /// To keep what a node is marked to lack.
+    pub(crate) fn keep_missed(&self, shared: &Shared, node: NodeId) -> (Batch, Keeps) {
+        let name = shared.name_of(node);
+        let key = [LACKS, name.as_bytes()].concat();
+        // Under the lock, so that what is newest is what was marked last.
+        let mut state = self.lock();
+        let (lacks, changes) = shared.missed.encode(node);
+        (state.batch(&[(&key, &lacks)]), Keeps::Missed(node, changes))
+    }
+
+    /// A batch of these is durable: only now it is acted on, and told.
+    pub(crate) fn kept(&self, shared: &Shared, what: &Keeps) {
+        match what {
+            Keeps::Claim(peer, claim) => {
+                let name = shared.name_of(*peer);
+                self.lock().peers.insert(name, *claim);
+                shared.logs.know(*peer, claim.incarnation);
+                shared.logs.kept(*peer, claim);
+            }
+            Keeps::Standing(standing, changes) => {
+                shared.missed.kept(shared.own, *changes);
+                self.lock().kept.standing = *standing;
+            }
+            Keeps::Missed(node, changes) => shared.missed.kept(*node, *changes),
+        }
+    }
+
+    /// Takes in what nodes were marked to lack.
+    pub(crate) fn load_missed(&self, engine: &Engine, shared: &Shared) -> Result<(), StartError> {
+        let view = shared.view();
+        for node in view.topology.ids() {
+            let name = &view.topology.member(node).name;
+            let key = [LACKS, name.as_bytes()].concat();
+            let stored = engine.read(Space::Node, &key).map_err(in_store)?;
+            if let Some(record) = stored {
+                let found = shared.missed.found(node, &record.value());
+                found.map_err(|why| damaged(format!("missed-write marks of node {name}"), why))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a life of the directory: to be called once, before anything is told to anybody.
+    /// A member whose directory is not the one that it was when the last life began stands as
+    /// copied from here on, if there are others to ask. The life is numbered by the wall clock,
+    /// for a copy's own clock may have begun ahead of it, at its bound.
+    pub(crate) fn begin_life<S: Store, D: Directory>(
+        &self,
+        store: &S,
+        directory: &D,
+        recovered: Recovered,
+        wall: u64,
+        number: u64,
+    ) -> Result<Lineage, StartError> {
+        let what = "the directory's lives";
+        let failed = |source| StartError::Store { what, source };
+        let stored = store.engine().read(Space::Node, LIVES).map_err(failed)?;
+        let stored = stored.map(|record| format::decode_lives(&record.value()));
+        let stored = stored.transpose().map_err(|why| damaged(what, why))?;
+        let mut state = self.lock();
+        if let Some((marker, _)) = &stored
+            && !directory.holds(marker)
+            && !state.kept.is_alone()
+            && state.kept.standing == Standing::Member
+        {
+            let kept = Kept { standing: Standing::Copied, ..state.kept.clone() };
+            let batch = state.batch(&[(KEY, &kept.encode())]);
+            store.commit(batch).map_err(failed)?;
+            state.kept = kept;
+        }
+        let earlier = stored.map_or(Vec::new(), |(_, lives)| lives);
+        let id = Clock::time_of(wall).max(earlier.last().map_or(0, |last: &Life| last.id) + 1);
+        let Recovered { sequence: begins, newest } = recovered;
+        let lineage = Lineage::new(earlier, Life { id, begins, newest });
+        let marker = directory.make_next(number).map_err(StartError::Directory)?;
+        let lives = format::encode_lives(&marker, &lineage);
+        store.commit(state.batch(&[(LIVES, &lives)])).map_err(failed)?;
+        directory.settle().map_err(StartError::Directory)?;
+        Ok(lineage)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the directory is to keep: what it has, and what the settings of a node alone say now.
+fn agreed(stored: Option<&Kept>, named: Named<'_>, new: Newborn) -> Kept {
+    let mut kept = stored.cloned().unwrap_or_else(|| made(named, new));
+    kept.named |= named.named;
+    kept.digest = named.topology.digest();
+    kept.description = named.topology.describe();
+    named.name().clone_into(&mut kept.name);
+    kept
+}
+
+fn made(named: Named<'_>, new: Newborn) -> Kept {
+    let topology = named.topology;
+    let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
+    Kept {
+        // What a lone node lost nobody else has.
+        standing: if names.len() == 1 { Standing::Member } else { new.standing },
+        named: named.named,
+        cluster: xxh3_64(names.join("\n").as_bytes()),
+        incarnation: new.incarnation.max(1),
+        born: new.born,
+        digest: topology.digest(),
+        name: named.name().to_owned(),
+        description: topology.describe(),
+    }
+}
+
+/// What keeps the node from going on with a directory that has no identity: data of an earlier
+/// release, which knew one node.
+fn earlier(engine: &Engine, named: Named<'_>) -> Result<Option<String>, StartError> {
+    let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
+    let nodes = named.topology.nodes();
+    Ok((used && nodes > 1).then(|| {
+        format!("it holds the data of a single-node store, and the cluster has {nodes} nodes")
+    }))
+}
+
+/// What keeps the node from going on with this directory.
+fn differs(kept: &Kept, named: Named<'_>) -> Option<String> {
+    const WHOSE: &str = "the data directory's";
+    let (own, theirs) = (named.name(), &kept.name);
+    let alone = named.topology.nodes() == 1 && kept.is_alone();
+    if alone {
+        let other = kept.named && named.named && own != theirs;
+        return other
+            .then(|| format!("this is node {own}, but the directory belongs to node {theirs}"));
+    }
+    let topology = difference(&named.topology.describe(), &kept.description, WHOSE);
+    topology.or_else(|| {
+        let other = own != theirs;
+        other.then(|| format!("this is node {own}, but the directory belongs to node {theirs}"))
+    })
+}
+
+fn in_store(source: lsm::Error) -> StartError {
+    StartError::Store { what: "the node's identity", source }
+}
+
+fn damaged(what: impl Into<String>, why: String) -> StartError {
+    StartError::Damaged { what: what.into(), why }
+}
+
+/// The identity in the directory, and the version of its record.
+fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
+    let record = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let Some(record) = record else { return Ok(None) };
+    let kept = Kept::decode(&record.value());
+    let kept = kept.map_err(|why| damaged("the node's identity", why))?;
+    Ok(Some((kept, record.view().version())))
+}
+
+/// The peers that were met.
+fn peers(engine: &Engine) -> Result<BTreeMap<String, Claim>, StartError> {
+    let mut peers = BTreeMap::new();
+    let mut scan = engine.snapshot().scan(Space::Node, PEER, Some(PEERS_END));
+    while let Some((key, record)) = scan.next().map_err(in_store)? {
+        let name = String::from_utf8_lossy(&key[PEER.len()..]).into_owned();
+        let claim = format::decode_peer(record.value()).map_err(|why| {
+            damaged(format!("persisted state of node {}", name.escape_debug()), why)
+        })?;
+        peers.insert(name, claim);
+    }
+    Ok(peers)
+}
+
+/// The greatest time of a version of what a node keeps for itself.
+fn newest(engine: &Engine) -> Result<u64, StartError> {
+    let mut newest = 0;
+    let mut scan = engine.snapshot().scan(Space::Node, &[], None);
+    while let Some((_, record)) = scan.next().map_err(in_store)? {
+        newest = newest.max(record.version().time);
+    }
+    Ok(newest)
+}

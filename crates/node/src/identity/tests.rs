@@ -1,0 +1,325 @@
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+
+use cluster::{Logs, Mark, Member, Told, Vouching};
+use lsm::{MemDisk, Options};
+
+use super::*;
+
+fn engine(disk: &MemDisk) -> Engine {
+    Engine::open(Arc::new(disk.clone()), Options::default()).unwrap()
+}
+
+/// A cluster as settings list it (name, zone, weight), and this node's place in it.
+struct List {
+    topology: Topology,
+    own: NodeId,
+    named: bool,
+}
+
+impl List {
+    fn new(members: &[(&str, &str, u32)], replicas: u8, own: &str) -> Self {
+        let member = |(name, zone, weight): &(&str, &str, u32)| Member {
+            name: (*name).to_owned(),
+            zone: (*zone).to_owned(),
+            weight: *weight,
+        };
+        let topology = Topology::new(members.iter().map(member).collect(), replicas).unwrap();
+        let own = topology.own(own).unwrap();
+        Self { topology, own, named: true }
+    }
+
+    /// A node that nobody named, by where it listens.
+    fn unnamed(name: &str) -> Self {
+        Self { named: false, ..Self::new(&[(name, "", 1)], 3, name) }
+    }
+
+    fn named(&self) -> Named<'_> {
+        Named { topology: &self.topology, own: self.own, named: self.named }
+    }
+}
+
+const THREE: [(&str, &str, u32); 3] = [("a", "", 1), ("b", "", 1), ("c", "", 1)];
+
+fn three() -> List {
+    List::new(&THREE, 3, "a")
+}
+
+fn open(engine: &Engine, list: &List, incarnation: u64, born: u64) -> Result<Identity, StartError> {
+    let new = Newborn { incarnation, standing: Standing::New, born };
+    Identity::open(engine, list.named(), new)
+}
+
+/// Why a directory of a node that was part of `before` is refused as part of `now`.
+fn refused(before: &List, now: &List) -> String {
+    let engine = engine(&MemDisk::new());
+    open(&engine, before, 5, 5).unwrap();
+    let error = open(&engine, now, 6, 6).unwrap_err().to_string();
+    assert!(error.contains("Nothing was changed") && !error.contains('\n'), "{error}");
+    assert_eq!(open(&engine, before, 7, 7).unwrap().incarnation(), 5, "it still opens");
+    error
+}
+
+fn claim(incarnation: u64) -> Claim {
+    let told = Told { life: 11, position: 12, late: incarnation / 2 };
+    Claim { incarnation, told }
+}
+
+/// What the machines of a node share, as far as it matters here.
+fn shared(list: &List) -> Shared {
+    let clock = Arc::new(Clock::start(1, 0, 0));
+    let vouching = Vouching::new(Standing::New, 0, false);
+    let logs = Arc::new(Logs::first(1));
+    Shared::new(list.topology.clone(), list.own, clock, vouching, 0, logs)
+}
+
+/// Commits what a driver is given, and tells of it.
+fn keep(engine: &Engine, identity: &Identity, shared: &Shared, (batch, keeps): (Batch, Keeps)) {
+    Store::commit(engine, batch).unwrap();
+    identity.kept(shared, &keeps);
+}
+
+#[test]
+fn what_is_made_once_stays() {
+    let disk = MemDisk::new();
+    let (engine, list) = (engine(&disk), three());
+    let (first, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
+    assert_eq!((first.incarnation(), first.born(), first.standing()), (9, 77, Standing::New));
+    assert_eq!((first.known("b"), first.known("c")), (None, None));
+    let keep = |kept| keep(&engine, &first, &shared, kept);
+    let (b, c) = (NodeId(1), NodeId(2));
+    keep(first.keep_claim(&shared, b, claim(5)));
+    keep(first.keep_claim(&shared, c, claim(u64::MAX)));
+    keep(first.keep_claim(&shared, b, claim(6)));
+    shared.missed.mark(list.own, Mark { partition: Some(9), since: 4 });
+    keep(first.keep_standing(&shared, Standing::Amnesiac));
+    keep(first.keep_standing(&shared, Standing::Member));
+    assert!(!shared.missed.is_unkept(list.own));
+    engine.close().unwrap();
+    let cluster = first.cluster();
+    drop(engine);
+
+    let engine = self::engine(&disk);
+    let again = open(&engine, &list, 10, 99).unwrap();
+    assert_eq!((again.incarnation(), again.cluster()), (9, cluster));
+    assert_eq!((again.born(), again.standing()), (77, Standing::Member));
+    assert_eq!((again.known("b"), again.known("c")), (Some(claim(6)), Some(claim(u64::MAX))));
+    let fresh = self::shared(&list);
+    again.load_missed(&engine, &fresh).unwrap();
+    assert_eq!(fresh.missed.partitions(list.own), 1, "with the standing");
+}
+
+#[test]
+fn what_was_said_last_is_kept_whatever_is_committed_last() {
+    let disk = MemDisk::new();
+    let (engine, list) = (engine(&disk), three());
+    let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
+    let c = NodeId(2);
+    let (first, first_keeps) = identity.keep_missed(&shared, c);
+    shared.missed.mark(c, Mark { partition: Some(9), since: 4 });
+    let (second, second_keeps) = identity.keep_missed(&shared, c);
+    for (batch, keeps) in [(second, second_keeps), (first, first_keeps)] {
+        keep(&engine, &identity, &shared, (batch, keeps));
+    }
+    assert!(!shared.missed.is_unkept(c));
+    let fresh = self::shared(&list);
+    identity.load_missed(&engine, &fresh).unwrap();
+    assert_eq!(fresh.missed.partitions(c), 1);
+}
+
+#[test]
+fn what_could_not_be_kept_does_not_hold() {
+    let (engine, list) = (engine(&MemDisk::new()), three());
+    let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
+    drop(identity.keep_standing(&shared, Standing::Member));
+    drop(identity.keep_claim(&shared, NodeId(1), claim(5)));
+    assert_eq!((identity.standing(), identity.known("b")), (Standing::New, None));
+    assert_eq!(shared.logs.incarnation(NodeId(1)), None);
+}
+
+#[test]
+fn clusters_are_told_apart_and_an_incarnation_is_never_0() {
+    let open = |list: &List| open(&engine(&MemDisk::new()), list, 0, 0).unwrap();
+    let (one, other) = (open(&three()), open(&List::new(&THREE[..2], 3, "a")));
+    assert_eq!(one.incarnation(), 1);
+    assert_ne!(one.cluster(), other.cluster());
+}
+
+#[test]
+fn another_topology_or_name_is_refused_with_what_differs() {
+    let three = three();
+    let but = |place: usize, member| {
+        let mut members = THREE;
+        members[place] = member;
+        List::new(&members, 3, "a")
+    };
+    let four = [&THREE[..], &[("d", "", 1)]].concat();
+    for (now, said) in [
+        (List::new(&THREE[..2], 3, "a"), "node c is in the data directory's list"),
+        (List::new(&four, 3, "a"), "node d is in our list and not in"),
+        (List::new(&THREE, 2, "a"), "replicas: 2 in our topology, 3 in the data directory's"),
+        (but(1, ("b", "x", 1)), "node b has zone x in our list"),
+        (but(1, ("b", "", 9)), "node b has weight 9 in our list"),
+        (List::new(&THREE, 3, "b"), "this is node b"),
+        (List::new(&THREE[..1], 3, "a"), "node b is in the data directory's list"),
+        (List::unnamed("http://127.0.0.1:1"), "more differences"),
+    ] {
+        let error = refused(&three, &now);
+        assert!(error.contains(said), "{error}");
+    }
+    let error = refused(&List::new(&THREE[..1], 3, "a"), &three);
+    assert!(error.contains("node b is in our list and not in the data directory's"), "{error}");
+}
+
+#[test]
+fn a_node_alone_may_move_and_change_its_copies() {
+    let engine = engine(&MemDisk::new());
+    let first = open(&engine, &List::unnamed("http://127.0.0.1:4711"), 9, 0).unwrap();
+    assert_eq!(first.standing(), Standing::Member);
+    let kept = kept_name(&engine).unwrap().unwrap();
+    assert_eq!(kept, "http://127.0.0.1:4711", "its versions go on under one name");
+    assert_eq!(open(&engine, &List::unnamed(&kept), 8, 0).unwrap().incarnation(), 9);
+    for (zone, replicas) in [("", 3), ("x", 1)] {
+        let named = List::new(&[("a", zone, 1)], replicas, "a");
+        assert!(open(&engine, &named, 8, 0).is_ok(), "it gets a name once");
+    }
+    let error = open(&engine, &List::new(&[("b", "", 1)], 3, "b"), 8, 0).unwrap_err().to_string();
+    assert!(error.contains("this is node b, but the directory belongs to node a"), "{error}");
+    assert_eq!(kept_name(&engine).unwrap().as_deref(), Some("a"), "it keeps the name");
+    assert!(open(&engine, &List::unnamed("a"), 8, 0).is_ok());
+    let other = List::new(&[("b", "", 1)], 3, "b");
+    assert!(open(&engine, &other, 8, 0).is_err(), "for good");
+}
+
+#[test]
+fn a_directory_of_an_earlier_release_is_adopted_by_a_node_alone() {
+    let earlier = || {
+        let engine = engine(&MemDisk::new());
+        let mut batch = Batch::new();
+        batch.put(Space::Node, BOUND_KEY, Version { time: 1, origin: 1 }, &[0; 8]).unwrap();
+        Store::commit(&engine, batch).unwrap();
+        engine
+    };
+    let adopted = open(&earlier(), &List::unnamed("x"), 9, 0).unwrap();
+    assert_eq!(adopted.standing(), Standing::Member);
+    let error = open(&earlier(), &three(), 9, 0).unwrap_err().to_string();
+    assert!(error.contains("the data of a single-node store, and the cluster has 3"), "{error}");
+}
+
+/// A directory in which each file is made anew, and what it was when it was copied.
+#[derive(Default)]
+struct Files {
+    settled: Cell<Option<Marker>>,
+    next: Cell<Option<Marker>>,
+    fails: Cell<bool>,
+}
+
+impl Directory for Files {
+    fn holds(&self, marker: &Marker) -> bool {
+        [&self.settled, &self.next].iter().any(|file| file.get() == Some(*marker))
+    }
+
+    fn make_next(&self, number: u64) -> io::Result<Marker> {
+        if self.fails.get() {
+            return Err(io::Error::other("no more inodes"));
+        }
+        let marker = Marker { inode: number, made: 1, number };
+        self.next.set(Some(marker));
+        Ok(marker)
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        if self.fails.get() {
+            return Err(io::Error::other("no rename"));
+        }
+        self.settled.set(self.next.take());
+        Ok(())
+    }
+}
+
+fn begin(engine: &Engine, files: &Files, wall: u64) -> (Identity, Lineage) {
+    let identity = open(engine, &three(), 9, 0).unwrap();
+    let recovered = Recovered::of(engine);
+    let lineage = identity.begin_life(engine, files, recovered, wall, wall).unwrap();
+    (identity, lineage)
+}
+
+#[test]
+fn a_member_whose_directory_was_copied_says_so() {
+    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
+    let (identity, first) = begin(&engine, &files, 100);
+    assert_eq!(first.now().id, Clock::time_of(100));
+    keep(&engine, &identity, &shared, identity.keep_standing(&shared, Standing::Member));
+    let (identity, second) = begin(&engine, &files, 90);
+    assert_eq!(identity.standing(), Standing::Member, "the same directory");
+    assert_eq!(second.now().id, first.now().id + 1, "lives are counted up by any clock");
+    let (identity, _) = begin(&engine, &Files::default(), 200);
+    assert_eq!(identity.standing(), Standing::Copied);
+    assert_eq!(open(&engine, &three(), 9, 0).unwrap().standing(), Standing::Copied, "it is kept");
+}
+
+#[test]
+fn a_start_that_broke_off_is_no_copy() {
+    let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
+    let (identity, _) = begin(&engine, &files, 100);
+    keep(&engine, &identity, &shared, identity.keep_standing(&shared, Standing::Member));
+    // The store knows the file that was made, and it is not renamed yet.
+    let marker = files.make_next(7).unwrap();
+    files.fails.set(true);
+    let recovered = Recovered::of(&engine);
+    assert!(identity.begin_life(&engine, &files, recovered, 110, 8).is_err());
+    files.fails.set(false);
+    assert!(files.holds(&marker));
+    let (identity, _) = begin(&engine, &files, 120);
+    assert_eq!(identity.standing(), Standing::Member);
+}
+
+#[test]
+fn the_bytes_are_pinned() {
+    let kept = Kept {
+        standing: Standing::Amnesiac,
+        named: true,
+        cluster: 0x0102_0304_0506_0708,
+        incarnation: 0x1112_1314_1516_1718,
+        born: 0x2122_2324_2526_2728,
+        digest: 0x3132_3334_3536_3738,
+        name: "a".to_owned(),
+        description: "text\n".to_owned(),
+    };
+    let mut bytes = vec![1, 2, 1, 0];
+    for first in [0x01_u8, 0x11, 0x21, 0x31] {
+        bytes.extend((first..first + 8).rev());
+    }
+    bytes.extend(b"\x01\x00atext\n");
+    assert_eq!(kept.encode(), bytes);
+    assert_eq!(Kept::decode(&bytes), Ok(kept));
+    let peer = [1, 8, 7, 6, 5, 4, 3, 2, 1];
+    let incarnation = 0x0102_0304_0506_0708;
+    let earlier = Claim { incarnation, told: Told::default() };
+    assert_eq!(format::decode_peer(&peer), Ok(earlier), "of an earlier release");
+    let claim = Claim { incarnation, told: Told { life: 0x11, position: 0x12, late: 0x13 } };
+    let mut peer = vec![2, 8, 7, 6, 5, 4, 3, 2, 1];
+    for number in [0x11_u8, 0x12, 0x13] {
+        peer.extend([number, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    assert_eq!(format::encode_peer(&claim), peer);
+    assert_eq!(format::decode_peer(&peer), Ok(claim));
+    let marker = Marker { inode: 0x11, made: 0x12, number: 0x13 };
+    assert_eq!(marker.encode(), peer[9..], "numbers of eight bytes");
+    assert_eq!(Marker::decode(marker.encode()), marker);
+}
+
+#[test]
+fn what_is_no_identity_is_told_from_a_newer_one() {
+    let good = format::Kept::decode(&[&[1, 1, 0, 0][..], &[0; 34]].concat());
+    assert!(good.is_ok(), "{good:?}");
+    for damaged in [&[][..], &[1], &[1; 37], &[&[1, 4, 0, 0][..], &[0; 34]].concat(), &[1; 38]] {
+        assert!(Kept::decode(damaged).unwrap_err().contains("damaged"));
+    }
+    for damaged in [&[][..], &[1], &[1; 10]] {
+        assert!(format::decode_peer(damaged).unwrap_err().contains("damaged"));
+    }
+    assert!(Kept::decode(&[2; 38]).unwrap_err().contains("upgrade"));
+    assert!(format::decode_peer(&[3; 9]).unwrap_err().contains("upgrade"));
+}

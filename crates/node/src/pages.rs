@@ -1,0 +1,200 @@
+//! A page of a range out of this node's store, for one of its own range reads or another node's:
+//! a fresh short scan, so that no snapshot is held while a client is slow.
+//!
+//! A page ends by what was looked at, not only by what was found: over tombstones, or keys that
+//! other nodes send, it may be empty and says where the range goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use cluster::{OpId, PAGE_BYTES, Page, PageRequest, Shared, Sieve, StoreError};
+use lsm::{Engine, Space};
+
+use crate::records;
+
+/// Largest page that may be asked for, in bytes.
+const MAX_PAGE_BYTES: usize = 256 * 1024;
+
+/// Why there is no page: other range reads hold all the memory there is for pages; some will come
+/// back.
+const NO_ROOM: StoreError = StoreError::Busy("too many concurrent range reads");
+
+/// What is looked at for one page at most; one record always is.
+#[derive(Debug, Clone, Copy)]
+pub struct PageWork {
+    /// Records.
+    pub records: usize,
+    /// Bytes of keys and records.
+    pub bytes: usize,
+}
+
+impl PageWork {
+    /// As nodes serve: some milliseconds of work, and few enough bytes to be read from a slow disk
+    /// within the least `--deadline`.
+    pub const SERVING: Self = Self { records: 16 * 1024, bytes: 2 << 20 };
+}
+
+/// Reads pages, into memory that is bounded: what range reads hold at once.
+///
+/// ```text
+///  total ─┬─ 1/2  ranges of this node: a page of each node, as long as it lasts
+///         ├─ 1/4  pages for other nodes, until they are sent
+///         └─ 1/4  single items that are larger than a page
+/// ```
+///
+/// Apart, because a range holds what it has while it waits for pages of others: were they one, the
+/// ranges of two nodes could hold all of it on both, and wait for each other for ever. An item that
+/// is larger than its part takes all of it.
+#[derive(Debug)]
+pub struct Pages {
+    work: PageWork,
+    ranges: Part,
+    lent: Part,
+    large: Part,
+}
+
+/// Bytes that may be held at once. What is larger than all of it is given once nobody else holds
+/// any.
+#[derive(Debug)]
+struct Part {
+    free: Arc<AtomicUsize>,
+    total: usize,
+}
+
+impl Part {
+    fn new(total: usize) -> Self {
+        Self { free: Arc::new(AtomicUsize::new(total)), total }
+    }
+
+    fn take(&self, bytes: usize) -> Option<PageRoom> {
+        let bytes = bytes.min(self.total);
+        let rest = |free: usize| free.checked_sub(bytes);
+        // It counts bytes and guards none.
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).ok()?;
+        Some(PageRoom { free: Arc::clone(&self.free), bytes })
+    }
+
+    fn held(&self) -> usize {
+        self.total - self.free.load(Ordering::Relaxed)
+    }
+}
+
+/// Memory for pages, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct PageRoom {
+    free: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for PageRoom {
+    fn drop(&mut self) {
+        self.free.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A page's keys and records with the memory that is set aside for them, until the last one is
+/// sent.
+struct Items {
+    bytes: BytesMut,
+    _room: Option<PageRoom>,
+}
+
+impl AsRef<[u8]> for Items {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Pages {
+    /// With so many bytes of memory altogether.
+    pub fn new(total: usize, work: PageWork) -> Self {
+        let part = total / 4;
+        let [ranges, lent, large] = [total - 2 * part, part, part].map(Part::new);
+        Self { work, ranges, lent, large }
+    }
+
+    /// Room for a range that has so many nodes to ask, if there is any.
+    pub(crate) fn for_range(&self, nodes: usize) -> Option<PageRoom> {
+        self.ranges.take(nodes * PAGE_BYTES as usize)
+    }
+
+    /// Bytes held now.
+    pub fn held(&self) -> usize {
+        self.ranges.held() + self.lent.held() + self.large.held()
+    }
+
+    /// Reads a page for `op`. May wait for the disk.
+    pub fn read(
+        &self,
+        engine: &Engine,
+        shared: &Shared,
+        op: OpId,
+        request: &PageRequest,
+    ) -> Result<Page, StoreError> {
+        let max_bytes = (request.max_bytes as usize).min(MAX_PAGE_BYTES);
+        let mut room = match op {
+            // A range of this node, which has room for it.
+            OpId::Slot(_) if request.max_bytes <= PAGE_BYTES => None,
+            _ => Some(self.lent.take(max_bytes).ok_or(NO_ROOM)?),
+        };
+        let view = shared.view();
+        let mut sieve = Sieve::new(&view.topology, shared.own, &request.filter);
+        // What is absent is vouched for as of a moment before the scan begins.
+        let sure = shared.vouching.sure_of_all();
+        let mut bytes = BytesMut::new();
+        let mut lens: Vec<(usize, usize)> = Vec::new();
+        let mut next = None;
+        let mut looked_at = 0;
+        let (start, end) = (&request.start, request.end.as_deref());
+        let mut scan =
+            engine.snapshot().scan_since(Space::Data, start, end, request.filter.since());
+        for seen in 0.. {
+            let read = scan.next().map_err(|error| records::store_error(&error))?;
+            let Some((key, record)) = read else { break };
+            let len = key.len() + record.raw().len();
+            let PageWork { records: most, bytes: most_bytes } = self.work;
+            let worked = seen == most || seen > 0 && looked_at + len > most_bytes;
+            let (copies, time) = (record.copies(), record.version().time);
+            let is_value = record.kind() == lsm::Kind::Value;
+            let wanted = !worked && sieve.wants(key, copies, time, is_value);
+            let item = if wanted { len } else { 0 };
+            let over = bytes.len() + item > max_bytes;
+            if worked || over && !lens.is_empty() {
+                next = Some(Bytes::copy_from_slice(key));
+                break;
+            }
+            looked_at += len;
+            if over {
+                // A single item that is larger makes a page of its own.
+                room = Some(self.large.take(item).ok_or(NO_ROOM)?);
+            }
+            if wanted {
+                bytes.reserve(item);
+                bytes.put_slice(key);
+                bytes.put_slice(record.raw());
+                lens.push((key.len(), record.raw().len()));
+            }
+        }
+        let items = if lens.is_empty() { Vec::new() } else { items(bytes, room, &lens) };
+        Ok(Page { items, next, sure })
+    }
+}
+
+/// Cuts a page into its keys and records; the last of them gives the room back.
+fn items(
+    bytes: BytesMut,
+    room: Option<PageRoom>,
+    lens: &[(usize, usize)],
+) -> Vec<(Bytes, cluster::Record)> {
+    let mut rest = Bytes::from_owner(Items { bytes, _room: room });
+    let cut = |(key_len, record_len): &(usize, usize)| {
+        let key = rest.split_to(*key_len);
+        let record = rest.split_to(*record_len);
+        (key, (records::CODEC.parse)(record).expect("the store's records are well-formed"))
+    };
+    lens.iter().map(cut).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+use std::sync::Arc;
+
+use cluster::{Clock, Filter, Kind, Member, Standing, Topology, Vouching};
+use lsm::{Batch, Fields, MemDisk, Options, Version};
+
+use super::*;
+
+const PAGE_BYTES: usize = cluster::PAGE_BYTES as usize;
+
+/// Another node asks, and this one.
+const OTHERS: OpId = OpId::Lane { lane: cluster::LaneId(1), id: 1, partition: None };
+const OWN: OpId = OpId::Slot(cluster::SlotId(1));
+
+/// What the machines of a node of a cluster of one share.
+fn alone() -> Arc<Shared> {
+    let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
+    let topology = Topology::new(vec![member], 3).unwrap();
+    let (own, clock) = (topology.own("a").unwrap(), Arc::new(Clock::start(1, 0, 0)));
+    let logs = Arc::new(cluster::Logs::first(1));
+    Arc::new(Shared::new(topology, own, clock, Vouching::new(Standing::Member, 0, true), 0, logs))
+}
+
+/// All keys.
+fn all() -> PageRequest {
+    let filter = Filter::Chosen { ack: 1, from: 1, preference: vec![alone().own] };
+    PageRequest { start: Bytes::new(), end: None, filter, max_bytes: cluster::PAGE_BYTES }
+}
+
+fn engine() -> Engine {
+    let options = Options { segment_bytes: 1 << 20, ..Options::default() };
+    Engine::open(Arc::new(MemDisk::new()), options).unwrap()
+}
+
+fn pages(total: usize) -> Pages {
+    Pages::new(total, PageWork::SERVING)
+}
+
+fn commit(engine: &Engine, batch: Batch) {
+    crate::Store::commit(engine, batch).unwrap();
+}
+
+fn put(engine: &Engine, key: &[u8], value: &[u8]) {
+    let mut batch = Batch::new();
+    batch.put(Space::Data, key, Version { time: 1, origin: 0 }, value).unwrap();
+    commit(engine, batch);
+}
+
+/// Reads to the end; the items of each page.
+fn read_all(engine: &Engine) -> Vec<Vec<(Bytes, cluster::Record)>> {
+    let (reader, mut request) = (pages(1 << 20), all());
+    let mut pages = Vec::new();
+    loop {
+        let page = reader.read(engine, &alone(), OTHERS, &request).unwrap();
+        pages.push(page.items);
+        match page.next {
+            Some(next) => request.start = next,
+            None => return pages,
+        }
+    }
+}
+
+#[test]
+fn a_page_ends_before_the_item_that_does_not_fit() {
+    let engine = engine();
+    // A key of one byte and a record's 24 bytes come on top.
+    let value = vec![b'v'; PAGE_BYTES / 4 - 25];
+    for key in b'a'..=b'k' {
+        put(&engine, &[key], &value);
+    }
+    put(&engine, b"e5", &vec![b'L'; 3 * PAGE_BYTES]);
+    let pages = read_all(&engine);
+    assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [4, 1, 1, 4, 2]);
+    let large = &pages[2][0].1;
+    assert_eq!(large.bytes.len(), 24 + 3 * PAGE_BYTES, "the large one has a page of its own");
+    assert!(pages.concat().is_sorted_by_key(|(key, _)| key.clone()));
+}
+
+#[test]
+fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
+    let engine = engine();
+    let mut batch = Batch::new();
+    let version = Version { time: 2, origin: 0 };
+    let fields = Fields { copies: 2, ..Fields::new(lsm::Kind::Value, version) };
+    batch.write(Space::Data, b"here", &fields, b"v").unwrap();
+    batch.delete(Space::Data, b"gone", version).unwrap();
+    commit(&engine, batch);
+    put(&engine, b"gone", b"older");
+    let kinds = |filter| {
+        let request = PageRequest { filter, ..all() };
+        let page = pages(1 << 20).read(&engine, &alone(), OTHERS, &request).unwrap();
+        let kinds = page.items.iter().map(|(key, r)| (key.to_vec(), r.rank.kind, r.copies));
+        kinds.collect::<Vec<_>>()
+    };
+    let here = (b"here".to_vec(), Kind::Value, 2);
+    let gone = (b"gone".to_vec(), Kind::Tombstone, 0);
+    assert_eq!(
+        kinds(Filter::HeldBy { node: alone().own, since: 0, partitions: Vec::new() }),
+        [gone, here.clone()]
+    );
+    assert_eq!(kinds(all().filter), [here], "nobody else is asked for these keys");
+}
+
+/// A page for each so many tombstones, the last with the one value that is behind them all.
+fn pages_over(tombstones: u32, key_len: usize) -> usize {
+    let engine = engine();
+    let key = |number: u32| [&number.to_be_bytes()[..], &vec![0; key_len - 4]].concat();
+    for first in (0..tombstones).step_by(1000) {
+        let mut batch = Batch::new();
+        for number in first..tombstones.min(first + 1000) {
+            batch.delete(Space::Data, &key(number), Version { time: 1, origin: 0 }).unwrap();
+        }
+        commit(&engine, batch);
+    }
+    put(&engine, b"\xff", b"beyond");
+    let pages = read_all(&engine);
+    let found = pages.concat();
+    assert_eq!(found.iter().map(|(key, _)| &key[..]).collect::<Vec<_>>(), [b"\xff"]);
+    pages.len()
+}
+
+#[test]
+fn a_page_ends_by_what_was_looked_at_though_nothing_was_found() {
+    assert_eq!(pages_over(PageWork::SERVING.records as u32 - 1, 4), 1);
+    assert_eq!(pages_over(2 * PageWork::SERVING.records as u32, 4), 3, "so many records");
+    let record = 1024 + 24;
+    let in_a_page = (PageWork::SERVING.bytes / record) as u32;
+    assert_eq!(pages_over(3 * in_a_page + 1, 1024), 4, "so many bytes");
+}
+
+#[test]
+fn without_memory_there_is_no_page() {
+    let engine = engine();
+    put(&engine, b"a", &vec![0; 2 * PAGE_BYTES]);
+    put(&engine, b"b", &[0]);
+    // Four for ranges, two that are lent, and two for large items.
+    let memory = pages(8 * PAGE_BYTES);
+    let read_for = |op, start: &'static [u8]| {
+        let request = PageRequest { start: Bytes::from_static(start), ..all() };
+        memory.read(&engine, &alone(), op, &request)
+    };
+    let read = |start| read_for(OTHERS, start);
+    let page = read(b"a").unwrap();
+    let len = page.items[0].1.bytes.len();
+    assert_eq!(len, 24 + 2 * PAGE_BYTES, "whatever its size, one at a time");
+    assert_eq!(memory.held(), 2 * PAGE_BYTES);
+    assert!(matches!(read(b"a"), Err(StoreError::Busy(_))));
+    let short: Vec<_> = std::iter::from_fn(|| read(b"b").ok()).collect();
+    assert_eq!(short.len(), 2);
+    assert!(memory.for_range(4).is_some(), "what ranges reserve is apart");
+    assert!(read_for(OWN, b"b").is_ok(), "and all that a range of this node needs");
+    drop(page);
+    assert_eq!(memory.held(), 2 * PAGE_BYTES);
+    drop(short);
+    assert_eq!(memory.held(), 0, "took it");
+}

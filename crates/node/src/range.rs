@@ -1,0 +1,177 @@
+//! A range over the cluster, with what is tried again: [`cluster::Scan`] says which pages it wants,
+//! a driver fetches them.
+//!
+//! ```text
+//!            ┌─ Ask ──▶ driver: a call ──▶ Asked ─┬─ busy: after a pause ─┐
+//!  Range ────┤                                    └───────────────────────┴─▶ Range::take
+//!            └─ Item, End, OutOfReach ──▶ whoever reads it
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cluster::{NodeId, Page, PageRequest, Quorum, Reply, Scan, Shared, Step, Trouble};
+use lsm::Record;
+
+use crate::pages::{PageRoom, Pages};
+use crate::records;
+
+/// A node that is busy is asked for its page again after this long, in microseconds …
+pub const RETRY_MICROS: u64 = 50_000;
+
+/// … this many times without any page in between, 15 s in all: by then any reader that takes
+/// nothing has been given up, and its memory is back.
+const RETRIES: u32 = 300;
+
+/// … and every so many times the pages of all nodes are given back before, and asked for again: two
+/// ranges that hold each a page of a large item, and wait for the other's, would wait for ever.
+const HOLDING_RETRIES: u32 = 4;
+
+/// What a range does next.
+#[derive(Debug)]
+pub enum RangeStep {
+    /// The next key and its value.
+    Item(Bytes, Record),
+    /// Ask this node for this page; hand what comes of it to [`Range::take`].
+    Ask(NodeId, PageRequest),
+    /// Nothing can be done before something is handed in.
+    Wait,
+    /// There are no more keys.
+    End,
+    /// Too few replicas are left to read some partition from.
+    OutOfReach,
+}
+
+/// What came of asking a node.
+#[derive(Debug)]
+pub enum Asked {
+    /// Its page.
+    Page(Page),
+    /// It is busy: to be handed in after [`RETRY_MICROS`].
+    Busy,
+    /// It has none.
+    Failed,
+}
+
+/// One range read.
+#[derive(Debug)]
+pub struct Range {
+    shared: Arc<Shared>,
+    scan: Scan,
+    retries: u32,
+    /// Whether the last node that failed was this one: its store had trouble.
+    store_failed: bool,
+    /// Memory for a page of each node.
+    _room: PageRoom,
+}
+
+impl Range {
+    /// A walk over `start ≤ key < end`. `None` = there is no room for its pages.
+    pub fn new(
+        shared: Arc<Shared>,
+        pages: &Pages,
+        quorum: Quorum,
+        start: Bytes,
+        end: Option<Bytes>,
+    ) -> Option<Self> {
+        let room = pages.for_range(shared.nodes())?;
+        let scan = Scan::new(&shared, quorum, start, end);
+        Some(Self { shared, scan, retries: 0, store_failed: false, _room: room })
+    }
+
+    /// The same over what this node holds, whoever else does.
+    pub fn local(
+        shared: Arc<Shared>,
+        pages: &Pages,
+        start: Bytes,
+        end: Option<Bytes>,
+    ) -> Option<Self> {
+        let room = pages.for_range(1)?;
+        let scan = Scan::local(&shared, start, end);
+        Some(Self { shared, scan, retries: 0, store_failed: false, _room: room })
+    }
+
+    /// What to do next. Values that have expired are passed over.
+    pub fn step(&mut self, wall_micros: impl Fn() -> u64) -> RangeStep {
+        loop {
+            match self.scan.step() {
+                Step::Item(key, record) => {
+                    let record = records::to_store(&record);
+                    if records::is_live(&record.view(), &wall_micros) {
+                        return RangeStep::Item(key, record);
+                    }
+                }
+                Step::Ask(node, request) => return RangeStep::Ask(node, request),
+                Step::Wait => return RangeStep::Wait,
+                Step::End => return RangeStep::End,
+                Step::OutOfReach => return RangeStep::OutOfReach,
+            }
+        }
+    }
+
+    /// What a call for a page of `node` came to.
+    pub fn asked(shared: &Shared, node: NodeId, result: Result<Reply, Trouble>) -> Asked {
+        match result {
+            Ok(Reply::Page(page)) => {
+                // This node's own were verified by the engine just now.
+                let verify = records::CODEC.verify;
+                let own = node == shared.own;
+                if own || page.items.iter().all(|(key, record)| verify(key, record)) {
+                    Asked::Page(page)
+                } else {
+                    Asked::Failed
+                }
+            }
+            Ok(Reply::Busy) | Err(Trouble::Busy) => Asked::Busy,
+            Ok(_) | Err(_) => Asked::Failed,
+        }
+    }
+
+    /// Takes in what came of asking a node. If it is `true`, whatever else was asked for is void:
+    /// nothing of it is to be handed in any more.
+    #[must_use]
+    pub fn take(&mut self, node: NodeId, asked: Asked) -> bool {
+        match asked {
+            Asked::Page(page) => {
+                self.retries = 0;
+                self.scan.page(node, page);
+            }
+            Asked::Busy if self.retries < RETRIES => {
+                self.retries += 1;
+                if self.retries.is_multiple_of(HOLDING_RETRIES) {
+                    self.scan.anew();
+                } else {
+                    self.scan.retry(node);
+                }
+            }
+            Asked::Busy | Asked::Failed => {
+                self.store_failed = node == self.shared.own;
+                self.scan.failed(node);
+            }
+        }
+        self.scan.begins_anew()
+    }
+
+    /// Whether a node that is busy is being asked again.
+    pub fn is_retrying(&self) -> bool {
+        self.retries > 0
+    }
+
+    /// Its retries begin anew: what came before them is told.
+    pub fn forgive(&mut self) {
+        self.retries = 0;
+    }
+
+    /// Whether every node that is asked now has sent a page: see [`Scan::is_served`].
+    pub fn is_served(&self) -> bool {
+        self.scan.is_served()
+    }
+
+    /// Whether this node is alone and its store has failed.
+    pub fn is_stores_fault(&self) -> bool {
+        self.shared.nodes() == 1 && self.store_failed
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+use bytes::Bytes;
+use cluster::{Clock, NodeId, Standing};
+
+use super::*;
+use crate::identity::{Identity, Named, Newborn};
+use crate::stage::{Stage, WALL, value};
+
+/// So many microseconds ahead of the limit.
+fn future(key: &[u8], ahead: u64) -> cluster::Record {
+    let stamp = cluster::Stamp { time: Clock::time_of(WALL + ahead), origin: 7 };
+    (crate::records::CODEC.restamp)(key, &value(key, 0, 1), stamp)
+}
+
+fn put(stage: &Stage, key: &'static [u8], record: &cluster::Record) {
+    let mut batch = Batch::new();
+    batch.record(Space::Data, key, &crate::records::to_store(record)).unwrap();
+    Store::commit(&stage.engine, batch).unwrap();
+}
+
+fn put_hint(stage: &Stage, peer: NodeId, key: &'static [u8], record: &cluster::Record) {
+    let hint = hints::Hint::of(cluster::HintId(0), peer, Bytes::from_static(key), record);
+    let mut batch = Batch::new();
+    hints::put(&stage.shared, &mut batch, &hint, record).unwrap();
+    Store::commit(&stage.engine, batch).unwrap();
+}
+
+#[test]
+fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
+    let (stage, limit) = (Stage::new(), Clock::time_of(WALL));
+    put(&stage, b"old", &value(b"old", 10, 1));
+    let found = Ahead::look(&stage.engine, limit).unwrap().unwrap();
+    assert!(!found.is_any());
+    put(&stage, b"new", &future(b"new", 5));
+    put_hint(&stage, NodeId(2), b"k", &future(b"k", 7));
+    put_hint(&stage, NodeId(2), b"l", &value(b"l", 10, 1));
+    let found = Ahead::look(&stage.engine, limit).unwrap().unwrap();
+    assert_eq!((found.records, found.hints), (1, 1));
+    assert_eq!(found.furthest, Clock::time_of(WALL + 7));
+    found.remove(&stage.engine).unwrap();
+
+    assert!(!Ahead::look(&stage.engine, limit).unwrap().unwrap().is_any());
+    assert!(stage.engine.read(Space::Data, b"old").unwrap().is_some());
+    assert!(stage.engine.read(Space::Data, b"new").unwrap().is_none());
+    let view = stage.shared.view();
+    let named = Named { topology: &view.topology, own: NodeId(0), named: true };
+    let new = Newborn { incarnation: 1, standing: Standing::New, born: 0 };
+    let identity = Identity::open(&stage.engine, named, new).unwrap();
+    assert_eq!((identity.standing(), identity.born()), (Standing::Amnesiac, limit));
+    hints::adopt_marks(&stage.engine, &identity, &stage.shared).unwrap();
+    assert_eq!(stage.shared.missed.partitions(NodeId(2)), 1, "the hint's");
+    let hints = hints::read(&stage.engine, &stage.shared, NodeId(2), None, 1000).unwrap();
+    assert_eq!(hints.len(), 1, "one of the present stays");
+}
+
+#[test]
+fn a_node_alone_is_left_as_it_is() {
+    let stage = Stage::of(&["a"]);
+    assert!(Ahead::look(&stage.engine, 0).unwrap().is_none());
+}

@@ -1,0 +1,216 @@
+//! A node for tests: a store in memory, and a driver that notes what it is asked for.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cluster::{
+    Answer, CallId, Class, ClientId, Clock, Config, Demand, LaneId, Logs, Member, Message, NodeId,
+    Now, OpId, PageRequest, Reply, Request, Shared, Standing, Topology, Trouble, Vouching,
+};
+use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, Space, Version, Wait};
+
+use crate::driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, WriteError};
+use crate::identity::{Identity, Keeps, Named, Newborn};
+use crate::store::Store;
+use crate::task::TaskEvent;
+use crate::{Loop, records};
+
+/// The wall clock of the stage, in microseconds.
+pub(crate) const WALL: u64 = 1_700_000_000_000_000;
+
+/// Records that are longer are told by their outlines.
+pub(crate) const BRIEF: u32 = 1000;
+
+pub(crate) const DEADLINE: u64 = 1_000_000;
+
+/// What a driver was asked for, but for writes.
+#[derive(Debug)]
+pub(crate) enum Done {
+    Read(OpId, u32),
+    Page,
+    Keep(Option<OpId>, Batch, Keeps),
+    Send,
+    Respond(u64, Reply),
+    Answer(Answer),
+    Returned,
+    Call,
+    ReadHints(HintsWanted),
+    After(u64, TaskEvent),
+}
+
+/// Node `a` of `a`, `b` and `c`, a member.
+pub(crate) struct Stage {
+    pub(crate) engine: Engine,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) mono: u64,
+    /// What writes are refused with.
+    pub(crate) refusal: Option<WriteError>,
+    /// Whether it refuses hints only.
+    pub(crate) refuses_hints: bool,
+    /// Whether every read has to wait.
+    pub(crate) cold: bool,
+    pub(crate) done: Vec<Done>,
+    batch: Batch,
+    purposes: Vec<Purpose>,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self::of(&["a", "b", "c"])
+    }
+
+    pub(crate) fn of(names: &[&str]) -> Self {
+        let member =
+            |name: &&str| Member { name: (*name).to_owned(), zone: String::new(), weight: 1 };
+        let topology = Topology::new(names.iter().map(member).collect(), 3).unwrap();
+        let own = NodeId(0);
+        let engine = Engine::open(Arc::new(MemDisk::new()), Options::default()).unwrap();
+        let named = Named { topology: &topology, own, named: true };
+        let new = Newborn { incarnation: 9, standing: Standing::Member, born: 0 };
+        let identity = Arc::new(Identity::open(&engine, named, new).unwrap());
+        let clock = Arc::new(Clock::start(1, 0, 0));
+        let vouching = Vouching::new(Standing::Member, 0, true);
+        let logs = Arc::new(Logs::first(9));
+        let newest = Clock::time_of(WALL);
+        let shared = Arc::new(Shared::new(topology, own, clock, vouching, newest, logs));
+        Self {
+            engine,
+            shared,
+            identity,
+            mono: 1,
+            refusal: None,
+            refuses_hints: false,
+            cold: false,
+            done: Vec::new(),
+            batch: Batch::new(),
+            purposes: Vec::new(),
+        }
+    }
+
+    /// A loop on it.
+    pub(crate) fn event_loop(&self) -> Loop {
+        let config = Config {
+            deadline_micros: DEADLINE,
+            max_skew_micros: 500_000,
+            brief_bytes: BRIEF,
+            codec: records::CODEC,
+        };
+        Loop::new(Arc::clone(&self.shared), Arc::clone(&self.identity), config, 1 << 20)
+    }
+
+    /// Commits the writes of a turn; what they were for.
+    pub(crate) fn commit(&mut self) -> Vec<Purpose> {
+        Store::commit(&self.engine, std::mem::take(&mut self.batch)).unwrap();
+        std::mem::take(&mut self.purposes)
+    }
+
+    /// Commits them, and tells a loop.
+    pub(crate) fn write(&mut self, own: &mut Loop) {
+        for purpose in self.commit() {
+            own.written(self, purpose, &Ok(()));
+        }
+    }
+
+    /// What was done since this was asked last.
+    pub(crate) fn take(&mut self) -> Vec<Done> {
+        std::mem::take(&mut self.done)
+    }
+
+    /// Answers to other nodes since then: to what, and which.
+    pub(crate) fn replies(&mut self) -> Vec<(u64, Reply)> {
+        let reply = |done| match done {
+            Done::Respond(id, reply) => Some((id, reply)),
+            _ => None,
+        };
+        self.take().into_iter().filter_map(reply).collect()
+    }
+}
+
+/// A value of so many bytes, stamped so many microseconds before the stage's time.
+pub(crate) fn value(key: &[u8], age: u64, len: usize) -> cluster::Record {
+    let version = Version { time: Clock::time_of(WALL - age), origin: 7 };
+    records::new(key, &Fields::new(Kind::Value, version), &vec![b'v'; len])
+}
+
+impl Turn for Stage {
+    fn now(&self) -> Now {
+        Now { mono: self.mono, wall: WALL }
+    }
+
+    fn write(
+        &mut self,
+        _bytes: usize,
+        purpose: Purpose,
+        fill: impl FnOnce(&mut Batch) -> Result<(), lsm::Error>,
+    ) -> Outcome {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
+        if self.refuses_hints && matches!(purpose, Purpose::Hint(_)) {
+            return Err(WriteError::Busy);
+        }
+        fill(&mut self.batch).map_err(WriteError::Store)?;
+        self.purposes.push(purpose);
+        Ok(())
+    }
+}
+
+impl Driver for Stage {
+    fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error> {
+        if self.cold {
+            return Ok(Lookup::WouldBlock);
+        }
+        self.engine.get(Space::Data, key, Wait::No)
+    }
+
+    fn read(&mut self, op: OpId, _key: Bytes, most: u32, _demand: Demand) {
+        self.done.push(Done::Read(op, most));
+    }
+
+    fn page(&mut self, _op: OpId, _request: PageRequest, _demand: Demand) {
+        self.done.push(Done::Page);
+    }
+
+    fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps) {
+        self.done.push(Done::Keep(Some(op), batch, keeps));
+    }
+
+    fn send(&mut self, _peer: NodeId, _message: Message) {
+        self.done.push(Done::Send);
+    }
+
+    fn respond(&mut self, _lane: LaneId, id: u64, reply: Reply) {
+        self.done.push(Done::Respond(id, reply));
+    }
+
+    fn answer(&mut self, _client: ClientId, answer: Answer) {
+        self.done.push(Done::Answer(answer));
+    }
+
+    fn returned(&mut self, _call: CallId, _result: Result<Reply, Trouble>) {
+        self.done.push(Done::Returned);
+    }
+}
+
+impl TaskDriver for Stage {
+    fn call(&mut self, _call: CallId, _node: NodeId, _class: Class, _request: Request) {
+        self.done.push(Done::Call);
+    }
+
+    fn read_hints(&mut self, wanted: HintsWanted) {
+        self.done.push(Done::ReadHints(wanted));
+    }
+
+    fn keep(&mut self, batch: Batch, keeps: Keeps) {
+        self.done.push(Done::Keep(None, batch, keeps));
+    }
+
+    fn after(&mut self, micros: u64, event: TaskEvent) {
+        self.done.push(Done::After(micros, event));
+    }
+}

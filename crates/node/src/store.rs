@@ -1,0 +1,71 @@
+//! The engine as a node's start and a repair use it, when each step waits for its own commit.
+
+use std::sync::Arc;
+
+use cluster::Clock;
+use lsm::{Batch, Db, Engine, Error, MayPurge, Space};
+
+/// A store that is read and written step by step.
+pub trait Store {
+    /// What reads it.
+    fn engine(&self) -> &Engine;
+
+    /// Writes a batch; returns when it is as durable as the sync mode says.
+    fn commit(&self, batch: Batch) -> Result<(), Error>;
+}
+
+/// A store whose threads run.
+impl Store for Db {
+    fn engine(&self) -> &Engine {
+        Self::engine(self)
+    }
+
+    fn commit(&self, batch: Batch) -> Result<(), Error> {
+        Self::commit(self, batch)
+    }
+}
+
+/// A store without threads: of a stopped node, or a simulated one.
+impl Store for Engine {
+    fn engine(&self) -> &Engine {
+        self
+    }
+
+    fn commit(&self, batch: Batch) -> Result<(), Error> {
+        Self::commit(self, std::iter::once(&batch)).map(drop)
+    }
+}
+
+/// Age in microseconds at which a tombstone may go from the bottom of the only replica. A write
+/// that is older than its key's tombstone can still be on its way into the log for as long as a
+/// request may take; this is far beyond that.
+const PURGE_AFTER: u64 = 600_000_000;
+
+/// Which tombstones the engine may drop. When this node is `alone`, it decides by their age. With
+/// others, a tombstone stays: one of them may have missed it, and would bring back what it deleted.
+pub fn may_purge(alone: bool, wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> MayPurge {
+    Arc::new(move |space, _key, version| match space {
+        // Nobody else has hints: one that was delivered is gone for good.
+        Space::Hints => true,
+        _ => alone && Clock::micros(version.time) + PURGE_AFTER < wall_micros(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lsm::Version;
+
+    #[test]
+    fn tombstones_go_where_nobody_else_may_lack_them() {
+        let now = 1_700_000_000_000_000;
+        let may = |alone, space, age: u64| {
+            let version = Version { time: (now - age) << 12, origin: 1 };
+            may_purge(alone, move || now)(space, b"k", version)
+        };
+        assert!(may(true, Space::Data, PURGE_AFTER + 1));
+        assert!(!may(true, Space::Data, PURGE_AFTER), "one that is older may be on its way");
+        assert!(!may(false, Space::Data, 2 * PURGE_AFTER));
+        assert!(may(false, Space::Hints, 0), "nobody else has hints");
+    }
+}

@@ -1,0 +1,190 @@
+//! What a node does once, for all its loops: hints go out, a lost disk is streamed back, and who
+//! was met is kept. Runs [`cluster::Node`] and carries out what it wants.
+//!
+//! ```text
+//!  met, fenced ──▶ ┌───────────┐ ─▶ calls, through some loop's coordinator
+//!  time ─────────▶ │ Task:     │ ─▶ hints, read where waiting is allowed
+//!  what became ──▶ │ the Node  │ ─▶ what is to be kept, and again if it can't be
+//!                  └───────────┘
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cluster::{Claim, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Record, Shared, Standing};
+
+use crate::driver::{HintsWanted, Purpose, TaskDriver};
+use crate::hints;
+use crate::identity::{Identity, Keeps};
+
+/// How long after hints could not be read, or a standing not be kept, that is tried again, in
+/// microseconds.
+const AGAIN_MICROS: u64 = 1_000_000;
+
+/// What the task is told.
+#[derive(Debug)]
+pub enum TaskEvent {
+    /// Something for the protocol.
+    Node(NodeEvent),
+    /// Hints are to be read once more.
+    ReadHints(HintsWanted),
+    /// Hints were read, or could not be.
+    HintsRead(HintsWanted, Result<Vec<(Bytes, Record)>, lsm::Error>),
+    /// Something of the node's own is kept, or could not be.
+    Kept(Keeps, Result<(), lsm::Error>),
+}
+
+impl From<NodeEvent> for TaskEvent {
+    fn from(event: NodeEvent) -> Self {
+        Self::Node(event)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Task {
+    shared: Arc<Shared>,
+    identity: Arc<Identity>,
+    node: Node,
+    effects: Vec<NodeEffect>,
+}
+
+impl Task {
+    /// Of a node that has just started.
+    pub fn new(shared: Arc<Shared>, identity: Arc<Identity>, config: NodeConfig) -> Self {
+        let node = Node::new(Arc::clone(&shared), config);
+        Self { shared, identity, node, effects: Vec::new() }
+    }
+
+    /// The protocol's part.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Takes in one event, and does what follows from it.
+    pub fn handle<D: TaskDriver>(&mut self, driver: &mut D, event: TaskEvent) {
+        match event {
+            TaskEvent::Node(event) => self.tell(driver, event),
+            TaskEvent::ReadHints(wanted) => driver.read_hints(wanted),
+            TaskEvent::HintsRead(HintsWanted { peer, .. }, Ok(items)) => {
+                self.tell(driver, NodeEvent::Hints { peer, items });
+            }
+            TaskEvent::HintsRead(wanted, Err(error)) => {
+                tracing::warn!(%error, "hint read failed, will retry");
+                // To say that there are none would be to forget them.
+                driver.after(AGAIN_MICROS, TaskEvent::ReadHints(wanted));
+            }
+            TaskEvent::Kept(keeps, result) => self.kept(driver, &keeps, result),
+        }
+    }
+
+    fn tell<D: TaskDriver>(&mut self, driver: &mut D, event: NodeEvent) {
+        let mut effects = std::mem::take(&mut self.effects);
+        self.node.handle(driver.now(), event, &mut effects);
+        for effect in effects.drain(..) {
+            self.perform(driver, effect);
+        }
+        self.effects = effects;
+    }
+
+    fn perform<D: TaskDriver>(&self, driver: &mut D, effect: NodeEffect) {
+        let shared = &self.shared;
+        let (batch, keeps) = match effect {
+            NodeEffect::ReadHints { peer, after, max_bytes } => {
+                return driver.read_hints(HintsWanted { peer, after, max_bytes });
+            }
+            NodeEffect::DropHints { peer, items } => return self.drop_hints(driver, peer, &items),
+            NodeEffect::Call { call, node, class, request } => {
+                return driver.call(call, node, class, request);
+            }
+            NodeEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
+                return self.identity.kept(shared, &Keeps::Claim(peer, claim));
+            }
+            NodeEffect::Remember { peer, claim } => self.identity.keep_claim(shared, peer, claim),
+            NodeEffect::Stand(standing) => self.identity.keep_standing(shared, standing),
+            NodeEffect::KeepMissed { node } => self.identity.keep_missed(shared, node),
+        };
+        driver.keep(batch, keeps);
+    }
+
+    fn is_known(&self, peer: NodeId, claim: &Claim) -> bool {
+        self.identity.known(&self.name(peer)).is_some_and(|known| known == *claim)
+    }
+
+    /// Removes hints that were delivered. One that stays for want of room is delivered again.
+    fn drop_hints<D: TaskDriver>(&self, driver: &mut D, peer: NodeId, items: &[(Bytes, Record)]) {
+        let bytes = items.iter().map(|(key, _)| key.len() + 64).sum();
+        let added = driver.write(bytes, Purpose::Delivered, |batch| {
+            hints::remove(&self.shared, batch, peer, items)
+        });
+        if added.is_err() {
+            tracing::debug!(
+                peer = peer.0,
+                "cannot delete delivered hints yet: the store is overloaded"
+            );
+        }
+    }
+
+    /// Only what is kept is acted on, and told.
+    fn kept<D: TaskDriver>(
+        &mut self,
+        driver: &mut D,
+        keeps: &Keeps,
+        result: Result<(), lsm::Error>,
+    ) {
+        let kept = result.is_ok();
+        if kept {
+            self.identity.kept(&self.shared, keeps);
+        }
+        if let Err(error) = result {
+            self.note_unkept(keeps, &error);
+        }
+        match *keeps {
+            Keeps::Claim(..) => {}
+            Keeps::Standing(standing, _) => {
+                let event = NodeEvent::Stood { standing, kept };
+                if kept {
+                    note_standing(standing);
+                    self.tell(driver, event);
+                } else {
+                    driver.after(AGAIN_MICROS, event.into());
+                }
+            }
+            Keeps::Missed(node, _) => self.tell(driver, NodeEvent::MissedKept { node, kept }),
+        }
+    }
+
+    fn note_unkept(&self, keeps: &Keeps, error: &lsm::Error) {
+        match keeps {
+            Keeps::Claim(peer, _) => {
+                tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
+            }
+            Keeps::Standing(standing, _) => {
+                tracing::warn!(%error, ?standing, "cannot persist the node's membership state");
+            }
+            Keeps::Missed(node, _) => {
+                let node = self.name(*node);
+                tracing::warn!(%error, node, "cannot persist missed-write marks");
+            }
+        }
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        self.shared.name_of(node)
+    }
+}
+
+fn note_standing(standing: Standing) {
+    match standing {
+        Standing::New | Standing::Copied => {}
+        Standing::Member => tracing::info!("rebuild complete: node is a full member"),
+        Standing::Amnesiac => tracing::warn!(
+            "rebuild started: this node's data directory is older than what the other nodes have \
+             seen of it (disk replaced, old copy restored, or end of the log lost); missing data is \
+             streamed from them, and the node is not authoritative until then"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

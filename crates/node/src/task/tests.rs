@@ -1,0 +1,103 @@
+use cluster::Told;
+
+use super::*;
+use crate::Store;
+use crate::driver::Purpose;
+use crate::stage::{Done, Stage, value};
+
+const B: NodeId = NodeId(1);
+
+fn task(stage: &Stage) -> Task {
+    let config = NodeConfig { max_skew_micros: 500_000 };
+    Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)
+}
+
+fn failed() -> lsm::Error {
+    lsm::Error::NoSpace { what: "log" }
+}
+
+/// What an effect has the driver keep.
+fn kept_by(stage: &mut Stage, task: &Task, effect: NodeEffect) -> Option<(lsm::Batch, Keeps)> {
+    task.perform(stage, effect);
+    match stage.take().pop() {
+        Some(Done::Keep(None, batch, keeps)) => Some((batch, keeps)),
+        _ => None,
+    }
+}
+
+#[test]
+fn hints_that_could_not_be_read_are_read_again() {
+    let mut stage = Stage::new();
+    let mut task = task(&stage);
+    let wanted = HintsWanted { peer: B, after: Some(Bytes::from_static(b"k")), max_bytes: 9 };
+    task.handle(&mut stage, TaskEvent::HintsRead(wanted, Err(failed())));
+    let Some(Done::After(AGAIN_MICROS, again)) = stage.take().pop() else { panic!() };
+    task.handle(&mut stage, again);
+    let Some(Done::ReadHints(wanted)) = stage.take().pop() else { panic!() };
+    assert_eq!((wanted.peer, &wanted.after.unwrap()[..]), (B, &b"k"[..]));
+}
+
+#[test]
+fn a_standing_holds_once_it_is_kept_and_is_tried_again_otherwise() {
+    let mut stage = Stage::new();
+    let mut task = task(&stage);
+    let stand = || NodeEffect::Stand(Standing::Amnesiac);
+    let (_, keeps) = kept_by(&mut stage, &task, stand()).unwrap();
+    task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
+    assert_eq!(stage.identity.standing(), Standing::Member);
+    let done = stage.take();
+    let [Done::After(AGAIN_MICROS, TaskEvent::Node(NodeEvent::Stood { kept: false, .. }))] =
+        done[..]
+    else {
+        panic!("{done:?}")
+    };
+    let (batch, keeps) = kept_by(&mut stage, &task, stand()).unwrap();
+    assert_eq!(stage.identity.standing(), Standing::Member, "not before it is durable");
+    let result = Store::commit(&stage.engine, batch);
+    task.handle(&mut stage, TaskEvent::Kept(keeps, result));
+    assert_eq!(stage.identity.standing(), Standing::Amnesiac);
+}
+
+#[test]
+fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
+    let mut stage = Stage::new();
+    let mut task = task(&stage);
+    let told = Told { life: 1, position: 2, late: 0 };
+    let claim = Claim { incarnation: 5, told };
+    let remember = || NodeEffect::Remember { peer: B, claim };
+    let (_, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
+    task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
+    assert_eq!(stage.shared.logs.incarnation(B), None);
+    let (batch, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
+    let result = Store::commit(&stage.engine, batch);
+    task.handle(&mut stage, TaskEvent::Kept(keeps, result));
+    assert_eq!(stage.shared.logs.incarnation(B), Some(5));
+    assert!(kept_by(&mut stage, &task, remember()).is_none());
+}
+
+#[test]
+fn hints_that_were_delivered_go_but_newer_ones_stay() {
+    let mut stage = Stage::new();
+    let task = task(&stage);
+    let mut own = stage.event_loop();
+    let keep = |stage: &mut Stage, key: &'static [u8], age| {
+        let (id, key_bytes) = (cluster::HintId(0), Bytes::from_static(key));
+        let hint = hints::Hint::of(id, B, key_bytes, &value(key, age, 1));
+        let shared = Arc::clone(&stage.shared);
+        shared.hints.found(B, 1, cluster::hint_bytes(key, &value(key, age, 1)));
+        crate::Turn::write(stage, 0, Purpose::Delivered, |batch| {
+            hints::put(&shared, batch, &hint, &value(key, age, 1))
+        })
+        .unwrap();
+    };
+    keep(&mut stage, b"k", 20);
+    keep(&mut stage, b"l", 20);
+    stage.write(&mut own);
+    let read = |stage: &Stage| hints::read(&stage.engine, &stage.shared, B, None, 1000).unwrap();
+    let items = read(&stage);
+    assert_eq!(items.len(), 2);
+    keep(&mut stage, b"l", 10);
+    task.perform(&mut stage, NodeEffect::DropHints { peer: B, items });
+    stage.commit();
+    assert_eq!(read(&stage), [(Bytes::from_static(b"l"), value(b"l", 10, 1))]);
+}

@@ -1,0 +1,120 @@
+//! Drives the node's task ([`node::Task`]) on the first loop.
+//!
+//! ```text
+//!  all loops ── met ──▶ ┌ channel ┐ ──▶ node::Task ──▶ driver ─┬─▶ calls, by this loop
+//!  time ──────────────▶ └─────────┘ ◀── what came of it ◀──────┼─▶ hints, read off the loop
+//!                                                              └─▶ identity, written off it
+//! ```
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{
+    CallId, Class, NODE_TICK_MICROS, NodeConfig, NodeEvent, NodeId, Reply, Request, Trouble,
+};
+use lsm::Batch;
+use node::identity::Keeps;
+use node::{HintsWanted, Task, TaskDriver, TaskEvent, hints};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::node::Node;
+use crate::node::coordinate::Process;
+use crate::runtime::event_loop::EventLoop;
+
+/// Events on their way: a few a peer, and whoever finds it full waits.
+pub(crate) const EVENTS: usize = 1024;
+
+/// Never ends.
+pub(crate) async fn run(event_loop: Rc<EventLoop>, mut events: mpsc::Receiver<TaskEvent>) {
+    let node = &event_loop.node;
+    let max_skew_micros = node.config.max_clock_skew.as_micros() as u64;
+    let config = NodeConfig { max_skew_micros };
+    let mut task = Task::new(Arc::clone(&node.shared), Arc::clone(&node.identity), config);
+    let mut ticks = interval(Duration::from_micros(NODE_TICK_MICROS));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let event = tokio::select! {
+            event = events.recv() => event.unwrap_or(NodeEvent::Tick.into()),
+            _ = ticks.tick() => NodeEvent::Tick.into(),
+        };
+        task.handle(&mut Process(&event_loop), event);
+    }
+}
+
+impl TaskDriver for Process<'_> {
+    fn call(&mut self, call: CallId, to: NodeId, class: Class, request: Request) {
+        let this = Rc::clone(self.0);
+        let streams = matches!(request, Request::Page(_));
+        spawn_local(async move {
+            let result = this.call(to, class, request).await;
+            if streams {
+                note_unstreamed(&this.node, to, &result);
+            }
+            tell(&this.node, NodeEvent::Returned { call, result }.into()).await;
+        });
+    }
+
+    fn read_hints(&mut self, wanted: HintsWanted) {
+        tell_what_comes_of(&self.0.node, move |node| {
+            let HintsWanted { peer, after, max_bytes } = &wanted;
+            let (engine, shared) = (node.db.engine(), &node.shared);
+            let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
+            TaskEvent::HintsRead(wanted, read)
+        });
+    }
+
+    fn keep(&mut self, batch: Batch, keeps: Keeps) {
+        tell_what_comes_of(&self.0.node, move |node| TaskEvent::Kept(keeps, node.db.commit(batch)));
+    }
+
+    fn after(&mut self, micros: u64, event: TaskEvent) {
+        let node = Arc::clone(&self.0.node);
+        spawn_local(async move {
+            sleep(Duration::from_micros(micros)).await;
+            tell(&node, event).await;
+        });
+    }
+}
+
+/// A peer that streams nothing keeps this node from vouching for what it lacks: that is told.
+fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, Trouble>) {
+    let why = match result {
+        Ok(Reply::Page(_)) => return,
+        Ok(Reply::Busy) | Err(Trouble::Busy) => "it is overloaded",
+        Ok(_) => "its store has failed; see its log",
+        Err(_) => "it did not answer in time",
+    };
+    node.facts.complain(peer, "unstreamed", || {
+        let peer = node.shared.name_of(peer);
+        tracing::warn!(peer, why, "repair stream failed, will retry");
+    });
+}
+
+/// Hands an event in. At the end of the node there is nobody to take it.
+pub(crate) async fn tell(node: &Node, event: TaskEvent) {
+    let _ = node.task.send(event).await;
+}
+
+fn tell_what_comes_of(node: &Arc<Node>, work: impl FnOnce(&Node) -> TaskEvent + Send + 'static) {
+    let node = Arc::clone(node);
+    spawn_local(async move {
+        let worker = Arc::clone(&node);
+        // It fails only when the runtime ends.
+        if let Ok(event) = off_the_loop(move || work(&worker)).await {
+            tell(&node, event).await;
+        }
+    });
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "bounded: one read of hints for each peer, small writes for each peer and kind"
+)]
+pub(crate) fn off_the_loop<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    tokio::task::spawn_blocking(work)
+}

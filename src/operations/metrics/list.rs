@@ -1,0 +1,189 @@
+//! Every metric: name, type, labels, help. What `/metrics` says of one and the table in
+//! `docs/operation.md` are made from here.
+//!
+//! To add one: an entry here, and its value in [`super`] (of a loop: a `Count`); then
+//! `UPDATE_DOCS=1 cargo test -p kvorum the_manual` writes the table.
+
+use prometheus_client::metrics::MetricType;
+
+/// What is said of a metric.
+#[derive(Debug)]
+pub(super) struct Metric {
+    /// Without `kvorum_` before it, and without a counter's `_total`.
+    pub(super) name: &'static str,
+    pub(super) kind: MetricType,
+    /// The names of its labels; their values come with each number.
+    pub(super) labels: &'static [&'static str],
+    pub(super) help: &'static str,
+}
+
+macro_rules! metrics {
+    ($($constant:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        $(
+            pub(super) const $constant: Metric = Metric {
+                name: $name,
+                kind: MetricType::$kind,
+                labels: &[$($label),*],
+                help: $help,
+            };
+        )*
+
+        /// All of them, in the order of the table.
+        #[cfg(test)]
+        pub(super) const ALL: &[Metric] = &[$($constant),*];
+    };
+}
+
+metrics! {
+    REQUESTS: Counter "requests" ["route", "method", "status"]
+        "Requests answered, by route, method and status";
+    REQUEST_DURATION: Histogram "request_duration_seconds" ["route", "method"]
+        "Time from a request's header to its response, by route and method; includes waiting for \
+         the client's body";
+    CONNECTIONS: Gauge "connections" ["loop"] "Open connections, by event loop";
+    CONNECTIONS_ACCEPTED: Counter "connections_accepted" [] "Accepted connections";
+    ACCEPT_FAILURES: Counter "accept_failures" []
+        "Failed attempts to accept a connection, usually for lack of file descriptors";
+    CONNECTIONS_TIMED_OUT: Counter "connections_timed_out" []
+        "Connections closed because the client was too slow: a header in 12 s, 64 KiB of a body \
+         in 10 s, 64 KiB of a response in 13 s";
+    CONNECTIONS_EVICTED: Counter "connections_evicted" []
+        "Idle connections closed to make room for new ones";
+    CONNECTIONS_MALFORMED: Counter "connections_malformed" []
+        "Connections closed because of malformed HTTP";
+    TRANSFERS_ABORTED: Counter "transfers_aborted" []
+        "Slow uploads and unread responses aborted to free memory for waiting requests";
+    LOG_LINES_DROPPED: Counter "log_lines_dropped" []
+        "Log lines dropped because stderr was blocked";
+    QUEUE_DEPTH: Gauge "queue_depth" ["queue"]
+        "Jobs waiting for a read thread: queue=\"reads\" (further reads get 503 at --queue) or \
+         \"pages\" of ranges";
+    WRITE_WAITING_BYTES: Gauge "write_waiting_bytes" [] "Bytes of writes waiting for the log";
+    WRITE_BATCHES: Counter "write_batches" [] "Write batches passed to the log";
+    WRITES_BATCHED: Counter "writes_batched" []
+        "Writes in write_batches; the ratio is how many writes share a turn of an event loop";
+    WRITE_SLOWDOWN: Counter "write_slowdown_seconds" []
+        "Time that write batches were delayed by flush or compaction backlog";
+    SLOWED_WRITES: Counter "slowed_writes" []
+        "Writes delayed because of flush or compaction backlog";
+    REFUSED_WRITES: Counter "refused_writes" []
+        "Writes refused because of flush or compaction backlog";
+    RANGES: Counter "ranges" [] "Range reads started";
+    REQUEST_BODY_BYTES: Gauge "request_body_bytes" []
+        "Memory for large values received from clients, in bytes";
+    RESPONSE_BODY_BYTES: Gauge "response_body_bytes" []
+        "Memory for large values sent to clients, in bytes";
+    PEER_REQUEST_BYTES: Gauge "peer_request_bytes" []
+        "Memory for large requests of other nodes, in bytes";
+    PEER_RESPONSE_BYTES: Gauge "peer_response_bytes" []
+        "Memory for large values sent to other nodes, in bytes";
+    RANGE_PAGE_BYTES: Gauge "range_page_bytes" [] "Memory for pages of range reads, in bytes";
+    PEER_CONNECTED_LOOPS: Gauge "peer_connected_loops" ["peer"]
+        "Event loops with a connection to the peer; 0 means that it is unreachable";
+    PEER_CONNECTIONS_OPENED: Counter "peer_connections_opened" []
+        "Connections opened to other nodes; a rising number means that connections are lost";
+    PEER_HANDSHAKES_REFUSED: Counter "peer_handshakes_refused" []
+        "Refused handshakes with other nodes: different secret, topology, cluster or name, or an \
+         unknown peer; see the log";
+    PEER_MALFORMED: Counter "peer_malformed" []
+        "Peer connections closed because of malformed data: a faulty network card, or another \
+         program";
+    PEER_MESSAGES_SENT: Counter "peer_messages_sent" [] "Messages sent to other nodes";
+    PEER_MESSAGES_RECEIVED: Counter "peer_messages_received" []
+        "Messages received from other nodes";
+    PEER_ENVELOPES_SENT: Counter "peer_envelopes_sent" []
+        "Envelopes sent to other nodes; messages per envelope is how many share a turn";
+    PEER_ENVELOPES_RECEIVED: Counter "peer_envelopes_received" []
+        "Envelopes received from other nodes";
+    PEER_SEND_CALLS: Counter "peer_send_calls" [] "System calls that send data to other nodes";
+    PEER_BYTES_SENT: Counter "peer_bytes_sent" [] "Bytes sent to other nodes";
+    PEER_BYTES_RECEIVED: Counter "peer_bytes_received" [] "Bytes received from other nodes";
+    HINTS: Gauge "hints" ["peer"]
+        "Writes that a peer missed and that this node keeps for it, at most 1 GiB for all peers \
+         together";
+    HINT_BYTES: Gauge "hint_bytes" ["peer"] "Size of the hints kept for a peer, in bytes";
+    HINTS_AHEAD_OF_CLOCK: Gauge "hints_ahead_of_clock" ["peer"]
+        "Hints that cannot be delivered yet because their timestamps are too far ahead: a clock \
+         was wrong";
+    HINTS_DELIVERED: Counter "hints_delivered" [] "Hints delivered to peers";
+    HINTS_DROPPED: Counter "hints_dropped" []
+        "Missed writes for which no hint could be kept, because of the limit or an overloaded \
+         store";
+    PARTITIONS_TO_REPAIR: Gauge "partitions_to_repair" ["node"]
+        "Partitions, of 65536, in which a node may lack writes for which no hint is kept; they \
+         are streamed to it. A value that stays high means that a node is down";
+    UPTIME: Gauge "uptime_seconds" [] "Time since the node started recovery, in seconds";
+    CPU: Counter "cpu_seconds" [] "CPU time of all threads";
+    RESIDENT_BYTES: Gauge "resident_bytes" [] "Resident memory, in bytes";
+    DISK_BYTES: Gauge "disk_bytes" [] "Size of the files in the data directory, in bytes";
+    MEMORY_USED_BYTES: Gauge "memory_used_bytes" ["part"]
+        "Memory in use, by part of --memory, in bytes";
+    MEMORY_BUDGET_BYTES: Gauge "memory_budget_bytes" ["part"]
+        "Memory limit, by part of --memory, in bytes";
+    KEYS: Gauge "keys" []
+        "Keys that have a value: exact until the first flush or stop, then an estimate";
+    MEMTABLE_BYTES: Gauge "memtable_bytes" [] "Bytes in active memtables";
+    IMMUTABLE_BYTES: Gauge "immutable_bytes" [] "Bytes in memtables waiting to be flushed";
+    IMMUTABLE_MEMTABLES: Gauge "immutable_memtables" []
+        "Memtables waiting to be flushed, at most three; writes are delayed from the second on";
+    WAL_SEGMENTS: Gauge "wal_segments" [] "WAL segments on disk";
+    WAL_WRITES: Counter "wal_writes" [] "Groups of batches written to the WAL";
+    WAL_OPERATIONS: Counter "wal_operations" [] "Puts and deletes written to the WAL";
+    WAL_BYTES: Counter "wal_bytes" [] "Bytes written to the WAL";
+    WAL_SYNCS: Counter "wal_syncs" [] "Syncs of the WAL";
+    COMMIT_DURATION: Histogram "commit_duration_seconds" []
+        "Time to commit a group of batches: log, sync under --sync always, memtables";
+    COMMIT_QUEUE_BATCHES: Gauge "commit_queue_batches" [] "Batches waiting for the log";
+    COMMIT_QUEUE_BYTES: Gauge "commit_queue_bytes" [] "Bytes waiting for the log";
+    FLUSHES: Counter "flushes" [] "Memtables flushed";
+    FLUSH_BYTES: Counter "flush_bytes" [] "Bytes of tables written by flushes";
+    FLUSH: Counter "flush_seconds" []
+        "Time spent flushing; its rate is how busy kv-flush is, 1 = always";
+    COMPACTIONS: Counter "compactions" [] "Completed compactions";
+    COMPACTION_READ_BYTES: Counter "compaction_read_bytes" [] "Bytes read by compactions";
+    COMPACTION_WRITE_BYTES: Counter "compaction_write_bytes" []
+        "Bytes written by compactions; write amplification is the sum of wal_bytes, flush_bytes \
+         and this, divided by wal_bytes";
+    COMPACTION: Counter "compaction_seconds" []
+        "Time spent compacting; its rate is how busy kv-compact is, 1 = always";
+    COMPACTION_DEBT_BYTES: Gauge "compaction_debt_bytes" []
+        "Bytes that compactions still have to move";
+    LEVEL_TABLES: Gauge "level_tables" ["level"] "Tables, by level";
+    LEVEL_BYTES: Gauge "level_bytes" ["level"] "Bytes of tables, by level";
+    CACHE_BYTES: Gauge "cache_bytes" [] "Bytes in the block cache";
+    CACHE_HITS: Counter "cache_hits" [] "Block cache hits";
+    CACHE_MISSES: Counter "cache_misses" [] "Block cache misses";
+    BLOOM_SKIPS: Counter "bloom_skips" [] "Tables that a read skipped because of a bloom filter";
+    BLOOM_FALSE_POSITIVES: Counter "bloom_false_positives" []
+        "Tables that a read searched in vain because of a bloom filter's false positive: about \
+         1 % of these and bloom_skips together, by design";
+    VERSION_CONFLICTS: Counter "version_conflicts" []
+        "Records with the same version and different content: a clock or a disk is wrong, see the \
+         log";
+    STORE_FAILED: Gauge "store_failed" [] "1 if the store has failed and accepts no writes";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::operations::manual;
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<_> = ALL.iter().map(|metric| metric.name).collect();
+        assert_eq!(names.len(), ALL.len());
+    }
+
+    #[test]
+    fn the_manual_lists_every_metric() {
+        let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
+        for Metric { name, kind, labels, help } in ALL {
+            let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+            table +=
+                &format!("| `{name}` | {} | {} | {help} |\n", kind.as_str(), labels.join(", "));
+        }
+        manual::holds("metrics", &table);
+    }
+}

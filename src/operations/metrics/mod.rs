@@ -1,0 +1,291 @@
+//! `/metrics`: what the loops and the engine count, in the Prometheus (OpenMetrics) text format.
+
+mod list;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cluster::{HintLedger, NodeId};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelValue, EncodeMetric, MetricEncoder, text,
+};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use self::list::Metric;
+use crate::counters::latency;
+use crate::counters::{Count, Counters, Kind, PeerCounts, STATUSES};
+use crate::node::Node;
+use crate::operations::stderr;
+use crate::operations::usage;
+
+const NANOS: f64 = 1e9;
+
+/// The doublings of latency that are told, of those that are counted: from 16.384 µs …
+const FIRST_DOUBLING: usize = 4;
+
+/// … up to 8.6 s, each as one bucket.
+const LAST_DOUBLING: usize = 23;
+
+type NoLabels = [(&'static str, &'static str); 0];
+
+/// All metrics of `node` as text.
+pub(crate) fn encode(node: &Arc<Node>) -> String {
+    let mut registry = Registry::with_prefix("kvorum");
+    registry.register_collector(Box::new(Metrics(Arc::clone(node))));
+    let mut text = String::new();
+    text::encode(&mut text, &registry).expect("a string takes any text");
+    text
+}
+
+struct Metrics(Arc<Node>);
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut out = Out(&mut encoder);
+        requests(&mut out, &self.0)?;
+        server(&mut out, &self.0)?;
+        peers(&mut out, &self.0)?;
+        hints(&mut out, &self.0)?;
+        let stats = self.0.db.stats();
+        machine(&mut out, &self.0, &stats)?;
+        store(&mut out, &stats)?;
+        store_times(&mut out, &stats)
+    }
+}
+
+/// Writes one metric after the other.
+struct Out<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+
+impl Out<'_, '_> {
+    fn begin(&mut self, metric: &Metric) -> Result<MetricEncoder<'_>, fmt::Error> {
+        self.0.encode_descriptor(metric.name, metric.help, None, metric.kind)
+    }
+
+    fn counter(&mut self, metric: &Metric, value: u64) -> fmt::Result {
+        ConstCounter::new(value).encode(self.begin(metric)?)
+    }
+
+    fn seconds(&mut self, metric: &Metric, nanos: u64) -> fmt::Result {
+        ConstCounter::new(nanos as f64 / NANOS).encode(self.begin(metric)?)
+    }
+
+    fn gauge(&mut self, metric: &Metric, value: u64) -> fmt::Result {
+        ConstGauge::new(value as i64).encode(self.begin(metric)?)
+    }
+
+    /// One number for each value of the metric's only label.
+    fn gauges<L: EncodeLabelValue>(
+        &mut self,
+        metric: &Metric,
+        values: impl Iterator<Item = (L, u64)>,
+    ) -> fmt::Result {
+        let mut family = self.begin(metric)?;
+        for (label, value) in values {
+            let labels = [(metric.labels[0], label)];
+            ConstGauge::new(value as i64).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn sum(node: &Node, count: impl Fn(&Counters) -> &Count) -> u64 {
+    node.counters.iter().map(|counters| count(counters).get()).sum()
+}
+
+fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    let mut metric = out.begin(&list::REQUESTS)?;
+    let names = list::REQUESTS.labels;
+    for (kind, route, method) in Kind::ALL {
+        for (place, status) in STATUSES.iter().enumerate() {
+            let count = sum(node, |counters| &counters.requests[kind as usize][place]);
+            if count > 0 {
+                let status = if *status == 0 { "other".to_owned() } else { status.to_string() };
+                let labels = [(names[0], route), (names[1], method), (names[2], status.as_str())];
+                ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+    }
+    let mut metric = out.begin(&list::REQUEST_DURATION)?;
+    let names = list::REQUEST_DURATION.labels;
+    for (kind, route, method) in Kind::ALL {
+        let buckets = latency_buckets(node, kind);
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let nanos = sum(node, |counters| &counters.latency[kind as usize].nanos);
+        let labels = [(names[0], route), (names[1], method)];
+        metric.encode_family(&labels)?.encode_histogram::<NoLabels>(
+            nanos as f64 / NANOS,
+            count,
+            &buckets,
+            None,
+        )?;
+    }
+    Ok(())
+}
+
+/// The counted buckets put together into those that are told, as (bound in seconds, number).
+fn latency_buckets(node: &Node, kind: Kind) -> Vec<(f64, u64)> {
+    let count = |bucket| sum(node, |counters| &counters.latency[kind as usize].buckets[bucket]);
+    let mut from = 0;
+    let mut told = Vec::with_capacity(LAST_DOUBLING - FIRST_DOUBLING + 2);
+    for doubling in FIRST_DOUBLING..=LAST_DOUBLING {
+        let to = doubling * latency::PER_DOUBLING + 1;
+        let bound = (latency::FIRST_NANOS << doubling) as f64 / NANOS;
+        told.push((bound, (from..to).map(count).sum()));
+        from = to;
+    }
+    told.push((f64::INFINITY, (from..latency::BUCKETS).map(count).sum()));
+    told
+}
+
+fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    let connections = node.counters.iter().enumerate().map(|(number, counters)| {
+        (number.to_string(), counters.connections.load(Ordering::Relaxed) as u64)
+    });
+    out.gauges(&list::CONNECTIONS, connections)?;
+    let (gets, pages) = node.reads.waiting();
+    let queues = [("reads", gets as u64), ("pages", pages as u64)];
+    out.gauges(&list::QUEUE_DEPTH, queues.into_iter())?;
+    let accepting = &node.accepting;
+    out.counter(&list::CONNECTIONS_ACCEPTED, accepting.accepted.load(Ordering::Relaxed))?;
+    out.counter(&list::ACCEPT_FAILURES, accepting.failed.load(Ordering::Relaxed))?;
+    out.counter(&list::LOG_LINES_DROPPED, stderr::dropped())?;
+    type Of = fn(&Counters) -> &Count;
+    let counters: [(&Metric, Of); 7] = [
+        (&list::CONNECTIONS_TIMED_OUT, |counters| &counters.reaped),
+        (&list::CONNECTIONS_EVICTED, |counters| &counters.evicted),
+        (&list::TRANSFERS_ABORTED, |counters| &counters.gave_way),
+        (&list::CONNECTIONS_MALFORMED, |counters| &counters.malformed),
+        (&list::WRITE_BATCHES, |counters| &counters.batches),
+        (&list::WRITES_BATCHED, |counters| &counters.batched_writes),
+        (&list::RANGES, |counters| &counters.ranges),
+    ];
+    for (metric, of) in counters {
+        out.counter(metric, sum(node, of))?;
+    }
+    out.seconds(&list::WRITE_SLOWDOWN, sum(node, |counters| &counters.slowdown_nanos))?;
+    out.gauge(&list::WRITE_WAITING_BYTES, sum(node, |counters| &counters.waiting_bytes))?;
+    out.gauge(&list::REQUEST_BODY_BYTES, node.bodies.held() as u64)?;
+    out.gauge(&list::RESPONSE_BODY_BYTES, node.answers.held() as u64)?;
+    out.gauge(&list::PEER_REQUEST_BYTES, node.facts.received_bytes())?;
+    out.gauge(&list::PEER_RESPONSE_BYTES, node.lent.held() as u64)?;
+    out.gauge(&list::RANGE_PAGE_BYTES, node.pages.held() as u64)
+}
+
+fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    let (view, ledger) = (node.shared.view(), &node.shared.hints);
+    let topology = &view.topology;
+    let others = || topology.ids().filter(|id| *id != node.shared.own);
+    let by_peer = |of: fn(&HintLedger, NodeId) -> u64| {
+        others().map(move |id| (topology.member(id).name.clone(), of(ledger, id)))
+    };
+    out.gauges(&list::HINTS, by_peer(|ledger, id| ledger.waiting(id).0))?;
+    out.gauges(&list::HINT_BYTES, by_peer(|ledger, id| ledger.waiting(id).1))?;
+    out.gauges(&list::HINTS_AHEAD_OF_CLOCK, by_peer(HintLedger::of_the_future))?;
+    let missed = topology.ids().map(|id| {
+        let name = topology.member(id).name.clone();
+        (name, u64::from(node.shared.missed.partitions(id)))
+    });
+    out.gauges(&list::PARTITIONS_TO_REPAIR, missed)?;
+    out.counter(&list::HINTS_DELIVERED, others().map(|id| ledger.taken(id)).sum())?;
+    out.counter(&list::HINTS_DROPPED, others().map(|id| ledger.dropped(id)).sum())
+}
+
+fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
+    type Of = fn(&PeerCounts) -> &Count;
+    let all: [(&Metric, Of); 10] = [
+        (&list::PEER_ENVELOPES_SENT, |peers| &peers.envelopes_sent),
+        (&list::PEER_ENVELOPES_RECEIVED, |peers| &peers.envelopes_received),
+        (&list::PEER_MESSAGES_SENT, |peers| &peers.messages_sent),
+        (&list::PEER_MESSAGES_RECEIVED, |peers| &peers.messages_received),
+        (&list::PEER_BYTES_SENT, |peers| &peers.bytes_sent),
+        (&list::PEER_BYTES_RECEIVED, |peers| &peers.bytes_received),
+        (&list::PEER_SEND_CALLS, |peers| &peers.writes),
+        (&list::PEER_MALFORMED, |peers| &peers.malformed),
+        (&list::PEER_HANDSHAKES_REFUSED, |peers| &peers.refused),
+        (&list::PEER_CONNECTIONS_OPENED, |peers| &peers.connected),
+    ];
+    for (metric, of) in all {
+        out.counter(metric, sum(node, |counters| of(&counters.peers)))?;
+    }
+    let view = node.shared.view();
+    let topology = &view.topology;
+    let others = topology.ids().filter(|id| *id != node.shared.own);
+    let loops =
+        others.map(|id| (topology.member(id).name.clone(), u64::from(node.facts.seen(id).lines())));
+    out.gauges(&list::PEER_CONNECTED_LOOPS, loops)
+}
+
+fn machine(out: &mut Out<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Result {
+    out.gauge(&list::UPTIME, node.started.elapsed().as_secs())?;
+    out.seconds(&list::CPU, usage::cpu_time().as_nanos() as u64)?;
+    out.gauge(&list::RESIDENT_BYTES, usage::resident_bytes())?;
+    out.gauge(&list::DISK_BYTES, usage::disk_bytes(node, stats))?;
+    let parts = usage::parts(node, stats);
+    out.gauges(&list::MEMORY_USED_BYTES, parts.iter().map(|part| (part.name, part.used)))?;
+    out.gauges(&list::MEMORY_BUDGET_BYTES, parts.iter().map(|part| (part.name, part.budget)))
+}
+
+fn store_times(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
+    out.seconds(&list::FLUSH, stats.flush_nanos)?;
+    out.seconds(&list::COMPACTION, stats.compaction_nanos)?;
+    let mut metric = out.begin(&list::COMMIT_DURATION)?;
+    let bound = |bucket| match bucket {
+        n if n + 1 == lsm::COMMIT_BUCKETS => f64::INFINITY,
+        n => (lsm::FIRST_COMMIT_NANOS << n) as f64 / NANOS,
+    };
+    let buckets: Vec<_> =
+        stats.commit_times.iter().enumerate().map(|(n, count)| (bound(n), *count)).collect();
+    let count = stats.commit_times.iter().sum();
+    metric.encode_histogram::<NoLabels>(stats.commit_nanos as f64 / NANOS, count, &buckets, None)
+}
+
+fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
+    for (metric, value) in [
+        (&list::KEYS, stats.keys),
+        (&list::MEMTABLE_BYTES, stats.memtable_bytes),
+        (&list::IMMUTABLE_BYTES, stats.immutable_bytes),
+        (&list::IMMUTABLE_MEMTABLES, stats.immutable_memtables),
+        (&list::WAL_SEGMENTS, stats.wal_segments),
+        (&list::COMMIT_QUEUE_BATCHES, stats.commit_queue_batches),
+        (&list::COMMIT_QUEUE_BYTES, stats.commit_queue_bytes),
+        (&list::COMPACTION_DEBT_BYTES, stats.compaction_debt_bytes),
+        (&list::CACHE_BYTES, stats.cache_bytes),
+        (&list::STORE_FAILED, u64::from(stats.failed.is_some())),
+    ] {
+        out.gauge(metric, value)?;
+    }
+    for (metric, value) in [
+        (&list::WAL_WRITES, stats.wal_writes),
+        (&list::WAL_OPERATIONS, stats.wal_operations),
+        (&list::WAL_BYTES, stats.wal_bytes),
+        (&list::WAL_SYNCS, stats.wal_syncs),
+        (&list::FLUSHES, stats.flushes),
+        (&list::FLUSH_BYTES, stats.flush_bytes),
+        (&list::COMPACTIONS, stats.compactions),
+        (&list::COMPACTION_READ_BYTES, stats.compaction_read_bytes),
+        (&list::COMPACTION_WRITE_BYTES, stats.compaction_write_bytes),
+        (&list::CACHE_HITS, stats.cache_hits),
+        (&list::CACHE_MISSES, stats.cache_misses),
+        (&list::BLOOM_SKIPS, stats.bloom_skips),
+        (&list::BLOOM_FALSE_POSITIVES, stats.bloom_false_positives),
+        (&list::SLOWED_WRITES, stats.slowed_writes),
+        (&list::REFUSED_WRITES, stats.refused_writes),
+        (&list::VERSION_CONFLICTS, stats.version_conflicts),
+    ] {
+        out.counter(metric, value)?;
+    }
+    let tables = stats.levels.iter().enumerate().map(|(n, level)| (n.to_string(), level.tables));
+    out.gauges(&list::LEVEL_TABLES, tables)?;
+    let bytes = stats.levels.iter().enumerate().map(|(n, level)| (n.to_string(), level.bytes));
+    out.gauges(&list::LEVEL_BYTES, bytes)
+}

@@ -1,0 +1,68 @@
+//! How a setting is declared: once, in [`super::list`], and everything else follows.
+//!
+//! ```text
+//!  name, type, variable, default, help ─┬─▶ a flag of `serve`, a KVORUM_* variable, a TOML key
+//!   (the type checks the range)         ├─▶ the help with its default
+//!                                       ├─▶ `Settings::or`: which source wins
+//!                                       ├─▶ `Chosen`: each with its value or its default
+//!                                       └─▶ the table in docs/operation.md
+//! ```
+//!
+//! A default is written as a user would write it. `computed` marks those that follow from other
+//! settings: there the text only describes it, and the value stays optional.
+
+/// Declares all settings.
+macro_rules! settings {
+    ($(
+        $name:ident: $type:ty, $variable:literal, $value:literal,
+        $default_is:ident $default:literal, $help:literal;
+    )*) => {
+        /// The settings of a node, each if a source gives it.
+        #[derive(Debug, Clone, Default, ::clap::Args, ::serde::Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+        pub(crate) struct Settings {
+            $(
+                #[doc = $help]
+                #[arg(long, env = $variable, value_name = $value)]
+                #[arg(help = concat!($help, " [default: ", $default, "]"))]
+                pub(crate) $name: Option<$type>,
+            )*
+        }
+
+        /// The settings with their defaults.
+        #[derive(Debug)]
+        pub(super) struct Chosen {
+            $(
+                #[doc = $help]
+                pub(super) $name: settings!(@type $default_is $type),
+            )*
+        }
+
+        impl Settings {
+            /// Each from `self`, else from `other`.
+            pub(super) fn or(self, other: Self) -> Self {
+                Self { $($name: self.$name.or(other.$name),)* }
+            }
+
+            /// Each as it was given, else by default.
+            pub(super) fn chosen(self) -> Chosen {
+                Chosen { $($name: settings!(@value $default_is $type, self.$name, $default),)* }
+            }
+        }
+
+        /// Variable, value, default and help of each, for the documentation.
+        #[cfg(test)]
+        pub(super) const ROWS: &[(&str, &str, &str, &str, &str)] =
+            &[$((stringify!($name), $variable, $value, $default, $help),)*];
+    };
+    (@type fixed $type:ty) => { $type };
+    (@type computed $type:ty) => { Option<$type> };
+    (@value fixed $type:ty, $given:expr, $default:literal) => {
+        $given.unwrap_or_else(|| {
+            $default.parse::<$type>().expect("the text of a default is valid, as a test shows")
+        })
+    };
+    (@value computed $type:ty, $given:expr, $default:literal) => { $given };
+}
+
+pub(super) use settings;

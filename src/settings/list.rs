@@ -1,0 +1,145 @@
+//! Every setting of a node. [`super::declare`] says what follows from an entry.
+//!
+//! To add one: an entry here and its use in [`super::config`]; then `UPDATE_DOCS=1 cargo test -p
+//! kvorum the_manual` writes the table of `docs/operation.md`.
+
+use std::path::PathBuf;
+
+use crate::settings::declare::settings;
+use crate::settings::units::{Size, TimeIn};
+use crate::settings::values::{Listen, LogFormat, Sync, UpTo};
+
+/// Everything after `serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// TOML file with any of these settings, named like the flags. Flags override KVORUM_*
+    /// variables, which override the file
+    #[arg(long, env = "KVORUM_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The settings.
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// Far more than clocks that are kept by NTP differ, far less than what makes a write a surprise.
+pub(crate) type ClockSkew = TimeIn<1, 60_000>;
+
+settings! {
+    listen: Listen, "KVORUM_LISTEN", "ADDR:PORT", fixed "127.0.0.1:8080",
+        "Address and port to listen on; localhost is 127.0.0.1, port 0 picks a free port";
+
+    data: PathBuf, "KVORUM_DATA", "DIR", fixed "./kvorum-data",
+        "Data directory; created if missing";
+
+    cluster: String, "KVORUM_CLUSTER", "[NAME=]URL,...", computed "this node alone",
+        "All nodes of the cluster, including this one; the list must be the same on every node. \
+         NAME is the node's identity and defaults to its URL; the URL is its address and may \
+         change. Append \";zone=ZONE\" to spread replicas over zones, \";weight=W\" (1..1000, \
+         default 1) to set the node's share of the keys";
+
+    advertise: String, "KVORUM_ADVERTISE", "URL", computed "http://LISTEN",
+        "URL at which the other nodes reach this one; must be in --cluster";
+
+    cluster_secret_file: PathBuf, "KVORUM_CLUSTER_SECRET_FILE", "FILE", computed "none",
+        "File with the secret that all nodes of the cluster share, 16 to 4096 bytes; \
+         KVORUM_CLUSTER_SECRET can hold the secret itself instead. Required unless all nodes \
+         listen on loopback";
+
+    admin_token_file: PathBuf, "KVORUM_ADMIN_TOKEN_FILE", "FILE", computed "none",
+        "File with the token that admin requests (/admin/...) must send as `Authorization: Bearer \
+         TOKEN`, 16 to 4096 bytes; KVORUM_ADMIN_TOKEN can hold the token itself instead. Without \
+         a token, admin requests are accepted from loopback only";
+
+    allow_host: String, "KVORUM_ALLOW_HOST", "NAME,...", computed "none",
+        "Additional host names, without port, that a node listening on loopback answers to, for \
+         example those of a proxy on this machine. IP addresses, localhost and the advertised \
+         name are always allowed";
+
+    max_clock_skew: ClockSkew, "KVORUM_MAX_CLOCK_SKEW", "TIME", fixed "500ms",
+        "Maximum clock skew between nodes, in ms or s, 1ms..60s; writes with timestamps further \
+         ahead of this node's clock are refused";
+
+    sync: Sync, "KVORUM_SYNC", "MODE", fixed "always",
+        "When a write is acknowledged: \"always\", after it is synced to disk; \"interval\" or \
+         \"interval:MS\", after it is written to the operating system, with a sync every MS \
+         milliseconds (1..60000, default 100); \"never\", the same without syncs";
+
+    memory: Size, "KVORUM_MEMORY", "SIZE", fixed "512MiB",
+        "Memory for memtables, caches, connections and request bodies together, in KiB, MiB or \
+         GiB, at least 64MiB. The process stays below this plus 64MiB";
+
+    replicas: UpTo<255>, "KVORUM_REPLICAS", "N", fixed "3",
+        "Replicas of a key if a request does not set `from`, 1..255; limited to the number of \
+         nodes";
+
+    deadline: TimeIn<250, 60_000>, "KVORUM_DEADLINE", "TIME", fixed "1s",
+        "Time after which a waiting request is answered with 504, in ms or s, 250ms..60s";
+
+    max_value: Size, "KVORUM_MAX_VALUE", "SIZE", fixed "1MiB",
+        "Maximum size of a value, in B, KiB or MiB, 1B..8MiB and at most 1/64 of --memory; larger \
+         values are answered with 413";
+
+    loops: UpTo<256>, "KVORUM_LOOPS", "N", computed "one per available CPU",
+        "Event loops (threads that serve connections), 1..256";
+
+    read_threads: UpTo<256>, "KVORUM_READ_THREADS", "N", fixed "8",
+        "Threads for reads that wait for the disk, 1..256";
+
+    queue: UpTo<1_000_000>, "KVORUM_QUEUE", "N", fixed "1024",
+        "Maximum number of reads waiting for a read thread, 1..1000000; further ones are answered \
+         with 503";
+
+    memtable: Size, "KVORUM_MEMTABLE", "SIZE", computed "1/16 of --memory",
+        "Size of a memtable, at least 1MiB; --memory holds four of them. Larger ones mean fewer, \
+         bigger flushes and a longer recovery";
+
+    connections: UpTo<1_000_000>, "KVORUM_CONNECTIONS", "N",
+        computed "1/8 of --memory at 24KiB each, minus 64",
+        "Maximum number of client connections, 1..1000000, and at most half of the open-file \
+         limit; idle connections are closed to make room";
+
+    log: String, "KVORUM_LOG", "LEVEL", fixed "info",
+        "Log level: error, warn, info, debug or trace, optionally per module as in \
+         \"info,lsm=debug\"";
+
+    log_format: LogFormat, "KVORUM_LOG_FORMAT", "FORMAT", fixed "text",
+        "Log format: text, or json with one object per line";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operations::manual;
+
+    fn kebab(name: &str) -> String {
+        name.replace('_', "-")
+    }
+
+    #[test]
+    fn defaults_are_valid() {
+        let chosen = Settings::default().chosen();
+        assert_eq!((chosen.queue.0, chosen.replicas.0), (1024, 3));
+    }
+
+    #[test]
+    fn variables_have_the_names_of_their_flags() {
+        for (name, variable, ..) in ROWS {
+            assert_eq!(*variable, format!("KVORUM_{}", name.to_uppercase()));
+        }
+    }
+
+    #[test]
+    fn the_manual_lists_every_setting() {
+        let row = |name: &str, variable: &str, value: &str, default: &str, help: &str| {
+            let (name, help) = (kebab(name), help.replace('|', "\\|"));
+            format!("| `--{name} {value}` | `{variable}` | {default} | {help} |\n")
+        };
+        let mut table = "| flag | variable | default | |\n|---|---|---|---|\n".to_owned();
+        let help = "TOML file with any of these settings, named like the flags";
+        table += &row("config", "KVORUM_CONFIG", "FILE", "none", help);
+        for (name, variable, value, default, help) in ROWS {
+            table += &row(name, variable, value, default, help);
+        }
+        manual::holds("settings", &table);
+    }
+}

@@ -1,0 +1,164 @@
+//! Values of settings that are neither sizes nor times. Each is parsed in one place, whether a
+//! flag, a variable, the file or a default gives it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Where to listen: an address, for a name may have several, or none any more tomorrow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Listen(pub(crate) SocketAddr);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numeric = match text.split_once(':') {
+            Some(("localhost", port)) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+            _ => text.to_owned(),
+        };
+        numeric.parse().map(Self).map_err(|_| {
+            format!(
+                "{text:?} is not a listen address: write IP:PORT, as in 127.0.0.1:8080, \
+                 0.0.0.0:8080 or [::1]:8080; the only name is localhost"
+            )
+        })
+    }
+}
+
+/// A whole number from 1 to `MOST`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u32")]
+pub(crate) struct UpTo<const MOST: u32>(pub(crate) u32);
+
+impl<const MOST: u32> TryFrom<u32> for UpTo<MOST> {
+    type Error = String;
+
+    fn try_from(number: u32) -> Result<Self, String> {
+        match number {
+            0 => Err(format!("{number} is out of range 1..{MOST}")),
+            _ if number > MOST => Err(format!("{number} is out of range 1..{MOST}")),
+            _ => Ok(Self(number)),
+        }
+    }
+}
+
+impl<const MOST: u32> FromStr for UpTo<MOST> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.parse::<u32>();
+        number.map_err(|_| format!("{text:?} is not a number in 1..{MOST}"))?.try_into()
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) enum LogFormat {
+    /// Human-readable lines.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("{text:?} is not a log format: write text or json")),
+        }
+    }
+}
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Sync(pub(crate) lsm::SyncMode);
+
+/// The interval of a bare `interval`.
+const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
+
+impl FromStr for Sync {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mode = match text.split_once(':') {
+            None if text == "always" => Some(lsm::SyncMode::Always),
+            None if text == "never" => Some(lsm::SyncMode::Never),
+            None if text == "interval" => Some(lsm::SyncMode::Interval(DEFAULT_INTERVAL)),
+            Some(("interval", millis)) => millis
+                .parse()
+                .ok()
+                .filter(|millis| (1..=60_000).contains(millis))
+                .map(|millis| lsm::SyncMode::Interval(Duration::from_millis(millis))),
+            _ => None,
+        };
+        mode.map(Self).ok_or_else(|| {
+            format!(
+                "{text:?} is not a valid sync mode: write always, interval, interval:MS \
+                 (1..60000) or never"
+            )
+        })
+    }
+}
+
+/// From a file as from a flag.
+macro_rules! from_text {
+    ($($type:ty),*) => {$(
+        impl TryFrom<String> for $type {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+    )*};
+}
+
+from_text!(Listen, LogFormat, Sync);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_listens_on_an_address() {
+        let local = Ok(Listen(SocketAddr::from(([127, 0, 0, 1], 80))));
+        assert_eq!("localhost:80".parse(), local);
+        assert_eq!("127.0.0.1:80".parse(), local);
+        assert_eq!("[::1]:80".parse::<Listen>().map(|at| at.0.port()), Ok(80));
+        for bad in ["", "localhost", "localhost:", "localhost:99999", "host:80", "::1:80", ":80"] {
+            let error = bad.parse::<Listen>().unwrap_err();
+            assert!(error.contains("IP:PORT") && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_a_range() {
+        assert_eq!("1".parse(), Ok(UpTo::<3>(1)));
+        assert_eq!("3".parse(), Ok(UpTo::<3>(3)));
+        for bad in ["", "0", "4", "-1", "1.5", "x", "99999999999999999999"] {
+            let error = bad.parse::<UpTo<3>>().unwrap_err();
+            assert!(error.contains("1..3"), "{bad:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn sync_modes() {
+        let interval = |millis| Sync(lsm::SyncMode::Interval(Duration::from_millis(millis)));
+        assert_eq!("always".parse(), Ok(Sync(lsm::SyncMode::Always)));
+        assert_eq!("never".parse(), Ok(Sync(lsm::SyncMode::Never)));
+        assert_eq!("interval".parse(), Ok(interval(100)));
+        assert_eq!("interval:5".parse(), Ok(interval(5)));
+        for bad in ["", "Always", "interval:", "interval:0", "interval:60001", "never:1", "5"] {
+            assert!(bad.parse::<Sync>().is_err(), "{bad:?} was taken");
+        }
+    }
+}
