@@ -74,10 +74,10 @@ impl Backlog {
     }
 
     /// Keeps a write that came at `now`; gives it back if too much waits.
-    pub(crate) fn add(&mut self, now: u64, write: Write) -> Result<(), Write> {
+    pub(crate) fn add(&mut self, now: u64, write: Write) -> Option<Write> {
         let unowned = self.unowned + self.unowned_of(&write);
         if !self.is_empty() && unowned > self.bounds.bytes {
-            return Err(write);
+            return Some(write);
         }
         if self.is_empty() {
             self.look_at = now + LOOK_AGAIN;
@@ -85,7 +85,7 @@ impl Backlog {
         self.unowned = unowned;
         let until = write.until.saturating_sub(self.bounds.deadline_micros / ANSWER_SHARE);
         self.waiting.push_back((write, until));
-        Ok(())
+        None
     }
 
     /// When it is to be looked for room; `None` = nothing waits.
@@ -136,20 +136,20 @@ mod tests {
     #[test]
     fn what_has_no_owner_is_bounded_and_one_is_always_taken() {
         let mut backlog = backlog();
-        assert!(backlog.add(0, write(1, 900)).is_ok(), "the first");
-        assert!(backlog.add(0, write(2, 1)).is_err());
+        assert!(backlog.add(0, write(1, 900)).is_none(), "the first");
+        assert!(backlog.add(0, write(2, 1)).is_some());
         assert!(backlog.pop().is_some());
-        assert!(backlog.add(0, write(3, 2000)).is_ok(), "its bytes are somebody's");
-        assert!(backlog.add(0, write(4, 300)).is_ok());
-        assert!(backlog.add(0, write(5, 300)).is_err());
+        assert!(backlog.add(0, write(3, 2000)).is_none(), "its bytes are somebody's");
+        assert!(backlog.add(0, write(4, 300)).is_none());
+        assert!(backlog.add(0, write(5, 300)).is_some());
     }
 
     #[test]
     fn the_oldest_goes_first_and_waits_until_shortly_before_the_deadline() {
         let mut backlog = backlog();
         assert_eq!(backlog.next_look(), None);
-        backlog.add(100, write(1, 1)).unwrap();
-        backlog.add(200, write(2, 1)).unwrap();
+        assert!(backlog.add(100, write(1, 1)).is_none());
+        assert!(backlog.add(200, write(2, 1)).is_none());
         assert_eq!(backlog.next_look(), Some(100 + LOOK_AGAIN));
         assert!(!backlog.is_due(LOOK_AGAIN) && backlog.is_due(100 + LOOK_AGAIN));
         let (first, until) = backlog.pop().unwrap();

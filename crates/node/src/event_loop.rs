@@ -202,8 +202,8 @@ impl Loop {
         let (op, result) = match result {
             Ok(()) => return,
             Err(WriteError::Busy) => match self.backlog.add(driver.now().mono, write) {
-                Ok(()) => return,
-                Err(write) => (write.op, Err(write_error(&WriteError::Busy))),
+                None => return,
+                Some(write) => (write.op, Err(write_error(&WriteError::Busy))),
             },
             Err(error) => (write.op, Err(write_error(&error))),
         };
