@@ -88,7 +88,7 @@ impl Store {
         // What fails is tried again, or has failed the store, which writes then show.
         let _ = self.engine.prepare_segment();
         let steps = [self.engine.flush_one(), self.engine.compact_one()];
-        self.engine.bury();
+        self.engine.delete_obsolete_tables();
         self.starved = steps.iter().any(|step| step.as_ref().is_err_and(Error::is_no_space));
         steps.iter().any(|step| matches!(step, Ok(Work::Done)))
     }
