@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# How often `kvorum compare` is right: two servers that are the same, and one that burns 10 % more
-# CPU for each request.
+# How often `kvorum bench compare` is right: two servers that are the same, and one that burns 10 %
+# more CPU for each request.
 #
 #     bench/compare.sh [SETS [ROUNDS]]       default: 40 6
 #
@@ -8,14 +8,15 @@
 # request, A again, and one that burns 55. Says how often "no difference" was the verdict on A and A
 # (aim: 95 %), and how often "B differs" on A and the slower one (aim: 90 %). 40 sets take half an
 # hour.
-# Environment: KVORUM and HELLO, the binaries (default: release builds, made here); OUT, where
-# verdicts are kept (default: target/compare.txt); CARGO. The server has CPU 0, the client CPU 1.
+# Environment: KVORUM, with kvorum-bench beside it, and HELLO, the binaries (default: release
+# builds, made here); OUT, where verdicts are kept (default: target/compare.txt); CARGO. The server
+# has CPU 0, the client CPU 1.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 sets=${1:-40} rounds=${2:-6} out=${OUT:-target/compare.txt} micros=50 more=5 rate=8000
 if [ -z "${KVORUM:-}" ] || [ -z "${HELLO:-}" ]; then
-    "${CARGO:-cargo}" build --release --quiet -p kvorum -p hyper-hello
+    "${CARGO:-cargo}" build --release --quiet -p kvorum -p kvorum-bench -p hyper-hello
     KVORUM=$PWD/target/release/kvorum HELLO=$PWD/target/release/hyper-hello
 fi
 work=$(mktemp -d)
@@ -32,7 +33,7 @@ done
 
 # run SIDE NUMBER: one run.
 run() {
-    taskset -c 1 "$KVORUM" load -t1 -c8 -R$rate -d1500ms --warmup 300ms --keys uniform \
+    taskset -c 1 "$KVORUM" bench load -t1 -c8 -R$rate -d1500ms --warmup 300ms --keys uniform \
         --out "$work/$1/$2" "http://127.0.0.1:${port[$1]}" >/dev/null
 }
 
@@ -48,7 +49,7 @@ for ((set = 1; set <= sets; set++)); do
         done
     done
     for other in again slower; do
-        verdict=$("$KVORUM" compare "$work/a" "$work/$other" | tail -1)
+        verdict=$("$KVORUM" bench compare "$work/a" "$work/$other" | tail -1)
         echo "$set a $other: $verdict" | tee -a "$out"
         case "$other $verdict" in
         "again verdict: no difference"*) same=$((same + 1)) ;;

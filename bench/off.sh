@@ -10,14 +10,14 @@
 # machine that slows down slows a whole round, so each figure is the ratio to "with" of the same
 # round: the median, and an interval that has the true median in 95 % of cases (order statistics,
 # by the binomial distribution).
-# Environment: KVORUM, the binary (default: a release build, made here); BARE, the one without
-# (default: built here into target/hookless); CARGO.
+# Environment: KVORUM, the binary, with kvorum-bench beside it (default: release builds, made here);
+# BARE, the one without (default: built here into target/hookless); CARGO.
 set -euo pipefail
 shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 rounds=${1:-40} cargo=${CARGO:-cargo}
 if [ -z "${KVORUM:-}" ]; then
-    "$cargo" build --release --quiet --bin kvorum
+    "$cargo" build --release --quiet -p kvorum -p kvorum-bench
     KVORUM=$PWD/target/release/kvorum
 fi
 if [ -z "${BARE:-}" ]; then
@@ -34,8 +34,8 @@ declare -A port=([with]=18981 [without]=18982 [again]=18983)
 
 # load SIDE DIR FLAGS...: one run against a side.
 load() {
-    taskset -c 1 "$KVORUM" load -t1 -c32 --key-count 100k --value-len 100 "${@:3}" --out "$2" \
-        "http://127.0.0.1:${port[$1]}" >/dev/null
+    taskset -c 1 "$KVORUM" bench load -t1 -c32 --key-count 100k --value-len 100 "${@:3}" \
+        --out "$2" "http://127.0.0.1:${port[$1]}" >/dev/null
 }
 
 for side in "${sides[@]}"; do

@@ -4,7 +4,7 @@
     bench/profile.py [--rounds 5] [--window 3]
 
 One node on CPU 0 and one load run on CPU 1, for PUT and for GET, closed loop and at a fixed rate
-(about 70 % of the breaking point that `kvorum search` finds). While the run goes on, windows with
+(about 70 % of the breaking point that `kvorum bench search` finds). While the run goes on, windows with
 nothing beside it and windows with one thing take turns: each event recorded, all four, /metrics
 scraped each second, a dashboard open. A machine that slows down slows a window and its neighbours,
 so each figure is a ratio to the two windows with nothing around it: median (least - greatest).
@@ -181,9 +181,9 @@ def measure(args, node, method, rate, work):
     order.append("nothing")
     length = LEAD + len(order) * (args.window + GAP + 2)
     out = os.path.join(work, "run")
-    command = ["taskset", "-c", "1", args.kvorum, "load", "-t1", "-c32", "-d%ds" % (length + 5),
-               "--warmup", "0", "--mix", method + "=100", "--keys", "uniform", "--key-count",
-               "100k", "--out", out] + (["-R", str(rate)] if rate else ["--closed"])
+    command = ["taskset", "-c", "1", args.kvorum, "bench", "load", "-t1", "-c32",
+               "-d%ds" % (length + 5), "--warmup", "0", "--mix", method + "=100", "--keys", "uniform",
+               "--key-count", "100k", "--out", out] + (["-R", str(rate)] if rate else ["--closed"])
     subprocess.run(["rm", "-rf", out])
     load = subprocess.Popen(command + [node.url], stdout=subprocess.DEVNULL)
     time.sleep(LEAD)
@@ -232,7 +232,7 @@ def cpu_of(one):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kvorum", default="target/release/kvorum", help="the binary")
+    parser.add_argument("--kvorum", default="target/release/kvorum", help="the binary, with kvorum-bench beside it")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--window", type=int, default=3, help="seconds, 2 or more")
     parser.add_argument("--put-rate", type=int, default=68000, help="PUTs a second")
@@ -249,8 +249,8 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         node = Node(args.kvorum, os.path.join(work, "data"))
         try:
-            fill = [args.kvorum, "load", "-t1", "-c32", "-R20k", "-d6s", "--warmup", "0", "--mix",
-                    "put=100", "--keys", "seq", "--key-count", "100k", "--out",
+            fill = [args.kvorum, "bench", "load", "-t1", "-c32", "-R20k", "-d6s", "--warmup", "0",
+                    "--mix", "put=100", "--keys", "seq", "--key-count", "100k", "--out",
                     os.path.join(work, "fill"), node.url]
             subprocess.run(fill, stdout=subprocess.DEVNULL, check=True)
             for method, rate in (("put", args.put_rate), ("get", args.get_rate)):

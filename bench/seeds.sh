@@ -9,12 +9,13 @@
 #   TRIAL     seconds of each trial of a search (default: 10)
 #   SYNC      of the nodes (default: interval; the seeds' stores had no log at all)
 #   PROFILE   what the nodes record of themselves (default: cpu,alloc,lock,wall)
-#   KVORUM    the binary, called kvorum (default: a release build, made here)
+#   KVORUM    the binary, called kvorum, with kvorum-bench beside it (default: release builds, made
+#             here)
 # One node alone has CPU 0 and its client CPU 1; three nodes and their client share all of them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${KVORUM:-}" ]; then
-    "${CARGO:-cargo}" build --release --quiet --bin kvorum
+    "${CARGO:-cargo}" build --release --quiet -p kvorum -p kvorum-bench
     KVORUM=$PWD/target/release/kvorum
 fi
 # Run directories keep the commands as a person would type them.
@@ -70,20 +71,20 @@ report() {
     local seed=$1 theirs=("crates/load/tests/seeds/$1-"*.txt) dirs=("${@:2}")
     if [ "$seed" != 004 ]; then
         rm -rf "${out:?}/$seed-theirs"
-        kvorum import "${theirs[@]}" -o "$out/$seed-theirs" >"$out/$seed-theirs.txt"
+        kvorum bench import "${theirs[@]}" -o "$out/$seed-theirs" >"$out/$seed-theirs.txt"
         dirs+=("$out/$seed-theirs")
     fi
-    kvorum report "${dirs[@]}" --title "Seed $seed again" -o "$out/$seed.html"
+    kvorum bench report "${dirs[@]}" --title "Seed $seed again" -o "$out/$seed.html"
 }
 
-client="taskset -c 1 kvorum"
+client="taskset -c 1 kvorum bench"
 for seed in "$@"; do
     case $seed in
     000) # sharding: 40 k/s of PUTs and 2.5 k/s of GETs at one of three nodes, one copy of each key
         start 3 --replicas 1
         declare -A rate=([put]=40000 [get]=2500)
         for method in put get; do
-            run 000-$method kvorum load -t4 -c64 -R${rate[$method]} -d"${DURATION:-180}" \
+            run 000-$method kvorum bench load -t4 -c64 -R${rate[$method]} -d"${DURATION:-180}" \
                 -s $scripts/$method.lua --latency --profile "$profile" "$url"
         done
         stop
@@ -102,14 +103,14 @@ for seed in "$@"; do
         start 3
         urls=("$url" "http://127.0.0.1:$((port + 1))" "http://127.0.0.1:$((port + 2))")
         for method in put get; do
-            run 002-$method kvorum load -t2 -c128 -R10000 -d"${DURATION:-60}" -L \
+            run 002-$method kvorum bench load -t2 -c128 -R10000 -d"${DURATION:-60}" -L \
                 -s $scripts/$method.lua --target-mode each --profile "$profile" "${urls[@]}"
         done
         stop
         report 002 "$out/002-put" "$out/002-get"
         ;;
     003) # threads and queues: the breaking point for each number of event loops and queue length
-        run 003 kvorum search -t2 -c64 --mix put=100 --also get=100 --prepare keys \
+        run 003 kvorum bench search -t2 -c64 --mix put=100 --also get=100 --prepare keys \
             -d "$trial" --server "${node/--loops 1 /}" --restart \
             --sweep loops=1,2 --sweep queue=16,1024 "$url"
         report 003 "$out/003"

@@ -10,11 +10,12 @@ mod runtime;
 mod settings;
 
 use std::env;
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::panic;
 use std::process::{self, ExitCode};
 
-use crate::cli::{Cli, Command, client, dev, measure, repair, variables};
+use crate::cli::{Cli, Command, bench, client, dev, repair, variables};
 use crate::operations::stderr;
 use crate::runtime::serve;
 use crate::settings::config;
@@ -51,18 +52,14 @@ fn main() -> ExitCode {
         Command::Del(args) => answered(client::del(&args)),
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
-        Command::Load(args) => measure::load(&args),
-        Command::Search(args) => measure::search(&args),
-        Command::Coldhot(args) => measure::coldhot(&args),
-        Command::Import(args) => told(load::import::import(&args)),
-        Command::Compare(args) => told(load::compare::compare(&args)),
-        Command::Report(args) => told(load::report::report(&args, measure::KNOWN.tool)),
         Command::Profile(args) => answered(client::profile(&args)),
+        Command::Bench(args) => bench::run(&args),
     }
 }
 
 /// A failed assertion is a bug whose extent is unknown: stop, and recover from the log. Cargo's
-/// `panic = "abort"` can't say so, for errors of Lua scripts unwind through Rust's frames.
+/// `panic = "abort"` would say so for the measuring kit too, where errors of Lua scripts unwind
+/// through Rust's frames.
 fn abort_on_panic() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -71,13 +68,10 @@ fn abort_on_panic() {
     }));
 }
 
-/// Says what is wrong with the command line, and what was meant if that can be told.
+/// Says what is wrong with the command line.
 fn refused(error: &clap::Error) -> ExitCode {
-    let words: Vec<String> = env::args_os().skip(1).map(|w| w.to_string_lossy().into()).collect();
-    let measures =
-        words.first().is_some_and(|word| ["load", "search", "coldhot"].contains(&&**word));
-    let unknown = error.kind() == clap::error::ErrorKind::UnknownArgument;
-    match load::cli::mend(&words).filter(|_| measures && unknown) {
+    let first = env::args_os().nth(1);
+    match first.as_deref().and_then(OsStr::to_str).and_then(bench::moved) {
         Some(line) => {
             stderr::say(format_args!("kvorum: {line}"));
             ExitCode::from(USAGE)

@@ -1,8 +1,8 @@
 //! The command line: one command a module, all of them declared here.
 
+pub(crate) mod bench;
 pub(crate) mod client;
 pub(crate) mod dev;
-pub(crate) mod measure;
 pub(crate) mod repair;
 pub(crate) mod variables;
 
@@ -56,40 +56,13 @@ pub(crate) enum Command {
     Scan(client::ScanArgs),
     /// Show the state of every node, self-reported. Exit code 1 if a node is down
     Status(client::StatusArgs),
-    /// Send load to any HTTP server, like wrk2, and report latencies
-    ///
-    /// Compatible with wrk2's flags, scripts and output. Requests are sent on a fixed schedule, and
-    /// latency is measured from the scheduled time. Ctrl-C ends a run early and prints the results
-    /// so far.
-    ///
-    /// Exit codes: 0 success; 1 failure; 2 invalid command line; 3 a warning, with --strict; 130
-    /// Ctrl-C.
-    #[command(version, disable_version_flag = true)]
-    Load(load::cli::LoadArgs),
-    /// Convert outputs of wrk2 and wrk, or pages that quote them, into run directories
-    ///
-    /// Reports what an output lacks, and warns of what its figures indicate: errors, a backlog, the
-    /// limit of one connection.
-    Import(load::import::ImportArgs),
-    /// Find the highest rate that an HTTP server sustains
-    ///
-    /// Finds and confirms the highest rate that meets the objective and the lowest rate that misses
-    /// it; prints each trial and the limiting resource.
-    Search(load::search::Args),
-    /// Compare a freshly started server with a warm one, for PUT and GET
-    ///
-    /// Four runs, put-cold, put-hot, get-cold and get-hot, each on its own store with the same
-    /// history: they differ only by one restart.
-    Coldhot(load::coldhot::Args),
-    /// Compare two runs, or two sets of repeats, and tell differences from noise
-    ///
-    /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:
-    /// cannot be told".
-    Compare(load::compare::CompareArgs),
-    /// Write a self-contained HTML report about runs and series
-    Report(load::report::ReportArgs),
     /// Record flame graphs of running nodes, and compare them
     Profile(client::ProfileArgs),
+    /// Measure an HTTP server: load, search, coldhot, compare, import, report
+    ///
+    /// Runs kvorum-bench, from this program's directory or from PATH. See `kvorum bench help`.
+    #[command(disable_help_flag = true)]
+    Bench(bench::BenchArgs),
 }
 
 /// Everything after `dev`.

@@ -8,7 +8,8 @@ use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
 use std::thread;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::operations::output::Output;
 use crate::settings::config::Logging;
@@ -19,20 +20,17 @@ static LOG: OnceLock<Output> = OnceLock::new();
 
 /// From now on what is traced is logged. An error is one line.
 pub(crate) fn log(logging: &Logging) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&logging.filter)
-        .map_err(|error| format!("--log {}: {error}", logging.filter))?;
     let output = Output::start("stderr", &io::stderr(), |_, lines| {
         tracing::error!(lines, "log lines were dropped: stderr was blocked");
     });
     let output = output.map_err(|error| format!("cannot set up logging: {error}"))?;
     let lines = Lines(LOG.get_or_init(|| output));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(move || lines)
-        .log_internal_errors(false);
+    let filtered = tracing_subscriber::registry().with(logging.filter.clone());
+    let layer =
+        tracing_subscriber::fmt::layer().with_writer(move || lines).log_internal_errors(false);
     match logging.format {
-        LogFormat::Text => builder.with_ansi(false).init(),
-        LogFormat::Json => builder.json().init(),
+        LogFormat::Text => filtered.with(layer.with_ansi(false)).init(),
+        LogFormat::Json => filtered.with(layer.json()).init(),
     }
     Ok(())
 }

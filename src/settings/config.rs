@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 
 use crate::node::places::GUESTS;
 use crate::settings::list::{ServeArgs, Settings};
@@ -67,8 +67,8 @@ pub(crate) struct Config {
 /// How to log.
 #[derive(Debug, Clone)]
 pub(crate) struct Logging {
-    /// A filter as tracing-subscriber reads it.
-    pub(crate) filter: String,
+    /// Which modules log from which level on.
+    pub(crate) filter: Targets,
     /// Text or JSON.
     pub(crate) format: LogFormat,
 }
@@ -131,10 +131,17 @@ fn complete(
         guests: GUESTS,
         warnings: [warning, token_warning, unprotected].into_iter().flatten().collect(),
     };
-    let filter = settings.log;
-    EnvFilter::try_new(&filter).map_err(|error| format!("--log {filter}: {error}"))?;
+    let filter = log_filter(&settings.log)?;
     let logging = Logging { filter, format: settings.log_format };
     Ok((config, logging))
+}
+
+/// The filter of `--log`: `LEVEL`, `MODULE=LEVEL` or `MODULE`, between commas. Nothing between two
+/// of them is nothing, not the level `error` that `Targets` would take it for.
+fn log_filter(text: &str) -> Result<Targets, String> {
+    let directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    let directives = directives.collect::<Vec<_>>().join(",");
+    directives.parse().map_err(|error| format!("--log {text}: {error}"))
 }
 
 /// The names of `--allow-host`.
@@ -194,6 +201,8 @@ fn without_secret(
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
     use crate::settings::values::UpTo;
 
@@ -219,7 +228,28 @@ mod tests {
         assert!(matches!(config.members, Members::Alone));
         assert_eq!(config.max_clock_skew, Duration::from_millis(500));
         assert!(config.secret.is_none() && config.warnings.is_empty());
-        assert_eq!(logging.filter, "info");
+        assert_eq!(logging.filter, log_filter("info").unwrap());
+    }
+
+    #[test]
+    fn modules_log_from_the_level_that_is_said_for_them() {
+        let info =
+            |text: &str, module| log_filter(text).unwrap().would_enable(module, &Level::INFO);
+        let debug =
+            |text: &str, module| log_filter(text).unwrap().would_enable(module, &Level::DEBUG);
+        for text in ["info,lsm=debug", "info, lsm=debug,", "INFO,,lsm=DEBUG", "lsm=debug,info"] {
+            assert!(info(text, "kvorum::http") && !debug(text, "kvorum::http"), "{text}");
+            assert!(debug(text, "lsm") && debug(text, "lsm::wal"), "{text}");
+        }
+        assert!(!info("lsm", "kvorum") && debug("lsm", "lsm::wal"));
+        assert!(!info("off", "lsm") && !info("info,lsm=warn", "lsm"));
+        for (text, says) in [
+            ("foo=bar", "--log foo=bar: error parsing level filter: expected one of \"off\""),
+            ("a=b=info", "--log a=b=info: "),
+        ] {
+            let error = log_filter(text).unwrap_err();
+            assert!(error.starts_with(says) && !error.contains('\n'), "{error}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ async function openReport(page) {
   const one = runs.write(scratch, 'one', { profiles: ['cpu', 'lock'] });
   const two = runs.write(scratch, 'two', { profiles: ['cpu'], cpu: 60 });
   const file = path.join(scratch, 'report.html');
-  kvorum('report', one, two, '-o', file);
+  kvorum('bench', 'report', one, two, '-o', file);
   await page.goto(pathToFileURL(file).href);
 }
 

@@ -1,4 +1,4 @@
-// The report as people see it: `kvorum report` over run directories made up by runs.js, opened as a
+// The report as people see it: `kvorum bench report` over run directories made up by runs.js, opened as a
 // file, with the network watched.
 const fs = require('node:fs');
 const os = require('node:os');
@@ -15,7 +15,7 @@ let pages = 0;
 /** Reports over `directories` and opens the page. */
 async function open(page, directories, ...flags) {
   const file = path.join(scratch, `report-${(pages += 1)}.html`);
-  kvorum('report', ...directories, '-o', file, ...flags);
+  kvorum('bench', 'report', ...directories, '-o', file, ...flags);
   await page.goto(pathToFileURL(file).href);
 }
 
@@ -32,7 +32,7 @@ test.beforeAll(() => {
   seeds = path.join(scratch, 'seeds');
   const texts = path.join(root, 'crates/load/tests/seeds');
   const files = fs.readdirSync(texts).filter((file) => !file.startsWith('004'));
-  kvorum('import', ...files.map((file) => path.join(texts, file)), '-o', seeds);
+  kvorum('bench', 'import', ...files.map((file) => path.join(texts, file)), '-o', seeds);
 });
 
 /** The drawing of a chart that is shown at this width. */
@@ -115,7 +115,7 @@ test('each server has its column, and hits are told as a ratio', async ({ page }
 
 test('what was run is told exactly, and nothing in it is taken for markup', async ({ page }) => {
   await open(page, [nodes]);
-  await expect(page.locator('pre', { hasText: 'kvorum load -t2' })).toContainText('-R20000');
+  await expect(page.locator('pre', { hasText: 'kvorum-bench load -t2' })).toContainText('-R20000');
   await expect(page.locator('pre', { hasText: 'wrk.body' })).toHaveText(runs.HOSTILE);
   await expect(page.locator('img')).toHaveCount(0);
   await expect(page.locator('.facts', { hasText: 'Measured by' })).toContainText('a1b2c3d');
@@ -219,5 +219,5 @@ test('everything can be read without scripts', async ({ browser }) => {
 test('a directory without runs is refused in one line', () => {
   const empty = path.join(scratch, 'empty');
   fs.mkdirSync(empty);
-  expect(() => kvorum('report', empty)).toThrow(/neither it nor a directory in it has a run.json/);
+  expect(() => kvorum('bench', 'report', empty)).toThrow(/neither it nor a directory in it has a run.json/);
 });

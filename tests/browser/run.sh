@@ -5,7 +5,8 @@
 #     tests/browser/run.sh [PLAYWRIGHT'S ARGUMENTS]      report.spec.js, -g 'dark', --headed ...
 #     UPDATE_SCREENSHOTS=1 tests/browser/run.sh          also writes docs/images/*.png
 #
-# KVORUM names the binary (default: a debug build, made here), CHROMIUM the browser, CARGO cargo.
+# KVORUM names the binary, with kvorum-bench beside it (default: debug builds, made here); CHROMIUM
+# names the browser, CARGO cargo.
 set -euo pipefail
 cd "$(dirname "$0")"
 export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 NO_COLOR=1
@@ -30,6 +31,6 @@ if [ ! node_modules/.package-lock.json -nt package-lock.json ]; then
     npm ci
 fi
 if [ -z "${KVORUM:-}" ]; then
-    (cd ../.. && "${CARGO:-cargo}" build --locked --bin kvorum)
+    (cd ../.. && "${CARGO:-cargo}" build --locked -p kvorum -p kvorum-bench)
 fi
 exec npx --no-install playwright test "$@"

@@ -34,8 +34,8 @@ function run({ rate = 20_000, seconds = 60, base = 0.8, tail = 20, nodes = 1, wa
   const answered = planned - 120;
   const urls = Array.from({ length: nodes }, (_, node) => `http://127.0.0.1:${8080 + node}`);
   return {
-    format: 1, source: 'load', tool: 'kvorum 0.1.0 (a1b2c3d)',
-    argv: ['kvorum', 'load', '-t2', '-c64', `-d${seconds}s`, `-R${rate}`, '-s', 'put.lua', ...urls],
+    format: 1, source: 'load', tool: 'kvorum-bench 0.1.0 (a1b2c3d)',
+    argv: ['kvorum-bench', 'load', '-t2', '-c64', `-d${seconds}s`, `-R${rate}`, '-s', 'put.lua', ...urls],
     started: '2026-11-22T03:00:00Z',
     machine: { host: 'bench', cpu: 'Example CPU @ 2.70GHz', cpus: 2, memory: 8 * 2 ** 30, kernel: '6.1.0' },
     plan: { targets: urls, threads: 2, connections: 64, rate, closed: false, arrival: 'even', warmup_s: 5, duration_s: seconds, requests, script: 'script.lua', seed: 1 },
@@ -98,7 +98,7 @@ function series(directory, name, fields, trials) {
   for (const { options, ...trial } of trials) write(to, trial.dir, { rate: trial.rate, seconds: 12, ...options });
   const all = trials.map(({ options, ...trial }) => ({ value: '', why: '', verdict: '', ...trial }));
   fs.writeFileSync(path.join(to, 'series.json'), JSON.stringify({
-    format: 1, tool: 'kvorum 0.1.0 (a1b2c3d)', started: '2026-11-22T03:00:00Z', interrupted: false, slo: '', server: [], findings: [], machine: {}, ...fields, trials: all,
+    format: 1, tool: 'kvorum-bench 0.1.0 (a1b2c3d)', started: '2026-11-22T03:00:00Z', interrupted: false, slo: '', server: [], findings: [], machine: {}, ...fields, trials: all,
   }));
   return to;
 }
@@ -107,7 +107,7 @@ function series(directory, name, fields, trials) {
 function search(directory, name) {
   const trial = (number, role, rate, base, verdict, why = '') => ({ dir: `trial-${number}`, role, rate, verdict, why, options: { base, tail: base * 20, cpu: 40 } });
   return series(directory, name, {
-    kind: 'search', argv: ['kvorum', 'search', '--slo', 'p99<10ms,errors<0.1%', '--from', '10k', '--to', '100k'], slo: 'p99<10ms,errors<0.1%',
+    kind: 'search', argv: ['kvorum-bench', 'search', '--slo', 'p99<10ms,errors<0.1%', '--from', '10k', '--to', '100k'], slo: 'p99<10ms,errors<0.1%',
     server: ['kvorum', 'serve', '--listen', '127.0.0.1:8080'],
     findings: [{ value: '', passes: 41_000, fails: 43_000, ceiling: 48_000, limit: 'cpu', why: 'the server was on 0.98 of 1 core' }],
   }, [
@@ -124,13 +124,13 @@ function sweep(directory, name) {
     dir: `loops-${value}-${rate}`, role: 'bisect', value, rate: rate * (place + 1), verdict: rate > 25_000 ? 'fail' : 'pass', options: { base: rate > 25_000 ? 20 : 1 },
   })));
   const findings = ['1', '2', '4'].map((value, place) => ({ value: `loops=${value}`, passes: 20_000 * (place + 1), fails: 30_000 * (place + 1), ceiling: 33_000 * (place + 1), limit: 'cpu', why: '' }));
-  return series(directory, name, { kind: 'search', argv: ['kvorum', 'search', '--sweep', 'loops=1,2,4'], slo: 'p99<10ms', findings }, trials);
+  return series(directory, name, { kind: 'search', argv: ['kvorum-bench', 'search', '--sweep', 'loops=1,2,4'], slo: 'p99<10ms', findings }, trials);
 }
 
 /** The four runs of cold and hot. */
 function coldhot(directory, name) {
   const trial = (role, base, cpu) => ({ dir: role, role, rate: 10_000, options: { base, cpu, profiles: ['cpu'] } });
-  return series(directory, name, { kind: 'coldhot', argv: ['kvorum', 'coldhot'] }, [
+  return series(directory, name, { kind: 'coldhot', argv: ['kvorum-bench', 'coldhot'] }, [
     trial('put-cold', 0.9, 55), trial('put-hot', 0.8, 50), trial('get-cold', 1.4, 80), trial('get-hot', 0.7, 40),
   ]);
 }

@@ -2,6 +2,7 @@
 //! library would send can be sent.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+mod bench;
 mod client;
 mod cluster;
 mod conditions;

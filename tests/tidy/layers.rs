@@ -11,7 +11,12 @@ struct Layer {
     why: &'static str,
 }
 
-const LAYERS: [Layer; 5] = [
+const LAYERS: [Layer; 7] = [
+    Layer {
+        name: "kvorum",
+        never: &["load", "kvorum-bench", "mlua", "maud", "hdrhistogram", "ureq"],
+        why: "a process that holds data carries no load generator, no Lua and no reports",
+    },
     Layer {
         name: "lsm",
         never: &[
@@ -46,8 +51,13 @@ const LAYERS: [Layer; 5] = [
     },
     Layer {
         name: "load",
-        never: &["lsm", "cluster", "kvorum"],
+        never: &["lsm", "cluster", "node", "kvorum"],
         why: "the load generator works against any HTTP server and knows none from inside",
+    },
+    Layer {
+        name: "kvorum-bench",
+        never: &["lsm", "cluster", "node", "kvorum"],
+        why: "it measures kvorum from outside, as any other server",
     },
 ];
 
@@ -60,7 +70,7 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
         for target in layer.never {
             if let Some(way) = way(packages, start, target) {
                 let what = format!("reaches {target}: {}", way.join(" -> "));
-                let place = format!("crates/{}/Cargo.toml", layer.name);
+                let place = format!("Cargo.toml of {}", layer.name);
                 findings.push(Finding { place, what, why: layer.why });
             }
         }
@@ -103,7 +113,7 @@ mod tests {
     use super::*;
     use crate::metadata::package;
 
-    /// The layers, and "between", which only `lsm` uses.
+    /// The layers, and "between", which only `lsm` uses; `kvorum` uses both.
     fn workspace(between_needs: &[usize]) -> Vec<Package> {
         vec![
             package("lsm", &[3]),
@@ -112,6 +122,8 @@ mod tests {
             package("between", between_needs),
             package("tokio", &[]),
             package("sim", &[1]),
+            package("kvorum", &[0, 1, 4]),
+            package("kvorum-bench", &[2]),
             package("node", &[1]),
         ]
     }
@@ -121,10 +133,12 @@ mod tests {
         assert_eq!(check(&workspace(&[])), []);
         let findings = check(&workspace(&[4]));
         assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].place, "crates/lsm/Cargo.toml");
+        assert_eq!(findings[0].place, "Cargo.toml of lsm");
         assert_eq!(findings[0].what, "reaches tokio: lsm -> between -> tokio");
         let findings = check(&workspace(&[1]));
         assert_eq!(findings[0].what, "reaches cluster: lsm -> between -> cluster");
+        let findings = check(&workspace(&[2]));
+        assert_eq!(findings[0].what, "reaches load: kvorum -> lsm -> between -> load");
     }
 
     #[test]

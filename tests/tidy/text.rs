@@ -43,7 +43,10 @@ const SLEEP: &str = concat!("sl", "eep(");
 
 /// Tests that do, each with the reason why it must. Anything else waits for a condition.
 const SLEEPERS: [(&str, &str); 4] = [
-    ("crates/load/tests/engine/server.rs", "the server's delay is what the client has to measure"),
+    (
+        "crates/load/tests/kit/engine/server.rs",
+        "the server's delay is what the client has to measure",
+    ),
     ("tests/node/process.rs", "between two looks at a condition, up to a deadline"),
     ("tests/node/slow.rs", "a slow client is one that does nothing for a while"),
     ("torture/src/ledger/tests.rs", "the ledger tells events apart by their times"),

@@ -40,9 +40,9 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     };
     let mut rows = vec![
         row("wrk", true, None, 0),
-        row("kvorum load --closed", false, None, 0),
+        row("kvorum-bench load --closed", false, None, 0),
         row("wrk, Lua request()", true, Some(&lua), 2),
-        row("kvorum load --closed, Lua request()", false, Some(&lua), 2),
+        row("kvorum-bench load --closed, Lua request()", false, Some(&lua), 2),
         row("wrk (again)", true, None, 0),
     ];
     for repeat in 0..bench.repeats {

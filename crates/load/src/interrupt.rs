@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if flag.swap(true, Ordering::Relaxed) {
-                leave_nothing();
+                let _held = leave_nothing();
                 // Neither signal is one that it refuses.
                 let _ = emulate_default_handler(signal);
             }
@@ -70,15 +70,16 @@ pub fn until_interrupted() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Processes first: what they write would come back.
-fn leave_nothing() {
-    let all = OWNED.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    for owned in &all {
+/// Processes first: what they write would come back. Until the process ends the list stays locked:
+/// whoever sees that its server is gone waits with it, and can't end the process another way.
+fn leave_nothing() -> MutexGuard<'static, Vec<Owned>> {
+    let all = OWNED.lock().unwrap_or_else(PoisonError::into_inner);
+    for owned in &*all {
         if let Owned::Group(group) = owned {
             let _ = kill_process_group(*group, Signal::KILL);
         }
     }
-    for owned in &all {
+    for owned in &*all {
         let Owned::Directory(path) = owned else { continue };
         for _ in 0..ATTEMPTS {
             if fs::remove_dir_all(path).is_ok() || !path.exists() {
@@ -87,4 +88,5 @@ fn leave_nothing() {
             thread::sleep(BETWEEN);
         }
     }
+    all
 }

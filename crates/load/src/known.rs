@@ -20,6 +20,8 @@ pub struct Known {
     /// Where a recording is asked for; `{events}` and `{seconds}` are filled in. It answers with
     /// JSON: `{"events": {"cpu": {"folded": "a;b 1\n…"}, …}}`.
     pub profile_path: &'static str,
+    /// Command that compares two recordings, whose files are its arguments.
+    pub profile_diff: &'static str,
     /// Environment variable with the token that recordings are asked for with, if they need one.
     pub token_variable: &'static str,
     /// Where settings are told, as a JSON object; those of objects in it count as its own.

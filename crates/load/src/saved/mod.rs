@@ -71,8 +71,8 @@ pub(crate) fn read(directories: &[PathBuf]) -> Result<Vec<Found>, String> {
         few_enough(found.iter().map(|found| found.runs().len()).sum())?;
         if found.len() == before {
             return Err(format!(
-                "{}: neither it nor a directory in it has a run.json or a series.json; kvorum \
-                 load, search, coldhot and import write them",
+                "{}: neither it nor a directory in it has a run.json or a series.json; load, \
+                 search, coldhot and import write them",
                 directory.display()
             ));
         }

@@ -19,7 +19,7 @@ use super::sweep::Point;
 use crate::Known;
 use crate::record::{Finding, Trial, Warning};
 use crate::trial::series::Kept;
-use crate::trial::{Ask, Error, Figures, Ground, Preparation, Workload, program, progress, run};
+use crate::trial::{Ask, Error, Figures, Ground, Preparation, Workload, progress, run};
 
 /// A trial is made this many times longer, at most, for as many samples as the objective needs.
 const STRETCH: u32 = 10;
@@ -323,7 +323,7 @@ impl<'a> Hunt<'a> {
             self.say(&format!("WARNING {deaths}"));
         }
         if let [below, above] = &self.recorded[..] {
-            let commands = commands(&program(), self.kept.dir(), below, above);
+            let commands = commands(self.known.profile_diff, self.kept.dir(), below, above);
             if !commands.is_empty() {
                 self.say("what changes at the breaking point:");
             }

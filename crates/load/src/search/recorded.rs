@@ -7,13 +7,17 @@ use std::path::Path;
 /// Where the collapsed stacks of a trial are.
 const PROFILE: &str = "profile";
 
-/// A command for each recording that both trials have: of each server and event. It works as it
-/// stands in the directory that the search was made in.
-pub(super) fn commands(program: &str, dir: &Path, below: &str, above: &str) -> Vec<String> {
+/// A command for each recording that both trials have, of each server and event: `diff` and the
+/// files. It works as it stands in the directory that the search was made in; without `diff` there
+/// are none.
+pub(super) fn commands(diff: &str, dir: &Path, below: &str, above: &str) -> Vec<String> {
     let files = |trial: &str| -> BTreeSet<OsString> {
         let inside = std::fs::read_dir(dir.join(trial).join(PROFILE));
         inside.into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
     };
+    if diff.is_empty() {
+        return Vec::new();
+    }
     let both = files(below);
     let both = both.intersection(&files(above)).cloned().collect::<Vec<_>>();
     let command = |file: &OsString| {
@@ -22,7 +26,7 @@ pub(super) fn commands(program: &str, dir: &Path, below: &str, above: &str) -> V
         let words = [path(below), path(above), "-o".to_owned(), format!("diff-{graph}")];
         // No file is named with a zero byte, which is all that can't be quoted.
         let words = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
-        format!("{program} profile diff {words}")
+        format!("{diff} {words}")
     };
     both.iter().map(command).collect()
 }
@@ -42,7 +46,7 @@ mod tests {
                 std::fs::write(file, "a;b 1\n").unwrap();
             }
         }
-        let told = commands("kvorum", &dir, "1-a", "2-b");
+        let told = commands("kvorum profile diff", &dir, "1-a", "2-b");
         let words = shlex::split(&told[0]).unwrap();
         assert_eq!(
             (told.len(), &words[..3]),
@@ -52,6 +56,7 @@ mod tests {
             assert_eq!(std::fs::read_to_string(file).unwrap(), "a;b 1\n", "{file}");
         }
         assert_eq!(words[5..], ["-o", "diff-127.0.0.1-80-lock.html"]);
-        assert!(commands("kvorum", &dir, "1-a", "3-c").is_empty());
+        assert!(commands("kvorum profile diff", &dir, "1-a", "3-c").is_empty());
+        assert!(commands("", &dir, "1-a", "2-b").is_empty());
     }
 }

@@ -25,6 +25,7 @@ const KNOWN: Known = Known {
     held_back: &[],
     timeline: &[],
     profile_path: "",
+    profile_diff: "",
     token_variable: "",
     about_path: "",
 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use load::{Arrival, Outcome, Pace, Plan, Target};
 
-use crate::server::{Answer, Server};
+use super::server::{Answer, Server};
 
 const RATE: f64 = 400.0;
 

@@ -1,5 +1,4 @@
 //! `compare` on run directories: what it takes for repeats, and what it says of single runs.
-#![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! The outputs in the five reports that the kit was made for, as run directories.
-#![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::server::{Answer, Server};
+use super::server::{Answer, Server};
 use load::{Control, Outcome, Pace, Plan, Target, Warning};
 
 /// 200 requests a second on four connections for a second.

@@ -1,11 +1,11 @@
-//! `kvorum load`, run as users of wrk2 run it.
+//! The commands, `load` above all, run as users of wrk2 run it.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod server;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 
 fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum-bench"));
     command.arg("load").args(words);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -43,11 +43,26 @@ fn wait(mut child: Child) -> Output {
 }
 
 fn script(name: &str) -> String {
-    format!("{}/crates/load/tests/scripts/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../load/tests/scripts/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where nobody listens yet.
+fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
 
 fn record(dir: &Path) -> Run {
     serde_json::from_slice(&fs::read(dir.join("run.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn every_command_has_help() {
+    for word in ["load", "search", "coldhot", "compare", "import", "report"] {
+        let kit = Command::new(env!("CARGO_BIN_EXE_kvorum-bench")).args([word, "--help"]).output();
+        let Output { status, stdout, stderr } = kit.unwrap();
+        assert!(status.success() && stderr.is_empty(), "{word}: {stderr:?}");
+        assert!(String::from_utf8(stdout).unwrap().contains(&format!("kvorum-bench {word} ")));
+    }
 }
 
 #[test]
@@ -121,7 +136,10 @@ fn what_goes_wrong_is_one_line_and_a_code() {
     ] {
         let (got, _, stderr) = run(words);
         assert_eq!(got, code, "{words:?}: {stderr}");
-        assert!(stderr.starts_with("kvorum: ") && stderr.contains(says), "{words:?}: {stderr}");
+        assert!(
+            stderr.starts_with("kvorum-bench: ") && stderr.contains(says),
+            "{words:?}: {stderr}"
+        );
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
     let (code, stdout, _) = run(&["-R100", "-d1", "--strict", &missing]);
@@ -159,27 +177,30 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
     assert!(record.elapsed_s < 600.0 && record.throughput > Some(0.0));
 }
 
+/// The server that a series starts only says that it is there: this test answers in its place.
 #[test]
 fn ctrl_c_ends_a_series_with_the_runs_so_far() {
-    let home = tempfile::tempdir().unwrap();
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}");
-    let node = env!("CARGO_BIN_EXE_kvorum");
-    let serve = format!("{node} serve --listen 127.0.0.1:{port} --data {{data}}");
     let rates = ["--put-rate", "50", "--get-rate", "50", "--key-count", "10"];
     for (kind, words) in [("search", &["--from", "50"][..]), ("coldhot", &rates)] {
-        let out = home.path().join(kind);
-        let mut series = Command::new(node);
-        series.args([kind, &url, "-c2", "-d10m", "--server", &serve, "--out"]).arg(&out);
-        let series = series.args(words).stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = series.spawn().unwrap();
-        let deadline = Instant::now() + DEADLINE;
-        // It is there before the server.
-        while !out.join("series.json").is_file() || TcpStream::connect(("127.0.0.1", port)).is_err()
-        {
-            assert!(Instant::now() < deadline, "{kind} does not begin");
-            std::thread::park_timeout(LOOK);
-        }
+        let home = tempfile::tempdir().unwrap();
+        let (out, up) = (home.path().join("out"), home.path().join("up"));
+        let address = free_address();
+        let serve = format!("sh -c 'mkdir -p {{data}}; touch {}; exec sleep 600'", up.display());
+        let mut series = Command::new(env!("CARGO_BIN_EXE_kvorum-bench"));
+        series.args([kind, &format!("http://{address}"), "-c2", "-d10m", "--server", &serve]);
+        series.args(words).arg("--out").arg(&out);
+        let child = series.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let until = |what: &str, is_so: &dyn Fn() -> bool| {
+            let deadline = Instant::now() + DEADLINE;
+            while !is_so() {
+                assert!(Instant::now() < deadline, "{kind}: no {what}");
+                std::thread::park_timeout(LOOK);
+            }
+        };
+        until("server", &|| up.is_file());
+        assert!(out.join("series.json").is_file(), "{kind}: it is there before the server");
+        let server = Server::start_at(address);
+        until("requests", &|| server.requests() > 0);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let ended = wait(child);
         assert_eq!(ended.status.code(), Some(130), "{kind}: {ended:?}");
@@ -315,6 +336,17 @@ fn a_profile_of_the_server_comes_into_the_directory() {
 }
 
 #[test]
+fn recordings_are_asked_for_with_the_admin_token() {
+    let server = Server::start();
+    let words = ["-R20", "-c1", "-t1", "-d1", "--profile", "cpu", &server.url()];
+    for token in ["", "sixteen letters!"] {
+        let output = command(&words).env("KVORUM_ADMIN_TOKEN", token).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert_eq!(server.tokens(), ["Bearer sixteen letters!"]);
+}
+
+#[test]
 fn a_script_has_the_last_word() {
     let server = Server::start();
     let home = tempfile::tempdir().unwrap();
@@ -334,12 +366,10 @@ fn a_second_ctrl_c_leaves_no_server_and_no_directory() {
     let home = tempfile::tempdir().unwrap();
     let scratch = home.path().join("tmp");
     fs::create_dir(&scratch).unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let url = format!("http://{}/{{key}}", listener.local_addr().unwrap());
-    drop(listener);
+    let url = format!("http://{}/{{key}}", free_address());
     let server = "sh -c 'trap \"touch {data}/told\" TERM; mkdir -p {data}; echo $$ > {data}/pid; \
                   while :; do date > {data}/busy; sleep 0.01; done'";
-    let child = Command::new(env!("CARGO_BIN_EXE_kvorum"))
+    let child = Command::new(env!("CARGO_BIN_EXE_kvorum-bench"))
         .args(["coldhot", &url, "--server", server, "--put-rate", "1", "--get-rate", "1"])
         .args(["--out", home.path().join("out").to_str().unwrap()])
         .env("TMPDIR", &scratch)

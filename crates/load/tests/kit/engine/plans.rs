@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::server::{Answer, Server};
+use super::server::{Answer, Server};
 use load::script::{Scripts, Source};
 use load::url::Url;
 use load::{

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use crate::server::{Answer, Server};
+use super::server::{Answer, Server};
 use load::{Error, KeyOrder, Keys, Method, Outcome, Pace, Plan, Requests, Target, Warning};
 
 fn target(server: &Server) -> Target {

@@ -12,6 +12,7 @@ const PROFILE: &str = r#"{"events": {"cpu": {"folded": "main;work 3\nmain;rest 1
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     requests: Arc<AtomicUsize>,
+    tokens: Arc<Mutex<Vec<String>>>,
 }
 
 /// One that takes connections and answers nothing, until the test's process ends; returns its URL,
@@ -38,21 +39,30 @@ pub(crate) fn silent() -> (String, Arc<Mutex<Vec<String>>>) {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into())
+    }
+
+    pub(crate) fn start_at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
-        let requests = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&requests);
+        let server = Self { address, requests: Arc::default(), tokens: Arc::default() };
+        let (requests, tokens) = (Arc::clone(&server.requests), Arc::clone(&server.tokens));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let counted = Arc::clone(&counted);
-                std::thread::spawn(move || serve(stream.unwrap(), &counted));
+                let (requests, tokens) = (Arc::clone(&requests), Arc::clone(&tokens));
+                std::thread::spawn(move || serve(stream.unwrap(), &requests, &tokens));
             }
         });
-        Self { address, requests }
+        server
     }
 
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
+    }
+
+    /// The `Authorization` headers that came.
+    pub(crate) fn tokens(&self) -> Vec<String> {
+        self.tokens.lock().unwrap().clone()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -61,7 +71,7 @@ impl Server {
 }
 
 /// Ends with the connection: the client's going away is no failure of the test.
-fn serve(mut stream: TcpStream, requests: &AtomicUsize) -> Option<()> {
+fn serve(mut stream: TcpStream, requests: &AtomicUsize, tokens: &Mutex<Vec<String>>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
         let mut line = String::new();
@@ -71,8 +81,11 @@ fn serve(mut stream: TcpStream, requests: &AtomicUsize) -> Option<()> {
         let mut length = 0;
         let mut header = String::new();
         while reader.read_line(&mut header).ok()? > 2 {
-            if let Some(value) = header.strip_prefix("Content-Length:") {
-                length = value.trim().parse().ok()?;
+            let (name, value) = header.split_once(':')?;
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => length = value.trim().parse().ok()?,
+                "authorization" => tokens.lock().ok()?.push(value.trim().to_owned()),
+                _ => {}
             }
             header.clear();
         }

@@ -1,5 +1,4 @@
 //! What people read in the report, over runs and series that are made up.
-#![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod made;
 mod searches;

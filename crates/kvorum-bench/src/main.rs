@@ -1,0 +1,147 @@
+//! The `kvorum-bench` binary: the measuring kit (`crates/load`) as commands. `kvorum bench` runs
+//! it.
+
+mod known;
+
+use std::env;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::panic;
+use std::process::{self, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use load::cli::{Ended, Failed, LoadArgs};
+use load::record::Series;
+use load::search::Error;
+
+use crate::known::KVORUM;
+
+/// Exit code for a command line that makes no sense, as clap's own.
+const USAGE: u8 = 2;
+
+/// Exit code for a warning under `--strict`.
+const WARNED: u8 = 3;
+
+/// Exit code after ctrl-C, as shells have it: 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// Measure kvorum, or any other HTTP server.
+#[derive(Debug, Parser)]
+#[command(version = env!("KVORUM_VERSION"), about, max_term_width = 100)]
+struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Send load to any HTTP server, like wrk2, and report latencies
+    ///
+    /// Compatible with wrk2's flags, scripts and output. Requests are sent on a fixed schedule, and
+    /// latency is measured from the scheduled time. Ctrl-C ends a run early and prints the results
+    /// so far.
+    ///
+    /// Exit codes: 0 success; 1 failure; 2 invalid command line; 3 a warning, with --strict; 130
+    /// Ctrl-C.
+    #[command(version, disable_version_flag = true)]
+    Load(LoadArgs),
+    /// Find the highest rate that an HTTP server sustains
+    ///
+    /// Finds and confirms the highest rate that meets the objective and the lowest rate that misses
+    /// it; prints each trial and the limiting resource.
+    Search(load::search::Args),
+    /// Compare a freshly started server with a warm one, for PUT and GET
+    ///
+    /// Four runs, put-cold, put-hot, get-cold and get-hot, each on its own store with the same
+    /// history: they differ only by one restart.
+    Coldhot(load::coldhot::Args),
+    /// Compare two runs, or two sets of repeats, and tell differences from noise
+    ///
+    /// The last line is "verdict: no difference", "verdict: B differs from A: ..." or "verdict:
+    /// cannot be told".
+    Compare(load::compare::CompareArgs),
+    /// Convert outputs of wrk2 and wrk, or pages that quote them, into run directories
+    ///
+    /// Reports what an output lacks, and warns of what its figures indicate: errors, a backlog, the
+    /// limit of one connection.
+    Import(load::import::ImportArgs),
+    /// Write a self-contained HTML report about runs and series
+    Report(load::report::ReportArgs),
+}
+
+fn main() -> ExitCode {
+    abort_on_panic();
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return refused(&error),
+    };
+    match command {
+        Command::Load(args) => loaded(load::cli::load(&args, &KVORUM)),
+        Command::Search(args) => series(|stop| load::search::run(&args, &KVORUM, stop)),
+        Command::Coldhot(args) => series(|stop| load::coldhot::run(&args, &KVORUM, stop)),
+        Command::Compare(args) => told(load::compare::compare(&args)),
+        Command::Import(args) => told(load::import::import(&args)),
+        Command::Report(args) => told(load::report::report(&args, KVORUM.tool)),
+    }
+}
+
+/// A failed assertion is a bug whose extent is unknown: figures after it are worth nothing. Cargo's
+/// `panic = "abort"` can't say so, for errors of Lua scripts unwind through Rust's frames.
+fn abort_on_panic() {
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        process::abort();
+    }));
+}
+
+/// Says what is wrong with the command line, and what was meant if that can be told.
+fn refused(error: &clap::Error) -> ExitCode {
+    let words: Vec<String> = env::args_os().skip(1).map(|w| w.to_string_lossy().into()).collect();
+    let measures =
+        words.first().is_some_and(|word| ["load", "search", "coldhot"].contains(&&**word));
+    let unknown = error.kind() == ErrorKind::UnknownArgument;
+    match load::cli::mend(&words).filter(|_| measures && unknown) {
+        Some(line) => failed(USAGE, line),
+        None => error.exit(),
+    }
+}
+
+fn loaded(outcome: Result<Ended, Failed>) -> ExitCode {
+    match outcome {
+        Ok(Ended::Fine) => ExitCode::SUCCESS,
+        Ok(Ended::Warned) => ExitCode::from(WARNED),
+        Ok(Ended::Interrupted) => ExitCode::from(INTERRUPTED),
+        Err(Failed::Usage(line)) => failed(USAGE, line),
+        Err(Failed::Run(line)) => failed(1, line),
+    }
+}
+
+fn series(run: impl FnOnce(&Arc<AtomicBool>) -> Result<Series, Error>) -> ExitCode {
+    let stop = load::until_interrupted().map_err(|error| format!("signals: {error}"));
+    match stop.and_then(|stop| run(&stop).map_err(|error| error.to_string())) {
+        Ok(series) if series.interrupted => ExitCode::from(INTERRUPTED),
+        Ok(_) => ExitCode::SUCCESS,
+        Err(line) => failed(1, line),
+    }
+}
+
+/// Prints what a command has to tell.
+fn told(outcome: Result<String, String>) -> ExitCode {
+    let printed = outcome.and_then(|text| {
+        let printed = io::stdout().write_all(text.as_bytes());
+        printed.map_err(|error| format!("stdout: {error}"))
+    });
+    printed.map_or_else(|line| failed(1, line), |()| ExitCode::SUCCESS)
+}
+
+/// Says why on one line. Nobody reading it is no reason to fail otherwise.
+fn failed(code: u8, line: impl Display) -> ExitCode {
+    let _ = writeln!(io::stderr(), "kvorum-bench: {line}");
+    ExitCode::from(code)
+}
