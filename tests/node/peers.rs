@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use cluster::handshake::{Handshake, Identity, LaneKind, Met, Refused, Secret};
 use cluster::wire::{Envelope, Item, Sender, Writer, envelope_len};
-use cluster::{Body, Class, Clock, Codec, Logs, Member, Message, NodeId, Reply, Request, Topology, Views};
+use cluster::{
+    Body, Class, Clock, Codec, Logs, Member, Message, NodeId, Reply, Request, Topology, Views,
+};
 
 use crate::client::Client;
 use crate::process::{Node, PATIENCE, kvorum, wait_until};

@@ -32,8 +32,8 @@ impl World {
         let limit = Clock::limit(self.times(node).wall, self.plan.max_skew_micros);
         let engine = store.engine();
         let Some(found) = Ahead::look(engine, limit)? else { return Ok(()) };
-        // To those who were promised something it is a lost disk, as far as nobody else has it; also
-        // if a disk error ends it half-way.
+        // To those who were promised something it is a lost disk, as far as nobody else has it;
+        // also if a disk error ends it half-way.
         self.note_lost_disk(node);
         self.forget_hints(node);
         self.ledger.wiped(limit);
