@@ -49,7 +49,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
     let mut rows = Rows::default();
     let own = requests.own();
     rows.add(requests, own, Ok(service.reports.status()));
-    let mut others = (0..requests.topology().nodes() as u16).map(NodeId).filter(|id| *id != own);
+    let mut others = requests.view().topology.ids().filter(|id| *id != own);
     let mut asked = JoinSet::new();
     loop {
         while asked.len() < ASKED_AT_ONCE
@@ -63,7 +63,7 @@ pub(super) async fn get(service: &Service) -> Result<Answer, Problem> {
         let Ok((other, answer)) = done else { continue };
         rows.add(requests, other, answer);
     }
-    let cluster = Cluster { asked: requests.name(own).to_owned(), nodes: rows.finish() };
+    let cluster = Cluster { asked: requests.name(own), nodes: rows.finish() };
     let json = serde_json::to_vec(&cluster).expect("strings and numbers always serialize");
     Ok(Answer {
         content_type: Some("application/json"),
@@ -103,7 +103,7 @@ struct Seen {
 
 impl Rows {
     fn add(&mut self, requests: &Requests, node: NodeId, answer: Result<Status, Unread>) {
-        let name = requests.name(node).to_owned();
+        let name = requests.name(node);
         let url = requests.url(node).to_owned();
         let mut row = Row { name, url, ..Row::default() };
         match answer {

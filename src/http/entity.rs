@@ -118,9 +118,8 @@ async fn write(
 
 /// What the client is told of a request that too few replicas did their part of.
 fn refused(service: &Service, denied: cluster::Denied) -> Problem {
-    let topology = service.requests.topology();
     let took = service.requests.now().mono.saturating_sub(denied.since);
-    let name = |node| topology.member(node).name.clone();
+    let name = |node| service.requests.name(node);
     Problem::denied(denied, name, Duration::from_micros(took))
 }
 

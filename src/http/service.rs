@@ -38,7 +38,7 @@ impl Service {
 
     /// The cluster as quorums see it.
     pub(super) fn replication(&self) -> Replication {
-        let nodes = self.requests.topology().nodes() as u32;
+        let nodes = self.requests.nodes() as u32;
         Replication { nodes, replicas: u32::from(self.requests.replicas()) }
     }
 }

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, CallId, Class, ClientId, Event, LaneId, Message, NodeId, Now, OpId, PageRequest,
-    Quorum, Record, Reply, Request, StoreError, Trouble,
+    Answer, Body, CallId, Class, ClientId, Demand, Event, LaneId, Message, NodeId, Now, OpId,
+    PageRequest, Quorum, Record, Reply, Request, StoreError, Trouble,
 };
 use lsm::{Batch, Engine, Lookup, Space, Wait};
 use node::identity::Keeps;
@@ -178,6 +178,11 @@ impl Coordination {
         }
     }
 
+    /// Until when somebody waits for what the store is to do.
+    fn when(&self, demand: Demand) -> Instant {
+        self.begun + Duration::from_micros(demand.until)
+    }
+
     fn now(&self) -> Now {
         Now { mono: self.begun.elapsed().as_micros() as u64, wall: wall_micros() }
     }
@@ -314,6 +319,7 @@ impl Requests {
         &self,
         op: OpId,
         key: &Bytes,
+        demand: Demand,
         mut room: Option<Held>,
     ) -> Result<Option<Record>, ReadError> {
         let node = &self.node;
@@ -322,7 +328,7 @@ impl Requests {
             OpId::Slot(_) => (&node.answers, ANSWER_SHARE),
             OpId::Lane { .. } => (&node.lent, LENT_SHARE),
         };
-        let deadline = Instant::now() + node.config.deadline;
+        let deadline = self.coordination.when(demand);
         let left = || deadline.saturating_duration_since(Instant::now());
         loop {
             let within = room.as_ref().map_or(0, Held::bytes);
@@ -391,11 +397,11 @@ impl Driver for Process<'_> {
         self.engine().get(Space::Data, key, Wait::No)
     }
 
-    fn read(&mut self, op: OpId, key: Bytes, most: u32) {
+    fn read(&mut self, op: OpId, key: Bytes, most: u32, demand: Demand) {
         let this = Rc::clone(self.0);
         let room = this.coordination.room.take();
         spawn_local(async move {
-            let result = match this.read_patiently(op, &key, room).await {
+            let result = match this.read_patiently(op, &key, demand, room).await {
                 // Whoever asked knows by itself that its time is up.
                 Err(ReadError::Deadline) => return,
                 Err(ReadError::QueueFull) => Err(StoreError::Busy(QUEUE_FULL)),
@@ -407,14 +413,15 @@ impl Driver for Process<'_> {
         });
     }
 
-    fn page(&mut self, op: OpId, request: PageRequest) {
-        let page = self.0.node.reads.page(op, request);
+    fn page(&mut self, op: OpId, request: PageRequest, demand: Demand) {
+        let until = self.0.coordination.when(demand);
+        let page = self.0.node.reads.page(op, request, demand.class, until);
         let this = Rc::clone(self.0);
         spawn_local(async move {
-            // The read pool is gone: the node stops.
-            let stops = StoreError::Busy("the node is shutting down");
-            let result = page.await.unwrap_or(Err(stops));
-            this.happen(Event::Paged { op, result });
+            // Otherwise nobody waits for it any more, or the node stops.
+            if let Ok(result) = page.await {
+                this.happen(Event::Paged { op, result });
+            }
         });
     }
 

@@ -75,7 +75,7 @@ pub(crate) struct Node {
 impl Node {
     /// Its name, which is its identity.
     pub(crate) fn name(&self) -> &str {
-        &self.shared.topology.member(self.shared.own).name
+        &self.shared.own_name
     }
 
     /// Where clients and other nodes reach it.

@@ -5,20 +5,22 @@
 //!        ──▶ pages (one a range read, so bounded too)  ──┴▶ threads ──▶ answers, each to its loop
 //! ```
 //!
-//! Gets go first, but every fourth job is a page if one waits: neither kind starves the other.
+//! Gets go first, but every fourth job is a page if one waits; of pages those that clients wait for
+//! go first, but every fourth is another: no kind starves the others.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use cluster::{OpId, Page, PageRequest, StoreError};
+use cluster::{Class, OpId, Page, PageRequest, StoreError};
 use lsm::{Db, Lookup, Space, Wait};
 use node::Pages;
 use profile::{Kind, Place};
 use tokio::sync::oneshot;
 
-/// Every so many jobs, a page goes before a get.
+/// Every so many jobs a page goes before a get, and every so many pages one that no client waits
+/// for before those that one does.
 const PAGE_TURN: u32 = 4;
 
 /// Where it is waited, for profiles.
@@ -52,6 +54,7 @@ struct Get {
 struct NextPage {
     op: OpId,
     request: PageRequest,
+    until: Instant,
     reply: oneshot::Sender<Result<Page, StoreError>>,
     since: Option<Instant>,
 }
@@ -76,8 +79,12 @@ struct Shared {
 #[derive(Default)]
 struct Queues {
     gets: VecDeque<Get>,
+    /// Pages that clients wait for.
     pages: VecDeque<NextPage>,
+    /// All others: nodes that are repaired.
+    streams: VecDeque<NextPage>,
     turn: u32,
+    page_turn: u32,
     closed: bool,
 }
 
@@ -85,9 +92,19 @@ impl Queues {
     fn next(&mut self) -> Option<Job> {
         self.turn = self.turn.wrapping_add(1);
         let page_first = self.turn.is_multiple_of(PAGE_TURN);
-        let page = |queues: &mut Self| queues.pages.pop_front().map(Job::NextPage);
+        let page = |queues: &mut Self| queues.next_page().map(Job::NextPage);
         let get = |queues: &mut Self| queues.gets.pop_front().map(Job::Get);
         if page_first { page(self).or_else(|| get(self)) } else { get(self).or_else(|| page(self)) }
+    }
+
+    fn next_page(&mut self) -> Option<NextPage> {
+        self.page_turn = self.page_turn.wrapping_add(1);
+        let [first, then] = if self.page_turn.is_multiple_of(PAGE_TURN) {
+            [&mut self.streams, &mut self.pages]
+        } else {
+            [&mut self.pages, &mut self.streams]
+        };
+        first.pop_front().or_else(|| then.pop_front())
     }
 }
 
@@ -123,7 +140,7 @@ impl Shared {
                     let result = result.map_err(ReadError::Store);
                     let _ = get.reply.send(result);
                 }
-                Job::NextPage(next) if next.reply.is_closed() => {}
+                Job::NextPage(next) if next.reply.is_closed() || next.until <= Instant::now() => {}
                 Job::NextPage(next) => {
                     let _ =
                         next.reply.send(pages.read(db.engine(), cluster, next.op, &next.request));
@@ -190,15 +207,24 @@ impl ReadPool {
         }
     }
 
-    /// Asks for a page.
+    /// Asks for a page, of which nobody wants to know after `until`: then there is no answer.
     pub(crate) fn page(
         &self,
         op: OpId,
         request: PageRequest,
+        class: Class,
+        until: Instant,
     ) -> oneshot::Receiver<Result<Page, StoreError>> {
         let (reply, answer) = oneshot::channel();
         let since = profile::queued();
-        self.shared.lock().pages.push_back(NextPage { op, request, reply, since });
+        let next = NextPage { op, request, until, reply, since };
+        {
+            let mut queues = self.shared.lock();
+            match class {
+                Class::Client => queues.pages.push_back(next),
+                Class::Hint | Class::Repair | Class::Stream => queues.streams.push_back(next),
+            }
+        }
         self.shared.arrived.notify_one();
         answer
     }
@@ -206,7 +232,7 @@ impl ReadPool {
     /// Gets and pages that wait for a thread.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let queues = self.shared.lock();
-        (queues.gets.len(), queues.pages.len())
+        (queues.gets.len(), queues.pages.len() + queues.streams.len())
     }
 
     /// Finishes what waits and ends the threads.

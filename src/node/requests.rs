@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::{
-    Class, NodeEvent, NodeId, PageRequest, Quorum, Record, Request, Shared, Stamp, Topology,
+    Class, NodeEvent, NodeId, PageRequest, Quorum, Record, Request, Shared, Stamp, View,
 };
 use lsm::{Fields, Kind, Version};
 use node::{Asked, Loop, NoVersion, Purpose, Range, records};
@@ -119,7 +119,7 @@ impl Requests {
         self.peers.keep_all();
         let this = Rc::clone(self);
         spawn_local(async move {
-            let others = (0..this.topology().nodes() as u16).map(NodeId);
+            let others = this.view().topology.ids();
             let ask = |peer| {
                 let this = Rc::clone(&this);
                 spawn_local(async move { this.call(peer, Class::Client, Request::Ping).await })
@@ -202,7 +202,7 @@ impl Requests {
 
     /// Asks a node for a page of a range.
     pub(crate) async fn page(self: &Rc<Self>, node: NodeId, request: PageRequest) -> Asked {
-        let result = self.call(node, Class::Stream, Request::Page(request)).await;
+        let result = self.call(node, Class::Client, Request::Page(request)).await;
         Range::asked(self.shared(), node, result)
     }
 
@@ -227,8 +227,8 @@ impl Requests {
     }
 
     /// A node's name.
-    pub(crate) fn name(&self, node: NodeId) -> &str {
-        &self.topology().member(node).name
+    pub(crate) fn name(&self, node: NodeId) -> String {
+        self.node.shared.name_of(node)
     }
 
     /// This node.
@@ -236,9 +236,14 @@ impl Requests {
         self.node.shared.own
     }
 
-    /// The cluster's nodes, and who holds what.
-    pub(crate) fn topology(&self) -> &Topology {
-        &self.node.shared.topology
+    /// The cluster's nodes, and who holds what, as of now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.node.shared.view()
+    }
+
+    /// How many nodes the cluster has.
+    pub(crate) fn nodes(&self) -> usize {
+        self.node.shared.nodes()
     }
 
     /// Copies of a key unless a request says otherwise.

@@ -88,7 +88,7 @@ fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, Trouble>) {
         Err(_) => "it did not answer in time",
     };
     node.facts.complain(peer, "unstreamed", || {
-        let peer = &node.shared.topology.member(peer).name;
+        let peer = node.shared.name_of(peer);
         tracing::warn!(peer, why, "repair stream failed, will retry");
     });
 }

@@ -128,7 +128,7 @@ fn membership(node: &Node) -> &'static str {
     let vouching = &node.shared.vouching;
     match vouching.standing() {
         _ if vouching.is_fenced() => "fenced",
-        Standing::Member if !vouching.sure(None) => "starting",
+        Standing::Member if !vouching.sure_of_all() => "starting",
         Standing::Member => "member",
         Standing::New => "joining",
         Standing::Copied => "verifying",
@@ -145,7 +145,7 @@ fn peers(node: &Node) -> Vec<Peer> {
             let (hints, hint_bytes) = shared.hints.waiting(id);
             let seen = node.facts.seen(id);
             Peer {
-                name: shared.topology.member(id).name.clone(),
+                name: shared.name_of(id),
                 url: url.clone(),
                 incarnation: seen.incarnation().map_or(String::new(), |i| format!("{i:016x}")),
                 up: seen.links() > 0,

@@ -152,13 +152,13 @@ fn facts(
 ) -> Arc<Facts> {
     let secret = config.secret.as_ref().map_or(Vec::new(), |secret| secret.bytes().to_vec());
     let known = handshake::Identity::new(
-        shared.topology.clone(),
+        Arc::clone(&shared.views),
         shared.own,
         identity.cluster(),
         handshake::Secret::new(secret),
         Arc::clone(&shared.logs),
     );
-    let others = shared.topology.nodes() as u64 - 1;
+    let others = shared.nodes() as u64 - 1;
     // A small and a bulk one of each loop to each peer, and as many that come from there.
     let connections = (4 * others * config.loops as u64).max(1);
     let bounds = Bounds {

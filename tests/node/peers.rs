@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use cluster::handshake::{Handshake, Identity, LaneKind, Met, Refused, Secret};
 use cluster::wire::{Envelope, Item, Sender, Writer, envelope_len};
-use cluster::{Body, Class, Clock, Codec, Logs, Member, Message, NodeId, Reply, Request, Topology};
+use cluster::{
+    Body, Class, Clock, Codec, Logs, Member, Message, NodeId, Reply, Request, Topology, Views,
+};
 
 use crate::client::Client;
 use crate::process::{Node, PATIENCE, kvorum, wait_until};
@@ -37,8 +39,8 @@ fn topology(names: &[&str]) -> Topology {
 /// Node b, as far as a handshake shows.
 fn b(topology: Topology, secret: &str) -> Arc<Identity> {
     let own = topology.own("b").unwrap();
-    let logs = Arc::new(Logs::first(7, topology.nodes()));
-    Arc::new(Identity::new(topology, own, 0, Secret::new(secret.into()), logs))
+    let logs = Arc::new(Logs::first(7));
+    Arc::new(Identity::new(Views::fixed(topology), own, 0, Secret::new(secret.into()), logs))
 }
 
 static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));
@@ -98,7 +100,7 @@ fn now_micros() -> u64 {
 }
 
 fn honest() -> Sender {
-    Sender { epoch: USUAL.digest(), clock: now_micros() << 12, position: 0 }
+    Sender { epoch: 1, layout: USUAL.digest(), clock: now_micros() << 12, position: 0 }
 }
 
 fn request(id: u64, request: Request) -> Message {
@@ -273,7 +275,7 @@ fn a_forged_clock_moves_nothing() {
 fn another_epoch_is_answered_and_never_served() {
     let node = node();
     let mut peer = proven(&node);
-    let sender = Sender { epoch: 1, ..honest() };
+    let sender = Sender { layout: 1, ..honest() };
     peer.write_all(&envelope(&request(1, Request::Ping), sender)).unwrap();
     assert_eq!(reply(&mut peer).2, Reply::WrongEpoch);
     peer.write_all(&envelope(&request(2, Request::Ping), honest())).unwrap();

@@ -73,7 +73,7 @@ fn ranges() -> Table {
             let begin = || {
                 let begun = cpu_nanos();
                 for _ in 0..RANGES {
-                    let mut scan = Scan::new(Arc::clone(&shared), quorum, Bytes::new(), None);
+                    let mut scan = Scan::new(&shared, quorum, Bytes::new(), None);
                     if let Some(node) = failed {
                         scan.failed(node);
                     }
@@ -100,7 +100,7 @@ fn shared(nodes: u8) -> Arc<Shared> {
         Topology::new((0..nodes).map(name).collect(), 3).expect("there is nothing to refuse");
     let clock = Arc::new(Clock::start(7, WALL, 0));
     let vouching = Vouching::new(Standing::Member, 0, true);
-    let logs = Arc::new(Logs::first(1, usize::from(nodes)));
+    let logs = Arc::new(Logs::first(1));
     Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0, logs))
 }
 
@@ -169,7 +169,8 @@ impl Bench {
             Kind::Put => Event::Write { client, key, record, quorum },
             Kind::Replica => {
                 let (lane, id, class) = (LaneId(1), self.requests, Class::Client);
-                Event::Request { lane, id, class, request: Request::Write { key, record } }
+                let (remaining_ms, request) = (1000, Request::Write { key, record });
+                Event::Request { lane, id, class, remaining_ms, request }
             }
         }
     }

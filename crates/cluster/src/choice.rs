@@ -44,8 +44,8 @@ pub(crate) fn asked<'a>(
 pub(crate) struct Chooser<'a> {
     topology: &'a Topology,
     quorum: Quorum,
-    /// Each node's place in the order of preference; those that are not asked come after all.
-    places: Vec<u16>,
+    /// Each node's turn in the order of preference, by its place; [`u16::MAX`] = it is not asked.
+    turns: Vec<u16>,
     /// Whether all nodes are replicas and all of them are asked.
     everybody: bool,
     /// Whether only one node is asked for each key.
@@ -56,15 +56,15 @@ pub(crate) struct Chooser<'a> {
 impl<'a> Chooser<'a> {
     /// For a quorum, and the nodes that are asked, best first.
     pub(crate) fn new(topology: &'a Topology, quorum: Quorum, preference: &[NodeId]) -> Self {
-        let mut places = vec![u16::MAX; topology.nodes()];
-        for (node, place) in preference.iter().zip(0..) {
-            if let Some(held) = places.get_mut(usize::from(node.0)) {
-                *held = place;
+        let mut turns = vec![u16::MAX; topology.nodes()];
+        for (node, turn) in preference.iter().zip(0..) {
+            if let Some(place) = topology.place_of(*node) {
+                turns[place] = turn;
             }
         }
         let everybody = usize::from(quorum.ack) == topology.nodes();
         let alone = quorum.ack == 1 || preference.len() == 1;
-        Self { topology, quorum, places, everybody, alone, replicas: Vec::new() }
+        Self { topology, quorum, turns, everybody, alone, replicas: Vec::new() }
     }
 
     /// Whether every node is asked for every key.
@@ -80,9 +80,9 @@ impl<'a> Chooser<'a> {
     /// Those that are asked, at most `ack`.
     pub(crate) fn choose(&mut self, partition: u16) -> &[NodeId] {
         self.topology.replicas(partition, self.quorum.from, &mut self.replicas);
-        let places = &self.places;
-        self.replicas.retain(|node| places[usize::from(node.0)] != u16::MAX);
-        self.replicas.sort_unstable_by_key(|node| places[usize::from(node.0)]);
+        let turn = |node: &NodeId| self.turns[self.topology.place(*node)];
+        self.replicas.retain(|node| turn(node) != u16::MAX);
+        self.replicas.sort_unstable_by_key(turn);
         self.replicas.truncate(usize::from(self.quorum.ack));
         &self.replicas
     }

@@ -1,4 +1,28 @@
 //! What goes into a [`Coordinator`](crate::Coordinator) and what comes out of it.
+//!
+//! **What whoever embeds it owes to the effects.**
+//!
+//! *Order.* The effects of one event are begun in their order, and those of one event before those
+//! of the next. Nothing follows about when they end, with two exceptions: what is sent to one node
+//! over one connection arrives in the order of sending, and of two writes to this node's store the
+//! later one is not visible before the earlier one.
+//!
+//! *Completion.* What an effect ends in comes back as an event of its own, never from within
+//! [`Coordinator::handle`](crate::Coordinator::handle), at most once, and under the id that the
+//! effect bears. An event under an id that is not under way any more is of no consequence.
+//!
+//! | effect | ends in | may be left out |
+//! |---|---|---|
+//! | `Read` | `Read`, `Outlined` | after its [`Demand::until`]: then nothing needs to be read |
+//! | `Page` | `Paged` | the same |
+//! | `Write`, `WriteAll` | `Written` | no; what has not begun by `until` ends in `Busy` |
+//! | `KeepMissed` | `Written` | no |
+//! | `Hint` | `Hinted` | no: a hint of which nothing is heard keeps its bytes in the ledger |
+//! | `Send` | `Reply`, `Lost`, `Unreachable`, `Overflow` | once nobody waits for the reply |
+//! | `Respond` | | if the connection is gone |
+//! | `Answer`, `Returned` | | never: somebody waits |
+//!
+//! All of that ends with the process: what it has not kept is what a crash may lose.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -13,15 +37,18 @@ use crate::missed::{Mark, Missed};
 use crate::quorum::Quorum;
 use crate::record::{Codec, Outline, Record};
 use crate::standing::Vouching;
-use crate::topology::Topology;
+use crate::topology::{Topology, partition_of};
+use crate::view::{View, Views};
 
 /// What the loops of a node share.
 #[derive(Debug)]
 pub struct Shared {
-    /// Who holds what.
-    pub topology: Topology,
+    /// Who belongs to the cluster, and who of them holds what.
+    pub views: Arc<Views>,
     /// This node.
     pub own: NodeId,
+    /// Its name.
+    pub own_name: String,
     /// The node's one clock.
     pub clock: Arc<Clock>,
     /// What its word is worth.
@@ -47,37 +74,50 @@ impl Shared {
         newest: u64,
         logs: Arc<Logs>,
     ) -> Self {
-        let hints = HintLedger::new(topology.nodes());
-        let missed = Missed::new(topology.nodes());
-        let newest = AtomicU64::new(newest);
-        Self { topology, own, clock, vouching, newest, hints, missed, logs }
+        let (hints, missed) = (HintLedger::default(), Missed::default());
+        let own_name = topology.member(own).name.clone();
+        let (views, newest) = (Views::fixed(topology), AtomicU64::new(newest));
+        Self { views, own, own_name, clock, vouching, newest, hints, missed, logs }
     }
 }
 
 impl Shared {
+    /// The view in force. Whoever does more than one thing by it keeps it.
+    pub fn view(&self) -> Arc<View> {
+        self.views.current()
+    }
+
+    /// The name of one of the cluster's nodes.
+    pub fn name_of(&self, node: NodeId) -> String {
+        self.views.with(|view| view.topology.member(node).name.clone())
+    }
+
     /// How many nodes there are.
     pub fn nodes(&self) -> usize {
-        self.topology.nodes()
+        self.views.with(|view| view.topology.nodes())
     }
 
     /// The time of a version of this key that this node may have acknowledged and lost, if it is
     /// not below `time`: one up to which it began with less than it had, or of a record that is too
     /// far ahead of its clock to be taken back.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
-        if self.vouching.is_whole() {
-            return None;
-        }
-        let ahead = self.missed.since(self.own, self.topology.partition_of(key));
-        [self.vouching.born(), ahead].into_iter().max().filter(|lost| *lost >= time)
+        let born = self.vouching.lost_before(|| partition_of(key))?;
+        let ahead = self.missed.since(self.own, partition_of(key));
+        Some(born.max(ahead)).filter(|lost| *lost >= time)
     }
 
     /// Marks that a node missed a write and that no hint will bring it. With nobody else there is
     /// nobody who holds it either.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
         if self.nodes() > 1 {
-            let partition = Some(self.topology.partition_of(key));
-            self.missed.mark(node, Mark { partition, since: record.rank.stamp.time });
+            self.missed.mark(node, self.mark_of(key, record));
         }
+    }
+
+    /// What a node lacks that misses a write.
+    pub(crate) fn mark_of(&self, key: &[u8], record: &Record) -> Mark {
+        let partition = Some(partition_of(key));
+        Mark { partition, since: record.rank.stamp.time }
     }
 }
 
@@ -116,17 +156,36 @@ pub struct CallId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaneId(pub u64);
 
+/// A hint on its way into this node's store, as the coordinator counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HintId(pub u64);
+
+/// For whom this node's store works, and how long that is of use: what must wait goes by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    /// Why it was asked: what a client waits for goes first.
+    pub class: Class,
+    /// Until when somebody waits for it, by the monotonic clock, in microseconds.
+    pub until: u64,
+}
+
+/// A request under way in a coordinator. The messages that are sent for it bear its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(pub u64);
+
 /// What the store does something for; comes back with the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpId {
     /// This node's vote in a slot.
-    Slot(u64),
+    Slot(SlotId),
     /// Another node's request.
     Lane {
         /// Where to answer.
         lane: LaneId,
         /// What it is the answer to.
         id: u64,
+        /// Of which partition the key is that it is to read, if it is one.
+        partition: Option<u16>,
     },
 }
 
@@ -239,14 +298,23 @@ pub enum Event {
         id: u64,
         /// Why it asks.
         class: Class,
+        /// Milliseconds for which it waits.
+        remaining_ms: u32,
         /// What it asks.
         request: Request,
+    },
+    /// A hint is in the store, to be found there from now on, or could not be put there.
+    Hinted {
+        /// Which.
+        hint: HintId,
+        /// Whether it is.
+        kept: bool,
     },
     /// Time has passed: see [`Coordinator::next_wake`](crate::Coordinator::next_wake).
     Tick,
 }
 
-/// What a coordinator wants done, in this order.
+/// What a coordinator wants done: see the contract at the head of this module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Read from this node's store; ends in [`Event::Read`], or in [`Event::Outlined`] if the
@@ -258,6 +326,8 @@ pub enum Effect {
         key: Bytes,
         /// Bytes of the longest record that is wanted.
         most: u32,
+        /// For whom.
+        demand: Demand,
     },
     /// Write to this node's store; ends in [`Event::Written`].
     Write {
@@ -269,6 +339,8 @@ pub enum Effect {
         record: Record,
         /// Whether to look if a newer record is held.
         look: bool,
+        /// For whom.
+        demand: Demand,
     },
     /// Write several records to this node's store, all or nothing; ends in [`Event::Written`].
     WriteAll {
@@ -276,6 +348,8 @@ pub enum Effect {
         op: OpId,
         /// Keys and records.
         items: Vec<(Bytes, Record)>,
+        /// For whom.
+        demand: Demand,
     },
     /// Read a page from this node's store; ends in [`Event::Paged`].
     Page {
@@ -283,6 +357,8 @@ pub enum Effect {
         op: OpId,
         /// What to read.
         request: PageRequest,
+        /// For whom.
+        demand: Demand,
     },
     /// Send to another node, making a connection if there is none. Ends in a reply, or in `Lost`,
     /// `Unreachable` or `Overflow`.
@@ -315,8 +391,11 @@ pub enum Effect {
         /// What the node answered, or why there is nothing.
         result: Result<Reply, Trouble>,
     },
-    /// A replica missed a write that others may hold: keep it for the replica.
+    /// A replica missed a write that others may hold: keep it for the replica; ends in
+    /// [`Event::Hinted`].
     Hint {
+        /// Under which id.
+        hint: HintId,
         /// Who missed it.
         peer: NodeId,
         /// The key.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::by_node::ByNode;
 use crate::message::NodeId;
 use crate::record::Record;
 
@@ -28,61 +29,59 @@ struct Waiting {
 
 /// Hints that wait, by the node that they are for. A key that is missed twice counts twice until
 /// its hint is delivered, though the store keeps the newer one only.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct HintLedger {
     total: AtomicU64,
-    peers: Vec<Waiting>,
+    peers: ByNode<Waiting>,
 }
 
 impl HintLedger {
-    /// No hints, for a cluster of so many nodes.
-    pub fn new(nodes: usize) -> Self {
-        Self { total: AtomicU64::new(0), peers: (0..nodes).map(|_| Waiting::default()).collect() }
-    }
-
-    fn of(&self, peer: NodeId) -> &Waiting {
-        &self.peers[usize::from(peer.0)]
-    }
-
     /// Whether another hint of so many bytes may be kept. If so, its bytes are set aside, until it
     /// is [`HintLedger::kept`] or [`HintLedger::lost`]; if not, it counts as dropped.
     pub fn admit(&self, peer: NodeId, bytes: u64) -> bool {
         let room = |total: u64| Some(total + bytes).filter(|sum| *sum <= MAX_HINT_BYTES);
         let admitted = self.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok();
         if !admitted {
-            self.of(peer).dropped.fetch_add(1, Ordering::Relaxed);
+            self.peers.with(peer, |peer| peer.dropped.fetch_add(1, Ordering::Relaxed));
         }
         admitted
     }
 
     /// A hint that was admitted is in the store, to be found there from now on.
-    pub fn kept(&self, peer: NodeId, bytes: u64) {
-        self.of(peer).bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.of(peer).hints.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn kept(&self, peer: NodeId, bytes: u64) {
+        self.add(peer, 1, bytes);
+    }
+
+    fn add(&self, peer: NodeId, hints: u64, bytes: u64) {
+        self.peers.with(peer, |peer| {
+            peer.bytes.fetch_add(bytes, Ordering::Relaxed);
+            peer.hints.fetch_add(hints, Ordering::Relaxed);
+        });
     }
 
     /// What was found in the store at the start.
     pub fn found(&self, peer: NodeId, hints: u64, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
-        self.of(peer).bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.of(peer).hints.fetch_add(hints, Ordering::Relaxed);
+        self.add(peer, hints, bytes);
     }
 
     /// A hint that was admitted could not be stored.
-    pub fn lost(&self, peer: NodeId, bytes: u64) {
-        self.of(peer).dropped.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn lost(&self, peer: NodeId, bytes: u64) {
+        self.peers.with(peer, |peer| peer.dropped.fetch_add(1, Ordering::Relaxed));
         subtract(&self.total, bytes);
     }
 
     /// Hints were delivered, and are gone from the store.
     pub fn delivered(&self, peer: NodeId, hints: u64, bytes: u64) {
-        self.of(peer).delivered.fetch_add(hints, Ordering::Relaxed);
+        self.peers.with(peer, |peer| peer.delivered.fetch_add(hints, Ordering::Relaxed));
         self.take(peer, hints, bytes);
     }
 
     fn take(&self, peer: NodeId, hints: u64, bytes: u64) {
-        subtract(&self.of(peer).hints, hints);
-        let bytes = subtract(&self.of(peer).bytes, bytes);
+        let bytes = self.peers.with(peer, |peer| {
+            subtract(&peer.hints, hints);
+            subtract(&peer.bytes, bytes)
+        });
         subtract(&self.total, bytes);
     }
 
@@ -94,28 +93,28 @@ impl HintLedger {
 
     /// So many of the hints for a node are stamped too far ahead to be delivered yet.
     pub(crate) fn stay(&self, peer: NodeId, hints: u64) {
-        self.of(peer).future.store(hints, Ordering::Relaxed);
+        self.peers.with(peer, |peer| peer.future.store(hints, Ordering::Relaxed));
     }
 
     /// Hints and bytes of them that wait for a node.
     pub fn waiting(&self, peer: NodeId) -> (u64, u64) {
-        let peer = self.of(peer);
-        (peer.hints.load(Ordering::Relaxed), peer.bytes.load(Ordering::Relaxed))
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        self.peers.with(peer, |peer| (load(&peer.hints), load(&peer.bytes)))
     }
 
     /// Those of them that are stamped too far ahead to be delivered yet, as far as is known.
     pub fn of_the_future(&self, peer: NodeId) -> u64 {
-        self.of(peer).future.load(Ordering::Relaxed)
+        self.peers.with(peer, |peer| peer.future.load(Ordering::Relaxed))
     }
 
     /// Writes that a node missed and of which no hint was kept, since the start.
     pub fn dropped(&self, peer: NodeId) -> u64 {
-        self.of(peer).dropped.load(Ordering::Relaxed)
+        self.peers.with(peer, |peer| peer.dropped.load(Ordering::Relaxed))
     }
 
     /// Hints that a node took, since the start.
     pub fn taken(&self, peer: NodeId) -> u64 {
-        self.of(peer).delivered.load(Ordering::Relaxed)
+        self.peers.with(peer, |peer| peer.delivered.load(Ordering::Relaxed))
     }
 }
 

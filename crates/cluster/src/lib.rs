@@ -1,6 +1,7 @@
 //! kvorum's replication protocol, without any I/O: no sockets, files, threads or clocks. Whoever
 //! embeds it brings the time and the bytes, so that a simulation can run the very same code.
 
+mod by_node;
 mod choice;
 mod clock;
 mod coordinator;
@@ -16,13 +17,14 @@ mod record;
 mod scan;
 mod standing;
 mod topology;
+mod view;
 pub mod wire;
 
 pub use clock::{BoundReached, Clock, Stamp, origin_of};
 pub use coordinator::Coordinator;
 pub use event::{
-    Answer, CallId, ClientId, Config, Denied, Effect, Event, LaneId, Now, OpId, Part, Shared,
-    StoreError, Trouble,
+    Answer, CallId, ClientId, Config, Demand, Denied, Effect, Event, HintId, LaneId, Now, OpId,
+    Part, Shared, SlotId, StoreError, Trouble,
 };
 pub use hints::{HintLedger, hint_bytes};
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Told};
@@ -34,3 +36,4 @@ pub use record::{Codec, Kind, Outline, Rank, Record};
 pub use scan::{PAGE_BYTES, Scan, Sieve, Step};
 pub use standing::{Standing, Vouching};
 pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference, partition_of};
+pub use view::{FIRST_EPOCH, View, Views};

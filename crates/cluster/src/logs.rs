@@ -15,8 +15,9 @@
 //! life holds, and the other is refused.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
+use crate::by_node::ByNode;
 use crate::clock::COUNTER_BITS;
 use crate::message::NodeId;
 
@@ -134,6 +135,13 @@ pub struct Claim {
 
 #[derive(Debug, Default)]
 struct Peer {
+    known: Mutex<Known>,
+    /// Whether this node tells it its position: what it claims of this one was looked at.
+    settled: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Known {
     /// Its disk, as it is kept here; 0 = none.
     incarnation: u64,
     /// The disk and the greatest life of it that was met since the start.
@@ -150,33 +158,32 @@ pub struct Logs {
     lineage: Lineage,
     /// How far this node's own log holds what it acknowledged.
     position: AtomicU64,
-    peers: Vec<Mutex<Peer>>,
-    /// To whom this node tells its position: what they claim of it was looked at.
-    settled: Vec<AtomicBool>,
+    peers: ByNode<Peer>,
 }
 
 impl Logs {
-    /// `incarnation` is this node's, `known` what was kept of the others, by node.
-    pub fn new(incarnation: u64, lineage: Lineage, known: &[Option<Claim>]) -> Self {
-        let peer = |known: &Option<Claim>| {
-            let told = known.map_or(Told::default(), |claim| claim.told);
-            let incarnation = known.map_or(0, |claim| claim.incarnation);
-            Mutex::new(Peer { incarnation, met: (0, 0), told, kept: told })
-        };
+    /// `incarnation` is this node's, `claims` what was kept of the others.
+    pub fn new(incarnation: u64, lineage: Lineage, claims: &[(NodeId, Claim)]) -> Self {
         let position = AtomicU64::new(lineage.now().begins);
-        let settled = known.iter().map(|_| AtomicBool::new(false)).collect();
-        let peers = known.iter().map(peer).collect();
-        Self { incarnation, lineage, position, peers, settled }
+        let logs = Self { incarnation, lineage, position, peers: ByNode::default() };
+        for (node, Claim { incarnation, told }) in claims {
+            let (incarnation, told) = (*incarnation, *told);
+            let known = Known { incarnation, met: (0, 0), told, kept: told };
+            logs.with(*node, |held| *held = known);
+        }
+        logs
     }
 
-    /// The first life of a disk, which knows none of so many nodes.
-    pub fn first(incarnation: u64, nodes: usize) -> Self {
+    /// The first life of a disk, which knows nobody.
+    pub fn first(incarnation: u64) -> Self {
         let lineage = Lineage::new(Vec::new(), Life { id: 1, begins: 0, newest: 0 });
-        Self::new(incarnation, lineage, &vec![None; nodes])
+        Self::new(incarnation, lineage, &[])
     }
 
-    fn peer(&self, node: NodeId) -> MutexGuard<'_, Peer> {
-        self.peers[usize::from(node.0)].lock().unwrap_or_else(PoisonError::into_inner)
+    /// Does something with what is known of a node.
+    fn with<T>(&self, node: NodeId, what: impl FnOnce(&mut Known) -> T) -> T {
+        self.peers
+            .with(node, |peer| what(&mut peer.known.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// This process.
@@ -215,88 +222,86 @@ impl Logs {
     /// What a node claims of this one was looked at, and what followed from it is durable: from
     /// now on it may forget that.
     pub fn settle(&self, node: NodeId) {
-        self.settled[usize::from(node.0)].store(true, Ordering::Release);
+        self.peers.with(node, |peer| peer.settled.store(true, Ordering::Release));
     }
 
     /// What an envelope to a node says of this one's log; 0 = nothing.
     pub fn position_for(&self, node: NodeId) -> u64 {
-        let settled = self.settled[usize::from(node.0)].load(Ordering::Acquire);
+        let settled = self.peers.with(node, |peer| peer.settled.load(Ordering::Acquire));
         if settled { self.position.load(Ordering::Relaxed) } else { 0 }
     }
 
     /// Whether a life of a node's disk is older than one that was met.
     pub fn is_outlived(&self, node: NodeId, incarnation: u64, life: u64) -> bool {
-        let peer = self.peer(node);
-        peer.met.0 == incarnation && life < peer.met.1
+        self.with(node, |known| known.met.0 == incarnation && life < known.met.1)
     }
 
     /// A node has proved who it is.
     pub fn met(&self, node: NodeId, incarnation: u64, life: u64) {
-        let mut peer = self.peer(node);
-        if peer.met.0 != incarnation || peer.met.1 < life {
-            peer.met = (incarnation, life);
-        }
+        self.with(node, |known| {
+            if known.met.0 != incarnation || known.met.1 < life {
+                known.met = (incarnation, life);
+            }
+        });
     }
 
     /// An envelope of that life of a node's disk came. `false` = a later one was met since, and
     /// nothing of this one counts any more.
     pub fn heard(&self, node: NodeId, incarnation: u64, life: u64, position: u64) -> bool {
-        let mut peer = self.peer(node);
-        if peer.met != (incarnation, life) {
-            return false;
-        }
-        if position > 0 {
-            if peer.told.life != life {
-                peer.told = Told { life, position, late: 0 };
+        self.with(node, |known| {
+            let is_current = known.met == (incarnation, life);
+            if is_current && position > 0 {
+                if known.told.life != life {
+                    known.told = Told { life, position, late: 0 };
+                }
+                known.told.position = known.told.position.max(position);
             }
-            peer.told.position = peer.told.position.max(position);
-        }
-        true
+            is_current
+        })
     }
 
     /// A node has stored something that is older than what it wrote around it.
     pub fn stored_late(&self, node: NodeId) {
-        let mut peer = self.peer(node);
-        peer.told.late = peer.told.position;
+        self.with(node, |known| known.told.late = known.told.position);
     }
 
     /// Which disk a node has, as it is kept here.
     pub fn incarnation(&self, node: NodeId) -> Option<u64> {
-        Some(self.peer(node).incarnation).filter(|incarnation| *incarnation != 0)
+        self.claim(node).map(|claim| claim.incarnation)
     }
 
     /// From now on a node's disk is kept here under this incarnation.
     pub fn know(&self, node: NodeId, incarnation: u64) {
-        let mut peer = self.peer(node);
-        if peer.incarnation != incarnation {
-            peer.incarnation = incarnation;
-            // What is told already comes from the new disk if that was met.
-            if peer.met.0 != incarnation || peer.told.life != peer.met.1 {
-                peer.told = Told::default();
+        self.with(node, |known| {
+            if known.incarnation != incarnation {
+                known.incarnation = incarnation;
+                // What is told already comes from the new disk if that was met.
+                if known.met.0 != incarnation || known.told.life != known.met.1 {
+                    known.told = Told::default();
+                }
             }
-        }
+        });
     }
 
     /// What this node claims of another one.
     pub fn claim(&self, node: NodeId) -> Option<Claim> {
-        let peer = self.peer(node);
-        let Peer { incarnation, told, .. } = *peer;
+        let (incarnation, told) = self.with(node, |known| (known.incarnation, known.told));
         (incarnation != 0).then_some(Claim { incarnation, told })
     }
 
     /// The same, if it is not kept yet.
     pub fn unkept(&self, node: NodeId) -> Option<Claim> {
-        let peer = self.peer(node);
-        let Peer { incarnation, told, kept, .. } = *peer;
-        (incarnation != 0 && told != kept).then_some(Claim { incarnation, told })
+        let is_kept = self.with(node, |known| known.told == known.kept);
+        self.claim(node).filter(|_| !is_kept)
     }
 
     /// That claim is durable.
     pub fn kept(&self, node: NodeId, claim: &Claim) {
-        let mut peer = self.peer(node);
-        if peer.incarnation == claim.incarnation {
-            peer.kept = claim.told;
-        }
+        self.with(node, |known| {
+            if known.incarnation == claim.incarnation {
+                known.kept = claim.told;
+            }
+        });
     }
 }
 
@@ -367,7 +372,7 @@ mod tests {
 
     #[test]
     fn nothing_is_told_before_what_is_claimed_was_looked_at() {
-        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 7)), &[None, None]);
+        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 7)), &[]);
         let peer = NodeId(1);
         assert_eq!(logs.position_for(peer), 0);
         logs.settle(peer);
@@ -379,7 +384,7 @@ mod tests {
 
     #[test]
     fn of_two_lives_the_greater_holds() {
-        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 0)), &[None, None]);
+        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
         logs.met(peer, 77, 10);
         assert!(logs.heard(peer, 77, 10, 5));
@@ -396,7 +401,7 @@ mod tests {
 
     #[test]
     fn what_is_not_kept_yet_is_kept_once() {
-        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 0)), &[None, None]);
+        let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 0)), &[]);
         let peer = NodeId(1);
         logs.met(peer, 77, 10);
         assert!(logs.heard(peer, 77, 10, 5));

@@ -5,11 +5,13 @@ use bytes::Bytes;
 use crate::missed::Mark;
 use crate::record::{Outline, Record};
 
-/// A node, by its place in the topology's list of names, which is sorted.
+/// A node. It is given its id once, and keeps it whoever comes or goes; no other node is given it
+/// later. The nodes of a fixed list have their places in the sorted list of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 
-/// Why a request is made: who must wait when not everybody can be served.
+/// Why a request is made: who goes first where work waits ([`Demand`](crate::Demand)). What a
+/// client waits for does; the others have their turn now and then, so that none waits for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A client waits for it.
@@ -18,7 +20,7 @@ pub enum Class {
     Hint,
     /// A replica is brought up to date.
     Repair,
-    /// A range is read, for a client or for a replica that is rebuilt.
+    /// A range is read for a replica that is rebuilt.
     Stream,
 }
 
@@ -36,7 +38,8 @@ pub struct Message {
 pub enum Body {
     /// Something to be done.
     Request {
-        /// Milliseconds until nobody waits for the reply any more.
+        /// Milliseconds until nobody waits for the reply any more: what has not begun by then is
+        /// left.
         remaining_ms: u32,
         /// Why it is made.
         class: Class,
@@ -81,6 +84,16 @@ pub enum Request {
     },
     /// A sign of life.
     Ping,
+}
+
+impl Request {
+    /// The key that is to be read, if one is.
+    pub(crate) fn read_key(&self) -> Option<&Bytes> {
+        match self {
+            Self::Read { key, .. } => Some(key),
+            _ => None,
+        }
+    }
 }
 
 /// A part of a range of keys, small enough to be read at once. Nothing of it is remembered between

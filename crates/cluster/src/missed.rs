@@ -74,22 +74,22 @@ impl Marks {
 
 #[derive(Debug, Default)]
 struct Inner {
-    nodes: Vec<Marks>,
+    nodes: BTreeMap<NodeId, Marks>,
     numbers: u64,
 }
 
 /// All marks that a node keeps, of itself and of others. Shared by its loops; only asked where
 /// something went wrong.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Missed(Mutex<Inner>);
 
-impl Missed {
-    /// No marks, for a cluster of so many nodes.
-    pub fn new(nodes: usize) -> Self {
-        let nodes = (0..nodes).map(|_| Marks::default()).collect();
-        Self(Mutex::new(Inner { nodes, numbers: 0 }))
+impl Inner {
+    fn of(&mut self, node: NodeId) -> &mut Marks {
+        self.nodes.entry(node).or_default()
     }
+}
 
+impl Missed {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -99,13 +99,13 @@ impl Missed {
         let mut inner = self.lock();
         inner.numbers += 1;
         let number = inner.numbers;
-        inner.nodes[usize::from(node.0)].put(mark, number);
+        inner.of(node).put(mark, number);
     }
 
     /// The marks of a node.
     pub fn of(&self, node: NodeId) -> Vec<Numbered> {
-        let inner = self.lock();
-        let marks = inner.nodes[usize::from(node.0)].marks.iter();
+        let mut inner = self.lock();
+        let marks = inner.of(node).marks.iter();
         let numbered = |(partition, (since, number)): (&Option<u16>, &(u64, u64))| Numbered {
             mark: Mark { partition: *partition, since: *since },
             number: *number,
@@ -116,15 +116,15 @@ impl Missed {
     /// The least time of a version that a node may lack in this partition by a mark of it alone;
     /// 0 = it has none.
     pub(crate) fn since(&self, node: NodeId, partition: u16) -> u64 {
-        let inner = self.lock();
-        let marks = &inner.nodes[usize::from(node.0)].marks;
+        let mut inner = self.lock();
+        let marks = &inner.of(node).marks;
         marks.get(&Some(partition)).map_or(0, |(since, _)| *since)
     }
 
     /// Drops a mark that has been worked off, unless it was made anew meanwhile.
     pub fn done(&self, node: NodeId, partition: Option<u16>, number: u64) {
         let mut inner = self.lock();
-        let marks = &mut inner.nodes[usize::from(node.0)];
+        let marks = inner.of(node);
         if marks.marks.get(&partition).is_some_and(|(_, held)| *held <= number) {
             marks.marks.remove(&partition);
             marks.changes += 1;
@@ -133,22 +133,22 @@ impl Missed {
 
     /// Partitions of a node that it may lack records of.
     pub fn partitions(&self, node: NodeId) -> u32 {
-        let inner = self.lock();
-        let marks = &inner.nodes[usize::from(node.0)].marks;
+        let mut inner = self.lock();
+        let marks = &inner.of(node).marks;
         if marks.contains_key(&None) { PARTITIONS as u32 } else { marks.len() as u32 }
     }
 
     /// Whether the marks of a node have changed since they were kept.
     pub fn is_unkept(&self, node: NodeId) -> bool {
-        let inner = self.lock();
-        let marks = &inner.nodes[usize::from(node.0)];
+        let mut inner = self.lock();
+        let marks = inner.of(node);
         marks.changes != marks.kept
     }
 
     /// The marks of a node as they are to be kept, and what [`Missed::kept`] is to be told then.
     pub fn encode(&self, node: NodeId) -> (Vec<u8>, u64) {
-        let inner = self.lock();
-        let marks = &inner.nodes[usize::from(node.0)];
+        let mut inner = self.lock();
+        let marks = inner.of(node);
         let mut bytes = Vec::with_capacity(1 + MARK_LEN * marks.marks.len());
         bytes.push(FORMAT);
         for (partition, (since, _)) in &marks.marks {
@@ -161,7 +161,7 @@ impl Missed {
     /// What [`Missed::encode`] gave is durable.
     pub fn kept(&self, node: NodeId, changes: u64) {
         let mut inner = self.lock();
-        let marks = &mut inner.nodes[usize::from(node.0)];
+        let marks = inner.of(node);
         marks.kept = marks.kept.max(changes);
     }
 
@@ -188,7 +188,7 @@ impl Missed {
             self.mark(node, Mark { partition, since });
         }
         let mut inner = self.lock();
-        let marks = &mut inner.nodes[usize::from(node.0)];
+        let marks = inner.of(node);
         marks.kept = marks.changes;
         Ok(())
     }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn marks_of_one_partition_become_one_with_the_least_time() {
-        let missed = Missed::new(2);
+        let missed = Missed::default();
         missed.mark(B, mark(7, 30));
         missed.mark(B, mark(7, 10));
         missed.mark(B, mark(7, 20));
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_mark_made_anew_is_not_dropped_by_what_was_worked_off_before() {
-        let missed = Missed::new(2);
+        let missed = Missed::default();
         missed.mark(A, mark(7, 10));
         let before = missed.of(A)[0].number;
         missed.mark(A, mark(7, 20));
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn too_many_partitions_become_all_of_them() {
-        let missed = Missed::new(1);
+        let missed = Missed::default();
         for partition in 0..=MAX_LISTED as u16 {
             missed.mark(A, mark(partition, 100 + u64::from(partition)));
         }
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_found_again_and_damage_is_told() {
-        let missed = Missed::new(2);
+        let missed = Missed::default();
         missed.mark(B, mark(0, 5));
         missed.mark(B, mark(65_535, 6));
         missed.mark(B, Mark { partition: None, since: 7 });
@@ -252,14 +252,14 @@ mod tests {
         missed.kept(B, changes);
         assert!(missed.is_unkept(B), "one came after it");
 
-        let next = Missed::new(2);
+        let next = Missed::default();
         next.found(B, &bytes).unwrap();
         assert!(!next.is_unkept(B));
         let all: Vec<Mark> = next.of(B).iter().map(|numbered| numbered.mark).collect();
         assert_eq!(all, [Mark { partition: None, since: 7 }, mark(0, 5), mark(65_535, 6)]);
         for length in [0, 2, bytes.len() - 1] {
-            assert!(Missed::new(2).found(B, &bytes[..length]).is_err(), "{length}");
+            assert!(Missed::default().found(B, &bytes[..length]).is_err(), "{length}");
         }
-        assert!(Missed::new(2).found(B, &[9]).unwrap_err().contains("upgrade"));
+        assert!(Missed::default().found(B, &[9]).unwrap_err().contains("upgrade"));
     }
 }

@@ -23,6 +23,7 @@ use crate::message::{Filter, NodeId, Page, PageRequest};
 use crate::quorum::Quorum;
 use crate::record::{Kind, Record};
 use crate::topology::Topology;
+use crate::view::View;
 
 /// Bytes of one page.
 pub const PAGE_BYTES: u32 = 64 * 1024;
@@ -65,7 +66,8 @@ impl Source {
 /// One range read.
 #[derive(Debug)]
 pub struct Scan {
-    shared: Arc<Shared>,
+    /// What it began with.
+    view: Arc<View>,
     quorum: Quorum,
     /// The least key that was not passed yet.
     start: Bytes,
@@ -82,23 +84,23 @@ pub struct Scan {
 impl Scan {
     /// A walk over `start ≤ key < end`. This node is asked first, then the others in the order
     /// of the topology.
-    pub fn new(shared: Arc<Shared>, quorum: Quorum, start: Bytes, end: Option<Bytes>) -> Self {
-        let nodes = shared.topology.nodes() as u16;
-        let own = shared.own;
-        let others = (1..nodes).map(|n| NodeId((own.0 + n) % nodes));
-        let preference = std::iter::once(own).chain(others).collect();
-        Self::of(shared, quorum, start, end, preference, false)
+    pub fn new(shared: &Shared, quorum: Quorum, start: Bytes, end: Option<Bytes>) -> Self {
+        let view = shared.view();
+        let mut preference: Vec<NodeId> = view.topology.ids().collect();
+        preference.rotate_left(view.topology.place(shared.own));
+        Self::of(view, quorum, start, end, preference, false)
     }
 
     /// A walk over what this node holds, whoever else does.
-    pub fn local(shared: Arc<Shared>, start: Bytes, end: Option<Bytes>) -> Self {
-        let all = shared.topology.nodes().min(255) as u8;
+    pub fn local(shared: &Shared, start: Bytes, end: Option<Bytes>) -> Self {
+        let view = shared.view();
+        let all = view.topology.nodes().min(255) as u8;
         let (quorum, preference) = (Quorum { ack: all, from: all }, vec![shared.own]);
-        Self::of(shared, quorum, start, end, preference, true)
+        Self::of(view, quorum, start, end, preference, true)
     }
 
     fn of(
-        shared: Arc<Shared>,
+        view: Arc<View>,
         quorum: Quorum,
         start: Bytes,
         end: Option<Bytes>,
@@ -106,7 +108,7 @@ impl Scan {
         local: bool,
     ) -> Self {
         let mut scan = Self {
-            shared,
+            view,
             quorum,
             start,
             end,
@@ -125,7 +127,7 @@ impl Scan {
         let asked = if self.local {
             Some(&self.preference[..]).filter(|nodes| !nodes.is_empty())
         } else {
-            choice::asked(&self.shared.topology, self.quorum, &self.preference)
+            choice::asked(&self.view.topology, self.quorum, &self.preference)
         };
         let start = &self.start;
         let source = |node| Source {

@@ -1,6 +1,12 @@
 //! What a node's word is worth: whether it can vouch for what it does not hold.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use crate::topology::PARTITIONS;
+
+/// What stands for a partition of which nothing but the node's own standing is known.
+const AS_THE_NODE: u8 = u8::MAX;
 
 /// What a node's word is worth about records that it does *not* hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,10 +48,14 @@ impl Standing {
     }
 }
 
-/// A node's standing, and since when it holds what it was given.
+/// A node's standing, of all partitions or of single ones, and since when it holds what it was
+/// given.
 #[derive(Debug)]
 pub struct Vouching {
     standing: AtomicU8,
+    /// The standing of each partition, or [`AS_THE_NODE`]. There is none as long as all are as the
+    /// node, which is mostly so.
+    apart: OnceLock<Box<[AtomicU8]>>,
     /// Greatest time of a stamp that a former life of this node may have acknowledged.
     born: AtomicU64,
     /// Whether the others that can be reached have been heard since the start.
@@ -65,6 +75,7 @@ impl Vouching {
     pub fn new(standing: Standing, born: u64, alone: bool) -> Self {
         Self {
             standing: AtomicU8::new(standing as u8),
+            apart: OnceLock::new(),
             born: AtomicU64::new(born),
             confirmed: AtomicBool::new(alone),
             doubted: AtomicBool::new(false),
@@ -73,16 +84,37 @@ impl Vouching {
         }
     }
 
-    /// The node's standing.
+    /// The node's standing, of all partitions of which nothing else was said.
     pub fn standing(&self) -> Standing {
         let code = self.standing.load(Ordering::Acquire);
         Standing::of_code(code).expect("only what is one is stored")
     }
 
-    /// Changes it.
+    /// What the node's word is worth about one partition.
+    pub fn standing_of(&self, partition: u16) -> Standing {
+        let apart = self.apart.get().map(|apart| &apart[usize::from(partition)]);
+        match apart.map_or(AS_THE_NODE, |code| code.load(Ordering::Acquire)) {
+            AS_THE_NODE => self.standing(),
+            code => Standing::of_code(code).expect("only what is one is stored"),
+        }
+    }
+
+    /// Changes it for all partitions, whatever was said of single ones.
     pub fn set(&self, standing: Standing) {
         self.standing.store(standing as u8, Ordering::Release);
+        for code in self.apart.get().into_iter().flatten() {
+            code.store(AS_THE_NODE, Ordering::Release);
+        }
         self.doubted.store(false, Ordering::Release);
+    }
+
+    /// Changes it for one partition.
+    pub fn set_of(&self, partition: u16, standing: Standing) {
+        let all_as_the_node = || (0..PARTITIONS).map(|_| AtomicU8::new(AS_THE_NODE)).collect();
+        let apart = self.apart.get_or_init(all_as_the_node);
+        let is_as_the_node = standing == self.standing();
+        let code = if is_as_the_node { AS_THE_NODE } else { standing as u8 };
+        apart[usize::from(partition)].store(code, Ordering::Release);
     }
 
     /// The node lost something: what it acknowledged up to that time may be lost.
@@ -127,22 +159,78 @@ impl Vouching {
         self.fenced.load(Ordering::Acquire)
     }
 
-    /// Whether the node can vouch that it never acknowledged a newer record of a key than one of
-    /// this `time`; `None`: than none at all. What a former life acknowledged is older than this
-    /// one, so a record that is younger hides nothing.
-    pub fn sure(&self, time: Option<u64>) -> bool {
-        self.is_whole() || time.is_some_and(|time| time > self.born())
+    /// Whether the node can vouch that it never acknowledged a newer record of a key of this
+    /// `partition` than one of this `time`; `None`: than none at all. What a former life
+    /// acknowledged is older than this one, so a record that is younger hides nothing.
+    pub fn sure(&self, partition: u16, time: Option<u64>) -> bool {
+        self.is_whole(partition) || time.is_some_and(|time| time > self.born())
     }
 
-    /// Whether the node holds all that it ever acknowledged.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.standing() == Standing::Member
-            && self.is_confirmed()
-            && !self.doubted.load(Ordering::Acquire)
+    /// Whether the node holds all of a partition that it ever acknowledged.
+    fn is_whole(&self, partition: u16) -> bool {
+        self.is_clear() && self.standing_of(partition) == Standing::Member
+    }
+
+    /// The greatest time of a version that the node may have acknowledged of a partition and lost;
+    /// `None` = it holds all. It is worked out which partition that is only if they differ.
+    pub(crate) fn lost_before(&self, partition: impl FnOnce() -> u16) -> Option<u64> {
+        let is_whole = match self.apart.get() {
+            None => self.is_clear() && self.standing() == Standing::Member,
+            Some(_) => self.is_whole(partition()),
+        };
+        (!is_whole).then(|| self.born())
     }
 
     /// The greatest time of a stamp that a former life of this node may have acknowledged.
-    pub(crate) fn born(&self) -> u64 {
+    fn born(&self) -> u64 {
         self.born.load(Ordering::Relaxed)
+    }
+
+    /// Whether the node can vouch for what it does not hold, whatever partition that is of.
+    pub fn sure_of_all(&self) -> bool {
+        let is_member = |code: &AtomicU8| {
+            let code = code.load(Ordering::Acquire);
+            code == AS_THE_NODE || code == Standing::Member as u8
+        };
+        self.is_clear()
+            && self.standing() == Standing::Member
+            && self.apart.get().is_none_or(|apart| apart.iter().all(is_member))
+    }
+
+    /// Whether nothing is known that contradicts its standing, and everybody who could was heard.
+    fn is_clear(&self) -> bool {
+        self.is_confirmed() && !self.doubted.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_may_stand_apart_until_all_are_changed() {
+        let vouching = Vouching::new(Standing::Member, 0, true);
+        assert!(vouching.sure(7, None) && vouching.sure_of_all());
+        vouching.set_of(7, Standing::New);
+        assert_eq!(vouching.standing_of(7), Standing::New);
+        assert!(!vouching.sure(7, None) && vouching.sure(8, None) && !vouching.sure_of_all());
+        assert!(vouching.sure(7, Some(1)), "what is younger than all that may be lost");
+        vouching.set_of(7, Standing::Member);
+        assert!(vouching.sure(7, None) && vouching.sure_of_all());
+        vouching.set_of(7, Standing::New);
+        vouching.set(Standing::Member);
+        assert!(vouching.sure(7, None) && vouching.sure_of_all());
+        vouching.set(Standing::Amnesiac);
+        vouching.set_of(7, Standing::Member);
+        assert!(vouching.sure(7, None) && !vouching.sure(8, None) && !vouching.sure_of_all());
+        vouching.doubt();
+        assert!(!vouching.sure(7, None), "a doubt is about all of them");
+    }
+
+    #[test]
+    fn as_long_as_all_are_alike_nothing_is_kept_for_each() {
+        let vouching = Vouching::new(Standing::Amnesiac, 0, true);
+        vouching.set(Standing::Member);
+        assert!(vouching.apart.get().is_none());
     }
 }

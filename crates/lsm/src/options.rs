@@ -18,8 +18,8 @@ pub enum SyncMode {
     Never,
 }
 
-/// Says whether a tombstone (or expired record) of a key may be dropped once nothing older lies
-/// below it. With more than one replica the answer is no until every replica is known to hold it.
+/// Says whether a tombstone of a key may be dropped once nothing older lies below it. With more
+/// than one replica the answer is no until every replica is known to hold it.
 pub type MayPurge = Arc<dyn Fn(Space, &[u8], Version) -> bool + Send + Sync>;
 
 /// How a store is opened. `Options::default()` suits a node with 512 MiB.

@@ -32,6 +32,8 @@ pub(crate) struct Write {
     pub(crate) record: Record,
     /// Whether to look if a newer record is held.
     pub(crate) look: bool,
+    /// Until when somebody waits for it, by the monotonic clock, in microseconds.
+    pub(crate) until: u64,
 }
 
 /// How much may wait, and for how long.
@@ -81,8 +83,8 @@ impl Backlog {
             self.look_at = now + LOOK_AGAIN;
         }
         self.unowned = unowned;
-        let deadline = self.bounds.deadline_micros;
-        self.waiting.push_back((write, now + deadline - deadline / ANSWER_SHARE));
+        let until = write.until.saturating_sub(self.bounds.deadline_micros / ANSWER_SHARE);
+        self.waiting.push_back((write, until));
         None
     }
 
@@ -116,14 +118,15 @@ impl Backlog {
 
 #[cfg(test)]
 mod tests {
-    use cluster::{Kind, Rank, Stamp};
+    use cluster::{Kind, Rank, SlotId, Stamp};
 
     use super::*;
 
     fn write(number: u64, len: usize) -> Write {
         let rank = Rank { stamp: Stamp { time: 1, origin: 0 }, kind: Kind::Value, check: 0 };
         let record = Record { rank, copies: 0, bytes: vec![0; len].into() };
-        Write { op: OpId::Slot(number), key: Bytes::new(), record, look: false }
+        let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
+        Write { op, key: Bytes::new(), record, look: false, until }
     }
 
     fn backlog() -> Backlog {
@@ -150,10 +153,10 @@ mod tests {
         assert_eq!(backlog.next_look(), Some(100 + LOOK_AGAIN));
         assert!(!backlog.is_due(LOOK_AGAIN) && backlog.is_due(100 + LOOK_AGAIN));
         let (first, until) = backlog.pop().unwrap();
-        assert_eq!((first.op, until), (OpId::Slot(1), 100 + 70_000));
+        assert_eq!((first.op, until), (OpId::Slot(SlotId(1)), 100 + 70_000));
         backlog.put_back(first, until);
-        assert_eq!(backlog.pop().unwrap().0.op, OpId::Slot(1));
-        assert_eq!(backlog.pop().unwrap().0.op, OpId::Slot(2));
+        assert_eq!(backlog.pop().unwrap().0.op, OpId::Slot(SlotId(1)));
+        assert_eq!(backlog.pop().unwrap().0.op, OpId::Slot(SlotId(2)));
         assert!(backlog.is_empty());
     }
 }

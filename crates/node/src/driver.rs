@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use cluster::{
-    Answer, CallId, Class, ClientId, Event, LaneId, Message, NodeId, Now, OpId, PageRequest, Reply,
-    Request, Trouble,
+    Answer, CallId, Class, ClientId, Demand, Event, LaneId, Message, NodeId, Now, OpId,
+    PageRequest, Reply, Request, Trouble,
 };
 use lsm::{Batch, Engine, Lookup};
 
@@ -68,11 +68,12 @@ pub trait Driver: Turn {
     fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error>;
 
     /// Reads it where waiting is allowed; ends in [`Loop::was_read`](crate::Loop::was_read), or in
-    /// nothing if its time is up before.
-    fn read(&mut self, op: OpId, key: Bytes, most: u32);
+    /// nothing if nobody waits for it any more.
+    fn read(&mut self, op: OpId, key: Bytes, most: u32, demand: Demand);
 
-    /// Reads a page; ends in [`Event::Paged`].
-    fn page(&mut self, op: OpId, request: PageRequest);
+    /// Reads a page; ends in [`Event::Paged`], or in nothing if nobody waits for it any more. Those
+    /// that clients wait for go first.
+    fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
 
     /// Keeps something of the node's own, past the store's backlog: small records must not wait for
     /// compactions. Ends in [`Loop::kept`](crate::Loop::kept).

@@ -18,7 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use cluster::{Config, Coordinator, Effect, Event, NodeId, OpId, Record, Shared, StoreError};
+use cluster::{
+    Config, Coordinator, Demand, Effect, Event, OpId, Record, Shared, StoreError, hint_bytes,
+};
 use lsm::{Lookup, Newer, Space};
 
 use crate::backlog::{Backlog, Bounds, WRITE_OVERHEAD, Write};
@@ -93,7 +95,9 @@ impl Loop {
                 let result = outcome.as_ref().map(|()| newer).map_err(write_error);
                 self.handle(driver, Event::Written { op, result });
             }
-            Purpose::Hint(hint) => hint.done(&self.shared, outcome.is_ok()),
+            Purpose::Hint(Hint { id, .. }) => {
+                self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
+            }
             Purpose::Delivered => {}
         }
     }
@@ -155,17 +159,20 @@ impl Loop {
 
     fn perform<D: Driver>(&mut self, driver: &mut D, effect: Effect) {
         match effect {
-            Effect::Read { op, key, most } => self.read(driver, op, key, most),
-            Effect::Write { op, key, record, look } => {
-                self.store(driver, Write { op, key, record, look });
+            Effect::Read { op, key, most, demand } => self.read(driver, op, key, most, demand),
+            Effect::Write { op, key, record, look, demand } => {
+                self.store(driver, Write { op, key, record, look, until: demand.until });
             }
-            Effect::WriteAll { op, items } => self.store_all(driver, op, &items),
-            Effect::Page { op, request } => driver.page(op, request),
+            // Refused at once where a client's write would wait: it is sent again.
+            Effect::WriteAll { op, items, demand: _ } => self.store_all(driver, op, &items),
+            Effect::Page { op, request, demand } => driver.page(op, request, demand),
             Effect::Send { peer, message } => driver.send(peer, message),
             Effect::Respond { lane, id, reply } => driver.respond(lane, id, reply),
             Effect::Answer { client, answer } => driver.answer(client, answer),
             Effect::Returned { call, result } => driver.returned(call, result),
-            Effect::Hint { peer, key, record } => self.keep_hint(driver, peer, key, &record),
+            Effect::Hint { hint, peer, key, record } => {
+                self.keep_hint(driver, Hint::of(hint, peer, key, &record), &record);
+            }
             Effect::KeepMissed { op, node } => {
                 let (batch, keeps) = self.identity.keep_missed(&self.shared, node);
                 driver.keep(op, batch, keeps);
@@ -173,11 +180,13 @@ impl Loop {
         }
     }
 
-    fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, key: Bytes, most: u32) {
+    fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, key: Bytes, most: u32, demand: Demand) {
         let result = match driver.try_get(&key) {
             Ok(Lookup::Found(record)) => Ok(Some(records::from_store(&record))),
             Ok(Lookup::Absent) => Ok(None),
-            Ok(Lookup::WouldBlock | Lookup::TooLong(_)) => return driver.read(op, key, most),
+            Ok(Lookup::WouldBlock | Lookup::TooLong(_)) => {
+                return driver.read(op, key, most, demand);
+            }
             Err(error) => Err(records::store_error(&error)),
         };
         self.events.push_back(read_event(op, most, result));
@@ -202,7 +211,7 @@ impl Loop {
     }
 
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
-        let Write { op, key, record, look } = write;
+        let Write { op, key, record, look, until: _ } = write;
         let newer = if *look { self.newer(driver, key, record) } else { None };
         let bytes = key.len() + record.bytes.len() + WRITE_OVERHEAD;
         driver.write(bytes, Purpose::Op(*op, newer), |batch| {
@@ -254,15 +263,15 @@ impl Loop {
         }
     }
 
-    /// Keeps a hint that was admitted.
-    fn keep_hint<D: Driver>(&mut self, driver: &mut D, peer: NodeId, key: Bytes, record: &Record) {
-        let hint = Hint::of(peer, key, record);
-        let (bytes, shared) = (hint.bytes as usize, &self.shared);
+    /// Keeps a hint; what comes of it is told as an event.
+    fn keep_hint<D: Driver>(&mut self, driver: &mut D, hint: Hint, record: &Record) {
+        let shared = &self.shared;
+        let bytes = hint_bytes(&hint.key, record) as usize;
         let added = driver.write(bytes, Purpose::Hint(hint.clone()), |batch| {
             hints::put(shared, batch, &hint, record)
         });
         if added.is_err() {
-            hint.done(shared, false);
+            self.events.push_back(Event::Hinted { hint: hint.id, kept: false });
         }
     }
 }

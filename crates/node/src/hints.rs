@@ -1,5 +1,4 @@
-//! Hints in the store: writes that other nodes missed, until they have taken them. What the store
-//! does not take is marked (`cluster::Missed`).
+//! Hints in the store: writes that other nodes missed, until they have taken them.
 //!
 //! ```text
 //!  Space::Hints   key := name length u8 │ name │ the user's key      value := the record's bytes
@@ -9,7 +8,7 @@
 //! leaves a newer one alone.
 
 use bytes::Bytes;
-use cluster::{Mark, NodeId, Record, Shared, hint_bytes};
+use cluster::{HintId, Mark, NodeId, Record, Shared, hint_bytes};
 use lsm::{Batch, Engine, Space};
 
 use crate::identity::Identity;
@@ -24,39 +23,26 @@ const EARLIER: &[u8] = b"missed/";
 /// A hint on its way into the store.
 #[derive(Debug, Clone)]
 pub struct Hint {
+    /// Under which the coordinator waits for it.
+    pub id: HintId,
     /// For whom.
     pub peer: NodeId,
     /// The user's key.
     pub key: Bytes,
     /// The time of its record's version.
     pub time: u64,
-    /// Its bytes in the ledger.
-    pub bytes: u64,
 }
 
 impl Hint {
-    /// One that was admitted to the ledger.
-    pub(crate) fn of(peer: NodeId, key: Bytes, record: &Record) -> Self {
-        let bytes = hint_bytes(&key, record);
-        Self { peer, key, time: record.rank.stamp.time, bytes }
-    }
-
-    /// It is stored, or could not be: then its partition is marked.
-    pub(crate) fn done(&self, shared: &Shared, stored: bool) {
-        if stored {
-            shared.hints.kept(self.peer, self.bytes);
-            return;
-        }
-        shared.hints.lost(self.peer, self.bytes);
-        let partition = Some(shared.topology.partition_of(&self.key));
-        shared.missed.mark(self.peer, Mark { partition, since: self.time });
+    pub(crate) fn of(id: HintId, peer: NodeId, key: Bytes, record: &Record) -> Self {
+        Self { id, peer, key, time: record.rank.stamp.time }
     }
 }
 
 fn prefix(shared: &Shared, peer: NodeId) -> Vec<u8> {
-    let name = shared.topology.member(peer).name.as_bytes();
+    let name = shared.name_of(peer);
     let mut key = vec![name.len() as u8];
-    key.extend_from_slice(name);
+    key.extend_from_slice(name.as_bytes());
     key
 }
 
@@ -115,7 +101,7 @@ pub fn read(
 
 /// Counts the hints that an earlier life left.
 pub(crate) fn count(engine: &Engine, shared: &Shared) -> Result<(), StartError> {
-    for peer in (0..shared.nodes() as u16).map(NodeId).filter(|peer| *peer != shared.own) {
+    for peer in shared.view().topology.ids().filter(|peer| *peer != shared.own) {
         let prefix = prefix(shared, peer);
         let (mut hints, mut bytes) = (0, 0);
         walk(engine, &prefix, &prefix, |key, record| {
@@ -166,7 +152,7 @@ pub(crate) fn adopt_marks<S: Store>(
     shared: &Shared,
 ) -> Result<(), StartError> {
     let failed = |source| StartError::Store { what: "marks", source };
-    for peer in (0..shared.nodes() as u16).map(NodeId).filter(|peer| *peer != shared.own) {
+    for peer in shared.view().topology.ids().filter(|peer| *peer != shared.own) {
         let prefix = [EARLIER, &prefix(shared, peer)].concat();
         let mut earlier = Batch::new();
         let mut scan = store.engine().snapshot().scan(Space::Node, &prefix, None);

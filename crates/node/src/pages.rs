@@ -138,9 +138,10 @@ impl Pages {
             OpId::Slot(_) if request.max_bytes <= PAGE_BYTES => None,
             _ => Some(self.lent.take(max_bytes).ok_or(NO_ROOM)?),
         };
-        let mut sieve = Sieve::new(&shared.topology, shared.own, &request.filter);
+        let view = shared.view();
+        let mut sieve = Sieve::new(&view.topology, shared.own, &request.filter);
         // What is absent is vouched for as of a moment before the scan begins.
-        let sure = shared.vouching.sure(None);
+        let sure = shared.vouching.sure_of_all();
         let mut bytes = BytesMut::new();
         let mut lens: Vec<(usize, usize)> = Vec::new();
         let mut next = None;

@@ -75,7 +75,7 @@ impl Range {
         end: Option<Bytes>,
     ) -> Option<Self> {
         let room = pages.for_range(shared.nodes())?;
-        let scan = Scan::new(Arc::clone(&shared), quorum, start, end);
+        let scan = Scan::new(&shared, quorum, start, end);
         Some(Self { shared, scan, retries: 0, store_failed: false, _room: room })
     }
 
@@ -87,7 +87,7 @@ impl Range {
         end: Option<Bytes>,
     ) -> Option<Self> {
         let room = pages.for_range(1)?;
-        let scan = Scan::local(Arc::clone(&shared), start, end);
+        let scan = Scan::local(&shared, start, end);
         Some(Self { shared, scan, retries: 0, store_failed: false, _room: room })
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Answer, CallId, Class, ClientId, Clock, Config, LaneId, Logs, Member, Message, NodeId, Now,
-    OpId, PageRequest, Reply, Request, Shared, Standing, Topology, Trouble, Vouching,
+    Answer, CallId, Class, ClientId, Clock, Config, Demand, LaneId, Logs, Member, Message, NodeId,
+    Now, OpId, PageRequest, Reply, Request, Shared, Standing, Topology, Trouble, Vouching,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, Space, Version, Wait};
 
@@ -46,6 +46,8 @@ pub(crate) struct Stage {
     pub(crate) mono: u64,
     /// What writes are refused with.
     pub(crate) refusal: Option<WriteError>,
+    /// Whether it refuses hints only.
+    pub(crate) refuses_hints: bool,
     /// Whether every read has to wait.
     pub(crate) cold: bool,
     pub(crate) done: Vec<Done>,
@@ -62,14 +64,14 @@ impl Stage {
         let member =
             |name: &&str| Member { name: (*name).to_owned(), zone: String::new(), weight: 1 };
         let topology = Topology::new(names.iter().map(member).collect(), 3).unwrap();
-        let (own, nodes) = (NodeId(0), names.len());
+        let own = NodeId(0);
         let engine = Engine::open(Arc::new(MemDisk::new()), Options::default()).unwrap();
         let named = Named { topology: &topology, own, named: true };
         let new = Newborn { incarnation: 9, standing: Standing::Member, born: 0 };
         let identity = Arc::new(Identity::open(&engine, named, new).unwrap());
         let clock = Arc::new(Clock::start(1, 0, 0));
         let vouching = Vouching::new(Standing::Member, 0, true);
-        let logs = Arc::new(Logs::first(9, nodes));
+        let logs = Arc::new(Logs::first(9));
         let newest = Clock::time_of(WALL);
         let shared = Arc::new(Shared::new(topology, own, clock, vouching, newest, logs));
         Self {
@@ -78,6 +80,7 @@ impl Stage {
             identity,
             mono: 1,
             refusal: None,
+            refuses_hints: false,
             cold: false,
             done: Vec::new(),
             batch: Batch::new(),
@@ -144,6 +147,9 @@ impl Turn for Stage {
         if let Some(refusal) = &self.refusal {
             return Err(refusal.clone());
         }
+        if self.refuses_hints && matches!(purpose, Purpose::Hint(_)) {
+            return Err(WriteError::Busy);
+        }
         fill(&mut self.batch).map_err(WriteError::Store)?;
         self.purposes.push(purpose);
         Ok(())
@@ -162,11 +168,11 @@ impl Driver for Stage {
         self.engine.get(Space::Data, key, Wait::No)
     }
 
-    fn read(&mut self, op: OpId, _key: Bytes, most: u32) {
+    fn read(&mut self, op: OpId, _key: Bytes, most: u32, _demand: Demand) {
         self.done.push(Done::Read(op, most));
     }
 
-    fn page(&mut self, _op: OpId, _request: PageRequest) {
+    fn page(&mut self, _op: OpId, _request: PageRequest, _demand: Demand) {
         self.done.push(Done::Page);
     }
 

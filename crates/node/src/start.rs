@@ -83,9 +83,9 @@ impl Starting {
     ) -> Result<Started, StartError> {
         let Self { identity, clock, recovered, max_skew } = self;
         let lineage = identity.begin_life(store, directory, recovered, wall, number)?;
-        let name = |node: usize| &topology.member(NodeId(node as u16)).name;
-        let known: Vec<_> = (0..topology.nodes()).map(|node| identity.known(name(node))).collect();
-        let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &known));
+        let claim = |node| Some((node, identity.known(&topology.member(node).name)?));
+        let claims: Vec<_> = topology.ids().filter_map(claim).collect();
+        let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &claims));
         let alone = topology.nodes() == 1;
         // One that is alone has nobody to hear of a former life from.
         let standing = if alone { Standing::Member } else { identity.standing() };

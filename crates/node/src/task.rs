@@ -108,7 +108,7 @@ impl Task {
     }
 
     fn is_known(&self, peer: NodeId, claim: &Claim) -> bool {
-        self.identity.known(self.name(peer)).is_some_and(|known| known == *claim)
+        self.identity.known(&self.name(peer)).is_some_and(|known| known == *claim)
     }
 
     /// Removes hints that were delivered. One that stays for want of room is delivered again.
@@ -169,8 +169,8 @@ impl Task {
         }
     }
 
-    fn name(&self, node: NodeId) -> &str {
-        &self.shared.topology.member(node).name
+    fn name(&self, node: NodeId) -> String {
+        self.shared.name_of(node)
     }
 }
 

@@ -61,11 +61,10 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
         brief_bytes: BRIEF_BYTES,
         codec: node::records::CODEC,
     };
-    let nodes = topology.nodes();
     let make = |_| {
         let clock = Arc::new(Clock::start(1, 0, 0));
         let vouching = Vouching::new(Standing::Member, 0, true);
-        let logs = Arc::new(Logs::first(1, nodes));
+        let logs = Arc::new(Logs::first(1));
         let shared = Arc::new(Shared::new(topology.clone(), NodeId(0), clock, vouching, 0, logs));
         let coordinator = |_| Coordinator::new(Arc::clone(&shared), config);
         Parts {

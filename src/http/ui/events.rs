@@ -15,7 +15,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use cluster::NodeId;
 use hyper::StatusCode;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -82,12 +81,13 @@ pub(in crate::http) fn get(
     let held = service.limits().streams.take(1).ok_or_else(|| {
         Problem::overload(&format!("all {MAX_STREAMS} dashboard streams of this node are in use"))
     })?;
-    let nodes = requests.topology().nodes();
+    let view = requests.view();
+    let nodes = view.topology.nodes();
     let (send, events) = mpsc::channel(WAITING * if local { 1 } else { nodes });
     if local {
         spawn_local(tell(Rc::clone(service), send, None));
     } else {
-        let others = (0..nodes as u16).map(NodeId).filter(|id| *id != requests.own());
+        let others = view.topology.ids().filter(|id| *id != requests.own());
         for other in others {
             spawn_local(relay::follow(Rc::clone(requests), other, send.clone()));
         }

@@ -34,7 +34,7 @@ const RECORD_BYTES: usize = 24;
 /// One replica, and what it answered.
 #[derive(Debug, Serialize)]
 struct Replica<'a> {
-    node: &'a str,
+    node: String,
     url: &'a str,
     /// `value`, `tombstone`, `absent`, or why it did not tell: `unreachable`, `busy`, `failed`.
     holds: &'static str,
@@ -63,7 +63,8 @@ pub(in crate::http) async fn get(service: &Rc<Service>, query: &str) -> Result<A
     let (key, from) = params::placement(query, service.replication())?;
     let key = Bytes::from(key.into_owned());
     let requests = &service.requests;
-    let topology = requests.topology();
+    let view = requests.view();
+    let topology = &view.topology;
     let partition = topology.partition_of(&key);
     let mut order = Vec::new();
     topology.replicas(partition, from, &mut order);
@@ -79,7 +80,7 @@ pub(in crate::http) async fn get(service: &Rc<Service>, query: &str) -> Result<A
     for (replica, answer) in asked {
         // A panic in there was printed.
         let answer = answer.await.unwrap_or(Err(Trouble::Failed));
-        replicas.push(told(requests, replica, &key, answer));
+        replicas.push(told(requests, topology, replica, &key, answer));
     }
     let key = String::from_utf8_lossy(&key).into_owned();
     let placement = Placement { key, partition, replicas };
@@ -91,6 +92,7 @@ pub(in crate::http) async fn get(service: &Rc<Service>, query: &str) -> Result<A
 
 fn told<'a>(
     requests: &'a Requests,
+    topology: &Topology,
     replica: NodeId,
     key: &[u8],
     answer: Result<Reply, Trouble>,
@@ -98,12 +100,12 @@ fn told<'a>(
     let (holds, authoritative, record) = match answer {
         Ok(Reply::Found { record, sure }) if Requests::is_whole(key, &record) => {
             let value_bytes = Requests::value_bytes(&record);
-            let facts = facts(requests.topology(), &record.outline(), value_bytes);
+            let facts = facts(topology, &record.outline(), value_bytes);
             (kind(record.rank.kind), Some(sure), Some(facts))
         }
         Ok(Reply::Long { outline, sure }) => {
             let value_bytes = (outline.bytes as usize).saturating_sub(RECORD_BYTES);
-            let facts = facts(requests.topology(), &outline, value_bytes);
+            let facts = facts(topology, &outline, value_bytes);
             (kind(outline.rank.kind), Some(sure), Some(facts))
         }
         Ok(Reply::Absent { sure }) => ("absent", Some(sure), None),
@@ -125,7 +127,7 @@ fn kind(kind: Kind) -> &'static str {
 
 fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> Facts {
     let version = outline.rank.stamp;
-    let names = (0..topology.nodes() as u16).map(|id| &topology.member(NodeId(id)).name);
+    let names = topology.ids().map(|id| &topology.member(id).name);
     let mut origin = names.filter(|name| cluster::origin_of(name) == version.origin);
     Facts {
         version: format!("{:016x}-{:08x}", version.time, version.origin),

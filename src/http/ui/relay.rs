@@ -32,7 +32,7 @@ struct Notice<'a> {
 
 /// Passes a node's snapshots on until nobody listens.
 pub(super) async fn follow(requests: Rc<Requests>, peer: NodeId, to: mpsc::Sender<Bytes>) {
-    let name = requests.name(peer);
+    let name = &requests.name(peer);
     let lookup = RefCell::default();
     let mut since = None;
     loop {

@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 use super::*;
 
 /// A range of this node.
-const OWN: OpId = OpId::Slot(1);
+const OWN: OpId = OpId::Slot(cluster::SlotId(1));
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -25,7 +25,7 @@ fn pool(db: &Arc<Db>, threads: usize, bound: usize) -> ReadPool {
 fn alone() -> Arc<cluster::Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
-    let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(1, 1)));
+    let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(1)));
     let vouching = Vouching::new(Standing::Member, 0, true);
     Arc::new(cluster::Shared::new(topology, NodeId(0), clock, vouching, 0, logs))
 }
@@ -93,7 +93,10 @@ fn pages_and_gets_take_turns() {
         let (reply, _) = oneshot::channel();
         Get { key: Box::default(), deadline: Instant::now(), room: 0, reply, since: None }
     };
-    let page = || NextPage { op: OWN, request: all(), reply: oneshot::channel().0, since: None };
+    let page = || {
+        let (reply, _) = oneshot::channel();
+        NextPage { op: OWN, request: all(), until: Instant::now(), reply, since: None }
+    };
     queues.gets.extend((0..6).map(|_| get()));
     queues.pages.extend((0..3).map(|_| page()));
     let order: String = std::iter::from_fn(|| queues.next())
@@ -102,11 +105,38 @@ fn pages_and_gets_take_turns() {
     assert_eq!(order, "gggpgggpp");
 }
 
+/// Nodes that are repaired wait for clients, but not for ever.
+#[test]
+fn pages_of_clients_go_first() {
+    let mut queues = Queues::default();
+    let page = |start: &'static str| {
+        let (reply, _) = oneshot::channel();
+        let request = PageRequest { start: Bytes::from(start), ..all() };
+        NextPage { op: OWN, request, until: Instant::now(), reply, since: None }
+    };
+    queues.streams.extend((0..4).map(|_| page("stream")));
+    queues.pages.extend((0..6).map(|_| page("client")));
+    let order: String = std::iter::from_fn(|| queues.next_page())
+        .map(|page| char::from(page.request.start[0]))
+        .collect();
+    assert_eq!(order, "cccscccsss");
+}
+
+#[test]
+fn a_page_that_nobody_waits_for_is_not_read() {
+    let db = db(&MemDisk::new());
+    let pool = pool(&db, 1, 1000);
+    let late = pool.page(OWN, all(), Class::Client, Instant::now());
+    assert!(block_on(late).is_err(), "it is left");
+    pool.stop();
+}
+
 #[test]
 fn stopping_finishes_what_waits() {
     let db = db(&MemDisk::new());
     let pool = pool(&db, 1, 1000);
-    let pages: Vec<_> = (0..10).map(|_| pool.page(OWN, all())).collect();
+    let until = Instant::now() + PATIENCE;
+    let pages: Vec<_> = (0..10).map(|_| pool.page(OWN, all(), Class::Client, until)).collect();
     pool.stop();
     for page in pages {
         assert!(block_on(page).unwrap().is_ok());

@@ -182,15 +182,16 @@ fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
 }
 
 fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
-    let (topology, ledger) = (&node.shared.topology, &node.shared.hints);
-    let others = || (0..topology.nodes() as u16).map(NodeId).filter(|id| *id != node.shared.own);
+    let (view, ledger) = (node.shared.view(), &node.shared.hints);
+    let topology = &view.topology;
+    let others = || topology.ids().filter(|id| *id != node.shared.own);
     let by_peer = |of: fn(&HintLedger, NodeId) -> u64| {
         others().map(move |id| (topology.member(id).name.clone(), of(ledger, id)))
     };
     out.gauges(&list::HINTS, by_peer(|ledger, id| ledger.waiting(id).0))?;
     out.gauges(&list::HINT_BYTES, by_peer(|ledger, id| ledger.waiting(id).1))?;
     out.gauges(&list::HINTS_AHEAD_OF_CLOCK, by_peer(HintLedger::of_the_future))?;
-    let missed = (0..topology.nodes() as u16).map(NodeId).map(|id| {
+    let missed = topology.ids().map(|id| {
         let name = topology.member(id).name.clone();
         (name, u64::from(node.shared.missed.partitions(id)))
     });
@@ -216,8 +217,9 @@ fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     for (metric, of) in all {
         out.counter(metric, sum(node, |counters| of(&counters.peers)))?;
     }
-    let topology = &node.shared.topology;
-    let others = (0..topology.nodes() as u16).map(NodeId).filter(|id| *id != node.shared.own);
+    let view = node.shared.view();
+    let topology = &view.topology;
+    let others = topology.ids().filter(|id| *id != node.shared.own);
     let loops =
         others.map(|id| (topology.member(id).name.clone(), u64::from(node.facts.seen(id).links())));
     out.gauges(&list::PEER_CONNECTED_LOOPS, loops)

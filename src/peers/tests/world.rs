@@ -110,12 +110,12 @@ impl Node {
         let topology = topology(setup.replicas);
         let wall = wall_micros() + setup.clock_ahead;
         let clock = Arc::new(Clock::start(own.0.into(), wall, 0));
-        let logs = Arc::new(Logs::first(100 + u64::from(own.0), topology.nodes()));
+        let logs = Arc::new(Logs::first(100 + u64::from(own.0)));
         let vouching = Vouching::new(Standing::Member, 0, true);
-        let shared = Shared::new(topology.clone(), own, clock, vouching, 0, Arc::clone(&logs));
+        let shared = Shared::new(topology, own, clock, vouching, 0, Arc::clone(&logs));
         let shared = Arc::new(shared);
         let secret = Secret::new(setup.secret.into());
-        let identity = Identity::new(topology, own, CLUSTER, secret, logs);
+        let identity = Identity::new(Arc::clone(&shared.views), own, CLUSTER, secret, logs);
         let codec = CODEC;
         let bounds = Bounds { encoded_bytes: LANE_BYTES, queue_bytes: QUEUE_BYTES };
         let table = PeerTable::new(shared, Arc::new(identity), codec, 500_000, bounds);

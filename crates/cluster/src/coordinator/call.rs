@@ -1,13 +1,33 @@
 //! Calls: one request to one node, which may be this one, for those who do their own counting:
 //! ranges, hints, rebuilding.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 
 use super::Coordinator;
-use super::slots::{CallWork, Slot, State, Vote, Work};
-use crate::event::{CallId, ClientId, Effect, Now, OpId, StoreError, Trouble};
+use super::slots::{Errand, Slot, Way, Work};
+use crate::event::{CallId, Demand, Effect, Now, OpId, SlotId, StoreError, Trouble};
 use crate::message::{Class, NodeId, Page, Reply, Request};
 use crate::quorum::Quorum;
+use crate::topology::partition_of;
+
+/// A call under way.
+#[derive(Debug)]
+pub(super) struct Call {
+    call: CallId,
+    pub(super) node: NodeId,
+    class: Class,
+    request: Request,
+    pub(super) errand: Errand,
+}
+
+impl Call {
+    /// Of which partition the key is that is to be read, if one is.
+    pub(super) fn partition(&self) -> Option<u16> {
+        self.request.read_key().map(|key| partition_of(key))
+    }
+}
 
 impl Coordinator {
     pub(super) fn call(
@@ -19,35 +39,31 @@ impl Coordinator {
         request: Request,
         out: &mut Vec<Effect>,
     ) {
-        let mut votes = self.slots.votes();
-        votes.push(Vote::new(node, 0));
+        let errand = Errand { since: now.mono, way: Way::Waits };
         let id = self.slots.add(Slot {
-            client: ClientId(0),
-            answered: false,
+            view: Rc::clone(&self.view),
             deadline: now.mono + self.config.deadline_micros,
             key: Bytes::new(),
             quorum: Quorum { ack: 1, from: 1 },
-            votes,
-            work: Work::Call(CallWork { call, class, request }),
+            work: Work::Call(Call { call, node, class, request, errand }),
             detail: None,
         });
         self.call_again(now, id, out);
     }
 
     /// Sends a call's request, or does it here.
-    pub(super) fn call_again(&mut self, now: Now, id: u64, out: &mut Vec<Effect>) {
-        let own = self.shared.own;
-        let Some(slot) = self.slots.get_mut(id) else { return };
-        let Work::Call(CallWork { class, request, .. }) = &slot.work else { return };
+    pub(super) fn call_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let slot = self.slots.get_mut(id);
         let remaining = slot.deadline.saturating_sub(now.mono);
-        let (class, request) = (*class, request.clone());
-        let vote = &mut slot.votes[0];
-        (vote.state, vote.asked_at) = (State::Asked, now.mono);
-        if vote.node == own {
-            self.perform(now, OpId::Slot(id), request, out);
+        let until = slot.deadline;
+        let Work::Call(call) = &mut slot.work else { unreachable!("{id:?} is no call") };
+        let (node, class, request) = (call.node, call.class, call.request.clone());
+        let is_own = node == self.shared.own;
+        let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
+        call.errand = Errand { since: now.mono, way };
+        if is_own {
+            self.perform(now, OpId::Slot(id), Demand { class, until }, request, out);
         } else {
-            vote.sent = self.peers.is_up(vote.node);
-            let node = vote.node;
             self.send(node, id, remaining, class, request, out);
         }
     }
@@ -63,26 +79,31 @@ impl Coordinator {
             Ok(page) => Reply::Page(page),
             Err(error) => super::replica::reply_to_error(&error),
         };
-        self.done(op, reply, out);
+        match op {
+            // Its time may have been up.
+            OpId::Slot(id) if self.slots.find(id).is_none() => {}
+            op => self.done(op, reply, out),
+        }
     }
 
     /// A call's or another node's request is done.
     pub(super) fn done(&mut self, op: OpId, reply: Reply, out: &mut Vec<Effect>) {
         match op {
             OpId::Slot(id) => self.end_call(id, Ok(reply), out),
-            OpId::Lane { lane, id } => out.push(Effect::Respond { lane, id, reply }),
+            OpId::Lane { lane, id, .. } => out.push(Effect::Respond { lane, id, reply }),
         }
     }
 
     pub(super) fn end_call(
         &mut self,
-        id: u64,
+        id: SlotId,
         result: Result<Reply, Trouble>,
         out: &mut Vec<Effect>,
     ) {
-        let Some(slot) = self.slots.get(id) else { return };
-        let Work::Call(work) = &slot.work else { return };
-        out.push(Effect::Returned { call: work.call, result });
+        let Work::Call(call) = &self.slots.get(id).work else {
+            unreachable!("{id:?} is no call");
+        };
+        out.push(Effect::Returned { call: call.call, result });
         self.slots.remove(id);
     }
 }

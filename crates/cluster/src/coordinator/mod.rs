@@ -16,6 +16,7 @@
 //! over, for what they bring is still of use: repairs after reads, hints after writes.
 
 mod call;
+mod hints;
 mod peers;
 mod read;
 mod replica;
@@ -24,14 +25,19 @@ mod votes;
 mod write;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use hints::Hints;
 use peers::Peers;
-use slots::{Slots, State, Why, Work};
+use slots::{Slots, Work};
 
-use crate::event::{Answer, ClientId, Config, Denied, Effect, Event, Now, OpId, Shared, Trouble};
+use crate::event::{
+    Answer, ClientId, Config, Denied, Effect, Event, Now, OpId, Shared, SlotId, Trouble,
+};
 use crate::message::NodeId;
 use crate::quorum::Quorum;
+use crate::view::View;
 
 /// How often slots are looked at for deadlines, in microseconds: a fraction of the least deadline.
 const SWEEP_MICROS: u64 = 20_000;
@@ -52,8 +58,12 @@ fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect 
 #[derive(Debug)]
 pub struct Coordinator {
     shared: Arc<Shared>,
+    /// The view that requests begin with. What is under way stays with its own; both are this
+    /// loop's, so that no other one counts who keeps them.
+    view: Rc<View>,
     config: Config,
     slots: Slots,
+    hints: Hints,
     peers: Peers,
     /// A key's replicas, as they are looked up.
     replicas: Vec<NodeId>,
@@ -70,13 +80,15 @@ pub struct Coordinator {
 impl Coordinator {
     /// One without requests.
     pub fn new(shared: Arc<Shared>, config: Config) -> Self {
-        let peers = Peers::new(shared.topology.nodes());
+        let view = Rc::new(View::clone(&shared.view()));
         let slots = Slots::default();
         Self {
             shared,
+            view,
             config,
             slots,
-            peers,
+            hints: Hints::default(),
+            peers: Peers::default(),
             replicas: Vec::new(),
             reads: 0,
             background: 0,
@@ -87,6 +99,9 @@ impl Coordinator {
 
     /// Takes in one event; appends what is to be done to `out`.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
+        if self.view.epoch != self.shared.views.epoch() {
+            self.view = Rc::new(View::clone(&self.shared.view()));
+        }
         match event {
             Event::Get { client, quorum, .. } | Event::Write { client, quorum, .. }
                 if self.shared.vouching.is_fenced() =>
@@ -108,11 +123,13 @@ impl Coordinator {
             Event::Up(peer) => self.up(peer),
             Event::Lost(peer) => self.lost(now, peer, out),
             Event::Unreachable(peer) => self.unreachable(now, peer, out),
-            Event::Overflow { peer, id } => self.overflow(now, peer, id, out),
-            Event::Reply { peer, id, reply } => self.replied(now, peer, id, reply, out),
-            Event::Request { lane, id, class: _, request } => {
-                self.requested(now, lane, id, request, out);
+            Event::Overflow { peer, id } => self.overflow(now, peer, SlotId(id), out),
+            Event::Reply { peer, id, reply } => self.replied(now, peer, SlotId(id), reply, out),
+            Event::Request { lane, id, class, remaining_ms, request } => {
+                let demand = self.demand_of(now, class, remaining_ms);
+                self.requested(now, lane, id, demand, request, out);
             }
+            Event::Hinted { hint, kept } => self.hinted(hint, kept),
             Event::Tick => self.tick(now, out),
         }
     }
@@ -150,16 +167,20 @@ impl Coordinator {
     }
 
     /// The time of a slot is up: whoever waits is answered, and the slot is free.
-    fn expire(&mut self, id: u64, out: &mut Vec<Effect>) {
-        let Some(slot) = self.slots.get_mut(id) else { return };
-        if !slot.answered {
-            for vote in slot.votes.iter_mut().filter(|vote| vote.is_open()) {
-                vote.state = State::Failed(Why::Silent);
+    fn expire(&mut self, id: SlotId, out: &mut Vec<Effect>) {
+        match &mut self.slots.get_mut(id).work {
+            Work::Read(read) => {
+                if !read.is_answered() {
+                    read.fall_silent();
+                }
+                self.end_read(id, out);
             }
-        }
-        match &slot.work {
-            Work::Read(_) => self.end_read(id, out),
-            Work::Write(_) => self.end_write(id, out),
+            Work::Write(write) => {
+                if !write.is_answered() {
+                    write.fall_silent();
+                }
+                self.end_write(id, out);
+            }
             Work::Call(_) => self.end_call(id, Err(Trouble::TooFew), out),
         }
     }

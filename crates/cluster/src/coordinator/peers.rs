@@ -33,8 +33,8 @@ struct Peer {
     buckets: [u32; BUCKETS],
 }
 
-/// All nodes, this one included.
-#[derive(Debug)]
+/// All nodes of which anything is known, by their ids.
+#[derive(Debug, Default)]
 pub(super) struct Peers {
     peers: Vec<Peer>,
 }
@@ -82,16 +82,20 @@ impl Peer {
 }
 
 impl Peers {
-    pub(super) fn new(nodes: usize) -> Self {
-        Self { peers: (0..nodes).map(|_| Peer::new()).collect() }
+    fn of(&mut self, node: NodeId) -> &mut Peer {
+        let place = usize::from(node.0);
+        if place >= self.peers.len() {
+            self.peers.resize_with(place + 1, Peer::new);
+        }
+        &mut self.peers[place]
     }
 
-    fn of(&mut self, node: NodeId) -> &mut Peer {
-        &mut self.peers[usize::from(node.0)]
+    fn known(&self, node: NodeId) -> Option<&Peer> {
+        self.peers.get(usize::from(node.0))
     }
 
     pub(super) fn is_up(&self, node: NodeId) -> bool {
-        self.peers[usize::from(node.0)].up
+        self.known(node).is_some_and(|peer| peer.up)
     }
 
     pub(super) fn up(&mut self, node: NodeId) {
@@ -111,13 +115,12 @@ impl Peers {
 
     /// How long after it was asked a node is late.
     pub(super) fn late_after(&self, node: NodeId) -> u64 {
-        self.peers[usize::from(node.0)].late_after
+        self.known(node).map_or(FIRST_HEDGE, |peer| peer.late_after)
     }
 
     /// The less, the sooner it is asked.
     pub(super) fn rank(&self, node: NodeId) -> (bool, u64) {
-        let peer = &self.peers[usize::from(node.0)];
-        (peer.failed, peer.mean)
+        self.known(node).map_or((false, 0), |peer| (peer.failed, peer.mean))
     }
 }
 
@@ -136,7 +139,7 @@ mod tests {
 
     #[test]
     fn late_is_what_one_in_a_hundred_is() {
-        let mut peers = Peers::new(1);
+        let mut peers = Peers::default();
         let node = NodeId(0);
         assert_eq!(peers.late_after(node), FIRST_HEDGE);
         for n in 0..WINDOW {
@@ -152,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_failed_node_is_asked_last_until_it_is_back() {
-        let mut peers = Peers::new(2);
+        let mut peers = Peers::default();
         peers.took(NodeId(0), 10);
         peers.took(NodeId(1), 1_000);
         assert!(peers.rank(NodeId(0)) < peers.rank(NodeId(1)));

@@ -6,33 +6,54 @@ use bytes::Bytes;
 
 use super::Coordinator;
 use crate::clock::Clock;
-use crate::event::{Effect, LaneId, Now, OpId, StoreError};
-use crate::message::{Reply, Request};
+use crate::event::{Demand, Effect, LaneId, Now, OpId, StoreError};
+use crate::message::{Class, Reply, Request};
 use crate::record::{Outline, Rank, Record};
+use crate::topology::partition_of;
 
 impl Coordinator {
+    /// How long the work that another node asks for is of use: as long as that waits, and not
+    /// longer than any request may take.
+    pub(super) fn demand_of(&self, now: Now, class: Class, remaining_ms: u32) -> Demand {
+        let remaining = (u64::from(remaining_ms) * 1000).min(self.config.deadline_micros);
+        Demand { class, until: now.mono + remaining }
+    }
+
+    /// Another node asks. Nothing is done if it has stopped waiting.
     pub(super) fn requested(
         &mut self,
         now: Now,
         lane: LaneId,
         id: u64,
+        demand: Demand,
         request: Request,
         out: &mut Vec<Effect>,
     ) {
-        let op = OpId::Lane { lane, id };
+        if demand.until <= now.mono {
+            return;
+        }
+        let partition = request.read_key().map(|key| partition_of(key));
+        let op = OpId::Lane { lane, id, partition };
         if self.shared.vouching.is_fenced() {
             // Nothing was changed, and nothing is told.
             self.done(op, Reply::WrongEpoch, out);
             return;
         }
-        self.perform(now, op, request, out);
+        self.perform(now, op, demand, request, out);
     }
 
     /// Does what a node asks for, be it another one or this one.
-    pub(super) fn perform(&mut self, now: Now, op: OpId, request: Request, out: &mut Vec<Effect>) {
+    pub(super) fn perform(
+        &mut self,
+        now: Now,
+        op: OpId,
+        demand: Demand,
+        request: Request,
+        out: &mut Vec<Effect>,
+    ) {
         let verify = self.config.codec.verify;
         match request {
-            Request::Read { key, most } => out.push(Effect::Read { op, key, most }),
+            Request::Read { key, most } => out.push(Effect::Read { op, key, most, demand }),
             // Whoever brings it: once it is here it shadows every write of the key until its time
             // comes, and whoever reads it here would take it further.
             Request::Write { record, .. } if self.is_ahead(now, &record) => {
@@ -43,7 +64,7 @@ impl Coordinator {
             }
             Request::Write { key, record } => {
                 if verify(&key, &record) {
-                    self.write_to_store(op, key, record, out);
+                    self.write_to_store(op, key, record, demand, out);
                 } else {
                     self.done(op, Reply::Failed, out);
                 }
@@ -53,13 +74,13 @@ impl Coordinator {
                     for (_, record) in &items {
                         self.must_look(record);
                     }
-                    out.push(Effect::WriteAll { op, items });
+                    out.push(Effect::WriteAll { op, items, demand });
                 } else {
                     self.done(op, Reply::Failed, out);
                 }
             }
-            Request::Page(request) => out.push(Effect::Page { op, request }),
-            Request::Missed { node, marks } if usize::from(node.0) < self.shared.nodes() => {
+            Request::Page(request) => out.push(Effect::Page { op, request, demand }),
+            Request::Missed { node, marks } if self.view.topology.contains(node) => {
                 marks.iter().for_each(|mark| self.shared.missed.mark(node, *mark));
                 out.push(Effect::KeepMissed { op, node });
             }
@@ -68,19 +89,26 @@ impl Coordinator {
         }
     }
 
+    /// Whether this node can vouch for what its store said of a key of this partition.
+    pub(super) fn is_sure(&self, partition: Option<u16>, time: Option<u64>) -> bool {
+        let partition = partition.expect("only what reads a key is answered with what it holds");
+        self.shared.vouching.sure(partition, time)
+    }
+
     /// Has a record written. Its answer will tell of a newer one that is here, or that was.
     pub(super) fn write_to_store(
         &mut self,
         op: OpId,
         key: Bytes,
         record: Record,
+        demand: Demand,
         out: &mut Vec<Effect>,
     ) {
         let look = self.must_look(&record);
         if let Some(lost) = self.shared.may_have_lost(&key, record.rank.stamp.time) {
             self.overtaken.insert(op, lost);
         }
-        out.push(Effect::Write { op, key, record, look });
+        out.push(Effect::Write { op, key, record, look, demand });
     }
 
     /// Whether a record's stamp is further ahead of this node's wall clock than clocks may be.
@@ -96,7 +124,7 @@ impl Coordinator {
     /// Whether this node's store may hold a newer record than this one, which is about to be
     /// written. There is nobody to disagree with in a cluster of one.
     pub(super) fn must_look(&self, record: &Record) -> bool {
-        if self.shared.topology.nodes() == 1 {
+        if self.view.topology.nodes() == 1 {
             return false;
         }
         let time = record.rank.stamp.time;
@@ -113,8 +141,8 @@ impl Coordinator {
     ) {
         match op {
             OpId::Slot(id) => self.read_here(now, id, result, out),
-            OpId::Lane { lane, id } => {
-                let reply = self.reply_to_read(result);
+            OpId::Lane { lane, id, partition } => {
+                let reply = self.reply_to_read(partition, result);
                 out.push(Effect::Respond { lane, id, reply });
             }
         }
@@ -122,10 +150,10 @@ impl Coordinator {
 
     /// The store read a record that is too long for whoever asked.
     pub(super) fn outlined(&mut self, now: Now, op: OpId, outline: Outline, out: &mut Vec<Effect>) {
-        let sure = self.shared.vouching.sure(Some(outline.rank.stamp.time));
         match op {
-            OpId::Slot(id) => self.outlined_here(now, id, outline, sure, out),
-            OpId::Lane { lane, id } => {
+            OpId::Slot(id) => self.outlined_here(now, id, outline, out),
+            OpId::Lane { lane, id, partition } => {
+                let sure = self.is_sure(partition, Some(outline.rank.stamp.time));
                 out.push(Effect::Respond { lane, id, reply: Reply::Long { outline, sure } });
             }
         }
@@ -143,7 +171,7 @@ impl Coordinator {
         let result = result.map(|newer| newer.max(lost));
         match op {
             OpId::Slot(id) => self.wrote_here(now, id, result, out),
-            OpId::Lane { lane, id } => {
+            OpId::Lane { lane, id, .. } => {
                 let reply = reply_to_write(&result);
                 out.push(Effect::Respond { lane, id, reply });
             }

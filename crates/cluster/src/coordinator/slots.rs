@@ -1,39 +1,23 @@
 //! Requests under way, in a slab: a slot's place is reused, its id is not.
+//!
+//! An id that comes from outside may be *stale*: its slot has ended, or asks something else by now.
+//! Whoever has one asks [`Slots::find`]. Once it was found it is known to be under way, and what it
+//! is for: [`Slots::read`] and the others assert that.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::event::{CallId, ClientId};
-use crate::message::{Class, NodeId, Request};
+use super::call::Call;
+use super::read::{Read, ReadVote};
+use super::write::{Write, WriteVote};
+use crate::event::{Demand, SlotId};
+use crate::message::{Class, NodeId};
 use crate::quorum::Quorum;
-use crate::record::{Outline, Rank, Record};
-
-/// What one replica said so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// It was not asked yet.
-    Idle,
-    /// It was asked.
-    Asked,
-    /// It told what it holds; see [`Vote::told`].
-    Told {
-        /// Whether it can vouch for that.
-        sure: bool,
-    },
-    /// It told that it holds a long record, and was asked to send it.
-    Fetching {
-        /// As above.
-        sure: bool,
-    },
-    /// It was told to hold what is newest.
-    Repairing,
-    /// It holds what was written.
-    Holds,
-    /// It did not do its part.
-    Failed(Why),
-}
+use crate::record::Record;
+use crate::view::View;
 
 /// Why a replica did not do its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +29,7 @@ pub(super) enum Why {
     /// Its store refused, nothing was changed.
     Refused,
     /// It does not want it, nothing was changed: the stamp is too far ahead for it, or it has
-    /// another topology in mind.
+    /// another layout in mind.
     Declined,
     /// It wrote it, but holds a record of the future, which hides this one from every read.
     Hidden,
@@ -57,124 +41,103 @@ pub(super) enum Why {
     Unreached,
 }
 
-/// What a replica told of its record.
-#[derive(Debug, Clone)]
-pub(super) enum Told {
-    /// All of it.
-    Whole(Record),
-    /// It is long, and was not sent, or is not needed any more.
-    Outline(Outline),
-}
+/// One replica's part in a request, by its place in the request's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct VoteAt(pub(super) usize);
 
-impl Told {
-    pub(super) fn rank(&self) -> Rank {
-        match self {
-            Self::Whole(record) => record.rank,
-            Self::Outline(outline) => outline.rank,
-        }
-    }
-
-    pub(super) fn whole(&self) -> Option<&Record> {
-        match self {
-            Self::Whole(record) => Some(record),
-            Self::Outline(_) => None,
-        }
-    }
-
-    /// Forgets the content.
-    pub(super) fn shed(&mut self) {
-        if let Self::Whole(record) = self {
-            *self = Self::Outline(record.outline());
-        }
-    }
-}
-
-/// One replica's part in a request.
-#[derive(Debug, Clone)]
-pub(super) struct Vote {
-    pub(super) node: NodeId,
-    /// Its place among the key's replicas, from 0.
-    pub(super) place: u8,
-    pub(super) state: State,
+/// Something that a node was asked and has not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Errand {
     /// When it was asked.
-    pub(super) asked_at: u64,
-    /// Whether the connection stood when it was asked: the request may have arrived.
-    pub(super) sent: bool,
-    /// Whether it was asked anew after its connection was lost.
-    pub(super) resent: bool,
-    /// Of a read: what it holds.
-    pub(super) told: Option<Told>,
+    pub(super) since: u64,
+    pub(super) way: Way,
 }
 
-impl Vote {
-    pub(super) fn new(node: NodeId, place: u8) -> Self {
-        let state = State::Idle;
-        Self { node, place, state, asked_at: 0, sent: false, resent: false, told: None }
+/// How far an errand is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It waits for a connection: nobody has seen it.
+    Waits,
+    /// The connection stood, or stands by now: it may have arrived.
+    Sent,
+    /// The connection was lost, and it was sent once more: it may have arrived twice.
+    Resent,
+}
+
+impl Errand {
+    /// Whether the node may have got it.
+    pub(super) fn may_have_arrived(self) -> bool {
+        self.way != Way::Waits
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self.state, State::Asked | State::Fetching { .. } | State::Repairing)
+    /// The connection stands.
+    pub(super) fn goes_out(&mut self) {
+        if self.way == Way::Waits {
+            self.way = Way::Sent;
+        }
     }
 }
 
 /// What a slot is for.
 #[derive(Debug)]
 pub(super) enum Work {
-    Read(ReadWork),
-    Write(WriteWork),
-    Call(CallWork),
-}
-
-#[derive(Debug)]
-pub(super) struct ReadWork {
-    /// The newest record, once enough replicas have told theirs.
-    pub(super) newest: Option<Record>,
-    /// Whether it is decided.
-    pub(super) decided: bool,
-    /// How often those that could not vouch for what they told were asked again.
-    pub(super) asked_again: u32,
-    /// Whether they are about to be.
-    pub(super) asks_again: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct WriteWork {
-    pub(super) record: Record,
-    /// The time of a newer record's stamp, if a replica that holds this one holds such a one too.
-    pub(super) overtaken: Option<u64>,
-    /// Whether the record has been stamped anew.
-    pub(super) restamped: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct CallWork {
-    pub(super) call: CallId,
-    pub(super) class: Class,
-    pub(super) request: Request,
+    Read(Read),
+    Write(Write),
+    Call(Call),
 }
 
 /// One request under way.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) client: ClientId,
-    /// Whether the one who asked has been answered.
-    pub(super) answered: bool,
+    /// What it began with.
+    pub(super) view: Rc<View>,
     pub(super) deadline: u64,
     pub(super) key: Bytes,
     pub(super) quorum: Quorum,
-    pub(super) votes: Vec<Vote>,
     pub(super) work: Work,
     /// What was wrong with this node's own part.
     pub(super) detail: Option<String>,
 }
 
 impl Slot {
-    pub(super) fn count(&self, wanted: impl Fn(&Vote) -> bool) -> usize {
-        self.votes.iter().filter(|vote| wanted(vote)).count()
+    /// For whom this node's store works for it.
+    pub(super) fn demand(&self, class: Class) -> Demand {
+        Demand { class, until: self.deadline }
     }
 
-    pub(super) fn vote_of(&self, node: NodeId) -> Option<usize> {
-        self.votes.iter().position(|vote| vote.node == node)
+    /// How many replicas must do their part.
+    pub(super) fn ack(&self) -> usize {
+        usize::from(self.quorum.ack)
+    }
+
+    /// How many of the key's replicas are to hold a record.
+    pub(super) fn copies_of(&self, record: &Record) -> u8 {
+        match record.copies {
+            0 => self.view.topology.default_copies(),
+            copies => copies,
+        }
+    }
+
+    /// Whether the one who asked has been answered.
+    pub(super) fn is_answered(&self) -> bool {
+        match &self.work {
+            Work::Read(read) => read.is_answered(),
+            Work::Write(write) => write.is_answered(),
+            Work::Call(_) => false,
+        }
+    }
+
+    /// What a node was asked and has not answered.
+    pub(super) fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+        match &mut self.work {
+            Work::Read(read) => {
+                read.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
+            }
+            Work::Write(write) => {
+                write.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
+            }
+            Work::Call(call) => Some(&mut call.errand).filter(|_| call.node == node),
+        }
     }
 }
 
@@ -190,12 +153,21 @@ pub(super) struct Slots {
     places: Vec<Place>,
     free: Vec<u32>,
     /// Emptied lists of votes, to be used again.
-    spare: Vec<Vec<Vote>>,
-    hedges: BinaryHeap<Reverse<(u64, u64)>>,
+    spare_reads: Vec<Vec<ReadVote>>,
+    spare_writes: Vec<Vec<WriteVote>>,
+    hedges: BinaryHeap<Reverse<(u64, SlotId)>>,
 }
 
-fn id_of(place: u32, generation: u32) -> u64 {
-    u64::from(generation) << 32 | u64::from(place)
+fn id_of(place: u32, generation: u32) -> SlotId {
+    SlotId(u64::from(generation) << 32 | u64::from(place))
+}
+
+fn place_of(id: SlotId) -> usize {
+    id.0 as u32 as usize
+}
+
+fn generation_of(id: SlotId) -> u32 {
+    (id.0 >> 32) as u32
 }
 
 impl Slots {
@@ -207,55 +179,95 @@ impl Slots {
         self.places.len() - self.free.len()
     }
 
-    /// An empty list with room for some votes.
-    pub(super) fn votes(&mut self) -> Vec<Vote> {
-        self.spare.pop().unwrap_or_default()
+    /// An empty list with room for the votes of a read.
+    pub(super) fn read_votes(&mut self) -> Vec<ReadVote> {
+        self.spare_reads.pop().unwrap_or_default()
+    }
+
+    /// The same for a write.
+    pub(super) fn write_votes(&mut self) -> Vec<WriteVote> {
+        self.spare_writes.pop().unwrap_or_default()
     }
 
     /// Puts a request in; its id is never used again.
-    pub(super) fn add(&mut self, slot: Slot) -> u64 {
+    pub(super) fn add(&mut self, slot: Slot) -> SlotId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
             self.places.len() as u32 - 1
         });
         let held = &mut self.places[place as usize];
+        assert!(held.slot.is_none(), "a free place has no slot");
         held.slot = Some(slot);
         id_of(place, held.generation)
     }
 
-    pub(super) fn get(&self, id: u64) -> Option<&Slot> {
-        let place = self.places.get(id as u32 as usize)?;
-        place.slot.as_ref().filter(|_| place.generation == (id >> 32) as u32)
+    /// The slot of an id from outside; `None` = the id is stale.
+    pub(super) fn find(&self, id: SlotId) -> Option<&Slot> {
+        let place = self.places.get(place_of(id))?;
+        place.slot.as_ref().filter(|_| place.generation == generation_of(id))
     }
 
-    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Slot> {
-        let place = self.places.get_mut(id as u32 as usize)?;
-        place.slot.as_mut().filter(|_| place.generation == (id >> 32) as u32)
+    /// The same, to be changed.
+    pub(super) fn find_mut(&mut self, id: SlotId) -> Option<&mut Slot> {
+        let place = self.places.get_mut(place_of(id))?;
+        place.slot.as_mut().filter(|_| place.generation == generation_of(id))
+    }
+
+    /// A slot that is known to be under way.
+    pub(super) fn get(&self, id: SlotId) -> &Slot {
+        self.find(id).expect("a slot that is worked on is under way")
+    }
+
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, id: SlotId) -> &mut Slot {
+        self.find_mut(id).expect("a slot that is worked on is under way")
+    }
+
+    /// A slot that is known to be a read.
+    pub(super) fn read(&mut self, id: SlotId) -> &mut Read {
+        match &mut self.get_mut(id).work {
+            Work::Read(read) => read,
+            other => unreachable!("{id:?} is no read: {other:?}"),
+        }
+    }
+
+    /// A slot that is known to be a write.
+    pub(super) fn write(&mut self, id: SlotId) -> &mut Write {
+        match &mut self.get_mut(id).work {
+            Work::Write(write) => write,
+            other => unreachable!("{id:?} is no write: {other:?}"),
+        }
     }
 
     /// Gives the slot another id, so that what was asked under the old one is not taken for an
     /// answer to what is asked now.
-    pub(super) fn renew(&mut self, id: u64) -> u64 {
-        let place = &mut self.places[id as u32 as usize];
+    pub(super) fn renew(&mut self, id: SlotId) -> SlotId {
+        assert!(self.find(id).is_some(), "only what is under way has its id renewed");
+        let place = &mut self.places[place_of(id)];
         place.generation = place.generation.wrapping_add(1);
-        id_of(id as u32, place.generation)
+        id_of(id.0 as u32, place.generation)
     }
 
     /// Ends a request.
-    pub(super) fn remove(&mut self, id: u64) {
-        if self.get(id).is_none() {
-            return;
-        }
+    pub(super) fn remove(&mut self, id: SlotId) {
         self.renew(id);
-        if let Some(mut slot) = self.places[id as u32 as usize].slot.take() {
-            self.free.push(id as u32);
-            slot.votes.clear();
-            self.spare.push(slot.votes);
+        let slot = self.places[place_of(id)].slot.take().expect("it was under way just now");
+        self.free.push(id.0 as u32);
+        match slot.work {
+            Work::Read(mut read) => {
+                read.votes.clear();
+                self.spare_reads.push(read.votes);
+            }
+            Work::Write(mut write) => {
+                write.votes.clear();
+                self.spare_writes.push(write.votes);
+            }
+            Work::Call(_) => {}
         }
     }
 
     /// Ids of those for whom `wanted` holds.
-    pub(super) fn ids(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<u64> {
+    pub(super) fn ids(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<SlotId> {
         let wanted = |(n, place): (usize, &Place)| {
             let slot = place.slot.as_ref()?;
             wanted(slot).then(|| id_of(n as u32, place.generation))
@@ -263,12 +275,21 @@ impl Slots {
         self.places.iter().enumerate().filter_map(wanted).collect()
     }
 
+    /// Ids of those in which a node was asked something that it has not answered.
+    pub(super) fn awaiting(&mut self, node: NodeId) -> Vec<SlotId> {
+        let awaits = |(n, place): (usize, &mut Place)| {
+            let awaits = place.slot.as_mut()?.errand_of(node).is_some();
+            awaits.then(|| id_of(n as u32, place.generation))
+        };
+        self.places.iter_mut().enumerate().filter_map(awaits).collect()
+    }
+
     /// Has [`Slots::pop_hedge`] return the id at that time.
-    pub(super) fn hedge_at(&mut self, at: u64, id: u64) {
+    pub(super) fn hedge_at(&mut self, at: u64, id: SlotId) {
         self.hedges.push(Reverse((at, id)));
     }
 
-    pub(super) fn pop_hedge(&mut self, now: u64) -> Option<u64> {
+    pub(super) fn pop_hedge(&mut self, now: u64) -> Option<SlotId> {
         let Reverse((at, _)) = self.hedges.peek()?;
         if *at > now {
             return None;
@@ -279,7 +300,7 @@ impl Slots {
     /// When the next hedge is due. Those whose slot has ended are forgotten.
     pub(super) fn next_hedge(&mut self) -> Option<u64> {
         while let Some(Reverse((at, id))) = self.hedges.peek().copied() {
-            if self.get(id).is_some_and(|slot| !slot.answered) {
+            if self.find(id).is_some_and(|slot| !slot.is_answered()) {
                 return Some(at);
             }
             self.hedges.pop();

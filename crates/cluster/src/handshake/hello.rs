@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ lane 1 │ cluster 8
-//!  incarnation 8 │ knows you as 8 │ epoch 8 │ nonce 32 │ name 1 + n │ to 1 + n
-//!  from version 2 on: life 8 │ knows you by life 8 │ up to 8 │ late 8 │ later versions' …
+//!  incarnation 8 │ knows you as 8 │ layout 8 │ nonce 32 │ name 1 + n │ to 1 + n
+//!  from version 2 on: life 8 │ knows you by life 8 │ up to 8 │ late 8
+//!  from version 3 on: epoch 8 │ later versions' …
 //! ```
 
 use super::{NAME_MAX, Nonce};
@@ -58,7 +59,9 @@ pub struct Hello {
     pub life: u64,
     /// What it knows of the other side's disk; on the wire an incarnation of 0 = nothing.
     pub knows_you: Option<Claim>,
-    /// Digest of its topology.
+    /// Digest of the layout that it works by.
+    pub layout: u64,
+    /// The epoch of that.
     pub epoch: u64,
     /// Fresh random bytes.
     pub nonce: Nonce,
@@ -70,7 +73,7 @@ pub struct Hello {
 
 impl Hello {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(120 + self.name.len() + self.to.len());
+        let mut out = Vec::with_capacity(128 + self.name.len() + self.to.len());
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&self.versions.0.to_le_bytes());
         out.extend_from_slice(&self.versions.1.to_le_bytes());
@@ -78,7 +81,7 @@ impl Hello {
         out.push(if self.role == Role::Dialer { 0 } else { 1 });
         out.push(if self.lane == LaneKind::Small { 0 } else { 1 });
         let known = self.knows_you.map_or(0, |claim| claim.incarnation);
-        for number in [self.cluster, self.incarnation, known, self.epoch] {
+        for number in [self.cluster, self.incarnation, known, self.layout] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&self.nonce);
@@ -88,7 +91,7 @@ impl Hello {
             out.extend_from_slice(name.as_bytes());
         }
         let told = self.knows_you.map_or(Told::default(), |claim| claim.told);
-        for number in [self.life, told.life, told.position, told.late] {
+        for number in [self.life, told.life, told.position, told.late, self.epoch] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out
@@ -118,8 +121,9 @@ impl Hello {
             incarnation => incarnation,
         };
         let known = input.u64()?;
-        let (epoch, nonce, name, to) = (input.u64()?, input.array()?, input.name()?, input.name()?);
-        // Who speaks the first version only is refused for that, in words.
+        let (layout, nonce, name, to) =
+            (input.u64()?, input.array()?, input.name()?, input.name()?);
+        // Who speaks earlier versions only is refused for that, in words.
         let (life, told) = if versions.1 < 2 {
             (0, Told::default())
         } else {
@@ -127,6 +131,7 @@ impl Hello {
             let (by, position, late) = (input.u64()?, input.u64()?, input.u64()?);
             (life, Told { life: by, position, late })
         };
+        let epoch = if versions.1 < 3 { 0 } else { input.u64()? };
         let knows_you = (known != 0).then_some(Claim { incarnation: known, told });
         Ok(Self {
             versions,
@@ -137,6 +142,7 @@ impl Hello {
             incarnation,
             life,
             knows_you,
+            layout,
             epoch,
             nonce,
             name,

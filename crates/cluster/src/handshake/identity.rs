@@ -9,7 +9,7 @@ use sha2::Sha256;
 use super::Role;
 use crate::logs::Logs;
 use crate::message::NodeId;
-use crate::topology::Topology;
+use crate::view::Views;
 
 /// What proves that a node belongs to the cluster. Empty if none is configured.
 #[derive(Clone, Default)]
@@ -44,8 +44,9 @@ impl fmt::Debug for Secret {
 /// Who this node is, and whom it expects: shared by all its handshakes.
 #[derive(Debug)]
 pub struct Identity {
-    pub(super) topology: Topology,
-    pub(super) own: NodeId,
+    pub(super) views: Arc<Views>,
+    own: NodeId,
+    own_name: String,
     pub(super) cluster: u64,
     pub(super) secret: Secret,
     /// What is known of the nodes' disks, this one's included.
@@ -53,20 +54,16 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Node `own` of `topology`. `cluster` is 0 if it belongs to none yet.
+    /// Node `own` of the cluster. `cluster` is 0 if it belongs to none yet.
     pub fn new(
-        topology: Topology,
+        views: Arc<Views>,
         own: NodeId,
         cluster: u64,
         secret: Secret,
         logs: Arc<Logs>,
     ) -> Self {
-        Self { topology, own, cluster, secret, logs }
-    }
-
-    /// The cluster's nodes.
-    pub fn topology(&self) -> &Topology {
-        &self.topology
+        let own_name = views.current().topology.member(own).name.clone();
+        Self { views, own, own_name, cluster, secret, logs }
     }
 
     /// This node.
@@ -74,12 +71,7 @@ impl Identity {
         self.own
     }
 
-    /// A node's name.
-    pub fn name(&self, node: NodeId) -> &str {
-        &self.topology.member(node).name
-    }
-
     pub(super) fn own_name(&self) -> &str {
-        self.name(self.own)
+        &self.own_name
     }
 }

@@ -31,9 +31,10 @@ pub use words::{Reason, Refused};
 
 use crate::logs::Claim;
 use crate::message::NodeId;
+use crate::view::View;
 
 /// Versions of the protocol that this node speaks: the least and the greatest.
-pub const VERSIONS: (u16, u16) = (2, 2);
+pub const VERSIONS: (u16, u16) = (3, 3);
 
 /// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;
@@ -92,6 +93,8 @@ enum Stage {
 #[derive(Debug)]
 pub struct Handshake {
     identity: Arc<Identity>,
+    /// What it began with.
+    view: Arc<View>,
     role: Role,
     stage: Stage,
     nonce: Nonce,
@@ -116,7 +119,8 @@ impl Handshake {
     ) -> Self {
         let mut this = Self::new(identity, Role::Dialer, lane, nonce);
         let known = this.identity.logs.claim(to);
-        let hello = this.hello(this.identity.name(to).to_owned(), known);
+        let name = this.view.topology.member(to).name.clone();
+        let hello = this.hello(name, known);
         this.hellos[0] = hello.encode();
         put_frame(out, frame::HELLO, &this.hellos[0]);
         this
@@ -128,8 +132,10 @@ impl Handshake {
     }
 
     fn new(identity: Arc<Identity>, role: Role, lane: LaneKind, nonce: Nonce) -> Self {
+        let view = identity.views.current();
         Self {
             identity,
+            view,
             role,
             stage: Stage::Hello,
             nonce,
@@ -202,7 +208,7 @@ impl Handshake {
     fn hear(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
         let hello = Hello::decode(body).map_err(|what| self.refuse(Reason::Malformed(what)))?;
         let (role, versions, lane) = (hello.role, hello.versions, hello.lane);
-        let (name, node) = (hello.name.clone(), self.identity.topology.own(&hello.name));
+        let (name, node) = (hello.name.clone(), self.view.topology.own(&hello.name));
         self.theirs = Some(hello);
         if role == self.role {
             return Err(self.refuse(Reason::Malformed("both sides have one role")));
@@ -260,7 +266,7 @@ impl Handshake {
             code => Some(Reason::of_code(*code).unwrap_or(Reason::Malformed("it refuses"))),
         };
         let hello = self.theirs.as_ref();
-        let node = hello.and_then(|hello| self.identity.topology.own(&hello.name));
+        let node = hello.and_then(|hello| self.view.topology.own(&hello.name));
         match (self.against.or(theirs), hello, node) {
             (None, Some(hello), Some(node)) => Ok(Some(Met {
                 node,
@@ -284,7 +290,7 @@ impl Handshake {
             let itself = theirs.incarnation == ours.logs.own_incarnation();
             return Some(if itself { Reason::Itself } else { Reason::Namesake });
         }
-        if theirs.epoch != ours.topology.digest() {
+        if !self.view.agrees_with(theirs.layout) {
             return Some(Reason::Topology);
         }
         if theirs.cluster != ours.cluster && theirs.cluster != 0 && ours.cluster != 0 {
@@ -294,7 +300,7 @@ impl Handshake {
             Role::Dialer => (self.asked_for(), theirs.name.as_str()),
             Role::Acceptor => (theirs.to.clone(), ours.own_name()),
         };
-        let Some(node) = ours.topology.own(&theirs.name).filter(|_| asked == reached) else {
+        let Some(node) = self.view.topology.own(&theirs.name).filter(|_| asked == reached) else {
             return Some(Reason::Name);
         };
         let outlived = ours.logs.is_outlived(node, theirs.incarnation, theirs.life);
@@ -316,7 +322,8 @@ impl Handshake {
             incarnation: self.identity.logs.own_incarnation(),
             life: self.identity.logs.life(),
             knows_you,
-            epoch: self.identity.topology.digest(),
+            layout: self.view.topology.digest(),
+            epoch: self.view.epoch,
             nonce: self.nonce,
             name: self.identity.own_name().to_owned(),
             to,
@@ -331,7 +338,7 @@ impl Handshake {
     fn pronounce(&self, out: &mut Vec<u8>) {
         let mut body = vec![self.against.map_or(0, Reason::code)];
         if self.against == Some(Reason::Topology) {
-            let description = self.identity.topology.describe();
+            let description = self.view.topology.describe();
             let most = VERDICT_MAX - body.len();
             body.extend_from_slice(&description.as_bytes()[..description.len().min(most)]);
         }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::logs::{Life, Lineage, Logs, Told};
 use crate::topology::{Member, Topology};
+use crate::view::Views;
 
 struct Someone {
     name: &'static str,
@@ -32,8 +33,8 @@ impl Someone {
         let own = topology.own(self.name).unwrap();
         let (incarnation, secret) = (100 + u64::from(own.0), Secret::new(self.secret.into()));
         let lineage = Lineage::new(Vec::new(), Life { id: self.life, begins: 7, newest: 0 });
-        let logs = Arc::new(Logs::new(incarnation, lineage, &vec![None; topology.nodes()]));
-        Arc::new(Identity::new(topology, own, self.cluster, secret, logs))
+        let logs = Arc::new(Logs::new(incarnation, lineage, &[]));
+        Arc::new(Identity::new(Views::fixed(topology), own, self.cluster, secret, logs))
     }
 }
 
@@ -285,22 +286,24 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "7a000000 01 6b766f72756d0001 0200 0200 0000000000000000 00 00",
+        "82000000 01 6b766f72756d0001 0300 0300 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
         "01 61 01 62 2800000000000000",
         &"00".repeat(24),
-        "20000000 02 d632040227e58115e74f51582c564541003832668294127423dc2fd86733a036",
+        "0100000000000000",
+        "20000000 02 ceb3962a256a432d861c77ac60d6576f8d896fb9082a71814b3f136ead5cc280",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "7a000000 01 6b766f72756d0001 0200 0200 0000000000000000 01 00",
+        "82000000 01 6b766f72756d0001 0300 0300 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
         "01 62 01 61 2800000000000000",
         &"00".repeat(24),
-        "20000000 02 65a0dfc6c66469a1c3a07f6f504f55f9d0c4e91a85d299170535db70d6bf80f9",
+        "0100000000000000",
+        "20000000 02 295e79633a21729064de98cafe52fc2e4e72b109bdb1e5c523c61b27d7ff6473",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

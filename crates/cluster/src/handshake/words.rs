@@ -117,7 +117,7 @@ pub(super) fn refused(
         Reason::Topology => {
             let theirs = String::from_utf8_lossy(description);
             let whose = format!("{name}'s");
-            let what = difference(&ours.topology.describe(), &theirs, &whose);
+            let what = difference(&ours.views.current().topology.describe(), &theirs, &whose);
             format!(
                 "{name} and this node, {own}, have different topologies: {}; \
                  start all nodes with the same --cluster and --replicas",

@@ -43,7 +43,7 @@ fn request(node: NodeId, marks: &[Numbered]) -> Request {
 impl Node {
     pub(super) fn hand_over_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         for peer in self.others() {
-            let hand_over = &mut self.hand_overs[usize::from(peer.0)];
+            let hand_over = &mut self.peers.of(peer).hand_over;
             if hand_over.sent.is_some() || hand_over.not_before > now.mono {
                 continue;
             }
@@ -57,7 +57,7 @@ impl Node {
     }
 
     pub(super) fn handed_over(&mut self, now: Now, peer: NodeId, result: Result<Reply, Trouble>) {
-        let hand_over = &mut self.hand_overs[usize::from(peer.0)];
+        let hand_over = &mut self.peers.of(peer).hand_over;
         let Some(marks) = hand_over.sent.take() else { return };
         match result {
             Ok(Reply::Stored) => {

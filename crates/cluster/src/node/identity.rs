@@ -82,13 +82,14 @@ impl Node {
         knows_us: Option<Claim>,
         out: &mut Vec<NodeEffect>,
     ) {
-        let known = &mut self.known[usize::from(peer.0)];
-        if *known != Some(incarnation) {
-            *known = Some(incarnation);
+        let kept = self.shared.logs.incarnation(peer);
+        let met = &mut self.peers.of(peer).met;
+        if met.or(kept) != Some(incarnation) {
+            *met = Some(incarnation);
             let claim = Claim { incarnation, told: Told::default() };
             out.push(NodeEffect::Remember { peer, claim });
         }
-        self.checks[usize::from(peer.0)] = Check::Met;
+        self.peers.of(peer).check = Check::Met;
         match self.shared.logs.lost(knows_us.as_ref()) {
             Some(since) => self.lose(now, Some(peer), since, out),
             None => {
@@ -124,9 +125,10 @@ impl Node {
         if self.shared.vouching.standing() != Standing::New || knows {
             return;
         }
-        self.vouched[usize::from(peer.0)] = true;
+        self.peers.of(peer).vouched = true;
         // All of them: whoever is missing may be the only one that knows more.
-        if self.others().all(|peer| self.vouched[usize::from(peer.0)]) {
+        let vouched = |peer| self.peers.get(peer).is_some_and(|peer| peer.vouched);
+        if self.others().all(vouched) {
             self.stand(Standing::Member, out);
         }
     }
@@ -165,7 +167,7 @@ impl Node {
     /// Has all others heard once after the start.
     pub(super) fn check_due(&mut self, out: &mut Vec<NodeEffect>) {
         for peer in self.others() {
-            let check = &mut self.checks[usize::from(peer.0)];
+            let check = &mut self.peers.of(peer).check;
             if *check == Check::Unknown {
                 *check = Check::Asked;
                 self.call(Caller::Check(peer), peer, Class::Client, Request::Ping, out);
@@ -174,7 +176,7 @@ impl Node {
     }
 
     pub(super) fn checked(&mut self, peer: NodeId, result: &Result<Reply, Trouble>) {
-        let check = &mut self.checks[usize::from(peer.0)];
+        let check = &mut self.peers.of(peer).check;
         if *check == Check::Asked {
             // Who answers was met, and if what it knows contradicts this node, that is known.
             *check = if result.is_ok() { Check::Met } else { Check::Away };
@@ -184,7 +186,8 @@ impl Node {
     /// Says whether this node's word counts, or will soon.
     pub(super) fn settle(&mut self) {
         let vouching = &self.shared.vouching;
-        let others = || self.others().map(|peer| self.checks[usize::from(peer.0)]);
+        let check = |peer| self.peers.get(peer).map_or(Check::Unknown, |peer| peer.check);
+        let others = || self.others().map(check);
         let heard = others().all(|check| matches!(check, Check::Met | Check::Away));
         if heard && !vouching.is_confirmed() {
             vouching.confirm();

@@ -16,7 +16,7 @@ mod identity;
 mod repair;
 mod replay;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,6 +26,7 @@ use crate::logs::Claim;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::record::Record;
 use crate::standing::Standing;
+use crate::view::View;
 use hand_over::{Deposit, HandOver};
 use identity::Check;
 use repair::Source;
@@ -160,23 +161,16 @@ pub struct Node {
     /// Microseconds that a stamp may be ahead of the wall clock.
     max_skew_micros: u64,
     ticks: u64,
-    /// The others' incarnations, as far as they are known.
-    known: Vec<Option<u64>>,
-    /// Who said that it never met another disk of this node.
-    vouched: Vec<bool>,
-    checks: Vec<Check>,
+    /// The view in force. Work that is under way keeps the one that it began with.
+    view: Arc<View>,
+    peers: Peers,
     /// Who is told of this node's log once its standing is kept.
     unsettled: Vec<NodeId>,
     /// A standing that is being kept.
     standing_under_way: Option<Standing>,
-    replays: Vec<Replay>,
-    hand_overs: Vec<HandOver>,
     deposit: Deposit,
-    sources: Vec<Source>,
     /// Partitions of which a record that is ahead of the clock was left at its holder.
     left_ahead: BTreeSet<u16>,
-    /// Whose marks are being kept.
-    keeping: Vec<bool>,
     calls: Vec<(CallId, Caller)>,
     next_call: u64,
 }
@@ -184,22 +178,15 @@ pub struct Node {
 impl Node {
     /// A node that has just started.
     pub fn new(shared: Arc<Shared>, config: NodeConfig) -> Self {
-        let nodes = shared.nodes();
-        let known = (0..nodes as u16).map(|node| shared.logs.incarnation(NodeId(node))).collect();
         let mut node = Self {
             max_skew_micros: config.max_skew_micros,
             ticks: 0,
-            known,
-            vouched: vec![false; nodes],
-            checks: (0..nodes).map(|_| Check::default()).collect(),
+            view: shared.view(),
+            peers: Peers::default(),
             unsettled: Vec::new(),
             standing_under_way: None,
-            replays: (0..nodes).map(|_| Replay::default()).collect(),
-            hand_overs: (0..nodes).map(|_| HandOver::default()).collect(),
             deposit: Deposit::default(),
-            sources: (0..nodes).map(|_| Source::default()).collect(),
             left_ahead: BTreeSet::new(),
-            keeping: vec![false; nodes],
             calls: Vec::new(),
             next_call: 0,
             shared,
@@ -210,6 +197,9 @@ impl Node {
 
     /// Takes in one event; appends what is to be done to `out`.
     pub fn handle(&mut self, now: Now, event: NodeEvent, out: &mut Vec<NodeEffect>) {
+        if self.view.epoch != self.shared.views.epoch() {
+            self.view = self.shared.view();
+        }
         match event {
             NodeEvent::Met { peer, incarnation, knows_us } => {
                 self.met(now, peer, incarnation, knows_us, out);
@@ -228,7 +218,7 @@ impl Node {
             NodeEvent::Fenced => self.fenced(now, out),
             NodeEvent::Stood { standing, kept } => self.stood(standing, kept, out),
             NodeEvent::MissedKept { node, kept } => {
-                self.keeping[usize::from(node.0)] = false;
+                self.peers.of(node).keeping = false;
                 if node == self.shared.own {
                     self.deposit.wanted = !kept;
                 }
@@ -252,8 +242,8 @@ impl Node {
     }
 
     fn keep_missed(&mut self, out: &mut Vec<NodeEffect>) {
-        for node in (0..self.shared.nodes() as u16).map(NodeId) {
-            let keeping = &mut self.keeping[usize::from(node.0)];
+        for node in self.view.topology.ids() {
+            let keeping = &mut self.peers.of(node).keeping;
             if !*keeping && self.shared.missed.is_unkept(node) {
                 *keeping = true;
                 out.push(NodeEffect::KeepMissed { node });
@@ -285,6 +275,35 @@ impl Node {
 
     fn others(&self) -> impl Iterator<Item = NodeId> + use<> {
         let own = self.shared.own;
-        (0..self.shared.nodes() as u16).map(NodeId).filter(move |node| *node != own)
+        self.view.topology.ids().filter(move |node| *node != own)
+    }
+}
+
+/// What is known of another node, and what is done with it.
+#[derive(Debug, Default)]
+struct Peer {
+    /// Its incarnation, if one was met since the start.
+    met: Option<u64>,
+    /// Whether it said that it never met another disk of this node.
+    vouched: bool,
+    check: Check,
+    replay: Replay,
+    hand_over: HandOver,
+    source: Source,
+    /// Whether its marks are being kept.
+    keeping: bool,
+}
+
+/// All nodes of which there is anything to know, by their ids.
+#[derive(Debug, Default)]
+struct Peers(BTreeMap<NodeId, Peer>);
+
+impl Peers {
+    fn of(&mut self, node: NodeId) -> &mut Peer {
+        self.0.entry(node).or_default()
+    }
+
+    fn get(&self, node: NodeId) -> Option<&Peer> {
+        self.0.get(&node)
     }
 }

@@ -25,6 +25,7 @@ use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Numbered};
 use crate::record::Record;
 use crate::standing::Standing;
+use crate::topology::partition_of;
 
 /// Bytes of one page; one is under way from each node.
 const PAGE_BYTES: u32 = 256 * 1024;
@@ -77,21 +78,23 @@ impl Node {
     /// others.
     pub fn repaired(&self) -> (usize, usize) {
         let marks = self.shared.missed.of(self.shared.own);
-        let has_all = |peer: &NodeId| {
-            let source = &self.sources[usize::from(peer.0)];
-            marks.iter().all(|marked| source.has_done(marked))
-        };
-        (self.others().filter(has_all).count(), self.sources.len() - 1)
+        let has_all = |peer: &NodeId| marks.iter().all(|marked| self.has_done(*peer, marked));
+        (self.others().filter(has_all).count(), self.others().count())
+    }
+
+    /// Whether a node has streamed what a mark is about.
+    fn has_done(&self, peer: NodeId, marked: &Numbered) -> bool {
+        self.peers.get(peer).is_some_and(|peer| peer.source.has_done(marked))
     }
 
     pub(super) fn repair_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         let marks = self.shared.missed.of(self.shared.own);
         if marks.is_empty() {
-            self.sources.iter_mut().for_each(|source| source.done.clear());
+            self.peers.0.values_mut().for_each(|peer| peer.source.done.clear());
             return;
         }
         for peer in self.others() {
-            let source = &mut self.sources[usize::from(peer.0)];
+            let source = &mut self.peers.of(peer).source;
             if !matches!(source.state, State::Idle) || source.not_before > now.mono {
                 continue;
             }
@@ -105,7 +108,7 @@ impl Node {
                 let due: Vec<Numbered> = marks.iter().filter(due).copied().collect();
                 source.walk = Walk::over(due);
             }
-            if self.sources[usize::from(peer.0)].walk.is_some() {
+            if source.walk.is_some() {
                 self.ask_for_page(peer, out);
             }
         }
@@ -113,7 +116,7 @@ impl Node {
 
     fn ask_for_page(&mut self, peer: NodeId, out: &mut Vec<NodeEffect>) {
         let node = self.shared.own;
-        let source = &mut self.sources[usize::from(peer.0)];
+        let source = &mut self.peers.of(peer).source;
         let walk = source.walk.as_ref().expect("pages are asked for on a walk only");
         let (since, partitions) = (walk.since, walk.partitions.clone());
         let filter = Filter::HeldBy { node, since, partitions };
@@ -131,7 +134,7 @@ impl Node {
         out: &mut Vec<NodeEffect>,
     ) {
         let own = self.shared.own;
-        let source = &mut self.sources[usize::from(peer.0)];
+        let source = &mut self.peers.of(peer).source;
         match (std::mem::take(&mut source.state), result) {
             (State::Asked, Ok(Reply::Page(Page { mut items, next, .. }))) => {
                 self.leave_what_is_ahead(now, &mut items);
@@ -139,7 +142,7 @@ impl Node {
                     self.go_on(peer, next, out);
                     return;
                 }
-                self.sources[usize::from(peer.0)].state = State::Writing(next);
+                self.peers.of(peer).source.state = State::Writing(next);
                 let request = Request::Writes { items };
                 self.call(Caller::Repair(peer), own, Class::Repair, request, out);
             }
@@ -157,7 +160,7 @@ impl Node {
             let since = record.rank.stamp.time;
             let ahead = Clock::is_ahead(since, now.wall, self.max_skew_micros);
             if ahead {
-                let partition = shared.topology.partition_of(key);
+                let partition = partition_of(key);
                 shared.missed.mark(shared.own, Mark { partition: Some(partition), since });
                 left.insert(partition);
             }
@@ -166,7 +169,7 @@ impl Node {
     }
 
     fn go_on(&mut self, peer: NodeId, next: Option<Bytes>, out: &mut Vec<NodeEffect>) {
-        let source = &mut self.sources[usize::from(peer.0)];
+        let source = &mut self.peers.of(peer).source;
         if let Some(next) = next {
             source.walk.as_mut().expect("it goes on").start = next;
             self.ask_for_page(peer, out);
@@ -177,7 +180,7 @@ impl Node {
             source.done.insert(marked.mark.partition, marked.number);
         }
         for marked in &walk.marks {
-            let done = self.others().all(|peer| self.sources[usize::from(peer.0)].has_done(marked));
+            let done = self.others().all(|peer| self.has_done(peer, marked));
             if done {
                 self.shared.missed.done(self.shared.own, marked.mark.partition, marked.number);
             }

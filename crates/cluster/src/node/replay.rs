@@ -103,7 +103,7 @@ impl Node {
         for peer in self.others() {
             let counted = self.shared.hints.waiting(peer);
             let limit = Clock::limit(now.wall, self.max_skew_micros);
-            let replay = &mut self.replays[usize::from(peer.0)];
+            let replay = &mut self.peers.of(peer).replay;
             let idle = matches!(replay.state, State::Idle) && replay.not_before <= now.mono;
             let only_stays = counted.0 <= replay.stays.hints && now.mono < replay.stays_until;
             if !idle || counted.0 == 0 || only_stays {
@@ -119,7 +119,7 @@ impl Node {
     }
 
     fn ask_for_hints(&mut self, peer: NodeId, out: &mut Vec<NodeEffect>) {
-        let replay = &mut self.replays[usize::from(peer.0)];
+        let replay = &mut self.peers.of(peer).replay;
         replay.state = State::Reading;
         let (after, max_bytes) = (replay.after.clone(), BATCH_BYTES);
         out.push(NodeEffect::ReadHints { peer, after, max_bytes });
@@ -142,7 +142,7 @@ impl Node {
 
     /// Sends those of a batch that are not of the future, and goes on behind them.
     fn send_hints(&mut self, peer: NodeId, mut batch: Batch, out: &mut Vec<NodeEffect>) {
-        let replay = &mut self.replays[usize::from(peer.0)];
+        let replay = &mut self.peers.of(peer).replay;
         let limit = replay.limit;
         let stay = batch.items.extract_if(.., |(_, record)| record.rank.stamp.time > limit);
         batch.stays =
@@ -157,7 +157,7 @@ impl Node {
     }
 
     fn pass_batch(&mut self, peer: NodeId, batch: Batch, out: &mut Vec<NodeEffect>) {
-        let replay = &mut self.replays[usize::from(peer.0)];
+        let replay = &mut self.peers.of(peer).replay;
         replay.stays = replay.stays.add(batch.stays);
         replay.after = Some(batch.last);
         self.ask_for_hints(peer, out);
@@ -166,7 +166,7 @@ impl Node {
     /// Hints that came meanwhile may lie before where it ended, so there is another one unless
     /// this one delivered nothing at all.
     fn end_of_pass(&mut self, now: Now, peer: NodeId) {
-        let replay = &mut self.replays[usize::from(peer.0)];
+        let replay = &mut self.peers.of(peer).replay;
         replay.state = State::Idle;
         replay.after = None;
         replay.not_before = now.mono;
@@ -192,7 +192,7 @@ impl Node {
         result: Result<Reply, Trouble>,
         out: &mut Vec<NodeEffect>,
     ) {
-        let replay = &mut self.replays[usize::from(peer.0)];
+        let replay = &mut self.peers.of(peer).replay;
         let State::Sending(batch) = std::mem::take(&mut replay.state) else { return };
         match result {
             Ok(Reply::Stored | Reply::Newer { .. }) => {

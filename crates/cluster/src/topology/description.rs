@@ -8,19 +8,26 @@
 //! node a weight 1 zone x
 //! node b weight 2
 //! ```
+//!
+//! Nodes whose ids are not their places in this list have form 2, and say them: `node b id 7 weight
+//! 2`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{FORM, Member, PARTITIONS};
+use super::{FORM, FORM_WITH_IDS, Member, PARTITIONS};
+use crate::message::NodeId;
 
-/// `members` are sorted by name.
-pub(super) fn describe(members: &[Member], replicas: u8) -> String {
+/// `members` are sorted by name, `ids` are theirs.
+pub(super) fn describe(members: &[Member], ids: &[NodeId], replicas: u8) -> String {
+    let by_place = ids.iter().enumerate().all(|(place, id)| usize::from(id.0) == place);
+    let form = if by_place { FORM } else { FORM_WITH_IDS };
     let mut text =
-        format!("kvorum-topology {FORM}\npartitions {PARTITIONS}\nreplicas {replicas}\n");
-    for Member { name, zone, weight } in members {
+        format!("kvorum-topology {form}\npartitions {PARTITIONS}\nreplicas {replicas}\n");
+    for (Member { name, zone, weight }, id) in members.iter().zip(ids) {
+        let id = if by_place { String::new() } else { format!(" id {}", id.0) };
         let zone = if zone.is_empty() { String::new() } else { format!(" zone {zone}") };
-        writeln!(text, "node {name} weight {weight}{zone}")
+        writeln!(text, "node {name}{id} weight {weight}{zone}")
             .expect("writing to a String cannot fail");
     }
     text
@@ -35,6 +42,7 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
     let (Some(ours), Some(theirs)) = (parse(ours), parse(theirs)) else {
         return Some(format!("{whose} topology has a format that this release does not support"));
     };
+    let says_ids = [ours.form, theirs.form].contains(&FORM_WITH_IDS);
     let mut found = Vec::new();
     for name in theirs.nodes.keys().filter(|name| !ours.nodes.contains_key(*name)) {
         found.push(format!("node {} is in {whose} list and not in ours", name.escape_debug()));
@@ -45,6 +53,10 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
             found.push(format!("node {shown} is in our list and not in {whose}"));
             continue;
         };
+        if node.id != other.id && says_ids {
+            let (here, there) = (node.id, other.id);
+            found.push(format!("node {shown} has id {here} in our list, {there} in {whose}"));
+        }
         if node.weight != other.weight {
             let (here, there) = (node.weight, other.weight);
             found.push(format!("node {shown} has weight {here} in our list, {there} in {whose}"));
@@ -74,12 +86,14 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
 }
 
 struct Described<'a> {
+    form: u32,
     partitions: u32,
     replicas: u32,
     nodes: BTreeMap<&'a str, Node<'a>>,
 }
 
 struct Node<'a> {
+    id: u16,
     weight: u32,
     zone: Option<&'a str>,
 }
@@ -87,18 +101,26 @@ struct Node<'a> {
 fn parse(text: &str) -> Option<Described<'_>> {
     let mut lines = text.lines();
     let mut number = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
-    if number("kvorum-topology")? != FORM {
-        return None;
-    }
+    let form: u32 = number("kvorum-topology")?;
     let (partitions, replicas) = (number("partitions")?, number("replicas")?);
-    let node = |line| {
-        let words: Vec<&str> = str::split(line, ' ').collect();
-        let (name, weight, zone) = match words[..] {
-            ["node", name, "weight", weight] => (name, weight, None),
-            ["node", name, "weight", weight, "zone", zone] => (name, weight, Some(zone)),
+    let node = |(place, line)| {
+        let mut words = str::split(line, ' ');
+        let mut value = |name: &str| words.next().filter(|word| *word == name).and(words.next());
+        let name = value("node")?;
+        let id = match form {
+            FORM => u16::try_from(place).ok()?,
+            FORM_WITH_IDS => value("id")?.parse().ok()?,
             _ => return None,
         };
-        Some((name, Node { weight: weight.parse().ok()?, zone }))
+        let weight = value("weight")?.parse().ok()?;
+        let zone = match words.next() {
+            None => None,
+            Some("zone") => Some(words.next()?),
+            Some(_) => return None,
+        };
+        words.next().is_none().then_some((name, Node { id, weight, zone }))
     };
-    Some(Described { partitions, replicas, nodes: lines.map(node).collect::<Option<_>>()? })
+    let nodes = lines.enumerate().map(node).collect::<Option<_>>()?;
+    let is_known = form == FORM || form == FORM_WITH_IDS;
+    is_known.then_some(Described { form, partitions, replicas, nodes })
 }

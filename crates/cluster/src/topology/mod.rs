@@ -31,8 +31,14 @@ use crate::message::NodeId;
 /// Number of partitions, fixed for all clusters: the top 16 bits of a key's hash.
 pub const PARTITIONS: usize = 1 << 16;
 
-/// Version of the description, and of the placement that follows from it.
+/// Version of the description, and of the placement that follows from it …
 const FORM: u32 = 1;
+
+/// … and of one that says the nodes' ids, because they are not their places.
+const FORM_WITH_IDS: u32 = 2;
+
+/// What stands for no place.
+const NOWHERE: u16 = u16::MAX;
 
 /// Nodes of a cluster at most: a [`NodeId`] has 16 bits.
 const MAX_NODES: usize = u16::MAX as usize;
@@ -84,6 +90,9 @@ pub enum TopologyError {
         /// As given.
         weight: u32,
     },
+    /// Two nodes of one id.
+    #[error("nodes {0} and {1} have the same id")]
+    SameId(String, String),
     /// Two nodes of one name.
     #[error("two nodes are named {0}")]
     Duplicate(String),
@@ -95,10 +104,15 @@ pub enum TopologyError {
 /// The cluster's nodes and, for every partition, its replicas in order. Clones share the tables.
 #[derive(Debug, Clone)]
 pub struct Topology {
+    /// In the order of their names: a node's *place* is where it is in here.
     members: Arc<[Member]>,
+    /// The members' ids, by their places.
+    ids: Arc<[NodeId]>,
+    /// Each id's place, or [`NOWHERE`].
+    places: Arc<[u16]>,
     replicas: u8,
     placement: Arc<Placement>,
-    /// For each partition the first nodes of its order, `stride` of them.
+    /// For each partition the ids of the first nodes of its order, `stride` of them.
     stored: Arc<[u16]>,
     stride: usize,
     holdings: Arc<Holdings>,
@@ -111,12 +125,24 @@ pub fn partition_of(key: &[u8]) -> u16 {
 }
 
 impl Topology {
-    /// Places all partitions: 65,536 × members steps of some nanoseconds. The order of `members`
-    /// does not matter; node ids are places in the sorted list of names.
+    /// The cluster of a fixed list. Its order does not matter: the ids are the nodes' places in the
+    /// sorted list of their names.
     pub fn new(mut members: Vec<Member>, replicas: u8) -> Result<Self, TopologyError> {
+        if members.len() > MAX_NODES {
+            return Err(TopologyError::TooManyNodes(members.len()));
+        }
         members.sort_by(|a, b| a.name.cmp(&b.name));
+        Self::of((0..=u16::MAX).map(NodeId).zip(members).collect(), replicas)
+    }
+
+    /// Places all partitions: 65,536 × members steps of some nanoseconds. Ids were given to the
+    /// nodes before, and stay theirs whoever else comes or goes.
+    pub fn of(mut nodes: Vec<(NodeId, Member)>, replicas: u8) -> Result<Self, TopologyError> {
+        nodes.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+        let (ids, members): (Vec<NodeId>, Vec<Member>) = nodes.into_iter().unzip();
         check(&members, replicas)?;
-        let placement = Placement::of(&members);
+        let places = places(&ids, &members)?;
+        let placement = Placement::of(&members, &ids);
         let stride = members.len().min(STORED);
         let mut stored = Vec::with_capacity(PARTITIONS * stride);
         let mut order = Vec::with_capacity(stride);
@@ -124,10 +150,13 @@ impl Topology {
             placement.order(partition, stride, &mut order);
             stored.extend(order.iter().map(|node: &NodeId| node.0));
         }
-        let holdings = Holdings::new(&members, &stored, stride);
-        let digest = xxh3_64(describe(&members, replicas).as_bytes());
+        let of_stored = stored.iter().map(|id| usize::from(places[usize::from(*id)]));
+        let holdings = Holdings::new(&members, of_stored, stride);
+        let digest = xxh3_64(describe(&members, &ids, replicas).as_bytes());
         Ok(Self {
             members: members.into(),
+            ids: ids.into(),
+            places: places.into(),
             replicas,
             placement: Arc::new(placement),
             stored: stored.into(),
@@ -144,7 +173,8 @@ impl Topology {
 
     /// All nodes, in the order of their names.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
-        (0..self.members.len() as u16).map(NodeId)
+        let ids = Arc::clone(&self.ids);
+        (0..ids.len()).map(move |place| ids[place])
     }
 
     /// The partition that a key belongs to.
@@ -182,34 +212,46 @@ impl Topology {
         if from > self.stride {
             return true;
         }
-        let mut among = vec![false; self.members.len()];
-        nodes.iter().for_each(|node| among[self.place(*node)] = true);
+        let mut among = vec![false; self.places.len()];
+        nodes.iter().for_each(|node| among[usize::from(node.0)] = true);
         let has_more = |partition: &u16| {
             #[cfg(test)]
             work::count();
             let first = usize::from(*partition) * self.stride;
             let replicas = self.stored[first..first + from].iter();
-            replicas.filter(|place| among[usize::from(**place)]).count() > spare
+            replicas.filter(|id| among[usize::from(**id)]).count() > spare
         };
         // Whatever has more than `spare` of them has one that is not among the first `spare`.
         let held = nodes.iter().skip(spare).map(|node| self.holdings.of(self.place(*node)));
         held.flatten().any(has_more)
     }
 
-    /// Where a node is in lists of all of them.
-    pub(crate) fn place(&self, node: NodeId) -> usize {
-        usize::from(node.0)
+    /// Where a node is in the list of their names, if it is one of the cluster's. An id that came
+    /// from outside may be none.
+    pub(crate) fn place_of(&self, node: NodeId) -> Option<usize> {
+        let place = self.places.get(usize::from(node.0)).filter(|place| **place != NOWHERE);
+        place.map(|place| usize::from(*place))
     }
 
-    /// The node's own facts.
+    /// Where a node of the cluster is in the list of their names.
+    pub(crate) fn place(&self, node: NodeId) -> usize {
+        self.place_of(node).expect("it is one of the cluster's nodes")
+    }
+
+    /// Whether a node is one of the cluster's.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.place_of(node).is_some()
+    }
+
+    /// The facts of one of the cluster's nodes.
     pub fn member(&self, node: NodeId) -> &Member {
-        &self.members[usize::from(node.0)]
+        &self.members[self.place(node)]
     }
 
     /// The node of this name.
     pub fn own(&self, name: &str) -> Option<NodeId> {
         let place = self.members.binary_search_by(|member| member.name.as_str().cmp(name));
-        place.ok().map(|place| NodeId(place as u16))
+        place.ok().map(|place| self.ids[place])
     }
 
     /// Copies of a key unless a request says otherwise: at most one a node.
@@ -225,8 +267,22 @@ impl Topology {
     /// All that decides where keys are, as text that is the same on every node:
     /// [`difference`] compares two of them.
     pub fn describe(&self) -> String {
-        describe(&self.members, self.replicas)
+        describe(&self.members, &self.ids, self.replicas)
     }
+}
+
+/// The place of each id. All of them fit: there are no more members than places.
+fn places(ids: &[NodeId], members: &[Member]) -> Result<Vec<u16>, TopologyError> {
+    let ends = ids.iter().map(|id| usize::from(id.0) + 1).max().unwrap_or(0);
+    let mut places = vec![NOWHERE; ends];
+    for (place, id) in ids.iter().enumerate() {
+        let held = std::mem::replace(&mut places[usize::from(id.0)], place as u16);
+        if held != NOWHERE {
+            let name = |place: usize| members[place].name.clone();
+            return Err(TopologyError::SameId(name(usize::from(held)), name(place)));
+        }
+    }
+    Ok(places)
 }
 
 /// `members` are sorted by name.

@@ -31,23 +31,25 @@ pub(super) struct Holdings {
 
 impl Holdings {
     /// `stored` are the places of the first `stride` nodes of each partition.
-    pub(super) fn new(members: &[Member], stored: &[u16], stride: usize) -> Self {
+    pub(super) fn new(
+        members: &[Member],
+        stored: impl Iterator<Item = usize> + Clone,
+        stride: usize,
+    ) -> Self {
         let (zones, larger) = zones_of(members);
         let mut begins = vec![0; members.len() + 1];
-        for place in stored {
-            begins[usize::from(*place) + 1] += 1;
+        for place in stored.clone() {
+            begins[place + 1] += 1;
         }
         for place in 0..members.len() {
             begins[place + 1] += begins[place];
         }
         let mut next = begins.clone();
-        let mut partitions = vec![0; stored.len()];
-        for (partition, places) in (0..=(PARTITIONS - 1) as u16).zip(stored.chunks_exact(stride)) {
-            for place in places {
-                let at = &mut next[usize::from(*place)];
-                partitions[*at as usize] = partition;
-                *at += 1;
-            }
+        let mut partitions = vec![0; PARTITIONS * stride];
+        for (at, place) in stored.enumerate() {
+            let next = &mut next[place];
+            partitions[*next as usize] = (at / stride) as u16;
+            *next += 1;
         }
         Self { zones, larger, begins, partitions }
     }

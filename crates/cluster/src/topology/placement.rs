@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::Member;
 use crate::message::NodeId;
 
-/// What decides about places, compared in this order: rank within the zone, cost, name (by id).
+/// What decides about the order, compared like this: rank within the zone, cost, name (by place).
 type Place = (u16, u64, u16);
 
 /// The nodes as the hashing needs them.
@@ -38,6 +38,8 @@ pub(super) struct Placement {
     draws: Vec<Draw>,
     /// Where each zone ends in `draws`.
     zone_ends: Vec<usize>,
+    /// The nodes' ids, by their places.
+    ids: Vec<NodeId>,
 }
 
 #[derive(Debug)]
@@ -45,25 +47,26 @@ struct Draw {
     seed: u64,
     /// 2^63 / weight.
     per_weight: u64,
-    id: u16,
+    place: u16,
 }
 
 impl Placement {
-    /// `members` are sorted by name.
-    pub(super) fn of(members: &[Member]) -> Self {
+    /// `members` are sorted by name, `ids` are theirs.
+    pub(super) fn of(members: &[Member], ids: &[NodeId]) -> Self {
         let mut by_zone: Vec<(usize, &Member)> = members.iter().enumerate().collect();
-        by_zone.sort_by_key(|(id, member)| (&member.zone, *id));
-        let draw = |(id, member): &(usize, &Member)| Draw {
+        by_zone.sort_by_key(|(place, member)| (&member.zone, *place));
+        let draw = |(place, member): &(usize, &Member)| Draw {
             seed: xxh3_64(member.name.as_bytes()),
             per_weight: (1 << 63) / u64::from(member.weight),
-            id: *id as u16,
+            place: *place as u16,
         };
         let alone = |zone: &str| zone.is_empty();
         let ends = (1..=by_zone.len()).filter(|end| {
             let zone = &by_zone[end - 1].1.zone;
             alone(zone) || by_zone.get(*end).is_none_or(|(_, next)| next.zone != *zone)
         });
-        Self { zone_ends: ends.collect(), draws: by_zone.iter().map(draw).collect() }
+        let draws = by_zone.iter().map(draw).collect();
+        Self { zone_ends: ends.collect(), draws, ids: ids.to_vec() }
     }
 
     /// Puts the first `count` nodes for the partition into `into`.
@@ -76,15 +79,15 @@ impl Placement {
             zone.places.clear();
             for draw in &self.draws[first..*end] {
                 let hash = xxh3_64_with_seed(&partition, draw.seed);
-                zone.offer((0, cost(hash, draw.per_weight), draw.id));
+                zone.offer((0, cost(hash, draw.per_weight), draw.place));
             }
-            for (rank, (_, cost, id)) in zone.places.iter().enumerate() {
-                all.offer((rank as u16, *cost, *id));
+            for (rank, (_, cost, place)) in zone.places.iter().enumerate() {
+                all.offer((rank as u16, *cost, *place));
             }
             first = *end;
         }
         into.clear();
-        into.extend(all.places.iter().map(|(_, _, id)| NodeId(*id)));
+        into.extend(all.places.iter().map(|(_, _, place)| self.ids[usize::from(*place)]));
     }
 }
 

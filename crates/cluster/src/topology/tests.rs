@@ -298,3 +298,51 @@ fn a_node_added_takes_its_share_and_no_more() {
         assert!(moved <= most, "{nodes} nodes and one: {moved}");
     }
 }
+
+/// Ids are given once: who comes later in between changes none of them, and what it does not get
+/// stays where it was.
+#[test]
+fn ids_stay_whoever_comes() {
+    let three = topology(named(&["a", "c", "d"]));
+    let id = |name: &str| three.own(name).unwrap();
+    assert_eq!(["a", "c", "d"].map(id), [NodeId(0), NodeId(1), NodeId(2)]);
+    let with = |new: &str, number| {
+        let mut nodes: Vec<_> = three.ids().map(|id| (id, three.member(id).clone())).collect();
+        nodes.push((NodeId(number), member(new)));
+        Topology::of(nodes, 3)
+    };
+    let four = with("b", 9).unwrap();
+    assert_eq!(four.ids().collect::<Vec<_>>(), [0, 9, 1, 2].map(NodeId));
+    assert_eq!(four.member(NodeId(9)).name, "b");
+    assert!(four.contains(NodeId(9)) && !four.contains(NodeId(3)) && !three.contains(NodeId(9)));
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for partition in 0..=u16::MAX {
+        three.replicas(partition, 3, &mut before);
+        four.replicas(partition, 4, &mut after);
+        after.retain(|node| *node != NodeId(9));
+        assert_eq!(before, after, "{partition}");
+    }
+    let same = with("b", 2).unwrap_err();
+    assert_eq!(same, TopologyError::SameId("b".to_owned(), "d".to_owned()));
+}
+
+/// A fixed list, whose ids are its places, is described as it always was.
+#[test]
+fn ids_are_described_where_they_are_not_the_places() {
+    let member = |name: &str| Member { zone: "x".to_owned(), ..member(name) };
+    let of = |ids: [u16; 2]| {
+        let nodes = ids.map(NodeId).into_iter().zip(["a", "b"].map(member));
+        Topology::of(nodes.collect(), 3).unwrap()
+    };
+    let fixed = Topology::new(["b", "a"].map(member).into(), 3).unwrap();
+    assert_eq!(of([0, 1]).digest(), fixed.digest());
+    let other = of([0, 7]);
+    let text = "kvorum-topology 2\npartitions 65536\nreplicas 3\nnode a id 0 weight 1 zone x\n\
+                node b id 7 weight 1 zone x\n";
+    assert_eq!(other.describe(), text);
+    assert_eq!(
+        difference(&fixed.describe(), text, "the peer's").unwrap(),
+        "node b has id 1 in our list, 7 in the peer's"
+    );
+    assert_eq!(difference(text, text, "the peer's"), None);
+}

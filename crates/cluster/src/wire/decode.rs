@@ -45,7 +45,8 @@ impl Envelope {
         }
         let length = reader.u32()? as usize;
         let left = reader.u32()?;
-        let sender = Sender { epoch: reader.u64()?, clock: reader.u64()?, position: reader.u64()? };
+        let (epoch, layout) = (reader.u64()?, reader.u64()?);
+        let sender = Sender { epoch, layout, clock: reader.u64()?, position: reader.u64()? };
         if length != reader.left() {
             return Err(Malformed("an envelope of another length than it says"));
         }

@@ -82,8 +82,9 @@ impl Writer {
         envelope[8..12].copy_from_slice(&length.to_le_bytes());
         envelope[12..16].copy_from_slice(&self.count.to_le_bytes());
         envelope[16..24].copy_from_slice(&sender.epoch.to_le_bytes());
-        envelope[24..32].copy_from_slice(&sender.clock.to_le_bytes());
-        envelope[32..40].copy_from_slice(&sender.position.to_le_bytes());
+        envelope[24..32].copy_from_slice(&sender.layout.to_le_bytes());
+        envelope[32..40].copy_from_slice(&sender.clock.to_le_bytes());
+        envelope[40..48].copy_from_slice(&sender.position.to_le_bytes());
         let check = xxh3_64(&envelope[8..]);
         envelope[..8].copy_from_slice(&check.to_le_bytes());
         self.open = self.bytes.len();

@@ -1,7 +1,7 @@
 //! What nodes say to each other, in bytes. `docs/peer-protocol.md` has the layout of every message.
 //!
 //! ```text
-//!  envelope: check 8 │ length 4 │ count 4 │ epoch 8 │ clock 8 │ position 8 │ items …
+//!  envelope: check 8 │ length 4 │ count 4 │ epoch 8 │ layout 8 │ clock 8 │ position 8 │ items …
 //!            └ xxh3-64 of all that follows it
 //!  item:     type 1 │ flags 1 │ class 1 │ 0 │ length 4 │ id 8 │ remaining ms 4 │ body …
 //! ```
@@ -24,7 +24,7 @@ pub use pieces::{Announced, Assembly, Cut, LongKind, message_of};
 use crate::message::Message;
 
 /// Bytes before an envelope's items.
-pub const ENVELOPE_HEAD: usize = 40;
+pub const ENVELOPE_HEAD: usize = 48;
 
 /// Bytes before an item's body.
 pub const ITEM_HEAD: usize = 20;
@@ -73,8 +73,10 @@ pub struct Malformed(pub &'static str);
 /// What an envelope says about its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
-    /// Digest of the topology that it works by.
+    /// The epoch of the view that it works by …
     pub epoch: u64,
+    /// … and the digest of that one's layout.
+    pub layout: u64,
     /// Its clock: the time of a stamp.
     pub clock: u64,
     /// How far its log holds what it acknowledged; 0 = it does not say. See

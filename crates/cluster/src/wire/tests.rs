@@ -7,7 +7,8 @@ use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Requ
 use crate::missed::Mark;
 use crate::record::{Codec, Kind, Rank, Record};
 
-const SENDER: Sender = Sender { epoch: 0x1122_3344_5566_7788, clock: 42, position: 0x0605 };
+const SENDER: Sender =
+    Sender { epoch: 0x0908, layout: 0x1122_3344_5566_7788, clock: 42, position: 0x0605 };
 
 /// A record is a stamp, a kind, a number of copies, a check and a value.
 const CODEC: Codec = Codec { parse, verify: |_, _| true, restamp: |_, record, _| record.clone() };

@@ -8,18 +8,18 @@ impl Words {
     /// One line.
     pub(crate) fn effect(&self, effect: &Effect) -> String {
         match effect {
-            Effect::Read { op: id, key, most } => {
+            Effect::Read { op: id, key, most, .. } => {
                 let most = if *most == u32::MAX { String::new() } else { up_to(*most) };
                 format!("store: {} read {}{most}", op(*id), Self::name_of(key))
             }
-            Effect::Write { op: id, key, record, look } => {
+            Effect::Write { op: id, key, record, look, .. } => {
                 let look = if *look { " look" } else { "" };
                 format!("store: {} write {}{look}", op(*id), self.item_text(key, record))
             }
-            Effect::WriteAll { op: id, items } => {
+            Effect::WriteAll { op: id, items, .. } => {
                 format!("store: {} writes {}", op(*id), self.items_text(items))
             }
-            Effect::Page { op: id, request } => {
+            Effect::Page { op: id, request, .. } => {
                 format!("store: {} {}", op(*id), self.page_request_text(request))
             }
             Effect::Send { peer, message } => format!("n{}: {}", peer.0, self.message(message)),
@@ -34,8 +34,8 @@ impl Words {
                 };
                 format!("k{}: {result}", call.0)
             }
-            Effect::Hint { peer, key, record } => {
-                format!("hint for n{}: {}", peer.0, self.item_text(key, record))
+            Effect::Hint { hint, peer, key, record } => {
+                format!("hint h{} for n{}: {}", hint.0, peer.0, self.item_text(key, record))
             }
             Effect::KeepMissed { op: id, node } => {
                 format!("{}: keep what n{} misses", op(*id), node.0)

@@ -23,6 +23,7 @@ mod node;
 mod random;
 mod range;
 mod toy;
+mod views;
 mod words;
 mod world;
 

@@ -93,7 +93,7 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 for word in words {
                     let (key, record) = self.words.item(word)?;
-                    self.keep(peer, cluster::hint_bytes(&key, &record))?;
+                    self.shared.hints.found(peer, 1, cluster::hint_bytes(&key, &record));
                 }
                 Some(Vec::new())
             }
@@ -115,7 +115,8 @@ impl World {
             "fills" => {
                 let peer = node(next(words, "a node")?)?;
                 let bytes = next(words, "bytes")?;
-                self.keep(peer, bytes.parse().map_err(|_| format!("{bytes:?} is no number"))?)?;
+                let bytes = bytes.parse().map_err(|_| format!("{bytes:?} is no number"))?;
+                self.shared.hints.found(peer, 1, bytes);
                 Some(Vec::new())
             }
             "state" => {
@@ -125,14 +126,6 @@ impl World {
             }
             _ => None,
         })
-    }
-
-    fn keep(&self, peer: cluster::NodeId, bytes: u64) -> Result<(), String> {
-        if !self.shared.hints.admit(peer, bytes) {
-            return Err("no room for a hint".to_owned());
-        }
-        self.shared.hints.kept(peer, bytes);
-        Ok(())
     }
 
     /// A line for each; calls are numbered as they come, pings apart.

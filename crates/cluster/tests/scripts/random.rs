@@ -8,8 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Answer, Body, CallId, Class, ClientId, Clock, Config, Coordinator, Effect, Event, Kind, LaneId,
-    Logs, NodeId, Now, OpId, Page, Quorum, Rank, Record, Reply, Request, Shared, Stamp, Standing,
-    StoreError, Vouching,
+    Logs, NodeId, Now, OpId, Page, Quorum, Rank, Record, Reply, Request, Shared, SlotId, Stamp,
+    Standing, StoreError, Vouching,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -75,7 +75,7 @@ impl Random {
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.persisted(u64::MAX, 0);
         let vouching = Vouching::new(Standing::Member, 0, true);
-        let logs = Arc::new(Logs::first(100, usize::from(nodes)));
+        let logs = Arc::new(Logs::first(100));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0, logs));
         let config = Config {
             deadline_micros: DEADLINE,
@@ -89,7 +89,7 @@ impl Random {
     }
 
     fn nodes(&self) -> u16 {
-        self.shared.topology.nodes() as u16
+        self.shared.nodes() as u16
     }
 
     fn step(&mut self, (what, a, b): (u8, u16, u16)) {
@@ -137,7 +137,9 @@ impl Random {
 
     fn overflow(&mut self, n: u16) {
         let Some(place) = self.pick(n) else { return };
-        if let Asked { peer: Some(peer), op: OpId::Slot(id), said: None, .. } = self.asked[place] {
+        if let Asked { peer: Some(peer), op: OpId::Slot(SlotId(id)), said: None, .. } =
+            self.asked[place]
+        {
             self.asked.remove(place);
             self.handle(Event::Overflow { peer, id });
         }
@@ -220,7 +222,7 @@ impl Random {
             _ => StoreError::Failed { begun: b & 16 != 0, detail: "failed".to_owned() },
         };
         let is_write = asked.record.is_some();
-        let OpId::Slot(id) = op else { return };
+        let OpId::Slot(SlotId(id)) = op else { return };
         self.handle(match (asked.peer, is_write) {
             (None, false) => {
                 Event::Read { op, result: if verb < 4 { Ok(found) } else { Err(error) } }
@@ -282,12 +284,17 @@ impl Random {
                     Request::Read { key, .. } => (key, None),
                     _ => (Bytes::from("called"), None),
                 };
-                self.ask(Some(peer), OpId::Slot(message.id), key, record, brief);
+                self.ask(Some(peer), OpId::Slot(SlotId(message.id)), key, record, brief);
             }
-            Effect::Hint { peer, key, record } => {
+            Effect::Hint { hint, peer, key, record } => {
                 assert_ne!(peer, NodeId(0));
                 self.may_hold(peer, &key, &record);
                 assert!(!self.clients[&key].done_nowhere, "a hint for what was done nowhere");
+                let before = self.shared.missed.partitions(peer);
+                let kept = hint.0.is_multiple_of(2);
+                self.handle(Event::Hinted { hint, kept });
+                let marked = self.shared.missed.partitions(peer) > 0;
+                assert!(if kept { marked == (before > 0) } else { marked }, "lost, and not marked");
             }
             Effect::Answer { client, answer } => self.answered(client, &answer),
             Effect::Returned { call, .. } => {
@@ -304,14 +311,16 @@ impl Random {
     fn may_hold(&self, node: NodeId, key: &Bytes, record: &Record) {
         let copies = if record.copies == 0 { COPIES } else { record.copies };
         let mut replicas = Vec::new();
-        let topology = &self.shared.topology;
+        let view = self.shared.view();
+        let topology = &view.topology;
         topology.replicas(topology.partition_of(key), copies, &mut replicas);
         assert!(key == "called" || replicas.contains(&node), "{node:?} is to hold no copy");
     }
 
     fn answered(&mut self, client: ClientId, answer: &Answer) {
         let key = Bytes::from(client.0.to_string());
-        let topology = &self.shared.topology;
+        let view = self.shared.view();
+        let topology = &view.topology;
         let mut replicas = Vec::new();
         topology.replicas(topology.partition_of(&key), COPIES, &mut replicas);
         let client = self.clients.get_mut(&key).expect("one that asked");
@@ -421,9 +430,17 @@ proptest! {
                 2 => Request::Writes { items: vec![(key.clone(), record)] },
                 _ => Request::Ping,
             };
-            let op = OpId::Lane { lane: LaneId(1), id };
-            let event = Event::Request { lane: LaneId(1), id, class: Class::Client, request };
+            let (lane, class, remaining_ms) = (LaneId(1), Class::Client, 1);
+            let event = Event::Request { lane, id, class, remaining_ms, request };
             random.coordinator.handle(now, event, &mut effects);
+            let op = match effects.last() {
+                Some(
+                    Effect::Read { op, .. }
+                    | Effect::Write { op, .. }
+                    | Effect::WriteAll { op, .. },
+                ) => *op,
+                _ => OpId::Slot(SlotId(0)),
+            };
             let error = StoreError::Busy("busy");
             let result = match effects.pop() {
                 Some(Effect::Read { .. }) if *result < 9 => Event::Read { op, result: Err(error) },

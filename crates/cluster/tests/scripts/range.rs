@@ -32,11 +32,10 @@ impl World {
                 let start = Bytes::from(start.to_owned());
                 let end = (!end.is_empty()).then(|| Bytes::from(end.to_owned()));
                 let (quorum, _) = self.quorum(words.next())?;
-                let shared = self.shared.clone();
                 self.range = Some(if local {
-                    Scan::local(shared, start, end)
+                    Scan::local(&self.shared, start, end)
                 } else {
-                    Scan::new(shared, quorum, start, end)
+                    Scan::new(&self.shared, quorum, start, end)
                 });
             }
         }
@@ -77,14 +76,15 @@ impl World {
         };
         let keys: Vec<&str> = words.collect();
         let mut lines = Vec::new();
-        for own in (0..self.shared.topology.nodes() as u16).map(cluster::NodeId) {
+        let view = self.shared.view();
+        for own in view.topology.ids() {
             let mut line = format!("n{}:", own.0);
             for text in &keys {
                 let (name, is_value) = text.strip_suffix('~').map_or((*text, true), |n| (n, false));
                 let (name, copies) = name.split_once('*').unwrap_or((name, "0"));
                 let key = self.words.key(name)?;
                 let copies = copies.parse().map_err(|_| format!("{text:?} has no copies"))?;
-                let mut sieve = Sieve::new(&self.shared.topology, own, &filter);
+                let mut sieve = Sieve::new(&view.topology, own, &filter);
                 if sieve.wants(&key, copies, 1, is_value) {
                     line += &format!(" {text}");
                 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use cluster::{
     Class, Filter, Kind, LaneId, Mark, NodeId, OpId, Page, PageRequest, Record, Reply, Request,
-    Stamp, Standing, Topology, origin_of,
+    SlotId, Stamp, Standing, Topology, origin_of,
 };
 
 use crate::toy;
@@ -96,8 +96,8 @@ pub(crate) fn slot(id: u64) -> String {
 
 pub(crate) fn op(op: OpId) -> String {
     match op {
-        OpId::Slot(id) => slot(id),
-        OpId::Lane { lane, id } => format!("l{}.{id}", lane.0),
+        OpId::Slot(SlotId(id)) => slot(id),
+        OpId::Lane { lane, id, .. } => format!("l{}.{id}", lane.0),
     }
 }
 
@@ -107,8 +107,8 @@ pub(crate) fn parse_op(text: &str) -> Result<OpId, String> {
     let (first, second) = rest.split_once('.').unwrap_or((rest, "0"));
     let (first, second): (u64, u64) = (number(first, "number")?, number(second, "number")?);
     match letter {
-        "s" => Ok(OpId::Slot(second << 32 | first)),
-        "l" => Ok(OpId::Lane { lane: LaneId(first), id: second }),
+        "s" => Ok(OpId::Slot(SlotId(second << 32 | first))),
+        "l" => Ok(OpId::Lane { lane: LaneId(first), id: second, partition: None }),
         _ => Err(unknown()),
     }
 }

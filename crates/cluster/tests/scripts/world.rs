@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::{
-    CallId, Clock, Config, Coordinator, Effect, Event, LaneId, Life, Lineage, Logs, Member, Node,
-    NodeConfig, NodeId, Now, OpId, Quorum, Scan, Shared, StoreError, Topology, Vouching, origin_of,
-    quorum,
+    CallId, Clock, Config, Coordinator, Effect, Event, HintId, LaneId, Life, Lineage, Logs, Member,
+    Node, NodeConfig, NodeId, Now, OpId, Quorum, Scan, Shared, SlotId, StoreError, Topology,
+    Vouching, origin_of, quorum,
 };
 
 use crate::toy;
@@ -41,7 +41,7 @@ pub(crate) struct World {
     off: i64,
     /// Whether the clock's bound can't be persisted.
     stuck: bool,
-    asked: HashMap<OpId, Asked>,
+    asked: HashMap<String, (OpId, Asked)>,
     /// Keys of the slots that messages were sent for.
     keys: HashMap<u64, Vec<u8>>,
     /// What `s` means: the slot that something was done for last.
@@ -94,7 +94,7 @@ impl World {
         let clock = Arc::new(Clock::start(origin, BASE, 0));
         let vouching = Vouching::new(standing, born, true);
         let lineage = lineage(option(&words, "lives", "1:0"))?;
-        let logs = Arc::new(Logs::new(OWN_DISK, lineage, &vec![None; usize::from(nodes)]));
+        let logs = Arc::new(Logs::new(OWN_DISK, lineage, &[]));
         let shared = Shared::new(topology.clone(), own, clock, vouching, 0, logs);
         let shared = Arc::new(shared);
         let max_skew_micros = micros(option(&words, "skew", "500ms"))?;
@@ -181,8 +181,8 @@ impl World {
                 }
                 _ => continue,
             };
-            self.asked.insert(op, asked);
-            if let OpId::Slot(id) = op {
+            self.asked.insert(words::op(op), (op, asked));
+            if let OpId::Slot(SlotId(id)) = op {
                 self.latest = Some(id);
             }
         }
@@ -202,8 +202,23 @@ impl World {
         }
     }
 
+    /// A line for each. Of the store's work for other nodes it says how long somebody waits for it,
+    /// unless that is a second.
     fn texts(&self, effects: &[Effect]) -> Vec<String> {
-        effects.iter().map(|effect| self.words.effect(effect)).collect()
+        let text = |effect: &Effect| {
+            let (Effect::Read { op, demand, .. }
+            | Effect::Write { op, demand, .. }
+            | Effect::WriteAll { op, demand, .. }
+            | Effect::Page { op, demand, .. }) = effect
+            else {
+                return self.words.effect(effect);
+            };
+            let left = demand.until - self.mono;
+            let is_usual = left == 1_000_000 || matches!(op, OpId::Slot(_));
+            let left = if is_usual { String::new() } else { format!(" ({} ms)", left / 1000) };
+            self.words.effect(effect) + &left
+        };
+        effects.iter().map(text).collect()
     }
 
     /// Lets time pass, with a tick whenever one is due.
@@ -275,6 +290,15 @@ impl World {
                 let class = words::class(next(words, "a class")?)?;
                 Event::Call { call, node, class, request: self.words.request(words)? }
             }
+            "hint" => {
+                let hint = HintId(numbered(next(words, "a hint")?, 'h')?);
+                let kept = match next(words, "kept or lost")? {
+                    "kept" => true,
+                    "lost" => false,
+                    other => return Err(format!("{other:?} is neither kept nor lost")),
+                };
+                Event::Hinted { hint, kept }
+            }
             "up" => Event::Up(node(next(words, "a node")?)?),
             "lost" => Event::Lost(node(next(words, "a node")?)?),
             "unreachable" => Event::Unreachable(node(next(words, "a node")?)?),
@@ -283,7 +307,7 @@ impl World {
                 Event::Overflow { peer, id: self.slot(next(words, "a slot")?)? }
             }
             lane if lane.starts_with('l') => {
-                let OpId::Lane { lane, id } = words::parse_op(lane)? else { unreachable!() };
+                let OpId::Lane { lane, id, .. } = words::parse_op(lane)? else { unreachable!() };
                 self.request(lane, id, words)?
             }
             peer if peer.starts_with('n') => self.reply(node(peer)?, words)?,
@@ -296,7 +320,7 @@ impl World {
         match (text, self.latest) {
             ("s", Some(latest)) => Ok(latest),
             _ => match words::parse_op(text)? {
-                OpId::Slot(id) => Ok(id),
+                OpId::Slot(SlotId(id)) => Ok(id),
                 OpId::Lane { .. } => Err(format!("{text} is no slot")),
             },
         }
@@ -306,7 +330,8 @@ impl World {
     pub(crate) fn quorum(&self, asked: Option<&str>) -> Result<(Quorum, u8), String> {
         let asked = asked.map(words::quorum).transpose()?;
         let (ack, from) = (asked.map(|(ack, _)| ack), asked.map(|(_, from)| from));
-        let topology = &self.shared.topology;
+        let view = self.shared.view();
+        let topology = &view.topology;
         let replicas = topology.default_copies().into();
         let quorum = quorum(ack, from, topology.nodes() as u32, replicas);
         let copies = from.unwrap_or(0) as u8;
@@ -345,11 +370,11 @@ impl World {
     fn store(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
         let name = next(words, "a slot or a lane's request")?;
         let op = match name {
-            "s" => OpId::Slot(self.slot(name)?),
+            "s" => OpId::Slot(SlotId(self.slot(name)?)),
             name => words::parse_op(name)?,
         };
-        let asked = self.asked.get(&op).cloned();
-        let asked = asked.ok_or_else(|| format!("{name} asked nothing of the store"))?;
+        let asked = self.asked.get(&words::op(op)).cloned();
+        let (op, asked) = asked.ok_or_else(|| format!("{name} asked nothing of the store"))?;
         let error = match next(words, "a result")? {
             "found" => {
                 let Asked::Read(key) = asked else { return Err("nothing was read".to_owned()) };
@@ -389,10 +414,16 @@ impl World {
         })
     }
 
-    /// `l7.1 client write a=x@5n1`.
+    /// `l7.1 client write a=x@5n1`; who asks waits for a second, or as long as `l7.1 200ms client
+    /// …` says.
     fn request(&mut self, lane: LaneId, id: u64, words: &mut Split<'_>) -> Result<Event, String> {
-        let class = words::class(next(words, "a class")?)?;
-        Ok(Event::Request { lane, id, class, request: self.words.request(words)? })
+        let first = next(words, "a class")?;
+        let (remaining, class) = match micros(first) {
+            Ok(remaining) => (remaining, next(words, "a class")?),
+            Err(_) => (1_000_000, first),
+        };
+        let (class, remaining_ms) = (words::class(class)?, (remaining / 1000) as u32);
+        Ok(Event::Request { lane, id, class, remaining_ms, request: self.words.request(words)? })
     }
 
     /// `n1 s0 stored`.

@@ -1,10 +1,11 @@
-use cluster::{Answer, Class, ClientId, LaneId, Mark, Quorum, Reply, Request};
+use cluster::{Answer, Class, ClientId, LaneId, Mark, NodeId, Quorum, Reply, Request};
 
 use super::*;
 use crate::stage::{BRIEF, DEADLINE, Done, Stage, value};
 
 fn asked(id: u64, request: Request) -> Event {
-    Event::Request { lane: LaneId(1), id, class: Class::Client, request }
+    let (lane, class, remaining_ms) = (LaneId(1), Class::Client, 1000);
+    Event::Request { lane, id, class, remaining_ms, request }
 }
 
 fn write(id: u64, key: &'static [u8], record: Record) -> Event {
@@ -141,20 +142,21 @@ fn a_hint_that_was_not_stored_marks_its_partition() {
     for refused in [false, true] {
         let mut stage = Stage::new();
         let mut own = stage.event_loop();
-        let hint = Hint::of(NodeId(2), Bytes::from_static(b"k"), &value(b"k", 10, 1));
-        assert!(stage.shared.hints.admit(hint.peer, hint.bytes));
-        if refused {
-            stage.refusal = Some(WriteError::Busy);
-            own.keep_hint(&mut stage, hint.peer, hint.key.clone(), &value(b"k", 10, 1));
-        } else {
+        stage.refuses_hints = refused;
+        write_alone(&mut stage, &mut own);
+        for purpose in stage.commit() {
+            assert!(matches!(purpose, Purpose::Hint(_)) && !refused, "{purpose:?}");
             let failed = lsm::Error::Failed { cause: "sync".into(), begun: true };
-            own.written(&mut stage, Purpose::Hint(hint), &Err(WriteError::Store(failed)));
+            own.written(&mut stage, purpose, &Err(WriteError::Store(failed)));
         }
-        let marks = stage.shared.missed.of(NodeId(2));
-        let partition = Some(stage.shared.topology.partition_of(b"k"));
-        let since = value(b"k", 10, 1).rank.stamp.time;
-        assert_eq!(marks.iter().map(|m| m.mark).collect::<Vec<_>>(), [Mark { partition, since }]);
-        assert_eq!(stage.shared.hints.waiting(NodeId(2)), (0, 0));
+        for peer in [NodeId(1), NodeId(2)] {
+            let marks = stage.shared.missed.of(peer);
+            let partition = Some(cluster::partition_of(b"k"));
+            let since = value(b"k", 10, 1).rank.stamp.time;
+            let marks: Vec<Mark> = marks.iter().map(|marked| marked.mark).collect();
+            assert_eq!(marks, [Mark { partition, since }]);
+            assert_eq!(stage.shared.hints.waiting(peer), (0, 0));
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-use cluster::NodeId;
+use cluster::{HintId, NodeId};
 
 use super::*;
 use crate::stage::{Stage, value};
@@ -6,7 +6,7 @@ use crate::stage::{Stage, value};
 /// Keeps a hint, past the ledger.
 fn keep(stage: &Stage, peer: NodeId, key: &'static [u8]) {
     let (key, record) = (Bytes::from_static(key), value(key, 10, 100));
-    let hint = Hint::of(peer, key, &record);
+    let hint = Hint::of(HintId(0), peer, key, &record);
     let mut batch = Batch::new();
     put(&stage.shared, &mut batch, &hint, &record).unwrap();
     Store::commit(&stage.engine, batch).unwrap();
@@ -47,7 +47,7 @@ fn marks_of_an_earlier_release_or_a_repair_are_taken_over_once() {
     batch.put(Space::Node, &mark, lsm::Version { time: 1, origin: 0 }, &[]).unwrap();
     Store::commit(&stage.engine, batch).unwrap();
     adopt_marks(&stage.engine, &stage.identity, &stage.shared).unwrap();
-    let partition = Some(stage.shared.topology.partition_of(b"k"));
+    let partition = Some(cluster::partition_of(b"k"));
     let marks = stage.shared.missed.of(c);
     let marks: Vec<_> = marks.iter().map(|numbered| numbered.mark).collect();
     assert_eq!(marks, [Mark { partition, since: 0 }]);

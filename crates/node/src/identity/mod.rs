@@ -230,7 +230,7 @@ impl Identity {
 
     /// To keep what is known of a peer.
     pub(crate) fn keep_claim(&self, shared: &Shared, peer: NodeId, claim: Claim) -> (Batch, Keeps) {
-        let name = &shared.topology.member(peer).name;
+        let name = shared.name_of(peer);
         let key = [PEER, name.as_bytes()].concat();
         let batch = self.lock().batch(&[(&key, &format::encode_peer(&claim))]);
         (batch, Keeps::Claim(peer, claim))
@@ -238,7 +238,7 @@ impl Identity {
 
     /// To keep what a node is marked to lack.
     pub(crate) fn keep_missed(&self, shared: &Shared, node: NodeId) -> (Batch, Keeps) {
-        let name = &shared.topology.member(node).name;
+        let name = shared.name_of(node);
         let key = [LACKS, name.as_bytes()].concat();
         // Under the lock, so that what is newest is what was marked last.
         let mut state = self.lock();
@@ -250,7 +250,7 @@ impl Identity {
     pub(crate) fn kept(&self, shared: &Shared, what: &Keeps) {
         match what {
             Keeps::Claim(peer, claim) => {
-                let name = shared.topology.member(*peer).name.clone();
+                let name = shared.name_of(*peer);
                 self.lock().peers.insert(name, *claim);
                 shared.logs.know(*peer, claim.incarnation);
                 shared.logs.kept(*peer, claim);
@@ -265,8 +265,9 @@ impl Identity {
 
     /// Takes in what nodes were marked to lack.
     pub(crate) fn load_missed(&self, engine: &Engine, shared: &Shared) -> Result<(), StartError> {
-        for node in (0..shared.nodes() as u16).map(NodeId) {
-            let name = &shared.topology.member(node).name;
+        let view = shared.view();
+        for node in view.topology.ids() {
+            let name = &view.topology.member(node).name;
             let key = [LACKS, name.as_bytes()].concat();
             let stored = engine.read(Space::Node, &key).map_err(in_store)?;
             if let Some(record) = stored {
@@ -333,8 +334,7 @@ fn agreed(stored: Option<&Kept>, named: Named<'_>, new: Newborn) -> Kept {
 
 fn made(named: Named<'_>, new: Newborn) -> Kept {
     let topology = named.topology;
-    let names: Vec<&str> =
-        (0..topology.nodes()).map(|id| topology.member(NodeId(id as u16)).name.as_str()).collect();
+    let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
     Kept {
         // What a lone node lost nobody else has.
         standing: if names.len() == 1 { Standing::Member } else { new.standing },

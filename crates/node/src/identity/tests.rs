@@ -70,7 +70,7 @@ fn claim(incarnation: u64) -> Claim {
 fn shared(list: &List) -> Shared {
     let clock = Arc::new(Clock::start(1, 0, 0));
     let vouching = Vouching::new(Standing::New, 0, false);
-    let logs = Arc::new(Logs::first(1, list.topology.nodes()));
+    let logs = Arc::new(Logs::first(1));
     Shared::new(list.topology.clone(), list.own, clock, vouching, 0, logs)
 }
 

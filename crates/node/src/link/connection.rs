@@ -250,7 +250,7 @@ impl<R: Room> Connection<R> {
                 if !self.table.heard(self.peer, self.disk, sender, host.now()) {
                     self.close("a later process with that node's data directory is known");
                 }
-                self.incoming.fits = sender.epoch == self.table.shared.topology.digest();
+                self.incoming.fits = self.table.agrees_with(sender.layout);
             } else {
                 return self.gather(host);
             }
@@ -366,8 +366,8 @@ impl<R: Room> Connection<R> {
                 self.respond(id, Reply::WrongEpoch, || host.now());
                 return Ok(None);
             }
-            (Way::Accepted(lane), Body::Request { remaining_ms: _, class, request }) => {
-                Event::Request { lane, id, class, request }
+            (Way::Accepted(lane), Body::Request { remaining_ms, class, request }) => {
+                Event::Request { lane, id, class, remaining_ms, request }
             }
             (Way::Dialed, Body::Request { .. }) => {
                 return Err(Malformed("a request on a connection for replies"));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use cluster::handshake::{Identity, Met, Reason, Refused};
 use cluster::wire::Sender;
-use cluster::{Clock, Codec, NodeId, Now, Shared};
+use cluster::{Clock, Codec, NodeId, Now, Shared, View};
 
 /// Memory for messages that wait on a connection.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +28,9 @@ pub struct PeerTable {
     pub max_skew_micros: u64,
     /// What may wait.
     pub bounds: Bounds,
+    /// By node.
+    names: Vec<String>,
+    /// By node.
     seen: Vec<Seen>,
 }
 
@@ -40,8 +43,10 @@ impl PeerTable {
         max_skew_micros: u64,
         bounds: Bounds,
     ) -> Self {
-        let seen = (0..identity.topology().nodes()).map(|_| Seen::default()).collect();
-        Self { shared, identity, codec, max_skew_micros, bounds, seen }
+        let view = shared.view();
+        let names: Vec<_> = view.topology.ids().map(|node| shared.name_of(node)).collect();
+        let seen = names.iter().map(|_| Seen::default()).collect();
+        Self { shared, identity, codec, max_skew_micros, bounds, names, seen }
     }
 
     /// What was seen of a node.
@@ -61,16 +66,24 @@ impl PeerTable {
 
     /// A node's name.
     pub fn name(&self, node: NodeId) -> &str {
-        self.identity.name(node)
+        &self.names[usize::from(node.0)]
     }
 
     /// What an envelope that is sealed now for a peer says about this node.
     pub fn sender(&self, peer: NodeId, now: Now) -> Sender {
+        let of_view = |view: &View| (view.epoch, view.topology.digest());
+        let (epoch, layout) = self.shared.views.with(of_view);
         Sender {
-            epoch: self.shared.topology.digest(),
+            epoch,
+            layout,
             clock: self.shared.clock.now(now.wall),
             position: self.shared.logs.position_for(peer),
         }
+    }
+
+    /// Whether whoever works by the layout with this digest places every key as this node does.
+    pub(super) fn agrees_with(&self, layout: u64) -> bool {
+        self.shared.views.with(|view| view.agrees_with(layout))
     }
 
     /// Takes in what an envelope says about the process that sealed it, one with that disk and

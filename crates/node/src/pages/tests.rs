@@ -8,15 +8,15 @@ use super::*;
 const PAGE_BYTES: usize = cluster::PAGE_BYTES as usize;
 
 /// Another node asks, and this one.
-const OTHERS: OpId = OpId::Lane { lane: cluster::LaneId(1), id: 1 };
-const OWN: OpId = OpId::Slot(1);
+const OTHERS: OpId = OpId::Lane { lane: cluster::LaneId(1), id: 1, partition: None };
+const OWN: OpId = OpId::Slot(cluster::SlotId(1));
 
 /// What the machines of a node of a cluster of one share.
 fn alone() -> Arc<Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
     let (own, clock) = (topology.own("a").unwrap(), Arc::new(Clock::start(1, 0, 0)));
-    let logs = Arc::new(cluster::Logs::first(1, 1));
+    let logs = Arc::new(cluster::Logs::first(1));
     Arc::new(Shared::new(topology, own, clock, Vouching::new(Standing::Member, 0, true), 0, logs))
 }
 

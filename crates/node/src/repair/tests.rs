@@ -18,7 +18,7 @@ fn put(stage: &Stage, key: &'static [u8], record: &cluster::Record) {
 }
 
 fn put_hint(stage: &Stage, peer: NodeId, key: &'static [u8], record: &cluster::Record) {
-    let hint = hints::Hint::of(peer, Bytes::from_static(key), record);
+    let hint = hints::Hint::of(cluster::HintId(0), peer, Bytes::from_static(key), record);
     let mut batch = Batch::new();
     hints::put(&stage.shared, &mut batch, &hint, record).unwrap();
     Store::commit(&stage.engine, batch).unwrap();
@@ -41,7 +41,8 @@ fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
     assert!(!Ahead::look(&stage.engine, limit).unwrap().unwrap().is_any());
     assert!(stage.engine.read(Space::Data, b"old").unwrap().is_some());
     assert!(stage.engine.read(Space::Data, b"new").unwrap().is_none());
-    let named = Named { topology: &stage.shared.topology, own: NodeId(0), named: true };
+    let view = stage.shared.view();
+    let named = Named { topology: &view.topology, own: NodeId(0), named: true };
     let new = Newborn { incarnation: 1, standing: Standing::New, born: 0 };
     let identity = Identity::open(&stage.engine, named, new).unwrap();
     assert_eq!((identity.standing(), identity.born()), (Standing::Amnesiac, limit));

@@ -81,10 +81,11 @@ fn hints_that_were_delivered_go_but_newer_ones_stay() {
     let task = task(&stage);
     let mut own = stage.event_loop();
     let keep = |stage: &mut Stage, key: &'static [u8], age| {
-        let hint = hints::Hint::of(B, Bytes::from_static(key), &value(key, age, 1));
-        assert!(stage.shared.hints.admit(B, hint.bytes));
+        let (id, key_bytes) = (cluster::HintId(0), Bytes::from_static(key));
+        let hint = hints::Hint::of(id, B, key_bytes, &value(key, age, 1));
         let shared = Arc::clone(&stage.shared);
-        crate::Turn::write(stage, 0, Purpose::Hint(hint.clone()), |batch| {
+        shared.hints.found(B, 1, cluster::hint_bytes(key, &value(key, age, 1)));
+        crate::Turn::write(stage, 0, Purpose::Delivered, |batch| {
             hints::put(&shared, batch, &hint, &value(key, age, 1))
         })
         .unwrap();

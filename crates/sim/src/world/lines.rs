@@ -17,7 +17,7 @@ pub(super) fn brief(event: &Event) -> String {
                 client.0, quorum.ack, quorum.from
             )
         }
-        Event::Request { lane, id, class, request } => {
+        Event::Request { lane, id, class, request, remaining_ms: _ } => {
             format!("request {}:{id:x} {class:?} {}", lane.0, request_line(request))
         }
         Event::Reply { peer, id, reply } => {

@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use ::node::link::Attempt;
 use ::node::{HintsWanted, TaskEvent};
 use bytes::Bytes;
-use cluster::{CallId, Member, OpId, PageRequest, Topology};
+use cluster::{CallId, Demand, Member, OpId, PageRequest, Topology};
 
 use crate::Report;
 use crate::agenda::Agenda;
@@ -61,9 +61,9 @@ pub(crate) enum Due {
     /// The store's group is synced.
     Commit { node: usize, life: u32 },
     /// The disk has read.
-    Read { place: Place, op: OpId, key: Bytes, most: u32 },
+    Read { place: Place, op: OpId, key: Bytes, most: u32, demand: Demand },
     /// A pool thread has read a page.
-    Page { place: Place, op: OpId, request: PageRequest },
+    Page { place: Place, op: OpId, request: PageRequest, demand: Demand },
     /// A node's own machine gets to know something.
     Node { node: usize, life: u32, event: TaskEvent },
     /// A node's own machine wants to know the time.
@@ -185,8 +185,12 @@ impl World {
             Due::Turn(place) => self.turn(place),
             Due::Wake(place) => self.wake(place),
             Due::Commit { node, life } => self.commit(node, life),
-            Due::Read { place, op, key, most } => self.was_read(place, op, &key, most),
-            Due::Page { place, op, request } => self.was_paged(place, op, &request),
+            Due::Read { place, op, key, most, demand } => {
+                self.was_read(place, op, &key, most, demand);
+            }
+            Due::Page { place, op, request, demand } => {
+                self.was_paged(place, op, &request, demand);
+            }
             Due::Node { node, life, event } => self.node_event(node, life, event),
             Due::Tick { node, life } => self.tick(node, life),
             Due::Hints { node, life, wanted } => self.hints_read(node, life, wanted),

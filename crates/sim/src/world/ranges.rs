@@ -74,7 +74,7 @@ impl World {
                     *calls += 1;
                     let call = CallId(FIRST_CALL + *calls);
                     walk.asking.insert(call, node);
-                    let (class, request) = (Class::Stream, Request::Page(request));
+                    let (class, request) = (Class::Client, Request::Page(request));
                     out.events.push_back(Event::Call { call, node, class, request });
                 }
                 RangeStep::Wait => return,

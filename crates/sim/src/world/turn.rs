@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use cluster::{
-    Answer, CallId, ClientId, Denied, Event, LaneId, Message, NodeId, Now, OpId, PageRequest,
-    Reply, Trouble,
+    Answer, CallId, ClientId, Demand, Denied, Event, LaneId, Message, NodeId, Now, OpId,
+    PageRequest, Reply, Trouble,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
@@ -58,16 +58,16 @@ impl Driver for InTurn<'_> {
         self.engine().get(Space::Data, key, lsm::Wait::No)
     }
 
-    fn read(&mut self, op: OpId, key: Bytes, most: u32) {
+    fn read(&mut self, op: OpId, key: Bytes, most: u32, demand: Demand) {
         let (world, place) = (&mut *self.world, self.place);
         let at = world.now + world.disk_micros(place.node);
-        world.agenda.put(at, Due::Read { place, op, key, most });
+        world.agenda.put(at, Due::Read { place, op, key, most, demand });
     }
 
-    fn page(&mut self, op: OpId, request: PageRequest) {
+    fn page(&mut self, op: OpId, request: PageRequest, demand: Demand) {
         let (world, place) = (&mut *self.world, self.place);
         let at = world.now + world.random.between(50, 5_000);
-        world.agenda.put(at, Due::Page { place, op, request });
+        world.agenda.put(at, Due::Page { place, op, request, demand });
     }
 
     fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps) {
@@ -232,7 +232,22 @@ impl World {
         }
     }
 
-    pub(super) fn was_read(&mut self, place: Place, op: OpId, key: &Bytes, most: u32) {
+    /// Whether nobody waits any more for what a store is to do.
+    fn is_over(&self, place: Place, demand: Demand) -> bool {
+        self.times(place.node).mono >= demand.until
+    }
+
+    pub(super) fn was_read(
+        &mut self,
+        place: Place,
+        op: OpId,
+        key: &Bytes,
+        most: u32,
+        demand: Demand,
+    ) {
+        if self.is_over(place, demand) {
+            return;
+        }
         let Some(process) = self.process(place) else { return };
         let result = match process.store.engine().read(Space::Data, key) {
             Ok(record) => Ok(record.map(|record| records::from_store(&record))),
@@ -241,7 +256,16 @@ impl World {
         self.input(place, Input::Read(op, most, result));
     }
 
-    pub(super) fn was_paged(&mut self, place: Place, op: OpId, request: &PageRequest) {
+    pub(super) fn was_paged(
+        &mut self,
+        place: Place,
+        op: OpId,
+        request: &PageRequest,
+        demand: Demand,
+    ) {
+        if self.is_over(place, demand) {
+            return;
+        }
         let Some(process) = self.process(place) else { return };
         let result = process.pages.read(process.store.engine(), &process.shared, op, request);
         self.input(place, Input::Event(Event::Paged { op, result }));

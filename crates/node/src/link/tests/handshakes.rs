@@ -49,11 +49,11 @@ fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
     let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
     b.met(&met);
     assert_eq!(b.seen(A).incarnation(), Some(100));
-    assert!(b.shared.vouching.sure(None), "nobody knows better");
+    assert!(b.shared.vouching.sure(0, None), "nobody knows better");
     met.knows_us = Some(Claim { incarnation: 101, told: Told::default() });
     b.met(&met);
-    assert!(b.shared.vouching.sure(None), "that is its disk");
+    assert!(b.shared.vouching.sure(0, None), "that is its disk");
     met.knows_us = Some(Claim { incarnation: 555, told: Told::default() });
     b.met(&met);
-    assert!(!b.shared.vouching.sure(None), "it had another one");
+    assert!(!b.shared.vouching.sure(0, None), "it had another one");
 }

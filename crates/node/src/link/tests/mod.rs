@@ -53,12 +53,12 @@ impl Setup {
     fn table(&self, own: NodeId) -> Arc<PeerTable> {
         let topology = topology(self.replicas);
         let lineage = Lineage::new(Vec::new(), Life { id: self.life, begins: 7, newest: 0 });
-        let logs = Arc::new(Logs::new(self.incarnation, lineage, &[None, None]));
+        let logs = Arc::new(Logs::new(self.incarnation, lineage, &[]));
         let clock = Arc::new(Clock::start(own.0.into(), WALL, 0));
         let vouching = Vouching::new(Standing::Member, 0, true);
-        let shared = Shared::new(topology.clone(), own, clock, vouching, 0, Arc::clone(&logs));
+        let shared = Shared::new(topology, own, clock, vouching, 0, Arc::clone(&logs));
         let secret = Secret::new(self.secret.into());
-        let identity = Identity::new(topology, own, self.cluster, secret, logs);
+        let identity = Identity::new(Arc::clone(&shared.views), own, self.cluster, secret, logs);
         let bounds = Bounds { encoded_bytes: 100_000, queue_bytes: 2 << 20 };
         Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), CODEC, 500_000, bounds))
     }

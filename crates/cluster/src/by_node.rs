@@ -1,0 +1,62 @@
+//! What threads share about each node, by its id. It is made when a node is first spoken of, and
+//! stays as long as the process: ids are never given to another node.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::message::NodeId;
+
+/// One `T` a node. To read takes no lock; only a node of which nothing was known has the list made
+/// anew.
+#[derive(Debug)]
+pub(crate) struct ByNode<T>(ArcSwap<Vec<Option<Arc<T>>>>);
+
+impl<T> Default for ByNode<T> {
+    fn default() -> Self {
+        Self(ArcSwap::from_pointee(Vec::new()))
+    }
+}
+
+impl<T: Default> ByNode<T> {
+    /// Does something with what is known of a node.
+    pub(crate) fn with<R>(&self, node: NodeId, what: impl FnOnce(&T) -> R) -> R {
+        let place = usize::from(node.0);
+        if let Some(Some(known)) = self.0.load().get(place) {
+            return what(known);
+        }
+        self.0.rcu(|all| {
+            let mut all = Vec::clone(all);
+            all.resize(all.len().max(place + 1), None);
+            all[place].get_or_insert_default();
+            all
+        });
+        what(self.0.load()[place].as_ref().expect("it was made just now"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn all_threads_see_the_same() {
+        let counts = ByNode::<AtomicU64>::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for node in 0..100 {
+                        counts
+                            .with(NodeId(node * 7), |count| count.fetch_add(1, Ordering::Relaxed));
+                    }
+                });
+            }
+        });
+        for node in 0..100 {
+            let count = counts.with(NodeId(node * 7), |count| count.load(Ordering::Relaxed));
+            assert_eq!(count, 4);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What is known of a read under way, and of each replica's part in it.
+
+use crate::coordinator::slots::{Errand, Slot, VoteAt, Why};
+use crate::coordinator::votes;
+use crate::event::{ClientId, Denied, Part, Trouble};
+use crate::message::NodeId;
+use crate::record::{Outline, Rank, Record};
+
+/// A read under way.
+#[derive(Debug)]
+pub(in crate::coordinator) struct Read {
+    pub(super) client: ClientId,
+    pub(super) stage: Stage,
+    /// One for each replica, in the order in which they are asked.
+    pub(in crate::coordinator) votes: Vec<ReadVote>,
+}
+
+/// How far a read is.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Replicas are asked what they hold.
+    Asking {
+        /// How often those that could not vouch for what they told were asked again.
+        asked_again: u32,
+        /// Whether they are about to be.
+        asks_again: bool,
+    },
+    /// This is the newest, and nothing that comes later; it is made sure of.
+    Decided(Option<Record>),
+    /// The client was answered. What others tell is put right behind it, by the newest so far.
+    Answered(Option<Record>),
+}
+
+/// One replica's part in a read.
+#[derive(Debug, Clone)]
+pub(in crate::coordinator) struct ReadVote {
+    pub(in crate::coordinator) node: NodeId,
+    /// Its place among the key's replicas, from 0.
+    pub(super) place: u8,
+    pub(in crate::coordinator) state: ReadState,
+    /// What it holds, as far as it told.
+    pub(super) told: Option<Told>,
+}
+
+/// What a replica does in a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::coordinator) enum ReadState {
+    /// It was not asked yet.
+    Idle,
+    /// It was asked what it holds.
+    Asked(Errand),
+    /// It told; see [`ReadVote::told`].
+    Told {
+        /// Whether it can vouch for that.
+        sure: bool,
+    },
+    /// It told that it holds a long record, and was asked to send it.
+    Fetching {
+        /// As above.
+        sure: bool,
+        errand: Errand,
+    },
+    /// It was told to hold what is newest.
+    Repairing(Errand),
+    /// It holds that.
+    Holds,
+    /// It did not do its part.
+    Failed(Why),
+}
+
+/// What a replica told of its record.
+#[derive(Debug, Clone)]
+pub(super) enum Told {
+    /// All of it.
+    Whole(Record),
+    /// It is long, and was not sent, or is not needed any more.
+    Outline(Outline),
+}
+
+impl Told {
+    pub(super) fn rank(&self) -> Rank {
+        match self {
+            Self::Whole(record) => record.rank,
+            Self::Outline(outline) => outline.rank,
+        }
+    }
+
+    pub(super) fn whole(&self) -> Option<&Record> {
+        match self {
+            Self::Whole(record) => Some(record),
+            Self::Outline(_) => None,
+        }
+    }
+
+    /// Forgets the content.
+    pub(super) fn shed(&mut self) {
+        if let Self::Whole(record) = self {
+            *self = Self::Outline(record.outline());
+        }
+    }
+}
+
+impl ReadState {
+    pub(in crate::coordinator) fn errand_mut(&mut self) -> Option<&mut Errand> {
+        match self {
+            Self::Asked(errand) | Self::Fetching { errand, .. } | Self::Repairing(errand) => {
+                Some(errand)
+            }
+            Self::Idle | Self::Told { .. } | Self::Holds | Self::Failed(_) => None,
+        }
+    }
+
+    pub(super) fn errand(mut self) -> Option<Errand> {
+        self.errand_mut().copied()
+    }
+
+    pub(super) fn is_asked(self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+
+    pub(super) fn is_fetching(self) -> bool {
+        matches!(self, Self::Fetching { .. })
+    }
+
+    pub(super) fn is_repairing(self) -> bool {
+        matches!(self, Self::Repairing(_))
+    }
+
+    /// Whether the replica told what it holds, and can vouch for it.
+    pub(super) fn is_sure(self) -> bool {
+        matches!(self, Self::Told { sure: true } | Self::Fetching { sure: true, .. })
+    }
+}
+
+impl ReadVote {
+    pub(super) fn new(node: NodeId, place: u8) -> Self {
+        Self { node, place, state: ReadState::Idle, told: None }
+    }
+
+    /// Whether the replica is known to hold a record, or a newer one.
+    pub(super) fn holds(&self, record: &Record) -> bool {
+        let told = self.told.as_ref();
+        self.state == ReadState::Holds || told.is_some_and(|told| told.rank() >= record.rank)
+    }
+}
+
+impl Read {
+    pub(in crate::coordinator) fn is_answered(&self) -> bool {
+        matches!(self.stage, Stage::Answered(_))
+    }
+
+    pub(super) fn is_decided(&self) -> bool {
+        !matches!(self.stage, Stage::Asking { .. })
+    }
+
+    /// What is told, or was, once that is decided.
+    pub(super) fn newest(&self) -> Option<&Record> {
+        match &self.stage {
+            Stage::Asking { .. } => None,
+            Stage::Decided(newest) | Stage::Answered(newest) => newest.as_ref(),
+        }
+    }
+
+    pub(super) fn count(&self, wanted: impl Fn(&ReadVote) -> bool) -> usize {
+        self.votes.iter().filter(|vote| wanted(vote)).count()
+    }
+
+    pub(super) fn count_states(&self, wanted: impl Fn(ReadState) -> bool) -> usize {
+        self.count(|vote| wanted(vote.state))
+    }
+
+    pub(super) fn first(&self, wanted: impl Fn(&ReadVote) -> bool) -> Option<VoteAt> {
+        self.votes.iter().position(wanted).map(VoteAt)
+    }
+
+    pub(super) fn first_idle(&self) -> Option<VoteAt> {
+        self.first(|vote| vote.state == ReadState::Idle)
+    }
+
+    pub(super) fn is_awaiting(&self) -> bool {
+        self.votes.iter().any(|vote| vote.state.errand().is_some())
+    }
+
+    /// The vote of a node that has not answered; `None` = what it says is stale.
+    pub(in crate::coordinator) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
+        self.first(|vote| vote.node == node && vote.state.errand().is_some())
+    }
+
+    /// The time is up for those that have not answered.
+    pub(in crate::coordinator) fn fall_silent(&mut self) {
+        for vote in self.votes.iter_mut().filter(|vote| vote.state.errand().is_some()) {
+            vote.state = ReadState::Failed(Why::Silent);
+        }
+    }
+
+    /// How many replicas did their part: told what they hold, or hold what is to be told.
+    pub(super) fn acked(&self) -> usize {
+        match self.newest() {
+            Some(newest) => self.count(|vote| vote.holds(newest)),
+            None => self.count_states(ReadState::is_sure),
+        }
+    }
+
+    pub(super) fn trouble(&self) -> Trouble {
+        let failed = self.votes.iter().filter_map(|vote| match vote.state {
+            ReadState::Failed(why) => Some(why),
+            _ => None,
+        });
+        // A read that some replicas had no room for, and others no time, met overload: it changed
+        // nothing and may be tried again, whatever was read of the rest.
+        let only_busy = !self.is_decided()
+            && failed.clone().any(|why| why == Why::Busy)
+            && failed.clone().all(|why| matches!(why, Why::Busy | Why::Silent));
+        if only_busy {
+            return Trouble::Busy;
+        }
+        let did = |state: ReadState| state.is_sure() || state == ReadState::Holds;
+        if self.count_states(did) > 0 { Trouble::TooFew } else { votes::trouble(failed) }
+    }
+
+    /// What the client is told when too few replicas did their part.
+    pub(super) fn denied(&self, slot: &Slot, deadline_micros: u64) -> Denied {
+        let part = |vote: &ReadVote| match vote.state {
+            ReadState::Idle => Part::Unasked,
+            ReadState::Asked(_) | ReadState::Fetching { .. } | ReadState::Repairing(_) => {
+                Part::Open
+            }
+            ReadState::Told { sure: true } | ReadState::Holds => Part::Done,
+            ReadState::Told { sure: false } => Part::Unsure,
+            ReadState::Failed(why) => votes::part(why),
+        };
+        Denied {
+            trouble: self.trouble(),
+            acked: self.acked() as u8,
+            parts: self.votes.iter().map(|vote| (vote.node, part(vote))).collect(),
+            since: slot.deadline.saturating_sub(deadline_micros),
+            quorum: slot.quorum,
+            is_write: false,
+            unknown: false,
+            detail: slot.detail.clone(),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The members change while requests are under way: what began before ends with the view that it
+//! began with, what begins later has the new one, and nobody's hints, marks or claims become
+//! another node's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cluster::{
+    Answer, Body, Class, ClientId, Clock, Config, Coordinator, Effect, Event, FIRST_EPOCH, Filter,
+    Kind, LaneId, Logs, Mark, Member, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Now, OpId,
+    Quorum, Reply, Request, Scan, Shared, Standing, Step, Topology, View, Vouching,
+};
+
+use crate::toy;
+use crate::words::{BASE, BRIEF_BYTES};
+use crate::world::topology;
+
+const NOW: Now = Now { mono: 1, wall: BASE + 1 };
+
+/// The node that joins. Its name comes before all others', so that it moves all their places.
+const JOINED: NodeId = NodeId(9);
+
+const QUORUM: Quorum = Quorum { ack: 2, from: 2 };
+
+/// Nodes n0, n1 and n2, and m.
+fn grown(before: &Topology) -> Topology {
+    let joined = Member { name: "m".to_owned(), zone: String::new(), weight: 1 };
+    let nodes = before.ids().map(|id| (id, before.member(id).clone()));
+    let nodes = nodes.chain([(JOINED, joined)]).collect();
+    Topology::of(nodes, 3).expect("there is nothing to refuse")
+}
+
+struct Cluster {
+    shared: Arc<Shared>,
+    coordinator: Coordinator,
+    later: Topology,
+    /// A key of which n1 and n2 are the first replicas before, and the joining node one of them
+    /// after.
+    key: Bytes,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let before = topology(3, 3);
+        let later = grown(&before);
+        let clock = Arc::new(Clock::start(7, BASE, 0));
+        clock.persisted(u64::MAX, 0);
+        let vouching = Vouching::new(Standing::Member, 0, true);
+        let logs = Arc::new(Logs::first(100));
+        let first = |topology: &Topology, key: &[u8]| {
+            let mut replicas = Vec::new();
+            topology.replicas(topology.partition_of(key), 2, &mut replicas);
+            replicas
+        };
+        let fits = |key: &String| {
+            let (old, new) = (first(&before, key.as_bytes()), first(&later, key.as_bytes()));
+            !old.contains(&NodeId(0)) && new.contains(&JOINED) && !new.contains(&NodeId(0))
+        };
+        let key = (0..10_000).map(|n| format!("key{n}")).find(fits);
+        let key = key.expect("some key moves like that").into();
+        let shared = Shared::new(before, NodeId(0), clock, vouching, 0, logs);
+        let shared = Arc::new(shared);
+        let config = Config {
+            deadline_micros: 1_000_000,
+            max_skew_micros: 500_000,
+            brief_bytes: BRIEF_BYTES,
+            codec: toy::CODEC,
+        };
+        let coordinator = Coordinator::new(Arc::clone(&shared), config);
+        Self { shared, coordinator, later, key }
+    }
+
+    fn join(&self) {
+        let (epoch, topology) = (FIRST_EPOCH + 1, self.later.clone());
+        self.shared.views.install(View { epoch, topology });
+    }
+
+    fn handle(&mut self, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.coordinator.handle(NOW, event, &mut effects);
+        effects
+    }
+
+    /// Whom a write asks, and under which id.
+    fn put(&mut self, client: u64) -> Vec<(NodeId, u64)> {
+        let key = self.key.clone();
+        let stamp = self.shared.clock.issue(NOW.wall).expect("the bound is far");
+        let record = toy::record(&key, Kind::Value, "new", stamp, 2);
+        let client = ClientId(client);
+        let effects = self.handle(Event::Write { client, key, record, quorum: QUORUM });
+        let sent = |effect| match effect {
+            Effect::Send { peer, message } => (peer, message.id),
+            other => panic!("{other:?}"),
+        };
+        effects.into_iter().map(sent).collect()
+    }
+
+    fn stored(&mut self, (peer, id): (NodeId, u64)) -> Vec<Effect> {
+        self.handle(Event::Reply { peer, id, reply: Reply::Stored })
+    }
+}
+
+fn is_written(effects: &[Effect], to: u64) -> bool {
+    matches!(effects, [Effect::Answer { client: ClientId(client), answer: Answer::Written(_) }]
+        if *client == to)
+}
+
+#[test]
+fn what_began_before_ends_with_its_own_view() {
+    let mut cluster = Cluster::new();
+    let early = cluster.put(1);
+    assert!(early.iter().all(|(node, _)| [1, 2].contains(&node.0)), "{early:?}");
+    cluster.join();
+    let late = cluster.put(2);
+    assert!(late.iter().any(|(node, _)| *node == JOINED), "{late:?}");
+
+    assert!(cluster.stored(early[0]).is_empty());
+    assert!(is_written(&cluster.stored(early[1]), 1), "its two replicas are those of its view");
+    assert!(cluster.stored(late[1]).is_empty());
+    assert!(is_written(&cluster.stored(late[0]), 2));
+    assert!(cluster.coordinator.is_empty());
+}
+
+/// A read that repairs by its view does not bring a copy to who joined since.
+#[test]
+fn a_read_repairs_whom_it_asked() {
+    let mut cluster = Cluster::new();
+    let (client, key) = (ClientId(1), cluster.key.clone());
+    let asked = cluster.handle(Event::Get { client, key: key.clone(), quorum: QUORUM });
+    cluster.join();
+    let ids: Vec<(NodeId, u64)> = asked.iter().map(sent_read).collect();
+    let stamp = cluster.shared.clock.issue(NOW.wall).unwrap();
+    let record = toy::record(&key, Kind::Value, "held", stamp, 2);
+    let (peer, id) = ids[0];
+    let reply = Reply::Found { record, sure: true };
+    assert!(cluster.handle(Event::Reply { peer, id, reply }).is_empty());
+    let (other, id) = ids[1];
+    let reply = Reply::Absent { sure: true };
+    let repair = cluster.handle(Event::Reply { peer: other, id, reply });
+    let [Effect::Send { peer, message }] = &repair[..] else { panic!("{repair:?}") };
+    assert_eq!(*peer, other);
+    assert!(matches!(message.body, Body::Request { class: Class::Repair, .. }));
+}
+
+fn sent_read(effect: &Effect) -> (NodeId, u64) {
+    match effect {
+        Effect::Send { peer, message } => (*peer, message.id),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_range_asks_the_nodes_of_its_view() {
+    let cluster = Cluster::new();
+    let all = Quorum { ack: 3, from: 3 };
+    let asked = |scan: &mut Scan| match scan.step() {
+        Step::Ask(_, page) => match page.filter {
+            Filter::Chosen { preference, .. } => preference,
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let mut early = Scan::new(&cluster.shared, all, Bytes::new(), None);
+    cluster.join();
+    assert_eq!(asked(&mut early), [0, 1, 2].map(NodeId));
+    let mut late = Scan::new(&cluster.shared, all, Bytes::new(), None);
+    assert_eq!(asked(&mut late), [0, 1, 2, 9].map(NodeId), "from this node on, by their names");
+    early.anew();
+    assert_eq!(asked(&mut early), [0, 1, 2].map(NodeId), "it keeps its view");
+}
+
+#[test]
+fn what_is_known_of_a_node_stays_its_own() {
+    let mut cluster = Cluster::new();
+    let (n2, mark) = (NodeId(2), Mark { partition: Some(7), since: 3 });
+    let shared = Arc::clone(&cluster.shared);
+    shared.hints.found(n2, 5, 500);
+    shared.missed.mark(n2, mark);
+    shared.logs.know(n2, 77);
+    let of_unknown = |cluster: &mut Cluster, id| {
+        let (lane, class, remaining_ms) = (LaneId(1), Class::Hint, 1000);
+        let request = Request::Missed { node: JOINED, marks: vec![mark] };
+        cluster.handle(Event::Request { lane, id, class, remaining_ms, request })
+    };
+    let refused = of_unknown(&mut cluster, 1);
+    assert!(matches!(refused[..], [Effect::Respond { reply: Reply::Failed, .. }]), "{refused:?}");
+
+    cluster.join();
+    assert_eq!(shared.hints.waiting(n2), (5, 500));
+    assert_eq!(shared.missed.of(n2)[0].mark, mark);
+    assert_eq!(shared.logs.claim(n2).unwrap().incarnation, 77);
+    assert_eq!(shared.hints.waiting(JOINED), (0, 0));
+    let taken = of_unknown(&mut cluster, 2);
+    assert!(matches!(taken[..], [Effect::KeepMissed { node: JOINED, .. }]), "{taken:?}");
+}
+
+#[test]
+fn a_node_hears_who_joined() {
+    let cluster = Cluster::new();
+    let mut node = Node::new(Arc::clone(&cluster.shared), NodeConfig { max_skew_micros: 500_000 });
+    let pinged = |node: &mut Node| {
+        let mut effects = Vec::new();
+        node.handle(NOW, NodeEvent::Tick, &mut effects);
+        let pings = effects.into_iter().filter_map(|effect| match effect {
+            NodeEffect::Call { node, request: Request::Ping, .. } => Some(node.0),
+            _ => None,
+        });
+        pings.collect::<Vec<_>>()
+    };
+    assert_eq!(pinged(&mut node), [1, 2]);
+    cluster.join();
+    assert_eq!(pinged(&mut node), [9]);
+    assert_eq!(node.repaired(), (3, 3), "nothing is lacking that any of the three has");
+}
+
+/// Whatever was asked for by number comes back by number: ids are no places in a list.
+#[test]
+fn replies_count_for_the_node_that_gives_them() {
+    let mut cluster = Cluster::new();
+    cluster.join();
+    let late = cluster.put(1);
+    let (joined, id) = *late.iter().find(|(node, _)| *node == JOINED).unwrap();
+    assert!(cluster.stored((NodeId(0), id)).is_empty(), "it was not asked");
+    let denied = cluster.handle(Event::Unreachable(joined));
+    assert!(denied.is_empty(), "the other one may hold it: {denied:?}");
+    let (other, id) = *late.iter().find(|(node, _)| *node != JOINED).unwrap();
+    let effects = cluster.stored((other, id));
+    let hinted = effects.iter().any(|e| matches!(e, Effect::Hint { peer: JOINED, .. }));
+    assert!(hinted, "{effects:?}");
+    let read = OpId::Lane { lane: LaneId(1), id: 1, partition: Some(0) };
+    let told = cluster.handle(Event::Read { op: read, result: Ok(None) });
+    assert!(matches!(told[..], [Effect::Respond { reply: Reply::Absent { sure: true }, .. }]));
+}
