@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     match command {
         Command::Serve(args) => run_node(args),
         Command::Dev(args) => ended(dev::run(&args)),
-        Command::RepairClock(args) => told(repair::run(&args)),
+        Command::RepairClock(args) => reported(repair::run(&args)),
         Command::Put(args) => answered(client::put(&args)),
         Command::Get(args) => answered(client::get(&args)),
         Command::Del(args) => answered(client::del(&args)),
@@ -106,7 +106,7 @@ fn ended(outcome: Result<(), String>) -> ExitCode {
 }
 
 /// Prints what a command has to tell.
-fn told(outcome: Result<String, String>) -> ExitCode {
+fn reported(outcome: Result<String, String>) -> ExitCode {
     ended(outcome.and_then(|text| {
         let printed = io::stdout().write_all(text.as_bytes());
         printed.map_err(|error| format!("stdout: {error}"))

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
         ));
     };
     let ahead = |time: u64| Clock::micros(time).saturating_sub(wall) / 1_000_000;
-    let told = format!(
+    let reported = format!(
         "{shown}: {} records and {} hints have timestamps ahead of this machine's clock by more \
          than the allowed skew ({skew:?}), at most by {} s; the node's clock would start {} s \
          ahead.\n",
@@ -38,17 +38,17 @@ pub(crate) fn run(args: &RepairClockArgs) -> Result<String, String> {
         ahead(found.bound)
     );
     if !found.is_any() {
-        return Ok(told + "There is nothing to repair.\n");
+        return Ok(reported + "There is nothing to repair.\n");
     }
     if !args.yes {
-        return Ok(told
+        return Ok(reported
             + "Nothing was changed. Check that the clock is correct now (date -u); then run again \
                 with --yes to remove those records and hints,\nincluding writes that only this \
                 node acknowledged while its clock was wrong.\n");
     }
     found.remove(&engine).map_err(failed)?;
     engine.close().map_err(|error| in_data(error.to_string()))?;
-    Ok(told
+    Ok(reported
         + "They were removed. After the start, the other nodes stream back what this node should \
             hold; until then the node is not authoritative for missing keys.\n")
 }

@@ -71,14 +71,14 @@ mod tests {
     #[test]
     fn what_nothing_reads_is_told_with_what_may_be_meant() {
         let known = BTreeSet::from(["KVORUM_URL", "KVORUM_MEMORY"].map(str::to_owned));
-        let told =
+        let reported =
             |names: &[&str]| warning(names.iter().map(|name| (*name).to_owned()).collect(), &known);
-        assert_eq!(told(&["KVORUM_URL", "PATH", "KVORUM", "KVORUMS_URL"]), None);
+        assert_eq!(reported(&["KVORUM_URL", "PATH", "KVORUM", "KVORUMS_URL"]), None);
         let one = "ignored unknown environment variable(s): KVORUM_MEMROY (did you mean \
             KVORUM_MEMORY?)";
-        assert_eq!(told(&["KVORUM_MEMROY"]).as_deref(), Some(one));
+        assert_eq!(reported(&["KVORUM_MEMROY"]).as_deref(), Some(one));
         let many: Vec<_> = (0..9).map(|n| format!("KVORUM_PORT_808{n}_TCP")).collect();
-        let many = told(&many.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+        let many = reported(&many.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
         assert!(many.ends_with("KVORUM_PORT_8084_TCP and 4 more"), "{many}");
     }
 

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{Quorum, Stamp};
+use cluster::{Quorum, Version};
 use hyper::{HeaderMap, StatusCode};
 
 use super::params::{self, EntityParams};
 use super::problem::{self, Problem};
 use super::upload::Upload;
 use super::{Answer, Body, NOSNIFF, Service, screen};
-use crate::node::requests::{Requests, Unstamped};
+use crate::node::requests::{Requests, Unversioned};
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 const TOO_MANY_READ: &str = "the memory for large values in responses is in use";
@@ -31,11 +31,11 @@ pub(super) async fn get(
     let record = match service.requests.get(key, quorum, room).await {
         cluster::Answer::Found(Some(record)) => record,
         cluster::Answer::Found(None) => return Ok(problem::not_found()),
-        cluster::Answer::Denied(denied) => return Err(refused(service, denied)),
+        cluster::Answer::Failed(failed) => return Err(refused(service, failed)),
         cluster::Answer::Written(_) => unreachable!("a read writes nothing"),
     };
     let Some(value) = Requests::value(&record) else { return Ok(problem::not_found()) };
-    let version = record.rank.stamp;
+    let version = record.rank.version;
     if let Some(headers) = unless
         && screen::lists(headers, &service.etags.of(version))?
     {
@@ -95,11 +95,11 @@ async fn record(
     copies: u8,
     value: Option<&[u8]>,
 ) -> Result<cluster::Record, Problem> {
-    let stamp = service.requests.stamp().await.map_err(|unstamped| match unstamped {
-        Unstamped::Clock(error) => Problem::version(&error, quorum),
-        Unstamped::Ahead => Problem::clock_ahead(quorum),
+    let version = service.requests.version().await.map_err(|unversioned| match unversioned {
+        Unversioned::Clock(error) => Problem::version(&error, quorum),
+        Unversioned::Ahead => Problem::clock_ahead(quorum),
     })?;
-    Ok(Requests::record(key, stamp, copies, value))
+    Ok(Requests::record(key, version, copies, value))
 }
 
 /// Has a record written; the version that it has in the end.
@@ -108,19 +108,19 @@ async fn write(
     key: Cow<'_, [u8]>,
     quorum: Quorum,
     record: cluster::Record,
-) -> Result<Stamp, Problem> {
+) -> Result<Version, Problem> {
     match service.requests.write(shared_key(key), record, quorum).await {
-        cluster::Answer::Written(stamp) => Ok(stamp),
-        cluster::Answer::Denied(denied) => Err(refused(service, denied)),
+        cluster::Answer::Written(version) => Ok(version),
+        cluster::Answer::Failed(failed) => Err(refused(service, failed)),
         cluster::Answer::Found(_) => unreachable!("a write reads nothing"),
     }
 }
 
 /// What the client is told of a request that too few replicas did their part of.
-fn refused(service: &Service, denied: cluster::Denied) -> Problem {
-    let took = service.requests.now().mono.saturating_sub(denied.since);
+fn refused(service: &Service, failed: cluster::RequestFailed) -> Problem {
+    let took = service.requests.now().mono.saturating_sub(failed.since);
     let name = |node| service.requests.name(node);
-    Problem::denied(denied, name, Duration::from_micros(took))
+    Problem::failed(failed, name, Duration::from_micros(took))
 }
 
 fn shared_key(key: Cow<'_, [u8]>) -> Bytes {

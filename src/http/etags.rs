@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use bytes::{BufMut, BytesMut};
-use cluster::Stamp;
+use cluster::Version;
 use hyper::header::HeaderValue;
 
 /// Bytes of a tag: two quotes, 16 and 8 hex digits, a hyphen.
@@ -20,7 +20,7 @@ pub(crate) struct Etags {
 
 impl Etags {
     /// The tag of `version`.
-    pub(crate) fn of(&self, version: Stamp) -> HeaderValue {
+    pub(crate) fn of(&self, version: Version) -> HeaderValue {
         let mut block = self.block.borrow_mut();
         if block.capacity() < TAG_LEN {
             *block = BytesMut::with_capacity(TAG_LEN * TAGS_PER_BLOCK);
@@ -50,7 +50,7 @@ mod tests {
     fn tags_are_the_version_as_displayed_in_quotes() {
         let etags = Etags::default();
         for time in 0..3 * TAGS_PER_BLOCK as u64 {
-            let version = Stamp { time: time * 0x0123_4567_89ab, origin: 0xfedc_ba98 };
+            let version = Version { time: time * 0x0123_4567_89ab, origin: 0xfedc_ba98 };
             let displayed = node::records::version(version);
             assert_eq!(etags.of(version), format!("\"{displayed}\""));
         }

@@ -33,7 +33,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Instant;
 
-use ::cluster::Stamp;
+use ::cluster::Version;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{
@@ -66,7 +66,7 @@ pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
 #[derive(Debug)]
 struct Answer {
     status: StatusCode,
-    version: Option<Stamp>,
+    version: Option<Version>,
     content_type: Option<&'static str>,
     /// More headers.
     headers: &'static [(&'static str, &'static str)],

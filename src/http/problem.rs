@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{Denied, NodeId, Part, Quorum, Refusal, Trouble};
+use cluster::{FailureKind, NodeId, Part, Quorum, Refusal, RequestFailed};
 use hyper::{Method, StatusCode};
 use node::NoVersion;
 use serde::Serialize;
@@ -203,21 +203,25 @@ impl Problem {
 
     /// A request that too few replicas did their part of. `name` is a node's, `took` how long that
     /// was in finding out.
-    pub(super) fn denied(denied: Denied, name: impl Fn(NodeId) -> String, took: Duration) -> Self {
-        let Denied { trouble, acked, parts, quorum, unknown, detail, is_write, .. } = denied;
+    pub(super) fn failed(
+        failed: RequestFailed,
+        name: impl Fn(NodeId) -> String,
+        took: Duration,
+    ) -> Self {
+        let RequestFailed { failure, acked, parts, quorum, unknown, detail, is_write, .. } = failed;
         let named: Vec<_> = parts.iter().map(|(node, part)| (name(*node), *part)).collect();
-        let told = described(&named, is_write, took);
+        let reported = described(&named, is_write, took);
         let detail = match detail {
             Some(detail) if parts.len() == 1 => detail,
-            Some(detail) => format!("{detail}; {told}"),
-            None => told,
+            Some(detail) => format!("{detail}; {reported}"),
+            None => reported,
         };
-        let problem = match trouble {
-            Trouble::TooFew => Self::too_few(detail),
-            Trouble::Busy => Self::overload(&detail),
-            Trouble::NoSpace => Self::no_space(detail),
-            Trouble::Failed => Self::storage(detail),
-            Trouble::Fenced => Self::fenced(),
+        let problem = match failure {
+            FailureKind::TooFew => Self::too_few(detail),
+            FailureKind::Busy => Self::overload(&detail),
+            FailureKind::NoSpace => Self::no_space(detail),
+            FailureKind::Failed => Self::storage(detail),
+            FailureKind::Fenced => Self::fenced(),
         };
         let outcome = match (is_write, unknown) {
             (false, _) => None,
@@ -307,7 +311,7 @@ impl Parts {
                     continue;
                 }
                 Part::Unasked => continue,
-                Part::Unsure => "not-authoritative",
+                Part::NotAuthoritative => "not-authoritative",
                 Part::Unreached => "unreachable",
                 Part::Silent => "timeout",
                 Part::Busy => "overload",
@@ -333,10 +337,10 @@ fn described(named: &[(String, Part)], is_write: bool, took: Duration) -> String
         (Part::Failed, "storage failed"),
         (Part::Declined, "refused, because clocks or topologies differ"),
         (Part::Hidden, "hidden by a record with a timestamp in the future"),
-        (Part::Unsure, "not authoritative (joining or rebuilding)"),
+        (Part::NotAuthoritative, "not authoritative (joining or rebuilding)"),
         (Part::Open, "not waited for"),
     ];
-    let told = groups.iter().filter_map(|(part, what)| {
+    let reported = groups.iter().filter_map(|(part, what)| {
         let of_part = named.iter().filter(|(_, known)| known == part);
         let names: Vec<&str> = of_part.map(|(name, _)| name.as_str()).collect();
         let more = names.len().saturating_sub(NAMED);
@@ -344,8 +348,8 @@ fn described(named: &[(String, Part)], is_write: bool, took: Duration) -> String
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         (!names.is_empty()).then(|| format!("{what}: {shown}{more}"))
     });
-    let told: Vec<_> = told.collect();
-    format!("{}; after {}", told.join("; "), shown(took))
+    let reported: Vec<_> = reported.collect();
+    format!("{}; after {}", reported.join("; "), shown(took))
 }
 
 fn shown(took: Duration) -> String {
@@ -370,21 +374,22 @@ mod tests {
 
     const QUORUM: Quorum = Quorum { ack: 1, from: 1 };
 
-    fn denied(trouble: Trouble, unknown: bool, is_write: bool) -> Problem {
+    fn failed(failure: FailureKind, unknown: bool, is_write: bool) -> Problem {
         let detail = Some("said by the store".to_owned());
         let (quorum, parts) = (QUORUM, vec![(NodeId(0), Part::Failed)]);
         let (acked, since) = (0, 0);
-        let denied = Denied { trouble, acked, parts, since, quorum, unknown, detail, is_write };
-        Problem::denied(denied, |_| "n0".to_owned(), Duration::from_millis(12))
+        let failed =
+            RequestFailed { failure, acked, parts, since, quorum, unknown, detail, is_write };
+        Problem::failed(failed, |_| "n0".to_owned(), Duration::from_millis(12))
     }
 
     #[test]
     fn too_few_replicas_are_named_with_what_came_of_them() {
-        let parts = [Part::Done, Part::Unreached, Part::Open, Part::Unsure, Part::Silent];
+        let parts = [Part::Done, Part::Unreached, Part::Open, Part::NotAuthoritative, Part::Silent];
         let parts: Vec<_> =
             parts.into_iter().enumerate().map(|(n, p)| (NodeId(n as u16), p)).collect();
-        let denied = Denied {
-            trouble: Trouble::TooFew,
+        let failed = RequestFailed {
+            failure: FailureKind::TooFew,
             acked: 1,
             parts,
             since: 0,
@@ -394,7 +399,7 @@ mod tests {
             is_write: true,
         };
         let name = |node: NodeId| format!("n{}", node.0);
-        let problem = Problem::denied(denied, name, Duration::from_micros(1234));
+        let problem = Problem::failed(failed, name, Duration::from_micros(1234));
         let json = serde_json::to_value(&problem).unwrap();
         assert_eq!(json["answered"], serde_json::json!(["n0"]));
         assert_eq!(json["pending"], serde_json::json!(["n2"]));
@@ -412,24 +417,24 @@ mod tests {
     #[test]
     fn a_sentence_does_not_name_hundreds() {
         let named: Vec<_> = (0..255).map(|n| (format!("n{n}"), Part::Silent)).collect();
-        let told = described(&named, false, Duration::from_secs(1));
-        assert_eq!(told, "timed out: n0, n1, n2, n3 and 251 more; after 1000 ms");
+        let reported = described(&named, false, Duration::from_secs(1));
+        assert_eq!(reported, "timed out: n0, n1, n2, n3 and 251 more; after 1000 ms");
     }
 
     #[test]
     fn a_failed_write_says_whether_it_may_have_been_done() {
-        for (trouble, unknown, status, kind) in [
-            (Trouble::Busy, false, 503, "overload"),
-            (Trouble::TooFew, true, 504, "too-few-replicas"),
-            (Trouble::TooFew, false, 504, "too-few-replicas"),
-            (Trouble::NoSpace, false, 507, "no-space"),
-            (Trouble::Failed, false, 500, "storage-failed"),
-            (Trouble::Failed, true, 500, "storage-failed"),
+        for (failure, unknown, status, kind) in [
+            (FailureKind::Busy, false, 503, "overload"),
+            (FailureKind::TooFew, true, 504, "too-few-replicas"),
+            (FailureKind::TooFew, false, 504, "too-few-replicas"),
+            (FailureKind::NoSpace, false, 507, "no-space"),
+            (FailureKind::Failed, false, 500, "storage-failed"),
+            (FailureKind::Failed, true, 500, "storage-failed"),
         ] {
-            let problem = denied(trouble, unknown, true);
-            assert_eq!((problem.status, problem.kind), (status, kind), "{trouble:?}");
+            let problem = failed(failure, unknown, true);
+            assert_eq!((problem.status, problem.kind), (status, kind), "{failure:?}");
             let outcome = if unknown { Outcome::Unknown } else { Outcome::None };
-            assert_eq!(problem.outcome, Some(outcome), "{trouble:?}");
+            assert_eq!(problem.outcome, Some(outcome), "{failure:?}");
             assert_eq!(problem.retry(), status == 503);
             assert!(problem.detail.contains("said by the store"));
         }
@@ -437,14 +442,14 @@ mod tests {
 
     #[test]
     fn a_damaged_record_is_never_a_404() {
-        let problem = denied(Trouble::Failed, false, false);
+        let problem = failed(FailureKind::Failed, false, false);
         assert_eq!((problem.status, problem.kind), (500, "storage-failed"));
         assert_eq!(problem.outcome, None, "reads have no outcome");
     }
 
     #[test]
     fn bodies_are_problem_json() {
-        let answer = denied(Trouble::TooFew, true, true).into_answer();
+        let answer = failed(FailureKind::TooFew, true, true).into_answer();
         let Body::Whole(body) = answer.body else { panic!("no body") };
         let json: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&json["acked"], &json["required"]), (&0.into(), &1.into()));

@@ -26,7 +26,7 @@ pub(super) async fn get(
     let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
     tracing::info!(who, events = profile::event::names(&events), ?duration, "recording");
     let order = Order { events, duration, who, idle, clock: Clock::default() };
-    let (tell, mut told) = oneshot::channel();
+    let (tell, mut reported) = oneshot::channel();
     let url = service.reports.url().to_owned();
     let recording = profile::start(order, move |profile| {
         // Whoever asked may have gone.
@@ -40,7 +40,7 @@ pub(super) async fn get(
     let written = loop {
         tokio::select! {
             biased;
-            written = &mut told => break written,
+            written = &mut reported => break written,
             () = tokio::time::sleep(LOOK) => {}
         }
         if watch.has_left() || service.reports.is_stopping() {

@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 static IDLE: profile::Place =
     profile::Place::new(profile::Kind::Idle, "clock: waiting for the next bound to persist");
 
-/// The clock all loops stamp writes with.
+/// The clock that all loops take versions from.
 pub(crate) struct NodeClock {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,

@@ -1,5 +1,5 @@
 //! A node's first writes wait until it has compared its wall clock with those of the nodes that it
-//! can reach. What a clock that is ahead stamps nobody else takes, and here it hides every later
+//! can reach. What a clock that is ahead issues nobody else takes, and here it hides every later
 //! write of its key until its time comes: see [`crate::peers::Facts::is_ahead_of_most`].
 
 use std::future::Future;

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, CallId, Class, ClientId, Demand, Event, LaneId, Message, NodeId, Now, OpId,
-    PageRequest, Quorum, Record, Reply, Request, StoreError, Trouble,
+    Answer, Body, CallId, Class, ClientId, ConnectionId, Demand, Event, FailureKind, Message,
+    NodeId, Now, OpId, PageRequest, Quorum, Record, Reply, Request, StoreError,
 };
 use lsm::{Batch, Engine, Lookup, Space, Wait};
 use node::identity::Keeps;
@@ -50,7 +50,7 @@ const QUEUE_FULL: &str = "the read queue is full (--queue)";
 
 /// What a loop is told.
 #[derive(Debug)]
-enum Told {
+enum Reported {
     /// For the coordinator.
     Event(Event),
     /// A read that had to wait is done, of which a record of so many bytes is wanted at most.
@@ -75,15 +75,15 @@ enum Waiting<T> {
 
 /// All who wait for things of one kind.
 #[derive(Debug)]
-struct Desk<T>(RefCell<Slab<Waiting<T>>>);
+struct PendingRequests<T>(RefCell<Slab<Waiting<T>>>);
 
-impl<T> Default for Desk<T> {
+impl<T> Default for PendingRequests<T> {
     fn default() -> Self {
         Self(RefCell::new(Slab::new()))
     }
 }
 
-impl<T> Desk<T> {
+impl<T> PendingRequests<T> {
     fn open(&self) -> u64 {
         self.0.borrow_mut().insert(Waiting::For(None)) as u64
     }
@@ -126,16 +126,16 @@ impl<T> Desk<T> {
     }
 }
 
-/// Leaves a desk unless what was waited for came.
+/// Leaves a pending unless what was waited for came.
 struct Place<'a, T> {
-    desk: &'a Desk<T>,
+    pending: &'a PendingRequests<T>,
     number: u64,
     taken: bool,
 }
 
 impl<T> Place<'_, T> {
     async fn wait(mut self) -> T {
-        let with = poll_fn(|cx| self.desk.poll(self.number, cx)).await;
+        let with = poll_fn(|cx| self.pending.poll(self.number, cx)).await;
         self.taken = true;
         with
     }
@@ -144,7 +144,7 @@ impl<T> Place<'_, T> {
 impl<T> Drop for Place<'_, T> {
     fn drop(&mut self) {
         if !self.taken {
-            self.desk.leave(self.number);
+            self.pending.leave(self.number);
         }
     }
 }
@@ -153,9 +153,9 @@ impl<T> Drop for Place<'_, T> {
 pub(crate) struct Coordination {
     own: RefCell<Loop>,
     /// What came while it was at something else.
-    told: RefCell<VecDeque<Told>>,
-    clients: Desk<Answer>,
-    calls: Desk<Result<Reply, Trouble>>,
+    reported: RefCell<VecDeque<Reported>>,
+    clients: PendingRequests<Answer>,
+    calls: PendingRequests<Result<Reply, FailureKind>>,
     /// Memory of the read that is begun, for this node's part in it.
     room: Cell<Option<Held>>,
     begun: Instant,
@@ -168,9 +168,9 @@ impl Coordination {
     pub(crate) fn new(own: Loop) -> Self {
         Self {
             own: RefCell::new(own),
-            told: RefCell::default(),
-            clients: Desk::default(),
-            calls: Desk::default(),
+            reported: RefCell::default(),
+            clients: PendingRequests::default(),
+            calls: PendingRequests::default(),
             room: Cell::default(),
             begun: Instant::now(),
             armed: Cell::new(None),
@@ -223,14 +223,14 @@ impl Requests {
         room: Option<Held>,
     ) -> Answer {
         let number = self.coordination.clients.open();
-        let place = Place { desk: &self.coordination.clients, number, taken: false };
+        let place = Place { pending: &self.coordination.clients, number, taken: false };
         self.coordination.room.set(room);
-        self.happen(Event::Get { client: ClientId(number), key, quorum });
+        self.dispatch(Event::Get { client: ClientId(number), key, quorum });
         drop(self.coordination.room.take());
         place.wait().await
     }
 
-    /// Writes a record that has this node's stamp.
+    /// Writes a record that has this node's version.
     pub(crate) async fn write(
         self: &Rc<Self>,
         key: Bytes,
@@ -238,8 +238,8 @@ impl Requests {
         quorum: Quorum,
     ) -> Answer {
         let number = self.coordination.clients.open();
-        let place = Place { desk: &self.coordination.clients, number, taken: false };
-        self.happen(Event::Write { client: ClientId(number), key, record, quorum });
+        let place = Place { pending: &self.coordination.clients, number, taken: false };
+        self.dispatch(Event::Write { client: ClientId(number), key, record, quorum });
         place.wait().await
     }
 
@@ -249,40 +249,40 @@ impl Requests {
         node: NodeId,
         class: Class,
         request: Request,
-    ) -> Result<Reply, Trouble> {
+    ) -> Result<Reply, FailureKind> {
         let number = self.coordination.calls.open();
-        let place = Place { desk: &self.coordination.calls, number, taken: false };
-        self.happen(Event::Call { call: CallId(number), node, class, request });
+        let place = Place { pending: &self.coordination.calls, number, taken: false };
+        self.dispatch(Event::Call { call: CallId(number), node, class, request });
         place.wait().await
     }
 
     /// Tells the loop what happened, and does what it wants done.
-    pub(crate) fn happen(self: &Rc<Self>, event: Event) {
-        self.tell(Told::Event(event));
+    pub(crate) fn dispatch(self: &Rc<Self>, event: Event) {
+        self.tell(Reported::Event(event));
     }
 
     /// The same of a write that is done, or known not to be.
     pub(crate) fn written(self: &Rc<Self>, purpose: Purpose, outcome: &Outcome) {
-        self.tell(Told::Written(purpose, outcome.clone()));
+        self.tell(Reported::Written(purpose, outcome.clone()));
     }
 
-    fn tell(self: &Rc<Self>, told: Told) {
+    fn tell(self: &Rc<Self>, reported: Reported) {
         let coordination = &self.coordination;
         let Ok(mut own) = coordination.own.try_borrow_mut() else {
-            coordination.told.borrow_mut().push_back(told);
+            coordination.reported.borrow_mut().push_back(reported);
             return;
         };
         let driver = &mut Process(self);
-        let mut next = Some(told);
-        while let Some(told) = next {
-            match told {
-                Told::Event(event) => own.handle(driver, event),
-                Told::Read(op, most, result) => own.was_read(driver, op, most, result),
-                Told::Written(purpose, outcome) => own.written(driver, purpose, &outcome),
-                Told::Kept(op, keeps, result) => own.kept(driver, op, &keeps, result),
-                Told::Wake => own.wake(driver),
+        let mut next = Some(reported);
+        while let Some(reported) = next {
+            match reported {
+                Reported::Event(event) => own.handle(driver, event),
+                Reported::Read(op, most, result) => own.was_read(driver, op, most, result),
+                Reported::Written(purpose, outcome) => own.written(driver, purpose, &outcome),
+                Reported::Kept(op, keeps, result) => own.kept(driver, op, &keeps, result),
+                Reported::Wake => own.wake(driver),
             }
-            next = coordination.told.borrow_mut().pop_front();
+            next = coordination.reported.borrow_mut().pop_front();
         }
         let wake = own.next_wake();
         drop(own);
@@ -309,7 +309,7 @@ impl Requests {
                 asleep.as_mut().poll(cx)
             })
             .await;
-            self.tell(Told::Wake);
+            self.tell(Reported::Wake);
         }
     }
 
@@ -326,7 +326,7 @@ impl Requests {
         // Another node's time began before, and it has yet to hear that there was no room.
         let (owner, share) = match op {
             OpId::Slot(_) => (&node.answers, ANSWER_SHARE),
-            OpId::Lane { .. } => (&node.lent, LENT_SHARE),
+            OpId::Peer { .. } => (&node.lent, LENT_SHARE),
         };
         let deadline = self.coordination.when(demand);
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -360,7 +360,7 @@ impl Requests {
             let (id, asked) = (message.id, Instant::now());
             let patience = left.saturating_sub(this.node.config.deadline / ANSWER_SHARE);
             let Some(room) = this.node.answers.wait(most, patience).await else {
-                return this.happen(Event::Overflow { peer, id });
+                return this.dispatch(Event::Overflow { peer, id });
             };
             this.peers.fetch(peer, message, room);
             // After that nobody waits for it any more.
@@ -409,7 +409,7 @@ impl Driver for Process<'_> {
                 Err(ReadError::Store(error)) => Err(records::store_error(&error)),
                 Ok(record) => Ok(record),
             };
-            this.tell(Told::Read(op, most, result));
+            this.tell(Reported::Read(op, most, result));
         });
     }
 
@@ -420,7 +420,7 @@ impl Driver for Process<'_> {
         spawn_local(async move {
             // Otherwise nobody waits for it any more, or the node stops.
             if let Ok(result) = page.await {
-                this.happen(Event::Paged { op, result });
+                this.dispatch(Event::Paged { op, result });
             }
         });
     }
@@ -431,7 +431,7 @@ impl Driver for Process<'_> {
             let node = std::sync::Arc::clone(&this.node);
             // It fails only when the runtime ends.
             if let Ok(result) = off_the_loop(move || node.db.commit(batch)).await {
-                this.tell(Told::Kept(op, keeps, result));
+                this.tell(Reported::Kept(op, keeps, result));
             }
         });
     }
@@ -443,15 +443,15 @@ impl Driver for Process<'_> {
         }
     }
 
-    fn respond(&mut self, lane: LaneId, id: u64, reply: Reply) {
-        self.0.peers.respond(lane, id, reply);
+    fn respond(&mut self, connection: ConnectionId, id: u64, reply: Reply) {
+        self.0.peers.respond(connection, id, reply);
     }
 
     fn answer(&mut self, client: ClientId, answer: Answer) {
         self.0.coordination.clients.done(client.0, answer);
     }
 
-    fn returned(&mut self, call: CallId, result: Result<Reply, Trouble>) {
+    fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
         self.0.coordination.calls.done(call.0, result);
     }
 }

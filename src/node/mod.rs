@@ -48,7 +48,7 @@ pub(crate) struct Node {
     pub(crate) task: mpsc::Sender<TaskEvent>,
     /// The other end, until the first loop takes it.
     pub(crate) task_events: Mutex<Option<mpsc::Receiver<TaskEvent>>>,
-    /// Stamps for writes.
+    /// Versions for writes.
     pub(crate) clock: NodeClock,
     /// Whether its wall clock has been compared with the other nodes'.
     pub(crate) comparison: Comparison,

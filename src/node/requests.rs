@@ -2,7 +2,7 @@
 //! of the other nodes.
 //!
 //! ```text
-//!  http ─▶ get · write · scan · call · stamp ─▶ Requests ─┬─▶ coordinate: the loop's part in the
+//!  http ─▶ get · write · scan · call · version ─▶ Requests ─┬─▶ coordinate: the loop's part in the
 //!                                                        │   protocol (node::Loop)
 //!                            runtime: start, stop ──────▶ ├─▶ writes: the batch of a turn
 //!                                                        └─▶ peers: connections to other nodes
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::{
-    Class, NodeEvent, NodeId, PageRequest, Quorum, Record, Request, Shared, Stamp, View,
+    Class, NodeEvent, NodeId, PageRequest, Quorum, Record, Request, Shared, Version, View,
 };
-use lsm::{Fields, Kind, Version};
+use lsm::{Fields, Kind};
 use node::{Asked, Loop, NoVersion, Purpose, Range, records};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
@@ -37,7 +37,7 @@ const CLOCK_SHARE: u32 = 2;
 
 /// Why there is no version for a write.
 #[derive(Debug)]
-pub(crate) enum Unstamped {
+pub(crate) enum Unversioned {
     /// The clock has none.
     Clock(NoVersion),
     /// It is ahead of most others' clocks, which would refuse it.
@@ -59,9 +59,9 @@ fn hear(requests: Weak<Requests>) -> peers::Sink {
     Rc::new(move |heard| {
         let Some(this) = requests.upgrade() else { return };
         let event = match heard {
-            FromPeers::Event(event) => return this.happen(event),
-            FromPeers::Met { peer, incarnation, knows_us } => {
-                NodeEvent::Met { peer, incarnation, knows_us }
+            FromPeers::Event(event) => return this.dispatch(event),
+            FromPeers::PeerSeen { peer, incarnation, knows_us } => {
+                NodeEvent::PeerSeen { peer, incarnation, knows_us }
             }
             FromPeers::Fenced => NodeEvent::Fenced,
         };
@@ -101,7 +101,7 @@ impl Requests {
         })
     }
 
-    /// Begins all that goes on by itself.
+    /// Starts the loop's background work.
     pub(crate) fn start(self: &Rc<Self>) {
         let this = Rc::clone(self);
         spawn_local(async move { this.writes.commit_turns().await });
@@ -155,22 +155,22 @@ impl Requests {
 impl Requests {
     /// A version for a write of now: once this node's clock was compared with the others', and with
     /// nothing that most of them would refuse.
-    pub(crate) async fn stamp(&self) -> Result<Stamp, Unstamped> {
+    pub(crate) async fn version(&self) -> Result<Version, Unversioned> {
         let node = &self.node;
         node.comparison.wait().await;
         let patience = node.config.deadline / CLOCK_SHARE;
-        let Version { time, origin } =
-            node.clock.issue_within(patience).await.map_err(Unstamped::Clock)?;
+        let lsm::Version { time, origin } =
+            node.clock.issue_within(patience).await.map_err(Unversioned::Clock)?;
         if node.facts.is_ahead_of_most(time) {
-            return Err(Unstamped::Ahead);
+            return Err(Unversioned::Ahead);
         }
-        Ok(Stamp { time, origin })
+        Ok(Version { time, origin })
     }
 
     /// The record of a new value, or of a deletion.
-    pub(crate) fn record(key: &[u8], stamp: Stamp, copies: u8, value: Option<&[u8]>) -> Record {
+    pub(crate) fn record(key: &[u8], version: Version, copies: u8, value: Option<&[u8]>) -> Record {
         let kind = if value.is_some() { Kind::Value } else { Kind::Tombstone };
-        let fields = Fields { copies, ..Fields::new(kind, records::version(stamp)) };
+        let fields = Fields { copies, ..Fields::new(kind, records::version(version)) };
         records::new(key, &fields, value.unwrap_or_default())
     }
 
@@ -253,7 +253,7 @@ impl Requests {
 
     /// Whether another process has taken this one's place: nothing is served any more.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.node.shared.vouching.is_fenced()
+        self.node.shared.membership.is_fenced()
     }
 
     /// What there may be at once.

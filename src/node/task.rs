@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    CallId, Class, NODE_TICK_MICROS, NodeConfig, NodeEvent, NodeId, Reply, Request, Trouble,
+    CallId, Class, FailureKind, NODE_TICK_MICROS, NodeConfig, NodeEvent, NodeId, Reply, Request,
 };
 use lsm::Batch;
 use node::identity::Keeps;
@@ -79,11 +79,11 @@ impl TaskDriver for Process<'_> {
     }
 }
 
-/// A peer that streams nothing keeps this node from vouching for what it lacks: that is told.
-fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, Trouble>) {
+/// A peer that streams nothing keeps this node from membership for what it lacks: that is told.
+fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, FailureKind>) {
     let why = match result {
         Ok(Reply::Page(_)) => return,
-        Ok(Reply::Busy) | Err(Trouble::Busy) => "it is overloaded",
+        Ok(Reply::Busy) | Err(FailureKind::Busy) => "it is overloaded",
         Ok(_) => "its store has failed; see its log",
         Err(_) => "it did not answer in time",
     };

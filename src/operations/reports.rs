@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{NodeId, Standing};
+use cluster::{MembershipState, NodeId};
 use serde_json::Value;
 
 use crate::node::Node;
@@ -39,7 +39,7 @@ impl Reports {
         if node.is_stopping() {
             return Readiness::Stopping;
         }
-        if node.shared.vouching.is_fenced() {
+        if node.shared.membership.is_fenced() {
             return Readiness::Fenced;
         }
         match node.db.health() {
@@ -125,14 +125,14 @@ fn settings(config: &Config) -> BTreeMap<String, Value> {
 
 /// The node's membership state, as clients and operators know it.
 fn membership(node: &Node) -> &'static str {
-    let vouching = &node.shared.vouching;
-    match vouching.standing() {
-        _ if vouching.is_fenced() => "fenced",
-        Standing::Member if !vouching.sure_of_all() => "starting",
-        Standing::Member => "member",
-        Standing::New => "joining",
-        Standing::Copied => "verifying",
-        Standing::Amnesiac => "rebuilding",
+    let membership = &node.shared.membership;
+    match membership.state() {
+        _ if membership.is_fenced() => "fenced",
+        MembershipState::Member if !membership.is_authoritative_for_all() => "starting",
+        MembershipState::Member => "member",
+        MembershipState::Joining => "joining",
+        MembershipState::Verifying => "verifying",
+        MembershipState::Rebuilding => "rebuilding",
     }
 }
 

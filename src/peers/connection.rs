@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use bytes::Bytes;
-use cluster::handshake::Met;
+use cluster::handshake::PeerSeen;
 use cluster::{Message, NodeId, Reply};
 use node::link::{Connection, Room, Round, Way};
 
@@ -39,7 +39,7 @@ impl PeerConnection {
     pub(super) fn new(
         facts: &Arc<Facts>,
         counters: &Arc<Counters>,
-        met: &Met,
+        met: &PeerSeen,
         way: Way,
     ) -> Rc<Self> {
         Rc::new(Self {

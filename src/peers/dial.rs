@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::NodeId;
-use cluster::handshake::{Handshake, LaneKind, Met, Refused};
+use cluster::handshake::{ConnectionKind, Handshake, PeerSeen, Refused};
 use node::link::{NotPeer, Upgrade};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
 use super::facts::Facts;
-use super::greet::{self, HANDSHAKE_TIME, Unmet};
+use super::greet::{self, HANDSHAKE_TIME, Refusal};
 use crate::counters::Counters;
 
 /// How long a node may take to accept a connection, and as long its name to be looked up. One that
@@ -25,7 +25,7 @@ const CONNECT_TIME: Duration = Duration::from_millis(250);
 /// A connection to a node that has proved itself.
 pub(super) struct Connected {
     pub(super) stream: TcpStream,
-    pub(super) met: Met,
+    pub(super) met: PeerSeen,
     /// What came behind the handshake.
     pub(super) rest: Vec<u8>,
 }
@@ -43,11 +43,11 @@ pub(crate) enum DialError {
     Refused(Refused),
 }
 
-impl From<Unmet> for DialError {
-    fn from(unmet: Unmet) -> Self {
+impl From<Refusal> for DialError {
+    fn from(unmet: Refusal) -> Self {
         match unmet {
-            Unmet::Io(error) => Self::Io(error),
-            Unmet::Refused(refused) => Self::Refused(refused),
+            Refusal::Io(error) => Self::Io(error),
+            Refusal::Refused(refused) => Self::Refused(refused),
         }
     }
 }
@@ -114,7 +114,7 @@ pub(crate) async fn connect(
 pub(super) async fn dial(
     facts: &Arc<Facts>,
     peer: NodeId,
-    kind: LaneKind,
+    kind: ConnectionKind,
     lookup: &RefCell<Option<Lookup>>,
 ) -> Result<Connected, DialError> {
     let authority = facts.authority(peer);

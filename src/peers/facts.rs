@@ -88,7 +88,7 @@ impl Facts {
         fenced
     }
 
-    /// Whether most others would refuse a write stamped with this time: see
+    /// Whether most others would refuse a write with this time: see
     /// [`PeerTable::is_ahead_of_most`].
     pub(crate) fn is_ahead_of_most(&self, time: u64) -> bool {
         self.table.is_ahead_of_most(time, self.mono())

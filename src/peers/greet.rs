@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::handshake::{Handshake, Met, Nonce, Reason, Refused};
+use cluster::handshake::{Handshake, Nonce, PeerSeen, Reason, Refused};
 use node::link::HANDSHAKE_MICROS;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,7 +25,7 @@ const MAX_GREETING: usize = 64;
 
 /// Why a handshake came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unmet {
+pub(super) enum Refusal {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0}")]
@@ -57,7 +57,7 @@ async fn greet(peers: &Peers, mut stream: TcpStream, read: Bytes) {
         Ok(Ok((met, rest))) => peers.accept(stream, met, rest),
         Ok(Err(unmet)) => {
             peers.inner.counters.peers.refused.add(1);
-            if let Unmet::Refused(refused) = unmet {
+            if let Refusal::Refused(refused) = unmet {
                 peers.note_refusal(&refused);
                 complain(facts, &stream, &refused);
             }
@@ -86,7 +86,7 @@ pub(super) async fn shake(
     mut handshake: Handshake,
     mut out: Vec<u8>,
     input: Vec<u8>,
-) -> Result<(Met, Vec<u8>), Unmet> {
+) -> Result<(PeerSeen, Vec<u8>), Refusal> {
     let mut input = input;
     loop {
         let received = handshake.receive(&input, &mut out);
@@ -97,7 +97,7 @@ pub(super) async fn shake(
         match received {
             Ok(Some(met)) => return Ok((met, handshake.rest())),
             Ok(None) => {}
-            Err(refused) => return Err(Unmet::Refused(refused)),
+            Err(refused) => return Err(Refusal::Refused(refused)),
         }
         input.clear();
         if stream.read_buf(&mut input).await? == 0 {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use cluster::handshake::LaneKind;
+use cluster::handshake::ConnectionKind;
 use cluster::{Event, Message, NodeId};
 use node::link::{Attempt, Fallen, Stage, Way};
 use tokio::task::AbortHandle;
@@ -30,7 +30,7 @@ pub(super) fn send(peers: &Peers, peer: NodeId, message: Message) -> bool {
 /// Makes a connection if there is none, with nothing to send.
 pub(super) fn raise(peers: &Peers, peer: NodeId) {
     let dial = |attempt| begin(peers, peer, attempt);
-    peers.link(peer).borrow_mut().dial(LaneKind::Small, dial);
+    peers.link(peer).borrow_mut().dial(ConnectionKind::Small, dial);
 }
 
 fn begin(peers: &Peers, peer: NodeId, attempt: Attempt) -> AbortHandle {
@@ -69,7 +69,7 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
     let Connected { stream, met, rest } = connected;
     let connection = PeerConnection::new(facts, counters, &met, Way::Dialed);
     let own = Rc::clone(&connection);
-    let waited = peers.link(peer).borrow_mut().up(met.lane, life, own, facts.mono())?;
+    let waited = peers.link(peer).borrow_mut().up(met.connection, life, own, facts.mono())?;
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
@@ -77,12 +77,12 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
         }
     }
     counters.peers.connected.add(1);
-    let first = met.lane == LaneKind::Small && facts.seen(peer).link_up();
+    let first = met.connection == ConnectionKind::Small && facts.seen(peer).link_up();
     if first {
         tracing::info!(peer = facts.name(peer), "connected to a peer");
     }
     peers.tell_met(met);
-    if met.lane == LaneKind::Small {
+    if met.connection == ConnectionKind::Small {
         peers.tell(FromPeers::Event(Event::Up(peer)));
     }
     Some(Driver::new(stream, connection, rest))

@@ -35,8 +35,8 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use cluster::handshake::{Met, Refused};
-use cluster::{Claim, Event, LaneId, Message, NodeId, Reply};
+use cluster::handshake::{PeerSeen, Refused};
+use cluster::{Claim, ConnectionId, Event, Message, NodeId, Reply};
 use node::link::{Keeper, MAX_ACCEPTED, PING_MICROS, Pings, Way};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_local};
@@ -62,7 +62,7 @@ pub(crate) enum FromPeers {
     /// For the coordinator.
     Event(Event),
     /// A connection was made, by either side, and the other one has proved who it is.
-    Met {
+    PeerSeen {
         /// Who.
         peer: NodeId,
         /// Since when it has its disk.
@@ -94,11 +94,11 @@ struct Inner {
     accepted: RefCell<HashMap<u64, Rc<PeerConnection>>>,
     /// Room for long records that were asked for, by node and request.
     fetching: RefCell<HashMap<(NodeId, u64), Held>>,
-    next_lane: Cell<u64>,
+    next_connection: Cell<u64>,
     /// Handshakes with whoever connected, the oldest first.
     greeting: RefCell<VecDeque<AbortHandle>>,
     /// What the sink is yet to be told.
-    told: RefCell<VecDeque<FromPeers>>,
+    reported: RefCell<VecDeque<FromPeers>>,
     teller: RefCell<Option<Waker>>,
     telling: Cell<bool>,
     leaving: Cell<bool>,
@@ -123,9 +123,9 @@ impl Peers {
                 lookups,
                 accepted: RefCell::default(),
                 fetching: RefCell::default(),
-                next_lane: Cell::new(0),
+                next_connection: Cell::new(0),
                 greeting: RefCell::default(),
-                told: RefCell::default(),
+                reported: RefCell::default(),
                 teller: RefCell::default(),
                 telling: Cell::new(false),
                 leaving: Cell::new(false),
@@ -179,9 +179,9 @@ impl Peers {
         if fetching.is_empty() { None } else { fetching.remove(&(peer, id)) }
     }
 
-    /// Answers a request, if the lane that it came on still stands.
-    pub(crate) fn respond(&self, lane: LaneId, id: u64, reply: Reply) {
-        let connection = self.inner.accepted.borrow().get(&lane.0).map(Rc::clone);
+    /// Answers a request, if the connection that it came on still stands.
+    pub(crate) fn respond(&self, connection: ConnectionId, id: u64, reply: Reply) {
+        let connection = self.inner.accepted.borrow().get(&connection.0).map(Rc::clone);
         if let Some(connection) = connection {
             connection.respond(id, reply);
         }
@@ -256,15 +256,16 @@ impl Peers {
     }
 
     /// Serves a connection that another node has dialed and proved its right to.
-    fn accept(&self, stream: TcpStream, met: Met, rest: Vec<u8>) {
+    fn accept(&self, stream: TcpStream, met: PeerSeen, rest: Vec<u8>) {
         let mut accepted = self.inner.accepted.borrow_mut();
         if accepted.len() >= MAX_ACCEPTED || self.inner.leaving.get() {
             return;
         }
-        let id = self.inner.next_lane.get();
-        self.inner.next_lane.set(id + 1);
+        let id = self.inner.next_connection.get();
+        self.inner.next_connection.set(id + 1);
         let (facts, counters) = (&self.inner.facts, &self.inner.counters);
-        let connection = PeerConnection::new(facts, counters, &met, Way::Accepted(LaneId(id)));
+        let connection =
+            PeerConnection::new(facts, counters, &met, Way::Accepted(ConnectionId(id)));
         accepted.insert(id, Rc::clone(&connection));
         drop(accepted);
         self.tell_met(met);
@@ -277,10 +278,10 @@ impl Peers {
         });
     }
 
-    fn tell_met(&self, met: Met) {
+    fn tell_met(&self, met: PeerSeen) {
         self.inner.facts.table.met(&met);
-        let Met { node: peer, incarnation, knows_us, .. } = met;
-        self.tell(FromPeers::Met { peer, incarnation, knows_us });
+        let PeerSeen { node: peer, incarnation, knows_us, .. } = met;
+        self.tell(FromPeers::PeerSeen { peer, incarnation, knows_us });
     }
 
     fn note_refusal(&self, refused: &Refused) {
@@ -303,13 +304,13 @@ impl Peers {
     /// Tells the sink, after what it is to be told already. Not to be called with anything
     /// borrowed.
     fn tell(&self, what: FromPeers) {
-        self.inner.told.borrow_mut().push_back(what);
+        self.inner.reported.borrow_mut().push_back(what);
         self.tell_all();
     }
 
     /// Tells the sink soon, for its caller may be in the middle of something.
     fn tell_later(&self, what: FromPeers) {
-        self.inner.told.borrow_mut().push_back(what);
+        self.inner.reported.borrow_mut().push_back(what);
         if let Some(teller) = self.inner.teller.borrow_mut().take() {
             teller.wake();
         }
@@ -320,7 +321,7 @@ impl Peers {
             return;
         }
         loop {
-            let Some(what) = self.inner.told.borrow_mut().pop_front() else { break };
+            let Some(what) = self.inner.reported.borrow_mut().pop_front() else { break };
             let sink = self.inner.sink.borrow().clone();
             if let Some(sink) = sink {
                 sink(what);
@@ -331,7 +332,7 @@ impl Peers {
 
     async fn untold(&self) {
         poll_fn(|cx| {
-            if !self.inner.told.borrow().is_empty() {
+            if !self.inner.reported.borrow().is_empty() {
                 return Poll::Ready(());
             }
             *self.inner.teller.borrow_mut() = Some(cx.waker().clone());

@@ -42,7 +42,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// What a loop is told.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum Reported {
     /// Serve this one, who has such a place.
     Serve(TcpStream, Place),
     /// Somebody waits: close the client that has been idle for longest.
@@ -57,7 +57,7 @@ pub(crate) enum Told {
 #[derive(Debug)]
 pub(crate) struct Handle {
     /// Tells the loop something.
-    pub(crate) tell: mpsc::Sender<Told>,
+    pub(crate) tell: mpsc::Sender<Reported>,
     /// What the loop counts.
     pub(crate) counters: Arc<Counters>,
     thread: JoinHandle<()>,
@@ -90,7 +90,7 @@ pub(crate) fn start(
     names: Option<&Arc<Names>>,
     number: usize,
 ) -> io::Result<Handle> {
-    let (tell, told) = mpsc::channel(HANDOVER);
+    let (tell, reported) = mpsc::channel(HANDOVER);
     let counters = Arc::clone(&node.counters[number]);
     let (node, names, own) = (Arc::clone(node), names.cloned(), Arc::clone(&counters));
     let (report, started) = std::sync::mpsc::sync_channel(1);
@@ -100,7 +100,7 @@ pub(crate) fn start(
         // The one who starts us waits for this.
         let _ = report.send(runtime.as_ref().map(drop).map_err(io::Error::kind));
         if let Ok(runtime) = runtime {
-            runtime.block_on(EventLoop::new(node, names, own).run(told));
+            runtime.block_on(EventLoop::new(node, names, own).run(reported));
         }
     })?;
     started.recv().map_err(|_| io::Error::other("its thread ended"))??;
@@ -140,7 +140,7 @@ impl EventLoop {
         })
     }
 
-    async fn run(self: Rc<Self>, mut told: mpsc::Receiver<Told>) {
+    async fn run(self: Rc<Self>, mut reported: mpsc::Receiver<Reported>) {
         self.requests.start();
         let events = self.node.task_events.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(events) = events {
@@ -150,11 +150,11 @@ impl EventLoop {
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.sweep().await });
         loop {
-            match told.recv().await {
-                Some(Told::Serve(stream, place)) => self.serve(stream, place),
-                Some(Told::CloseIdleClient) => self.close_idle_client(),
-                Some(Told::CloseGuest) => self.close_longest(Watch::owing),
-                Some(Told::Stop) | None => break,
+            match reported.recv().await {
+                Some(Reported::Serve(stream, place)) => self.serve(stream, place),
+                Some(Reported::CloseIdleClient) => self.close_idle_client(),
+                Some(Reported::CloseGuest) => self.close_longest(Watch::owing),
+                Some(Reported::Stop) | None => break,
             }
         }
         self.stopping.set(true);
@@ -296,13 +296,13 @@ impl EventLoop {
             .max_buf_size(BUFFER_BYTES)
             .max_header_size(http::MAX_HEAD_LEN)
             .serve_connection(socket, service);
-        let mut told = false;
+        let mut reported = false;
         let result = poll_fn(|cx| {
             if watch.reaped() {
                 return Poll::Ready(Ok(()));
             }
-            if self.stopping.get() && !told {
-                told = true;
+            if self.stopping.get() && !reported {
+                reported = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
             watch.attend(cx.waker());

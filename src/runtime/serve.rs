@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cluster::{Shared, Standing, handshake};
+use cluster::{MembershipState, Shared, handshake};
 use node::identity::{self, Identity, Named};
 use node::link::{Bounds, PeerTable};
 use node::{BoundedClock, PageWork, Pages, StartError, Started, Starting, records};
@@ -38,7 +38,7 @@ use crate::node::task;
 use crate::operations::stderr;
 use crate::peers::Facts;
 use crate::runtime::accept;
-use crate::runtime::event_loop::{self, Handle, Told};
+use crate::runtime::event_loop::{self, Handle, Reported};
 use crate::settings::config::{Config, Logging};
 use crate::settings::members::Membership;
 use crate::settings::memory::GUESTS;
@@ -178,11 +178,12 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
     let skew = config.max_clock_skew.as_micros() as u64;
     let named = Named { topology, own: *own, named: *named };
     let incarnation = random("incarnation");
-    let starting = Starting::open(db, named, incarnation, Standing::New, wall_micros(), skew)?;
+    let starting =
+        Starting::open(db, named, incarnation, MembershipState::Joining, wall_micros(), skew)?;
     tracing::info!(
         name = members.name(),
         nodes = topology.nodes(),
-        standing = ?starting.identity().standing(),
+        state = ?starting.identity().state(),
         incarnation = format_args!("{:016x}", starting.identity().incarnation()),
         "this node"
     );
@@ -190,7 +191,7 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
     let directory = DataDirectory(&config.data);
     let (topology, number) = (topology.clone(), random("life"));
     let started = starting.begin(db, &directory, topology, *own, wall_micros(), number)?;
-    if started.identity.standing() == Standing::Copied {
+    if started.identity.state() == MembershipState::Verifying {
         tracing::warn!(
             "the data directory is a copy or was moved from another file system: the node is not \
              authoritative until all other nodes have confirmed that it holds what this node \
@@ -274,7 +275,7 @@ impl Acceptor {
 fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {
     for handle in &loops {
         // One that ended by itself needs no telling.
-        let _ = handle.tell.blocking_send(Told::Stop);
+        let _ = handle.tell.blocking_send(Reported::Stop);
     }
     loops.into_iter().for_each(Handle::join);
     node.reads.stop();

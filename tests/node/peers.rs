@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use cluster::handshake::{Handshake, Identity, LaneKind, Met, Refused, Secret};
-use cluster::wire::{Envelope, Item, Sender, Writer, envelope_len};
+use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret};
+use cluster::wire::{ENVELOPE_HEAD, Envelope, Item, Sender, Writer, envelope_len};
 use cluster::{
     Body, Class, Clock, Codec, Logs, Member, Message, NodeId, Reply, Request, Topology, Views,
 };
@@ -59,9 +59,9 @@ fn upgraded(node: &Node) -> TcpStream {
 }
 
 /// A handshake as the dialer; what was sent of it, too.
-fn shake(stream: &mut TcpStream, own: Arc<Identity>) -> (Result<Met, Refused>, Vec<u8>) {
+fn shake(stream: &mut TcpStream, own: Arc<Identity>) -> (Result<PeerSeen, Refused>, Vec<u8>) {
     let (mut sent, mut told) = (0, Vec::new());
-    let mut dialing = Handshake::dial(own, NodeId(0), LaneKind::Small, [9; 32], &mut told);
+    let mut dialing = Handshake::dial(own, NodeId(0), ConnectionKind::Small, [9; 32], &mut told);
     let mut heard = [0; 4096];
     loop {
         stream.write_all(&told[sent..]).unwrap();
@@ -116,7 +116,7 @@ fn envelope(message: &Message, sender: Sender) -> Vec<u8> {
 
 /// No reply that is waited for here has a record.
 const CODEC: Codec =
-    Codec { parse: |_| None, verify: |_, _| false, restamp: |_, record, _| record.clone() };
+    Codec { parse: |_| None, verify: |_, _| false, reissue: |_, record, _| record.clone() };
 
 /// The next reply, and who sent it.
 fn reply(stream: &mut TcpStream) -> (Sender, u64, Reply) {
@@ -288,12 +288,12 @@ fn what_is_malformed_closes_its_connection_and_no_other() {
     let mut good = proven(&node);
     let ping = envelope(&request(1, Request::Ping), honest());
     let mut flipped = ping.clone();
-    flipped[48] ^= 1;
+    flipped[ENVELOPE_HEAD] ^= 1;
     let garbage: Vec<u8> = (0..50_000_u32).map(|at| (at * 31 % 251) as u8).collect();
     let endless = [[0; 8].as_slice(), &[0xff; 4]].concat();
     // A record that is none: nothing of it may reach the store.
     let mut record = envelope(&request(1, Request::Read { key: "k".into(), most: 1 }), honest());
-    record[40] = 2;
+    record[ENVELOPE_HEAD] = 2;
     let check = xxhash_rust::xxh3::xxh3_64(&record[8..]);
     record[..8].copy_from_slice(&check.to_le_bytes());
     let cases = [flipped, garbage, endless, record];

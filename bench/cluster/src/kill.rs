@@ -44,7 +44,7 @@ const HINTS_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a client met.
 #[derive(Default)]
-struct Met {
+struct PeerSeen {
     /// When each request was answered, from the start.
     answered: Vec<Duration>,
     slowest: Duration,
@@ -113,7 +113,7 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-fn once(bench: &mut Bench, duration: Duration) -> Result<(Met, Hints), String> {
+fn once(bench: &mut Bench, duration: Duration) -> Result<(PeerSeen, Hints), String> {
     let mut fleet = bench.place.start(Kind::Three(Sync::Always))?;
     fleet.fill(KEYS)?;
     let addresses = fleet.addresses();
@@ -137,7 +137,7 @@ fn once(bench: &mut Bench, duration: Duration) -> Result<(Met, Hints), String> {
         })();
         sleep_until(start + duration);
         over.store(true, Ordering::Relaxed);
-        let mut all = Met::default();
+        let mut all = PeerSeen::default();
         for client in clients {
             let met = client.join().map_err(|_| "a client thread panicked".to_owned())?;
             all.answered.extend(met.answered);
@@ -187,8 +187,8 @@ impl<'a> Client<'a> {
         Self { nodes, number, connections: nodes.iter().map(|_| None).collect() }
     }
 
-    fn run(mut self, start: Instant, over: &AtomicBool) -> Met {
-        let mut met = Met::default();
+    fn run(mut self, start: Instant, over: &AtomicBool) -> PeerSeen {
+        let mut met = PeerSeen::default();
         let home = self.number as usize % self.nodes.len();
         let mut request = Vec::new();
         for turn in 0.. {

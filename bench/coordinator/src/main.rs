@@ -14,9 +14,9 @@ use std::sync::Arc;
 use bench_table::{Spread, Table};
 use bytes::Bytes;
 use cluster::{
-    Body, Class, ClientId, Clock, Codec, Config, Coordinator, Effect, Event, LaneId, Logs, Member,
-    Message, NodeId, Now, Quorum, Rank, Record, Reply, Request, Scan, Shared, Stamp, Standing,
-    Topology, Vouching,
+    Body, Class, ClientId, Clock, Codec, Config, ConnectionId, Coordinator, Effect, Event, Logs,
+    Member, Membership, MembershipState, Message, NodeId, Now, Quorum, Rank, Record, Reply,
+    Request, Scan, Shared, Topology, Version,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -99,9 +99,9 @@ fn shared(nodes: u8) -> Arc<Shared> {
     let topology =
         Topology::new((0..nodes).map(name).collect(), 3).expect("there is nothing to refuse");
     let clock = Arc::new(Clock::start(7, WALL, 0));
-    let vouching = Vouching::new(Standing::Member, 0, true);
+    let membership = Membership::new(MembershipState::Member, 0, true);
     let logs = Arc::new(Logs::first(1));
-    Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0, logs))
+    Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs))
 }
 
 struct Bench {
@@ -115,7 +115,7 @@ struct Bench {
 impl Bench {
     fn new(nodes: u8, quorum: Quorum) -> Self {
         let shared = shared(nodes);
-        let codec = Codec { parse: |_| None, verify, restamp: |_, record, _| record.clone() };
+        let codec = Codec { parse: |_| None, verify, reissue: |_, record, _| record.clone() };
         let (deadline_micros, max_skew_micros, brief_bytes) = (1_000_000, 500_000, 16 << 10);
         let config = Config { deadline_micros, max_skew_micros, brief_bytes, codec };
         let item = |n| {
@@ -163,14 +163,14 @@ impl Bench {
         let (key, record) = &self.items[(self.requests % KEYS) as usize];
         let (client, key, quorum) = (ClientId(self.requests), key.clone(), self.quorum);
         let mut record = record.clone();
-        record.rank.stamp.time += self.requests;
+        record.rank.version.time += self.requests;
         match kind {
             Kind::Get => Event::Get { client, key, quorum },
             Kind::Put => Event::Write { client, key, record, quorum },
             Kind::Replica => {
-                let (lane, id, class) = (LaneId(1), self.requests, Class::Client);
+                let (connection, id, class) = (ConnectionId(1), self.requests, Class::Client);
                 let (remaining_ms, request) = (1000, Request::Write { key, record });
-                Event::Request { lane, id, class, remaining_ms, request }
+                Event::Request { connection, id, class, remaining_ms, request }
             }
         }
     }
@@ -182,7 +182,7 @@ impl Bench {
             Effect::Write { op, .. } => Event::Written { op, result: Ok(None) },
             Effect::Send { peer, message: Message { id, body: Body::Request { request, .. } } } => {
                 let reply = match request {
-                    Request::Read { .. } => Reply::Absent { sure: true },
+                    Request::Read { .. } => Reply::Absent { authoritative: true },
                     _ => Reply::Stored,
                 };
                 Event::Reply { peer, id, reply }
@@ -201,8 +201,8 @@ fn cpu_nanos() -> u64 {
 
 fn record(key: &[u8]) -> Record {
     let bytes = Bytes::from_static(VALUE);
-    let stamp = Stamp { time: WALL << 12, origin: 7 };
-    let rank = Rank { stamp, kind: cluster::Kind::Value, check: check(key, &bytes) };
+    let version = Version { time: WALL << 12, origin: 7 };
+    let rank = Rank { version, kind: cluster::Kind::Value, check: check(key, &bytes) };
     Record { rank, copies: 0, bytes }
 }
 

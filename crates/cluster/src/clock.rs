@@ -1,4 +1,4 @@
-//! The hybrid logical clock that stamps every write of a node.
+//! The hybrid logical clock that gives every write its version of a node.
 //!
 //! ```text
 //!  63                                                  12 11          0
@@ -9,9 +9,9 @@
 //!          └ may step back    └ only grows             └ never passed
 //! ```
 //!
-//! No stamp is issued twice, not even over a restart with a clock that stepped back: stamps stay at
-//! or below a bound that was made durable before, and a start begins at that bound. Reading the
-//! wall clock and persisting are the caller's: there is no clock and no file in here.
+//! No version is issued twice, not even over a restart with a clock that stepped back: versions
+//! stay at or below a bound that was made durable before, and a start begins at that bound. Reading
+//! the wall clock and persisting are the caller's: there is no clock and no file in here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,21 +32,21 @@ const MOST_AHEAD_MICROS: u64 = 2_000_000;
 /// left when the next bound is wanted, so one that takes twice as long is still in time.
 const AHEAD_OF_SLOWEST: u64 = 4;
 
-/// A stamp: when by the hybrid logical clock, and by which node.
+/// A version: when by the hybrid logical clock, and by which node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Stamp {
+pub struct Version {
     /// 52 bits of microseconds since 1970, then a 12-bit counter.
     pub time: u64,
     /// See [`origin_of`].
     pub origin: u32,
 }
 
-/// The persisted bound does not allow another stamp yet: persisting it lags or fails.
+/// The persisted bound does not allow another version yet: persisting it lags or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the clock reached its persisted bound; timestamps resume when a new bound is durable")]
 pub struct BoundReached;
 
-/// The part of a stamp that tells nodes apart: a hash of the node's name.
+/// The part of a version that tells nodes apart: a hash of the node's name.
 pub fn origin_of(name: &str) -> u32 {
     xxh3_64(name.as_bytes()) as u32
 }
@@ -72,19 +72,19 @@ impl Clock {
         Self { last, bound, slowest, lead: AtomicU64::new(0), origin }
     }
 
-    /// A stamp greater than all before it.
-    pub fn issue(&self, wall_micros: u64) -> Result<Stamp, BoundReached> {
+    /// A version greater than all before it.
+    pub fn issue(&self, wall_micros: u64) -> Result<Version, BoundReached> {
         let wall = wall_micros << COUNTER_BITS;
         // Publishing the bound orders nothing else: a stale read only refuses.
         let bound = self.bound.load(Ordering::Relaxed);
         let next = |last: u64| Some(wall.max(last + 1)).filter(|next| *next <= bound);
         match self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
-            Ok(last) => Ok(Stamp { time: wall.max(last + 1), origin: self.origin }),
+            Ok(last) => Ok(Version { time: wall.max(last + 1), origin: self.origin }),
             Err(_) => Err(BoundReached),
         }
     }
 
-    /// Takes in another node's clock: stamps issued from now on are greater than `time`. One that
+    /// Takes in another node's clock: versions issued from now on are greater than `time`. One that
     /// is more than `max_skew_micros` ahead of this node's wall clock is not taken in, and `false`
     /// is returned: a single broken clock must not carry the whole cluster away.
     pub fn merge(&self, time: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
@@ -102,23 +102,23 @@ impl Clock {
         true
     }
 
-    /// Whether a stamp's `time` is more than `max_skew_micros` after `wall_micros`.
+    /// Whether a version's `time` is more than `max_skew_micros` after `wall_micros`.
     pub fn is_ahead(time: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
         time > Self::limit(wall_micros, max_skew_micros)
     }
 
-    /// The greatest time of a stamp that is not ahead.
+    /// The greatest time of a version that is not ahead.
     pub fn limit(wall_micros: u64, max_skew_micros: u64) -> u64 {
         let micros = wall_micros.saturating_add(max_skew_micros).min(u64::MAX >> COUNTER_BITS);
         micros << COUNTER_BITS | ((1 << COUNTER_BITS) - 1)
     }
 
-    /// The least time of a stamp of these microseconds since 1970.
+    /// The least time of a version of these microseconds since 1970.
     pub fn time_of(micros: u64) -> u64 {
         micros << COUNTER_BITS
     }
 
-    /// A stamp's time in microseconds since 1970.
+    /// A version's time in microseconds since 1970.
     pub fn micros(time: u64) -> u64 {
         time >> COUNTER_BITS
     }
@@ -131,7 +131,7 @@ impl Clock {
 
     /// The bound to persist next, if the present one is less than half as far away as it is set.
     pub fn bound_wanted(&self, wall_micros: u64) -> Option<u64> {
-        // The next stamp may have to follow one of the clock that is furthest ahead.
+        // The next version may have to follow one of the clock that is furthest ahead.
         let ahead = wall_micros + self.lead.load(Ordering::Relaxed);
         let now = self.last.load(Ordering::Relaxed).max(ahead << COUNTER_BITS);
         let bound = self.bound.load(Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl Clock {
         near.then_some(now + (ahead << COUNTER_BITS))
     }
 
-    /// `bound` is durable, `took_micros` after it was wanted: stamps up to it may be issued.
+    /// `bound` is durable, `took_micros` after it was wanted: versions up to it may be issued.
     pub fn persisted(&self, bound: u64, took_micros: u64) {
         self.bound.fetch_max(bound, Ordering::Relaxed);
         // A slow one is forgotten within minutes. One caller at a time.
@@ -185,13 +185,13 @@ mod tests {
     fn follows_the_wall_clock_and_counts_within_a_microsecond() {
         let clock = running(WALL, 0);
         let first = clock.issue(WALL + 5).unwrap();
-        assert_eq!(first, Stamp { time: (WALL + 5) << 12, origin: 7 });
+        assert_eq!(first, Version { time: (WALL + 5) << 12, origin: 7 });
         assert_eq!(clock.issue(WALL + 5).unwrap().time, first.time + 1);
         assert_eq!(clock.issue(WALL + 6).unwrap().time, (WALL + 6) << 12);
     }
 
     #[test]
-    fn a_clock_that_steps_back_does_not_take_stamps_along() {
+    fn a_clock_that_steps_back_does_not_take_versions_along() {
         let clock = running(WALL, 0);
         let mut last = clock.issue(WALL + 100).unwrap();
         for step in 0..10_000 {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     /// A bound every time that it is looked and one is wanted, each durable `took` microseconds
-    /// later; how many stamps were refused in ten seconds, of one a millisecond, from then on.
+    /// later; how many versions were refused in ten seconds, of one a millisecond, from then on.
     fn refused(from: u64, took: impl Fn(u64) -> u64) -> u64 {
         let clock = running(WALL, 0);
         let (mut refused, mut under_way) = (0, None);
@@ -270,7 +270,7 @@ mod tests {
         let lead = 450_000;
         let mut wall = WALL;
         for _ in 0..20 {
-            // Heard of seldom, its stamps must be followed whenever one is met.
+            // Heard of seldom, its versions must be followed whenever one is met.
             assert!(clock.merge((wall + lead) << 12, wall, 500_000));
             assert!(clock.issue(wall).is_ok());
             for _ in 0..15 {
@@ -289,8 +289,8 @@ mod tests {
         let before = running(WALL, 0);
         let bound = before.bound_wanted(WALL).unwrap_or((WALL + 1_000_000) << 12);
         let mut last = before.issue(WALL).unwrap();
-        while let Ok(stamp) = before.issue(last.time >> 12) {
-            last = stamp;
+        while let Ok(version) = before.issue(last.time >> 12) {
+            last = version;
             if last.time & 0xfff == 0xfff && last.time >> 12 > WALL + 10 {
                 break;
             }
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_stop_leaves_a_bound_just_above_the_last_stamp() {
+    fn a_clean_stop_leaves_a_bound_just_above_the_last_version() {
         let clock = running(WALL, 0);
         let last = clock.issue(WALL).unwrap();
         assert_eq!(clock.stop(), last.time);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_never_share_a_stamp() {
+    fn threads_never_share_a_version() {
         let clock = running(WALL, 0);
         let each = 20_000;
         let mut all: Vec<u64> = std::thread::scope(|scope| {
@@ -330,7 +330,7 @@ mod tests {
                     scope.spawn(|| -> Vec<u64> {
                         let mine: Vec<u64> =
                             (0..each).map(|i| clock.issue(WALL + i / 100).unwrap().time).collect();
-                        assert!(mine.is_sorted(), "one thread's stamps only grow");
+                        assert!(mine.is_sorted(), "one thread's versions only grow");
                         mine
                     })
                 })

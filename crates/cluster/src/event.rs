@@ -29,14 +29,14 @@ use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 
-use crate::clock::{Clock, Stamp};
+use crate::clock::{Clock, Version};
 use crate::hints::HintLedger;
 use crate::logs::Logs;
+use crate::membership::Membership;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
 use crate::quorum::Quorum;
 use crate::record::{Codec, Outline, Record};
-use crate::standing::Vouching;
 use crate::topology::{Topology, partition_of};
 use crate::view::{View, Views};
 
@@ -52,8 +52,8 @@ pub struct Shared {
     /// The node's one clock.
     pub clock: Arc<Clock>,
     /// What its word is worth.
-    pub vouching: Vouching,
-    /// Greatest time of any stamp that was handed to the store: a write with a greater one can't
+    pub membership: Membership,
+    /// Greatest time of any version that was handed to the store: a write with a greater one can't
     /// meet a newer record there.
     pub newest: AtomicU64,
     /// Hints that wait for other nodes.
@@ -65,19 +65,19 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// `newest` is the greatest time of a stamp that the store may hold.
+    /// `newest` is the greatest time of a version that the store may hold.
     pub fn new(
         topology: Topology,
         own: NodeId,
         clock: Arc<Clock>,
-        vouching: Vouching,
+        membership: Membership,
         newest: u64,
         logs: Arc<Logs>,
     ) -> Self {
         let (hints, missed) = (HintLedger::default(), Missed::default());
         let own_name = topology.member(own).name.clone();
         let (views, newest) = (Views::fixed(topology), AtomicU64::new(newest));
-        Self { views, own, own_name, clock, vouching, newest, hints, missed, logs }
+        Self { views, own, own_name, clock, membership, newest, hints, missed, logs }
     }
 }
 
@@ -101,9 +101,9 @@ impl Shared {
     /// not below `time`: one up to which it began with less than it had, or of a record that is too
     /// far ahead of its clock to be taken back.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
-        let born = self.vouching.lost_before(|| partition_of(key))?;
+        let lost_before = self.membership.lost_of(|| partition_of(key))?;
         let ahead = self.missed.since(self.own, partition_of(key));
-        Some(born.max(ahead)).filter(|lost| *lost >= time)
+        Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }
 
     /// Marks that a node missed a write and that no hint will bring it. With nobody else there is
@@ -117,7 +117,7 @@ impl Shared {
     /// What a node lacks that misses a write.
     pub(crate) fn mark_of(&self, key: &[u8], record: &Record) -> Mark {
         let partition = Some(partition_of(key));
-        Mark { partition, since: record.rank.stamp.time }
+        Mark { partition, since: record.rank.version.time }
     }
 }
 
@@ -126,7 +126,7 @@ impl Shared {
 pub struct Config {
     /// Microseconds that a request may take.
     pub deadline_micros: u64,
-    /// Microseconds that a stamp may be ahead of the wall clock.
+    /// Microseconds that a version may be ahead of the wall clock.
     pub max_skew_micros: u64,
     /// Bytes of the longest record that is sent without being asked for by its length: one that a
     /// node can always take. Of longer ones, reads compare outlines first.
@@ -154,7 +154,7 @@ pub struct CallId(pub u64);
 
 /// A connection on which another node asks, as the embedder counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LaneId(pub u64);
+pub struct ConnectionId(pub u64);
 
 /// A hint on its way into this node's store, as the coordinator counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -179,9 +179,9 @@ pub enum OpId {
     /// This node's vote in a slot.
     Slot(SlotId),
     /// Another node's request.
-    Lane {
+    Peer {
         /// Where to answer.
-        lane: LaneId,
+        connection: ConnectionId,
         /// What it is the answer to.
         id: u64,
         /// Of which partition the key is that it is to read, if it is one.
@@ -223,7 +223,7 @@ pub enum Event {
         client: ClientId,
         /// The key.
         key: Bytes,
-        /// A new record with a stamp of this node's clock.
+        /// A new record with a version of this node's clock.
         record: Record,
         /// How many must hold it.
         quorum: Quorum,
@@ -234,7 +234,7 @@ pub enum Event {
         call: CallId,
         /// Whom to ask.
         node: NodeId,
-        /// Why.
+        /// ReplicaError.
         class: Class,
         /// What.
         request: Request,
@@ -257,7 +257,7 @@ pub enum Event {
     Written {
         /// For what.
         op: OpId,
-        /// The time of a newer record's stamp, if one was there; if that can't be told, one that
+        /// The time of a newer record's version, if one was there; if that can't be told, one that
         /// no record's is above.
         result: Result<Option<u64>, StoreError>,
     },
@@ -293,7 +293,7 @@ pub enum Event {
     /// Another node asks.
     Request {
         /// Where to answer.
-        lane: LaneId,
+        connection: ConnectionId,
         /// Under which id.
         id: u64,
         /// Why it asks.
@@ -371,7 +371,7 @@ pub enum Effect {
     /// Answer another node, if its connection still stands.
     Respond {
         /// Where.
-        lane: LaneId,
+        connection: ConnectionId,
         /// To what.
         id: u64,
         /// What.
@@ -389,7 +389,7 @@ pub enum Effect {
         /// Of which.
         call: CallId,
         /// What the node answered, or why there is nothing.
-        result: Result<Reply, Trouble>,
+        result: Result<Reply, FailureKind>,
     },
     /// A replica missed a write that others may hold: keep it for the replica; ends in
     /// [`Event::Hinted`].
@@ -418,17 +418,17 @@ pub enum Effect {
 pub enum Answer {
     /// To a read: the newest record of those that had to answer.
     Found(Option<Record>),
-    /// To a write: enough replicas hold it, under this stamp.
-    Written(Stamp),
+    /// To a write: enough replicas hold it, under this version.
+    Written(Version),
     /// Not enough replicas did their part.
-    Denied(Denied),
+    Failed(RequestFailed),
 }
 
 /// Why a request was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denied {
+pub struct RequestFailed {
     /// What stood in the way.
-    pub trouble: Trouble,
+    pub failure: FailureKind,
     /// Replicas that did their part.
     pub acked: u8,
     /// What came of each replica.
@@ -450,8 +450,8 @@ pub struct Denied {
 pub enum Part {
     /// It did it.
     Done,
-    /// It answered, but can't vouch for what it lacks: it is new, or being rebuilt.
-    Unsure,
+    /// It answered, but is not authoritative for what it lacks: it is new, or being rebuilt.
+    NotAuthoritative,
     /// It was asked, and the answer was decided before it had answered.
     Open,
     /// It was not asked: the others were enough, or known not to be.
@@ -466,15 +466,15 @@ pub enum Part {
     NoSpace,
     /// Its store failed.
     Failed,
-    /// It refused: the write's stamp is too far ahead of its clock, or its topology is another.
+    /// It refused: the write's version is too far ahead of its clock, or its topology is another.
     Declined,
-    /// It wrote it, but holds a record of the future, which hides this one from every read.
+    /// It wrote it, but holds a future record, which hides this one from every read.
     Hidden,
 }
 
 /// What stands in the way of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum FailureKind {
     /// Too few replicas answered in time.
     TooFew,
     /// All that were asked are busy.

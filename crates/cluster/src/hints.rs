@@ -91,7 +91,7 @@ impl HintLedger {
         self.take(peer, counted.0, counted.1);
     }
 
-    /// So many of the hints for a node are stamped too far ahead to be delivered yet.
+    /// So many of the hints for a node have timestamps too far ahead to be delivered yet.
     pub(crate) fn stay(&self, peer: NodeId, hints: u64) {
         self.peers.with(peer, |peer| peer.future.store(hints, Ordering::Relaxed));
     }
@@ -102,7 +102,7 @@ impl HintLedger {
         self.peers.with(peer, |peer| (load(&peer.hints), load(&peer.bytes)))
     }
 
-    /// Those of them that are stamped too far ahead to be delivered yet, as far as is known.
+    /// Those of them that have timestamps too far ahead to be delivered yet, as far as is known.
     pub fn of_the_future(&self, peer: NodeId) -> u64 {
         self.peers.with(peer, |peer| peer.future.load(Ordering::Relaxed))
     }

@@ -9,31 +9,31 @@ mod event;
 pub mod handshake;
 mod hints;
 mod logs;
+mod membership;
 mod message;
 mod missed;
 mod node;
 mod quorum;
 mod record;
 mod scan;
-mod standing;
 mod topology;
 mod view;
 pub mod wire;
 
-pub use clock::{BoundReached, Clock, Stamp, origin_of};
+pub use clock::{BoundReached, Clock, Version, origin_of};
 pub use coordinator::Coordinator;
 pub use event::{
-    Answer, CallId, ClientId, Config, Demand, Denied, Effect, Event, HintId, LaneId, Now, OpId,
-    Part, Shared, SlotId, StoreError, Trouble,
+    Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
+    Now, OpId, Part, RequestFailed, Shared, SlotId, StoreError,
 };
 pub use hints::{HintLedger, hint_bytes};
-pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Told};
+pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
+pub use membership::{Membership, MembershipState};
 pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent};
 pub use quorum::{Quorum, Refusal, quorum};
 pub use record::{Codec, Kind, Outline, Rank, Record};
-pub use scan::{PAGE_BYTES, Scan, Sieve, Step};
-pub use standing::{Standing, Vouching};
+pub use scan::{PAGE_BYTES, PartitionFilter, Scan, Step};
 pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference, partition_of};
 pub use view::{FIRST_EPOCH, View, Views};

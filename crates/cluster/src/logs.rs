@@ -37,7 +37,7 @@ const TAIL_MICROS: u64 = 600_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
     /// Greater than that of every life before it: the wall clock's time when it began, as a
-    /// stamp's.
+    /// version's.
     pub id: u64,
     /// The last sequence that its log held when it began.
     pub begins: u64,
@@ -94,19 +94,19 @@ impl Lineage {
 
     /// Whether what a node was told reaches beyond what this directory holds: then the least time
     /// of a version that may be lost. 0 = nothing can be told, any may be.
-    pub fn lost(&self, told: &Told) -> Option<u64> {
-        if told.life == 0 || told.life == self.now().id {
+    pub fn lost(&self, reported: &Reported) -> Option<u64> {
+        if reported.life == 0 || reported.life == self.now().id {
             return None;
         }
-        let Some(next) = self.0.iter().find(|life| life.id > told.life) else {
+        let Some(next) = self.0.iter().find(|life| life.id > reported.life) else {
             // A greater life than this one: of another copy, which is not an earlier state of it.
             return Some(0);
         };
-        let known = self.0.iter().any(|life| life.id == told.life);
-        let earlier = told.life < self.0[0].id;
-        if told.position > next.begins {
+        let known = self.0.iter().any(|life| life.id == reported.life);
+        let earlier = reported.life < self.0[0].id;
+        if reported.position > next.begins {
             // What comes late is older than the log's end: hints, what a read repaired.
-            let is_tail = known && told.late <= next.begins;
+            let is_tail = known && reported.late <= next.begins;
             return Some(if is_tail { next.end() } else { 0 });
         }
         (!known && !earlier).then_some(0)
@@ -115,7 +115,7 @@ impl Lineage {
 
 /// What a node was told of another one's log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Reported {
     /// The life that told it; 0 = none has.
     pub life: u64,
     /// The greatest position it told: all that it acknowledged up to there was in its log.
@@ -130,7 +130,7 @@ pub struct Claim {
     /// Which disk it has.
     pub incarnation: u64,
     /// What its log was told to hold.
-    pub told: Told,
+    pub reported: Reported,
 }
 
 #[derive(Debug, Default)]
@@ -146,8 +146,8 @@ struct Known {
     incarnation: u64,
     /// The disk and the greatest life of it that was met since the start.
     met: (u64, u64),
-    told: Told,
-    kept: Told,
+    reported: Reported,
+    kept: Reported,
 }
 
 /// What is known of all nodes' logs. Shared by the loops of a node.
@@ -166,9 +166,9 @@ impl Logs {
     pub fn new(incarnation: u64, lineage: Lineage, claims: &[(NodeId, Claim)]) -> Self {
         let position = AtomicU64::new(lineage.now().begins);
         let logs = Self { incarnation, lineage, position, peers: ByNode::default() };
-        for (node, Claim { incarnation, told }) in claims {
-            let (incarnation, told) = (*incarnation, *told);
-            let known = Known { incarnation, met: (0, 0), told, kept: told };
+        for (node, Claim { incarnation, reported }) in claims {
+            let (incarnation, reported) = (*incarnation, *reported);
+            let known = Known { incarnation, met: (0, 0), reported, kept: reported };
             logs.with(*node, |held| *held = known);
         }
         logs
@@ -209,7 +209,7 @@ impl Logs {
         // Another disk under this name, before or after this one: nobody knows what was on it.
         // (Who has streamed all it holds to this disk has met it.)
         let other = claim.incarnation != self.incarnation;
-        if other { Some(0) } else { self.lineage.lost(&claim.told) }
+        if other { Some(0) } else { self.lineage.lost(&claim.reported) }
     }
 
     /// All that this node has acknowledged so far is in its log up to here.
@@ -251,10 +251,10 @@ impl Logs {
         self.with(node, |known| {
             let is_current = known.met == (incarnation, life);
             if is_current && position > 0 {
-                if known.told.life != life {
-                    known.told = Told { life, position, late: 0 };
+                if known.reported.life != life {
+                    known.reported = Reported { life, position, late: 0 };
                 }
-                known.told.position = known.told.position.max(position);
+                known.reported.position = known.reported.position.max(position);
             }
             is_current
         })
@@ -262,7 +262,7 @@ impl Logs {
 
     /// A node has stored something that is older than what it wrote around it.
     pub fn stored_late(&self, node: NodeId) {
-        self.with(node, |known| known.told.late = known.told.position);
+        self.with(node, |known| known.reported.late = known.reported.position);
     }
 
     /// Which disk a node has, as it is kept here.
@@ -276,8 +276,8 @@ impl Logs {
             if known.incarnation != incarnation {
                 known.incarnation = incarnation;
                 // What is told already comes from the new disk if that was met.
-                if known.met.0 != incarnation || known.told.life != known.met.1 {
-                    known.told = Told::default();
+                if known.met.0 != incarnation || known.reported.life != known.met.1 {
+                    known.reported = Reported::default();
                 }
             }
         });
@@ -285,13 +285,13 @@ impl Logs {
 
     /// What this node claims of another one.
     pub fn claim(&self, node: NodeId) -> Option<Claim> {
-        let (incarnation, told) = self.with(node, |known| (known.incarnation, known.told));
-        (incarnation != 0).then_some(Claim { incarnation, told })
+        let (incarnation, reported) = self.with(node, |known| (known.incarnation, known.reported));
+        (incarnation != 0).then_some(Claim { incarnation, reported })
     }
 
     /// The same, if it is not kept yet.
     pub fn unkept(&self, node: NodeId) -> Option<Claim> {
-        let is_kept = self.with(node, |known| known.told == known.kept);
+        let is_kept = self.with(node, |known| known.reported == known.kept);
         self.claim(node).filter(|_| !is_kept)
     }
 
@@ -299,7 +299,7 @@ impl Logs {
     pub fn kept(&self, node: NodeId, claim: &Claim) {
         self.with(node, |known| {
             if known.incarnation == claim.incarnation {
-                known.kept = claim.told;
+                known.kept = claim.reported;
             }
         });
     }
@@ -315,45 +315,49 @@ mod tests {
         Life { id, begins, newest: id * HOUR }
     }
 
-    fn told(life: u64, position: u64) -> Told {
-        Told { life, position, late: 0 }
+    fn reported(life: u64, position: u64) -> Reported {
+        Reported { life, position, late: 0 }
     }
 
     #[test]
     fn a_restart_that_keeps_all_has_lost_nothing() {
         let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 200));
         for (id, position) in [(1, 100), (1, 40), (3, 200), (3, 150), (5, 700), (0, 0)] {
-            assert_eq!(lineage.lost(&told(id, position)), None, "{id} {position}");
+            assert_eq!(lineage.lost(&reported(id, position)), None, "{id} {position}");
         }
     }
 
     #[test]
     fn a_log_that_ends_before_what_was_told_lost_its_tail() {
         let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 200));
-        let tail = lineage.lost(&told(3, 201)).expect("one group is missing");
+        let tail = lineage.lost(&reported(3, 201)).expect("one group is missing");
         assert!(tail < 5 * HOUR && tail > 4 * HOUR, "only what is as new as the end: {tail:x}");
-        let late = Told { late: 201, ..told(3, 250) };
+        let late = Reported { late: 201, ..reported(3, 250) };
         assert_eq!(lineage.lost(&late), Some(0), "what came late may be of any age");
-        assert!(lineage.lost(&Told { late: 200, ..told(3, 250) }).is_some_and(|since| since > 0));
+        assert!(
+            lineage
+                .lost(&Reported { late: 200, ..reported(3, 250) })
+                .is_some_and(|since| since > 0)
+        );
     }
 
     #[test]
     fn an_older_copy_of_the_directory_knows_nothing_of_later_lives() {
         // Lives 1, 3 and 5 were; the copy is of life 1, and begins as 7.
         let lineage = Lineage::new(vec![life(1, 0)], life(7, 80));
-        assert!(lineage.lost(&told(1, 100)).is_some());
-        assert_eq!(lineage.lost(&told(1, 80)), None);
-        assert_eq!(lineage.lost(&told(5, 300)), Some(0));
-        assert_eq!(lineage.lost(&told(5, 10)), Some(0), "a life of another branch");
+        assert!(lineage.lost(&reported(1, 100)).is_some());
+        assert_eq!(lineage.lost(&reported(1, 80)), None);
+        assert_eq!(lineage.lost(&reported(5, 300)), Some(0));
+        assert_eq!(lineage.lost(&reported(5, 10)), Some(0), "a life of another branch");
     }
 
     #[test]
     fn the_original_notices_that_its_copy_went_on() {
         // The copy ran as life 4 beside life 3, and this is the original again.
         let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 500));
-        assert_eq!(lineage.lost(&told(4, 120)), Some(0));
+        assert_eq!(lineage.lost(&reported(4, 120)), Some(0));
         // The copy runs still.
-        assert_eq!(lineage.lost(&told(6, 120)), Some(0));
+        assert_eq!(lineage.lost(&reported(6, 120)), Some(0));
     }
 
     #[test]
@@ -364,8 +368,8 @@ mod tests {
             lineage = Lineage::new(earlier, life(id, id));
         }
         assert_eq!(lineage.0.len(), MAX_LIVES);
-        assert_eq!(lineage.lost(&told(1, 1)), None, "before all that is remembered");
-        assert!(lineage.lost(&told(1, 50)).is_some());
+        assert_eq!(lineage.lost(&reported(1, 1)), None, "before all that is remembered");
+        assert!(lineage.lost(&reported(1, 50)).is_some());
         assert_eq!(Lineage::decode(&[0; 23]), None);
         assert_eq!(Lineage::decode(&[1; 48]), None, "two of one number");
     }
@@ -389,14 +393,14 @@ mod tests {
         logs.met(peer, 77, 10);
         assert!(logs.heard(peer, 77, 10, 5));
         logs.know(peer, 77);
-        assert_eq!(logs.claim(peer).unwrap().told, told(10, 5));
+        assert_eq!(logs.claim(peer).unwrap().reported, reported(10, 5));
         logs.met(peer, 77, 11);
         assert!(!logs.heard(peer, 77, 10, 6), "the older one is not heard any more");
         assert!(logs.is_outlived(peer, 77, 10) && !logs.is_outlived(peer, 77, 11));
         assert!(!logs.is_outlived(peer, 78, 10), "another disk");
-        assert_eq!(logs.claim(peer).unwrap().told, told(10, 5), "it has told nothing yet");
+        assert_eq!(logs.claim(peer).unwrap().reported, reported(10, 5), "it has told nothing yet");
         assert!(logs.heard(peer, 77, 11, 3));
-        assert_eq!(logs.claim(peer).unwrap().told, told(11, 3));
+        assert_eq!(logs.claim(peer).unwrap().reported, reported(11, 3));
     }
 
     #[test]
@@ -409,7 +413,7 @@ mod tests {
         logs.know(peer, 77);
         logs.stored_late(peer);
         let claim = logs.unkept(peer).unwrap();
-        assert_eq!(claim.told, Told { life: 10, position: 5, late: 5 });
+        assert_eq!(claim.reported, Reported { life: 10, position: 5, late: 5 });
         logs.kept(peer, &claim);
         assert_eq!(logs.unkept(peer), None);
         assert!(logs.heard(peer, 77, 10, 6));

@@ -10,8 +10,9 @@ use crate::record::{Outline, Record};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
 
-/// Why a request is made: who goes first where work waits ([`Demand`](crate::Demand)). What a
-/// client waits for does; the others have their turn now and then, so that none waits for ever.
+/// Why a request is made: who goes first where work waits ([`Demand`](crate::Demand)).
+/// What a client waits for does; the others have their turn now and then, so that none waits for
+/// ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A client waits for it.
@@ -151,31 +152,31 @@ pub enum Reply {
     Found {
         /// The record; a tombstone is one too.
         record: Record,
-        /// Whether the node can vouch that it was never told of a newer one: see
-        /// [`Standing`](crate::Standing).
-        sure: bool,
+        /// Whether the node is certain that it was never told of a newer one: see
+        /// [`MembershipState`](crate::MembershipState).
+        authoritative: bool,
     },
     /// To a read: the newest record that the node holds is longer than the asker has room for.
     Long {
         /// The record without its content, which was verified.
         outline: Outline,
         /// As in [`Reply::Found`].
-        sure: bool,
+        authoritative: bool,
     },
     /// To a read: the node holds no record.
     Absent {
-        /// Whether the node can vouch that it never held one.
-        sure: bool,
+        /// Whether the node is certain that it never held one.
+        authoritative: bool,
     },
     /// To a write: it is as durable as the node's sync mode says.
     Stored,
     /// To a write: the same, but the node holds a newer record of the key, or can't exclude it.
     Newer {
-        /// The time of that record's stamp, or one that it is not above.
+        /// The time of that record's version, or one that it is not above.
         time: u64,
     },
-    /// To a write, or several: refused, a stamp is too far ahead of this node's wall clock. Nothing
-    /// was changed.
+    /// To a write, or several: refused, a version is too far ahead of this node's wall clock.
+    /// Nothing was changed.
     Ahead,
     /// Refused: too much waits already. Nothing was changed.
     Busy,
@@ -198,6 +199,6 @@ pub struct Page {
     pub items: Vec<(Bytes, Record)>,
     /// Where the range goes on; `None` = it is at its end.
     pub next: Option<Bytes>,
-    /// Whether the node can vouch for what is absent.
-    pub sure: bool,
+    /// Whether the node is authoritative for what is absent.
+    pub authoritative: bool,
 }

@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 
-use crate::clock::Stamp;
+use crate::clock::Version;
 
 /// What decides which of two records of one key holds, compared in this order. Equal ranks mean
 /// the same record, wherever it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
     /// When and where it was written.
-    pub stamp: Stamp,
-    /// A tombstone beats a value of the same stamp.
+    pub version: Version,
+    /// A tombstone beats a value of the same version.
     pub kind: Kind,
     /// Checksum over key and content, computed where the value entered the cluster.
     pub check: u64,
@@ -65,6 +65,6 @@ pub struct Codec {
     pub parse: fn(Bytes) -> Option<Record>,
     /// Whether the content is what was written under the key.
     pub verify: fn(&[u8], &Record) -> bool,
-    /// The same content under the key, with another stamp.
-    pub restamp: fn(&[u8], &Record, Stamp) -> Record,
+    /// The same content under the key, with another version.
+    pub reissue: fn(&[u8], &Record, Version) -> Record,
 }

@@ -191,10 +191,10 @@ impl Scan {
         newest.expect("some page has the key")
     }
 
-    /// A page came. One that its node can't vouch for does not count: see
-    /// [`Standing`](crate::Standing).
+    /// A page came. One that its node is not authoritative for does not count: see
+    /// [`MembershipState`](crate::MembershipState).
     pub fn page(&mut self, node: NodeId, page: Page) {
-        if !page.sure && !self.local {
+        if !page.authoritative && !self.local {
             self.failed(node);
             return;
         }
@@ -269,29 +269,29 @@ impl Held<'_> {
 
 /// Says which of a node's keys a page is to have.
 #[derive(Debug)]
-pub struct Sieve<'a> {
+pub struct PartitionFilter<'a> {
     topology: &'a Topology,
     own: NodeId,
-    kind: SieveKind<'a>,
+    kind: FilterKind<'a>,
 }
 
 #[derive(Debug)]
-enum SieveKind<'a> {
+enum FilterKind<'a> {
     Chosen(Chooser<'a>),
     HeldBy(Held<'a>),
 }
 
-impl<'a> Sieve<'a> {
+impl<'a> PartitionFilter<'a> {
     /// For pages of the node `own`.
     pub fn new(topology: &'a Topology, own: NodeId, filter: &'a Filter) -> Self {
         let kind = match filter {
             Filter::Chosen { ack, from, preference } => {
                 let quorum = Quorum { ack: *ack, from: *from };
-                SieveKind::Chosen(Chooser::new(topology, quorum, preference))
+                FilterKind::Chosen(Chooser::new(topology, quorum, preference))
             }
             Filter::HeldBy { node, since, partitions } => {
                 let (node, since) = (*node, *since);
-                SieveKind::HeldBy(Held { node, since, partitions, replicas: Vec::new() })
+                FilterKind::HeldBy(Held { node, since, partitions, replicas: Vec::new() })
             }
         };
         Self { topology, own, kind }
@@ -302,13 +302,13 @@ impl<'a> Sieve<'a> {
     /// values is sent: there is no older record that a tombstone would hide.
     pub fn wants(&mut self, key: &[u8], copies: u8, time: u64, is_value: bool) -> bool {
         match &mut self.kind {
-            SieveKind::Chosen(chooser) if chooser.is_alone() && !is_value => false,
-            SieveKind::Chosen(chooser) if chooser.is_everybody() => true,
-            SieveKind::Chosen(chooser) => {
+            FilterKind::Chosen(chooser) if chooser.is_alone() && !is_value => false,
+            FilterKind::Chosen(chooser) if chooser.is_everybody() => true,
+            FilterKind::Chosen(chooser) => {
                 let partition = self.topology.partition_of(key);
                 chooser.choose(partition).contains(&self.own)
             }
-            SieveKind::HeldBy(held) => held.wants(self.topology, key, copies, time),
+            FilterKind::HeldBy(held) => held.wants(self.topology, key, copies, time),
         }
     }
 }

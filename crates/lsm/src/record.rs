@@ -269,7 +269,7 @@ impl Record {
     }
 
     /// The same content of `key` under another version.
-    pub fn restamped(&self, key: &[u8], version: Version) -> Self {
+    pub fn with_version(&self, key: &[u8], version: Version) -> Self {
         let mut raw = BytesMut::from(&self.raw[..]);
         raw[TIME_AT..TIME_AT + 8].copy_from_slice(&version.time.to_le_bytes());
         raw[ORIGIN_AT..ORIGIN_AT + 4].copy_from_slice(&version.origin.to_le_bytes());

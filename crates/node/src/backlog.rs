@@ -118,12 +118,12 @@ impl Backlog {
 
 #[cfg(test)]
 mod tests {
-    use cluster::{Kind, Rank, SlotId, Stamp};
+    use cluster::{Kind, Rank, SlotId, Version};
 
     use super::*;
 
     fn write(number: u64, len: usize) -> Write {
-        let rank = Rank { stamp: Stamp { time: 1, origin: 0 }, kind: Kind::Value, check: 0 };
+        let rank = Rank { version: Version { time: 1, origin: 0 }, kind: Kind::Value, check: 0 };
         let record = Record { rank, copies: 0, bytes: vec![0; len].into() };
         let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
         Write { op, key: Bytes::new(), record, look: false, until }

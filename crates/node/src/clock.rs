@@ -103,7 +103,7 @@ impl BoundedClock {
     #[inline]
     pub fn issue(&self, wall: u64) -> Result<Version, NoVersion> {
         match self.clock.issue(wall) {
-            Ok(stamp) => Ok(Version { time: stamp.time, origin: stamp.origin }),
+            Ok(version) => Ok(Version { time: version.time, origin: version.origin }),
             Err(BoundReached) => Err(match &self.lock().failed {
                 Some(error) => NoVersion::Failed(error.clone()),
                 None => NoVersion::Lags,

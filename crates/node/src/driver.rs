@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use cluster::{
-    Answer, CallId, Class, ClientId, Demand, Event, LaneId, Message, NodeId, Now, OpId,
-    PageRequest, Reply, Request, Trouble,
+    Answer, CallId, Class, ClientId, ConnectionId, Demand, Event, FailureKind, Message, NodeId,
+    Now, OpId, PageRequest, Reply, Request,
 };
 use lsm::{Batch, Engine, Lookup};
 
@@ -83,13 +83,13 @@ pub trait Driver: Turn {
     fn send(&mut self, peer: NodeId, message: Message);
 
     /// Answers another node, if its connection still stands.
-    fn respond(&mut self, lane: LaneId, id: u64, reply: Reply);
+    fn respond(&mut self, connection: ConnectionId, id: u64, reply: Reply);
 
     /// Answers a client.
     fn answer(&mut self, client: ClientId, answer: Answer);
 
     /// The result of a call.
-    fn returned(&mut self, call: CallId, result: Result<Reply, Trouble>);
+    fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>);
 
     /// Is told of every event before it is handled.
     #[inline]

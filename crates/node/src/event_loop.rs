@@ -167,7 +167,7 @@ impl Loop {
             Effect::WriteAll { op, items, demand: _ } => self.store_all(driver, op, &items),
             Effect::Page { op, request, demand } => driver.page(op, request, demand),
             Effect::Send { peer, message } => driver.send(peer, message),
-            Effect::Respond { lane, id, reply } => driver.respond(lane, id, reply),
+            Effect::Respond { connection, id, reply } => driver.respond(connection, id, reply),
             Effect::Answer { client, answer } => driver.answer(client, answer),
             Effect::Returned { call, result } => driver.returned(call, result),
             Effect::Hint { hint, peer, key, record } => {
@@ -221,7 +221,7 @@ impl Loop {
 
     /// The time of a newer record's version, or one that is not below it.
     fn newer<D: Driver>(&self, driver: &D, key: &[u8], record: &Record) -> Option<u64> {
-        let version = records::version(record.rank.stamp);
+        let version = records::version(record.rank.version);
         match driver.engine().holds_newer(Space::Data, key, version) {
             Ok(Newer::No) => None,
             Ok(Newer::Held(held)) => Some(held.time),

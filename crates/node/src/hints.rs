@@ -35,7 +35,7 @@ pub struct Hint {
 
 impl Hint {
     pub(crate) fn of(id: HintId, peer: NodeId, key: Bytes, record: &Record) -> Self {
-        Self { id, peer, key, time: record.rank.stamp.time }
+        Self { id, peer, key, time: record.rank.version.time }
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn put(
     record: &Record,
 ) -> Result<(), lsm::Error> {
     let key = key_of(shared, hint.peer, &hint.key);
-    batch.put(Space::Hints, &key, records::version(record.rank.stamp), &record.bytes)
+    batch.put(Space::Hints, &key, records::version(record.rank.version), &record.bytes)
 }
 
 /// Removes hints that were delivered.
@@ -71,7 +71,7 @@ pub(crate) fn remove(
     items: &[(Bytes, Record)],
 ) -> Result<(), lsm::Error> {
     items.iter().try_for_each(|(key, record)| {
-        let version = records::version(record.rank.stamp);
+        let version = records::version(record.rank.version);
         batch.delete(Space::Hints, &key_of(shared, peer, key), version)
     })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use cluster::{OpId, PAGE_BYTES, Page, PageRequest, Shared, Sieve, StoreError};
+use cluster::{OpId, PAGE_BYTES, Page, PageRequest, PartitionFilter, Shared, StoreError};
 use lsm::{Engine, Space};
 
 use crate::records;
@@ -139,9 +139,9 @@ impl Pages {
             _ => Some(self.lent.take(max_bytes).ok_or(NO_ROOM)?),
         };
         let view = shared.view();
-        let mut sieve = Sieve::new(&view.topology, shared.own, &request.filter);
-        // What is absent is vouched for as of a moment before the scan begins.
-        let sure = shared.vouching.sure_of_all();
+        let mut filter = PartitionFilter::new(&view.topology, shared.own, &request.filter);
+        // What is absent is authoritative as of a moment before the scan begins.
+        let authoritative = shared.membership.is_authoritative_for_all();
         let mut bytes = BytesMut::new();
         let mut lens: Vec<(usize, usize)> = Vec::new();
         let mut next = None;
@@ -157,7 +157,7 @@ impl Pages {
             let worked = seen == most || seen > 0 && looked_at + len > most_bytes;
             let (copies, time) = (record.copies(), record.version().time);
             let is_value = record.kind() == lsm::Kind::Value;
-            let wanted = !worked && sieve.wants(key, copies, time, is_value);
+            let wanted = !worked && filter.wants(key, copies, time, is_value);
             let item = if wanted { len } else { 0 };
             let over = bytes.len() + item > max_bytes;
             if worked || over && !lens.is_empty() {
@@ -177,7 +177,7 @@ impl Pages {
             }
         }
         let items = if lens.is_empty() { Vec::new() } else { items(bytes, room, &lens) };
-        Ok(Page { items, next, sure })
+        Ok(Page { items, next, authoritative })
     }
 }
 

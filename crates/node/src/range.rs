@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{NodeId, Page, PageRequest, Quorum, Reply, Scan, Shared, Step, Trouble};
+use cluster::{FailureKind, NodeId, Page, PageRequest, Quorum, Reply, Scan, Shared, Step};
 use lsm::Record;
 
 use crate::pages::{PageRoom, Pages};
@@ -59,7 +59,7 @@ pub struct Range {
     shared: Arc<Shared>,
     scan: Scan,
     retries: u32,
-    /// Whether the last node that failed was this one: its store had trouble.
+    /// Whether the last node that failed was this one: its store failed.
     store_failed: bool,
     /// Memory for a page of each node.
     _room: PageRoom,
@@ -110,7 +110,7 @@ impl Range {
     }
 
     /// What a call for a page of `node` came to.
-    pub fn asked(shared: &Shared, node: NodeId, result: Result<Reply, Trouble>) -> Asked {
+    pub fn asked(shared: &Shared, node: NodeId, result: Result<Reply, FailureKind>) -> Asked {
         match result {
             Ok(Reply::Page(page)) => {
                 // This node's own were verified by the engine just now.
@@ -122,7 +122,7 @@ impl Range {
                     Asked::Failed
                 }
             }
-            Ok(Reply::Busy) | Err(Trouble::Busy) => Asked::Busy,
+            Ok(Reply::Busy) | Err(FailureKind::Busy) => Asked::Busy,
             Ok(_) | Err(_) => Asked::Failed,
         }
     }

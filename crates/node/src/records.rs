@@ -1,11 +1,11 @@
 //! Between the engine's records and the protocol's, which do not know each other.
 
 use bytes::Bytes;
-use cluster::{Codec, Kind, Rank, Stamp, StoreError};
-use lsm::{Fields, Record, RecordRef, Version};
+use cluster::{Codec, Kind, Rank, StoreError, Version};
+use lsm::{Fields, Record, RecordRef};
 
 /// What the protocol must have done to the engine's records.
-pub const CODEC: Codec = Codec { parse, verify, restamp };
+pub const CODEC: Codec = Codec { parse, verify, reissue };
 
 /// A new record, with the version that is in `fields`. Its checksum is computed here, once.
 pub fn new(key: &[u8], fields: &Fields<'_>, value: &[u8]) -> cluster::Record {
@@ -22,9 +22,9 @@ pub fn to_store(record: &cluster::Record) -> Record {
     Record::parse(record.bytes.clone()).expect("it was parsed before")
 }
 
-/// A stamp is the engine's version.
-pub fn version(stamp: Stamp) -> Version {
-    Version { time: stamp.time, origin: stamp.origin }
+/// A version of the protocol's, as the engine's.
+pub fn version(version: Version) -> lsm::Version {
+    lsm::Version { time: version.time, origin: version.origin }
 }
 
 /// Whether `record` is a value that has not expired. The wall clock is read only if it can expire.
@@ -50,13 +50,13 @@ pub fn store_error(error: &lsm::Error) -> StoreError {
 }
 
 fn view(record: &RecordRef<'_>, bytes: Bytes) -> cluster::Record {
-    let Version { time, origin } = record.version();
+    let lsm::Version { time, origin } = record.version();
     let kind = match record.kind() {
         lsm::Kind::Value => Kind::Value,
         lsm::Kind::Tombstone => Kind::Tombstone,
         lsm::Kind::Superseded => Kind::Superseded,
     };
-    let rank = Rank { stamp: Stamp { time, origin }, kind, check: record.check() };
+    let rank = Rank { version: Version { time, origin }, kind, check: record.check() };
     cluster::Record { rank, copies: record.copies(), bytes }
 }
 
@@ -69,8 +69,8 @@ fn verify(key: &[u8], record: &cluster::Record) -> bool {
     RecordRef::parse(&record.bytes).is_ok_and(|record| record.verify(key).is_ok())
 }
 
-fn restamp(key: &[u8], record: &cluster::Record, stamp: Stamp) -> cluster::Record {
-    from_store(&to_store(record).restamped(key, version(stamp)))
+fn reissue(key: &[u8], record: &cluster::Record, new: Version) -> cluster::Record {
+    from_store(&to_store(record).with_version(key, version(new)))
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn made(kind: lsm::Kind, expiry_ms: u64) -> cluster::Record {
-        let version = Version { time: 5, origin: 3 };
+        let version = lsm::Version { time: 5, origin: 3 };
         let fields = Fields { copies: 2, expiry_ms, extension: b"x", ..Fields::new(kind, version) };
         new(b"k", &fields, b"value")
     }
@@ -95,11 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn another_stamp_changes_nothing_else() {
+    fn another_version_changes_nothing_else() {
         let first = made(lsm::Kind::Value, 7);
-        let stamp = Stamp { time: 6, origin: 9 };
-        let second = (CODEC.restamp)(b"k", &first, stamp);
-        assert_eq!((second.rank.stamp, second.rank.kind, second.copies), (stamp, Kind::Value, 2));
+        let version = Version { time: 6, origin: 9 };
+        let second = (CODEC.reissue)(b"k", &first, version);
+        assert_eq!(
+            (second.rank.version, second.rank.kind, second.copies),
+            (version, Kind::Value, 2)
+        );
         assert!((CODEC.verify)(b"k", &second));
         let (one, other) = (to_store(&first), to_store(&second));
         assert_eq!(one.value(), other.value());

@@ -1,4 +1,4 @@
-//! Takes what a wrong clock stamped out of a stopped node's directory.
+//! Takes what a wrong clock wrote out of a stopped node's directory.
 //!
 //! ```text
 //!  what is ahead is counted ─▶ to be streamed back: noted ─▶ records removed ─▶ bound lowered
@@ -7,8 +7,8 @@
 //! The other nodes refused those records, so nobody misses them. But each hid an older one of its
 //! key, which a compaction may have dropped since, and which this node may have acknowledged. So
 //! from its next start on the node's word counts for nothing that it lacks, until the others have
-//! streamed back what it is to hold; and for each hint that is removed its partition is marked.
-//! The bound goes last: until then a start is refused, and the repair can be repeated.
+//! streamed back what belongs to its replicas; and for each hint that is removed its partition is
+//! marked. The bound goes last: until then a start is refused, and the repair can be repeated.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ use crate::start_error::StartError;
 use crate::store::Store;
 use crate::{clock, hints, identity};
 
-/// Where what a clock stamped is kept.
-const STAMPED: &[Space] = &[Space::Data, Space::Hints];
+/// Where what a wrong clock wrote is kept.
+const VERSIONED: &[Space] = &[Space::Data, Space::Hints];
 
-/// What is stamped above a limit.
+/// What has a timestamp above a limit.
 #[derive(Debug)]
 pub struct Ahead {
     /// How many records of the users.
@@ -38,8 +38,8 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Looks for what is stamped above `limit`. `None` = the node is alone: nobody refuses what it
-    /// stamps, and nobody could give back what would be lost.
+    /// Looks for what has a timestamp above `limit`. `None` = the node is alone: nobody refuses
+    /// what it writes, and nobody could give back what would be lost.
     pub fn look(engine: &Engine, limit: u64) -> Result<Option<Self>, StartError> {
         if identity::is_alone(engine)? {
             return Ok(None);
@@ -47,7 +47,7 @@ impl Ahead {
         let bound = clock::kept_bound(engine)?;
         let marks = BTreeSet::new();
         let mut found = Self { records: 0, hints: 0, furthest: 0, bound, limit, marks };
-        let above = Above { time: limit, spaces: STAMPED };
+        let above = Above { time: limit, spaces: VERSIONED };
         let looked = engine.records_above(above, |space, key, version| {
             found.furthest = found.furthest.max(version.time);
             if space == Space::Hints {
@@ -77,7 +77,7 @@ impl Ahead {
             batch.put(Space::Node, mark, version, &[]).map_err(failed)?;
         }
         Store::commit(engine, batch).map_err(failed)?;
-        engine.remove_above(Above { time: self.limit, spaces: STAMPED }).map_err(failed)?;
+        engine.remove_above(Above { time: self.limit, spaces: VERSIONED }).map_err(failed)?;
         // What is left of this node's own versions is not above that.
         clock::lower_bound(engine, self.bound.min(self.limit))
     }

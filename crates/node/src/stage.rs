@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Answer, CallId, Class, ClientId, Clock, Config, Demand, LaneId, Logs, Member, Message, NodeId,
-    Now, OpId, PageRequest, Reply, Request, Shared, Standing, Topology, Trouble, Vouching,
+    Answer, CallId, Class, ClientId, Clock, Config, ConnectionId, Demand, FailureKind, Logs,
+    Member, Membership, MembershipState, Message, NodeId, Now, OpId, PageRequest, Reply, Request,
+    Shared, Topology,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, Space, Version, Wait};
 
 use crate::driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, WriteError};
-use crate::identity::{Identity, Keeps, Named, Newborn};
+use crate::identity::{Identity, Keeps, Named, NewIdentity};
 use crate::store::Store;
 use crate::task::TaskEvent;
 use crate::{Loop, records};
@@ -67,13 +68,13 @@ impl Stage {
         let own = NodeId(0);
         let engine = Engine::open(Arc::new(MemDisk::new()), Options::default()).unwrap();
         let named = Named { topology: &topology, own, named: true };
-        let new = Newborn { incarnation: 9, standing: Standing::Member, born: 0 };
+        let new = NewIdentity { incarnation: 9, state: MembershipState::Member, lost_before: 0 };
         let identity = Arc::new(Identity::open(&engine, named, new).unwrap());
         let clock = Arc::new(Clock::start(1, 0, 0));
-        let vouching = Vouching::new(Standing::Member, 0, true);
+        let membership = Membership::new(MembershipState::Member, 0, true);
         let logs = Arc::new(Logs::first(9));
         let newest = Clock::time_of(WALL);
-        let shared = Arc::new(Shared::new(topology, own, clock, vouching, newest, logs));
+        let shared = Arc::new(Shared::new(topology, own, clock, membership, newest, logs));
         Self {
             engine,
             shared,
@@ -127,7 +128,7 @@ impl Stage {
     }
 }
 
-/// A value of so many bytes, stamped so many microseconds before the stage's time.
+/// A value of so many bytes, written so many microseconds before the stage's time.
 pub(crate) fn value(key: &[u8], age: u64, len: usize) -> cluster::Record {
     let version = Version { time: Clock::time_of(WALL - age), origin: 7 };
     records::new(key, &Fields::new(Kind::Value, version), &vec![b'v'; len])
@@ -184,7 +185,7 @@ impl Driver for Stage {
         self.done.push(Done::Send);
     }
 
-    fn respond(&mut self, _lane: LaneId, id: u64, reply: Reply) {
+    fn respond(&mut self, _connection: ConnectionId, id: u64, reply: Reply) {
         self.done.push(Done::Respond(id, reply));
     }
 
@@ -192,7 +193,7 @@ impl Driver for Stage {
         self.done.push(Done::Answer(answer));
     }
 
-    fn returned(&mut self, _call: CallId, _result: Result<Reply, Trouble>) {
+    fn returned(&mut self, _call: CallId, _result: Result<Reply, FailureKind>) {
         self.done.push(Done::Returned);
     }
 }

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use cluster::{Clock, Logs, NodeId, Shared, Standing, Topology, Vouching};
+use cluster::{Clock, Logs, Membership, MembershipState, NodeId, Shared, Topology};
 
 use crate::clock::BoundedClock;
 use crate::hints;
-use crate::identity::{Directory, Identity, Named, Newborn, Recovered};
+use crate::identity::{Directory, Identity, Named, NewIdentity, Recovered};
 use crate::start_error::StartError;
 use crate::store::Store;
 
@@ -42,19 +42,19 @@ fn latest(wall: u64, max_skew: u64) -> u64 {
 
 impl Starting {
     /// The node of the directory that `store` is in; nothing was written to that since it was
-    /// opened. A directory without an identity is given this `incarnation` and `standing`. `wall`
-    /// and `max_skew` are in microseconds, here and below.
+    /// opened. A directory without an identity is given this `incarnation` and `membership state`.
+    /// `wall` and `max_skew` are in microseconds, here and below.
     pub fn open<S: Store>(
         store: &S,
         named: Named<'_>,
         incarnation: u64,
-        standing: Standing,
+        state: MembershipState,
         wall: u64,
         max_skew: u64,
     ) -> Result<Self, StartError> {
         let recovered = Recovered::of(store.engine());
         // A former life of this node may have acknowledged what was as far ahead of its clock.
-        let new = Newborn { incarnation, standing, born: latest(wall, max_skew) };
+        let new = NewIdentity { incarnation, state, lost_before: latest(wall, max_skew) };
         let identity = Identity::open(store, named, new)?;
         let (name, nodes) = (named.name(), named.topology.nodes());
         let clock = BoundedClock::open(store, name, nodes, wall, max_skew)?;
@@ -88,12 +88,13 @@ impl Starting {
         let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &claims));
         let alone = topology.nodes() == 1;
         // One that is alone has nobody to hear of a former life from.
-        let standing = if alone { Standing::Member } else { identity.standing() };
+        let state = if alone { MembershipState::Member } else { identity.state() };
         // Until the others have been heard, whatever is older than this start may hide something.
-        let born = identity.born().max(latest(wall, max_skew));
-        let vouching = Vouching::new(standing, born, alone);
+        let lost_before = identity.lost_before().max(latest(wall, max_skew));
+        let membership = Membership::new(state, lost_before, alone);
         let newest = store.engine().greatest_time();
-        let shared = Shared::new(topology, own, Arc::clone(clock.clock()), vouching, newest, logs);
+        let shared =
+            Shared::new(topology, own, Arc::clone(clock.clock()), membership, newest, logs);
         identity.load_missed(store.engine(), &shared)?;
         hints::adopt_marks(store, &identity, &shared)?;
         hints::count(store.engine(), &shared)?;

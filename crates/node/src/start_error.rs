@@ -1,4 +1,4 @@
-//! Why a node does not start.
+//! ReplicaError a node does not start.
 
 use std::io;
 
@@ -34,7 +34,7 @@ pub enum StartError {
     )]
     Another(String),
     /// The node's clock would begin so far ahead of the wall clock that the others refuse what it
-    /// stamps.
+    /// versions.
     #[error(
         "this node has issued timestamps up to {seconds} s ahead of its clock, and the other nodes \
          refuse such timestamps: correct the clock if it is behind; if it is correct now and was \

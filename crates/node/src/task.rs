@@ -11,14 +11,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{Claim, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Record, Shared, Standing};
+use cluster::{
+    Claim, MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Record, Shared,
+};
 
 use crate::driver::{HintsWanted, Purpose, TaskDriver};
 use crate::hints;
 use crate::identity::{Identity, Keeps};
 
-/// How long after hints could not be read, or a standing not be kept, that is tried again, in
-/// microseconds.
+/// How long after hints could not be read, or a membership state not be kept, that is tried again,
+/// in microseconds.
 const AGAIN_MICROS: u64 = 1_000_000;
 
 /// What the task is told.
@@ -101,7 +103,7 @@ impl Task {
                 return self.identity.kept(shared, &Keeps::Claim(peer, claim));
             }
             NodeEffect::Remember { peer, claim } => self.identity.keep_claim(shared, peer, claim),
-            NodeEffect::Stand(standing) => self.identity.keep_standing(shared, standing),
+            NodeEffect::Stand(state) => self.identity.keep_state(shared, state),
             NodeEffect::KeepMissed { node } => self.identity.keep_missed(shared, node),
         };
         driver.keep(batch, keeps);
@@ -141,10 +143,10 @@ impl Task {
         }
         match *keeps {
             Keeps::Claim(..) => {}
-            Keeps::Standing(standing, _) => {
-                let event = NodeEvent::Stood { standing, kept };
+            Keeps::MembershipState(state, _) => {
+                let event = NodeEvent::Stood { state, kept };
                 if kept {
-                    note_standing(standing);
+                    note_state(state);
                     self.tell(driver, event);
                 } else {
                     driver.after(AGAIN_MICROS, event.into());
@@ -159,8 +161,8 @@ impl Task {
             Keeps::Claim(peer, _) => {
                 tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
             }
-            Keeps::Standing(standing, _) => {
-                tracing::warn!(%error, ?standing, "cannot persist the node's membership state");
+            Keeps::MembershipState(state, _) => {
+                tracing::warn!(%error, ?state, "cannot persist the node's membership state");
             }
             Keeps::Missed(node, _) => {
                 let node = self.name(*node);
@@ -174,11 +176,11 @@ impl Task {
     }
 }
 
-fn note_standing(standing: Standing) {
-    match standing {
-        Standing::New | Standing::Copied => {}
-        Standing::Member => tracing::info!("rebuild complete: node is a full member"),
-        Standing::Amnesiac => tracing::warn!(
+fn note_state(state: MembershipState) {
+    match state {
+        MembershipState::Joining | MembershipState::Verifying => {}
+        MembershipState::Member => tracing::info!("rebuild complete: node is a full member"),
+        MembershipState::Rebuilding => tracing::warn!(
             "rebuild started: this node's data directory is older than what the other nodes have \
              seen of it (disk replaced, old copy restored, or end of the log lost); missing data \
              is streamed from them, and the node is not authoritative until then"

@@ -3,15 +3,18 @@
 //!
 //! ```text
 //!  producers ─▶ │ lap 3: filled │ filled │ being filled │ free │ … │ ─▶ one consumer
-//!                 ticket = lap × SLOTS + place; a slot's turn says whose it is:
-//!                 2·lap free, 2·lap + 1 filled; full = the sample is lost, and counted
+//!                 whose a slot is: `turns.rs`; full = the sample is lost, and counted
 //! ```
 //!
 //! It is static: whoever comes late, after a recording, still has something to write to. The pages
 //! take no memory until the first recording.
 #![allow(unsafe_code, reason = "filled by signal handlers")]
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+mod turns;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use turns::Turns;
 
 use crate::place::Place;
 use crate::stack::MAX_FRAMES;
@@ -28,7 +31,7 @@ static ACTIVE: AtomicU32 = AtomicU32::new(0);
 static LOST: [AtomicU64; SOURCES] = [const { AtomicU64::new(0) }; SOURCES];
 /// How many recordings there were.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
-static HEAD: AtomicUsize = AtomicUsize::new(0);
+static TURNS: Turns<SLOTS> = Turns::new();
 static RING: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 
 /// Who takes samples into the ring.
@@ -83,15 +86,13 @@ pub(crate) fn want(sources: u32) {
     ACTIVE.store(sources, Ordering::SeqCst);
 }
 
-struct Slot {
-    turn: AtomicUsize,
-    words: [AtomicU64; HEAD_WORDS + MAX_FRAMES],
-}
+/// The words of one sample. They are atomic so that no `unsafe` is needed: whose a slot is says
+/// [`Turns`].
+struct Slot([AtomicU64; HEAD_WORDS + MAX_FRAMES]);
 
 impl Slot {
     const fn new() -> Self {
-        let words = [const { AtomicU64::new(0) }; HEAD_WORDS + MAX_FRAMES];
-        Self { turn: AtomicUsize::new(0), words }
+        Self([const { AtomicU64::new(0) }; HEAD_WORDS + MAX_FRAMES])
     }
 }
 
@@ -136,24 +137,9 @@ fn to_word<T>(reference: Option<&'static T>) -> u64 {
 
 /// Puts a sample of the calling thread in. Whether there was room.
 pub(crate) fn push(sample: &Sample<'_>) -> bool {
-    let mut ticket = HEAD.load(Ordering::Relaxed);
-    let slot = loop {
-        let slot = &RING[ticket % SLOTS];
-        let free = 2 * (ticket / SLOTS);
-        let turn = slot.turn.load(Ordering::Acquire);
-        if turn < free {
-            LOST[sample.source.place()].fetch_add(1, Ordering::Relaxed);
-            return false;
-        }
-        if turn > free {
-            ticket = HEAD.load(Ordering::Relaxed);
-            continue;
-        }
-        let next = ticket.wrapping_add(1);
-        match HEAD.compare_exchange_weak(ticket, next, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => break slot,
-            Err(now) => ticket = now,
-        }
+    let Some(ticket) = TURNS.claim() else {
+        LOST[sample.source.place()].fetch_add(1, Ordering::Relaxed);
+        return false;
     };
     let frames = &sample.frames[..sample.frames.len().min(MAX_FRAMES)];
     let kinds = sample.source as u64 | (sample.state as u64) << 32 | (frames.len() as u64) << 40;
@@ -173,10 +159,10 @@ pub(crate) fn push(sample: &Sample<'_>) -> bool {
         sample.address as u64,
     ];
     let words = head.into_iter().chain(frames.iter().map(|frame| *frame as u64));
-    for (word, value) in slot.words.iter().zip(words) {
+    for (word, value) in RING[ticket.slot::<SLOTS>()].0.iter().zip(words) {
         word.store(value, Ordering::Relaxed);
     }
-    slot.turn.store(2 * (ticket / SLOTS) + 1, Ordering::Release);
+    TURNS.filled(ticket);
     true
 }
 
@@ -225,13 +211,9 @@ mod taking {
     pub(crate) fn take(mut each: impl FnMut(Taken)) {
         let mut tail = TAIL.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..SLOTS {
-            let slot = &RING[*tail % SLOTS];
-            let filled = 2 * (*tail / SLOTS) + 1;
-            if slot.turn.load(Ordering::Acquire) != filled {
-                break;
-            }
-            each(read(&slot.words));
-            slot.turn.store(filled + 1, Ordering::Release);
+            let Some(ticket) = TURNS.next(*tail) else { break };
+            each(read(&RING[ticket.slot::<SLOTS>()].0));
+            TURNS.taken(ticket);
             *tail = tail.wrapping_add(1);
         }
     }

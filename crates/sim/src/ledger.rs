@@ -1,14 +1,14 @@
 //! What the clients asked and were told, kept outside the cluster, and the judgment of it.
 //!
 //! For every key, and for every pair of `ack` and `from` that was used on it, the ledger knows the
-//! greatest stamp that was acknowledged, or told by a majority read: the *floors*. An operation
+//! greatest version that was acknowledged, or told by a majority read: the *floors*. An operation
 //! remembers the floors as it begins. What it is told in the end must not be below any of those
 //! whose replicas must have met its own.
 //!
 //! ```text
-//!  write 2/3 acknowledged, stamp 7 ──▶ floor (2 of 3) = 7
+//!  write 2/3 acknowledged, version 7 ──▶ floor (2 of 3) = 7
 //!                                         │ 2 + 2 > 3: a later read 2/3 tells 7 or more,
-//!                                         │            a later write 2/3 is stamped above 7
+//!                                         │            a later write 2/3 gets a version above 7
 //!                                         └ 2 + 1 = 3: a later read 1/3 may miss it
 //! ```
 
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
-use cluster::{Answer, Kind, Quorum, Record, Stamp};
+use cluster::{Answer, Kind, Quorum, Record, Version};
 
 use crate::records::{WriteId, write_of};
 
@@ -32,7 +32,7 @@ pub(crate) enum What {
 
 /// What a client knows of its operation in the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Reported {
     /// The node's answer.
     Answer(Answer),
     /// A whole range.
@@ -69,15 +69,15 @@ impl Operation {
     }
 }
 
-/// A least stamp, and by which replicas it is held.
+/// A least version, and by which replicas it is held.
 #[derive(Debug, Clone, Copy)]
 struct Floor {
     held_by: u8,
     from: u8,
     /// What reads must tell.
-    stamp: Stamp,
-    /// What later writes must be stamped above: the greatest that was acknowledged.
-    order: Option<Stamp>,
+    version: Version,
+    /// What the versions of later writes must be above: the greatest that was acknowledged.
+    order: Option<Version>,
     /// Disks that had been lost by then.
     wipes: u32,
 }
@@ -87,7 +87,7 @@ struct Floor {
 enum Fate {
     /// It is not over, or nobody knows.
     Open,
-    Acknowledged(Stamp),
+    Acknowledged(Version),
     /// Nothing was done, and nothing will be.
     None,
 }
@@ -125,10 +125,10 @@ pub(crate) struct Ledger {
     floors: BTreeMap<Bytes, Vec<Floor>>,
     /// How many copies a key was written with.
     copies: BTreeMap<Bytes, BTreeSet<u8>>,
-    stamps: BTreeMap<Stamp, WriteId>,
-    /// The greatest time of any stamp.
+    versions: BTreeMap<Version, WriteId>,
+    /// The greatest time of any version.
     pub(crate) greatest: u64,
-    /// When what was stamped by a wrong clock was last taken out of a store.
+    /// When what a wrong clock wrote was last taken out of a store.
     forgot_future: u64,
     deletes: BTreeMap<Bytes, Vec<WriteId>>,
     next: u64,
@@ -136,8 +136,8 @@ pub(crate) struct Ledger {
     default_copies: u8,
     /// Disks that were wiped so far: what a single replica acknowledged may be gone.
     wipes: u32,
-    /// The greatest stamp that the last one can have held, as its successor sees it.
-    born: u64,
+    /// The greatest version that the last one can have held, as its successor sees it.
+    lost_before: u64,
     pub(crate) tally: Tally,
     pub(crate) wrong: Vec<String>,
 }
@@ -176,22 +176,25 @@ impl Ledger {
         self.operations.get(&number).map(|operation| &operation.asked)
     }
 
-    /// A node stamps a write.
-    pub(crate) fn stamped(&mut self, now: u64, write: WriteId, stamp: Stamp) {
+    /// A node issues a version.
+    pub(crate) fn versioned(&mut self, now: u64, write: WriteId, version: Version) {
         // An answer that was on its way when its record was taken out of the store says nothing of
         // what there is.
         if self.writes.get(&write).is_none_or(|write| write.begun >= self.forgot_future) {
-            self.greatest = self.greatest.max(stamp.time);
+            self.greatest = self.greatest.max(version.time);
         }
-        if let Some(other) = self.stamps.insert(stamp, write)
+        if let Some(other) = self.versions.insert(version, write)
             && other != write
         {
-            self.accuse(now, format!("stamp {stamp:?} of {write:?} was given to {other:?} too"));
+            self.accuse(
+                now,
+                format!("version {version:?} of {write:?} was given to {other:?} too"),
+            );
         }
     }
 
     /// A client is told.
-    pub(crate) fn end(&mut self, now: u64, number: u64, told: &Told) {
+    pub(crate) fn end(&mut self, now: u64, number: u64, reported: &Reported) {
         let Some(mut operation) = self.operations.remove(&number) else { return };
         for (key, floors) in &mut operation.floors {
             let mixed = self.copies.get(key).is_some_and(|copies| copies.len() > 1);
@@ -199,35 +202,35 @@ impl Ledger {
             floors.retain(safe);
         }
         let write = WriteId(number);
-        match (told, operation.asked.what) {
-            (Told::Answer(Answer::Found(record)), What::Get) => {
+        match (reported, operation.asked.what) {
+            (Reported::Answer(Answer::Found(record)), What::Get) => {
                 self.tally.reads += 1;
                 self.read(now, &operation, record.as_ref());
             }
-            (Told::Answer(Answer::Written(stamp)), What::Put | What::Delete) => {
+            (Reported::Answer(Answer::Written(version)), What::Put | What::Delete) => {
                 self.tally.writes += 1;
-                self.wrote(now, write, &operation, *stamp);
+                self.wrote(now, write, &operation, *version);
             }
-            (Told::Answer(Answer::Denied(denied)), what) => {
-                if what == What::Get || !denied.unknown {
+            (Reported::Answer(Answer::Failed(failed)), what) => {
+                if what == What::Get || !failed.unknown {
                     self.tally.failed += 1;
                     self.failed(now, write);
                 } else {
                     self.tally.unknown += 1;
                 }
             }
-            (Told::Refused, _) => {
+            (Reported::Refused, _) => {
                 self.tally.failed += 1;
                 self.failed(now, write);
             }
-            (Told::Range(items), What::Scan) => {
+            (Reported::Range(items), What::Scan) => {
                 self.tally.ranges += 1;
                 self.ranged(now, &operation, items);
             }
-            (Told::Nothing, What::Get | What::Scan) => self.tally.failed += 1,
-            (Told::Nothing, _) => self.tally.unknown += 1,
-            (Told::Answer(_) | Told::Range(_), what) => {
-                self.accuse(now, format!("{what:?} {number} was answered {told:?}"));
+            (Reported::Nothing, What::Get | What::Scan) => self.tally.failed += 1,
+            (Reported::Nothing, _) => self.tally.unknown += 1,
+            (Reported::Answer(_) | Reported::Range(_), what) => {
+                self.accuse(now, format!("{what:?} {number} was answered {reported:?}"));
             }
         }
     }
@@ -237,11 +240,11 @@ impl Ledger {
         if let Some(record) = record {
             self.tells(now, key, record);
         }
-        let stamp = record.map(|record| record.rank.stamp);
+        let version = record.map(|record| record.rank.version);
         for floor in operation.floors().filter(|floor| floor.met_by(quorum)) {
-            if stamp.is_none_or(|stamp| stamp < floor.stamp) {
+            if version.is_none_or(|version| version < floor.version) {
                 let what = format!(
-                    "lost: a read {}/{} of {key:?}, begun at {}, is told {}, \
+                    "lost: a read {}/{} of {key:?}, begun at {}, is reported {}, \
                      but {floor} was known by then",
                     quorum.ack,
                     quorum.from,
@@ -255,8 +258,8 @@ impl Ledger {
         if let Some(record) = record {
             let copies = if record.copies == 0 { self.default_copies } else { record.copies };
             let (held_by, from) = (quorum.ack.min(copies), quorum.from.min(copies));
-            let (stamp, wipes) = (record.rank.stamp, operation.wipes);
-            self.raise(key, Floor { held_by, from, stamp, order: None, wipes });
+            let (version, wipes) = (record.rank.version, operation.wipes);
+            self.raise(key, Floor { held_by, from, version, order: None, wipes });
         }
     }
 
@@ -267,14 +270,14 @@ impl Ledger {
         for (key, record) in items {
             self.tells(now, key, record);
         }
-        let told: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
+        let reported: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
         for (key, floors) in &operation.floors {
             let quorum = operation.asked.quorum;
-            let record = told.get(key).copied();
+            let record = reported.get(key).copied();
             for floor in floors.iter().filter(|floor| floor.met_by(quorum)) {
                 let seen = match record {
-                    Some(record) => record.rank.stamp >= floor.stamp,
-                    None => self.may_be_deleted(key, floor.stamp),
+                    Some(record) => record.rank.version >= floor.version,
+                    None => self.may_be_deleted(key, floor.version),
                 };
                 if !seen {
                     let what = format!(
@@ -291,35 +294,35 @@ impl Ledger {
         }
     }
 
-    /// Whether a key may have a tombstone of this stamp or a later one.
-    fn may_be_deleted(&self, key: &Bytes, stamp: Stamp) -> bool {
+    /// Whether a key may have a tombstone of this version or a later one.
+    fn may_be_deleted(&self, key: &Bytes, version: Version) -> bool {
         let deletes = self.deletes.get(key).into_iter().flatten();
         deletes.filter_map(|id| self.writes.get(id)).any(|write| match write.fate {
             Fate::None => false,
             Fate::Open => true,
-            Fate::Acknowledged(of) => of >= stamp,
+            Fate::Acknowledged(of) => of >= version,
         })
     }
 
-    fn wrote(&mut self, now: u64, write: WriteId, operation: &Operation, stamp: Stamp) {
-        self.stamped(now, write, stamp);
+    fn wrote(&mut self, now: u64, write: WriteId, operation: &Operation, version: Version) {
+        self.versioned(now, write, version);
         if let Some(write) = self.writes.get_mut(&write) {
-            write.fate = Fate::Acknowledged(stamp);
+            write.fate = Fate::Acknowledged(version);
         }
         let (key, quorum) = (&operation.asked.key, operation.asked.quorum);
         for floor in operation.floors().filter(|floor| floor.met_by(quorum)) {
-            if floor.order.is_some_and(|order| stamp <= order) {
+            if floor.order.is_some_and(|order| version <= order) {
                 let what = format!(
-                    "order: {write:?} {}/{} of {key:?}, begun at {}, is stamped {:x}, \
+                    "order: {write:?} {}/{} of {key:?}, begun at {}, is versioned {:x}, \
                      but {floor} was known by then",
-                    quorum.ack, quorum.from, operation.begun, stamp.time
+                    quorum.ack, quorum.from, operation.begun, version.time
                 );
                 self.accuse(now, what);
             }
         }
-        let order = Some(stamp);
+        let order = Some(version);
         let (held_by, from, wipes) = (quorum.ack, quorum.from, operation.wipes);
-        self.raise(key, Floor { held_by, from, stamp, order, wipes });
+        self.raise(key, Floor { held_by, from, version, order, wipes });
     }
 
     fn failed(&mut self, now: u64, write: WriteId) {
@@ -350,22 +353,22 @@ impl Ledger {
         if fate == Fate::None {
             self.accuse(now, format!("invented: {id:?} of {key:?} was not done, but is told"));
         }
-        self.stamped(now, id, record.rank.stamp);
+        self.versioned(now, id, record.rank.version);
     }
 
     fn raise(&mut self, key: &Bytes, floor: Floor) {
         // One of those that hold it may be the one whose disk was lost meanwhile.
         let lost = (self.wipes - floor.wipes).min(u32::from(floor.held_by)) as u8;
         let floor = Floor { held_by: floor.held_by - lost, ..floor };
-        if lost > 0 && (floor.held_by == 0 || floor.stamp.time > self.born) {
+        if lost > 0 && (floor.held_by == 0 || floor.version.time > self.lost_before) {
             return;
         }
         let floors = self.floors.entry(key.clone()).or_default();
         let same = |other: &&mut Floor| (other.held_by, other.from) == (floor.held_by, floor.from);
         match floors.iter_mut().find(same) {
             Some(held) => {
-                if floor.stamp > held.stamp {
-                    (held.stamp, held.wipes) = (floor.stamp, floor.wipes);
+                if floor.version > held.version {
+                    (held.version, held.wipes) = (floor.version, floor.wipes);
                 }
                 held.order = held.order.max(floor.order);
             }
@@ -376,19 +379,19 @@ impl Ledger {
     /// A disk is gone: what only one replica had to hold is no longer promised. Neither is what
     /// was written with more copies than something newer: the others hold that in its place, and
     /// do not know that the lost replica was to hold anything. With the disk went the bound of its
-    /// clock: if that was set back too, stamps may be issued anew. And a node that begins with an
-    /// empty disk takes it that its former life acknowledged no stamp after `born`.
-    pub(crate) fn wiped(&mut self, born: u64) {
+    /// clock: if that was set back too, versions may be issued anew. And a node that begins with an
+    /// empty disk takes it that its former life acknowledged no version after `lost_before`.
+    pub(crate) fn wiped(&mut self, lost_before: u64) {
         self.wipes += 1;
-        self.born = born;
-        self.stamps.clear();
+        self.lost_before = lost_before;
+        self.versions.clear();
         let of_operations = self.operations.values_mut().map(|operation| &mut operation.floors);
         for floors in of_operations.chain([&mut self.floors]).flat_map(BTreeMap::values_mut) {
-            floors.retain(|floor| floor.stamp.time <= born);
+            floors.retain(|floor| floor.version.time <= lost_before);
         }
     }
 
-    /// What was stamped more than an hour after `limit` is gone: one node did it, whose clock was
+    /// What was written more than an hour after `limit` is gone: one node did it, whose clock was
     /// off by days.
     pub(crate) fn forget_future(&mut self, now: u64, limit: u64) {
         const HOUR: u64 = 3_600_000_000 << 12;
@@ -426,15 +429,15 @@ impl Floor {
 
 impl fmt::Display for Floor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { held_by, from, stamp, .. } = self;
-        write!(f, "{:x}-{:08x} on {held_by} of {from}", stamp.time, stamp.origin)
+        let Self { held_by, from, version, .. } = self;
+        write!(f, "{:x}-{:08x} on {held_by} of {from}", version.time, version.origin)
     }
 }
 
 /// A record as people read it.
 pub(crate) fn show(record: Option<&Record>) -> String {
     let Some(Record { rank, copies, .. }) = record else { return "nothing".to_owned() };
-    format!("{:?} {:x}-{:08x} x{copies}", rank.kind, rank.stamp.time, rank.stamp.origin)
+    format!("{:?} {:x}-{:08x} x{copies}", rank.kind, rank.version.time, rank.version.origin)
 }
 
 fn kind_of(what: What) -> Option<Kind> {

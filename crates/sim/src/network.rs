@@ -251,7 +251,7 @@ impl Network {
 
     /// An end closes: a part of what it sent still arrives, nothing arrives there any more. `told`:
     /// the other end gets to know, when the result says; otherwise it must find out.
-    pub(crate) fn close(&mut self, now: u64, id: u64, end: usize, told: bool) -> Option<u64> {
+    pub(crate) fn close(&mut self, now: u64, id: u64, end: usize, reported: bool) -> Option<u64> {
         let connection = self.connections.get(&id)?;
         let (a, b) = (connection.ends[end].node, connection.ends[1 - end].node);
         let at = now + self.delay(a, b);
@@ -263,7 +263,7 @@ impl Network {
             self.connections.remove(&id);
             return None;
         }
-        told.then(|| connection.pipes[1 - end].put(at, None))
+        reported.then(|| connection.pipes[1 - end].put(at, None))
     }
 
     /// When the last of what was lost, or is slow, will have arrived.
@@ -280,15 +280,15 @@ impl Network {
     /// A machine is there again, and knows nothing of what its earlier lives were connected to:
     /// whoever pings one of those is told. The connections, the ends and the times.
     pub(crate) fn reset(&mut self, now: u64, node: usize) -> Vec<(u64, usize, u64)> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for (id, connection) in &mut self.connections {
             let dead = (0..2)
                 .find(|end| connection.ends[*end].node == node && !connection.ends[*end].open);
             let Some(end) = dead.map(|dead| 1 - dead) else { continue };
             let at = now + self.random.between(1_000, 500_000);
-            told.push((*id, end, connection.pipes[end].put(at, None)));
+            reported.push((*id, end, connection.pipes[end].put(at, None)));
         }
-        told
+        reported
     }
 }
 

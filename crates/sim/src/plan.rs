@@ -140,11 +140,11 @@ pub struct Plan {
     pub cold_reads: u64,
     /// Microseconds that a request may take.
     pub deadline_micros: u64,
-    /// Microseconds that a stamp may be ahead of a node's wall clock.
+    /// Microseconds that a version may be ahead of a node's wall clock.
     pub max_skew_micros: u64,
     /// Most microseconds that wall clocks are wrong by when nothing happens to them.
     pub skew_micros: u64,
-    /// Microseconds between two ticks of the wall clocks: with coarse ones stamps meet.
+    /// Microseconds between two ticks of the wall clocks: with coarse ones versions meet.
     pub clock_micros: u64,
     /// Whether nodes begin as members, so that none asks all others what it holds.
     pub founded: bool,

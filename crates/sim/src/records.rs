@@ -1,5 +1,5 @@
 //! The simulated clients' writes: what they are of can be told from every record that comes of
-//! them, tombstones too, even after it was stamped anew.
+//! them, tombstones too, even after it was given a new version.
 
 use cluster::{Kind, Record};
 use lsm::{Fields, RecordRef};
@@ -52,18 +52,17 @@ fn value_of(write: WriteId) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use cluster::Stamp;
-    use lsm::Version;
+    use cluster::Version;
 
     use super::*;
 
     #[test]
-    fn a_write_is_known_again_under_another_stamp() {
-        let version = Version { time: 5, origin: 3 };
+    fn a_write_is_known_again_under_another_version() {
+        let version = lsm::Version { time: 5, origin: 3 };
         for kind in [lsm::Kind::Value, lsm::Kind::Tombstone] {
             let fields = Fields { copies: 2, ..Fields::new(kind, version) };
             let first = make(b"k", WriteId(64), fields);
-            let second = (CODEC.restamp)(b"k", &first, Stamp { time: 6, origin: 3 });
+            let second = (CODEC.reissue)(b"k", &first, Version { time: 6, origin: 3 });
             assert_eq!(write_of(b"k", &second), Some(WriteId(64)));
             assert_eq!(write_of(b"other", &second), None);
         }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use cluster::{
-    Clock, Config, Coordinator, Logs, Member, Node, NodeConfig, NodeId, Shared, Standing, Topology,
-    Vouching,
+    Clock, Config, Coordinator, Logs, Member, Membership, MembershipState, Node, NodeConfig,
+    NodeId, Shared, Topology,
 };
 
 use crate::plan::Plan;
@@ -63,9 +63,9 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
     };
     let make = |_| {
         let clock = Arc::new(Clock::start(1, 0, 0));
-        let vouching = Vouching::new(Standing::Member, 0, true);
+        let membership = Membership::new(MembershipState::Member, 0, true);
         let logs = Arc::new(Logs::first(1));
-        let shared = Arc::new(Shared::new(topology.clone(), NodeId(0), clock, vouching, 0, logs));
+        let shared = Arc::new(Shared::new(topology.clone(), NodeId(0), clock, membership, 0, logs));
         let coordinator = |_| Coordinator::new(Arc::clone(&shared), config);
         Parts {
             _coordinators: (0..loops).map(coordinator).collect(),

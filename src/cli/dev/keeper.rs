@@ -100,7 +100,7 @@ impl Keeper {
             }
             tokio::select! {
                 () = sleep(PAUSE) => {}
-                () = told(&mut self.stopping) => return,
+                () = reported(&mut self.stopping) => return,
             }
             first = false;
         }
@@ -141,7 +141,7 @@ impl Keeper {
         let mut stopping = self.stopping.clone();
         let ended_early = tokio::select! {
             status = child.wait() => Some(status.map(End::Exited)),
-            () = told(&mut stopping) => Some(stop(child, pid).await),
+            () = reported(&mut stopping) => Some(stop(child, pid).await),
             () = greeted(&mut out) => None,
         };
         let served = ended_early.is_none();
@@ -154,7 +154,7 @@ impl Keeper {
             }
             tokio::select! {
                 status = child.wait() => status.map(End::Exited),
-                () = told(&mut stopping) => stop(child, pid).await,
+                () = reported(&mut stopping) => stop(child, pid).await,
                 () = drained(&mut out) => unreachable!("it never ends"),
                 () = self.watch_health() => unreachable!("it never ends"),
             }
@@ -206,7 +206,7 @@ async fn ready(address: SocketAddr) -> std::io::Result<Health> {
 }
 
 /// Until everything is to be stopped.
-async fn told(stopping: &mut watch::Receiver<bool>) {
+async fn reported(stopping: &mut watch::Receiver<bool>) {
     // The sender goes only after it has told.
     let _ = stopping.wait_for(|stop| *stop).await;
 }

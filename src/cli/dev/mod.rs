@@ -141,7 +141,7 @@ async fn supervise(nodes: Vec<Planned>, data: &Path) -> Result<(), String> {
             _ = interrupt.recv() => break Ok(()),
             _ = terminate.recv() => break Ok(()),
             _ = hangup.recv() => break Ok(()),
-            told = news.recv() => match told {
+            reported = news.recv() => match reported {
                 Some(News::Up(number, pid)) => {
                     pids[number] = pid;
                     running += 1;

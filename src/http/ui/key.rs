@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use cluster::{Class, Kind, NodeId, Outline, Reply, Request, Topology, Trouble};
+use cluster::{Class, FailureKind, Kind, NodeId, Outline, Reply, Request, Topology};
 use hyper::StatusCode;
 use serde::Serialize;
 use tokio::task::spawn_local;
@@ -79,8 +79,8 @@ pub(in crate::http) async fn get(service: &Rc<Service>, query: &str) -> Result<A
     let mut replicas = Vec::with_capacity(asked.len());
     for (replica, answer) in asked {
         // A panic in there was printed.
-        let answer = answer.await.unwrap_or(Err(Trouble::Failed));
-        replicas.push(told(requests, topology, replica, &key, answer));
+        let answer = answer.await.unwrap_or(Err(FailureKind::Failed));
+        replicas.push(reported(requests, topology, replica, &key, answer));
     }
     let key = String::from_utf8_lossy(&key).into_owned();
     let placement = Placement { key, partition, replicas };
@@ -90,27 +90,27 @@ pub(in crate::http) async fn get(service: &Rc<Service>, query: &str) -> Result<A
     Ok(Answer { content_type, headers: FRESH, body, ..Answer::empty(StatusCode::OK) })
 }
 
-fn told<'a>(
+fn reported<'a>(
     requests: &'a Requests,
     topology: &Topology,
     replica: NodeId,
     key: &[u8],
-    answer: Result<Reply, Trouble>,
+    answer: Result<Reply, FailureKind>,
 ) -> Replica<'a> {
     let (holds, authoritative, record) = match answer {
-        Ok(Reply::Found { record, sure }) if Requests::is_whole(key, &record) => {
+        Ok(Reply::Found { record, authoritative }) if Requests::is_whole(key, &record) => {
             let value_bytes = Requests::value_bytes(&record);
             let facts = facts(topology, &record.outline(), value_bytes);
-            (kind(record.rank.kind), Some(sure), Some(facts))
+            (kind(record.rank.kind), Some(authoritative), Some(facts))
         }
-        Ok(Reply::Long { outline, sure }) => {
+        Ok(Reply::Long { outline, authoritative }) => {
             let value_bytes = (outline.bytes as usize).saturating_sub(RECORD_BYTES);
             let facts = facts(topology, &outline, value_bytes);
-            (kind(outline.rank.kind), Some(sure), Some(facts))
+            (kind(outline.rank.kind), Some(authoritative), Some(facts))
         }
-        Ok(Reply::Absent { sure }) => ("absent", Some(sure), None),
-        Ok(Reply::Busy) | Err(Trouble::Busy) => ("busy", None, None),
-        Err(Trouble::TooFew) => ("unreachable", None, None),
+        Ok(Reply::Absent { authoritative }) => ("absent", Some(authoritative), None),
+        Ok(Reply::Busy) | Err(FailureKind::Busy) => ("busy", None, None),
+        Err(FailureKind::TooFew) => ("unreachable", None, None),
         Ok(_) | Err(_) => ("failed", None, None),
     };
     let (node, url) = (requests.name(replica), requests.url(replica));
@@ -126,7 +126,7 @@ fn kind(kind: Kind) -> &'static str {
 }
 
 fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> Facts {
-    let version = outline.rank.stamp;
+    let version = outline.rank.version;
     let names = topology.ids().map(|id| &topology.member(id).name);
     let mut origin = names.filter(|name| cluster::origin_of(name) == version.origin);
     Facts {

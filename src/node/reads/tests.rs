@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use cluster::{Clock, Filter, Logs, Member, NodeId, Standing, Topology, Vouching};
+use cluster::{Clock, Filter, Logs, Member, Membership, MembershipState, NodeId, Topology};
 use lsm::{MemDisk, Options, Version};
 use node::PageWork;
 use tokio::runtime::Builder;
@@ -26,8 +26,8 @@ fn alone() -> Arc<cluster::Shared> {
     let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
     let topology = Topology::new(vec![member], 3).unwrap();
     let (clock, logs) = (Arc::new(Clock::start(1, 0, 0)), Arc::new(Logs::first(1)));
-    let vouching = Vouching::new(Standing::Member, 0, true);
-    Arc::new(cluster::Shared::new(topology, NodeId(0), clock, vouching, 0, logs))
+    let membership = Membership::new(MembershipState::Member, 0, true);
+    Arc::new(cluster::Shared::new(topology, NodeId(0), clock, membership, 0, logs))
 }
 
 /// All keys.

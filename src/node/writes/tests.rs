@@ -26,9 +26,9 @@ fn fixture(sync: SyncMode, waiting_bytes: usize) -> Fixture {
     let options = Options { sync, segment_bytes: 1 << 20, ..Options::default() };
     let db = Arc::new(Db::open(Arc::new(disk.clone()), options).unwrap());
     let (counters, outcomes) = (Arc::new(Counters::default()), Outcomes::default());
-    let told = Rc::clone(&outcomes);
+    let reported = Rc::clone(&outcomes);
     let sink = Box::new(move |key, outcome: &_| {
-        told.borrow_mut().push((key, Result::is_ok(outcome)));
+        reported.borrow_mut().push((key, Result::is_ok(outcome)));
     });
     let writes = Writes::new(db, Arc::clone(&counters), sync, waiting_bytes, sink);
     Fixture { disk, counters, writes: Rc::new(writes), outcomes }
@@ -74,8 +74,8 @@ fn the_writes_of_a_turn_are_one_batch() {
                     let writes = Rc::clone(&writes);
                     spawn_local(async move { put(&writes, turn * 64 + key).unwrap() });
                 }
-                let told = answered(&outcomes, 64).await;
-                assert!(told.iter().all(|(_, stored)| *stored));
+                let reported = answered(&outcomes, 64).await;
+                assert!(reported.iter().all(|(_, stored)| *stored));
                 assert_eq!(counters.batches.get(), turn + 1, "{sync:?}");
             }
             assert_eq!(counters.batched_writes.get(), 3 * 64);

@@ -136,15 +136,15 @@ fn requests(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
 fn latency_buckets(node: &Node, kind: Kind) -> Vec<(f64, u64)> {
     let count = |bucket| sum(node, |counters| &counters.latency[kind as usize].buckets[bucket]);
     let mut from = 0;
-    let mut told = Vec::with_capacity(LAST_DOUBLING - FIRST_DOUBLING + 2);
+    let mut reported = Vec::with_capacity(LAST_DOUBLING - FIRST_DOUBLING + 2);
     for doubling in FIRST_DOUBLING..=LAST_DOUBLING {
         let to = doubling * latency::PER_DOUBLING + 1;
         let bound = (latency::FIRST_NANOS << doubling) as f64 / NANOS;
-        told.push((bound, (from..to).map(count).sum()));
+        reported.push((bound, (from..to).map(count).sum()));
         from = to;
     }
-    told.push((f64::INFINITY, (from..latency::BUCKETS).map(count).sum()));
-    told
+    reported.push((f64::INFINITY, (from..latency::BUCKETS).map(count).sum()));
+    reported
 }
 
 fn server(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {

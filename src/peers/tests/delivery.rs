@@ -1,4 +1,4 @@
-//! What is sent arrives, once, on the right lane.
+//! What is sent arrives, once, on the right connection.
 
 use cluster::{Event, Filter, Message, PageRequest, Reply, Request};
 
@@ -13,24 +13,24 @@ fn requests_and_replies_travel() {
         a.peers.send(B, read(7));
         a.peers.send(B, write(8, 100));
         match a.next().await {
-            FromPeers::Met { peer, incarnation, knows_us } => {
+            FromPeers::PeerSeen { peer, incarnation, knows_us } => {
                 assert_eq!((peer, incarnation, knows_us), (B, 101, None));
             }
             other => panic!("{other:?}"),
         }
         assert!(matches!(a.event().await, Event::Up(B)));
-        let FromPeers::Met { peer: A, incarnation: 100, .. } = b.next().await else {
+        let FromPeers::PeerSeen { peer: A, incarnation: 100, .. } = b.next().await else {
             panic!("b does not know who came");
         };
-        let (lane, first, read) = b.request().await;
+        let (connection, first, read) = b.request().await;
         assert_eq!((first, &read), (7, &Request::Read { key: "7".into(), most: u32::MAX }));
         let (_, second, write) = b.request().await;
         let expected = Request::Write { key: "8".into(), record: record(8, 100) };
         assert_eq!((second, write), (8, expected));
-        b.peers.respond(lane, 8, Reply::Stored);
-        b.peers.respond(lane, 7, Reply::Absent { sure: true });
+        b.peers.respond(connection, 8, Reply::Stored);
+        b.peers.respond(connection, 7, Reply::Absent { authoritative: true });
         assert_eq!(a.reply().await, (8, Reply::Stored));
-        assert_eq!(a.reply().await, (7, Reply::Absent { sure: true }));
+        assert_eq!(a.reply().await, (7, Reply::Absent { authoritative: true }));
     });
 }
 
@@ -61,7 +61,9 @@ fn what_is_sent_in_one_turn_is_one_envelope_and_one_write() {
 fn long_values_travel_in_both_directions() {
     run(async {
         let long = |request: &Request| match request {
-            Request::Read { .. } => Some(Reply::Found { record: record(1, 5 << 20), sure: true }),
+            Request::Read { .. } => {
+                Some(Reply::Found { record: record(1, 5 << 20), authoritative: true })
+            }
             Request::Write { record, .. } => {
                 assert_eq!(record.bytes.len(), 8 + 900_000);
                 Some(Reply::Stored)
@@ -76,10 +78,10 @@ fn long_values_travel_in_both_directions() {
         let mut replies = [a.reply().await, a.reply().await, a.reply().await];
         assert!(replies[0].0 != 1, "a short reply overtakes a long one");
         replies.sort_by_key(|(id, _)| *id);
-        let found = Reply::Found { record: record(1, 5 << 20), sure: true };
+        let found = Reply::Found { record: record(1, 5 << 20), authoritative: true };
         assert_eq!(replies[0], (1, found));
         assert_eq!(replies[1..], [(2, Reply::Stored), (3, Reply::Pong)]);
-        assert_eq!(a.counts().connected.get(), 2, "a small lane and a bulk lane");
+        assert_eq!(a.counts().connected.get(), 2, "a small connection and a bulk connection");
     });
 }
 
@@ -113,7 +115,9 @@ fn a_long_request_waits_for_room_and_holds_it_as_long_as_it_lives() {
 fn a_record_that_there_is_no_room_for_is_thrown_away() {
     run(async {
         let long = |request: &Request| match request {
-            Request::Read { .. } => Some(Reply::Found { record: record(1, 5 << 20), sure: true }),
+            Request::Read { .. } => {
+                Some(Reply::Found { record: record(1, 5 << 20), authoritative: true })
+            }
             _ => Some(Reply::Pong),
         };
         let (a, _b) = pair(long).await;
@@ -132,7 +136,7 @@ fn a_record_that_there_is_no_room_for_is_thrown_away() {
 }
 
 #[test]
-fn pages_and_hints_take_the_bulk_lane() {
+fn pages_and_hints_take_the_bulk_connection() {
     run(async {
         let (a, b) = pair(|_| None).await;
         let page = PageRequest {
@@ -144,12 +148,15 @@ fn pages_and_hints_take_the_bulk_lane() {
         a.peers.send(B, read(1));
         a.peers.send(B, request(2, Request::Page(page)));
         a.peers.send(B, request(3, Request::Writes { items: vec![("k".into(), record(1, 9))] }));
-        let mut lanes = std::collections::BTreeMap::new();
+        let mut connections = std::collections::BTreeMap::new();
         for _ in 0..3 {
-            let (lane, id, _) = b.request().await;
-            lanes.insert(id, lane);
+            let (connection, id, _) = b.request().await;
+            connections.insert(id, connection);
         }
-        assert!(lanes[&1] != lanes[&2] && lanes[&2] == lanes[&3], "{lanes:?}");
+        assert!(
+            connections[&1] != connections[&2] && connections[&2] == connections[&3],
+            "{connections:?}"
+        );
         let ups = [a.event().await];
         assert!(matches!(ups, [Event::Up(B)]));
     });
@@ -232,7 +239,7 @@ fn nothing_is_lost_among_many() {
             Request::Read { key, .. } => {
                 let id: u64 = std::str::from_utf8(key).unwrap().parse().unwrap();
                 let bytes = (id % 7) as usize * 9_000;
-                Some(Reply::Found { record: record(id, bytes), sure: true })
+                Some(Reply::Found { record: record(id, bytes), authoritative: true })
             }
             _ => Some(Reply::Pong),
         })
@@ -250,7 +257,7 @@ fn nothing_is_lost_among_many() {
             let (id, reply) = a.reply().await;
             assert!(open.remove(&id), "{id} was answered twice");
             let bytes = (id % 7) as usize * 9_000;
-            assert_eq!(reply, Reply::Found { record: record(id, bytes), sure: true });
+            assert_eq!(reply, Reply::Found { record: record(id, bytes), authoritative: true });
         }
         assert_eq!(b.served.get(), 3000);
     });

@@ -47,9 +47,9 @@ fn a_lost_connection_is_told_once_and_the_next_request_makes_another() {
         a.peers.send(B, write(1, 100_000));
         a.peers.send(B, read(2));
         let (one, two) = (b.request().await, b.request().await);
-        assert_ne!(one.0, two.0, "one on each lane");
-        for lane in b.peers.connections() {
-            lane.close("the test wants it");
+        assert_ne!(one.0, two.0, "one on each connection");
+        for connection in b.peers.connections() {
+            connection.close("the test wants it");
         }
         assert!(matches!(a.event().await, Event::Lost(B)));
         b.peers.respond(one.0, one.1, Reply::Stored);
@@ -65,7 +65,7 @@ fn a_peer_that_is_silent_is_given_up() {
         let a = Node::start(A, &urls, &Setup::default(), only_pings);
         let [_, port] = ports;
         let b = Node::start(B, &urls, &Setup::default(), only_pings);
-        // What b hears it does not answer: its lanes have no driver.
+        // What b hears it does not answer: its connections have no driver.
         port.set_nonblocking(true).unwrap();
         let port = tokio::net::TcpListener::from_std(port).unwrap();
         let identity = b.facts.table.identity.clone();
@@ -136,13 +136,14 @@ fn a_slow_reader_costs_only_its_own_requests() {
         });
         a.peers.send(B, read(0));
         assert!(matches!(a.event().await, Event::Up(B)));
-        // The socket's buffers take some MiB before the lane's own bound is met.
+        // The socket's buffers take some MiB before the connection's own bound is met.
         let mut id = 1;
         let overflown = loop {
             a.peers.send(B, write(id, 30_000));
             id += 1;
             tokio::task::yield_now().await;
-            let waiting: usize = a.peers.connections().iter().map(|lane| lane.waiting()).sum();
+            let waiting: usize =
+                a.peers.connections().iter().map(|connection| connection.waiting()).sum();
             assert!(waiting <= QUEUE_BYTES + 70_000, "{waiting} bytes wait");
             if id % 50 == 0
                 && let Some(event) = a.try_event()
@@ -159,7 +160,9 @@ fn a_slow_reader_costs_only_its_own_requests() {
 fn an_asker_that_takes_no_replies_is_not_read_from() {
     run(async {
         let long = |request: &Request| match request {
-            Request::Read { .. } => Some(Reply::Found { record: record(1, 60_000), sure: true }),
+            Request::Read { .. } => {
+                Some(Reply::Found { record: record(1, 60_000), authoritative: true })
+            }
             _ => Some(Reply::Pong),
         };
         let (ports, urls) = ports();
@@ -177,11 +180,15 @@ fn an_asker_that_takes_no_replies_is_not_read_from() {
         tokio::io::AsyncWriteExt::write_all(&mut stream, writer.sealed()).await.unwrap();
         // 120 MB of replies are due; what b holds of them stays within its bound.
         until("b has much to say", || {
-            b.peers.connections().iter().any(|lane| lane.waiting() > 600_000)
+            b.peers.connections().iter().any(|connection| connection.waiting() > 600_000)
         })
         .await;
-        for lane in b.peers.connections() {
-            assert!(lane.waiting() <= QUEUE_BYTES + 70_000, "{} bytes wait", lane.waiting());
+        for connection in b.peers.connections() {
+            assert!(
+                connection.waiting() <= QUEUE_BYTES + 70_000,
+                "{} bytes wait",
+                connection.waiting()
+            );
         }
     });
 }
@@ -192,13 +199,16 @@ fn a_goodbye_keeps_requests_away_and_lets_replies_through() {
         let (a, b) = pair(only_pings).await;
         a.connect(B).await;
         a.peers.send(B, read(1));
-        let (lane, id, _) = b.request().await;
+        let (connection, id, _) = b.request().await;
         b.peers.goodbye();
-        until("a heard it", || a.peers.connections().iter().all(|lane| lane.is_leaving())).await;
+        until("a heard it", || {
+            a.peers.connections().iter().all(|connection| connection.is_leaving())
+        })
+        .await;
         a.peers.send(B, read(2));
         assert!(matches!(a.event().await, Event::Overflow { peer: B, id: 2 }));
-        b.peers.respond(lane, id, Reply::Absent { sure: true });
-        assert_eq!(a.reply().await, (1, Reply::Absent { sure: true }));
+        b.peers.respond(connection, id, Reply::Absent { authoritative: true });
+        assert_eq!(a.reply().await, (1, Reply::Absent { authoritative: true }));
         b.peers.close().await;
         assert!(matches!(a.event().await, Event::Lost(B)));
     });
@@ -210,8 +220,12 @@ fn a_node_that_closes_still_says_what_it_had_to_say() {
         let (a, b) = pair(only_pings).await;
         a.connect(B).await;
         a.fetch(B, 1, 8 + 700_000);
-        let (lane, id, _) = b.request().await;
-        b.peers.respond(lane, id, Reply::Found { record: record(1, 700_000), sure: true });
+        let (connection, id, _) = b.request().await;
+        b.peers.respond(
+            connection,
+            id,
+            Reply::Found { record: record(1, 700_000), authoritative: true },
+        );
         b.peers.close().await;
         assert_eq!(a.reply().await.0, 1);
         assert!(matches!(a.event().await, Event::Lost(B)));
@@ -219,7 +233,7 @@ fn a_node_that_closes_still_says_what_it_had_to_say() {
 }
 
 #[test]
-fn what_went_out_on_one_lane_is_lost_when_the_other_can_not_be_made() {
+fn what_went_out_on_one_connection_is_lost_when_the_other_can_not_be_made() {
     run(async {
         let (ports, urls) = ports();
         let a = Node::start(A, &urls, &Setup::default(), only_pings);
@@ -229,7 +243,7 @@ fn what_went_out_on_one_lane_is_lost_when_the_other_can_not_be_made() {
         let port = tokio::net::TcpListener::from_std(port).unwrap();
         let identity = b.facts.table.identity.clone();
         tokio::task::spawn_local(async move {
-            // The small lane is dialed first.
+            // The small connection is dialed first.
             let small = port.accept().await.unwrap();
             let (bulk, _) = port.accept().await.unwrap();
             let mut bulk = shake_as_acceptor(bulk, identity).await;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use cluster::handshake::{Handshake, LaneKind};
+use cluster::handshake::{ConnectionKind, Handshake};
 use cluster::wire::Writer;
 use cluster::{Body, Event, Message, Reply, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -83,7 +83,7 @@ async fn recorded(a: &Node, address: SocketAddr) -> Vec<u8> {
     let mut stream = upgraded(address).await;
     let mut said = Vec::new();
     let identity = a.facts.table.identity.clone();
-    let mut handshake = Handshake::dial(identity, B, LaneKind::Small, [4; 32], &mut said);
+    let mut handshake = Handshake::dial(identity, B, ConnectionKind::Small, [4; 32], &mut said);
     stream.write_all(&said).await.unwrap();
     let mut heard = [0; 512];
     let length = stream.read(&mut heard).await.unwrap();

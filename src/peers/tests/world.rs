@@ -9,10 +9,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::handshake::{Handshake, Identity, LaneKind, Secret};
+use cluster::handshake::{ConnectionKind, Handshake, Identity, Secret};
 use cluster::{
-    Body, Class, Clock, Event, Kind, LaneId, Logs, Member, Message, NodeId, Rank, Record, Reply,
-    Request, Shared, Stamp, Standing, Topology, Vouching,
+    Body, Class, Clock, ConnectionId, Event, Kind, Logs, Member, Membership, MembershipState,
+    Message, NodeId, Rank, Record, Reply, Request, Shared, Topology, Version,
 };
 use node::link::{Bounds, PeerTable};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,8 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) const A: NodeId = NodeId(0);
 pub(super) const B: NodeId = NodeId(1);
 
-/// Bytes of encoded messages that may wait on a lane.
-pub(super) const LANE_BYTES: usize = 1 << 20;
+/// Bytes of encoded messages that may wait on a connection.
+pub(super) const CONNECTION_BYTES: usize = 1 << 20;
 
 /// Bytes of all messages that may.
 pub(super) const QUEUE_BYTES: usize = 8 << 20;
@@ -85,7 +85,7 @@ pub(super) fn url(listener: &std::net::TcpListener) -> String {
 
 /// What a node's sink was told.
 #[derive(Default)]
-struct Told {
+struct Reported {
     events: RefCell<VecDeque<FromPeers>>,
     came: Notify,
 }
@@ -94,7 +94,7 @@ pub(super) struct Node {
     pub(super) peers: Peers,
     pub(super) facts: Arc<Facts>,
     pub(super) counters: Arc<Counters>,
-    told: Rc<Told>,
+    reported: Rc<Reported>,
     /// Requests that were answered as soon as they came.
     pub(super) served: Rc<Cell<u64>>,
 }
@@ -111,29 +111,29 @@ impl Node {
         let wall = wall_micros() + setup.clock_ahead;
         let clock = Arc::new(Clock::start(own.0.into(), wall, 0));
         let logs = Arc::new(Logs::first(100 + u64::from(own.0)));
-        let vouching = Vouching::new(Standing::Member, 0, true);
-        let shared = Shared::new(topology, own, clock, vouching, 0, Arc::clone(&logs));
+        let membership = Membership::new(MembershipState::Member, 0, true);
+        let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let shared = Arc::new(shared);
         let secret = Secret::new(setup.secret.into());
         let identity = Identity::new(Arc::clone(&shared.views), own, CLUSTER, secret, logs);
         let codec = CODEC;
-        let bounds = Bounds { encoded_bytes: LANE_BYTES, queue_bytes: QUEUE_BYTES };
+        let bounds = Bounds { encoded_bytes: CONNECTION_BYTES, queue_bytes: QUEUE_BYTES };
         let table = PeerTable::new(shared, Arc::new(identity), codec, 500_000, bounds);
         let facts = Arc::new(Facts::new(table, Budget::new(ROOM_BYTES), urls));
-        let (told, served) = (Rc::new(Told::default()), Rc::new(Cell::new(0)));
+        let (reported, served) = (Rc::new(Reported::default()), Rc::new(Cell::new(0)));
         let counters = Arc::<Counters>::default();
         let late = Rc::new(RefCell::new(None::<Peers>));
-        let (sink, own_peers, count) = (Rc::clone(&told), Rc::clone(&late), Rc::clone(&served));
+        let (sink, own_peers, count) = (Rc::clone(&reported), Rc::clone(&late), Rc::clone(&served));
         let peers = Peers::new(
             Arc::clone(&facts),
             Arc::clone(&counters),
             Rc::new(move |what| {
-                if let FromPeers::Event(Event::Request { lane, id, request, .. }) = &what
+                if let FromPeers::Event(Event::Request { connection, id, request, .. }) = &what
                     && let Some(reply) = answer(request)
                 {
                     count.set(count.get() + 1);
                     let peers = own_peers.borrow().clone().unwrap();
-                    return peers.respond(*lane, *id, reply);
+                    return peers.respond(*connection, *id, reply);
                 }
                 sink.events.borrow_mut().push_back(what);
                 sink.came.notify_one();
@@ -142,7 +142,7 @@ impl Node {
         *late.borrow_mut() = Some(peers.clone());
         let running = peers.clone();
         tokio::task::spawn_local(async move { running.run().await });
-        Self { peers, facts, counters, told, served }
+        Self { peers, facts, counters, reported, served }
     }
 
     /// Accepts connections as the HTTP side does.
@@ -164,10 +164,10 @@ impl Node {
     /// The next thing that the sink was told.
     pub(super) async fn next(&self) -> FromPeers {
         loop {
-            if let Some(what) = self.told.events.borrow_mut().pop_front() {
+            if let Some(what) = self.reported.events.borrow_mut().pop_front() {
                 return what;
             }
-            self.told.came.notified().await;
+            self.reported.came.notified().await;
         }
     }
 
@@ -182,16 +182,16 @@ impl Node {
 
     /// An event that is there already.
     pub(super) fn try_event(&self) -> Option<Event> {
-        match self.told.events.borrow_mut().pop_front()? {
+        match self.reported.events.borrow_mut().pop_front()? {
             FromPeers::Event(event) => Some(event),
-            FromPeers::Met { .. } | FromPeers::Fenced => None,
+            FromPeers::PeerSeen { .. } | FromPeers::Fenced => None,
         }
     }
 
     /// The next request that somebody must answer.
-    pub(super) async fn request(&self) -> (LaneId, u64, Request) {
+    pub(super) async fn request(&self) -> (ConnectionId, u64, Request) {
         match self.event().await {
-            Event::Request { lane, id, request, .. } => (lane, id, request),
+            Event::Request { connection, id, request, .. } => (connection, id, request),
             other => panic!("{other:?} instead of a request"),
         }
     }
@@ -242,7 +242,7 @@ pub(super) async fn proven(own: &Node, address: SocketAddr) -> TcpStream {
     }
     let mut hello = Vec::new();
     let identity = Arc::clone(&own.facts.table.identity);
-    let handshake = Handshake::dial(identity, B, LaneKind::Small, [4; 32], &mut hello);
+    let handshake = Handshake::dial(identity, B, ConnectionKind::Small, [4; 32], &mut hello);
     let (_, rest) = shake(&mut stream, handshake, hello, Vec::new()).await.unwrap();
     assert!(rest.is_empty());
     stream
@@ -305,11 +305,11 @@ pub(super) fn write(id: u64, bytes: usize) -> Message {
 pub(super) const CODEC: cluster::Codec = cluster::Codec {
     parse: |bytes| {
         let time = u64::from_le_bytes(*bytes.first_chunk()?);
-        let stamp = Stamp { time, origin: 0 };
-        Some(Record { rank: Rank { stamp, kind: Kind::Value, check: 0 }, copies: 0, bytes })
+        let version = Version { time, origin: 0 };
+        Some(Record { rank: Rank { version, kind: Kind::Value, check: 0 }, copies: 0, bytes })
     },
     verify: |_, _| true,
-    restamp: |_, record, _| record.clone(),
+    reissue: |_, record, _| record.clone(),
 };
 
 pub(super) fn record(time: u64, bytes: usize) -> Record {

@@ -6,28 +6,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::Coordinator;
-use super::slots::{Errand, Slot, Way, Work};
-use crate::event::{CallId, Demand, Effect, Now, OpId, SlotId, StoreError, Trouble};
+use super::part::{Errand, Way};
+use super::slots::{Call, Slot, Work};
+use crate::event::{CallId, Demand, Effect, FailureKind, Now, OpId, SlotId, StoreError};
 use crate::message::{Class, NodeId, Page, Reply, Request};
 use crate::quorum::Quorum;
-use crate::topology::partition_of;
-
-/// A call under way.
-#[derive(Debug)]
-pub(super) struct Call {
-    call: CallId,
-    pub(super) node: NodeId,
-    class: Class,
-    request: Request,
-    pub(super) errand: Errand,
-}
-
-impl Call {
-    /// Of which partition the key is that is to be read, if one is.
-    pub(super) fn partition(&self) -> Option<u16> {
-        self.request.read_key().map(|key| partition_of(key))
-    }
-}
 
 impl Coordinator {
     pub(super) fn call(
@@ -90,14 +73,16 @@ impl Coordinator {
     pub(super) fn done(&mut self, op: OpId, reply: Reply, out: &mut Vec<Effect>) {
         match op {
             OpId::Slot(id) => self.end_call(id, Ok(reply), out),
-            OpId::Lane { lane, id, .. } => out.push(Effect::Respond { lane, id, reply }),
+            OpId::Peer { connection, id, .. } => {
+                out.push(Effect::Respond { connection, id, reply })
+            }
         }
     }
 
     pub(super) fn end_call(
         &mut self,
         id: SlotId,
-        result: Result<Reply, Trouble>,
+        result: Result<Reply, FailureKind>,
         out: &mut Vec<Effect>,
     ) {
         let Work::Call(call) = &self.slots.get(id).work else {

@@ -17,6 +17,7 @@
 
 mod call;
 mod hints;
+mod part;
 mod peers;
 mod read;
 mod replica;
@@ -33,7 +34,7 @@ use peers::Peers;
 use slots::{Slots, Work};
 
 use crate::event::{
-    Answer, ClientId, Config, Denied, Effect, Event, Now, OpId, Shared, SlotId, Trouble,
+    Answer, ClientId, Config, Effect, Event, FailureKind, Now, OpId, RequestFailed, Shared, SlotId,
 };
 use crate::message::NodeId;
 use crate::quorum::Quorum;
@@ -48,10 +49,10 @@ const MAX_BACKGROUND: usize = 256;
 
 /// What a client of a fenced node is told.
 fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
-    let (trouble, acked, unknown, detail) = (Trouble::Fenced, 0, false, None);
+    let (failure, acked, unknown, detail) = (FailureKind::Fenced, 0, false, None);
     let (parts, since) = (Vec::new(), now.mono);
-    let denied = Denied { trouble, acked, parts, since, quorum, is_write, unknown, detail };
-    Effect::Answer { client, answer: Answer::Denied(denied) }
+    let failed = RequestFailed { failure, acked, parts, since, quorum, is_write, unknown, detail };
+    Effect::Answer { client, answer: Answer::Failed(failed) }
 }
 
 /// The protocol of one event loop.
@@ -104,7 +105,7 @@ impl Coordinator {
         }
         match event {
             Event::Get { client, quorum, .. } | Event::Write { client, quorum, .. }
-                if self.shared.vouching.is_fenced() =>
+                if self.shared.membership.is_fenced() =>
             {
                 let is_write = matches!(event, Event::Write { .. });
                 out.push(fenced(now, client, quorum, is_write));
@@ -125,9 +126,9 @@ impl Coordinator {
             Event::Unreachable(peer) => self.unreachable(now, peer, out),
             Event::Overflow { peer, id } => self.overflow(now, peer, SlotId(id), out),
             Event::Reply { peer, id, reply } => self.replied(now, peer, SlotId(id), reply, out),
-            Event::Request { lane, id, class, remaining_ms, request } => {
+            Event::Request { connection, id, class, remaining_ms, request } => {
                 let demand = self.demand_of(now, class, remaining_ms);
-                self.requested(now, lane, id, demand, request, out);
+                self.requested(now, connection, id, demand, request, out);
             }
             Event::Hinted { hint, kept } => self.hinted(hint, kept),
             Event::Tick => self.tick(now, out),
@@ -181,7 +182,7 @@ impl Coordinator {
                 }
                 self.end_write(id, out);
             }
-            Work::Call(_) => self.end_call(id, Err(Trouble::TooFew), out),
+            Work::Call(_) => self.end_call(id, Err(FailureKind::TooFew), out),
         }
     }
 }

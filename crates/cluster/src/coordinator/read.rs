@@ -7,8 +7,8 @@
 //!  one failed, or is later than usual (hedge): ask the next
 //! ```
 //!
-//! **A record of the future**, stamped further ahead of this node's wall clock than clocks may be,
-//! comes from a clock that was wrong, and the other replicas refuse it until its time comes. It
+//! **A future record**, with a timestamp further ahead of this node's wall clock than clocks may
+//! be, comes from a clock that was wrong, and the other replicas refuse it until its time comes. It
 //! also hides whatever its replica held before. So a replica that tells of one counts for nothing
 //! at first, and the next is asked. If `ack` others answer, that record can't have been
 //! acknowledged by a quorum that this read must see, for those have a replica in common: the newest
@@ -18,29 +18,29 @@
 //! Other nodes send records up to `brief_bytes` at once, and outlines of longer ones. A long record
 //! is fetched only if it is the newest and this node does not have it, when there is room for it.
 
-mod state;
+pub(super) mod state;
 mod steps;
 
 use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::slots::{Errand, Slot, VoteAt, Way, Why, Work};
+use super::part::{Errand, ReplicaError, VoteAt, Way};
+use super::slots::{Slot, Work};
 use super::{Coordinator, MAX_BACKGROUND};
-use crate::event::{Answer, ClientId, Effect, Now, OpId, SlotId, StoreError};
+use crate::event::{Answer, ClientId, Effect, Now, OpId, RequestFailed, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::Quorum;
 use crate::record::{Outline, Record};
 use crate::topology::partition_of;
-pub(super) use state::{Read, ReadState, ReadVote};
-use state::{Stage, Told};
+use state::{Read, ReadState, ReadVote, Reported, Stage};
 use steps::{Step, read_of, to_repair};
 
 /// One read in so many asks all replicas, so that latencies are known and differences are found
 /// that no quorum of the usual ones would show.
 const ASK_ALL_EVERY: u64 = 64;
 
-/// After this many microseconds those that could not vouch for what they told are asked again, then
+/// After this many microseconds those that were not authoritative are asked again, then
 /// after twice that, and so on …
 const ASK_AGAIN_MICROS: u64 = 5_000;
 
@@ -178,10 +178,10 @@ impl Coordinator {
         }
         for vote in 0..read.votes.len() {
             let voter = &mut self.slots.read(id).votes[vote];
-            if voter.state == (ReadState::Told { sure: false }) {
+            if voter.state == (ReadState::Reported { authoritative: false }) {
                 // It is told anew.
-                if let Some(told) = &mut voter.told {
-                    told.shed();
+                if let Some(reported) = &mut voter.reported {
+                    reported.shed();
                 }
                 self.ask(now, id, VoteAt(vote), out);
             }
@@ -209,29 +209,31 @@ impl Coordinator {
         reply: Reply,
         out: &mut Vec<Effect>,
     ) {
-        let (told, sure) = match reply {
-            Reply::Found { record, sure } => {
+        let (reported, authoritative) = match reply {
+            Reply::Found { record, authoritative } => {
                 if !(self.config.codec.verify)(&self.slots.get(id).key, &record) {
-                    return self.fail(now, id, peer, Why::Failed, out);
+                    return self.fail(now, id, peer, ReplicaError::Failed, out);
                 }
-                (Some(Told::Whole(record)), sure)
+                (Some(Reported::Whole(record)), authoritative)
             }
-            Reply::Long { outline, sure } => (Some(Told::Outline(outline)), sure),
-            Reply::Absent { sure } => (None, sure),
+            Reply::Long { outline, authoritative } => {
+                (Some(Reported::Outline(outline)), authoritative)
+            }
+            Reply::Absent { authoritative } => (None, authoritative),
             reply => return self.acknowledged(now, peer, id, &reply, out),
         };
         self.peers.took(peer, now.mono.saturating_sub(errand.since));
-        self.told(now, id, peer, told, sure, out);
+        self.reported(now, id, peer, reported, authoritative, out);
     }
 
     /// A replica told what it holds.
-    fn told(
+    fn reported(
         &mut self,
         now: Now,
         id: SlotId,
         node: NodeId,
-        told: Option<Told>,
-        sure: bool,
+        reported: Option<Reported>,
+        authoritative: bool,
         out: &mut Vec<Effect>,
     ) {
         let read = self.slots.read(id);
@@ -241,9 +243,9 @@ impl Coordinator {
         if voter.state.is_repairing() {
             return;
         }
-        voter.state = ReadState::Told { sure };
-        let is_long = matches!(told, Some(Told::Outline(_)));
-        voter.told = told;
+        voter.state = ReadState::Reported { authoritative };
+        let is_long = matches!(reported, Some(Reported::Outline(_)));
+        voter.reported = reported;
         if is_long {
             self.slots.hedge_at(now.mono + LONG_LATE, id);
         }
@@ -273,9 +275,17 @@ impl Coordinator {
         }
         match result {
             Ok(record) => {
-                let time = record.as_ref().map(|record| record.rank.stamp.time);
-                let sure = self.shared.vouching.sure(partition_of(&slot.key), time);
-                self.told(now, id, self.shared.own, record.map(Told::Whole), sure, out);
+                let time = record.as_ref().map(|record| record.rank.version.time);
+                let authoritative =
+                    self.shared.membership.is_authoritative(partition_of(&slot.key), time);
+                self.reported(
+                    now,
+                    id,
+                    self.shared.own,
+                    record.map(Reported::Whole),
+                    authoritative,
+                    out,
+                );
             }
             Err(error) => {
                 let why = self.note_store_error(id, error);
@@ -331,18 +341,18 @@ impl Coordinator {
         let node = self.slots.read(id).votes[vote].node;
         let errand = self.errand_to(now, node);
         let read = self.slots.read(id);
-        let fetched = read.votes[vote].told.as_ref().map(Told::rank);
-        for told in read.votes.iter_mut().filter_map(|vote| vote.told.as_mut()) {
-            if Some(told.rank()) != fetched {
-                told.shed();
+        let fetched = read.votes[vote].reported.as_ref().map(Reported::rank);
+        for reported in read.votes.iter_mut().filter_map(|vote| vote.reported.as_mut()) {
+            if Some(reported.rank()) != fetched {
+                reported.shed();
             }
         }
         let voter = &mut read.votes[vote];
-        let most = match &voter.told {
-            Some(Told::Outline(outline)) => outline.bytes,
-            Some(Told::Whole(_)) | None => u32::MAX,
+        let most = match &voter.reported {
+            Some(Reported::Outline(outline)) => outline.bytes,
+            Some(Reported::Whole(_)) | None => u32::MAX,
         };
-        voter.state = ReadState::Fetching { sure: voter.state.is_sure(), errand };
+        voter.state = ReadState::Fetching { authoritative: voter.state.is_authoritative(), errand };
         self.ask_for(now, id, node, most, out);
     }
 
@@ -386,9 +396,9 @@ impl Coordinator {
             read.stage = Stage::Answered(Some(newest));
         }
         let is_stale = |vote: &ReadVote| {
-            matches!(vote.state, ReadState::Told { .. })
+            matches!(vote.state, ReadState::Reported { .. })
                 && vote.place < copies
-                && vote.told.as_ref().is_none_or(|told| told.rank() < rank)
+                && vote.reported.as_ref().is_none_or(|reported| reported.rank() < rank)
         };
         for vote in 0..read.votes.len() {
             if !is_stale(&self.slots.read(id).votes[vote]) {
@@ -419,7 +429,17 @@ impl Coordinator {
     fn deny_read(&mut self, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let read = read_of(slot);
-        let answer = Answer::Denied(read.denied(slot, self.config.deadline_micros));
+        let failed = RequestFailed {
+            failure: read.failure(),
+            acked: read.acked() as u8,
+            parts: read.parts(),
+            since: slot.deadline.saturating_sub(self.config.deadline_micros),
+            quorum: slot.quorum,
+            is_write: false,
+            unknown: false,
+            detail: slot.detail.clone(),
+        };
+        let answer = Answer::Failed(failed);
         out.push(Effect::Answer { client: read.client, answer });
         self.slots.remove(id);
     }
@@ -465,10 +485,11 @@ impl Coordinator {
     ) -> Reply {
         match result {
             Ok(Some(record)) => {
-                let sure = self.is_sure(partition, Some(record.rank.stamp.time));
-                Reply::Found { record, sure }
+                let authoritative =
+                    self.is_authoritative(partition, Some(record.rank.version.time));
+                Reply::Found { record, authoritative }
             }
-            Ok(None) => Reply::Absent { sure: self.is_sure(partition, None) },
+            Ok(None) => Reply::Absent { authoritative: self.is_authoritative(partition, None) },
             Err(error) => super::replica::reply_to_error(&error),
         }
     }
@@ -479,7 +500,7 @@ impl Coordinator {
         now: Now,
         id: SlotId,
         VoteAt(vote): VoteAt,
-        why: Why,
+        why: ReplicaError,
         out: &mut Vec<Effect>,
     ) {
         let read = self.slots.read(id);
@@ -490,7 +511,7 @@ impl Coordinator {
         }
         if voter.state.is_fetching() {
             // It does not send it, so another one is asked for the newest that can be had.
-            voter.told = None;
+            voter.reported = None;
         }
         voter.state = ReadState::Failed(why);
         self.advance_read(now, id, out);
@@ -506,11 +527,12 @@ impl Coordinator {
     ) {
         let Some(slot) = self.slots.find(id) else { return };
         if let Work::Call(call) = &slot.work {
-            let sure = self.is_sure(call.partition(), Some(outline.rank.stamp.time));
-            self.end_call(id, Ok(Reply::Long { outline, sure }), out);
+            let authoritative =
+                self.is_authoritative(call.partition(), Some(outline.rank.version.time));
+            self.end_call(id, Ok(Reply::Long { outline, authoritative }), out);
         } else {
             // A read's own vote takes a record of any length.
-            self.fail(now, id, self.shared.own, Why::Failed, out);
+            self.fail(now, id, self.shared.own, ReplicaError::Failed, out);
         }
     }
 }

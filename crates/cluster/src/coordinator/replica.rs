@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::Coordinator;
 use crate::clock::Clock;
-use crate::event::{Demand, Effect, LaneId, Now, OpId, StoreError};
+use crate::event::{ConnectionId, Demand, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Reply, Request};
 use crate::record::{Outline, Rank, Record};
 use crate::topology::partition_of;
@@ -23,7 +23,7 @@ impl Coordinator {
     pub(super) fn requested(
         &mut self,
         now: Now,
-        lane: LaneId,
+        connection: ConnectionId,
         id: u64,
         demand: Demand,
         request: Request,
@@ -33,8 +33,8 @@ impl Coordinator {
             return;
         }
         let partition = request.read_key().map(|key| partition_of(key));
-        let op = OpId::Lane { lane, id, partition };
-        if self.shared.vouching.is_fenced() {
+        let op = OpId::Peer { connection, id, partition };
+        if self.shared.membership.is_fenced() {
             // Nothing was changed, and nothing is told.
             self.done(op, Reply::WrongEpoch, out);
             return;
@@ -89,10 +89,10 @@ impl Coordinator {
         }
     }
 
-    /// Whether this node can vouch for what its store said of a key of this partition.
-    pub(super) fn is_sure(&self, partition: Option<u16>, time: Option<u64>) -> bool {
+    /// Whether this node is authoritative for what its store said of a key of this partition.
+    pub(super) fn is_authoritative(&self, partition: Option<u16>, time: Option<u64>) -> bool {
         let partition = partition.expect("only what reads a key is answered with what it holds");
-        self.shared.vouching.sure(partition, time)
+        self.shared.membership.is_authoritative(partition, time)
     }
 
     /// Has a record written. Its answer will tell of a newer one that is here, or that was.
@@ -105,20 +105,20 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let look = self.must_look(&record);
-        if let Some(lost) = self.shared.may_have_lost(&key, record.rank.stamp.time) {
+        if let Some(lost) = self.shared.may_have_lost(&key, record.rank.version.time) {
             self.overtaken.insert(op, lost);
         }
         out.push(Effect::Write { op, key, record, look, demand });
     }
 
-    /// Whether a record's stamp is further ahead of this node's wall clock than clocks may be.
+    /// Whether a record's version is further ahead of this node's wall clock than clocks may be.
     pub(super) fn is_ahead(&self, now: Now, record: &Record) -> bool {
         self.is_future(now, record.rank)
     }
 
     /// The same of a record that is not here.
     pub(super) fn is_future(&self, now: Now, rank: Rank) -> bool {
-        Clock::is_ahead(rank.stamp.time, now.wall, self.config.max_skew_micros)
+        Clock::is_ahead(rank.version.time, now.wall, self.config.max_skew_micros)
     }
 
     /// Whether this node's store may hold a newer record than this one, which is about to be
@@ -127,7 +127,7 @@ impl Coordinator {
         if self.view.topology.nodes() == 1 {
             return false;
         }
-        let time = record.rank.stamp.time;
+        let time = record.rank.version.time;
         self.shared.newest.fetch_max(time, Ordering::Relaxed) >= time
     }
 
@@ -141,9 +141,9 @@ impl Coordinator {
     ) {
         match op {
             OpId::Slot(id) => self.read_here(now, id, result, out),
-            OpId::Lane { lane, id, partition } => {
+            OpId::Peer { connection, id, partition } => {
                 let reply = self.reply_to_read(partition, result);
-                out.push(Effect::Respond { lane, id, reply });
+                out.push(Effect::Respond { connection, id, reply });
             }
         }
     }
@@ -152,9 +152,14 @@ impl Coordinator {
     pub(super) fn outlined(&mut self, now: Now, op: OpId, outline: Outline, out: &mut Vec<Effect>) {
         match op {
             OpId::Slot(id) => self.outlined_here(now, id, outline, out),
-            OpId::Lane { lane, id, partition } => {
-                let sure = self.is_sure(partition, Some(outline.rank.stamp.time));
-                out.push(Effect::Respond { lane, id, reply: Reply::Long { outline, sure } });
+            OpId::Peer { connection, id, partition } => {
+                let authoritative =
+                    self.is_authoritative(partition, Some(outline.rank.version.time));
+                out.push(Effect::Respond {
+                    connection,
+                    id,
+                    reply: Reply::Long { outline, authoritative },
+                });
             }
         }
     }
@@ -171,9 +176,9 @@ impl Coordinator {
         let result = result.map(|newer| newer.max(lost));
         match op {
             OpId::Slot(id) => self.wrote_here(now, id, result, out),
-            OpId::Lane { lane, id, .. } => {
+            OpId::Peer { connection, id, .. } => {
                 let reply = reply_to_write(&result);
-                out.push(Effect::Respond { lane, id, reply });
+                out.push(Effect::Respond { connection, id, reply });
             }
         }
     }

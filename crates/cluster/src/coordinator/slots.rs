@@ -10,73 +10,15 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::call::Call;
-use super::read::{Read, ReadVote};
-use super::write::{Write, WriteVote};
-use crate::event::{Demand, SlotId};
-use crate::message::{Class, NodeId};
+use super::part::Errand;
+use super::read::state::{Read, ReadVote};
+use super::write::state::{Write, WriteVote};
+use crate::event::{CallId, Demand, SlotId};
+use crate::message::{Class, NodeId, Request};
 use crate::quorum::Quorum;
 use crate::record::Record;
+use crate::topology::partition_of;
 use crate::view::View;
-
-/// Why a replica did not do its part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
-    /// Refused, nothing was changed.
-    Busy,
-    /// Refused, nothing was changed.
-    NoSpace,
-    /// Its store refused, nothing was changed.
-    Refused,
-    /// It does not want it, nothing was changed: the stamp is too far ahead for it, or it has
-    /// another layout in mind.
-    Declined,
-    /// It wrote it, but holds a record of the future, which hides this one from every read.
-    Hidden,
-    /// Its store failed; a write may have been done.
-    Failed,
-    /// No answer; a write may have been done.
-    Silent,
-    /// Nothing was sent.
-    Unreached,
-}
-
-/// One replica's part in a request, by its place in the request's list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct VoteAt(pub(super) usize);
-
-/// Something that a node was asked and has not answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Errand {
-    /// When it was asked.
-    pub(super) since: u64,
-    pub(super) way: Way,
-}
-
-/// How far an errand is on its way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    /// It waits for a connection: nobody has seen it.
-    Waits,
-    /// The connection stood, or stands by now: it may have arrived.
-    Sent,
-    /// The connection was lost, and it was sent once more: it may have arrived twice.
-    Resent,
-}
-
-impl Errand {
-    /// Whether the node may have got it.
-    pub(super) fn may_have_arrived(self) -> bool {
-        self.way != Way::Waits
-    }
-
-    /// The connection stands.
-    pub(super) fn goes_out(&mut self) {
-        if self.way == Way::Waits {
-            self.way = Way::Sent;
-        }
-    }
-}
 
 /// What a slot is for.
 #[derive(Debug)]
@@ -84,6 +26,23 @@ pub(super) enum Work {
     Read(Read),
     Write(Write),
     Call(Call),
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) call: CallId,
+    pub(super) node: NodeId,
+    pub(super) class: Class,
+    pub(super) request: Request,
+    pub(super) errand: Errand,
+}
+
+impl Call {
+    /// Of which partition the key is that is to be read, if one is.
+    pub(super) fn partition(&self) -> Option<u16> {
+        self.request.read_key().map(|key| partition_of(key))
+    }
 }
 
 /// One request under way.

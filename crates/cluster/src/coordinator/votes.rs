@@ -1,8 +1,9 @@
 //! Asking replicas, and what may come of it: an answer, a refusal, silence, a lost connection.
 
 use super::Coordinator;
-use super::slots::{Way, Why, Work};
-use crate::event::{Effect, Now, Part, SlotId, StoreError, Trouble};
+use super::part::{Errand, ReplicaError, Way};
+use super::slots::Work;
+use crate::event::{Effect, FailureKind, Now, SlotId, StoreError};
 use crate::message::{Body, Class, Message, NodeId, Reply, Request};
 
 impl Coordinator {
@@ -29,12 +30,12 @@ impl Coordinator {
     }
 
     /// What a failure of this node's store is to its vote; its detail is kept for the client.
-    pub(super) fn note_store_error(&mut self, id: SlotId, error: StoreError) -> Why {
+    pub(super) fn note_store_error(&mut self, id: SlotId, error: StoreError) -> ReplicaError {
         let (why, detail) = match error {
-            StoreError::Busy(what) => (Why::Busy, what.to_owned()),
-            StoreError::NoSpace(what) => (Why::NoSpace, what),
-            StoreError::Failed { begun: true, detail } => (Why::Failed, detail),
-            StoreError::Failed { begun: false, detail } => (Why::Refused, detail),
+            StoreError::Busy(what) => (ReplicaError::Busy, what.to_owned()),
+            StoreError::NoSpace(what) => (ReplicaError::NoSpace, what),
+            StoreError::Failed { begun: true, detail } => (ReplicaError::Failed, detail),
+            StoreError::Failed { begun: false, detail } => (ReplicaError::Refused, detail),
         };
         self.slots.get_mut(id).detail = Some(detail);
         why
@@ -46,7 +47,7 @@ impl Coordinator {
         now: Now,
         id: SlotId,
         node: NodeId,
-        why: Why,
+        why: ReplicaError,
         out: &mut Vec<Effect>,
     ) {
         // It may have done it before, or said so already: then that was stale.
@@ -61,7 +62,7 @@ impl Coordinator {
                     self.write_failed(id, vote, why, out);
                 }
             }
-            Work::Call(_) => self.end_call(id, Err(Trouble::TooFew), out),
+            Work::Call(_) => self.end_call(id, Err(FailureKind::TooFew), out),
         }
     }
 
@@ -96,16 +97,16 @@ impl Coordinator {
         let why = match reply {
             Reply::Stored => return self.stored(now, id, peer, None, out),
             Reply::Newer { time } => return self.stored(now, id, peer, Some(*time), out),
-            Reply::Busy => Why::Busy,
-            Reply::NoSpace => Why::NoSpace,
-            Reply::Ahead | Reply::WrongEpoch => Why::Declined,
+            Reply::Busy => ReplicaError::Busy,
+            Reply::NoSpace => ReplicaError::NoSpace,
+            Reply::Ahead | Reply::WrongEpoch => ReplicaError::Declined,
             // What does not answer the request comes from a confused peer.
             Reply::Failed
             | Reply::Found { .. }
             | Reply::Long { .. }
             | Reply::Absent { .. }
             | Reply::Page(_)
-            | Reply::Pong => Why::Failed,
+            | Reply::Pong => ReplicaError::Failed,
         };
         self.fail(now, id, peer, why, out);
     }
@@ -123,7 +124,7 @@ impl Coordinator {
         self.peers.down(peer);
         for id in self.slots.awaiting(peer) {
             if self.errand(id, peer).way == Way::Resent {
-                self.fail(now, id, peer, Why::Silent, out);
+                self.fail(now, id, peer, ReplicaError::Silent, out);
                 continue;
             }
             match &self.slots.get(id).work {
@@ -146,7 +147,11 @@ impl Coordinator {
             // To give up on one may have ended another one's waiting.
             let Some(slot) = self.slots.find_mut(id) else { continue };
             let Some(errand) = slot.errand_of(peer) else { continue };
-            let why = if errand.may_have_arrived() { Why::Silent } else { Why::Unreached };
+            let why = if errand.may_have_arrived() {
+                ReplicaError::Silent
+            } else {
+                ReplicaError::Unreached
+            };
             self.fail(now, id, peer, why, out);
         }
     }
@@ -155,42 +160,12 @@ impl Coordinator {
     pub(super) fn overflow(&mut self, now: Now, peer: NodeId, id: SlotId, out: &mut Vec<Effect>) {
         let awaited = self.slots.find_mut(id).and_then(|slot| slot.errand_of(peer));
         if awaited.is_some() {
-            self.fail(now, id, peer, Why::Busy, out);
+            self.fail(now, id, peer, ReplicaError::Busy, out);
         }
     }
 
     /// What a node was asked in a slot.
-    fn errand(&mut self, id: SlotId, node: NodeId) -> &mut super::slots::Errand {
+    fn errand(&mut self, id: SlotId, node: NodeId) -> &mut Errand {
         self.slots.get_mut(id).errand_of(node).expect("it was asked, and has not answered")
-    }
-}
-
-/// What is told of a vote that failed.
-pub(super) fn part(why: Why) -> Part {
-    match why {
-        Why::Busy => Part::Busy,
-        Why::NoSpace => Part::NoSpace,
-        Why::Refused | Why::Failed => Part::Failed,
-        Why::Declined => Part::Declined,
-        Why::Hidden => Part::Hidden,
-        Why::Silent => Part::Silent,
-        Why::Unreached => Part::Unreached,
-    }
-}
-
-/// What stands in the way if nobody did its part, by why those that are in did not.
-pub(super) fn trouble(failed: impl Iterator<Item = Why> + Clone) -> Trouble {
-    let all = |is: fn(Why) -> bool| {
-        let mut failed = failed.clone().peekable();
-        failed.peek().is_some() && failed.all(is)
-    };
-    if all(|why| why == Why::Busy) {
-        Trouble::Busy
-    } else if all(|why| why == Why::NoSpace) {
-        Trouble::NoSpace
-    } else if all(|why| matches!(why, Why::Failed | Why::Refused)) {
-        Trouble::Failed
-    } else {
-        Trouble::TooFew
     }
 }

@@ -1,14 +1,14 @@
 //! What a node says about itself before it trusts the other.
 //!
 //! ```text
-//!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ lane 1 │ cluster 8
+//!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ connection 1 │ cluster 8
 //!  incarnation 8 │ knows you as 8 │ layout 8 │ nonce 32 │ name 1 + n │ to 1 + n
 //!  from version 2 on: life 8 │ knows you by life 8 │ up to 8 │ late 8
 //!  from version 3 on: epoch 8 │ later versions' …
 //! ```
 
 use super::{NAME_MAX, Nonce};
-use crate::logs::{Claim, Told};
+use crate::logs::{Claim, Reported};
 
 const MAGIC: &[u8; 8] = b"kvorum\0\x01";
 
@@ -33,7 +33,7 @@ impl Role {
 
 /// What a connection is for. The dialer's requests go out on it and their replies come back on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LaneKind {
+pub enum ConnectionKind {
     /// Short requests, which somebody waits for.
     Small,
     /// Long ones, pages and hints.
@@ -50,7 +50,7 @@ pub struct Hello {
     /// Its side.
     pub role: Role,
     /// What the connection is for.
-    pub lane: LaneKind,
+    pub connection: ConnectionKind,
     /// Its cluster; 0 = it has none yet.
     pub cluster: u64,
     /// Since when it has its disk: a random number, not 0.
@@ -79,7 +79,7 @@ impl Hello {
         out.extend_from_slice(&self.versions.1.to_le_bytes());
         out.extend_from_slice(&self.features.to_le_bytes());
         out.push(if self.role == Role::Dialer { 0 } else { 1 });
-        out.push(if self.lane == LaneKind::Small { 0 } else { 1 });
+        out.push(if self.connection == ConnectionKind::Small { 0 } else { 1 });
         let known = self.knows_you.map_or(0, |claim| claim.incarnation);
         for number in [self.cluster, self.incarnation, known, self.layout] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -90,8 +90,8 @@ impl Hello {
             out.push(name.len() as u8);
             out.extend_from_slice(name.as_bytes());
         }
-        let told = self.knows_you.map_or(Told::default(), |claim| claim.told);
-        for number in [self.life, told.life, told.position, told.late, self.epoch] {
+        let reported = self.knows_you.map_or(Reported::default(), |claim| claim.reported);
+        for number in [self.life, reported.life, reported.position, reported.late, self.epoch] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out
@@ -110,10 +110,10 @@ impl Hello {
             1 => Role::Acceptor,
             _ => return Err("an unknown role"),
         };
-        let lane = match input.u8()? {
-            0 => LaneKind::Small,
-            1 => LaneKind::Bulk,
-            _ => return Err("an unknown lane"),
+        let connection = match input.u8()? {
+            0 => ConnectionKind::Small,
+            1 => ConnectionKind::Bulk,
+            _ => return Err("an unknown connection"),
         };
         let cluster = input.u64()?;
         let incarnation = match input.u64()? {
@@ -124,20 +124,20 @@ impl Hello {
         let (layout, nonce, name, to) =
             (input.u64()?, input.array()?, input.name()?, input.name()?);
         // Who speaks earlier versions only is refused for that, in words.
-        let (life, told) = if versions.1 < 2 {
-            (0, Told::default())
+        let (life, reported) = if versions.1 < 2 {
+            (0, Reported::default())
         } else {
             let life = input.u64()?;
             let (by, position, late) = (input.u64()?, input.u64()?, input.u64()?);
-            (life, Told { life: by, position, late })
+            (life, Reported { life: by, position, late })
         };
         let epoch = if versions.1 < 3 { 0 } else { input.u64()? };
-        let knows_you = (known != 0).then_some(Claim { incarnation: known, told });
+        let knows_you = (known != 0).then_some(Claim { incarnation: known, reported });
         Ok(Self {
             versions,
             features,
             role,
-            lane,
+            connection,
             cluster,
             incarnation,
             life,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use hmac::Mac;
 
-pub use hello::{Hello, LaneKind, Role};
+pub use hello::{ConnectionKind, Hello, Role};
 pub use identity::{Identity, Secret};
 pub use words::{Reason, Refused};
 
@@ -62,7 +62,7 @@ mod frame {
 
 /// A node that has proved itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Met {
+pub struct PeerSeen {
     /// Which.
     pub node: NodeId,
     /// Since when it has its disk.
@@ -74,7 +74,7 @@ pub struct Met {
     /// Its cluster; 0 = it has none yet.
     pub cluster: u64,
     /// What the connection is for.
-    pub lane: LaneKind,
+    pub connection: ConnectionKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub struct Handshake {
     role: Role,
     stage: Stage,
     nonce: Nonce,
-    lane: LaneKind,
+    connection: ConnectionKind,
     /// Both HELLOs as they were sent: the dialer's, then the acceptor's.
     hellos: [Vec<u8>; 2],
     theirs: Option<Hello>,
@@ -113,11 +113,11 @@ impl Handshake {
     pub fn dial(
         identity: Arc<Identity>,
         to: NodeId,
-        lane: LaneKind,
+        connection: ConnectionKind,
         nonce: Nonce,
         out: &mut Vec<u8>,
     ) -> Self {
-        let mut this = Self::new(identity, Role::Dialer, lane, nonce);
+        let mut this = Self::new(identity, Role::Dialer, connection, nonce);
         let known = this.identity.logs.claim(to);
         let name = this.view.topology.member(to).name.clone();
         let hello = this.hello(name, known);
@@ -128,10 +128,10 @@ impl Handshake {
 
     /// The side that took the connection.
     pub fn accept(identity: Arc<Identity>, nonce: Nonce) -> Self {
-        Self::new(identity, Role::Acceptor, LaneKind::Small, nonce)
+        Self::new(identity, Role::Acceptor, ConnectionKind::Small, nonce)
     }
 
-    fn new(identity: Arc<Identity>, role: Role, lane: LaneKind, nonce: Nonce) -> Self {
+    fn new(identity: Arc<Identity>, role: Role, connection: ConnectionKind, nonce: Nonce) -> Self {
         let view = identity.views.current();
         Self {
             identity,
@@ -139,7 +139,7 @@ impl Handshake {
             role,
             stage: Stage::Hello,
             nonce,
-            lane,
+            connection,
             hellos: [Vec::new(), Vec::new()],
             theirs: None,
             against: None,
@@ -149,7 +149,11 @@ impl Handshake {
 
     /// Takes what the other side sent. With `Ok(Some)` it is done; what came behind the handshake
     /// is in [`Handshake::rest`]. With `Err` too, `out` is to be sent before closing.
-    pub fn receive(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Option<Met>, Refused> {
+    pub fn receive(
+        &mut self,
+        input: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<PeerSeen>, Refused> {
         self.input.extend_from_slice(input);
         while self.stage != Stage::Over {
             let Some((kind, body)) = self.next_frame()? else { return Ok(None) };
@@ -187,7 +191,12 @@ impl Handshake {
         Ok(Some((kind, body)))
     }
 
-    fn frame(&mut self, kind: u8, body: &[u8], out: &mut Vec<u8>) -> Result<Option<Met>, Refused> {
+    fn frame(
+        &mut self,
+        kind: u8,
+        body: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<PeerSeen>, Refused> {
         match (self.stage, kind) {
             (Stage::Hello, frame::HELLO) => self.hear(body, out)?,
             (Stage::Proof, frame::PROOF) => self.check(body, out)?,
@@ -207,7 +216,7 @@ impl Handshake {
     /// Takes a HELLO.
     fn hear(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
         let hello = Hello::decode(body).map_err(|what| self.refuse(Reason::Malformed(what)))?;
-        let (role, versions, lane) = (hello.role, hello.versions, hello.lane);
+        let (role, versions, connection) = (hello.role, hello.versions, hello.connection);
         let (name, node) = (hello.name.clone(), self.view.topology.own(&hello.name));
         self.theirs = Some(hello);
         if role == self.role {
@@ -217,14 +226,14 @@ impl Handshake {
             return Err(self.turn_down(Reason::Version, out));
         }
         if self.role == Role::Acceptor {
-            self.lane = lane;
+            self.connection = connection;
             self.hellos[0] = body.to_vec();
             let known = node.and_then(|node| self.identity.logs.claim(node));
             self.hellos[1] = self.hello(name, known).encode();
             put_frame(out, frame::HELLO, &self.hellos[1]);
         } else {
-            if lane != self.lane {
-                return Err(self.refuse(Reason::Malformed("another lane than was asked for")));
+            if connection != self.connection {
+                return Err(self.refuse(Reason::Malformed("another connection than was asked for")));
             }
             self.hellos[1] = body.to_vec();
             self.prove(out);
@@ -253,7 +262,7 @@ impl Handshake {
     }
 
     /// Takes a VERDICT.
-    fn conclude(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Option<Met>, Refused> {
+    fn conclude(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Option<PeerSeen>, Refused> {
         let Some((code, description)) = body.split_first() else {
             return Err(self.refuse(Reason::Malformed("a verdict without a word")));
         };
@@ -268,13 +277,13 @@ impl Handshake {
         let hello = self.theirs.as_ref();
         let node = hello.and_then(|hello| self.view.topology.own(&hello.name));
         match (self.against.or(theirs), hello, node) {
-            (None, Some(hello), Some(node)) => Ok(Some(Met {
+            (None, Some(hello), Some(node)) => Ok(Some(PeerSeen {
                 node,
                 incarnation: hello.incarnation,
                 life: hello.life,
                 knows_us: hello.knows_you,
                 cluster: hello.cluster,
-                lane: self.lane,
+                connection: self.connection,
             })),
             (reason, ..) => {
                 let reason = reason.unwrap_or(Reason::Name);
@@ -317,7 +326,7 @@ impl Handshake {
             versions: VERSIONS,
             features: 0,
             role: self.role,
-            lane: self.lane,
+            connection: self.connection,
             cluster: self.identity.cluster,
             incarnation: self.identity.logs.own_incarnation(),
             life: self.identity.logs.life(),

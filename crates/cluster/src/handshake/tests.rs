@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::logs::{Life, Lineage, Logs, Told};
+use crate::logs::{Life, Lineage, Logs, Reported};
 use crate::topology::{Member, Topology};
 use crate::view::Views;
 
@@ -50,7 +50,7 @@ fn named(name: &'static str) -> Someone {
 const TO_B: NodeId = NodeId(1);
 
 /// What each side makes of the other, with the bytes handed over `step` at a time.
-type Outcome = Result<Met, Refused>;
+type Outcome = Result<PeerSeen, Refused>;
 
 fn shake_in_steps(
     dialer: Arc<Identity>,
@@ -59,7 +59,7 @@ fn shake_in_steps(
     step: usize,
 ) -> (Outcome, Outcome) {
     let (mut to_acceptor, mut to_dialer) = (Vec::new(), Vec::new());
-    let mut dialing = Handshake::dial(dialer, to, LaneKind::Bulk, [1; 32], &mut to_acceptor);
+    let mut dialing = Handshake::dial(dialer, to, ConnectionKind::Bulk, [1; 32], &mut to_acceptor);
     let mut accepting = Handshake::accept(acceptor, [2; 32]);
     let (mut dialed, mut accepted) = (None, None);
     while dialed.is_none() || accepted.is_none() {
@@ -97,14 +97,14 @@ fn two_that_fit_meet() {
     b.logs.know(NodeId(0), 99);
     assert!(b.logs.heard(NodeId(0), 99, 30, 12));
     let knows_us = b.logs.claim(NodeId(0));
-    assert_eq!(knows_us.unwrap().told, Told { life: 30, position: 12, late: 0 });
+    assert_eq!(knows_us.unwrap().reported, Reported { life: 30, position: 12, late: 0 });
     for step in [1, 7, usize::MAX] {
         let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, step);
-        let lane = LaneKind::Bulk;
+        let connection = ConnectionKind::Bulk;
         let (node, incarnation, life, cluster) = (TO_B, 101, 40, 5);
-        let met = Met { node, incarnation, life, knows_us, cluster, lane };
+        let met = PeerSeen { node, incarnation, life, knows_us, cluster, connection };
         assert_eq!(dialed, Ok(met));
-        let met = Met { node: NodeId(0), incarnation: 100, knows_us: None, ..met };
+        let met = PeerSeen { node: NodeId(0), incarnation: 100, knows_us: None, ..met };
         assert_eq!(accepted, Ok(met));
     }
 }
@@ -169,7 +169,7 @@ fn a_difference_is_told_from_both_sides() {
 fn recorded(nonces: [u8; 2]) -> (Vec<u8>, Vec<u8>) {
     let (a, b) = (named("a").identity(), named("b").identity());
     let (mut dialer, mut acceptor) = (Vec::new(), Vec::new());
-    let mut dialing = Handshake::dial(a, TO_B, LaneKind::Small, [nonces[0]; 32], &mut dialer);
+    let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [nonces[0]; 32], &mut dialer);
     let mut accepting = Handshake::accept(b, [nonces[1]; 32]);
     let (mut at, mut back_at) = (0, 0);
     while at < dialer.len() || back_at < acceptor.len() {
@@ -183,7 +183,7 @@ fn recorded(nonces: [u8; 2]) -> (Vec<u8>, Vec<u8>) {
     (dialer, acceptor)
 }
 
-fn accepts(nonce: u8, bytes: &[u8]) -> (Result<Option<Met>, Refused>, Vec<u8>) {
+fn accepts(nonce: u8, bytes: &[u8]) -> (Result<Option<PeerSeen>, Refused>, Vec<u8>) {
     let mut out = Vec::new();
     let outcome = Handshake::accept(named("b").identity(), [nonce; 32]).receive(bytes, &mut out);
     (outcome, out)
@@ -209,7 +209,7 @@ fn a_replayed_acceptor_is_refused() {
     let (_, acceptor) = recorded([1, 2]);
     let mut out = Vec::new();
     let a = named("a").identity();
-    let mut dialing = Handshake::dial(a, TO_B, LaneKind::Small, [9; 32], &mut out);
+    let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut out);
     assert_eq!(dialing.receive(&acceptor, &mut out).unwrap_err().reason, Reason::Secret);
 }
 
@@ -217,7 +217,7 @@ fn a_replayed_acceptor_is_refused() {
 fn what_is_thrown_back_is_refused() {
     let mut sent = Vec::new();
     let a = named("a").identity();
-    let mut dialing = Handshake::dial(a, TO_B, LaneKind::Small, [9; 32], &mut sent);
+    let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
     let thrown_back = sent.clone();
     let refused = dialing.receive(&thrown_back, &mut sent).unwrap_err();
     assert_eq!(refused.reason, Reason::Malformed("both sides have one role"));
@@ -225,7 +225,7 @@ fn what_is_thrown_back_is_refused() {
     // With the role changed, the proof that comes back is that of the wrong role.
     let mut sent = Vec::new();
     let a = named("a").identity();
-    let mut dialing = Handshake::dial(a, TO_B, LaneKind::Small, [9; 32], &mut sent);
+    let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
     let mut hello = sent.clone();
     hello[FRAME_HEAD + 20] = 1;
     let begin = sent.len();
@@ -239,14 +239,19 @@ fn what_is_thrown_back_is_refused() {
 fn no_common_version_is_said() {
     let mut sent = Vec::new();
     let a = named("a").identity();
-    Handshake::dial(a, TO_B, LaneKind::Small, [9; 32], &mut sent);
+    Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
     sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[9, 0, 10, 0]);
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
     assert_eq!(refused.reason, Reason::Version);
     assert!(refused.text.contains("a supports protocol versions 9 to 10"), "{refused}");
-    let mut dialing =
-        Handshake::dial(named("a").identity(), TO_B, LaneKind::Small, [9; 32], &mut Vec::new());
+    let mut dialing = Handshake::dial(
+        named("a").identity(),
+        TO_B,
+        ConnectionKind::Small,
+        [9; 32],
+        &mut Vec::new(),
+    );
     let heard = dialing.receive(&out, &mut Vec::new()).unwrap_err();
     assert_eq!(heard.reason, Reason::Version, "the dialer is told");
 }

@@ -1,4 +1,4 @@
-//! Why two nodes do not work together, for people.
+//! ReplicaError two nodes do not work together, for people.
 
 use super::{Hello, Identity, VERSIONS};
 use crate::topology::difference;
@@ -79,7 +79,7 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Refused {
-    /// Why.
+    /// ReplicaError.
     pub reason: Reason,
     /// The same in words: one line.
     pub text: String,

@@ -2,7 +2,7 @@
 //! whoever can keep them, while its own store can't.
 
 use super::{Caller, Node, NodeEffect};
-use crate::event::{Now, Trouble};
+use crate::event::{FailureKind, Now};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::missed::{Mark, Numbered};
 
@@ -56,7 +56,12 @@ impl Node {
         }
     }
 
-    pub(super) fn handed_over(&mut self, now: Now, peer: NodeId, result: Result<Reply, Trouble>) {
+    pub(super) fn handed_over(
+        &mut self,
+        now: Now,
+        peer: NodeId,
+        result: Result<Reply, FailureKind>,
+    ) {
         let hand_over = &mut self.peers.of(peer).hand_over;
         let Some(marks) = hand_over.sent.take() else { return };
         match result {
@@ -100,7 +105,7 @@ impl Node {
         self.call(Caller::Deposit(peer), peer, Class::Hint, request(own, &marks), out);
     }
 
-    pub(super) fn deposited(&mut self, now: Now, result: &Result<Reply, Trouble>) {
+    pub(super) fn deposited(&mut self, now: Now, result: &Result<Reply, FailureKind>) {
         let Some((_, greatest)) = self.deposit.sent.take() else { return };
         if matches!(result, Ok(Reply::Stored)) {
             self.deposit.kept = greatest;

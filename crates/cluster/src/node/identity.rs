@@ -2,11 +2,11 @@
 //! from that.
 //!
 //! ```text
-//!   start ─▶ all others are pinged ─▶ each was met or can't be reached ─▶ the word counts (Member)
-//!   a node knows another disk under this name, or this one is fenced ─▶ Amnesiac, all is streamed
-//!   a node was told more of this log than there is ───────▶ Amnesiac, what may be lost is streamed
-//!   Copied ───────────────────────────────▶ what is newer than this log's end is streamed by all
-//!   New: all others say that they never met another disk ─▶ Member
+//!   start ─▶ all others are pinged ─▶ each was seen or is away ─▶ the word counts (Member)
+//!   a node knows another disk of this name, or this one is fenced ─▶ Rebuilding: all is streamed
+//!   a node was told more of this log than there is ─▶ Rebuilding: what may be lost is streamed
+//!   Verifying ────────────────────────────▶ what is newer than this log's end is streamed by all
+//!   Joining: all others say that they never met another disk ─▶ Member
 //! ```
 //!
 //! What makes the word count is kept first, what makes it count no more holds at once. A node may
@@ -15,11 +15,11 @@
 
 use super::{Caller, Node, NodeEffect};
 use crate::clock::COUNTER_BITS;
-use crate::event::{Now, Trouble};
-use crate::logs::{Claim, Told};
+use crate::event::{FailureKind, Now};
+use crate::logs::{Claim, Reported};
+use crate::membership::MembershipState;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::missed::Mark;
-use crate::standing::Standing;
 
 /// What is known of another node since the start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -31,22 +31,22 @@ pub(super) enum Check {
     /// It could not be reached.
     Away,
     /// It was met, and what it knows of this node was looked at.
-    Met,
+    PeerSeen,
 }
 
 impl Node {
     /// A node that lacks something from the start lacks it still: if nobody knows what, everything.
     /// A copy lacks at least what came after it was made, whatever the others remember of it.
     pub(super) fn begin(&mut self) {
-        let since = match self.shared.vouching.standing() {
-            Standing::New | Standing::Amnesiac => Some(0),
-            Standing::Copied => Some(self.shared.logs.end()),
-            Standing::Member => None,
+        let since = match self.shared.membership.state() {
+            MembershipState::Joining | MembershipState::Rebuilding => Some(0),
+            MembershipState::Verifying => Some(self.shared.logs.end()),
+            MembershipState::Member => None,
         };
         if let Some(since) = since.filter(|_| self.lacks_since().is_none()) {
             self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
         }
-        if self.shared.vouching.standing() == Standing::Copied {
+        if self.shared.membership.state() == MembershipState::Verifying {
             self.mark_lost_hints();
         }
         self.settle();
@@ -86,79 +86,79 @@ impl Node {
         let met = &mut self.peers.of(peer).met;
         if met.or(kept) != Some(incarnation) {
             *met = Some(incarnation);
-            let claim = Claim { incarnation, told: Told::default() };
+            let claim = Claim { incarnation, reported: Reported::default() };
             out.push(NodeEffect::Remember { peer, claim });
         }
-        self.peers.of(peer).check = Check::Met;
+        self.peers.of(peer).check = Check::PeerSeen;
         match self.shared.logs.lost(knows_us.as_ref()) {
             Some(since) => self.lose(now, Some(peer), since, out),
             None => {
                 self.shared.logs.settle(peer);
-                self.vouch(peer, knows_us.is_some(), out);
+                self.confirm(peer, knows_us.is_some(), out);
             }
         }
     }
 
     /// What this node acknowledged since then may be lost, as far as a peer knows.
     fn lose(&mut self, now: Now, peer: Option<NodeId>, since: u64, out: &mut Vec<NodeEffect>) {
-        let known = self.shared.vouching.standing() == Standing::Amnesiac
+        let known = self.shared.membership.state() == MembershipState::Rebuilding
             && self.lacks_since().is_some_and(|lacks| lacks <= since);
         if !known {
             self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
             self.mark_lost_hints();
-            self.shared.vouching.lose((now.wall + self.max_skew_micros) << COUNTER_BITS);
-            out.push(NodeEffect::Stand(Standing::Amnesiac));
-            self.standing_under_way = Some(Standing::Amnesiac);
+            self.shared.membership.lose((now.wall + self.max_skew_micros) << COUNTER_BITS);
+            out.push(NodeEffect::Stand(MembershipState::Rebuilding));
+            self.state_under_way = Some(MembershipState::Rebuilding);
         }
         match peer {
-            Some(peer) if self.standing_under_way.is_some() => self.unsettled.push(peer),
+            Some(peer) if self.state_under_way.is_some() => self.unsettled.push(peer),
             Some(peer) => self.shared.logs.settle(peer),
             None => {}
         }
     }
 
-    /// A peer knows nothing of this node that contradicts its standing; `knows` = it has met this
-    /// disk.
-    fn vouch(&mut self, peer: NodeId, knows: bool, out: &mut Vec<NodeEffect>) {
-        // That a new disk was met, in the same breath or before a restart, says nothing about what
+    /// A peer knows nothing that contradicts this node's membership state; `knows` = it has seen
+    /// this disk.
+    fn confirm(&mut self, peer: NodeId, knows: bool, out: &mut Vec<NodeEffect>) {
+        // That a new disk was met, just now or before a restart, says nothing about what
         // was known before.
-        if self.shared.vouching.standing() != Standing::New || knows {
+        if self.shared.membership.state() != MembershipState::Joining || knows {
             return;
         }
-        self.peers.of(peer).vouched = true;
+        self.peers.of(peer).confirmed = true;
         // All of them: whoever is missing may be the only one that knows more.
-        let vouched = |peer| self.peers.get(peer).is_some_and(|peer| peer.vouched);
-        if self.others().all(vouched) {
-            self.stand(Standing::Member, out);
+        let confirmed = |peer| self.peers.get(peer).is_some_and(|peer| peer.confirmed);
+        if self.others().all(confirmed) {
+            self.stand(MembershipState::Member, out);
         }
     }
 
-    /// Keeps a standing; see [`Node::stood`].
-    pub(super) fn stand(&mut self, standing: Standing, out: &mut Vec<NodeEffect>) {
-        if self.standing_under_way != Some(standing) {
-            self.standing_under_way = Some(standing);
-            out.push(NodeEffect::Stand(standing));
+    /// Keeps a membership state; see [`Node::stood`].
+    pub(super) fn stand(&mut self, state: MembershipState, out: &mut Vec<NodeEffect>) {
+        if self.state_under_way != Some(state) {
+            self.state_under_way = Some(state);
+            out.push(NodeEffect::Stand(state));
         }
     }
 
-    /// A standing is kept, or could not be: then it is tried again at the next occasion.
-    pub(super) fn stood(&mut self, standing: Standing, kept: bool, out: &mut Vec<NodeEffect>) {
-        if self.standing_under_way != Some(standing) {
+    /// A membership state is kept, or could not be: then it is tried again at the next occasion.
+    pub(super) fn stood(&mut self, state: MembershipState, kept: bool, out: &mut Vec<NodeEffect>) {
+        if self.state_under_way != Some(state) {
             return;
         }
-        self.standing_under_way = None;
+        self.state_under_way = None;
         if !kept {
-            self.stand(standing, out);
+            self.stand(state, out);
             return;
         }
-        if standing == Standing::Member {
+        if state == MembershipState::Member {
             for marked in self.shared.missed.of(self.shared.own) {
                 if marked.mark.partition.is_none() {
                     self.shared.missed.done(self.shared.own, None, marked.number);
                 }
             }
         }
-        self.shared.vouching.set(standing);
+        self.shared.membership.set(state);
         for peer in std::mem::take(&mut self.unsettled) {
             self.shared.logs.settle(peer);
         }
@@ -175,25 +175,26 @@ impl Node {
         }
     }
 
-    pub(super) fn checked(&mut self, peer: NodeId, result: &Result<Reply, Trouble>) {
+    pub(super) fn checked(&mut self, peer: NodeId, result: &Result<Reply, FailureKind>) {
         let check = &mut self.peers.of(peer).check;
         if *check == Check::Asked {
             // Who answers was met, and if what it knows contradicts this node, that is known.
-            *check = if result.is_ok() { Check::Met } else { Check::Away };
+            *check = if result.is_ok() { Check::PeerSeen } else { Check::Away };
         }
     }
 
     /// Says whether this node's word counts, or will soon.
     pub(super) fn settle(&mut self) {
-        let vouching = &self.shared.vouching;
+        let membership = &self.shared.membership;
         let check = |peer| self.peers.get(peer).map_or(Check::Unknown, |peer| peer.check);
         let others = || self.others().map(check);
-        let heard = others().all(|check| matches!(check, Check::Met | Check::Away));
-        if heard && !vouching.is_confirmed() {
-            vouching.confirm();
+        let heard = others().all(|check| matches!(check, Check::PeerSeen | Check::Away));
+        if heard && !membership.is_confirmed() {
+            membership.confirm();
         }
         let reachable = others().all(|check| check != Check::Away);
-        let undecided = matches!(vouching.standing(), Standing::New | Standing::Copied);
-        vouching.settles(!heard || reachable && undecided || self.standing_under_way.is_some());
+        let undecided =
+            matches!(membership.state(), MembershipState::Joining | MembershipState::Verifying);
+        membership.settles(!heard || reachable && undecided || self.state_under_way.is_some());
     }
 }

@@ -2,7 +2,7 @@
 //! directory is the one that the others know, and it has what it lacks streamed back.
 //!
 //! ```text
-//!   Met ─────────▶ ┌────────┐ ─▶ Remember, Stand, KeepMissed (kept on disk)
+//!   PeerSeen ─────────▶ ┌────────┐ ─▶ Remember, Stand, KeepMissed (kept on disk)
 //!   Tick ────────▶ │  Node  │ ─▶ ReadHints, DropHints (this node's store)
 //!   Hints ───────▶ │        │ ─▶ Call ──▶ a coordinator ──▶ a node, which may be this one
 //!   Returned ────▶ │        │                              │
@@ -21,11 +21,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::event::{CallId, Now, Shared, Trouble};
+use crate::event::{CallId, FailureKind, Now, Shared};
 use crate::logs::Claim;
+use crate::membership::MembershipState;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::record::Record;
-use crate::standing::Standing;
 use crate::view::View;
 use hand_over::{Deposit, HandOver};
 use identity::Check;
@@ -44,7 +44,7 @@ const REMEMBER_TICKS: u64 = 4;
 #[derive(Debug, Clone)]
 pub enum NodeEvent {
     /// A connection to a node was made, by either.
-    Met {
+    PeerSeen {
         /// Who it is.
         peer: NodeId,
         /// Which disk it has.
@@ -65,14 +65,14 @@ pub enum NodeEvent {
         /// Which.
         call: CallId,
         /// What came of it.
-        result: Result<Reply, Trouble>,
+        result: Result<Reply, FailureKind>,
     },
-    /// This node was fenced: see [`Vouching::fence`](crate::Vouching::fence).
+    /// This node was fenced: see [`Membership::fence`](crate::Membership::fence).
     Fenced,
-    /// A standing is kept on disk, or could not be.
+    /// A membership state is kept on disk, or could not be.
     Stood {
         /// Which.
-        standing: Standing,
+        state: MembershipState,
         /// Whether it is.
         kept: bool,
     },
@@ -125,10 +125,10 @@ pub enum NodeEffect {
         /// What is known of it.
         claim: Claim,
     },
-    /// Keep durably what this node's standing is and, in one step, what it is marked to lack; ends
-    /// in [`NodeEvent::Stood`]. That its word does not count any more holds already, that it counts
-    /// again only then.
-    Stand(Standing),
+    /// Keep durably what this node's membership state is and, in one step, what it is marked to
+    /// lack; ends in [`NodeEvent::Stood`]. That its word does not count any more holds already,
+    /// that it counts again only then.
+    Stand(MembershipState),
     /// Keep durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode)); ends
     /// in [`NodeEvent::MissedKept`].
     KeepMissed {
@@ -150,7 +150,7 @@ enum Caller {
 /// What a node is told once.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeConfig {
-    /// Microseconds that a stamp may be ahead of the wall clock.
+    /// Microseconds that a version may be ahead of the wall clock.
     pub max_skew_micros: u64,
 }
 
@@ -158,16 +158,16 @@ pub struct NodeConfig {
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
-    /// Microseconds that a stamp may be ahead of the wall clock.
+    /// Microseconds that a version may be ahead of the wall clock.
     max_skew_micros: u64,
     ticks: u64,
     /// The view in force. Work that is under way keeps the one that it began with.
     view: Arc<View>,
     peers: Peers,
-    /// Who is told of this node's log once its standing is kept.
+    /// Who is told of this node's log once its membership state is kept.
     unsettled: Vec<NodeId>,
-    /// A standing that is being kept.
-    standing_under_way: Option<Standing>,
+    /// A membership state that is being kept.
+    state_under_way: Option<MembershipState>,
     deposit: Deposit,
     /// Partitions of which a record that is ahead of the clock was left at its holder.
     left_ahead: BTreeSet<u16>,
@@ -184,7 +184,7 @@ impl Node {
             view: shared.view(),
             peers: Peers::default(),
             unsettled: Vec::new(),
-            standing_under_way: None,
+            state_under_way: None,
             deposit: Deposit::default(),
             left_ahead: BTreeSet::new(),
             calls: Vec::new(),
@@ -201,7 +201,7 @@ impl Node {
             self.view = self.shared.view();
         }
         match event {
-            NodeEvent::Met { peer, incarnation, knows_us } => {
+            NodeEvent::PeerSeen { peer, incarnation, knows_us } => {
                 self.met(now, peer, incarnation, knows_us, out);
             }
             NodeEvent::Hints { peer, items } => self.read_hints(now, peer, items, out),
@@ -216,7 +216,7 @@ impl Node {
                 }
             }
             NodeEvent::Fenced => self.fenced(now, out),
-            NodeEvent::Stood { standing, kept } => self.stood(standing, kept, out),
+            NodeEvent::Stood { state, kept } => self.stood(state, kept, out),
             NodeEvent::MissedKept { node, kept } => {
                 self.peers.of(node).keeping = false;
                 if node == self.shared.own {
@@ -285,7 +285,7 @@ struct Peer {
     /// Its incarnation, if one was met since the start.
     met: Option<u64>,
     /// Whether it said that it never met another disk of this node.
-    vouched: bool,
+    confirmed: bool,
     check: Check,
     replay: Replay,
     hand_over: HandOver,

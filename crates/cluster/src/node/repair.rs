@@ -12,7 +12,7 @@
 //!
 //! A walk is begun anew after a restart. A record that is ahead of this node's clock is left where
 //! it is, and its partition marked: it is asked for again now and then, and taken when its time has
-//! come. Until then a node that lost something does not vouch for what it lacks.
+//! come. Until then a node that lost something is not authoritative for what it lacks.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,11 @@ use bytes::Bytes;
 
 use super::{Caller, Node, NodeEffect};
 use crate::clock::Clock;
-use crate::event::{Now, Trouble};
+use crate::event::{FailureKind, Now};
+use crate::membership::MembershipState;
 use crate::message::{Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Numbered};
 use crate::record::Record;
-use crate::standing::Standing;
 use crate::topology::partition_of;
 
 /// Bytes of one page; one is under way from each node.
@@ -130,7 +130,7 @@ impl Node {
         &mut self,
         now: Now,
         peer: NodeId,
-        result: Result<Reply, Trouble>,
+        result: Result<Reply, FailureKind>,
         out: &mut Vec<NodeEffect>,
     ) {
         let own = self.shared.own;
@@ -157,7 +157,7 @@ impl Node {
     fn leave_what_is_ahead(&mut self, now: Now, items: &mut Vec<(Bytes, Record)>) {
         let (shared, left) = (&self.shared, &mut self.left_ahead);
         items.retain(|(key, record)| {
-            let since = record.rank.stamp.time;
+            let since = record.rank.version.time;
             let ahead = Clock::is_ahead(since, now.wall, self.max_skew_micros);
             if ahead {
                 let partition = partition_of(key);
@@ -195,11 +195,11 @@ impl Node {
     /// A node whose word did not count holds everything again, once nothing is left of the mark for
     /// all partitions, and nothing was left where it is.
     fn stand_if_whole(&mut self, out: &mut Vec<NodeEffect>) {
-        let lacks = self.shared.vouching.standing() != Standing::Member;
+        let lacks = self.shared.membership.state() != MembershipState::Member;
         let marks = self.shared.missed.of(self.shared.own);
         let all = marks.iter().any(|marked| marked.mark.partition.is_none());
         if lacks && !all && self.left_ahead.is_empty() {
-            self.stand(Standing::Member, out);
+            self.stand(MembershipState::Member, out);
         }
     }
 }

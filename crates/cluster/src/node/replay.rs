@@ -1,14 +1,15 @@
 //! Delivering hints: batch after batch in the order of their keys, one under way for each node, and
 //! none forgotten before the node said that it has stored it.
 //!
-//! A hint *of the future*, stamped further ahead of this node's wall clock or of the receiver's
-//! than clocks may be, stays where it is while the others go out. A later pass looks at it again.
+//! A *future hint*, with a timestamp further ahead of this node's wall clock or of the
+//! receiver's than clocks may be, stays where it is while the others go out. A later pass looks at
+//! it again.
 
 use bytes::Bytes;
 
 use super::{Caller, Node, NodeEffect};
 use crate::clock::Clock;
-use crate::event::{Now, Trouble};
+use crate::event::{FailureKind, Now};
 use crate::hints::hint_bytes;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::record::Record;
@@ -24,7 +25,7 @@ const FIRST_WAIT: u64 = 250_000;
 /// after the first wait every time: it is to have its hints within a second after it is back.
 const MOST_WAIT: u64 = 4_000_000;
 
-/// How long after a pass that left hints of the future the next one begins at the latest, in
+/// How long after a pass that left future hints the next one begins at the latest, in
 /// microseconds: a clock that was behind may be right by then.
 const LOOK_AGAIN: u64 = 60_000_000;
 
@@ -50,7 +51,7 @@ struct Batch {
     last: Bytes,
 }
 
-/// Hints of the future.
+/// Future hints.
 #[derive(Debug, Default, Clone, Copy)]
 struct Stays {
     hints: u64,
@@ -70,7 +71,7 @@ impl Stays {
     }
 
     fn of(key: &[u8], record: &Record, limit: u64) -> Self {
-        let wait = Clock::micros(record.rank.stamp.time).saturating_sub(Clock::micros(limit));
+        let wait = Clock::micros(record.rank.version.time).saturating_sub(Clock::micros(limit));
         Self { hints: 1, bytes: hint_bytes(key, record), wait }
     }
 }
@@ -90,7 +91,7 @@ pub(super) struct Replay {
     refused: bool,
     /// What it left.
     stays: Stays,
-    /// The greatest time of a stamp that goes out in this pass.
+    /// The greatest time of a version that goes out in this pass.
     limit: u64,
     not_before: u64,
     /// Until then, nothing is due if no more hints wait than stayed.
@@ -140,11 +141,11 @@ impl Node {
         }
     }
 
-    /// Sends those of a batch that are not of the future, and goes on behind them.
+    /// Sends those of a batch that are not in the future, and goes on behind them.
     fn send_hints(&mut self, peer: NodeId, mut batch: Batch, out: &mut Vec<NodeEffect>) {
         let replay = &mut self.peers.of(peer).replay;
         let limit = replay.limit;
-        let stay = batch.items.extract_if(.., |(_, record)| record.rank.stamp.time > limit);
+        let stay = batch.items.extract_if(.., |(_, record)| record.rank.version.time > limit);
         batch.stays =
             stay.fold(batch.stays, |sum, (key, record)| sum.add(Stays::of(&key, &record, limit)));
         if batch.items.is_empty() {
@@ -189,7 +190,7 @@ impl Node {
         &mut self,
         now: Now,
         peer: NodeId,
-        result: Result<Reply, Trouble>,
+        result: Result<Reply, FailureKind>,
         out: &mut Vec<NodeEffect>,
     ) {
         let replay = &mut self.peers.of(peer).replay;
@@ -208,7 +209,7 @@ impl Node {
             // Its clock is behind this one. Which of them it would take is found by halving.
             Ok(Reply::Ahead) => {
                 let mut times: Vec<_> =
-                    batch.items.iter().map(|(_, record)| record.rank.stamp.time).collect();
+                    batch.items.iter().map(|(_, record)| record.rank.version.time).collect();
                 times.sort_unstable();
                 replay.limit = times[times.len() / 2].saturating_sub(1);
                 replay.refused = true;

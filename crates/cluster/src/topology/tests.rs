@@ -280,9 +280,9 @@ proptest! {
     ) {
         let (same, one, other) = (one == other, topology(one), topology(other));
         prop_assert_eq!(one.digest() == other.digest(), same);
-        let told = difference(&one.describe(), &other.describe(), "the other's");
-        prop_assert_eq!(told.is_none(), same);
-        prop_assert!(told.is_none_or(|told| !told.contains('\n')));
+        let reported = difference(&one.describe(), &other.describe(), "the other's");
+        prop_assert_eq!(reported.is_none(), same);
+        prop_assert!(reported.is_none_or(|reported| !reported.contains('\n')));
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     ALL_PARTITIONS, ENVELOPE_HEAD, ENVELOPE_MAX, ITEM_HEAD, Item, KEY_MAX, MARK_LEN, Malformed,
     PIECE_MAX, Sender, WHOLE_MAX, flag, kind,
 };
-use crate::clock::Stamp;
+use crate::clock::Version;
 use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{MAX_LISTED, Mark};
 use crate::record::{Codec, Kind, Outline, Rank, Record};
@@ -189,7 +189,7 @@ impl Reader {
     /// Items that are no messages.
     fn between(&mut self, head: &Head) -> Result<Item, Malformed> {
         head.only(if head.kind == kind::PIECE { flag::LAST } else { 0 })?;
-        let has_id = matches!(head.kind, kind::BEAT | kind::ECHO);
+        let has_id = matches!(head.kind, kind::LINK_PING | kind::LINK_PONG);
         if !has_id && head.id != 0 {
             return Err(Malformed("an id where there is no request"));
         }
@@ -201,8 +201,8 @@ impl Reader {
                 Item::Piece { last: head.has(flag::LAST), bytes: self.take(head.length)? }
             }
             kind::CREDIT => Item::Credit(self.u32()?),
-            kind::BEAT => Item::Beat { token: head.id },
-            kind::ECHO => Item::Echo { token: head.id, wall: self.u64()? },
+            kind::LINK_PING => Item::Ping { token: head.id },
+            kind::LINK_PONG => Item::Pong { token: head.id, wall: self.u64()? },
             kind::GOODBYE => Item::Goodbye,
             _ => return Err(Malformed("an unknown type")),
         })
@@ -243,15 +243,15 @@ impl Reader {
 
     fn reply(&mut self, head: &Head, codec: &Codec) -> Result<Reply, Malformed> {
         head.only(match head.kind {
-            kind::FOUND | kind::ABSENT | kind::LONG => flag::SURE,
-            kind::PAGE_REPLY => flag::SURE | flag::BOUNDED,
+            kind::FOUND | kind::ABSENT | kind::LONG => flag::AUTHORITATIVE,
+            kind::PAGE_REPLY => flag::AUTHORITATIVE | flag::BOUNDED,
             _ => 0,
         })?;
-        let sure = head.has(flag::SURE);
+        let authoritative = head.has(flag::AUTHORITATIVE);
         Ok(match head.kind {
-            kind::FOUND => Reply::Found { record: self.record(codec)?, sure },
-            kind::LONG => Reply::Long { outline: self.outline()?, sure },
-            kind::ABSENT => Reply::Absent { sure },
+            kind::FOUND => Reply::Found { record: self.record(codec)?, authoritative },
+            kind::LONG => Reply::Long { outline: self.outline()?, authoritative },
+            kind::ABSENT => Reply::Absent { authoritative },
             kind::STORED => Reply::Stored,
             kind::NEWER => Reply::Newer { time: self.u64()? },
             kind::AHEAD => Reply::Ahead,
@@ -261,7 +261,7 @@ impl Reader {
             kind::WRONG_EPOCH => Reply::WrongEpoch,
             kind::PAGE_REPLY => {
                 let next = if head.has(flag::BOUNDED) { Some(self.cursor()?) } else { None };
-                Reply::Page(Page { next, items: self.entries(codec)?, sure })
+                Reply::Page(Page { next, items: self.entries(codec)?, authoritative })
             }
             kind::PONG => Reply::Pong,
             _ => return Err(Malformed("an unknown type")),
@@ -344,7 +344,7 @@ impl Reader {
     }
 
     fn outline(&mut self) -> Result<Outline, Malformed> {
-        let stamp = Stamp { time: self.u64()?, origin: self.u32()? };
+        let version = Version { time: self.u64()?, origin: self.u32()? };
         let kind = match self.u8()? {
             0 => Kind::Value,
             1 => Kind::Tombstone,
@@ -352,7 +352,7 @@ impl Reader {
             _ => return Err(Malformed("a record of an unknown kind")),
         };
         let copies = self.u8()?;
-        Ok(Outline { rank: Rank { stamp, kind, check: self.u64()? }, copies, bytes: self.u32()? })
+        Ok(Outline { rank: Rank { version, kind, check: self.u64()? }, copies, bytes: self.u32()? })
     }
 
     fn entry(&mut self, codec: &Codec) -> Result<(Bytes, Record), Malformed> {

@@ -48,13 +48,13 @@ impl Writer {
     }
 
     /// Asks for a sign of life.
-    pub fn beat(&mut self, token: u64) {
-        self.item(kind::BEAT, 0, token, |_| ());
+    pub fn ping(&mut self, token: u64) {
+        self.item(kind::LINK_PING, 0, token, |_| ());
     }
 
     /// Gives one. `wall` is in microseconds since 1970.
-    pub fn echo(&mut self, token: u64, wall: u64) {
-        self.item(kind::ECHO, 0, token, |out| out.extend_from_slice(&wall.to_le_bytes()));
+    pub fn pong(&mut self, token: u64, wall: u64) {
+        self.item(kind::LINK_PONG, 0, token, |out| out.extend_from_slice(&wall.to_le_bytes()));
     }
 
     /// Asks for no more requests.
@@ -235,11 +235,11 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
 }
 
 fn kind_of_reply(reply: &Reply) -> (u8, u8) {
-    let sure = |sure: &bool| if *sure { flag::SURE } else { 0 };
+    let authoritative = |authoritative: &bool| if *authoritative { flag::AUTHORITATIVE } else { 0 };
     match reply {
-        Reply::Found { sure: word, .. } => (kind::FOUND, sure(word)),
-        Reply::Long { sure: word, .. } => (kind::LONG, sure(word)),
-        Reply::Absent { sure: word } => (kind::ABSENT, sure(word)),
+        Reply::Found { authoritative: word, .. } => (kind::FOUND, authoritative(word)),
+        Reply::Long { authoritative: word, .. } => (kind::LONG, authoritative(word)),
+        Reply::Absent { authoritative: word } => (kind::ABSENT, authoritative(word)),
         Reply::Stored => (kind::STORED, 0),
         Reply::Newer { .. } => (kind::NEWER, 0),
         Reply::Ahead => (kind::AHEAD, 0),
@@ -249,7 +249,7 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
         Reply::WrongEpoch => (kind::WRONG_EPOCH, 0),
         Reply::Page(page) => {
             let bounded = if page.next.is_some() { flag::BOUNDED } else { 0 };
-            (kind::PAGE_REPLY, bounded | sure(&page.sure))
+            (kind::PAGE_REPLY, bounded | authoritative(&page.authoritative))
         }
         Reply::Pong => (kind::PONG, 0),
     }
@@ -274,7 +274,7 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         Reply::Found { record, .. } => put_record(out, record),
         Reply::Long { outline, .. } => put_outline(out, outline),
         Reply::Newer { time } => out.extend_from_slice(&time.to_le_bytes()),
-        Reply::Page(Page { items, next, sure: _ }) => {
+        Reply::Page(Page { items, next, authoritative: _ }) => {
             if let Some(next) = next {
                 put_key(out, next);
             }
@@ -295,9 +295,9 @@ fn put_record(out: &mut Vec<u8>, record: &Record) {
 }
 
 fn put_outline(out: &mut Vec<u8>, outline: &Outline) {
-    let Outline { rank: Rank { stamp, kind, check }, copies, bytes } = *outline;
-    out.extend_from_slice(&stamp.time.to_le_bytes());
-    out.extend_from_slice(&stamp.origin.to_le_bytes());
+    let Outline { rank: Rank { version, kind, check }, copies, bytes } = *outline;
+    out.extend_from_slice(&version.time.to_le_bytes());
+    out.extend_from_slice(&version.origin.to_le_bytes());
     out.extend_from_slice(&[kind_code(kind), copies]);
     out.extend_from_slice(&check.to_le_bytes());
     out.extend_from_slice(&bytes.to_le_bytes());

@@ -77,7 +77,7 @@ pub struct Sender {
     pub epoch: u64,
     /// … and the digest of that one's layout.
     pub layout: u64,
-    /// Its clock: the time of a stamp.
+    /// Its clock: the time of a version.
     pub clock: u64,
     /// How far its log holds what it acknowledged; 0 = it does not say. See
     /// [`Logs`](crate::Logs).
@@ -99,12 +99,12 @@ pub enum Item {
     /// So many more bytes of pieces may be sent.
     Credit(u32),
     /// A sign of life is wanted.
-    Beat {
+    Ping {
         /// Comes back in the echo.
         token: u64,
     },
     /// A sign of life.
-    Echo {
+    Pong {
         /// That of the beat.
         token: u64,
         /// The wall clock, in microseconds since 1970.
@@ -125,8 +125,8 @@ mod kind {
 
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
-    pub(super) const BEAT: u8 = 0x42;
-    pub(super) const ECHO: u8 = 0x43;
+    pub(super) const LINK_PING: u8 = 0x42;
+    pub(super) const LINK_PONG: u8 = 0x43;
     pub(super) const GOODBYE: u8 = 0x44;
 
     pub(super) const FOUND: u8 = 0x81;
@@ -145,8 +145,8 @@ mod kind {
 
 /// Flags of items; each is allowed where it means something only.
 mod flag {
-    /// The answering node can vouch for what it does not hold.
-    pub(super) const SURE: u8 = 1;
+    /// The answering node is authoritative for what it does not hold.
+    pub(super) const AUTHORITATIVE: u8 = 1;
     /// There is a bound, or a next key.
     pub(super) const BOUNDED: u8 = 2;
     /// The filter is a node, not a preference.

@@ -2,7 +2,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::clock::Stamp;
+use crate::clock::Version;
 use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
 use crate::record::{Codec, Kind, Rank, Record};
@@ -10,15 +10,15 @@ use crate::record::{Codec, Kind, Rank, Record};
 const SENDER: Sender =
     Sender { epoch: 0x0908, layout: 0x1122_3344_5566_7788, clock: 42, position: 0x0605 };
 
-/// A record is a stamp, a kind, a number of copies, a check and a value.
-const CODEC: Codec = Codec { parse, verify: |_, _| true, restamp: |_, record, _| record.clone() };
+/// A record is a version, a kind, a number of copies, a check and a value.
+const CODEC: Codec = Codec { parse, verify: |_, _| true, reissue: |_, record, _| record.clone() };
 
 fn parse(bytes: Bytes) -> Option<Record> {
     let head: [u8; 22] = bytes.get(..22)?.try_into().ok()?;
     let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap());
-    let stamp = Stamp { time: number(0), origin: number(6) as u32 };
+    let version = Version { time: number(0), origin: number(6) as u32 };
     let kind = if head[12] == 0 { Kind::Value } else { Kind::Tombstone };
-    Some(Record { rank: Rank { stamp, kind, check: number(14) }, copies: head[13], bytes })
+    Some(Record { rank: Rank { version, kind, check: number(14) }, copies: head[13], bytes })
 }
 
 fn record(value: Vec<u8>) -> Record {
@@ -71,10 +71,13 @@ fn request() -> impl Strategy<Value = Request> {
 
 fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
-        (entry(), any::<bool>()).prop_map(|((_, record), sure)| Reply::Found { record, sure }),
         (entry(), any::<bool>())
-            .prop_map(|((_, record), sure)| Reply::Long { outline: record.outline(), sure }),
-        any::<bool>().prop_map(|sure| Reply::Absent { sure }),
+            .prop_map(|((_, record), authoritative)| Reply::Found { record, authoritative }),
+        (entry(), any::<bool>()).prop_map(|((_, record), authoritative)| Reply::Long {
+            outline: record.outline(),
+            authoritative
+        }),
+        any::<bool>().prop_map(|authoritative| Reply::Absent { authoritative }),
         Just(Reply::Stored),
         any::<u64>().prop_map(|time| Reply::Newer { time }),
         Just(Reply::Ahead),
@@ -82,8 +85,9 @@ fn reply() -> impl Strategy<Value = Reply> {
         Just(Reply::NoSpace),
         Just(Reply::Failed),
         Just(Reply::WrongEpoch),
-        (vec(entry(), 0..5), proptest::option::of(cursor()), any::<bool>())
-            .prop_map(|(items, next, sure)| Reply::Page(Page { items, next, sure })),
+        (vec(entry(), 0..5), proptest::option::of(cursor()), any::<bool>()).prop_map(
+            |(items, next, authoritative)| Reply::Page(Page { items, next, authoritative })
+        ),
         Just(Reply::Pong),
     ]
 }
@@ -105,8 +109,8 @@ fn item() -> impl Strategy<Value = Item> {
         1 => (any::<bool>(), vec(any::<u8>(), 1..99))
             .prop_map(|(last, bytes)| Item::Piece { last, bytes: bytes.into() }),
         1 => any::<u32>().prop_map(Item::Credit),
-        1 => any::<u64>().prop_map(|token| Item::Beat { token }),
-        1 => any::<(u64, u64)>().prop_map(|(token, wall)| Item::Echo { token, wall }),
+        1 => any::<u64>().prop_map(|token| Item::Ping { token }),
+        1 => any::<(u64, u64)>().prop_map(|(token, wall)| Item::Pong { token, wall }),
         1 => Just(Item::Goodbye),
     ]
 }
@@ -116,8 +120,8 @@ fn put(writer: &mut Writer, item: &Item) {
         Item::Message(message) => writer.message(message),
         Item::Piece { last, bytes } => writer.piece(bytes, *last),
         Item::Credit(bytes) => writer.credit(*bytes),
-        Item::Beat { token } => writer.beat(*token),
-        Item::Echo { token, wall } => writer.echo(*token, *wall),
+        Item::Ping { token } => writer.ping(*token),
+        Item::Pong { token, wall } => writer.pong(*token, *wall),
         Item::Goodbye => writer.goodbye(),
     }
 }
@@ -261,7 +265,7 @@ fn keys_have_bounds() {
 
 #[test]
 fn a_number_of_entries_takes_no_memory() {
-    let reply = Reply::Page(Page { items: Vec::new(), next: None, sure: true });
+    let reply = Reply::Page(Page { items: Vec::new(), next: None, authoritative: true });
     let page = Item::Message(Message { id: 1, body: Body::Reply(reply) });
     let many = forged(&[page], |bytes| bytes[ENVELOPE_HEAD + ITEM_HEAD..][..4].fill(0xff));
     assert_eq!(decode(&many), Err(Malformed("more entries than there are bytes")));
@@ -370,7 +374,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         Item::Message(Message { id: 0x0807_0605_0403_0201, body })
     };
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
-    let rows = |next| Page { items: vec![(key(), short())], next, sure: true };
+    let rows = |next| Page { items: vec![(key(), short())], next, authoritative: true };
     vec![
         ("read", ask(Class::Client, Request::Read { key: key(), most: 0x4000 })),
         ("write", ask(Class::Repair, Request::Write { key: key(), record: short() })),
@@ -379,10 +383,10 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("page held by", ask(Class::Stream, page(held_by, Some(key())))),
         ("missed", ask(Class::Hint, Request::Missed { node: NodeId(7), marks })),
         ("ping", ask(Class::Client, Request::Ping)),
-        ("found", reply(Reply::Found { record: short(), sure: false })),
-        ("found sure", reply(Reply::Found { record: short(), sure: true })),
-        ("absent", reply(Reply::Absent { sure: false })),
-        ("absent sure", reply(Reply::Absent { sure: true })),
+        ("found", reply(Reply::Found { record: short(), authoritative: false })),
+        ("found sure", reply(Reply::Found { record: short(), authoritative: true })),
+        ("absent", reply(Reply::Absent { authoritative: false })),
+        ("absent sure", reply(Reply::Absent { authoritative: true })),
         ("stored", reply(Reply::Stored)),
         ("newer", reply(Reply::Newer { time: 7 })),
         ("ahead", reply(Reply::Ahead)),
@@ -393,13 +397,13 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("page", reply(Reply::Page(rows(None)))),
         ("page with more", reply(Reply::Page(rows(Some(key()))))),
         ("pong", reply(Reply::Pong)),
-        ("long", reply(Reply::Long { outline: short().outline(), sure: false })),
-        ("long sure", reply(Reply::Long { outline: short().outline(), sure: true })),
+        ("long", reply(Reply::Long { outline: short().outline(), authoritative: false })),
+        ("long sure", reply(Reply::Long { outline: short().outline(), authoritative: true })),
         ("piece", Item::Piece { last: false, bytes: key() }),
         ("last piece", Item::Piece { last: true, bytes: key() }),
         ("credit", Item::Credit(0x0102_0304)),
-        ("beat", Item::Beat { token: 5 }),
-        ("echo", Item::Echo { token: 5, wall: 0x0102 }),
+        ("beat", Item::Ping { token: 5 }),
+        ("echo", Item::Pong { token: 5, wall: 0x0102 }),
         ("goodbye", Item::Goodbye),
     ]
 }

@@ -1,6 +1,8 @@
 //! What comes of an event, a line each.
 
-use cluster::{Answer, Body, Denied, Effect, Message, NodeEffect, Quorum, Step, Trouble};
+use cluster::{
+    Answer, Body, Effect, FailureKind, Message, NodeEffect, Quorum, RequestFailed, Step,
+};
 
 use crate::words::{Words, lower, op, slot, up_to};
 
@@ -23,14 +25,14 @@ impl Words {
                 format!("store: {} {}", op(*id), self.page_request_text(request))
             }
             Effect::Send { peer, message } => format!("n{}: {}", peer.0, self.message(message)),
-            Effect::Respond { lane, id, reply } => {
-                format!("l{}.{id}: {}", lane.0, self.reply_text(reply))
+            Effect::Respond { connection, id, reply } => {
+                format!("l{}.{id}: {}", connection.0, self.reply_text(reply))
             }
             Effect::Answer { client, answer } => format!("c{}: {}", client.0, self.answer(answer)),
             Effect::Returned { call, result } => {
                 let result = match result {
                     Ok(reply) => self.reply_text(reply),
-                    Err(why) => format!("nothing, {}", trouble(*why)),
+                    Err(why) => format!("nothing, {}", failure(*why)),
                 };
                 format!("k{}: {result}", call.0)
             }
@@ -59,16 +61,19 @@ impl Words {
                 format!("k{} of n{}: {class} {request}", call.0, node.0)
             }
             NodeEffect::Remember { peer, claim } => {
-                let (disk, told) = (claim.incarnation, claim.told);
-                let life = if told.life == 0 {
+                let (disk, reported) = (claim.incarnation, claim.reported);
+                let life = if reported.life == 0 {
                     String::new()
                 } else {
-                    format!(" life {} up {} late {}", told.life, told.position, told.late)
+                    format!(
+                        " life {} up {} late {}",
+                        reported.life, reported.position, reported.late
+                    )
                 };
                 format!("remember n{} disk {disk}{life}", peer.0)
             }
             NodeEffect::KeepMissed { node } => format!("keep what n{} misses", node.0),
-            NodeEffect::Stand(standing) => format!("stand {}", lower(standing)),
+            NodeEffect::Stand(state) => format!("stand {}", lower(state)),
         }
     }
 
@@ -99,32 +104,32 @@ impl Words {
         match answer {
             Answer::Found(None) => "absent".to_owned(),
             Answer::Found(Some(record)) => format!("found {}", self.record_text(None, record)),
-            Answer::Written(stamp) => format!("written {}", self.stamp_text(*stamp)),
-            Answer::Denied(denied) => denied_text(denied),
+            Answer::Written(version) => format!("written {}", self.version_text(*version)),
+            Answer::Failed(failed) => failed_text(failed),
         }
     }
 }
 
-fn denied_text(denied: &Denied) -> String {
-    let Quorum { ack, from } = denied.quorum;
-    let (why, acked) = (trouble(denied.trouble), denied.acked);
-    let outcome = match (denied.is_write, denied.unknown) {
+fn failed_text(failed: &RequestFailed) -> String {
+    let Quorum { ack, from } = failed.quorum;
+    let (why, acked) = (failure(failed.failure), failed.acked);
+    let outcome = match (failed.is_write, failed.unknown) {
         (false, _) => "",
         (true, true) => ", outcome unknown",
         (true, false) => ", outcome none",
     };
-    let detail = denied.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-    let parts = denied.parts.iter().map(|(node, part)| format!("{}:{part:?}", node.0));
+    let detail = failed.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+    let parts = failed.parts.iter().map(|(node, part)| format!("{}:{part:?}", node.0));
     let parts = parts.collect::<Vec<_>>().join(" ");
-    format!("denied, {why}: {acked} did, {ack}/{from} wanted{outcome}{detail} [{parts}]")
+    format!("failed, {why}: {acked} did, {ack}/{from} wanted{outcome}{detail} [{parts}]")
 }
 
-fn trouble(trouble: Trouble) -> &'static str {
-    match trouble {
-        Trouble::TooFew => "too few",
-        Trouble::Busy => "busy",
-        Trouble::NoSpace => "no space",
-        Trouble::Failed => "failed",
-        Trouble::Fenced => "fenced",
+fn failure(failure: FailureKind) -> &'static str {
+    match failure {
+        FailureKind::TooFew => "too few",
+        FailureKind::Busy => "busy",
+        FailureKind::NoSpace => "no space",
+        FailureKind::Failed => "failed",
+        FailureKind::Fenced => "fenced",
     }
 }

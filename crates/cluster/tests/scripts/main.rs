@@ -9,10 +9,10 @@
 //! n1: s0 client write …          (a message to n1)
 //! ```
 //!
-//! Keys lie on n0, n1, n2, … in this order, or as `key` says. A record is `value@stamp`, a stamp
-//! milliseconds since the script began and the node: `x@5n1`; `*2` after it: two copies; `!`: it is
-//! damaged. `s0` is a slot and its messages, `s0.1` the next in the same place, `s` the one that
-//! something was done for last.
+//! Keys lie on n0, n1, n2, … in this order, or as `key` says. A record is `value@version`, a
+//! version milliseconds since the script began and the node: `x@5n1`; `*2` after it: two copies;
+//! `!`: it is damaged. `s0` is a slot and its messages, `s0.1` the next in the same place, `s` the
+//! one that something was done for last.
 //!
 //! To have all scripts rewritten with what comes of them now, and then read the difference:
 //!

@@ -1,7 +1,7 @@
 //! What a script says of the node as a whole: whom it met, hints that wait, disks that are wiped.
 
 use cluster::{
-    CallId, Claim, NODE_TICK_MICROS, NodeEffect, NodeEvent, Reply, Request, Told, Trouble,
+    CallId, Claim, FailureKind, NODE_TICK_MICROS, NodeEffect, NodeEvent, Reply, Reported, Request,
 };
 
 use crate::words::{self, micros, next, node, numbered};
@@ -28,18 +28,18 @@ impl World {
                 let incarnation = number("disk and a number")?;
                 let known = number("knows").ok();
                 let (life, position) = (number("life"), number("up"));
-                let told = Told {
+                let reported = Reported {
                     life: life.unwrap_or(0),
                     position: position.unwrap_or(0),
                     late: number("late").unwrap_or(0),
                 };
-                let knows_us = known.map(|incarnation| Claim { incarnation, told });
-                NodeEvent::Met { peer, incarnation, knows_us }
+                let knows_us = known.map(|incarnation| Claim { incarnation, reported });
+                NodeEvent::PeerSeen { peer, incarnation, knows_us }
             }
             "fenced" => NodeEvent::Fenced,
             "stood" => {
-                let standing = words::standing(next(words, "a standing")?)?;
-                NodeEvent::Stood { standing, kept: words.next() != Some("not") }
+                let state = words::state(next(words, "a membership state")?)?;
+                NodeEvent::Stood { state, kept: words.next() != Some("not") }
             }
             "kept" => {
                 let node = node(next(words, "a node")?)?;
@@ -57,7 +57,7 @@ impl World {
                 let call = made.unwrap_or(CallId(u64::MAX));
                 let mut words = words.peekable();
                 let result = match words.peek() {
-                    Some(&"nothing") => Err(Trouble::TooFew),
+                    Some(&"nothing") => Err(FailureKind::TooFew),
                     _ => Ok(self.words.reply(&[], &mut words)?),
                 };
                 NodeEvent::Returned { call, result }
@@ -66,7 +66,7 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 let call = *self.pings.get(&peer).ok_or("it was not pinged")?;
                 let lost = words.next() == Some("nothing");
-                let result = if lost { Err(Trouble::TooFew) } else { Ok(Reply::Pong) };
+                let result = if lost { Err(FailureKind::TooFew) } else { Ok(Reply::Pong) };
                 NodeEvent::Returned { call, result }
             }
             other => return Err(format!("{other:?} is nothing that happens to a node")),
@@ -105,7 +105,7 @@ impl World {
                 let dropped = ledger.dropped(peer);
                 let future = match ledger.of_the_future(peer) {
                     0 => String::new(),
-                    future => format!(" ({future} of the future)"),
+                    future => format!(" ({future} ahead)"),
                 };
                 Some(vec![format!(
                     "{waiting} wait{future}, {taken} taken, {dropped} dropped, {marked} \
@@ -121,8 +121,8 @@ impl World {
             }
             "state" => {
                 let (done, all) = self.node.repaired();
-                let standing = format!("{:?}", self.shared.vouching.standing()).to_lowercase();
-                Some(vec![format!("{standing}, {done} of {all} have streamed")])
+                let state = format!("{:?}", self.shared.membership.state()).to_lowercase();
+                Some(vec![format!("{state}, {done} of {all} have streamed")])
             }
             _ => None,
         })

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, CallId, Class, ClientId, Clock, Config, Coordinator, Effect, Event, Kind, LaneId,
-    Logs, NodeId, Now, OpId, Page, Quorum, Rank, Record, Reply, Request, Shared, SlotId, Stamp,
-    Standing, StoreError, Vouching,
+    Answer, Body, CallId, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
+    Kind, Logs, Membership, MembershipState, NodeId, Now, OpId, Page, Quorum, Rank, Record, Reply,
+    Request, Shared, SlotId, StoreError, Version,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -48,10 +48,10 @@ struct Client {
     quorum: Quorum,
     begun: u64,
     answers: usize,
-    /// Denied, and said to be done nowhere.
+    /// RequestFailed, and said to be done nowhere.
     done_nowhere: bool,
-    /// Who can vouch for its answer to the read.
-    sure: HashSet<NodeId>,
+    /// Who is authoritative for its answer to the read.
+    authoritative: HashSet<NodeId>,
     /// Who said to hold which record, or a newer one.
     holds: Vec<(NodeId, Rank)>,
     /// Who said to hold the write, and of what time the newest record was beside it.
@@ -74,9 +74,9 @@ impl Random {
         let topology = topology(nodes, COPIES);
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.persisted(u64::MAX, 0);
-        let vouching = Vouching::new(Standing::Member, 0, true);
+        let membership = Membership::new(MembershipState::Member, 0, true);
         let logs = Arc::new(Logs::first(100));
-        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, vouching, 0, logs));
+        let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
         let config = Config {
             deadline_micros: DEADLINE,
             max_skew_micros: 500_000,
@@ -152,13 +152,14 @@ impl Random {
         let from = (a % self.nodes()) as u8 + 1;
         let quorum = Quorum { ack: (b % u16::from(from)) as u8 + 1, from };
         let (answers, done_nowhere) = (0, false);
-        let (sure, holds, beside) = Default::default();
+        let (authoritative, holds, beside) = Default::default();
         let begun = self.mono;
-        let told = Client { quorum, begun, answers, done_nowhere, sure, holds, beside };
-        self.clients.insert(key.clone(), told);
+        let reported =
+            Client { quorum, begun, answers, done_nowhere, authoritative, holds, beside };
+        self.clients.insert(key.clone(), reported);
         self.handle(if write {
-            let stamp = self.shared.clock.issue(BASE + self.mono).expect("the bound is far");
-            let record = toy::record(&key, Kind::Value, "new", stamp, from);
+            let version = self.shared.clock.issue(BASE + self.mono).expect("the bound is far");
+            let record = toy::record(&key, Kind::Value, "new", version, from);
             Event::Write { client, key, record, quorum }
         } else {
             Event::Get { client, key, quorum }
@@ -196,19 +197,19 @@ impl Random {
         let asked = self.asked[place].clone();
         let (key, op) = (&asked.key, asked.op);
         let node = asked.peer.unwrap_or(NodeId(0));
-        let (verb, sure) = (b % 8, b & 64 == 0);
+        let (verb, authoritative) = (b % 8, b & 64 == 0);
         // The store verifies what it reads.
         let is_brief = asked.brief && b & 32 != 0;
         let damaged = asked.peer.is_some() && b & 128 != 0 && !is_brief;
         let found = (verb < 3).then(|| record(key, u64::from(b >> 8 & 7), damaged));
         if let Some(client) = self.clients.get_mut(key) {
-            let sure = asked.peer.is_none() || sure;
+            let authoritative = asked.peer.is_none() || authoritative;
             match (&asked.record, &found) {
                 (None, Some(found)) if toy::verify(key, found) => {
                     client.holds.push((node, found.rank));
-                    client.sure.extend(Some(node).filter(|_| sure));
+                    client.authoritative.extend(Some(node).filter(|_| authoritative));
                 }
-                (None, None) if verb == 3 && sure => client.sure.extend([node]),
+                (None, None) if verb == 3 && authoritative => client.authoritative.extend([node]),
                 (Some(record), _) if verb < 4 => {
                     client.holds.push((node, record.rank));
                     client.beside.push((node, if verb == 3 { newer_time(b) } else { 0 }));
@@ -236,7 +237,7 @@ impl Random {
                 },
             },
             (Some(peer), _) => {
-                let reply = reply(b, is_write, found, sure);
+                let reply = reply(b, is_write, found, authoritative);
                 let reply = if asked.brief && b & 32 != 0 { brief(reply) } else { reply };
                 Event::Reply { peer, id, reply }
             }
@@ -333,15 +334,19 @@ impl Random {
             nodes.collect::<HashSet<_>>().len()
         };
         match answer {
-            Answer::Written(stamp) => {
-                let held = holding(&|rank| rank.stamp == *stamp);
+            Answer::Written(version) => {
+                let held = holding(&|rank| rank.version == *version);
                 assert!(held >= ack, "{held} hold it, not {ack}");
-                let below = client.beside.iter().filter(|(_, time)| *time < stamp.time);
+                let below = client.beside.iter().filter(|(_, time)| *time < version.time);
                 let below: HashSet<NodeId> = below.map(|(node, _)| *node).collect();
                 assert!(below.len() >= ack, "it does not come after what was there before");
             }
             Answer::Found(found) => {
-                assert!(client.sure.len() >= ack, "{} told, not {ack}", client.sure.len());
+                assert!(
+                    client.authoritative.len() >= ack,
+                    "{} told, not {ack}",
+                    client.authoritative.len()
+                );
                 if let Some(found) = found {
                     let held = holding(&|rank| *rank >= found.rank);
                     let places = usize::from(client.quorum.from.min(COPIES));
@@ -349,10 +354,10 @@ impl Random {
                     assert!(held >= wanted, "{held} hold it, not {wanted}");
                 }
             }
-            Answer::Denied(denied) => {
-                assert_eq!(denied.quorum, client.quorum);
-                assert!(usize::from(denied.acked) <= usize::from(client.quorum.from));
-                client.done_nowhere = denied.is_write && !denied.unknown;
+            Answer::Failed(failed) => {
+                assert_eq!(failed.quorum, client.quorum);
+                assert!(usize::from(failed.acked) <= usize::from(client.quorum.from));
+                client.done_nowhere = failed.is_write && !failed.unknown;
                 assert!(!client.done_nowhere || client.holds.is_empty(), "somebody holds it");
             }
         }
@@ -361,37 +366,39 @@ impl Random {
 
 /// One of some records of a key that others may hold.
 fn record(key: &[u8], n: u64, damaged: bool) -> Record {
-    let stamp = Stamp { time: (BASE - 10 + n) << 12, origin: 1 };
+    let version = Version { time: (BASE - 10 + n) << 12, origin: 1 };
     let kind = if n == 5 { Kind::Tombstone } else { Kind::Value };
-    let record = toy::record(key, kind, "old", stamp, 0);
+    let record = toy::record(key, kind, "old", version, 0);
     if damaged { toy::damaged(record) } else { record }
 }
 
-/// Around the stamps that are issued, some of them further ahead than any clock is taken in.
+/// Around the versions that are issued, some of them further ahead than any clock is taken in.
 fn newer_time(b: u16) -> u64 {
     (BASE + u64::from(b >> 8) * 10_000) << 12
 }
 
 /// Mostly what answers the request.
-fn reply(b: u16, is_write: bool, found: Option<Record>, sure: bool) -> Reply {
+fn reply(b: u16, is_write: bool, found: Option<Record>, authoritative: bool) -> Reply {
     let (verb, newer) = (b % 8, newer_time(b));
     match (verb, found) {
         (0..3, _) if is_write => Reply::Stored,
-        (0..3, Some(record)) => Reply::Found { record, sure },
+        (0..3, Some(record)) => Reply::Found { record, authoritative },
         (3, _) if is_write => Reply::Newer { time: newer },
-        (3, _) => Reply::Absent { sure },
+        (3, _) => Reply::Absent { authoritative },
         (4, _) => Reply::Busy,
         (5, _) => Reply::NoSpace,
         (6, _) => Reply::Failed,
-        _ if sure => Reply::Ahead,
-        _ => Reply::Page(Page { items: Vec::new(), next: None, sure }),
+        _ if authoritative => Reply::Ahead,
+        _ => Reply::Page(Page { items: Vec::new(), next: None, authoritative }),
     }
 }
 
 /// A long record is told without its content, which nobody can check then.
 fn brief(reply: Reply) -> Reply {
     match reply {
-        Reply::Found { record, sure } => Reply::Long { outline: record.outline(), sure },
+        Reply::Found { record, authoritative } => {
+            Reply::Long { outline: record.outline(), authoritative }
+        }
         other => other,
     }
 }
@@ -430,8 +437,8 @@ proptest! {
                 2 => Request::Writes { items: vec![(key.clone(), record)] },
                 _ => Request::Ping,
             };
-            let (lane, class, remaining_ms) = (LaneId(1), Class::Client, 1);
-            let event = Event::Request { lane, id, class, remaining_ms, request };
+            let (connection, class, remaining_ms) = (ConnectionId(1), Class::Client, 1);
+            let event = Event::Request { connection, id, class, remaining_ms, request };
             random.coordinator.handle(now, event, &mut effects);
             let op = match effects.last() {
                 Some(

@@ -1,13 +1,13 @@
 //! What a script says of a range over the cluster: pages that come, nodes that fail.
 
 use bytes::Bytes;
-use cluster::{Filter, Scan, Sieve, Step};
+use cluster::{Filter, PartitionFilter, Scan, Step};
 
 use crate::words::{self, next, node};
 use crate::world::{Split, World};
 
 impl World {
-    /// `range a..c [2/3]`, `range local a..`, `range page n1 ITEM… [next=c] [unsure]`,
+    /// `range a..c [2/3]`, `range local a..`, `range page n1 ITEM… [next=c] [non-authoritative]`,
     /// `range fails n1`, `range busy n1`, `range anew`. Then the walk goes on as far as it can.
     /// `range served` asks whether enough nodes have sent a page.
     pub(crate) fn of_range(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
@@ -57,9 +57,9 @@ impl World {
         }
     }
 
-    /// `sieve chosen 2/3 n2 n0 n1 : a b c` (those asked, best first) or `sieve heldby n1 : a b*1`
+    /// `filter chosen 2/3 n2 n0 n1 : a b c` (those asked, best first) or `filter heldby n1 : a b*1`
     /// (with copies; `a~` has a tombstone): for each node the keys that its page would have.
-    pub(crate) fn sieve(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
+    pub(crate) fn filter(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let filter = match next(words, "a filter")? {
             "heldby" => {
                 let node = node(next(words, "a node")?)?;
@@ -84,8 +84,8 @@ impl World {
                 let (name, copies) = name.split_once('*').unwrap_or((name, "0"));
                 let key = self.words.key(name)?;
                 let copies = copies.parse().map_err(|_| format!("{text:?} has no copies"))?;
-                let mut sieve = Sieve::new(&view.topology, own, &filter);
-                if sieve.wants(&key, copies, 1, is_value) {
+                let mut filter = PartitionFilter::new(&view.topology, own, &filter);
+                if filter.wants(&key, copies, 1, is_value) {
                     line += &format!(" {text}");
                 }
             }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, Class, ClientId, Clock, Config, Coordinator, Effect, Event, FIRST_EPOCH, Filter,
-    Kind, LaneId, Logs, Mark, Member, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Now, OpId,
-    Quorum, Reply, Request, Scan, Shared, Standing, Step, Topology, View, Vouching,
+    Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
+    FIRST_EPOCH, Filter, Kind, Logs, Mark, Member, Membership, MembershipState, Node, NodeConfig,
+    NodeEffect, NodeEvent, NodeId, Now, OpId, Quorum, Reply, Request, Scan, Shared, Step, Topology,
+    View,
 };
 
 use crate::toy;
@@ -45,7 +46,7 @@ impl Cluster {
         let later = grown(&before);
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.persisted(u64::MAX, 0);
-        let vouching = Vouching::new(Standing::Member, 0, true);
+        let membership = Membership::new(MembershipState::Member, 0, true);
         let logs = Arc::new(Logs::first(100));
         let first = |topology: &Topology, key: &[u8]| {
             let mut replicas = Vec::new();
@@ -58,7 +59,7 @@ impl Cluster {
         };
         let key = (0..10_000).map(|n| format!("key{n}")).find(fits);
         let key = key.expect("some key moves like that").into();
-        let shared = Shared::new(before, NodeId(0), clock, vouching, 0, logs);
+        let shared = Shared::new(before, NodeId(0), clock, membership, 0, logs);
         let shared = Arc::new(shared);
         let config = Config {
             deadline_micros: 1_000_000,
@@ -84,8 +85,8 @@ impl Cluster {
     /// Whom a write asks, and under which id.
     fn put(&mut self, client: u64) -> Vec<(NodeId, u64)> {
         let key = self.key.clone();
-        let stamp = self.shared.clock.issue(NOW.wall).expect("the bound is far");
-        let record = toy::record(&key, Kind::Value, "new", stamp, 2);
+        let version = self.shared.clock.issue(NOW.wall).expect("the bound is far");
+        let record = toy::record(&key, Kind::Value, "new", version, 2);
         let client = ClientId(client);
         let effects = self.handle(Event::Write { client, key, record, quorum: QUORUM });
         let sent = |effect| match effect {
@@ -129,13 +130,13 @@ fn a_read_repairs_whom_it_asked() {
     let asked = cluster.handle(Event::Get { client, key: key.clone(), quorum: QUORUM });
     cluster.join();
     let ids: Vec<(NodeId, u64)> = asked.iter().map(sent_read).collect();
-    let stamp = cluster.shared.clock.issue(NOW.wall).unwrap();
-    let record = toy::record(&key, Kind::Value, "held", stamp, 2);
+    let version = cluster.shared.clock.issue(NOW.wall).unwrap();
+    let record = toy::record(&key, Kind::Value, "held", version, 2);
     let (peer, id) = ids[0];
-    let reply = Reply::Found { record, sure: true };
+    let reply = Reply::Found { record, authoritative: true };
     assert!(cluster.handle(Event::Reply { peer, id, reply }).is_empty());
     let (other, id) = ids[1];
-    let reply = Reply::Absent { sure: true };
+    let reply = Reply::Absent { authoritative: true };
     let repair = cluster.handle(Event::Reply { peer: other, id, reply });
     let [Effect::Send { peer, message }] = &repair[..] else { panic!("{repair:?}") };
     assert_eq!(*peer, other);
@@ -178,9 +179,9 @@ fn what_is_known_of_a_node_stays_its_own() {
     shared.missed.mark(n2, mark);
     shared.logs.know(n2, 77);
     let of_unknown = |cluster: &mut Cluster, id| {
-        let (lane, class, remaining_ms) = (LaneId(1), Class::Hint, 1000);
+        let (connection, class, remaining_ms) = (ConnectionId(1), Class::Hint, 1000);
         let request = Request::Missed { node: JOINED, marks: vec![mark] };
-        cluster.handle(Event::Request { lane, id, class, remaining_ms, request })
+        cluster.handle(Event::Request { connection, id, class, remaining_ms, request })
     };
     let refused = of_unknown(&mut cluster, 1);
     assert!(matches!(refused[..], [Effect::Respond { reply: Reply::Failed, .. }]), "{refused:?}");
@@ -221,13 +222,16 @@ fn replies_count_for_the_node_that_gives_them() {
     let late = cluster.put(1);
     let (joined, id) = *late.iter().find(|(node, _)| *node == JOINED).unwrap();
     assert!(cluster.stored((NodeId(0), id)).is_empty(), "it was not asked");
-    let denied = cluster.handle(Event::Unreachable(joined));
-    assert!(denied.is_empty(), "the other one may hold it: {denied:?}");
+    let failed = cluster.handle(Event::Unreachable(joined));
+    assert!(failed.is_empty(), "the other one may hold it: {failed:?}");
     let (other, id) = *late.iter().find(|(node, _)| *node != JOINED).unwrap();
     let effects = cluster.stored((other, id));
     let hinted = effects.iter().any(|e| matches!(e, Effect::Hint { peer: JOINED, .. }));
     assert!(hinted, "{effects:?}");
-    let read = OpId::Lane { lane: LaneId(1), id: 1, partition: Some(0) };
-    let told = cluster.handle(Event::Read { op: read, result: Ok(None) });
-    assert!(matches!(told[..], [Effect::Respond { reply: Reply::Absent { sure: true }, .. }]));
+    let read = OpId::Peer { connection: ConnectionId(1), id: 1, partition: Some(0) };
+    let reported = cluster.handle(Event::Read { op: read, result: Ok(None) });
+    assert!(matches!(
+        reported[..],
+        [Effect::Respond { reply: Reply::Absent { authoritative: true }, .. }]
+    ));
 }

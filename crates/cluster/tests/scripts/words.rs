@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use cluster::{
-    Class, Filter, Kind, LaneId, Mark, NodeId, OpId, Page, PageRequest, Record, Reply, Request,
-    SlotId, Stamp, Standing, Topology, origin_of,
+    Class, ConnectionId, Filter, Kind, Mark, MembershipState, NodeId, OpId, Page, PageRequest,
+    Record, Reply, Request, SlotId, Topology, Version, origin_of,
 };
 
 use crate::toy;
@@ -61,7 +61,8 @@ pub(crate) fn micros(text: &str) -> Result<u64, String> {
     Ok((count * f64::from(unit)).round() as u64)
 }
 
-/// The time of a newer record's stamp: so long after the script's beginning; without, long before.
+/// The time of a newer record's version: so long after the script's beginning; without, long
+/// before.
 pub(crate) fn newer(text: Option<&str>) -> Result<u64, String> {
     text.map_or(Ok(0), |text| Ok((BASE + micros(text)?) << 12))
 }
@@ -73,19 +74,24 @@ pub(crate) fn time(micros: i64) -> String {
     if rest == 0 { format!("{sign}{ms}") } else { format!("{sign}{ms}.{rest:03}") }
 }
 
-/// A stamp's time in milliseconds after the script's beginning, without its counter.
-fn after_base(stamp_time: u64) -> String {
-    time((stamp_time >> 12) as i64 - BASE as i64)
+/// A version's time in milliseconds after the script's beginning, without its counter.
+fn after_base(version_time: u64) -> String {
+    time((version_time >> 12) as i64 - BASE as i64)
 }
 
 fn since_text(time: u64) -> String {
     if time == 0 { "ever".to_owned() } else { after_base(time) }
 }
 
-pub(crate) fn standing(text: &str) -> Result<Standing, String> {
-    let all = [Standing::New, Standing::Member, Standing::Amnesiac, Standing::Copied];
-    let found = all.into_iter().find(|standing| standing.label() == text);
-    found.ok_or_else(|| format!("{text:?} is no standing"))
+pub(crate) fn state(text: &str) -> Result<MembershipState, String> {
+    let all = [
+        MembershipState::Joining,
+        MembershipState::Member,
+        MembershipState::Rebuilding,
+        MembershipState::Verifying,
+    ];
+    let found = all.into_iter().find(|state| state.label() == text);
+    found.ok_or_else(|| format!("{text:?} is no membership state"))
 }
 
 /// `s4`, and `s4.2` if the place is used for the third time.
@@ -97,18 +103,19 @@ pub(crate) fn slot(id: u64) -> String {
 pub(crate) fn op(op: OpId) -> String {
     match op {
         OpId::Slot(SlotId(id)) => slot(id),
-        OpId::Lane { lane, id, .. } => format!("l{}.{id}", lane.0),
+        OpId::Peer { connection, id, .. } => format!("l{}.{id}", connection.0),
     }
 }
 
 pub(crate) fn parse_op(text: &str) -> Result<OpId, String> {
-    let unknown = || format!("{text:?} is neither a slot (s1, s1.2) nor a lane's request (l1.2)");
+    let unknown =
+        || format!("{text:?} is neither a slot (s1, s1.2) nor a connection's request (l1.2)");
     let (letter, rest) = text.split_at_checked(1).ok_or_else(unknown)?;
     let (first, second) = rest.split_once('.').unwrap_or((rest, "0"));
     let (first, second): (u64, u64) = (number(first, "number")?, number(second, "number")?);
     match letter {
         "s" => Ok(OpId::Slot(SlotId(second << 32 | first))),
-        "l" => Ok(OpId::Lane { lane: LaneId(first), id: second, partition: None }),
+        "l" => Ok(OpId::Peer { connection: ConnectionId(first), id: second, partition: None }),
         _ => Err(unknown()),
     }
 }
@@ -124,7 +131,7 @@ pub(crate) fn lower(value: impl std::fmt::Debug) -> String {
 }
 
 /// `5`, `5+1` (counter), `5n2` (origin): milliseconds after the script's beginning.
-fn stamp(text: &str) -> Result<Stamp, String> {
+fn version(text: &str) -> Result<Version, String> {
     let (text, origin) = text.split_once('n').unwrap_or((text, "0"));
     let (text, counter) = text.split_once('+').unwrap_or((text, "0"));
     let (ms, us) = text.split_once('.').unwrap_or((text, "0"));
@@ -133,7 +140,7 @@ fn stamp(text: &str) -> Result<Stamp, String> {
     let counter: u64 = number(counter, "counter")?;
     let micros = BASE.checked_add_signed(ms * 1000 + us).ok_or("out of range")?;
     let origin = origin_of(&format!("n{origin}"));
-    Ok(Stamp { time: micros << 12 | counter, origin })
+    Ok(Version { time: micros << 12 | counter, origin })
 }
 
 impl Words {
@@ -168,26 +175,26 @@ impl Words {
         text.split('.').next().unwrap_or_default().to_owned()
     }
 
-    pub(crate) fn stamp_text(&self, stamp: Stamp) -> String {
-        let at = after_base(stamp.time);
-        let counter = stamp.time & 0xfff;
+    pub(crate) fn version_text(&self, version: Version) -> String {
+        let at = after_base(version.time);
+        let counter = version.time & 0xfff;
         let counter = if counter == 0 { String::new() } else { format!("+{counter}") };
         let nodes = (0..self.topology.nodes() as u16).map(NodeId);
-        let mut of = nodes.filter(|n| origin_of(&self.topology.member(*n).name) == stamp.origin);
+        let mut of = nodes.filter(|n| origin_of(&self.topology.member(*n).name) == version.origin);
         format!(
             "@{at}{counter}{}",
             of.next().map_or("n?".to_owned(), |node| format!("n{}", node.0))
         )
     }
 
-    /// `x@5n1`: value x, stamped by n1 after 5 ms; `del@5n1`: a tombstone; `x@5n1*2`: for two
+    /// `x@5n1`: value x, written by n1 after 5 ms; `del@5n1`: a tombstone; `x@5n1*2`: for two
     /// copies; `x@5n1!`: damaged.
     pub(crate) fn record(&self, key: &[u8], text: &str) -> Result<Record, String> {
         let (text, bad) = text.strip_suffix('!').map_or((text, false), |text| (text, true));
         let (text, copies) = text.split_once('*').unwrap_or((text, "0"));
-        let (value, at) = text.split_once('@').ok_or_else(|| format!("{text:?} has no stamp"))?;
+        let (value, at) = text.split_once('@').ok_or_else(|| format!("{text:?} has no version"))?;
         let (kind, value) = content(value);
-        let record = toy::record(key, kind, value, stamp(at)?, number(copies, "copies")?);
+        let record = toy::record(key, kind, value, version(at)?, number(copies, "copies")?);
         Ok(if bad { toy::damaged(record) } else { record })
     }
 
@@ -204,7 +211,7 @@ impl Words {
             Kind::Value => String::from_utf8_lossy(&record.bytes).into_owned(),
             kind => lower(kind)[..3].replace("tom", "del"),
         };
-        text += &self.stamp_text(record.rank.stamp);
+        text += &self.version_text(record.rank.version);
         if record.copies != 0 {
             let _ = write!(text, "*{}", record.copies);
         }
@@ -272,7 +279,7 @@ impl Words {
     /// `a@5`: the partition of that key, since then; `all@5`, `all@ever`.
     pub(crate) fn mark(&mut self, word: &str) -> Result<Mark, String> {
         let (what, since) = word.split_once('@').ok_or("a mark is like a@5")?;
-        let since = if since == "ever" { 0 } else { stamp(since)?.time };
+        let since = if since == "ever" { 0 } else { version(since)?.time };
         let partition = match what {
             "all" => None,
             key => {
@@ -327,23 +334,25 @@ impl Words {
         format!("page {}..{end} {filter} {} bytes", text(&page.start), page.max_bytes)
     }
 
-    /// `found x@5n1 [unsure]` (of `key`), `absent [unsure]`, `stored`, `page ITEM…`, …
+    /// `found x@5n1 [non-authoritative]` (of `key`), `absent [non-authoritative]`, `stored`, `page
+    /// ITEM…`, …
     pub(crate) fn reply<'a>(
         &mut self,
         key: &[u8],
         words: &mut impl Iterator<Item = &'a str>,
     ) -> Result<Reply, String> {
-        let sure = |words: &mut dyn Iterator<Item = &'a str>| words.next() != Some("unsure");
+        let authoritative =
+            |words: &mut dyn Iterator<Item = &'a str>| words.next() != Some("non-authoritative");
         match next(words, "a reply")? {
             "found" => {
                 let record = self.record(key, next(words, "a record")?)?;
-                Ok(Reply::Found { record, sure: sure(words) })
+                Ok(Reply::Found { record, authoritative: authoritative(words) })
             }
             "long" => {
                 let outline = self.record(key, next(words, "a record")?)?.outline();
-                Ok(Reply::Long { outline, sure: sure(words) })
+                Ok(Reply::Long { outline, authoritative: authoritative(words) })
             }
-            "absent" => Ok(Reply::Absent { sure: sure(words) }),
+            "absent" => Ok(Reply::Absent { authoritative: authoritative(words) }),
             "stored" => Ok(Reply::Stored),
             "newer" => Ok(Reply::Newer { time: newer(words.next())? }),
             "ahead" => Ok(Reply::Ahead),
@@ -358,18 +367,29 @@ impl Words {
     }
 
     pub(crate) fn reply_text(&self, reply: &Reply) -> String {
-        let unsure = |sure: &bool| if *sure { "" } else { " unsure" };
+        let not_authoritative =
+            |authoritative: &bool| if *authoritative { "" } else { " non-authoritative" };
         match reply {
-            Reply::Found { record, sure } => {
-                format!("found {}{}", self.record_text(None, record), unsure(sure))
+            Reply::Found { record, authoritative } => {
+                format!(
+                    "found {}{}",
+                    self.record_text(None, record),
+                    not_authoritative(authoritative)
+                )
             }
-            Reply::Long { outline, sure } => {
-                let (at, bytes) = (self.stamp_text(outline.rank.stamp), outline.bytes);
-                format!("long {bytes} bytes{at}{}", unsure(sure))
+            Reply::Long { outline, authoritative } => {
+                let (at, bytes) = (self.version_text(outline.rank.version), outline.bytes);
+                format!("long {bytes} bytes{at}{}", not_authoritative(authoritative))
             }
-            Reply::Absent { sure } => format!("absent{}", unsure(sure)),
+            Reply::Absent { authoritative } => {
+                format!("absent{}", not_authoritative(authoritative))
+            }
             Reply::Page(page) => {
-                format!("page {}{}", self.items_text(&page.items), unsure(&page.sure))
+                format!(
+                    "page {}{}",
+                    self.items_text(&page.items),
+                    not_authoritative(&page.authoritative)
+                )
             }
             Reply::Newer { time: 0 } => "newer".to_owned(),
             Reply::Newer { time } => format!("newer {}ms", after_base(*time)),
@@ -377,15 +397,15 @@ impl Words {
         }
     }
 
-    /// `a=x@5n1 b=… [next=c] [unsure]`.
+    /// `a=x@5n1 b=… [next=c] [non-authoritative]`.
     pub(crate) fn page<'a>(
         &mut self,
         words: &mut impl Iterator<Item = &'a str>,
     ) -> Result<Page, String> {
-        let mut page = Page { items: Vec::new(), next: None, sure: true };
+        let mut page = Page { items: Vec::new(), next: None, authoritative: true };
         for word in words {
-            if word == "unsure" {
-                page.sure = false;
+            if word == "non-authoritative" {
+                page.authoritative = false;
             } else if let Some(next) = word.strip_prefix("next=") {
                 page.next = Some(Bytes::from(next.to_owned()));
             } else {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::{
-    CallId, Clock, Config, Coordinator, Effect, Event, HintId, LaneId, Life, Lineage, Logs, Member,
-    Node, NodeConfig, NodeId, Now, OpId, Quorum, Scan, Shared, SlotId, StoreError, Topology,
-    Vouching, origin_of, quorum,
+    CallId, Clock, Config, ConnectionId, Coordinator, Effect, Event, HintId, Life, Lineage, Logs,
+    Member, Membership, Node, NodeConfig, NodeId, Now, OpId, Quorum, Scan, Shared, SlotId,
+    StoreError, Topology, origin_of, quorum,
 };
 
 use crate::toy;
@@ -79,23 +79,23 @@ pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
 }
 
 impl World {
-    /// `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms] [standing=member] [born=0ms]
-    /// [lives=1:0]`.
+    /// `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms] [membership=member]
+    /// [lost_before=0ms] [lives=1:0]`.
     pub(crate) fn new(words: &str) -> Result<Self, String> {
         let words: Vec<&str> = words.split_whitespace().collect();
         let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
         let nodes: u16 = parse(words.get(1).copied().unwrap_or("-"))?;
         let replicas = parse(option(&words, "replicas", "3"))?;
         let own = node(option(&words, "own", "n0"))?;
-        let standing = words::standing(option(&words, "standing", "member"))?;
-        let born = (BASE + micros(option(&words, "born", "0ms"))?) << 12;
+        let state = words::state(option(&words, "membership", "member"))?;
+        let lost_before = (BASE + micros(option(&words, "lost_before", "0ms"))?) << 12;
         let topology = topology(nodes, replicas as u8);
         let origin = origin_of(&topology.member(own).name);
         let clock = Arc::new(Clock::start(origin, BASE, 0));
-        let vouching = Vouching::new(standing, born, true);
+        let membership = Membership::new(state, lost_before, true);
         let lineage = lineage(option(&words, "lives", "1:0"))?;
         let logs = Arc::new(Logs::new(OWN_DISK, lineage, &[]));
-        let shared = Shared::new(topology.clone(), own, clock, vouching, 0, logs);
+        let shared = Shared::new(topology.clone(), own, clock, membership, 0, logs);
         let shared = Arc::new(shared);
         let max_skew_micros = micros(option(&words, "skew", "500ms"))?;
         let config = Config {
@@ -112,7 +112,7 @@ impl World {
             range: None,
             shared,
             words: Words::new(topology),
-            // Not 0: the first stamp is that of a full microsecond, without a counter.
+            // Not 0: the first version is that of a full microsecond, without a counter.
             mono: 1000,
             off: 0,
             stuck: false,
@@ -140,9 +140,9 @@ impl World {
                 Ok(Vec::new())
             }
             "clock" => self.clock(&mut words),
-            "standing" => {
-                let standing = words::standing(next(&mut words, "a standing")?)?;
-                self.shared.vouching.set(standing);
+            "membership" => {
+                let state = words::state(next(&mut words, "a membership state")?)?;
+                self.shared.membership.set(state);
                 Ok(Vec::new())
             }
             "wait" => {
@@ -153,7 +153,7 @@ impl World {
             "state" => Ok(vec![self.state()]),
             "node" => self.of_node(&mut words),
             "range" => self.of_range(&mut words),
-            "sieve" => self.sieve(&mut words),
+            "filter" => self.filter(&mut words),
             _ => {
                 let event = self.event(name, &mut words)?;
                 Ok(self.texts(&event))
@@ -306,9 +306,11 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 Event::Overflow { peer, id: self.slot(next(words, "a slot")?)? }
             }
-            lane if lane.starts_with('l') => {
-                let OpId::Lane { lane, id, .. } = words::parse_op(lane)? else { unreachable!() };
-                self.request(lane, id, words)?
+            connection if connection.starts_with('l') => {
+                let OpId::Peer { connection, id, .. } = words::parse_op(connection)? else {
+                    unreachable!()
+                };
+                self.request(connection, id, words)?
             }
             peer if peer.starts_with('n') => self.reply(node(peer)?, words)?,
             other => return Err(format!("{other:?} is no command")),
@@ -321,7 +323,7 @@ impl World {
             ("s", Some(latest)) => Ok(latest),
             _ => match words::parse_op(text)? {
                 OpId::Slot(SlotId(id)) => Ok(id),
-                OpId::Lane { .. } => Err(format!("{text} is no slot")),
+                OpId::Peer { .. } => Err(format!("{text} is no slot")),
             },
         }
     }
@@ -360,15 +362,15 @@ impl World {
         {
             self.shared.clock.persisted(bound, 0);
         }
-        let stamp = self.shared.clock.issue(wall).map_err(|error| error.to_string())?;
-        let record = toy::record(&key, kind, value, stamp, copies);
+        let version = self.shared.clock.issue(wall).map_err(|error| error.to_string())?;
+        let record = toy::record(&key, kind, value, version, copies);
         Ok(Event::Write { client, key, record, quorum })
     }
 
     /// `store s0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `busy`, `nospace`, `failed` (a
     /// write may have been done), `refused` (it was not), `page ITEM…`.
     fn store(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
-        let name = next(words, "a slot or a lane's request")?;
+        let name = next(words, "a slot or a connection's request")?;
         let op = match name {
             "s" => OpId::Slot(SlotId(self.slot(name)?)),
             name => words::parse_op(name)?,
@@ -416,14 +418,25 @@ impl World {
 
     /// `l7.1 client write a=x@5n1`; who asks waits for a second, or as long as `l7.1 200ms client
     /// …` says.
-    fn request(&mut self, lane: LaneId, id: u64, words: &mut Split<'_>) -> Result<Event, String> {
+    fn request(
+        &mut self,
+        connection: ConnectionId,
+        id: u64,
+        words: &mut Split<'_>,
+    ) -> Result<Event, String> {
         let first = next(words, "a class")?;
         let (remaining, class) = match micros(first) {
             Ok(remaining) => (remaining, next(words, "a class")?),
             Err(_) => (1_000_000, first),
         };
         let (class, remaining_ms) = (words::class(class)?, (remaining / 1000) as u32);
-        Ok(Event::Request { lane, id, class, remaining_ms, request: self.words.request(words)? })
+        Ok(Event::Request {
+            connection,
+            id,
+            class,
+            remaining_ms,
+            request: self.words.request(words)?,
+        })
     }
 
     /// `n1 s0 stored`.

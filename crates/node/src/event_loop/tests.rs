@@ -1,11 +1,11 @@
-use cluster::{Answer, Class, ClientId, LaneId, Mark, NodeId, Quorum, Reply, Request};
+use cluster::{Answer, Class, ClientId, ConnectionId, Mark, NodeId, Quorum, Reply, Request};
 
 use super::*;
 use crate::stage::{BRIEF, DEADLINE, Done, Stage, value};
 
 fn asked(id: u64, request: Request) -> Event {
-    let (lane, class, remaining_ms) = (LaneId(1), Class::Client, 1000);
-    Event::Request { lane, id, class, remaining_ms, request }
+    let (connection, class, remaining_ms) = (ConnectionId(1), Class::Client, 1000);
+    Event::Request { connection, id, class, remaining_ms, request }
 }
 
 fn write(id: u64, key: &'static [u8], record: Record) -> Event {
@@ -26,7 +26,7 @@ fn a_replica_answers_once_a_write_is_stored_and_tells_of_newer_records() {
     assert_eq!(stage.replies(), [(1, Reply::Stored)]);
     own.handle(&mut stage, write(2, b"k", value(b"k", 20, 1)));
     stage.write(&mut own);
-    let newer = value(b"k", 10, 1).rank.stamp.time;
+    let newer = value(b"k", 10, 1).rank.version.time;
     assert_eq!(stage.replies(), [(2, Reply::Newer { time: newer })]);
     let logs = &stage.shared.logs;
     logs.settle(NodeId(1));
@@ -97,15 +97,15 @@ fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
     stage.take();
     own.handle(&mut stage, read(2, b"k"));
     let outline = record.outline();
-    assert_eq!(stage.replies(), [(2, Reply::Long { outline, sure: true })]);
+    assert_eq!(stage.replies(), [(2, Reply::Long { outline, authoritative: true })]);
     own.handle(&mut stage, read(3, b"absent"));
-    assert_eq!(stage.replies(), [(3, Reply::Absent { sure: true })]);
+    assert_eq!(stage.replies(), [(3, Reply::Absent { authoritative: true })]);
     stage.cold = true;
     own.handle(&mut stage, read(4, b"k"));
     let done = stage.take();
     let [Done::Read(op, BRIEF)] = done[..] else { panic!("{done:?}") };
     own.was_read(&mut stage, op, BRIEF, Ok(Some(record)));
-    assert_eq!(stage.replies(), [(4, Reply::Long { outline, sure: true })]);
+    assert_eq!(stage.replies(), [(4, Reply::Long { outline, authoritative: true })]);
 }
 
 /// A client writes to three nodes, of which the other two can't be reached.
@@ -152,7 +152,7 @@ fn a_hint_that_was_not_stored_marks_its_partition() {
         for peer in [NodeId(1), NodeId(2)] {
             let marks = stage.shared.missed.of(peer);
             let partition = Some(cluster::partition_of(b"k"));
-            let since = value(b"k", 10, 1).rank.stamp.time;
+            let since = value(b"k", 10, 1).rank.version.time;
             let marks: Vec<Mark> = marks.iter().map(|marked| marked.mark).collect();
             assert_eq!(marks, [Mark { partition, since }]);
             assert_eq!(stage.shared.hints.waiting(peer), (0, 0));

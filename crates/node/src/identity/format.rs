@@ -1,7 +1,7 @@
 //! What the identity is in bytes. A change of them is a change of [`FORMAT`]: see
 //! `docs/file-format.md`.
 
-use cluster::{Claim, Life, Lineage, Standing, Told};
+use cluster::{Claim, Life, Lineage, MembershipState, Reported};
 
 use super::marker::Marker;
 
@@ -22,12 +22,12 @@ const FIXED: usize = 38;
 /// What a data directory knows of its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kept {
-    pub(super) standing: Standing,
+    pub(super) state: MembershipState,
     /// Whether the name was ever said by settings, or is only where the node listened.
     pub(super) named: bool,
     pub(super) cluster: u64,
     pub(super) incarnation: u64,
-    pub(super) born: u64,
+    pub(super) lost_before: u64,
     pub(super) digest: u64,
     pub(super) name: String,
     pub(super) description: String,
@@ -37,8 +37,8 @@ impl Kept {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FIXED + self.name.len() + self.description.len());
         let named = if self.named { NAMED } else { 0 };
-        bytes.extend_from_slice(&[FORMAT, self.standing as u8, named, 0]);
-        for number in [self.cluster, self.incarnation, self.born, self.digest] {
+        bytes.extend_from_slice(&[FORMAT, self.state as u8, named, 0]);
+        for number in [self.cluster, self.incarnation, self.lost_before, self.digest] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&(self.name.len() as u16).to_le_bytes());
@@ -57,11 +57,11 @@ impl Kept {
         let (name, description) = rest.split_at_checked(name_len).ok_or_else(damaged)?;
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| damaged());
         Ok(Self {
-            standing: Standing::of_code(fixed[1]).ok_or_else(damaged)?,
+            state: MembershipState::of_code(fixed[1]).ok_or_else(damaged)?,
             named: fixed[2] & NAMED != 0,
             cluster: number(4),
             incarnation: number(12),
-            born: number(20),
+            lost_before: number(20),
             digest: number(28),
             name: text(name)?,
             description: text(description)?,
@@ -75,7 +75,7 @@ impl Kept {
 }
 
 pub(super) fn encode_peer(claim: &Claim) -> Vec<u8> {
-    let Claim { incarnation, told: Told { life, position, late } } = *claim;
+    let Claim { incarnation, reported: Reported { life, position, late } } = *claim;
     let numbers = [incarnation, life, position, late];
     let bytes = numbers.into_iter().flat_map(u64::to_le_bytes);
     std::iter::once(PEER_FORMATS[1]).chain(bytes).collect()
@@ -86,10 +86,12 @@ pub(super) fn decode_peer(bytes: &[u8]) -> Result<Claim, String> {
     let (numbers, rest) = bytes[1..].as_chunks::<8>();
     let numbers: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
     match (format, &numbers[..], rest) {
-        (1, [incarnation], []) => Ok(Claim { incarnation: *incarnation, told: Told::default() }),
+        (1, [incarnation], []) => {
+            Ok(Claim { incarnation: *incarnation, reported: Reported::default() })
+        }
         (2, [incarnation, life, position, late], []) => {
-            let told = Told { life: *life, position: *position, late: *late };
-            Ok(Claim { incarnation: *incarnation, told })
+            let reported = Reported { life: *life, position: *position, late: *late };
+            Ok(Claim { incarnation: *incarnation, reported })
         }
         _ => Err(format!("{} bytes: damaged", bytes.len())),
     }

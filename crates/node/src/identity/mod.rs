@@ -27,7 +27,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cluster::{Claim, Clock, Life, Lineage, NodeId, Shared, Standing, Topology, difference};
+use cluster::{Claim, Clock, Life, Lineage, MembershipState, NodeId, Shared, Topology, difference};
 use lsm::{Batch, Engine, Space, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -70,13 +70,13 @@ impl Named<'_> {
 
 /// What a directory that has no identity yet is given.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Newborn {
+pub(crate) struct NewIdentity {
     /// Random, not 0.
     pub(crate) incarnation: u64,
     /// What its word is worth, if there are other nodes.
-    pub(crate) standing: Standing,
+    pub(crate) state: MembershipState,
     /// The greatest time of a version that a former life of this node may have acknowledged.
-    pub(crate) born: u64,
+    pub(crate) lost_before: u64,
 }
 
 /// Who this node is.
@@ -84,7 +84,7 @@ pub(crate) struct Newborn {
 pub struct Identity {
     incarnation: u64,
     cluster: u64,
-    born: u64,
+    lost_before: u64,
     state: Mutex<State>,
 }
 
@@ -116,8 +116,8 @@ impl State {
 pub enum Keeps {
     /// What is known of a peer.
     Claim(NodeId, Claim),
-    /// The node's standing, with so many changes of what it is marked to lack.
-    Standing(Standing, u64),
+    /// The node's membership state, with so many changes of what it is marked to lack.
+    MembershipState(MembershipState, u64),
     /// So many changes of what a node is marked to lack.
     Missed(NodeId, u64),
 }
@@ -146,12 +146,16 @@ pub(crate) fn is_alone(engine: &Engine) -> Result<bool, StartError> {
     Ok(read(engine)?.is_none_or(|(kept, _)| kept.is_alone()))
 }
 
-/// A stopped node's directory has lost some of what the node ever held, stamped up to `born`: from
-/// its next start on it is as one whose disk was replaced, until the others have streamed back what
-/// it is to hold.
-pub(crate) fn lose<S: Store>(store: &S, born: u64) -> Result<(), StartError> {
+/// A stopped node's directory has lost some of what the node ever held, with timestamps up to
+/// `lost_before`: from its next start on it is as one whose disk was replaced, until the others
+/// have streamed back what belongs to its replicas.
+pub(crate) fn lose<S: Store>(store: &S, lost_before: u64) -> Result<(), StartError> {
     let Some((kept, mut version)) = read(store.engine())? else { return Ok(()) };
-    let kept = Kept { standing: Standing::Amnesiac, born: born.max(kept.born), ..kept };
+    let kept = Kept {
+        state: MembershipState::Rebuilding,
+        lost_before: lost_before.max(kept.lost_before),
+        ..kept
+    };
     version.time += 1;
     let mut batch = Batch::new();
     let put = batch.put(Space::Node, KEY, version, &kept.encode());
@@ -165,7 +169,7 @@ impl Identity {
     pub(crate) fn open<S: Store>(
         store: &S,
         named: Named<'_>,
-        new: Newborn,
+        new: NewIdentity,
     ) -> Result<Self, StartError> {
         let engine = store.engine();
         let origin = cluster::origin_of(named.name());
@@ -183,14 +187,15 @@ impl Identity {
         let peers = peers(engine)?;
         version.time = version.time.max(newest(engine)?);
         let kept = agreed(stored.as_ref(), named, new);
-        let (incarnation, cluster, born) = (kept.incarnation, kept.cluster, kept.born);
+        let (incarnation, cluster, lost_before) =
+            (kept.incarnation, kept.cluster, kept.lost_before);
         let mut state = State { kept, version, peers };
         if stored.as_ref() != Some(&state.kept) {
             let encoded = state.kept.encode();
             let written = store.commit(state.batch(&[(KEY, &encoded)]));
             written.map_err(in_store)?;
         }
-        Ok(Self { incarnation, cluster, born, state: Mutex::new(state) })
+        Ok(Self { incarnation, cluster, lost_before, state: Mutex::new(state) })
     }
 
     /// Random, never 0: made once for the directory.
@@ -204,13 +209,13 @@ impl Identity {
     }
 
     /// Greatest time of a version that a former life of this node may have acknowledged.
-    pub fn born(&self) -> u64 {
-        self.born
+    pub fn lost_before(&self) -> u64 {
+        self.lost_before
     }
 
     /// What the node's word is worth.
-    pub fn standing(&self) -> Standing {
-        self.lock().kept.standing
+    pub fn state(&self) -> MembershipState {
+        self.lock().kept.state
     }
 
     /// What is known of the peer of this name.
@@ -218,14 +223,14 @@ impl Identity {
         self.lock().peers.get(peer).copied()
     }
 
-    /// To keep the standing and, in one step, what this node is marked to lack.
-    pub(crate) fn keep_standing(&self, shared: &Shared, standing: Standing) -> (Batch, Keeps) {
-        let mut state = self.lock();
-        let kept = Kept { standing, ..state.kept.clone() };
+    /// To keep the membership state and, in one step, what this node is marked to lack.
+    pub(crate) fn keep_state(&self, shared: &Shared, state: MembershipState) -> (Batch, Keeps) {
+        let mut held = self.lock();
+        let kept = Kept { state, ..held.kept.clone() };
         let (lacks, changes) = shared.missed.encode(shared.own);
         let lacks_key = [LACKS, kept.name.as_bytes()].concat();
-        let batch = state.batch(&[(KEY, &kept.encode()), (&lacks_key, &lacks)]);
-        (batch, Keeps::Standing(standing, changes))
+        let batch = held.batch(&[(KEY, &kept.encode()), (&lacks_key, &lacks)]);
+        (batch, Keeps::MembershipState(state, changes))
     }
 
     /// To keep what is known of a peer.
@@ -255,9 +260,9 @@ impl Identity {
                 shared.logs.know(*peer, claim.incarnation);
                 shared.logs.kept(*peer, claim);
             }
-            Keeps::Standing(standing, changes) => {
+            Keeps::MembershipState(state, changes) => {
                 shared.missed.kept(shared.own, *changes);
-                self.lock().kept.standing = *standing;
+                self.lock().kept.state = *state;
             }
             Keeps::Missed(node, changes) => shared.missed.kept(*node, *changes),
         }
@@ -299,9 +304,9 @@ impl Identity {
         if let Some((marker, _)) = &stored
             && !directory.holds(marker)
             && !state.kept.is_alone()
-            && state.kept.standing == Standing::Member
+            && state.kept.state == MembershipState::Member
         {
-            let kept = Kept { standing: Standing::Copied, ..state.kept.clone() };
+            let kept = Kept { state: MembershipState::Verifying, ..state.kept.clone() };
             let batch = state.batch(&[(KEY, &kept.encode())]);
             store.commit(batch).map_err(failed)?;
             state.kept = kept;
@@ -323,7 +328,7 @@ impl Identity {
 }
 
 /// What the directory is to keep: what it has, and what the settings of a node alone say now.
-fn agreed(stored: Option<&Kept>, named: Named<'_>, new: Newborn) -> Kept {
+fn agreed(stored: Option<&Kept>, named: Named<'_>, new: NewIdentity) -> Kept {
     let mut kept = stored.cloned().unwrap_or_else(|| made(named, new));
     kept.named |= named.named;
     kept.digest = named.topology.digest();
@@ -332,16 +337,16 @@ fn agreed(stored: Option<&Kept>, named: Named<'_>, new: Newborn) -> Kept {
     kept
 }
 
-fn made(named: Named<'_>, new: Newborn) -> Kept {
+fn made(named: Named<'_>, new: NewIdentity) -> Kept {
     let topology = named.topology;
     let names: Vec<&str> = topology.ids().map(|id| topology.member(id).name.as_str()).collect();
     Kept {
         // What a lone node lost nobody else has.
-        standing: if names.len() == 1 { Standing::Member } else { new.standing },
+        state: if names.len() == 1 { MembershipState::Member } else { new.state },
         named: named.named,
         cluster: xxh3_64(names.join("\n").as_bytes()),
         incarnation: new.incarnation.max(1),
-        born: new.born,
+        lost_before: new.lost_before,
         digest: topology.digest(),
         name: named.name().to_owned(),
         description: topology.describe(),

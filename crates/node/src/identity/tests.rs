@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 
-use cluster::{Logs, Mark, Member, Told, Vouching};
+use cluster::{Logs, Mark, Member, Membership, Reported};
 use lsm::{MemDisk, Options};
 
 use super::*;
@@ -46,8 +46,13 @@ fn three() -> List {
     List::new(&THREE, 3, "a")
 }
 
-fn open(engine: &Engine, list: &List, incarnation: u64, born: u64) -> Result<Identity, StartError> {
-    let new = Newborn { incarnation, standing: Standing::New, born };
+fn open(
+    engine: &Engine,
+    list: &List,
+    incarnation: u64,
+    lost_before: u64,
+) -> Result<Identity, StartError> {
+    let new = NewIdentity { incarnation, state: MembershipState::Joining, lost_before };
     Identity::open(engine, list.named(), new)
 }
 
@@ -62,16 +67,16 @@ fn refused(before: &List, now: &List) -> String {
 }
 
 fn claim(incarnation: u64) -> Claim {
-    let told = Told { life: 11, position: 12, late: incarnation / 2 };
-    Claim { incarnation, told }
+    let reported = Reported { life: 11, position: 12, late: incarnation / 2 };
+    Claim { incarnation, reported }
 }
 
 /// What the machines of a node share, as far as it matters here.
 fn shared(list: &List) -> Shared {
     let clock = Arc::new(Clock::start(1, 0, 0));
-    let vouching = Vouching::new(Standing::New, 0, false);
+    let membership = Membership::new(MembershipState::Joining, 0, false);
     let logs = Arc::new(Logs::first(1));
-    Shared::new(list.topology.clone(), list.own, clock, vouching, 0, logs)
+    Shared::new(list.topology.clone(), list.own, clock, membership, 0, logs)
 }
 
 /// Commits what a driver is given, and tells of it.
@@ -85,7 +90,10 @@ fn what_is_made_once_stays() {
     let disk = MemDisk::new();
     let (engine, list) = (engine(&disk), three());
     let (first, shared) = (open(&engine, &list, 9, 77).unwrap(), shared(&list));
-    assert_eq!((first.incarnation(), first.born(), first.standing()), (9, 77, Standing::New));
+    assert_eq!(
+        (first.incarnation(), first.lost_before(), first.state()),
+        (9, 77, MembershipState::Joining)
+    );
     assert_eq!((first.known("b"), first.known("c")), (None, None));
     let keep = |kept| keep(&engine, &first, &shared, kept);
     let (b, c) = (NodeId(1), NodeId(2));
@@ -93,8 +101,8 @@ fn what_is_made_once_stays() {
     keep(first.keep_claim(&shared, c, claim(u64::MAX)));
     keep(first.keep_claim(&shared, b, claim(6)));
     shared.missed.mark(list.own, Mark { partition: Some(9), since: 4 });
-    keep(first.keep_standing(&shared, Standing::Amnesiac));
-    keep(first.keep_standing(&shared, Standing::Member));
+    keep(first.keep_state(&shared, MembershipState::Rebuilding));
+    keep(first.keep_state(&shared, MembershipState::Member));
     assert!(!shared.missed.is_unkept(list.own));
     engine.close().unwrap();
     let cluster = first.cluster();
@@ -103,11 +111,11 @@ fn what_is_made_once_stays() {
     let engine = self::engine(&disk);
     let again = open(&engine, &list, 10, 99).unwrap();
     assert_eq!((again.incarnation(), again.cluster()), (9, cluster));
-    assert_eq!((again.born(), again.standing()), (77, Standing::Member));
+    assert_eq!((again.lost_before(), again.state()), (77, MembershipState::Member));
     assert_eq!((again.known("b"), again.known("c")), (Some(claim(6)), Some(claim(u64::MAX))));
     let fresh = self::shared(&list);
     again.load_missed(&engine, &fresh).unwrap();
-    assert_eq!(fresh.missed.partitions(list.own), 1, "with the standing");
+    assert_eq!(fresh.missed.partitions(list.own), 1, "with the membership state");
 }
 
 #[test]
@@ -132,9 +140,9 @@ fn what_was_said_last_is_kept_whatever_is_committed_last() {
 fn what_could_not_be_kept_does_not_hold() {
     let (engine, list) = (engine(&MemDisk::new()), three());
     let (identity, shared) = (open(&engine, &list, 9, 0).unwrap(), shared(&list));
-    drop(identity.keep_standing(&shared, Standing::Member));
+    drop(identity.keep_state(&shared, MembershipState::Member));
     drop(identity.keep_claim(&shared, NodeId(1), claim(5)));
-    assert_eq!((identity.standing(), identity.known("b")), (Standing::New, None));
+    assert_eq!((identity.state(), identity.known("b")), (MembershipState::Joining, None));
     assert_eq!(shared.logs.incarnation(NodeId(1)), None);
 }
 
@@ -176,7 +184,7 @@ fn another_topology_or_name_is_refused_with_what_differs() {
 fn a_node_alone_may_move_and_change_its_copies() {
     let engine = engine(&MemDisk::new());
     let first = open(&engine, &List::unnamed("http://127.0.0.1:4711"), 9, 0).unwrap();
-    assert_eq!(first.standing(), Standing::Member);
+    assert_eq!(first.state(), MembershipState::Member);
     let kept = kept_name(&engine).unwrap().unwrap();
     assert_eq!(kept, "http://127.0.0.1:4711", "its versions go on under one name");
     assert_eq!(open(&engine, &List::unnamed(&kept), 8, 0).unwrap().incarnation(), 9);
@@ -202,7 +210,7 @@ fn a_directory_of_an_earlier_release_is_adopted_by_a_node_alone() {
         engine
     };
     let adopted = open(&earlier(), &List::unnamed("x"), 9, 0).unwrap();
-    assert_eq!(adopted.standing(), Standing::Member);
+    assert_eq!(adopted.state(), MembershipState::Member);
     let error = open(&earlier(), &three(), 9, 0).unwrap_err().to_string();
     assert!(error.contains("the data of a single-node store, and the cluster has 3"), "{error}");
 }
@@ -250,20 +258,24 @@ fn a_member_whose_directory_was_copied_says_so() {
     let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
     let (identity, first) = begin(&engine, &files, 100);
     assert_eq!(first.now().id, Clock::time_of(100));
-    keep(&engine, &identity, &shared, identity.keep_standing(&shared, Standing::Member));
+    keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
     let (identity, second) = begin(&engine, &files, 90);
-    assert_eq!(identity.standing(), Standing::Member, "the same directory");
+    assert_eq!(identity.state(), MembershipState::Member, "the same directory");
     assert_eq!(second.now().id, first.now().id + 1, "lives are counted up by any clock");
     let (identity, _) = begin(&engine, &Files::default(), 200);
-    assert_eq!(identity.standing(), Standing::Copied);
-    assert_eq!(open(&engine, &three(), 9, 0).unwrap().standing(), Standing::Copied, "it is kept");
+    assert_eq!(identity.state(), MembershipState::Verifying);
+    assert_eq!(
+        open(&engine, &three(), 9, 0).unwrap().state(),
+        MembershipState::Verifying,
+        "it is kept"
+    );
 }
 
 #[test]
 fn a_start_that_broke_off_is_no_copy() {
     let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
     let (identity, _) = begin(&engine, &files, 100);
-    keep(&engine, &identity, &shared, identity.keep_standing(&shared, Standing::Member));
+    keep(&engine, &identity, &shared, identity.keep_state(&shared, MembershipState::Member));
     // The store knows the file that was made, and it is not renamed yet.
     let marker = files.make_next(7).unwrap();
     files.fails.set(true);
@@ -272,17 +284,17 @@ fn a_start_that_broke_off_is_no_copy() {
     files.fails.set(false);
     assert!(files.holds(&marker));
     let (identity, _) = begin(&engine, &files, 120);
-    assert_eq!(identity.standing(), Standing::Member);
+    assert_eq!(identity.state(), MembershipState::Member);
 }
 
 #[test]
 fn the_bytes_are_pinned() {
     let kept = Kept {
-        standing: Standing::Amnesiac,
+        state: MembershipState::Rebuilding,
         named: true,
         cluster: 0x0102_0304_0506_0708,
         incarnation: 0x1112_1314_1516_1718,
-        born: 0x2122_2324_2526_2728,
+        lost_before: 0x2122_2324_2526_2728,
         digest: 0x3132_3334_3536_3738,
         name: "a".to_owned(),
         description: "text\n".to_owned(),
@@ -296,9 +308,10 @@ fn the_bytes_are_pinned() {
     assert_eq!(Kept::decode(&bytes), Ok(kept));
     let peer = [1, 8, 7, 6, 5, 4, 3, 2, 1];
     let incarnation = 0x0102_0304_0506_0708;
-    let earlier = Claim { incarnation, told: Told::default() };
+    let earlier = Claim { incarnation, reported: Reported::default() };
     assert_eq!(format::decode_peer(&peer), Ok(earlier), "of an earlier release");
-    let claim = Claim { incarnation, told: Told { life: 0x11, position: 0x12, late: 0x13 } };
+    let claim =
+        Claim { incarnation, reported: Reported { life: 0x11, position: 0x12, late: 0x13 } };
     let mut peer = vec![2, 8, 7, 6, 5, 4, 3, 2, 1];
     for number in [0x11_u8, 0x12, 0x13] {
         peer.extend([number, 0, 0, 0, 0, 0, 0, 0]);

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::handshake::Met;
+use cluster::handshake::PeerSeen;
 use cluster::wire::{
     Announced, Item, LongKind, Malformed, WHOLE_MAX, WINDOW, message_len, message_of,
 };
@@ -68,7 +68,7 @@ pub struct Connection<R> {
 impl<R: Room> Connection<R> {
     /// One on which both have proved who they are. If this node made it, it begins with a ping, so
     /// that clocks are compared before anything is answered: see [`PeerTable::is_ahead_of_most`].
-    pub fn new(table: &Arc<PeerTable>, met: &Met, way: Way, now: Now) -> Self {
+    pub fn new(table: &Arc<PeerTable>, met: &PeerSeen, way: Way, now: Now) -> Self {
         let mut this = Self {
             table: Arc::clone(table),
             peer: met.node,
@@ -212,7 +212,7 @@ impl<R: Room> Connection<R> {
         } else if dialed {
             self.outgoing.short.forget_late(now.mono);
             self.outgoing.long.forget_late(now.mono);
-            self.outgoing.writer.beat(now.mono);
+            self.outgoing.writer.ping(now.mono);
         }
     }
 
@@ -272,8 +272,8 @@ impl<R: Room> Connection<R> {
                     return Err(Malformed("more credit returned than was used"));
                 }
             }
-            Item::Beat { token } => self.outgoing.writer.echo(token, host.now().wall),
-            Item::Echo { token, wall } => {
+            Item::Ping { token } => self.outgoing.writer.pong(token, host.now().wall),
+            Item::Pong { token, wall } => {
                 let mono = host.now().mono;
                 self.table.seen(self.peer).note_pong(mono.saturating_sub(token), wall, mono);
             }
@@ -366,8 +366,8 @@ impl<R: Room> Connection<R> {
                 self.respond(id, Reply::WrongEpoch, || host.now());
                 return Ok(None);
             }
-            (Way::Accepted(lane), Body::Request { remaining_ms, class, request }) => {
-                Event::Request { lane, id, class, remaining_ms, request }
+            (Way::Accepted(connection), Body::Request { remaining_ms, class, request }) => {
+                Event::Request { connection, id, class, remaining_ms, request }
             }
             (Way::Dialed, Body::Request { .. }) => {
                 return Err(Malformed("a request on a connection for replies"));

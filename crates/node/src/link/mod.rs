@@ -27,7 +27,7 @@ mod to_peer;
 mod upgrade;
 
 use bytes::Bytes;
-use cluster::{Event, LaneId, NodeId, Now};
+use cluster::{ConnectionId, Event, NodeId, Now};
 
 pub use connection::{Connection, Traffic};
 pub use keeper::{Keeper, Pings, Round};
@@ -52,8 +52,8 @@ pub const MAX_ACCEPTED: usize = 4096;
 pub enum Way {
     /// This node: its requests go out.
     Dialed,
-    /// The other one: its requests come in, and are answered on this lane.
-    Accepted(LaneId),
+    /// The other one: its requests come in, and are answered on this connection.
+    Accepted(ConnectionId),
 }
 
 /// What came over a connection.

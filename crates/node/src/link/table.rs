@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use cluster::handshake::{Identity, Met, Reason, Refused};
+use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
 use cluster::wire::Sender;
 use cluster::{Clock, Codec, NodeId, Now, Shared, View};
 
@@ -95,21 +95,21 @@ impl PeerTable {
 
     /// A handshake came to its end: at once, for what is asked next must not be answered by what
     /// this node only believes to hold.
-    pub fn met(&self, met: &Met) {
-        let Met { node, incarnation, life, knows_us, .. } = met;
+    pub fn met(&self, met: &PeerSeen) {
+        let PeerSeen { node, incarnation, life, knows_us, .. } = met;
         self.seen(*node).incarnation.store(*incarnation, Ordering::Relaxed);
         self.shared.logs.met(*node, *incarnation, *life);
         if self.shared.logs.lost(knows_us.as_ref()).is_some() {
-            self.shared.vouching.doubt();
+            self.shared.membership.doubt();
         }
     }
 
     /// A handshake was refused; whether because this node has no place any more, and that is new.
     pub fn is_fenced_by(&self, refused: &Refused) -> bool {
-        refused.reason == Reason::Fenced && self.shared.vouching.fence()
+        refused.reason == Reason::Fenced && self.shared.membership.fence()
     }
 
-    /// Whether most of the nodes that can be compared with would refuse a write stamped with this
+    /// Whether most of the nodes that can be compared with would refuse a write with this
     /// time as too far ahead of them. It must not even be stored here: it would hide what comes
     /// later until its time comes.
     pub fn is_ahead_of_most(&self, time: u64, mono: u64) -> bool {

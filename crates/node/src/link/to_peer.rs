@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use cluster::handshake::LaneKind;
+use cluster::handshake::ConnectionKind;
 use cluster::wire::{WHOLE_MAX, message_len};
 use cluster::{Body, Event, Message, NodeId, Request};
 
@@ -62,7 +62,7 @@ pub enum Stage<D, C> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempt {
     /// For which requests.
-    pub kind: LaneKind,
+    pub kind: ConnectionKind,
     /// Of which life of the link it is.
     pub life: u64,
     /// Not before that time, by the counting clock.
@@ -104,10 +104,10 @@ impl<D, C> Link<D, C> {
         Self { small: Slot::default(), bulk: Slot::default(), life, not_before, leaving: false }
     }
 
-    fn slot(&mut self, kind: LaneKind) -> &mut Slot<D, C> {
+    fn slot(&mut self, kind: ConnectionKind) -> &mut Slot<D, C> {
         match kind {
-            LaneKind::Small => &mut self.small,
-            LaneKind::Bulk => &mut self.bulk,
+            ConnectionKind::Small => &mut self.small,
+            ConnectionKind::Bulk => &mut self.bulk,
         }
     }
 
@@ -125,7 +125,7 @@ impl<D, C> Link<D, C> {
     }
 
     /// Begins to make a connection, unless it stands or is being made.
-    pub fn dial(&mut self, kind: LaneKind, begin: impl FnOnce(Attempt) -> D) {
+    pub fn dial(&mut self, kind: ConnectionKind, begin: impl FnOnce(Attempt) -> D) {
         let attempt = Attempt { kind, life: self.life, not_before: self.not_before };
         let slot = self.slot(kind);
         if matches!(slot.stage, Stage::Down) {
@@ -158,7 +158,7 @@ impl<D, C> Link<D, C> {
         slot.bytes += length;
         slot.waiting.push_back((message, mono()));
         // The small one too: that it stands is what others are told.
-        for kind in [LaneKind::Small, kind] {
+        for kind in [ConnectionKind::Small, kind] {
             self.dial(kind, &mut dial);
         }
         true
@@ -168,7 +168,7 @@ impl<D, C> Link<D, C> {
     /// somebody still waits for; `None` if the link has fallen meanwhile.
     pub fn up(
         &mut self,
-        kind: LaneKind,
+        kind: ConnectionKind,
         life: u64,
         connection: C,
         mono: u64,
@@ -215,14 +215,14 @@ impl<D, C> Link<D, C> {
 
 /// Which connection a request takes. Long requests, pages and hints are not to stand in the way of
 /// what somebody waits for; nor are the replies to them.
-fn kind_of(message: &Message, length: usize) -> LaneKind {
+fn kind_of(message: &Message, length: usize) -> ConnectionKind {
     let bulk = match &message.body {
         Body::Request { request, .. } => {
             matches!(request, Request::Writes { .. } | Request::Page(_))
         }
         Body::Reply(_) => false,
     };
-    if bulk || length > WHOLE_MAX { LaneKind::Bulk } else { LaneKind::Small }
+    if bulk || length > WHOLE_MAX { ConnectionKind::Bulk } else { ConnectionKind::Small }
 }
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
     }
 
     /// What was dialed, what was pushed onto what, and whether it was taken.
-    fn send(link: &mut Tested, sent: Message) -> (Vec<LaneKind>, Option<&'static str>, bool) {
+    fn send(link: &mut Tested, sent: Message) -> (Vec<ConnectionKind>, Option<&'static str>, bool) {
         let (mut dialed, mut pushed) = (Vec::new(), None);
         let push = |connection: &&'static str, _| {
             pushed = Some(*connection);
@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn what_waits_is_sent_once_there_is_a_connection_if_somebody_still_waits() {
-        let (mut link, small, bulk) = (Tested::default(), LaneKind::Small, LaneKind::Bulk);
+        let (mut link, small, bulk) =
+            (Tested::default(), ConnectionKind::Small, ConnectionKind::Bulk);
         assert_eq!(send(&mut link, hints(1)), (vec![small, bulk], None, true));
         assert_eq!(send(&mut link, ping(2)), (vec![], None, true), "both are being made");
         let waited = link.up(small, 0, "small", 40_000).unwrap();
@@ -292,24 +293,24 @@ mod tests {
         let fallen = link.fall(PEER, 0, false, 5_000).unwrap();
         assert!(matches!(fallen.event, Event::Unreachable(PEER)) && !fallen.stood());
         assert!(link.fall(PEER, 0, false, 5_000).is_none(), "the other attempt's end is no news");
-        assert!(link.up(LaneKind::Small, 0, "late", 0).is_none(), "it came too late");
+        assert!(link.up(ConnectionKind::Small, 0, "late", 0).is_none(), "it came too late");
         let mut attempts = Vec::new();
-        link.dial(LaneKind::Small, |attempt| attempts.push(attempt));
+        link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
         let not_before = Some(7_000);
-        assert_eq!(attempts, [Attempt { kind: LaneKind::Small, life: 1, not_before }]);
+        assert_eq!(attempts, [Attempt { kind: ConnectionKind::Small, life: 1, not_before }]);
 
-        assert!(link.up(LaneKind::Bulk, 1, "bulk", 0).is_some());
+        assert!(link.up(ConnectionKind::Bulk, 1, "bulk", 0).is_some());
         let fallen = link.fall(PEER, 1, true, 5_000).unwrap();
         assert!(matches!(fallen.event, Event::Lost(PEER)), "it may have been done");
         assert!(!fallen.stood(), "others were never told that it stands");
-        link.dial(LaneKind::Small, |attempt| attempts.push(attempt));
+        link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
         assert_eq!((attempts[1].life, attempts[1].not_before), (2, Some(55_000)), "refused");
     }
 
     #[test]
     fn who_leaves_is_asked_nothing_until_it_is_back() {
         let mut link = Tested::default();
-        link.up(LaneKind::Small, 0, "small", 0).unwrap();
+        link.up(ConnectionKind::Small, 0, "small", 0).unwrap();
         link.leave();
         assert_eq!(send(&mut link, ping(1)), (vec![], None, false));
         assert!(link.fall(PEER, 0, false, 0).unwrap().left);

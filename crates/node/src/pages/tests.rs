@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use cluster::{Clock, Filter, Kind, Member, Standing, Topology, Vouching};
+use cluster::{Clock, Filter, Kind, Member, Membership, MembershipState, Topology};
 use lsm::{Batch, Fields, MemDisk, Options, Version};
 
 use super::*;
@@ -8,7 +8,7 @@ use super::*;
 const PAGE_BYTES: usize = cluster::PAGE_BYTES as usize;
 
 /// Another node asks, and this one.
-const OTHERS: OpId = OpId::Lane { lane: cluster::LaneId(1), id: 1, partition: None };
+const OTHERS: OpId = OpId::Peer { connection: cluster::ConnectionId(1), id: 1, partition: None };
 const OWN: OpId = OpId::Slot(cluster::SlotId(1));
 
 /// What the machines of a node of a cluster of one share.
@@ -17,7 +17,14 @@ fn alone() -> Arc<Shared> {
     let topology = Topology::new(vec![member], 3).unwrap();
     let (own, clock) = (topology.own("a").unwrap(), Arc::new(Clock::start(1, 0, 0)));
     let logs = Arc::new(cluster::Logs::first(1));
-    Arc::new(Shared::new(topology, own, clock, Vouching::new(Standing::Member, 0, true), 0, logs))
+    Arc::new(Shared::new(
+        topology,
+        own,
+        clock,
+        Membership::new(MembershipState::Member, 0, true),
+        0,
+        logs,
+    ))
 }
 
 /// All keys.

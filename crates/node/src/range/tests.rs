@@ -27,7 +27,7 @@ fn asks(range: &mut Range) -> Vec<u16> {
 }
 
 fn page(items: Vec<(Bytes, cluster::Record)>) -> Page {
-    Page { items, next: None, sure: true }
+    Page { items, next: None, authoritative: true }
 }
 
 #[test]
@@ -71,9 +71,9 @@ fn a_page_that_came_damaged_is_none() {
     assert!(matches!(asked(0, item(b"other")), Asked::Page(_)), "its own it has verified");
     let said = |result| Range::asked(&stage.shared, NodeId(1), result);
     assert!(matches!(said(Ok(Reply::Busy)), Asked::Busy));
-    assert!(matches!(said(Err(Trouble::Busy)), Asked::Busy));
+    assert!(matches!(said(Err(FailureKind::Busy)), Asked::Busy));
     assert!(matches!(said(Ok(Reply::Failed)), Asked::Failed));
-    assert!(matches!(said(Err(Trouble::TooFew)), Asked::Failed));
+    assert!(matches!(said(Err(FailureKind::TooFew)), Asked::Failed));
 }
 
 #[test]

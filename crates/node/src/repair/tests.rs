@@ -1,14 +1,14 @@
 use bytes::Bytes;
-use cluster::{Clock, NodeId, Standing};
+use cluster::{Clock, MembershipState, NodeId};
 
 use super::*;
-use crate::identity::{Identity, Named, Newborn};
+use crate::identity::{Identity, Named, NewIdentity};
 use crate::stage::{Stage, WALL, value};
 
 /// So many microseconds ahead of the limit.
 fn future(key: &[u8], ahead: u64) -> cluster::Record {
-    let stamp = cluster::Stamp { time: Clock::time_of(WALL + ahead), origin: 7 };
-    (crate::records::CODEC.restamp)(key, &value(key, 0, 1), stamp)
+    let version = cluster::Version { time: Clock::time_of(WALL + ahead), origin: 7 };
+    (crate::records::CODEC.reissue)(key, &value(key, 0, 1), version)
 }
 
 fn put(stage: &Stage, key: &'static [u8], record: &cluster::Record) {
@@ -43,9 +43,9 @@ fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
     assert!(stage.engine.read(Space::Data, b"new").unwrap().is_none());
     let view = stage.shared.view();
     let named = Named { topology: &view.topology, own: NodeId(0), named: true };
-    let new = Newborn { incarnation: 1, standing: Standing::New, born: 0 };
+    let new = NewIdentity { incarnation: 1, state: MembershipState::Joining, lost_before: 0 };
     let identity = Identity::open(&stage.engine, named, new).unwrap();
-    assert_eq!((identity.standing(), identity.born()), (Standing::Amnesiac, limit));
+    assert_eq!((identity.state(), identity.lost_before()), (MembershipState::Rebuilding, limit));
     hints::adopt_marks(&stage.engine, &identity, &stage.shared).unwrap();
     assert_eq!(stage.shared.missed.partitions(NodeId(2)), 1, "the hint's");
     let hints = hints::read(&stage.engine, &stage.shared, NodeId(2), None, 1000).unwrap();

@@ -1,4 +1,4 @@
-use cluster::Told;
+use cluster::Reported;
 
 use super::*;
 use crate::Store;
@@ -38,13 +38,13 @@ fn hints_that_could_not_be_read_are_read_again() {
 }
 
 #[test]
-fn a_standing_holds_once_it_is_kept_and_is_tried_again_otherwise() {
+fn a_state_holds_once_it_is_kept_and_is_tried_again_otherwise() {
     let mut stage = Stage::new();
     let mut task = task(&stage);
-    let stand = || NodeEffect::Stand(Standing::Amnesiac);
+    let stand = || NodeEffect::Stand(MembershipState::Rebuilding);
     let (_, keeps) = kept_by(&mut stage, &task, stand()).unwrap();
     task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));
-    assert_eq!(stage.identity.standing(), Standing::Member);
+    assert_eq!(stage.identity.state(), MembershipState::Member);
     let done = stage.take();
     let [Done::After(AGAIN_MICROS, TaskEvent::Node(NodeEvent::Stood { kept: false, .. }))] =
         done[..]
@@ -52,18 +52,18 @@ fn a_standing_holds_once_it_is_kept_and_is_tried_again_otherwise() {
         panic!("{done:?}")
     };
     let (batch, keeps) = kept_by(&mut stage, &task, stand()).unwrap();
-    assert_eq!(stage.identity.standing(), Standing::Member, "not before it is durable");
+    assert_eq!(stage.identity.state(), MembershipState::Member, "not before it is durable");
     let result = Store::commit(&stage.engine, batch);
     task.handle(&mut stage, TaskEvent::Kept(keeps, result));
-    assert_eq!(stage.identity.standing(), Standing::Amnesiac);
+    assert_eq!(stage.identity.state(), MembershipState::Rebuilding);
 }
 
 #[test]
 fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     let mut stage = Stage::new();
     let mut task = task(&stage);
-    let told = Told { life: 1, position: 2, late: 0 };
-    let claim = Claim { incarnation: 5, told };
+    let reported = Reported { life: 1, position: 2, late: 0 };
+    let claim = Claim { incarnation: 5, reported };
     let remember = || NodeEffect::Remember { peer: B, claim };
     let (_, keeps) = kept_by(&mut stage, &task, remember()).unwrap();
     task.handle(&mut stage, TaskEvent::Kept(keeps, Err(failed())));

@@ -7,7 +7,7 @@ use cluster::{Quorum, quorum};
 
 use super::machine::Input;
 use super::{Due, Place, World};
-use crate::ledger::{Asked, Told, What};
+use crate::ledger::{Asked, Reported, What};
 use crate::random::Random;
 
 /// Deadlines after which a client gives up.
@@ -53,10 +53,10 @@ impl World {
                 let place = Place { node, life: process.life, index };
                 self.agenda.put(at, Due::Asked { number, place });
                 let patience = PATIENCE * self.plan.deadline_micros;
-                let told = Told::Nothing;
-                self.agenda.put(self.now + patience, Due::Told { number, told });
+                let reported = Reported::Nothing;
+                self.agenda.put(self.now + patience, Due::Reported { number, reported });
             }
-            _ => self.agenda.put(at, Due::Told { number, told: Told::Refused }),
+            _ => self.agenda.put(at, Due::Reported { number, reported: Reported::Refused }),
         }
         number
     }
@@ -95,17 +95,17 @@ impl World {
         if self.process(place).is_some() {
             self.input(place, Input::Client(number));
         } else {
-            self.agenda.put(self.now + 100, Due::Told { number, told: Told::Nothing });
+            self.agenda.put(self.now + 100, Due::Reported { number, reported: Reported::Nothing });
         }
     }
 
     /// A client is told.
-    pub(super) fn told(&mut self, number: u64, told: &Told) {
+    pub(super) fn reported(&mut self, number: u64, reported: &Reported) {
         if self.ledger.asked(number).is_none() {
             return;
         }
-        self.ledger.end(self.now, number, told);
-        self.answers.insert(number, told.clone());
+        self.ledger.end(self.now, number, reported);
+        self.answers.insert(number, reported.clone());
         let waiting = self.clients.iter().position(|client| client.waits_for == Some(number));
         if let Some(client) = waiting {
             self.answers.remove(&number);

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{Answer, NodeId, Quorum, Record, Standing, quorum};
+use cluster::{Answer, MembershipState, NodeId, Quorum, Record, quorum};
 
 use super::World;
-use crate::ledger::{Asked, Told, What, show};
+use crate::ledger::{Asked, Reported, What, show};
 use crate::wall::true_wall;
 
 /// Simulated seconds after which a healed cluster must be as it was: a clock that was five minutes
 /// ahead has to be waited for, and every kill until then puts it ahead by two seconds more.
 const MOST_SECONDS: u64 = 900;
 
-/// How far ahead of true time stamps may be for requests to succeed again, in microseconds.
+/// How far ahead of true time versions may be for requests to succeed again, in microseconds.
 const MOST_AHEAD: u64 = 250_000;
 
 /// A pipe in which something arrives later than that still suffers from what was lost on it.
@@ -56,7 +56,7 @@ impl World {
     fn unsettled(&self) -> Option<String> {
         let most = true_wall(self.now) + MOST_AHEAD;
         if self.ledger.greatest >> 12 > most {
-            return Some("there are stamps of the future".to_owned());
+            return Some("there are future versions".to_owned());
         }
         if self.network.settled_at() > self.now + STRAGGLER_MICROS {
             return Some("packets that were lost are still on their way".to_owned());
@@ -68,7 +68,7 @@ impl World {
             if clock > most {
                 return Some(format!("the clock of {name} is ahead"));
             }
-            if process.shared.vouching.standing() != Standing::Member {
+            if process.shared.membership.state() != MembershipState::Member {
                 return Some(format!(
                     "{name} is rebuilt: {:?}",
                     process.task.as_deref().map(|task| task.node().repaired())
@@ -89,7 +89,7 @@ impl World {
     }
 
     /// Asks everything with pauses in between, waits, and returns what was told.
-    fn ask_all(&mut self, questions: Vec<Asked>) -> Vec<(Asked, Told)> {
+    fn ask_all(&mut self, questions: Vec<Asked>) -> Vec<(Asked, Reported)> {
         let mut asked = Vec::new();
         for question in questions {
             let node = self.random.index(self.plan.nodes);
@@ -97,8 +97,9 @@ impl World {
             self.run_until(self.now + STEP_MICROS);
         }
         self.run_until(self.now + 5 * self.plan.deadline_micros);
-        let told = |number: u64| self.answers.get(&number).cloned().unwrap_or(Told::Nothing);
-        asked.into_iter().map(|(number, question)| (question, told(number))).collect()
+        let reported =
+            |number: u64| self.answers.get(&number).cloned().unwrap_or(Reported::Nothing);
+        asked.into_iter().map(|(number, question)| (question, reported(number))).collect()
     }
 
     fn every_request_succeeds(&mut self) {
@@ -112,14 +113,14 @@ impl World {
         };
         for what in [What::Put, What::Get, What::Delete] {
             let questions = (0..64).map(|n| ask(what, format!("healed-{n}")));
-            for (question, told) in self.ask_all(questions.collect()) {
-                let done = match &told {
-                    Told::Answer(Answer::Found(found)) => found.is_some(),
-                    Told::Answer(Answer::Written(_)) => true,
+            for (question, reported) in self.ask_all(questions.collect()) {
+                let done = match &reported {
+                    Reported::Answer(Answer::Found(found)) => found.is_some(),
+                    Reported::Answer(Answer::Written(_)) => true,
                     _ => false,
                 };
                 if !done {
-                    let what = format!("not healed: {question:?} is told {told:?}");
+                    let what = format!("not healed: {question:?} is told {reported:?}");
                     self.ledger.accuse(self.now, what);
                 }
             }
@@ -135,9 +136,9 @@ impl World {
             quorum: Quorum { ack: all, from: all },
             default_copies: false,
         });
-        for (question, told) in self.ask_all(questions.collect()) {
-            if !matches!(told, Told::Answer(Answer::Found(_))) {
-                let what = format!("not healed: {question:?} is told {told:?}");
+        for (question, reported) in self.ask_all(questions.collect()) {
+            if !matches!(reported, Reported::Answer(Answer::Found(_))) {
+                let what = format!("not healed: {question:?} is told {reported:?}");
                 self.ledger.accuse(self.now, what);
             }
         }

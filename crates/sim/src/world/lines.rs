@@ -10,21 +10,21 @@ pub(super) fn brief(event: &Event) -> String {
         }
         Event::Write { client, key, record, quorum } => {
             let Record { rank, copies, .. } = record;
-            let (stamp, kind) = (rank.stamp, rank.kind);
-            let time = stamp.time;
+            let (version, kind) = (rank.version, rank.kind);
+            let time = version.time;
             format!(
                 "write {} {key:?} {kind:?} {time:x} x{copies} {}/{}",
                 client.0, quorum.ack, quorum.from
             )
         }
-        Event::Request { lane, id, class, request, remaining_ms: _ } => {
-            format!("request {}:{id:x} {class:?} {}", lane.0, request_line(request))
+        Event::Request { connection, id, class, request, remaining_ms: _ } => {
+            format!("request {}:{id:x} {class:?} {}", connection.0, request_line(request))
         }
         Event::Reply { peer, id, reply } => {
             format!("reply n{}:{id:x} {}", peer.0, reply_line(reply))
         }
         Event::Read { op, result } => {
-            let held = result.as_ref().map(|r| r.as_ref().map(|r| r.rank.stamp.time));
+            let held = result.as_ref().map(|r| r.as_ref().map(|r| r.rank.version.time));
             format!("read {op:?} {held:x?}")
         }
         Event::Paged { op, result } => {
@@ -38,7 +38,7 @@ fn request_line(request: &Request) -> String {
     match request {
         Request::Read { key, most } => format!("read {key:?} up to {most}"),
         Request::Write { key, record } => {
-            format!("write {key:?} {:?} {:x}", record.rank.kind, record.rank.stamp.time)
+            format!("write {key:?} {:?} {:x}", record.rank.kind, record.rank.version.time)
         }
         Request::Writes { items } => format!("writes {}", items.len()),
         other => format!("{other:?}"),
@@ -47,8 +47,11 @@ fn request_line(request: &Request) -> String {
 
 fn reply_line(reply: &Reply) -> String {
     match reply {
-        Reply::Found { record, sure } => {
-            format!("found {:?} {:x} sure={sure}", record.rank.kind, record.rank.stamp.time)
+        Reply::Found { record, authoritative } => {
+            format!(
+                "found {:?} {:x} authoritative={authoritative}",
+                record.rank.kind, record.rank.version.time
+            )
         }
         Reply::Page(page) => format!("page of {}", page.items.len()),
         other => format!("{other:?}"),
@@ -56,12 +59,12 @@ fn reply_line(reply: &Reply) -> String {
 }
 
 /// An answer in a line of the journal.
-pub(super) fn told(answer: &Answer) -> String {
+pub(super) fn reported(answer: &Answer) -> String {
     match answer {
         Answer::Found(record) => {
-            format!("found {:x?}", record.as_ref().map(|r| (r.rank.kind, r.rank.stamp.time)))
+            format!("found {:x?}", record.as_ref().map(|r| (r.rank.kind, r.rank.version.time)))
         }
-        Answer::Written(stamp) => format!("written {:x}", stamp.time),
-        Answer::Denied(denied) => format!("{denied:?}"),
+        Answer::Written(version) => format!("written {:x}", version.time),
+        Answer::Failed(failed) => format!("{failed:?}"),
     }
 }

@@ -1,7 +1,7 @@
 //! A loop's links to the other nodes: dialed when something is to be sent, or to be kept; watched
 //! by pings; and what is lost when one falls. What they *are* is in [`node::link`].
 
-use cluster::handshake::LaneKind;
+use cluster::handshake::ConnectionKind;
 use cluster::{Message, NodeId, Reply};
 use node::link::{Attempt, HANDSHAKE_MICROS, PING_MICROS};
 
@@ -128,7 +128,7 @@ impl World {
         if keeps {
             for peer in keeper.due(&table, now.mono) {
                 let peer = usize::from(peer.0);
-                links[peer].dial(LaneKind::Small, |attempt| attempts.push((peer, attempt)));
+                links[peer].dial(ConnectionKind::Small, |attempt| attempts.push((peer, attempt)));
             }
         }
         for (peer, attempt) in attempts {

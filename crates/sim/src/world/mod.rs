@@ -35,7 +35,7 @@ use cluster::{CallId, Demand, Member, OpId, PageRequest, Topology};
 use crate::Report;
 use crate::agenda::Agenda;
 use crate::journal::Journal;
-use crate::ledger::{Ledger, Told};
+use crate::ledger::{Ledger, Reported};
 use crate::network::Network;
 use crate::plan::Plan;
 use crate::random::Random;
@@ -85,7 +85,7 @@ pub(crate) enum Due {
     /// A client's request arrives.
     Asked { number: u64, place: Place },
     /// A client hears, or has waited long enough.
-    Told { number: u64, told: Told },
+    Reported { number: u64, reported: Reported },
     /// The next fault.
     Nemesis,
     /// A fault ends.
@@ -108,7 +108,7 @@ pub(crate) struct World {
     clients: Vec<Client>,
     pub(crate) ledger: Ledger,
     /// What those were told who are no clients.
-    answers: BTreeMap<u64, Told>,
+    answers: BTreeMap<u64, Reported>,
     topology: Topology,
     /// Newest times of the hints that were stored, by whom they are for, who holds them, and key.
     owed: BTreeMap<(usize, usize, Bytes), u64>,
@@ -203,7 +203,7 @@ impl World {
             Due::Ping(place) => self.ping(place),
             Due::Client(client) => self.client_asks(client),
             Due::Asked { number, place } => self.asked(number, place),
-            Due::Told { number, told } => self.told(number, &told),
+            Due::Reported { number, reported } => self.reported(number, &reported),
             Due::Nemesis => self.next_fault(),
             Due::Remedy(remedy) => self.remedy(remedy),
             Due::Start(node) => self.start(node),

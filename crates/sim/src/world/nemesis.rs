@@ -289,7 +289,7 @@ impl World {
         machine.most_ahead = machine.most_ahead.max(offset);
     }
 
-    /// What it stamps meanwhile is taken out of it in the end: that counts as a lost disk.
+    /// What it writes meanwhile is taken out of it in the end: that counts as a lost disk.
     fn clock_by_days(&mut self, node: usize) {
         if !self.may_lose_disk(node) {
             return;

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Class, Event, NODE_TICK_MICROS, NodeEvent, NodeId, Now, Reply, Request, Standing,
-    Trouble,
+    CallId, Class, Event, FailureKind, MembershipState, NODE_TICK_MICROS, NodeEvent, NodeId, Now,
+    Reply, Request,
 };
 use lsm::{Batch, Space};
 use node::hints::{self, Hint};
@@ -106,7 +106,12 @@ impl World {
     }
 
     /// A coordinator has the answer to a call.
-    pub(super) fn returned(&mut self, place: Place, call: CallId, result: Result<Reply, Trouble>) {
+    pub(super) fn returned(
+        &mut self,
+        place: Place,
+        call: CallId,
+        result: Result<Reply, FailureKind>,
+    ) {
         let Place { node, life, .. } = place;
         let event = NodeEvent::Returned { call, result }.into();
         self.agenda.put(self.now + 1, Due::Node { node, life, event });
@@ -128,7 +133,7 @@ impl World {
     pub(super) fn hints_are_delivered(&mut self) {
         for ((peer, holder, key), time) in std::mem::take(&mut self.owed) {
             let held = self.held(peer, &key).ok().flatten();
-            if held.as_ref().is_none_or(|held| held.rank.stamp.time < time) {
+            if held.as_ref().is_none_or(|held| held.rank.version.time < time) {
                 let what = format!(
                     "hint lost: node {holder} kept {time:x} of {key:?} for node {peer}, which \
                      holds {}",
@@ -153,7 +158,7 @@ impl World {
     /// Whether a node runs, and its word counts.
     pub(super) fn is_member(&self, node: usize) -> bool {
         let process = self.machines[node].process.as_ref();
-        process.is_some_and(|process| process.shared.vouching.standing() == Standing::Member)
+        process.is_some_and(|process| process.shared.membership.state() == MembershipState::Member)
     }
 }
 
@@ -169,7 +174,7 @@ fn node_line(event: &TaskEvent) -> String {
         TaskEvent::Kept(keeps, result) => return format!("keeps {keeps:x?}: {result:?}"),
     };
     match event {
-        NodeEvent::Met { peer, incarnation, knows_us } => {
+        NodeEvent::PeerSeen { peer, incarnation, knows_us } => {
             format!("met n{} {incarnation:x}, who knows it as {knows_us:x?}", peer.0)
         }
         NodeEvent::Returned { call, result } => match result {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use cluster::handshake::Secret;
-use cluster::{Config, NodeConfig, NodeId, Shared, Standing, handshake, origin_of};
+use cluster::{Config, MembershipState, NodeConfig, NodeId, Shared, handshake, origin_of};
 use lsm::{Error, MemDisk, SyncMode};
 use node::identity::Named;
 use node::link::{Bounds, Keeper, Link, PING_MICROS, PeerTable, Pings};
@@ -16,7 +16,7 @@ use super::life::LifeFile;
 use super::machine::{Loop, Process};
 use super::ranges::Walks;
 use super::{Due, Place, World};
-use crate::ledger::Told;
+use crate::ledger::Reported;
 use crate::records::BRIEF_BYTES;
 use crate::store::{Asker, Store};
 use crate::wall::true_wall;
@@ -65,7 +65,7 @@ impl World {
                 let life = machine.lives;
                 let line = format_args!("n{node} starts life {life}: {:?}", starting.identity());
                 self.journal.line(self.now, line);
-                // Its clock begins at its bound: others would refuse its stamps until then.
+                // Its clock begins at its bound: others would refuse its versions until then.
                 let (nodes, wall) = (self.plan.nodes, machine.wall.wall(self.now));
                 let skew = self.plan.max_skew_micros;
                 let wait = starting.clock().wait_for_wall(nodes, wall, skew);
@@ -84,10 +84,11 @@ impl World {
         let store = store.map_err(|source| StartError::Store { what: "the store", source })?;
         let own = NodeId(node as u16);
         let named = Named { topology: &self.topology, own, named: true };
-        let standing = if self.plan.founded { Standing::Member } else { Standing::New };
+        let state =
+            if self.plan.founded { MembershipState::Member } else { MembershipState::Joining };
         let (incarnation, wall) = (self.random.number(), machine.wall.wall(self.now));
         let skew = self.plan.max_skew_micros;
-        match Starting::open(store.engine(), named, incarnation, standing, wall, skew) {
+        match Starting::open(store.engine(), named, incarnation, state, wall, skew) {
             Ok(starting) => Ok(Some((store, starting))),
             Err(StartError::Ahead { .. }) => self.started_ahead(node, &store).map(|()| None),
             Err(error) => Err(error),
@@ -205,11 +206,11 @@ impl World {
         let taken = process.taken.keys().map(|client| client.0);
         for number in taken.chain(process.walks.numbers()) {
             let at = self.now + self.random.between(50, 500);
-            self.agenda.put(at, Due::Told { number, told: Told::Nothing });
+            self.agenda.put(at, Due::Reported { number, reported: Reported::Nothing });
         }
         for (connection, end) in self.network.of_process(node, process.life) {
-            let told = how != End::PowerCut;
-            if let Some(at) = self.network.close(self.now, connection, end, told) {
+            let reported = how != End::PowerCut;
+            if let Some(at) = self.network.close(self.now, connection, end, reported) {
                 self.agenda.put(at, Due::Deliver { connection, end: 1 - end });
             }
         }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{CallId, Class, Event, NodeId, Quorum, Record, Reply, Request, Trouble};
+use cluster::{CallId, Class, Event, FailureKind, NodeId, Quorum, Record, Reply, Request};
 use node::{Asked, RETRY_MICROS, Range, RangeStep, records};
 
 use super::machine::{Input, Outbox};
 use super::{Due, Place, World};
-use crate::ledger::Told;
+use crate::ledger::Reported;
 
 /// Calls of ranges have numbers from here on, those of the node's own machine are below.
 const FIRST_CALL: u64 = 1 << 32;
@@ -53,7 +53,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let shared = Arc::clone(&process.shared);
         let Some(range) = Range::new(shared, &process.pages, quorum, Bytes::new(), None) else {
-            return self.end_walk(number, Told::Nothing);
+            return self.end_walk(number, Reported::Nothing);
         };
         let walk = Walk { range, place, asking: BTreeMap::new(), items: Vec::new() };
         process.walks.walks.insert(number, walk);
@@ -65,7 +65,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let Walks { walks, calls } = &mut process.walks;
         let Some(walk) = walks.get_mut(&number) else { return };
-        let told = loop {
+        let reported = loop {
             match walk.range.step(|| wall) {
                 RangeStep::Item(key, record) => {
                     walk.items.push((key, records::from_store(&record)));
@@ -78,17 +78,17 @@ impl World {
                     out.events.push_back(Event::Call { call, node, class, request });
                 }
                 RangeStep::Wait => return,
-                RangeStep::End => break Told::Range(std::mem::take(&mut walk.items)),
-                RangeStep::OutOfReach => break Told::Nothing,
+                RangeStep::End => break Reported::Range(std::mem::take(&mut walk.items)),
+                RangeStep::OutOfReach => break Reported::Nothing,
             }
         };
         walks.remove(&number);
-        self.end_walk(number, told);
+        self.end_walk(number, reported);
     }
 
-    fn end_walk(&mut self, number: u64, told: Told) {
+    fn end_walk(&mut self, number: u64, reported: Reported) {
         let at = self.now + self.random.between(30, 300);
-        self.agenda.put(at, Due::Told { number, told });
+        self.agenda.put(at, Due::Reported { number, reported });
     }
 
     /// Takes the result of a call that was a range's; gives it back if it was not.
@@ -96,9 +96,9 @@ impl World {
         &mut self,
         place: Place,
         call: CallId,
-        result: Result<Reply, Trouble>,
+        result: Result<Reply, FailureKind>,
         out: &mut Outbox,
-    ) -> Option<Result<Reply, Trouble>> {
+    ) -> Option<Result<Reply, FailureKind>> {
         if call.0 < FIRST_CALL {
             return Some(result);
         }

@@ -1,5 +1,5 @@
 //! What an operator does about a node whose clock was far ahead: its start is refused; the clock is
-//! set, and what it stamped meanwhile is taken out of its store, as `kvorum repair-clock` does.
+//! set, and what it wrote meanwhile is taken out of its store, as `kvorum repair-clock` does.
 
 use cluster::Clock;
 use node::{Ahead, StartError};
@@ -42,7 +42,7 @@ impl World {
         found.remove(engine)?;
         let closed = engine.close();
         closed.map_err(|source| StartError::Store { what: "the store", source })?;
-        self.journal.line(self.now, format_args!("n{node} is rid of {removed} of the future"));
+        self.journal.line(self.now, format_args!("n{node} is rid of {removed} future records"));
         self.faults += 1;
         self.machines[node].most_ahead = 0;
         Ok(())

@@ -3,17 +3,17 @@
 
 use bytes::Bytes;
 use cluster::{
-    Answer, CallId, ClientId, Demand, Denied, Event, LaneId, Message, NodeId, Now, OpId,
-    PageRequest, Reply, Trouble,
+    Answer, CallId, ClientId, ConnectionId, Demand, Event, FailureKind, Message, NodeId, Now, OpId,
+    PageRequest, Reply, RequestFailed,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
 use node::{Asked, Driver, Loop, Outcome, Purpose, TaskEvent, Turn, WriteError, records};
 
-use super::lines::{brief, told};
+use super::lines::{brief, reported};
 use super::machine::{Input, Outbox, Taken};
 use super::{Due, Place, World};
-use crate::ledger::{Told, What};
+use crate::ledger::{Reported, What};
 use crate::records::{WriteId, make};
 use crate::store::Asker;
 
@@ -79,15 +79,15 @@ impl Driver for InTurn<'_> {
         self.world.send(self.place, usize::from(peer.0), message);
     }
 
-    fn respond(&mut self, lane: LaneId, id: u64, reply: Reply) {
-        self.world.respond(self.place, lane.0, id, reply);
+    fn respond(&mut self, connection: ConnectionId, id: u64, reply: Reply) {
+        self.world.respond(self.place, connection.0, id, reply);
     }
 
     fn answer(&mut self, client: ClientId, answer: Answer) {
         self.world.answer(self.place, client, answer);
     }
 
-    fn returned(&mut self, call: CallId, result: Result<Reply, Trouble>) {
+    fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>) {
         let result = self.world.page_returned(self.place, call, result, self.out);
         if let Some(result) = result {
             self.world.returned(self.place, call, result);
@@ -294,16 +294,17 @@ impl World {
         };
         let Ok(version) = process.clock.issue(now.wall) else {
             let quorum = asked.quorum;
-            let trouble = Trouble::Busy;
+            let failure = FailureKind::Busy;
             let (acked, unknown, is_write, detail) = (0, false, true, None);
             let (parts, since) = (Vec::new(), now.mono);
-            let denied = Denied { trouble, acked, parts, since, quorum, is_write, unknown, detail };
-            self.answer(place, client, Answer::Denied(denied));
+            let failed =
+                RequestFailed { failure, acked, parts, since, quorum, is_write, unknown, detail };
+            self.answer(place, client, Answer::Failed(failed));
             return;
         };
         let fields = Fields { copies, ..Fields::new(kind, version) };
         let record = make(&asked.key, WriteId(number), fields);
-        self.ledger.stamped(self.now, WriteId(number), record.rank.stamp);
+        self.ledger.versioned(self.now, WriteId(number), record.rank.version);
         let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum };
         self.handle(place, event, out);
     }
@@ -323,11 +324,11 @@ impl World {
             let what = format!("late: {client:?} is answered after {took} us with {answer:?}");
             self.ledger.accuse(self.now, what);
         }
-        let line = format_args!("n{} tells {} {}", place.node, client.0, told(&answer));
+        let line = format_args!("n{} tells {} {}", place.node, client.0, reported(&answer));
         self.journal.line(self.now, line);
         let at = self.now + self.random.between(30, 300);
-        let told = Told::Answer(answer);
-        self.agenda.put(at, Due::Told { number: client.0, told });
+        let reported = Reported::Answer(answer);
+        self.agenda.put(at, Due::Reported { number: client.0, reported });
     }
 
     pub(super) fn wake(&mut self, place: Place) {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use cluster::handshake::{Handshake, LaneKind, Met, Refused};
-use cluster::{Event, LaneId, NodeEvent, NodeId};
+use cluster::handshake::{ConnectionKind, Handshake, PeerSeen, Refused};
+use cluster::{ConnectionId, Event, NodeEvent, NodeId};
 use node::link::{Attempt, Came, Connection, Way};
 
 use super::endpoint::{Endpoint, Lent, Stage};
@@ -107,7 +107,7 @@ impl World {
     }
 
     /// Both ends have proved who they are; `false` = the link has fallen meanwhile.
-    fn rise(&mut self, place: Place, id: u64, met: &Met, out: &mut Outbox) -> bool {
+    fn rise(&mut self, place: Place, id: u64, met: &PeerSeen, out: &mut Outbox) -> bool {
         let now = self.times(place.node);
         let Place { node, life, index } = place;
         let Some(process) = self.process(place) else { return false };
@@ -115,12 +115,12 @@ impl World {
         let own = &mut process.loops[index];
         let Some(endpoint) = own.endpoints.get_mut(&id) else { return false };
         let dialed = endpoint.dialed;
-        let way = if dialed.is_some() { Way::Dialed } else { Way::Accepted(LaneId(id)) };
+        let way = if dialed.is_some() { Way::Dialed } else { Way::Accepted(ConnectionId(id)) };
         let mut connection = Connection::new(&table, met, way, now);
         let mut overflown = Vec::new();
         if let Some((peer, attempt)) = dialed {
             let link = &mut own.links[peer];
-            let Some(waited) = link.up(met.lane, attempt.life, id, now.mono) else {
+            let Some(waited) = link.up(met.connection, attempt.life, id, now.mono) else {
                 self.lose(place, id, false, out);
                 return false;
             };
@@ -130,7 +130,7 @@ impl World {
                     overflown.push(Event::Overflow { peer: met.node, id });
                 }
             }
-            if met.lane == LaneKind::Small {
+            if met.connection == ConnectionKind::Small {
                 table.seen(met.node).link_up();
             }
         } else {
@@ -141,10 +141,10 @@ impl World {
         for event in overflown {
             self.input(place, Input::Event(event));
         }
-        let Met { node: peer, incarnation, knows_us, .. } = *met;
-        let event = NodeEvent::Met { peer, incarnation, knows_us }.into();
+        let PeerSeen { node: peer, incarnation, knows_us, .. } = *met;
+        let event = NodeEvent::PeerSeen { peer, incarnation, knows_us }.into();
         self.agenda.put(self.now + 1, Due::Node { node, life, event });
-        if dialed.is_some() && met.lane == LaneKind::Small {
+        if dialed.is_some() && met.connection == ConnectionKind::Small {
             self.handle(place, Event::Up(peer), out);
         }
         true

@@ -1,8 +1,7 @@
 //! What is known of a read under way, and of each replica's part in it.
 
-use crate::coordinator::slots::{Errand, Slot, VoteAt, Why};
-use crate::coordinator::votes;
-use crate::event::{ClientId, Denied, Part, Trouble};
+use crate::coordinator::part::{Errand, ReplicaError, VoteAt, failure};
+use crate::event::{ClientId, FailureKind, Part};
 use crate::message::NodeId;
 use crate::record::{Outline, Rank, Record};
 
@@ -20,7 +19,7 @@ pub(in crate::coordinator) struct Read {
 pub(super) enum Stage {
     /// Replicas are asked what they hold.
     Asking {
-        /// How often those that could not vouch for what they told were asked again.
+        /// How often those that were not authoritative were asked again.
         asked_again: u32,
         /// Whether they are about to be.
         asks_again: bool,
@@ -39,7 +38,7 @@ pub(in crate::coordinator) struct ReadVote {
     pub(super) place: u8,
     pub(in crate::coordinator) state: ReadState,
     /// What it holds, as far as it told.
-    pub(super) told: Option<Told>,
+    pub(super) reported: Option<Reported>,
 }
 
 /// What a replica does in a read.
@@ -50,14 +49,14 @@ pub(in crate::coordinator) enum ReadState {
     /// It was asked what it holds.
     Asked(Errand),
     /// It told; see [`ReadVote::told`].
-    Told {
-        /// Whether it can vouch for that.
-        sure: bool,
+    Reported {
+        /// Whether it is authoritative for that.
+        authoritative: bool,
     },
     /// It told that it holds a long record, and was asked to send it.
     Fetching {
         /// As above.
-        sure: bool,
+        authoritative: bool,
         errand: Errand,
     },
     /// It was told to hold what is newest.
@@ -65,19 +64,19 @@ pub(in crate::coordinator) enum ReadState {
     /// It holds that.
     Holds,
     /// It did not do its part.
-    Failed(Why),
+    Failed(ReplicaError),
 }
 
 /// What a replica told of its record.
 #[derive(Debug, Clone)]
-pub(super) enum Told {
+pub(super) enum Reported {
     /// All of it.
     Whole(Record),
     /// It is long, and was not sent, or is not needed any more.
     Outline(Outline),
 }
 
-impl Told {
+impl Reported {
     pub(super) fn rank(&self) -> Rank {
         match self {
             Self::Whole(record) => record.rank,
@@ -106,7 +105,7 @@ impl ReadState {
             Self::Asked(errand) | Self::Fetching { errand, .. } | Self::Repairing(errand) => {
                 Some(errand)
             }
-            Self::Idle | Self::Told { .. } | Self::Holds | Self::Failed(_) => None,
+            Self::Idle | Self::Reported { .. } | Self::Holds | Self::Failed(_) => None,
         }
     }
 
@@ -126,21 +125,25 @@ impl ReadState {
         matches!(self, Self::Repairing(_))
     }
 
-    /// Whether the replica told what it holds, and can vouch for it.
-    pub(super) fn is_sure(self) -> bool {
-        matches!(self, Self::Told { sure: true } | Self::Fetching { sure: true, .. })
+    /// Whether the replica reported what it holds, and is authoritative for it.
+    pub(super) fn is_authoritative(self) -> bool {
+        matches!(
+            self,
+            Self::Reported { authoritative: true } | Self::Fetching { authoritative: true, .. }
+        )
     }
 }
 
 impl ReadVote {
     pub(super) fn new(node: NodeId, place: u8) -> Self {
-        Self { node, place, state: ReadState::Idle, told: None }
+        Self { node, place, state: ReadState::Idle, reported: None }
     }
 
     /// Whether the replica is known to hold a record, or a newer one.
     pub(super) fn holds(&self, record: &Record) -> bool {
-        let told = self.told.as_ref();
-        self.state == ReadState::Holds || told.is_some_and(|told| told.rank() >= record.rank)
+        let reported = self.reported.as_ref();
+        self.state == ReadState::Holds
+            || reported.is_some_and(|reported| reported.rank() >= record.rank)
     }
 }
 
@@ -189,7 +192,7 @@ impl Read {
     /// The time is up for those that have not answered.
     pub(in crate::coordinator) fn fall_silent(&mut self) {
         for vote in self.votes.iter_mut().filter(|vote| vote.state.errand().is_some()) {
-            vote.state = ReadState::Failed(Why::Silent);
+            vote.state = ReadState::Failed(ReplicaError::Silent);
         }
     }
 
@@ -197,11 +200,11 @@ impl Read {
     pub(super) fn acked(&self) -> usize {
         match self.newest() {
             Some(newest) => self.count(|vote| vote.holds(newest)),
-            None => self.count_states(ReadState::is_sure),
+            None => self.count_states(ReadState::is_authoritative),
         }
     }
 
-    pub(super) fn trouble(&self) -> Trouble {
+    pub(super) fn failure(&self) -> FailureKind {
         let failed = self.votes.iter().filter_map(|vote| match vote.state {
             ReadState::Failed(why) => Some(why),
             _ => None,
@@ -209,35 +212,26 @@ impl Read {
         // A read that some replicas had no room for, and others no time, met overload: it changed
         // nothing and may be tried again, whatever was read of the rest.
         let only_busy = !self.is_decided()
-            && failed.clone().any(|why| why == Why::Busy)
-            && failed.clone().all(|why| matches!(why, Why::Busy | Why::Silent));
+            && failed.clone().any(|why| why == ReplicaError::Busy)
+            && failed.clone().all(|why| matches!(why, ReplicaError::Busy | ReplicaError::Silent));
         if only_busy {
-            return Trouble::Busy;
+            return FailureKind::Busy;
         }
-        let did = |state: ReadState| state.is_sure() || state == ReadState::Holds;
-        if self.count_states(did) > 0 { Trouble::TooFew } else { votes::trouble(failed) }
+        let did = |state: ReadState| state.is_authoritative() || state == ReadState::Holds;
+        if self.count_states(did) > 0 { FailureKind::TooFew } else { failure(failed) }
     }
 
-    /// What the client is told when too few replicas did their part.
-    pub(super) fn denied(&self, slot: &Slot, deadline_micros: u64) -> Denied {
+    /// What came of each replica.
+    pub(super) fn parts(&self) -> Vec<(NodeId, Part)> {
         let part = |vote: &ReadVote| match vote.state {
             ReadState::Idle => Part::Unasked,
             ReadState::Asked(_) | ReadState::Fetching { .. } | ReadState::Repairing(_) => {
                 Part::Open
             }
-            ReadState::Told { sure: true } | ReadState::Holds => Part::Done,
-            ReadState::Told { sure: false } => Part::Unsure,
-            ReadState::Failed(why) => votes::part(why),
+            ReadState::Reported { authoritative: true } | ReadState::Holds => Part::Done,
+            ReadState::Reported { authoritative: false } => Part::NotAuthoritative,
+            ReadState::Failed(why) => why.part(),
         };
-        Denied {
-            trouble: self.trouble(),
-            acked: self.acked() as u8,
-            parts: self.votes.iter().map(|vote| (vote.node, part(vote))).collect(),
-            since: slot.deadline.saturating_sub(deadline_micros),
-            quorum: slot.quorum,
-            is_write: false,
-            unknown: false,
-            detail: slot.detail.clone(),
-        }
+        self.votes.iter().map(|vote| (vote.node, part(vote))).collect()
     }
 }

@@ -1,10 +1,11 @@
 //! What a read does next, by what its replicas told so far.
 
 use super::ASK_AGAIN_TIMES;
-use super::state::{Read, ReadState, ReadVote, Stage, Told};
+use super::state::{Read, ReadState, ReadVote, Reported, Stage};
 use crate::coordinator::Coordinator;
-use crate::coordinator::slots::{Slot, VoteAt, Work};
-use crate::event::{Now, Trouble};
+use crate::coordinator::part::VoteAt;
+use crate::coordinator::slots::{Slot, Work};
+use crate::event::{FailureKind, Now};
 use crate::record::Record;
 
 /// What a read does next.
@@ -16,7 +17,7 @@ pub(super) enum Step {
     /// Have it send the newest record, of which only the outline is here.
     Fetch(VoteAt),
     Wait,
-    /// Ask those that could not vouch once more, a little later.
+    /// Ask those that were not authoritative once more, a little later.
     AskAgain,
     Answer,
     Deny,
@@ -47,7 +48,7 @@ impl Coordinator {
         let newest = if read.is_decided() { read.newest() } else { self.newest_of(now, slot) };
         match newest.filter(|_| slot.ack() > 1) {
             None => Step::Answer,
-            Some(newest) => self.step_of_making_sure(now, slot, newest),
+            Some(newest) => self.step_of_making_authoritative(now, slot, newest),
         }
     }
 
@@ -65,13 +66,13 @@ impl Coordinator {
         if let Some(vote) = read.first_idle() {
             return Some(Step::Ask(vote));
         }
-        let sure = read.count_states(ReadState::is_sure);
-        if sure >= ack {
+        let authoritative = read.count_states(ReadState::is_authoritative);
+        if authoritative >= ack {
             return None;
         }
         // Those that are open decide whether all were busy, or full.
-        let is_worth_waiting = read.is_awaiting() && read.trouble() != Trouble::TooFew;
-        Some(if sure + asked >= ack || is_worth_waiting {
+        let is_worth_waiting = read.is_awaiting() && read.failure() != FailureKind::TooFew;
+        Some(if authoritative + asked >= ack || is_worth_waiting {
             Step::Wait
         } else if self.may_settle(slot, asked_again) {
             Step::AskAgain
@@ -82,7 +83,7 @@ impl Coordinator {
 
     /// What is to be done until the newest record is held by `ack` of those that are to hold it at
     /// all.
-    fn step_of_making_sure(&self, now: Now, slot: &Slot, newest: &Record) -> Step {
+    fn step_of_making_authoritative(&self, now: Now, slot: &Slot, newest: &Record) -> Step {
         let read = read_of(slot);
         let copies = slot.copies_of(newest);
         let wanted = slot.ack().min(read.count(|vote| vote.place < copies));
@@ -97,7 +98,7 @@ impl Coordinator {
         if held + repairing >= wanted {
             return Step::Wait;
         }
-        // Of the future it is refused, and this node must not take it either.
+        // A future record is refused there, and this node must not take it either.
         if !future && let Some(vote) = to_repair(slot, newest) {
             return Step::Repair(vote);
         }
@@ -107,38 +108,41 @@ impl Coordinator {
         if held + repairing + asked >= wanted { Step::Wait } else { Step::Deny }
     }
 
-    /// Whether a replica told of a record of the future, and thus nothing of what it holds below.
+    /// Whether a replica told of a future record, and thus nothing of what it holds below.
     pub(super) fn hides(&self, now: Now, vote: &ReadVote) -> bool {
-        vote.told.as_ref().is_some_and(|told| self.is_future(now, told.rank()))
+        vote.reported.as_ref().is_some_and(|reported| self.is_future(now, reported.rank()))
     }
 
-    /// How many replicas vouch for what they told, without a record of the future.
+    /// How many replicas are authoritative for what they reported, without a future record.
     fn settled(&self, now: Now, slot: &Slot) -> usize {
-        read_of(slot).count(|vote| vote.state.is_sure() && !self.hides(now, vote))
+        read_of(slot).count(|vote| vote.state.is_authoritative() && !self.hides(now, vote))
     }
 
-    /// What was told; of the future only if too few told of others.
-    fn told_of<'a>(&'a self, now: Now, slot: &'a Slot) -> impl Iterator<Item = &'a Told> {
+    /// What was reported; future records only if too few reported others.
+    fn reported_of<'a>(&'a self, now: Now, slot: &'a Slot) -> impl Iterator<Item = &'a Reported> {
         let settled = self.settled(now, slot) >= slot.ack();
-        let told = read_of(slot).votes.iter().filter_map(|vote| vote.told.as_ref());
-        told.filter(move |told| !settled || !self.is_future(now, told.rank()))
+        let reported = read_of(slot).votes.iter().filter_map(|vote| vote.reported.as_ref());
+        reported.filter(move |reported| !settled || !self.is_future(now, reported.rank()))
     }
 
     /// The newest record of those that are here whole.
     pub(super) fn newest_of<'a>(&'a self, now: Now, slot: &'a Slot) -> Option<&'a Record> {
-        self.told_of(now, slot).filter_map(Told::whole).max_by_key(|record| record.rank)
+        self.reported_of(now, slot).filter_map(Reported::whole).max_by_key(|record| record.rank)
     }
 
     /// Whose record is to be sent: that of a replica that told the newest, if nobody's is here
     /// whole; of one that is not asked for it yet, if there is any.
     pub(super) fn to_fetch(&self, now: Now, slot: &Slot) -> Option<VoteAt> {
-        let newest = self.told_of(now, slot).map(Told::rank).max()?;
+        let newest = self.reported_of(now, slot).map(Reported::rank).max()?;
         if self.newest_of(now, slot).is_some_and(|record| record.rank == newest) {
             return None;
         }
         let read = read_of(slot);
-        let tells = |vote: &ReadVote| vote.told.as_ref().is_some_and(|told| told.rank() == newest);
-        let is_told = |vote: &ReadVote| matches!(vote.state, ReadState::Told { .. }) && tells(vote);
+        let tells = |vote: &ReadVote| {
+            vote.reported.as_ref().is_some_and(|reported| reported.rank() == newest)
+        };
+        let is_told =
+            |vote: &ReadVote| matches!(vote.state, ReadState::Reported { .. }) && tells(vote);
         let is_asked = |vote: &ReadVote| vote.state.is_fetching() && tells(vote);
         read.first(is_told).or_else(|| read.first(is_asked))
     }
@@ -155,18 +159,19 @@ impl Coordinator {
         read.votes.iter().filter_map(awaited).max()
     }
 
-    /// Whether those that could not vouch for what they told may do so soon: a node has just
+    /// Whether those that were not authoritative may do so soon: a node has just
     /// started, and finds out what the others know of it. With those that have yet to tell
     /// anything there must be enough of them.
     fn may_settle(&self, slot: &Slot, asked_again: u32) -> bool {
         let read = read_of(slot);
-        let counts = |state| matches!(state, ReadState::Told { .. } | ReadState::Asked(_));
-        let told = read.count_states(counts);
-        let own_is_unsure = read.votes.iter().any(|vote| {
-            vote.node == self.shared.own && vote.state == (ReadState::Told { sure: false })
+        let counts = |state| matches!(state, ReadState::Reported { .. } | ReadState::Asked(_));
+        let reported = read.count_states(counts);
+        let own_is_not = read.votes.iter().any(|vote| {
+            vote.node == self.shared.own
+                && vote.state == (ReadState::Reported { authoritative: false })
         });
-        let settles = own_is_unsure && self.shared.vouching.is_settling();
-        told >= slot.ack() && (settles || asked_again < ASK_AGAIN_TIMES)
+        let settles = own_is_not && self.shared.membership.is_settling();
+        reported >= slot.ack() && (settles || asked_again < ASK_AGAIN_TIMES)
     }
 }
 
@@ -175,7 +180,7 @@ impl Coordinator {
 pub(super) fn to_repair(slot: &Slot, newest: &Record) -> Option<VoteAt> {
     let (read, copies) = (read_of(slot), slot.copies_of(newest));
     let lacks = |vote: &ReadVote| vote.place < copies && !vote.holds(newest);
-    let is_told = |vote: &ReadVote| matches!(vote.state, ReadState::Told { .. }) && lacks(vote);
+    let is_told = |vote: &ReadVote| matches!(vote.state, ReadState::Reported { .. }) && lacks(vote);
     let is_idle = |vote: &ReadVote| vote.state == ReadState::Idle && lacks(vote);
     read.first(is_told).or_else(|| read.first(is_idle))
 }

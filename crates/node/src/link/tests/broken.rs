@@ -1,6 +1,6 @@
 //! Nodes that say what no node says.
 
-use cluster::wire::{Malformed, PIECE_MAX};
+use cluster::wire::{ENVELOPE_HEAD, Malformed, PIECE_MAX};
 use cluster::{Event, Reply};
 
 use super::*;
@@ -33,7 +33,7 @@ fn no_flipped_bit_gets_through() {
 #[test]
 fn garbage_is_malformed_as_soon_as_that_can_be_told() {
     assert!(refused(&[0xff; 12]).is_some(), "an endless envelope");
-    assert!(refused(&[0; 40]).is_some(), "an empty one");
+    assert!(refused(&[0; ENVELOPE_HEAD]).is_some(), "an empty one");
     assert!(refused(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").is_some());
     let mut word = 1_u64;
     for _ in 0..200 {

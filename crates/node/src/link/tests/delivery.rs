@@ -19,7 +19,7 @@ fn requests_and_replies_arrive_split_at_every_byte() {
         let mut events = b.events(&said[..at], 10_000);
         events.extend(b.events(&said[at..], 10_000));
         assert_eq!(ids(&events), [1, 2, 3], "split at {at}");
-        let Event::Request { lane: LANE, request, .. } = &events[2] else { panic!() };
+        let Event::Request { connection: CONNECTION, request, .. } = &events[2] else { panic!() };
         assert_eq!(*request, Request::Write { key: "3".into(), record: record(3, 50) });
         assert!(b.connection.is_leaving());
         assert_eq!(b.connection.take_traffic().messages_received, 3);
@@ -72,7 +72,7 @@ fn a_long_request_waits_for_room_and_short_ones_pass_it() {
 #[test]
 fn a_fetched_record_goes_where_room_was_set_aside_or_nowhere() {
     let mut ends = pair();
-    let long = Reply::Found { record: record(1, 300_000), sure: true };
+    let long = Reply::Found { record: record(1, 300_000), authoritative: true };
     for (id, set_aside) in [(1, None), (2, Some(200_000)), (3, Some(8 + 300_000))] {
         ends[0].driver.set_aside = set_aside;
         ends[1].respond(id, long.clone());
@@ -81,7 +81,7 @@ fn a_fetched_record_goes_where_room_was_set_aside_or_nowhere() {
         let [Event::Reply { id: got, reply, .. }] = &events[..] else { panic!("{events:?}") };
         assert_eq!((*got, reply), (id, &expected));
     }
-    let short = Reply::Found { record: record(4, 100), sure: true };
+    let short = Reply::Found { record: record(4, 100), authoritative: true };
     ends[1].respond(4, short.clone());
     let [events, _] = carry(&mut ends);
     assert!(matches!(&events[..], [Event::Reply { reply, .. }] if *reply == short));
@@ -102,7 +102,7 @@ fn an_asker_that_takes_no_replies_is_told_so_then_closed() {
     let [_, mut b] = pair();
     let mut replies = 0;
     while b.connection.closed().is_none() {
-        b.respond(replies, Reply::Found { record: record(1, 30_000), sure: true });
+        b.respond(replies, Reply::Found { record: record(1, 30_000), authoritative: true });
         assert!(b.connection.waiting() <= 2 << 20);
         replies += 1;
         assert!(replies == 1 || b.connection.is_paused() == (replies > 0), "it is not read from");

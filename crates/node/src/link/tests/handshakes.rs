@@ -1,7 +1,7 @@
 //! Whoever does not fit is not met, and what was met is believed.
 
 use cluster::handshake::Reason;
-use cluster::{Claim, Told};
+use cluster::{Claim, Reported};
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn a_process_that_was_outlived_is_refused_and_fenced_once() {
     let [ours, theirs] = shake(&a, &b, B).map(Result::unwrap_err);
     assert_eq!((ours.reason, theirs.reason), (Reason::Fenced, Reason::Outlived));
     assert!(!b.is_fenced_by(&theirs), "it is not b that is fenced");
-    assert!(a.is_fenced_by(&ours) && a.shared.vouching.is_fenced());
+    assert!(a.is_fenced_by(&ours) && a.shared.membership.is_fenced());
     assert!(!a.is_fenced_by(&ours), "that is no news");
 }
 
@@ -49,11 +49,11 @@ fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
     let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
     b.met(&met);
     assert_eq!(b.seen(A).incarnation(), Some(100));
-    assert!(b.shared.vouching.sure(0, None), "nobody knows better");
-    met.knows_us = Some(Claim { incarnation: 101, told: Told::default() });
+    assert!(b.shared.membership.is_authoritative(0, None), "nobody knows better");
+    met.knows_us = Some(Claim { incarnation: 101, reported: Reported::default() });
     b.met(&met);
-    assert!(b.shared.vouching.sure(0, None), "that is its disk");
-    met.knows_us = Some(Claim { incarnation: 555, told: Told::default() });
+    assert!(b.shared.membership.is_authoritative(0, None), "that is its disk");
+    met.knows_us = Some(Claim { incarnation: 555, reported: Reported::default() });
     b.met(&met);
-    assert!(!b.shared.vouching.sure(0, None), "it had another one");
+    assert!(!b.shared.membership.is_authoritative(0, None), "it had another one");
 }

@@ -8,10 +8,10 @@ mod handshakes;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use cluster::handshake::{Handshake, Identity, LaneKind, Met, Refused, Secret};
+use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret};
 use cluster::{
-    Body, Class, Clock, Codec, Event, Kind, LaneId, Life, Lineage, Logs, Member, Message, NodeId,
-    Now, Rank, Record, Reply, Request, Shared, Stamp, Standing, Topology, Vouching,
+    Body, Class, Clock, Codec, ConnectionId, Event, Kind, Life, Lineage, Logs, Member, Membership,
+    MembershipState, Message, NodeId, Now, Rank, Record, Reply, Request, Shared, Topology, Version,
 };
 
 use super::{Bounds, Came, Connection, Host, PeerTable, Room, Way};
@@ -19,8 +19,8 @@ use super::{Bounds, Came, Connection, Host, PeerTable, Room, Way};
 const A: NodeId = NodeId(0);
 const B: NodeId = NodeId(1);
 
-/// The lane of the connection that B accepts.
-const LANE: LaneId = LaneId(7);
+/// The connection that B accepts.
+const CONNECTION: ConnectionId = ConnectionId(7);
 
 const WALL: u64 = 1_700_000_000_000_000;
 
@@ -28,11 +28,11 @@ const WALL: u64 = 1_700_000_000_000_000;
 const CODEC: Codec = Codec {
     parse: |bytes| {
         let time = u64::from_le_bytes(*bytes.first_chunk()?);
-        let stamp = Stamp { time, origin: 0 };
-        Some(Record { rank: Rank { stamp, kind: Kind::Value, check: 0 }, copies: 0, bytes })
+        let version = Version { time, origin: 0 };
+        Some(Record { rank: Rank { version, kind: Kind::Value, check: 0 }, copies: 0, bytes })
     },
     verify: |_, _| true,
-    restamp: |_, record, _| record.clone(),
+    reissue: |_, record, _| record.clone(),
 };
 
 /// What makes a node fit the others, or not.
@@ -55,8 +55,8 @@ impl Setup {
         let lineage = Lineage::new(Vec::new(), Life { id: self.life, begins: 7, newest: 0 });
         let logs = Arc::new(Logs::new(self.incarnation, lineage, &[]));
         let clock = Arc::new(Clock::start(own.0.into(), WALL, 0));
-        let vouching = Vouching::new(Standing::Member, 0, true);
-        let shared = Shared::new(topology, own, clock, vouching, 0, Arc::clone(&logs));
+        let membership = Membership::new(MembershipState::Member, 0, true);
+        let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let secret = Secret::new(self.secret.into());
         let identity = Identity::new(Arc::clone(&shared.views), own, self.cluster, secret, logs);
         let bounds = Bounds { encoded_bytes: 100_000, queue_bytes: 2 << 20 };
@@ -126,10 +126,10 @@ struct End {
 
 impl End {
     /// `other` is who was met.
-    fn new(table: &Arc<PeerTable>, met: &Met) -> Self {
+    fn new(table: &Arc<PeerTable>, met: &PeerSeen) -> Self {
         table.met(met);
         let driver = Driver::new();
-        let way = if table.own() == A { Way::Dialed } else { Way::Accepted(LANE) };
+        let way = if table.own() == A { Way::Dialed } else { Way::Accepted(CONNECTION) };
         let connection = Connection::new(table, met, way, driver.now);
         Self { table: Arc::clone(table), connection, driver }
     }
@@ -189,10 +189,10 @@ impl End {
 }
 
 /// What A, who dials, and B make of each other.
-fn shake(a: &PeerTable, b: &PeerTable, to: NodeId) -> [Result<Met, Refused>; 2] {
+fn shake(a: &PeerTable, b: &PeerTable, to: NodeId) -> [Result<PeerSeen, Refused>; 2] {
     let (mut to_b, mut to_a) = (Vec::new(), Vec::new());
     let dialer = Arc::clone(&a.identity);
-    let mut dialer = Handshake::dial(dialer, to, LaneKind::Small, [1; 32], &mut to_b);
+    let mut dialer = Handshake::dial(dialer, to, ConnectionKind::Small, [1; 32], &mut to_b);
     let mut acceptor = Handshake::accept(Arc::clone(&b.identity), [2; 32]);
     let mut outcomes = [None, None];
     while outcomes.iter().any(Option::is_none) && !(to_b.is_empty() && to_a.is_empty()) {

@@ -1,0 +1,94 @@
+//! One replica's part in a request: what it was asked, and why it did not do it.
+
+use crate::event::{FailureKind, Part};
+
+/// Why a replica did not do its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReplicaError {
+    /// Refused, nothing was changed.
+    Busy,
+    /// Refused, nothing was changed.
+    NoSpace,
+    /// Its store refused, nothing was changed.
+    Refused,
+    /// It does not want it, nothing was changed: the version is too far ahead for it, or it has
+    /// another layout in mind.
+    Declined,
+    /// It wrote it, but holds a future record, which hides this one from every read.
+    Hidden,
+    /// Its store failed; a write may have been done.
+    Failed,
+    /// No answer; a write may have been done.
+    Silent,
+    /// Nothing was sent.
+    Unreached,
+}
+
+impl ReplicaError {
+    /// What the client is told of it.
+    pub(super) fn part(self) -> Part {
+        match self {
+            Self::Busy => Part::Busy,
+            Self::NoSpace => Part::NoSpace,
+            Self::Refused | Self::Failed => Part::Failed,
+            Self::Declined => Part::Declined,
+            Self::Hidden => Part::Hidden,
+            Self::Silent => Part::Silent,
+            Self::Unreached => Part::Unreached,
+        }
+    }
+}
+
+/// What stands in the way if nobody did its part, by why those that are in did not.
+pub(super) fn failure(failed: impl Iterator<Item = ReplicaError> + Clone) -> FailureKind {
+    let all = |is: fn(ReplicaError) -> bool| {
+        let mut failed = failed.clone().peekable();
+        failed.peek().is_some() && failed.all(is)
+    };
+    if all(|why| why == ReplicaError::Busy) {
+        FailureKind::Busy
+    } else if all(|why| why == ReplicaError::NoSpace) {
+        FailureKind::NoSpace
+    } else if all(|why| matches!(why, ReplicaError::Failed | ReplicaError::Refused)) {
+        FailureKind::Failed
+    } else {
+        FailureKind::TooFew
+    }
+}
+
+/// One replica's part in a request, by its place in the request's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct VoteAt(pub(super) usize);
+
+/// Something that a node was asked and has not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Errand {
+    /// When it was asked.
+    pub(super) since: u64,
+    pub(super) way: Way,
+}
+
+/// How far an errand is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It waits for a connection: nobody has seen it.
+    Waits,
+    /// The connection stood, or stands by now: it may have arrived.
+    Sent,
+    /// The connection was lost, and it was sent once more: it may have arrived twice.
+    Resent,
+}
+
+impl Errand {
+    /// Whether the node may have got it.
+    pub(super) fn may_have_arrived(self) -> bool {
+        self.way != Way::Waits
+    }
+
+    /// The connection stands.
+    pub(super) fn goes_out(&mut self) {
+        if self.way == Way::Waits {
+            self.way = Way::Sent;
+        }
+    }
+}

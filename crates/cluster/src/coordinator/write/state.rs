@@ -1,0 +1,160 @@
+//! What is known of a write under way, and of each replica's part in it.
+
+use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
+use crate::event::{ClientId, FailureKind, Part};
+use crate::message::NodeId;
+use crate::record::Record;
+
+/// A write under way.
+#[derive(Debug)]
+pub(in crate::coordinator) struct Write {
+    pub(super) client: ClientId,
+    pub(super) record: Record,
+    pub(super) stage: Stage,
+    /// One for each replica.
+    pub(in crate::coordinator) votes: Vec<WriteVote>,
+}
+
+/// How far a write is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Its replicas are asked to hold it under its first version.
+    Asking {
+        /// The time of a newer record's version, if one that holds it holds such a one too.
+        overtaken: Option<u64>,
+    },
+    /// The same under a second version. Who held it under the first one holds that still.
+    Anew,
+    /// The client was answered; what the others say decides about hints.
+    Answered {
+        /// Whether it was given a new version before.
+        anew: bool,
+    },
+}
+
+/// One replica's part in a write.
+#[derive(Debug, Clone)]
+pub(in crate::coordinator) struct WriteVote {
+    pub(in crate::coordinator) node: NodeId,
+    pub(in crate::coordinator) state: WriteState,
+}
+
+/// What a replica made of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::coordinator) enum WriteState {
+    /// It was asked to hold it.
+    Asked(Errand),
+    /// It holds it.
+    Holds,
+    /// It did not do its part.
+    Failed {
+        /// Why.
+        why: ReplicaError,
+        /// Whether it had been sent it before: one that refuses it the second time may have done it
+        /// the first time.
+        was_resent: bool,
+    },
+}
+
+impl WriteState {
+    pub(in crate::coordinator) fn errand_mut(&mut self) -> Option<&mut Errand> {
+        match self {
+            Self::Asked(errand) => Some(errand),
+            Self::Holds | Self::Failed { .. } => None,
+        }
+    }
+
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+
+    /// Whether the replica holds the write, or may: it did it, or was sent it and did not refuse
+    /// it. What waits for a connection goes out once it stands: [`Write::is_worth_waiting`] waits
+    /// for that, but at the deadline it may still be so.
+    pub(super) fn may_hold(self) -> bool {
+        match self {
+            Self::Asked(_) | Self::Holds | Self::Failed { was_resent: true, .. } => true,
+            Self::Failed { why, .. } => {
+                matches!(why, ReplicaError::Silent | ReplicaError::Failed | ReplicaError::Hidden)
+            }
+        }
+    }
+
+    /// Whether the replica has got it, and may hold it.
+    pub(super) fn has_arrived(self) -> bool {
+        match self {
+            Self::Asked(errand) => errand.may_have_arrived(),
+            _ => self.may_hold(),
+        }
+    }
+
+    pub(super) fn fail(&mut self, why: ReplicaError) {
+        let Self::Asked(errand) = *self else { unreachable!("{self:?} can't fail any more") };
+        *self = Self::Failed { why, was_resent: errand.way == Way::Resent };
+    }
+}
+
+impl Write {
+    pub(in crate::coordinator) fn is_answered(&self) -> bool {
+        matches!(self.stage, Stage::Answered { .. })
+    }
+
+    pub(super) fn is_anew(&self) -> bool {
+        matches!(self.stage, Stage::Anew | Stage::Answered { anew: true })
+    }
+
+    pub(super) fn answered(&mut self) {
+        assert!(!self.is_answered(), "a write is answered once");
+        self.stage = Stage::Answered { anew: self.is_anew() };
+    }
+
+    pub(super) fn count(&self, wanted: impl Fn(WriteState) -> bool) -> usize {
+        self.votes.iter().filter(|vote| wanted(vote.state)).count()
+    }
+
+    pub(super) fn held(&self) -> usize {
+        self.count(|state| state == WriteState::Holds)
+    }
+
+    /// The vote of a node that has not answered; `None` = what it says is stale.
+    pub(in crate::coordinator) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
+        let place = self.votes.iter().position(|vote| vote.node == node && vote.state.is_open());
+        place.map(VoteAt)
+    }
+
+    /// The time is up for those that have not answered.
+    pub(in crate::coordinator) fn fall_silent(&mut self) {
+        for vote in self.votes.iter_mut().filter(|vote| vote.state.is_open()) {
+            vote.state.fail(ReplicaError::Silent);
+        }
+    }
+
+    fn failures(&self) -> impl Iterator<Item = ReplicaError> + Clone {
+        self.votes.iter().filter_map(|vote| match vote.state {
+            WriteState::Failed { why, .. } => Some(why),
+            WriteState::Asked(_) | WriteState::Holds => None,
+        })
+    }
+
+    pub(super) fn failure(&self) -> FailureKind {
+        if self.held() > 0 { FailureKind::TooFew } else { failure(self.failures()) }
+    }
+
+    /// Whether a write that can't succeed any more is to wait for its open votes nevertheless: they
+    /// decide whether *all* were busy or full, and whether nobody was sent it, so that it may
+    /// safely be tried anew.
+    pub(super) fn is_worth_waiting(&self) -> bool {
+        let none = !self.is_anew() && self.count(WriteState::has_arrived) == 0;
+        self.count(WriteState::is_open) > 0 && (none || self.failure() != FailureKind::TooFew)
+    }
+
+    /// What came of each replica.
+    pub(super) fn parts(&self) -> Vec<(NodeId, Part)> {
+        let part = |vote: &WriteVote| match vote.state {
+            WriteState::Asked(_) => Part::Open,
+            WriteState::Holds => Part::Done,
+            WriteState::Failed { why, .. } => why.part(),
+        };
+        self.votes.iter().map(|vote| (vote.node, part(vote))).collect()
+    }
+}

@@ -1,0 +1,248 @@
+//! Whether a node is authoritative for what it does not hold.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use crate::topology::PARTITIONS;
+
+/// What says that a partition is in the state of the node.
+const AS_THE_NODE: u8 = u8::MAX;
+
+/// What a node's word is worth about records that it does *not* hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MembershipState {
+    /// An empty data directory, and not all nodes have said yet that they never met another under
+    /// this name. Like an rebuilding's, its absences don't count.
+    Joining = 0,
+    /// It holds everything that it ever acknowledged.
+    Member = 1,
+    /// Its disk was wiped or replaced, or its log has lost its end: its absences don't count until
+    /// the others have streamed back what it held.
+    Rebuilding = 2,
+    /// Its directory was copied or moved, and may be an older copy: its absences don't count until
+    /// the others have streamed what is newer than it.
+    Verifying = 3,
+}
+
+impl MembershipState {
+    /// As it is kept.
+    pub fn of_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Self::Joining,
+            1 => Self::Member,
+            2 => Self::Rebuilding,
+            3 => Self::Verifying,
+            _ => return None,
+        })
+    }
+
+    /// As one word.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Joining => "joining",
+            Self::Member => "member",
+            Self::Rebuilding => "rebuilding",
+            Self::Verifying => "verifying",
+        }
+    }
+}
+
+/// A node's membership state, of all partitions or of single ones, and since when it holds what it
+/// was given.
+#[derive(Debug)]
+pub struct Membership {
+    state: AtomicU8,
+    /// The membership state of each partition, or [`AS_THE_NODE`]. There is none as long as all are
+    /// as the node, which is mostly so.
+    apart: OnceLock<Box<[AtomicU8]>>,
+    /// Greatest time of a version that a former life of this node may have acknowledged.
+    lost_before: AtomicU64,
+    /// Whether the others that can be reached have been heard since the start.
+    confirmed: AtomicBool,
+    /// Whether what one of them knows of this node's log contradicts the membership state.
+    doubted: AtomicBool,
+    /// Whether the membership state will be settled soon: it is worth asking again.
+    settling: AtomicBool,
+    /// Whether a later life of this node's disk serves in its place.
+    fenced: AtomicBool,
+}
+
+impl Membership {
+    /// As it was kept on disk. `lost_before` is a version's time: none that an earlier life of this
+    /// node acknowledged is greater. Its word counts once it is confirmed, or if there is nobody to
+    /// confirm it.
+    pub fn new(state: MembershipState, lost_before: u64, alone: bool) -> Self {
+        Self {
+            state: AtomicU8::new(state as u8),
+            apart: OnceLock::new(),
+            lost_before: AtomicU64::new(lost_before),
+            confirmed: AtomicBool::new(alone),
+            doubted: AtomicBool::new(false),
+            settling: AtomicBool::new(!alone),
+            fenced: AtomicBool::new(false),
+        }
+    }
+
+    /// The node's membership state, of all partitions of which nothing else was said.
+    pub fn state(&self) -> MembershipState {
+        let code = self.state.load(Ordering::Acquire);
+        MembershipState::of_code(code).expect("only what is one is stored")
+    }
+
+    /// What the node's word is worth about one partition.
+    pub fn state_of(&self, partition: u16) -> MembershipState {
+        let apart = self.apart.get().map(|apart| &apart[usize::from(partition)]);
+        match apart.map_or(AS_THE_NODE, |code| code.load(Ordering::Acquire)) {
+            AS_THE_NODE => self.state(),
+            code => MembershipState::of_code(code).expect("only what is one is stored"),
+        }
+    }
+
+    /// Changes it for all partitions, whatever was said of single ones.
+    pub fn set(&self, state: MembershipState) {
+        self.state.store(state as u8, Ordering::Release);
+        for code in self.apart.get().into_iter().flatten() {
+            code.store(AS_THE_NODE, Ordering::Release);
+        }
+        self.doubted.store(false, Ordering::Release);
+    }
+
+    /// Changes it for one partition.
+    pub fn set_of(&self, partition: u16, state: MembershipState) {
+        let all_as_the_node = || (0..PARTITIONS).map(|_| AtomicU8::new(AS_THE_NODE)).collect();
+        let apart = self.apart.get_or_init(all_as_the_node);
+        let is_as_the_node = state == self.state();
+        let code = if is_as_the_node { AS_THE_NODE } else { state as u8 };
+        apart[usize::from(partition)].store(code, Ordering::Release);
+    }
+
+    /// The node lost something: what it acknowledged up to that time may be lost.
+    pub fn lose(&self, until: u64) {
+        self.lost_before.fetch_max(until, Ordering::Relaxed);
+        self.set(MembershipState::Rebuilding);
+    }
+
+    /// Another node knows more of this one's log than there is: nothing is authoritative until the
+    /// membership state says so.
+    pub fn doubt(&self) {
+        self.doubted.store(true, Ordering::Release);
+    }
+
+    /// All who can be reached have been heard.
+    pub fn confirm(&self) {
+        self.confirmed.store(true, Ordering::Release);
+    }
+
+    /// Whether they have.
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed.load(Ordering::Acquire)
+    }
+
+    /// Whether the membership state will be settled soon.
+    pub fn settles(&self, soon: bool) {
+        self.settling.store(soon, Ordering::Relaxed);
+    }
+
+    /// Whether it is worth asking this node again.
+    pub fn is_settling(&self) -> bool {
+        self.settling.load(Ordering::Relaxed)
+    }
+
+    /// A later life of this node's disk was met: this one serves nobody any more.
+    pub fn fence(&self) -> bool {
+        !self.fenced.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether it is fenced.
+    pub fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
+    }
+
+    /// Whether the node is certain that it never acknowledged a newer record of a key of this
+    /// `partition` than one of this `time`; `None`: than none at all. What a former life
+    /// acknowledged is older than this one, so a record that is younger hides nothing.
+    pub fn is_authoritative(&self, partition: u16, time: Option<u64>) -> bool {
+        self.is_whole(partition) || time.is_some_and(|time| time > self.lost_before())
+    }
+
+    /// Whether the node holds all of a partition that it ever acknowledged.
+    fn is_whole(&self, partition: u16) -> bool {
+        self.is_clear() && self.state_of(partition) == MembershipState::Member
+    }
+
+    /// The greatest time of a version that the node may have acknowledged of a partition and lost;
+    /// `None` = it holds all. It is worked out which partition that is only if they differ.
+    pub(crate) fn lost_of(&self, partition: impl FnOnce() -> u16) -> Option<u64> {
+        let is_whole = match self.apart.get() {
+            None => self.is_clear() && self.state() == MembershipState::Member,
+            Some(_) => self.is_whole(partition()),
+        };
+        (!is_whole).then(|| self.lost_before())
+    }
+
+    /// The greatest time of a version that a former life of this node may have acknowledged.
+    fn lost_before(&self) -> u64 {
+        self.lost_before.load(Ordering::Relaxed)
+    }
+
+    /// Whether the node is authoritative for what it does not hold, whatever partition that is of.
+    pub fn is_authoritative_for_all(&self) -> bool {
+        let is_member = |code: &AtomicU8| {
+            let code = code.load(Ordering::Acquire);
+            code == AS_THE_NODE || code == MembershipState::Member as u8
+        };
+        self.is_clear()
+            && self.state() == MembershipState::Member
+            && self.apart.get().is_none_or(|apart| apart.iter().all(is_member))
+    }
+
+    /// Whether nothing is known that contradicts its membership state, and everybody who could was
+    /// heard.
+    fn is_clear(&self) -> bool {
+        self.is_confirmed() && !self.doubted.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_may_stand_apart_until_all_are_changed() {
+        let membership = Membership::new(MembershipState::Member, 0, true);
+        assert!(membership.is_authoritative(7, None) && membership.is_authoritative_for_all());
+        membership.set_of(7, MembershipState::Joining);
+        assert_eq!(membership.state_of(7), MembershipState::Joining);
+        assert!(
+            !membership.is_authoritative(7, None)
+                && membership.is_authoritative(8, None)
+                && !membership.is_authoritative_for_all()
+        );
+        assert!(
+            membership.is_authoritative(7, Some(1)),
+            "what is younger than all that may be lost"
+        );
+        membership.set_of(7, MembershipState::Member);
+        assert!(membership.is_authoritative(7, None) && membership.is_authoritative_for_all());
+        membership.set_of(7, MembershipState::Joining);
+        membership.set(MembershipState::Member);
+        assert!(membership.is_authoritative(7, None) && membership.is_authoritative_for_all());
+        membership.set(MembershipState::Rebuilding);
+        membership.set_of(7, MembershipState::Member);
+        assert!(
+            membership.is_authoritative(7, None)
+                && !membership.is_authoritative(8, None)
+                && !membership.is_authoritative_for_all()
+        );
+        membership.doubt();
+        assert!(!membership.is_authoritative(7, None), "a doubt is about all of them");
+    }
+
+    #[test]
+    fn as_long_as_all_are_alike_nothing_is_kept_for_each() {
+        let membership = Membership::new(MembershipState::Rebuilding, 0, true);
+        membership.set(MembershipState::Member);
+        assert!(membership.apart.get().is_none());
+    }
+}

@@ -1,0 +1,146 @@
+//! Whose each slot of the ring is. Producers claim slots in any order and may be stopped half-way
+//! (by a signal whose handler claims one too); one consumer takes them in theirs.
+//!
+//! Algorithm: D. Vyukov, "Bounded MPMC queue" (1024cores.net), with one consumer, and full instead
+//! of waiting.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// `N` slots and the next ticket.
+pub(super) struct Turns<const N: usize> {
+    head: AtomicUsize,
+    /// By slot: 2 × lap = free in that lap, 2 × lap + 1 = filled.
+    turns: [AtomicUsize; N],
+}
+
+/// A slot that is the holder's alone until it is passed on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Ticket(usize);
+
+impl Ticket {
+    /// Which slot it is for.
+    pub(super) fn slot<const N: usize>(&self) -> usize {
+        self.0 % N
+    }
+}
+
+impl<const N: usize> Turns<N> {
+    pub(super) const fn new() -> Self {
+        Self { head: AtomicUsize::new(0), turns: [const { AtomicUsize::new(0) }; N] }
+    }
+
+    /// A free slot, to be filled and passed to [`Turns::filled`]; `None` = the ring is full.
+    pub(super) fn claim(&self) -> Option<Ticket> {
+        let mut ticket = self.head.load(Ordering::Relaxed);
+        loop {
+            let free = 2 * (ticket / N);
+            let turn = self.turns[ticket % N].load(Ordering::Acquire);
+            if turn < free {
+                return None;
+            }
+            if turn > free {
+                ticket = self.head.load(Ordering::Relaxed);
+                continue;
+            }
+            let next = ticket.wrapping_add(1);
+            match self.head.compare_exchange_weak(
+                ticket,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(Ticket(ticket)),
+                Err(now) => ticket = now,
+            }
+        }
+    }
+
+    /// What was claimed is filled: it is the consumer's.
+    pub(super) fn filled(&self, Ticket(ticket): Ticket) {
+        self.turns[ticket % N].store(2 * (ticket / N) + 1, Ordering::Release);
+    }
+
+    /// The next slot that is filled, if it is number `tail`; to be read and passed to
+    /// [`Turns::taken`].
+    #[cfg(feature = "record")]
+    pub(super) fn next(&self, tail: usize) -> Option<Ticket> {
+        let filled = 2 * (tail / N) + 1;
+        (self.turns[tail % N].load(Ordering::Acquire) == filled).then_some(Ticket(tail))
+    }
+
+    /// What was filled was read: it is free in the next lap.
+    #[cfg(feature = "record")]
+    pub(super) fn taken(&self, Ticket(tail): Ticket) {
+        self.turns[tail % N].store(2 * (tail / N) + 2, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::UnsafeCell;
+    use std::thread;
+
+    use super::*;
+
+    /// What slots hold: not atomic, so that Miri sees a slot that two threads have at once.
+    struct Slots<const N: usize>([UnsafeCell<[u64; 2]>; N]);
+
+    // SAFETY: `Turns` gives each slot to one thread at a time; that is what is tested.
+    unsafe impl<const N: usize> Sync for Slots<N> {}
+
+    const PRODUCERS: u64 = 3;
+    const EACH: u64 = if cfg!(miri) { 40 } else { 20_000 };
+
+    #[test]
+    fn what_went_in_comes_out_once_whole_and_in_each_producer_s_order() {
+        let (turns, slots) = (Turns::<4>::new(), Slots::<4>(Default::default()));
+        let (turns, slots) = (&turns, &slots);
+        thread::scope(|scope| {
+            for producer in 0..PRODUCERS {
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        let ticket = loop {
+                            match turns.claim() {
+                                Some(ticket) => break ticket,
+                                None => thread::yield_now(),
+                            }
+                        };
+                        // SAFETY: the ticket says that no other thread has the slot.
+                        unsafe { *slots.0[ticket.slot::<4>()].get() = [producer, number] };
+                        turns.filled(ticket);
+                    }
+                });
+            }
+            let mut next = [0; PRODUCERS as usize];
+            for tail in 0..(PRODUCERS * EACH) as usize {
+                let ticket = loop {
+                    match turns.next(tail) {
+                        Some(ticket) => break ticket,
+                        None => thread::yield_now(),
+                    }
+                };
+                // SAFETY: as above.
+                let [producer, number] = unsafe { *slots.0[ticket.slot::<4>()].get() };
+                turns.taken(ticket);
+                assert_eq!(number, next[producer as usize], "of producer {producer}");
+                next[producer as usize] += 1;
+            }
+            assert_eq!(next, [EACH; PRODUCERS as usize]);
+        });
+        assert!(turns.next((PRODUCERS * EACH) as usize).is_none(), "nothing more came out");
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_until_a_slot_is_free() {
+        let turns = Turns::<2>::new();
+        let [first, second] = [turns.claim().unwrap(), turns.claim().unwrap()];
+        assert_eq!(turns.claim(), None);
+        turns.filled(second);
+        assert_eq!(turns.next(0), None, "the first is being filled");
+        turns.filled(first);
+        assert_eq!(turns.claim(), None, "nothing was taken");
+        turns.taken(turns.next(0).unwrap());
+        assert_eq!(turns.claim(), Some(Ticket(2)));
+        assert_eq!(turns.claim(), None);
+    }
+}
