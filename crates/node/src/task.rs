@@ -100,7 +100,8 @@ impl Task {
                 return driver.call(call, node, class, request);
             }
             NodeEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
-                return self.identity.kept(shared, &Keeps::Claim(peer, claim));
+                shared.logs.know(peer, claim.incarnation);
+                return shared.logs.kept(peer, &claim);
             }
             NodeEffect::Remember { peer, claim } => self.identity.keep_claim(shared, peer, claim),
             NodeEffect::Stand(state) => self.identity.keep_state(shared, state),
@@ -110,7 +111,7 @@ impl Task {
     }
 
     fn is_known(&self, peer: NodeId, claim: &Claim) -> bool {
-        self.identity.known(&self.name(peer)).is_some_and(|known| known == *claim)
+        self.identity.is_kept(&self.name(peer), claim)
     }
 
     /// Removes hints that were delivered. One that stays for want of room is delivered again.
@@ -158,7 +159,7 @@ impl Task {
 
     fn note_unkept(&self, keeps: &Keeps, error: &lsm::Error) {
         match keeps {
-            Keeps::Claim(peer, _) => {
+            Keeps::Claim(peer, ..) => {
                 tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
             }
             Keeps::MembershipState(state, _) => {

@@ -75,6 +75,34 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     assert!(kept_by(&mut stage, &task, remember()).is_none());
 }
 
+/// A peer whose disk was replaced comes back while what was told of the old one is being kept.
+#[test]
+fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
+    for order in [[0, 1], [1, 0]] {
+        let mut stage = Stage::new();
+        let mut task = task(&stage);
+        let claims = [5, 6].map(|incarnation| {
+            let reported = Reported { life: 1, position: incarnation, late: 0 };
+            Claim { incarnation, reported }
+        });
+        let kept: Vec<_> = claims
+            .iter()
+            .filter_map(|claim| {
+                kept_by(&mut stage, &task, NodeEffect::Remember { peer: B, claim: *claim })
+            })
+            .collect();
+        for at in order {
+            let (batch, keeps) = kept[at].clone();
+            let result = Store::commit(&stage.engine, batch);
+            task.handle(&mut stage, TaskEvent::Kept(keeps, result));
+        }
+        assert_eq!(stage.shared.logs.incarnation(B), Some(6), "{order:?}");
+        assert_eq!(stage.identity.known("b"), Some(claims[1]), "{order:?}");
+        let again = kept_by(&mut stage, &task, NodeEffect::Remember { peer: B, claim: claims[1] });
+        assert!(again.is_none(), "{order:?}");
+    }
+}
+
 #[test]
 fn hints_that_were_delivered_go_but_newer_ones_stay() {
     let mut stage = Stage::new();
