@@ -24,7 +24,7 @@ use cluster::{
 use lsm::{Lookup, Newer, Space};
 
 use crate::backlog::{Backlog, Bounds, WRITE_OVERHEAD, Write};
-use crate::driver::{Driver, Outcome, Purpose, WriteError};
+use crate::driver::{Delivered, Driver, Outcome, Purpose, WriteError};
 use crate::hints::{self, Hint};
 use crate::identity::{Identity, Keeps};
 use crate::records;
@@ -98,7 +98,12 @@ impl Loop {
             Purpose::Hint(Hint { id, .. }) => {
                 self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
             }
-            Purpose::Delivered => {}
+            // They are in the store still, and are delivered once more.
+            Purpose::Delivered(Delivered { peer, hints, bytes }) => {
+                if outcome.as_ref().is_err_and(|error| !error.is_final()) {
+                    self.shared.hints.found(peer, hints, bytes);
+                }
+            }
         }
     }
 
