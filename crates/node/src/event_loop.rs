@@ -30,8 +30,9 @@ use crate::identity::{Identity, Keeps};
 use crate::records;
 
 /// Events that one event may cause at once, before it is clear that they never end: several for
-/// each record of a batch of hints, of which the largest message holds some ten thousand.
-const MAX_EVENTS: usize = 1_000_000;
+/// each request under way, when a node is lost or all that waits for the store is refused. Of those
+/// there may be some millions, with a lot of memory.
+const MAX_EVENTS: usize = 1 << 27;
 
 /// A loop's part in the protocol.
 #[derive(Debug)]
