@@ -60,6 +60,16 @@ pub enum NodeEvent {
         /// Keys and records.
         items: Vec<(Bytes, Record)>,
     },
+    /// Hints that were delivered could not be removed: the store has them still, and will hand
+    /// them out again.
+    HintsStay {
+        /// For whom.
+        peer: NodeId,
+        /// How many.
+        hints: u64,
+        /// What they count for ([`hint_bytes`](crate::hint_bytes)).
+        bytes: u64,
+    },
     /// A call was answered.
     Returned {
         /// Which.
@@ -100,6 +110,7 @@ pub enum NodeEffect {
         max_bytes: usize,
     },
     /// Hints were delivered: remove them, unless the store has a newer one of the same key by now.
+    /// If the store refuses, that is told by [`NodeEvent::HintsStay`].
     DropHints {
         /// To whom.
         peer: NodeId,
@@ -205,6 +216,7 @@ impl Node {
                 self.met(now, peer, incarnation, knows_us, out);
             }
             NodeEvent::Hints { peer, items } => self.read_hints(now, peer, items, out),
+            NodeEvent::HintsStay { peer, hints, bytes } => self.hints_stay(peer, hints, bytes),
             NodeEvent::Returned { call, result } => {
                 let Some(at) = self.calls.iter().position(|(id, _)| *id == call) else { return };
                 match self.calls.swap_remove(at).1 {
