@@ -183,7 +183,7 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
     tracing::info!(
         name = members.name(),
         nodes = topology.nodes(),
-        state = ?starting.identity().state(),
+        state = starting.identity().state().label(),
         incarnation = format_args!("{:016x}", starting.identity().incarnation()),
         "this node"
     );
