@@ -119,7 +119,7 @@ impl Handshake {
     ) -> Self {
         let mut this = Self::new(identity, Role::Dialer, connection, nonce);
         let known = this.identity.logs.claim(to);
-        let name = this.view.topology.member(to).name.clone();
+        let name = this.identity.views.name_of(to);
         let hello = this.hello(name, known);
         this.hellos[0] = hello.encode();
         put_frame(out, frame::HELLO, &this.hellos[0]);
@@ -222,16 +222,19 @@ impl Handshake {
         if role == self.role {
             return Err(self.refuse(Reason::Malformed("both sides have one role")));
         }
-        if versions.0.max(VERSIONS.0) > versions.1.min(VERSIONS.1) {
-            return Err(self.turn_down(Reason::Version, out));
-        }
+        let has_version = versions.0.max(VERSIONS.0) <= versions.1.min(VERSIONS.1);
         if self.role == Role::Acceptor {
             self.connection = connection;
             self.hellos[0] = body.to_vec();
             let known = node.and_then(|node| self.identity.logs.claim(node));
             self.hellos[1] = self.hello(name, known).encode();
+            // Before a refusal too: by it the dialer can say which versions this side speaks.
             put_frame(out, frame::HELLO, &self.hellos[1]);
-        } else {
+        }
+        if !has_version {
+            return Err(self.turn_down(Reason::Version, out));
+        }
+        if self.role == Role::Dialer {
             if connection != self.connection {
                 return Err(self.refuse(Reason::Malformed("another connection than was asked for")));
             }
@@ -287,7 +290,7 @@ impl Handshake {
             })),
             (reason, ..) => {
                 let reason = reason.unwrap_or(Reason::Name);
-                Err(words::refused(reason, &self.identity, hello, description))
+                Err(self.refused(reason, description))
             }
         }
     }
@@ -361,7 +364,13 @@ impl Handshake {
     }
 
     fn refuse(&self, reason: Reason) -> Refused {
-        words::refused(reason, &self.identity, self.theirs.as_ref(), b"")
+        self.refused(reason, b"")
+    }
+
+    /// `description` is the other side's topology, if it said it.
+    fn refused(&self, reason: Reason, description: &[u8]) -> Refused {
+        let dialed = if self.role == Role::Dialer { self.asked_for() } else { String::new() };
+        words::refused(reason, &self.identity, self.theirs.as_ref(), &dialed, description)
     }
 }
 
