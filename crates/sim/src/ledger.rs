@@ -136,6 +136,8 @@ pub(crate) struct Ledger {
     default_copies: u8,
     /// Disks that were wiped so far: what a single replica acknowledged may be gone.
     wipes: u32,
+    /// When, and whose they were, by origin: with a disk goes the bound of its node's clock.
+    lost_bounds: Vec<(u64, u32)>,
     /// The greatest version that the last one can have held, as its successor sees it.
     lost_before: u64,
     pub(crate) tally: Tally,
@@ -185,12 +187,24 @@ impl Ledger {
         }
         if let Some(other) = self.versions.insert(version, write)
             && other != write
+            && !self.is_of_another_disk(version, write, other)
         {
             self.accuse(
                 now,
                 format!("version {version:?} of {write:?} was given to {other:?} too"),
             );
         }
+    }
+
+    /// Whether the node that issued a version lost its disk between two writes. Then it did not know
+    /// what it had issued before, and issues it again if its clock is behind the one that it had.
+    fn is_of_another_disk(&self, version: Version, write: WriteId, other: WriteId) -> bool {
+        let begun = |write| self.writes.get(&write).map(|write: &Write| write.begun);
+        let (Some(one), Some(other)) = (begun(write), begun(other)) else { return false };
+        let between = one.min(other)..=one.max(other);
+        self.lost_bounds
+            .iter()
+            .any(|(lost, origin)| *origin == version.origin && between.contains(lost))
     }
 
     /// A client is told.
@@ -379,12 +393,13 @@ impl Ledger {
     /// A disk is gone: what only one replica had to hold is no longer promised. Neither is what
     /// was written with more copies than something newer: the others hold that in its place, and
     /// do not know that the lost replica was to hold anything. With the disk went the bound of its
-    /// clock: if that was set back too, versions may be issued anew. And a node that begins with an
-    /// empty disk takes it that its former life acknowledged no version after `lost_before`.
-    pub(crate) fn wiped(&mut self, lost_before: u64) {
+    /// clock: if that was set back too, versions of this `origin` may be issued anew. And a node that
+    /// begins with an empty disk takes it that its former life acknowledged no version after
+    /// `lost_before`.
+    pub(crate) fn wiped(&mut self, now: u64, origin: u32, lost_before: u64) {
         self.wipes += 1;
+        self.lost_bounds.push((now, origin));
         self.lost_before = lost_before;
-        self.versions.clear();
         let of_operations = self.operations.values_mut().map(|operation| &mut operation.floors);
         for floors in of_operations.chain([&mut self.floors]).flat_map(BTreeMap::values_mut) {
             floors.retain(|floor| floor.version.time <= lost_before);
@@ -445,5 +460,49 @@ fn kind_of(what: What) -> Option<Kind> {
         What::Get | What::Scan => None,
         What::Put => Some(Kind::Value),
         What::Delete => Some(Kind::Tombstone),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORIGIN: u32 = 7;
+
+    fn put(ledger: &mut Ledger, now: u64) -> WriteId {
+        let (what, key, default_copies) = (What::Put, Bytes::from("k"), true);
+        let quorum = Quorum { ack: 1, from: 1 };
+        WriteId(ledger.begin(now, Asked { what, key, quorum, default_copies }))
+    }
+
+    #[test]
+    fn a_version_is_issued_once_for_each_disk_of_its_node() {
+        let version = Version { time: 5, origin: ORIGIN };
+        let mut ledger = Ledger::new(3);
+        let first = put(&mut ledger, 10);
+        ledger.versioned(11, first, version);
+        ledger.wiped(20, ORIGIN, 9);
+        let second = put(&mut ledger, 30);
+        // A record of the former disk is read, then its version is issued again; and the reverse.
+        for write in [first, second, first] {
+            ledger.versioned(31, write, version);
+        }
+        assert_eq!(ledger.wrong, [""; 0]);
+        let third = put(&mut ledger, 40);
+        ledger.versioned(41, second, version);
+        ledger.versioned(42, third, version);
+        assert_eq!(ledger.wrong.len(), 1, "no disk was lost since the second");
+    }
+
+    #[test]
+    fn another_nodes_lost_disk_excuses_nothing() {
+        let version = Version { time: 5, origin: ORIGIN };
+        let mut ledger = Ledger::new(3);
+        let first = put(&mut ledger, 10);
+        ledger.versioned(11, first, version);
+        ledger.wiped(20, ORIGIN + 1, 9);
+        let second = put(&mut ledger, 30);
+        ledger.versioned(31, second, version);
+        assert_eq!(ledger.wrong.len(), 1);
     }
 }

@@ -253,7 +253,8 @@ impl World {
         (machine.disk_is_bad, machine.rotten) = (false, false);
         self.forget_hints(node);
         let machine = &self.machines[node];
-        self.ledger.wiped((machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12);
+        let lost_before = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
+        self.ledger.wiped(self.now, origin_of(&machine.name), lost_before);
     }
 
     pub(super) fn pause(&mut self, node: usize) {
