@@ -107,8 +107,9 @@ impl Node {
             self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
             self.mark_lost_hints();
             self.shared.membership.lose((now.wall + self.max_skew_micros) << COUNTER_BITS);
-            out.push(NodeEffect::Stand(MembershipState::Rebuilding));
-            self.state_under_way = Some(MembershipState::Rebuilding);
+            // What is under way may not have this mark, so it is stored once more after that.
+            self.stands_again = self.state_under_way == Some(MembershipState::Rebuilding);
+            self.stand(MembershipState::Rebuilding, out);
         }
         match peer {
             Some(peer) if self.state_under_way.is_some() => self.unsettled.push(peer),
@@ -147,7 +148,7 @@ impl Node {
             return;
         }
         self.state_under_way = None;
-        if !kept {
+        if !kept || std::mem::take(&mut self.stands_again) {
             self.stand(state, out);
             return;
         }

@@ -166,8 +166,10 @@ pub struct Node {
     peers: Peers,
     /// Who is told of this node's log once its membership state is kept.
     unsettled: Vec<NodeId>,
-    /// A membership state that is being kept.
+    /// A membership state that is being stored.
     state_under_way: Option<MembershipState>,
+    /// Whether it is to be stored once more: this node was marked to lack more meanwhile.
+    stands_again: bool,
     deposit: Deposit,
     /// Partitions of which a record that is ahead of the clock was left at its holder.
     left_ahead: BTreeSet<u16>,
@@ -185,6 +187,7 @@ impl Node {
             peers: Peers::default(),
             unsettled: Vec::new(),
             state_under_way: None,
+            stands_again: false,
             deposit: Deposit::default(),
             left_ahead: BTreeSet::new(),
             calls: Vec::new(),
