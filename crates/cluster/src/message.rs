@@ -21,7 +21,7 @@ pub enum Class {
     Hint,
     /// A replica is brought up to date.
     Repair,
-    /// A range is read for a replica that is rebuilt.
+    /// A range is read for a node that is rebuilt.
     Stream,
 }
 
@@ -40,7 +40,7 @@ pub enum Body {
     /// Something to be done.
     Request {
         /// Milliseconds until nobody waits for the reply any more: what has not begun by then is
-        /// left.
+        /// skipped.
         remaining_ms: u32,
         /// Why it is made.
         class: Class,
