@@ -30,7 +30,7 @@ pub enum Class {
 pub struct Message {
     /// Chosen by the asker.
     pub id: u64,
-    /// What is said.
+    /// The request or the reply.
     pub body: Body,
 }
 
@@ -75,15 +75,15 @@ pub enum Request {
     },
     /// Part of a range.
     Page(PageRequest),
-    /// To keep that a node may lack records: of the one that is asked, or of the one that asks,
-    /// which can't keep it itself.
+    /// To store marks: of the node that is asked, or of the one that asks, which can't store them
+    /// itself.
     Missed {
-        /// Who may lack them.
+        /// The node that may lack records.
         node: NodeId,
-        /// Which.
+        /// Its marks.
         marks: Vec<Mark>,
     },
-    /// A sign of life.
+    /// Asks whether the node is alive.
     Ping,
 }
 

@@ -1,13 +1,13 @@
-//! What the clients asked and were told, kept outside the cluster, and the judgment of it.
+//! What the clients asked and were answered, kept outside the cluster, and the judgment of it.
 //!
 //! For every key, and for every pair of `ack` and `from` that was used on it, the ledger knows the
-//! greatest version that was acknowledged, or told by a majority read: the *floors*. An operation
-//! remembers the floors as it begins. What it is told in the end must not be below any of those
-//! whose replicas must have met its own.
+//! greatest version that was acknowledged, or returned by a majority read: the *floors*. An operation
+//! remembers the floors as it begins. Its answer must not be below any floor whose replicas must have
+//! one in common with its own.
 //!
 //! ```text
 //!  write 2/3 acknowledged, version 7 ──▶ floor (2 of 3) = 7
-//!                                         │ 2 + 2 > 3: a later read 2/3 tells 7 or more,
+//!                                         │ 2 + 2 > 3: a later read 2/3 gives 7 or more,
 //!                                         │            a later write 2/3 gets a version above 7
 //!                                         └ 2 + 1 = 3: a later read 1/3 may miss it
 //! ```
@@ -32,12 +32,12 @@ pub(crate) enum What {
 
 /// What a client knows of its operation in the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Reported {
+pub(crate) enum ClientOutcome {
     /// The node's answer.
     Answer(Answer),
     /// A whole range.
     Range(Vec<(Bytes, Record)>),
-    /// Nothing was done, as the client can tell: nobody took its request.
+    /// Nothing was done, and the client knows: nobody took its request.
     Refused,
     /// The connection broke, or the client gave up.
     Nothing,
@@ -74,7 +74,7 @@ impl Operation {
 struct Floor {
     held_by: u8,
     from: u8,
-    /// What reads must tell.
+    /// The least version that reads must return.
     version: Version,
     /// What the versions of later writes must be above: the greatest that was acknowledged.
     order: Option<Version>,
@@ -98,7 +98,7 @@ struct Write {
     kind: Kind,
     begun: u64,
     fate: Fate,
-    /// When somebody was told of it first.
+    /// When it was first returned to somebody.
     seen: Option<u64>,
 }
 
@@ -180,8 +180,8 @@ impl Ledger {
 
     /// A node issues a version.
     pub(crate) fn versioned(&mut self, now: u64, write: WriteId, version: Version) {
-        // An answer that was on its way when its record was taken out of the store says nothing of
-        // what there is.
+        // An answer that was on its way when its record was taken out of the store says nothing
+        // about what is in it.
         if self.writes.get(&write).is_none_or(|write| write.begun >= self.forgot_future) {
             self.greatest = self.greatest.max(version.time);
         }
@@ -207,8 +207,8 @@ impl Ledger {
             .any(|(lost, origin)| *origin == version.origin && between.contains(lost))
     }
 
-    /// A client is told.
-    pub(crate) fn end(&mut self, now: u64, number: u64, reported: &Reported) {
+    /// A client has its outcome.
+    pub(crate) fn end(&mut self, now: u64, number: u64, outcome: &ClientOutcome) {
         let Some(mut operation) = self.operations.remove(&number) else { return };
         for (key, floors) in &mut operation.floors {
             let mixed = self.copies.get(key).is_some_and(|copies| copies.len() > 1);
@@ -216,16 +216,16 @@ impl Ledger {
             floors.retain(safe);
         }
         let write = WriteId(number);
-        match (reported, operation.asked.what) {
-            (Reported::Answer(Answer::Found(record)), What::Get) => {
+        match (outcome, operation.asked.what) {
+            (ClientOutcome::Answer(Answer::Found(record)), What::Get) => {
                 self.tally.reads += 1;
                 self.read(now, &operation, record.as_ref());
             }
-            (Reported::Answer(Answer::Written(version)), What::Put | What::Delete) => {
+            (ClientOutcome::Answer(Answer::Written(version)), What::Put | What::Delete) => {
                 self.tally.writes += 1;
                 self.wrote(now, write, &operation, *version);
             }
-            (Reported::Answer(Answer::Failed(failed)), what) => {
+            (ClientOutcome::Answer(Answer::Failed(failed)), what) => {
                 if what == What::Get || !failed.unknown {
                     self.tally.failed += 1;
                     self.failed(now, write);
@@ -233,18 +233,18 @@ impl Ledger {
                     self.tally.unknown += 1;
                 }
             }
-            (Reported::Refused, _) => {
+            (ClientOutcome::Refused, _) => {
                 self.tally.failed += 1;
                 self.failed(now, write);
             }
-            (Reported::Range(items), What::Scan) => {
+            (ClientOutcome::Range(items), What::Scan) => {
                 self.tally.ranges += 1;
                 self.ranged(now, &operation, items);
             }
-            (Reported::Nothing, What::Get | What::Scan) => self.tally.failed += 1,
-            (Reported::Nothing, _) => self.tally.unknown += 1,
-            (Reported::Answer(_) | Reported::Range(_), what) => {
-                self.accuse(now, format!("{what:?} {number} was answered {reported:?}"));
+            (ClientOutcome::Nothing, What::Get | What::Scan) => self.tally.failed += 1,
+            (ClientOutcome::Nothing, _) => self.tally.unknown += 1,
+            (ClientOutcome::Answer(_) | ClientOutcome::Range(_), what) => {
+                self.accuse(now, format!("{what:?} {number} was answered {outcome:?}"));
             }
         }
     }
@@ -258,7 +258,7 @@ impl Ledger {
         for floor in operation.floors().filter(|floor| floor.met_by(quorum)) {
             if version.is_none_or(|version| version < floor.version) {
                 let what = format!(
-                    "lost: a read {}/{} of {key:?}, begun at {}, is reported {}, \
+                    "lost: a read {}/{} of {key:?}, begun at {}, returns {}, \
                      but {floor} was known by then",
                     quorum.ack,
                     quorum.from,
@@ -268,7 +268,7 @@ impl Ledger {
                 self.accuse(now, what);
             }
         }
-        // What is told is held by as many replicas as were asked, of those that it belongs to.
+        // A returned record is held by as many replicas as were asked, of those that it belongs to.
         if let Some(record) = record {
             let copies = if record.copies == 0 { self.default_copies } else { record.copies };
             let (held_by, from) = (quorum.ack.min(copies), quorum.from.min(copies));
@@ -284,10 +284,10 @@ impl Ledger {
         for (key, record) in items {
             self.tells(now, key, record);
         }
-        let reported: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
+        let found: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
         for (key, floors) in &operation.floors {
             let quorum = operation.asked.quorum;
-            let record = reported.get(key).copied();
+            let record = found.get(key).copied();
             for floor in floors.iter().filter(|floor| floor.met_by(quorum)) {
                 let seen = match record {
                     Some(record) => record.rank.version >= floor.version,
@@ -295,7 +295,7 @@ impl Ledger {
                 };
                 if !seen {
                     let what = format!(
-                        "lost: a range {}/{}, begun at {}, tells {} of {key:?}, \
+                        "lost: a range {}/{}, begun at {}, returns {} of {key:?}, \
                          but {floor} was known by then",
                         quorum.ack,
                         quorum.from,
@@ -343,7 +343,7 @@ impl Ledger {
         let Some(failed) = self.writes.get_mut(&write) else { return };
         failed.fate = Fate::None;
         if let Some(seen) = failed.seen {
-            let what = format!("invented: {write:?} was not done, but was told at {seen}");
+            let what = format!("invented: {write:?} was not done, but was returned at {seen}");
             self.accuse(now, what);
         }
     }
@@ -362,10 +362,10 @@ impl Ledger {
         let (own, begun, fate) = (write.key == *key, write.begun, write.fate);
         let kind = write.kind;
         if !own || kind != record.rank.kind || begun > now {
-            self.accuse(now, format!("invented: {id:?} is told under {key:?}"));
+            self.accuse(now, format!("invented: {id:?} was returned under {key:?}"));
         }
         if fate == Fate::None {
-            self.accuse(now, format!("invented: {id:?} of {key:?} was not done, but is told"));
+            self.accuse(now, format!("invented: {id:?} of {key:?} was not done, but was returned"));
         }
         self.versioned(now, id, record.rank.version);
     }

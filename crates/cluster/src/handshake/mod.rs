@@ -4,16 +4,16 @@
 //!   dialer                                  acceptor
 //!     │ HELLO  versions, names, nonce … ──────▶ │
 //!     │ ◀────── HELLO  the same, from its side  │   ≤ HELLO_MAX bytes each
-//!     │ PROOF  HMAC(secret, role, both) ──────▶ │   wrong: told so, closed
+//!     │ PROOF  HMAC(secret, role, both) ──────▶ │   wrong: VERDICT, closed
 //!     │ ◀────── PROOF, VERDICT                  │   now the acceptor speaks for itself
-//!     │ VERDICT ──────────────────────────────▶ │   and both know what the other makes of it
+//!     │ VERDICT ──────────────────────────────▶ │   and both know the other's verdict
 //!     │ envelopes …                             │
 //! ```
 //!
-//! The secret never crosses the wire. Each side's nonce is in what the other one proves, so that no
-//! proof is good twice, and the role is in it, so that none can be thrown back at who made it. The
-//! acceptor proves nothing to a stranger. What the topologies are is said after both proofs only,
-//! and only if they differ, so that both can say in words what differs.
+//! The secret never crosses the wire. A proof covers the other side's nonce, so that no proof is good
+//! twice, and the role, so that none can be sent back to the node that made it. The acceptor proves
+//! nothing to a stranger. Topologies are described after both proofs only, and only if they differ,
+//! so that both sides can log what differs.
 //!
 //! This guards against strangers, not against somebody who can change packets on their way.
 
@@ -63,13 +63,13 @@ mod frame {
 /// A node that has proved itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerSeen {
-    /// Which.
+    /// The node.
     pub node: NodeId,
-    /// Since when it has its disk.
+    /// Its incarnation: which disk it has.
     pub incarnation: u64,
-    /// Its process on that disk.
+    /// Its life: which process on that disk it is.
     pub life: u64,
-    /// What it knows of this node's disk; `None` = it never met it.
+    /// What it knows of this node's disk; `None` = it never knew any.
     pub knows_us: Option<Claim>,
     /// Its cluster; 0 = it has none yet.
     pub cluster: u64,
@@ -93,7 +93,7 @@ enum Stage {
 #[derive(Debug)]
 pub struct Handshake {
     identity: Arc<Identity>,
-    /// What it began with.
+    /// The view that it began with.
     view: Arc<View>,
     role: Role,
     stage: Stage,
@@ -147,8 +147,8 @@ impl Handshake {
         }
     }
 
-    /// Takes what the other side sent. With `Ok(Some)` it is done; what came behind the handshake
-    /// is in [`Handshake::rest`]. With `Err` too, `out` is to be sent before closing.
+    /// Takes what the other side sent. With `Ok(Some)` the handshake is done; what came behind it is in
+    /// [`Handshake::rest`]. With `Err` too, `out` is to be sent before closing.
     pub fn receive(
         &mut self,
         input: &[u8],
@@ -170,7 +170,7 @@ impl Handshake {
         self.input
     }
 
-    /// Who the other side says it is: not to be believed.
+    /// Who the other side says that it is: not proved.
     pub fn claims(&self) -> Option<&str> {
         self.theirs.as_ref().map(|hello| hello.name.as_str())
     }

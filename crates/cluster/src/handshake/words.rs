@@ -14,17 +14,17 @@ pub enum Reason {
     Secret,
     /// It belongs to another cluster.
     Cluster,
-    /// It has other nodes, zones, weights, partitions or replicas in mind.
+    /// Its settings name other nodes, zones, weights or replicas.
     Topology,
-    /// It is not who was to be reached.
+    /// It is not the node that was dialed.
     Name,
     /// It has this node's name, and another disk.
     Namesake,
     /// It is this node.
     Itself,
-    /// A later process with its disk was met.
+    /// A later process with its disk is known.
     Outlived,
-    /// The other side has met a later process with this node's disk.
+    /// The other side knows a later process with this node's disk.
     Fenced,
 }
 
@@ -81,7 +81,7 @@ impl Reason {
 pub struct Refused {
     /// What it failed for.
     pub reason: Reason,
-    /// The same in words: one line.
+    /// The same in words, in one line.
     pub text: String,
 }
 

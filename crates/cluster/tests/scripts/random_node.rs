@@ -58,7 +58,7 @@ impl RandomNode {
             (0, true) => self.met(peer, b),
             (1, true) => self.shared.hints.found(peer, 1, u64::from(b)),
             (2, _) => {
-                let partition = (b % 4 > 0).then_some(b);
+                let partition = (!b.is_multiple_of(4)).then_some(b);
                 self.shared.missed.mark(peer, Mark { partition, since: time(b) });
             }
             (3, _) if b.is_multiple_of(8) => self.handle(NodeEvent::Fenced),
@@ -94,7 +94,7 @@ impl RandomNode {
     }
 
     fn answer(&mut self, waits: Waits, b: u16) {
-        let kept = b % 4 > 0;
+        let kept = !b.is_multiple_of(4);
         self.handle(match waits {
             Waits::Call(call) => NodeEvent::Returned { call, result: result(b) },
             Waits::Hints(peer) => NodeEvent::Hints { peer, items: items(b % 5, b) },
