@@ -1,5 +1,5 @@
-//! Drives a loop's part in the protocol ([`node::Loop`]): takes events from clients, other nodes, the
-//! store and time, and carries out effects.
+//! Drives a loop's part in the protocol ([`node::Loop`]): takes events from clients, other nodes,
+//! the store and time, and carries out effects.
 //!
 //! ```text
 //!  http ──▶ ask ──▶ ┌events┐ ──▶ node::Loop ──▶ driver ─┬─▶ the store: now, by the read pool,
@@ -9,8 +9,8 @@
 //!                    └─ time
 //! ```
 //!
-//! Everything in here happens on one thread, one event after the other: what comes while the loop is
-//! at work waits.
+//! Everything in here happens on one thread, one event after the other: what comes while the loop
+//! is at work waits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -38,11 +38,9 @@ use crate::node::requests::Requests;
 use crate::node::task::off_the_loop;
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
-/// A read gives up waiting for memory this part of the deadline before it, so that it can be said.
+/// A read gives up waiting for memory this part of the deadline before its end, so that it can be
+/// said.
 const ANSWER_SHARE: u32 = 8;
-
-/// The same of a read for another node.
-const LENT_SHARE: u32 = 2;
 
 const NO_ROOM: &str = "the memory for responses is in use";
 
@@ -323,10 +321,9 @@ impl Requests {
         mut room: Option<Held>,
     ) -> Result<Option<Record>, ReadError> {
         let node = &self.node;
-        // Another node's time began before, and it has yet to hear that there was no room.
-        let (owner, share) = match op {
-            OpId::Slot(_) => (&node.answers, ANSWER_SHARE),
-            OpId::Peer { .. } => (&node.lent, LENT_SHARE),
+        let owner = match op {
+            OpId::Slot(_) => &node.answers,
+            OpId::Peer { .. } => &node.lent,
         };
         let deadline = self.coordination.when(demand);
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -345,7 +342,7 @@ impl Requests {
                 Lookup::TooLong(bytes) => {
                     // What is held is given back before more is waited for.
                     drop(room.take());
-                    let patience = left().saturating_sub(node.config.deadline / share);
+                    let patience = left().saturating_sub(node.config.deadline / ANSWER_SHARE);
                     room = Some(owner.wait(bytes, patience).await.ok_or(ReadError::NoRoom)?);
                 }
                 Lookup::WouldBlock => unreachable!("the pool may wait"),
@@ -354,7 +351,7 @@ impl Requests {
     }
 
     /// Asks another node for a long record, once there is room for it.
-    fn fetch(self: &Rc<Self>, peer: NodeId, message: Message, most: usize, left: Duration) {
+    fn fetch(self: &Rc<Self>, peer: NodeId, mut message: Message, most: usize, left: Duration) {
         let this = Rc::clone(self);
         spawn_local(async move {
             let (id, asked) = (message.id, Instant::now());
@@ -362,9 +359,14 @@ impl Requests {
             let Some(room) = this.node.answers.wait(most, patience).await else {
                 return this.dispatch(Event::Overflow { peer, id });
             };
+            // The other node is told what is left of its time, for it waits for memory too.
+            let left = left.saturating_sub(asked.elapsed());
+            if let Body::Request { remaining_ms, .. } = &mut message.body {
+                *remaining_ms = left.as_millis() as u32;
+            }
             this.peers.fetch(peer, message, room);
             // After that nobody waits for it any more.
-            sleep(left.saturating_sub(asked.elapsed())).await;
+            sleep(left).await;
             drop(this.peers.take_room(peer, id));
         });
     }

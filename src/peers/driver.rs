@@ -119,26 +119,27 @@ impl Driver {
             self.take_in(&rest, cx, peers)?;
         }
         for _ in 0..READS_PER_TURN {
-            let (closed, paused) = {
-                let machine = self.connection.machine.borrow();
-                (machine.closed(), machine.is_paused())
-            };
-            if let Some(why) = closed {
-                return Err(End::Closed(why));
-            }
+            let paused = self.is_paused()?;
             let read = !paused && self.read(cx, peers)?;
             if !read {
                 // There may be room now for what came before.
                 self.take_in(&[], cx, peers)?;
             }
             self.flush(cx)?;
-            let resumes = paused && !self.connection.machine.borrow().is_paused();
+            // It may have closed itself, of which nobody is told but here.
+            let resumes = !self.is_paused()? && paused;
             if !read && !resumes {
                 return Ok(());
             }
         }
         cx.waker().wake_by_ref();
         Ok(())
+    }
+
+    /// Whether nothing is to be read, if it is not to be ended.
+    fn is_paused(&self) -> Result<bool, End> {
+        let machine = self.connection.machine.borrow();
+        machine.closed().map_or(Ok(machine.is_paused()), |why| Err(End::Closed(why)))
     }
 
     /// Reads once; returns whether anything came.

@@ -199,8 +199,8 @@ impl Peers {
         greet::start(self, stream, read);
     }
 
-    /// Says to the others that this node is about to stop and wants no more requests. Those that came
-    /// are answered.
+    /// Says to the others that this node is about to stop and wants no more requests. Those that
+    /// came are answered.
     pub(crate) fn goodbye(&self) {
         self.inner.leaving.set(true);
         for connection in self.inner.accepted.borrow().values() {
@@ -208,8 +208,8 @@ impl Peers {
         }
     }
 
-    /// Closes all connections once what is to be sent is sent, or that took too long. The sink gets no
-    /// more events.
+    /// Closes all connections once what is to be sent is sent, or that took too long. The sink gets
+    /// no more events.
     pub(crate) async fn close(&self) {
         self.inner.leaving.set(true);
         self.inner.sink.borrow_mut().take();

@@ -2,9 +2,9 @@
 //! the order of preference.
 //!
 //! Which nodes are asked for any partition at all follows from the zones, without a look at the
-//! partitions: a node is not asked if `ack` nodes that come before it are replicas of everything that
-//! it holds. Only if more nodes are missing than a quorum can spare are the partitions that those
-//! hold looked at.
+//! partitions: a node is not asked if `ack` nodes that come before it are replicas of everything
+//! that it holds. Only if more nodes are missing than a quorum can spare are the partitions that
+//! those hold looked at.
 
 use crate::message::NodeId;
 use crate::quorum::Quorum;

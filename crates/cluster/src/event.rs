@@ -98,8 +98,8 @@ impl Shared {
     }
 
     /// The greatest time of a version of this key that this node may have acknowledged and lost, if
-    /// that is not below `time`: `lost_before`, or the time of a record that is too far ahead of its
-    /// clock to be streamed back.
+    /// that is not below `time`: `lost_before`, or the time of a record that is too far ahead of
+    /// its clock to be streamed back.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
         let lost_before = self.membership.lost_of(|| partition_of(key))?;
         let ahead = self.missed.since(self.own, partition_of(key));
@@ -160,8 +160,8 @@ pub struct ConnectionId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HintId(pub u64);
 
-/// For whom this node's store works, and how long that is of use: work that must wait is ordered, and
-/// given up, by this.
+/// For whom this node's store works, and how long that is of use: work that must wait is ordered,
+/// and given up, by this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
     /// Why the request was made: what a client waits for goes first.
@@ -451,7 +451,8 @@ pub struct RequestFailed {
 pub enum Part {
     /// It did it.
     Done,
-    /// It answered, but is not authoritative for what it does not hold: it is new, or being rebuilt.
+    /// It answered, but is not authoritative for what it does not hold: it is new, or being
+    /// rebuilt.
     NotAuthoritative,
     /// It was asked, and the client was answered before it had replied.
     Open,

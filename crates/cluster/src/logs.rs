@@ -193,8 +193,8 @@ impl Logs {
         self.lineage.now().id
     }
 
-    /// The least time of a version that may be missing if this log has lost its end, however much of
-    /// it; 0 = any.
+    /// The least time of a version that may be missing if this log has lost its end, however much
+    /// of it; 0 = any.
     pub fn end(&self) -> u64 {
         self.lineage.now().end()
     }
@@ -204,8 +204,8 @@ impl Logs {
         self.incarnation
     }
 
-    /// Whether a node that claims this of this node knows of something that this node has lost: then
-    /// the least time of a version that may be lost.
+    /// Whether a node that claims this of this node knows of something that this node has lost:
+    /// then the least time of a version that may be lost.
     pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
         let claim = claim?;
         // Another disk under this name, before or after this one: nobody knows what was on it.

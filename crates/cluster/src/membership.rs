@@ -65,7 +65,8 @@ pub struct Membership {
     apart: OnceLock<Box<[AtomicU8]>>,
     /// Greatest time of a version that a former life of this node may have acknowledged.
     lost_before: AtomicU64,
-    /// Whether all others that can be reached were asked what they know of this node since the start.
+    /// Whether all others that can be reached were asked what they know of this node since the
+    /// start.
     confirmed: AtomicBool,
     /// Whether one of them knows something of this node's log that contradicts the state.
     doubted: AtomicBool,

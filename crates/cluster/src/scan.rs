@@ -208,29 +208,29 @@ impl Scan {
         source.page_len = source.items.len();
     }
 
-    /// A node can't be asked. The walk begins again with the others; pages that were asked for before
-    /// are void, and must not be handed in.
+    /// A node can't be asked. The walk begins again with the others; pages that were asked for
+    /// before are void, and must not be handed in.
     pub fn failed(&mut self, node: NodeId) {
         self.preference.retain(|held| *held != node);
         self.begins_anew = true;
         self.begin();
     }
 
-    /// Drops all pages and asks for them again, from where the walk is: a range that waits for memory
-    /// must not hold memory that others wait for. Pages that were asked for before are void.
+    /// Drops all pages and asks for them again, from where the walk is: a range that waits for
+    /// memory must not hold memory that others wait for. Pages that were asked for before are void.
     pub fn anew(&mut self) {
         self.begins_anew = true;
         self.begin();
     }
 
-    /// Whether the walk began again since this was called last: pages that were asked for before are
-    /// void.
+    /// Whether the walk began again since this was called last: pages that were asked for before
+    /// are void.
     pub fn begins_anew(&mut self) -> bool {
         std::mem::take(&mut self.begins_anew)
     }
 
-    /// Whether every node that is asked has sent a page: enough nodes answer, however far it is to the
-    /// next item.
+    /// Whether every node that is asked has sent a page: enough nodes answer, however far it is to
+    /// the next item.
     pub fn is_served(&self) -> bool {
         !self.out_of_reach && self.sources.iter().all(|source| source.answered)
     }

@@ -1,4 +1,5 @@
-//! Views: who belongs to the cluster, and who holds what, from one change of the members to the next.
+//! Views: who belongs to the cluster, and who holds what, from one change of the members to the
+//! next.
 //!
 //! ```text
 //!   Views ──▶ view 7 ◀── a request, a range, a repair that began with it

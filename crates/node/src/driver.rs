@@ -20,6 +20,13 @@ pub enum WriteError {
     Store(lsm::Error),
 }
 
+impl WriteError {
+    /// Whether no write is taken any more before the next start.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Store(lsm::Error::Failed { .. } | lsm::Error::Closing))
+    }
+}
+
 impl From<lsm::Error> for WriteError {
     /// Of a store that refuses: a full disk or a failed one is told apart from one that is busy.
     fn from(refusal: lsm::Error) -> Self {
@@ -40,8 +47,19 @@ pub enum Purpose {
     Op(OpId, Option<u64>),
     /// A hint.
     Hint(Hint),
-    /// Hints that were delivered go. Nobody waits.
-    Delivered,
+    /// Hints that were delivered go.
+    Delivered(Delivered),
+}
+
+/// Hints that were delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered {
+    /// To whom.
+    pub peer: NodeId,
+    /// How many.
+    pub hints: u64,
+    /// What they count for, in bytes.
+    pub bytes: u64,
 }
 
 /// A turn of a loop: its time, and the writes that it collects.
@@ -75,8 +93,8 @@ pub trait Driver: Turn {
     /// that clients wait for go first.
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
 
-    /// Stores something of the node's own, past the store's backlog: such small records must not wait
-    /// for compactions. Ends in [`Loop::kept`](crate::Loop::kept).
+    /// Stores something of the node's own, past the store's backlog: such small records must not
+    /// wait for compactions. Ends in [`Loop::kept`](crate::Loop::kept).
     fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps);
 
     /// Sends to another node: see [`Effect::Send`](cluster::Effect::Send).

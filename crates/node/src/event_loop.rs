@@ -24,14 +24,15 @@ use cluster::{
 use lsm::{Lookup, Newer, Space};
 
 use crate::backlog::{Backlog, Bounds, WRITE_OVERHEAD, Write};
-use crate::driver::{Driver, Outcome, Purpose, WriteError};
+use crate::driver::{Delivered, Driver, Outcome, Purpose, WriteError};
 use crate::hints::{self, Hint};
 use crate::identity::{Identity, Keeps};
 use crate::records;
 
 /// Events that one event may cause at once. With more it is clear that they never end: there are
-/// several for each record of a batch of hints, and the largest message holds some ten thousand.
-const MAX_EVENTS: usize = 1_000_000;
+/// several for each request under way when a link is lost, or when all that waits for the store is
+/// refused. Of those requests there may be some millions, with a lot of memory.
+const MAX_EVENTS: usize = 1 << 27;
 
 /// A loop's part in the protocol.
 #[derive(Debug)]
@@ -98,7 +99,12 @@ impl Loop {
             Purpose::Hint(Hint { id, .. }) => {
                 self.handle(driver, Event::Hinted { hint: id, kept: outcome.is_ok() });
             }
-            Purpose::Delivered => {}
+            // They are in the store still, and are delivered once more.
+            Purpose::Delivered(Delivered { peer, hints, bytes }) => {
+                if outcome.as_ref().is_err_and(|error| !error.is_final()) {
+                    self.shared.hints.found(peer, hints, bytes);
+                }
+            }
         }
     }
 

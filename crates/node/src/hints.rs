@@ -16,8 +16,8 @@ use crate::records;
 use crate::start_error::StartError;
 use crate::store::Store;
 
-/// The prefix of a marked partition's key as earlier releases stored it, and as `repair-clock` leaves
-/// it: the next start takes it over.
+/// The prefix of a marked partition's key as earlier releases stored it, and as `repair-clock`
+/// leaves it: the next start takes it over.
 const EARLIER: &[u8] = b"missed/";
 
 /// A hint on its way into the store.

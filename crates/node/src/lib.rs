@@ -34,7 +34,7 @@ mod store;
 mod task;
 
 pub use clock::{BoundedClock, NoVersion};
-pub use driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, WriteError};
+pub use driver::{Delivered, Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, WriteError};
 pub use event_loop::Loop;
 pub use pages::{PageWork, Pages};
 pub use range::{Asked, RETRY_MICROS, Range, RangeStep};

@@ -34,7 +34,7 @@ pub(crate) enum Done {
     Respond(u64, Reply),
     Answer(Answer),
     Returned,
-    Call,
+    Call(CallId),
     ReadHints(HintsWanted),
     After(u64, TaskEvent),
 }
@@ -199,8 +199,8 @@ impl Driver for Stage {
 }
 
 impl TaskDriver for Stage {
-    fn call(&mut self, _call: CallId, _node: NodeId, _class: Class, _request: Request) {
-        self.done.push(Done::Call);
+    fn call(&mut self, call: CallId, _node: NodeId, _class: Class, _request: Request) {
+        self.done.push(Done::Call(call));
     }
 
     fn read_hints(&mut self, wanted: HintsWanted) {

@@ -2,8 +2,8 @@
 
 use std::io;
 
-/// Why a node does not start, in one line. Either nothing was changed, or the next attempt finds what
-/// was.
+/// Why a node does not start, in one line. Either nothing was changed, or the next attempt finds
+/// what was.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store could not be read or written.

@@ -1,6 +1,6 @@
 //! The node task: what a node does once for all its loops. Hints go out, what a disk has lost is
-//! streamed back, and what is known of the peers is stored. Runs [`cluster::Node`] and carries out its
-//! effects.
+//! streamed back, and what is known of the peers is stored. Runs [`cluster::Node`] and carries out
+//! its effects.
 //!
 //! ```text
 //!  seen, fenced ─▶ ┌───────────┐ ─▶ calls, through some loop's coordinator
@@ -14,14 +14,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Claim, MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Record, Shared,
+    hint_bytes,
 };
 
-use crate::driver::{HintsWanted, Purpose, TaskDriver};
+use crate::driver::{Delivered, HintsWanted, Purpose, TaskDriver};
 use crate::hints;
 use crate::identity::{Identity, Keeps};
 
-/// How long after hints could not be read, or a membership state not be stored, that is tried again,
-/// in microseconds.
+/// How long after hints could not be read, or a membership state not be stored, that is tried
+/// again, in microseconds.
 const AGAIN_MICROS: u64 = 1_000_000;
 
 /// What the task is informed of.
@@ -83,49 +84,61 @@ impl Task {
 
     fn dispatch<D: TaskDriver>(&mut self, driver: &mut D, event: NodeEvent) {
         let mut effects = std::mem::take(&mut self.effects);
-        self.node.handle(driver.now(), event, &mut effects);
-        for effect in effects.drain(..) {
-            self.perform(driver, effect);
+        let mut next = Some(event);
+        while let Some(event) = next {
+            self.node.handle(driver.now(), event, &mut effects);
+            next = effects.drain(..).filter_map(|effect| self.perform(driver, effect)).last();
         }
         self.effects = effects;
     }
 
-    fn perform<D: TaskDriver>(&self, driver: &mut D, effect: NodeEffect) {
+    /// Returns what is known of it at once.
+    fn perform<D: TaskDriver>(&self, driver: &mut D, effect: NodeEffect) -> Option<NodeEvent> {
         let shared = &self.shared;
         let (batch, keeps) = match effect {
             NodeEffect::ReadHints { peer, after, max_bytes } => {
-                return driver.read_hints(HintsWanted { peer, after, max_bytes });
+                driver.read_hints(HintsWanted { peer, after, max_bytes });
+                return None;
             }
             NodeEffect::DropHints { peer, items } => return self.drop_hints(driver, peer, &items),
             NodeEffect::Call { call, node, class, request } => {
-                return driver.call(call, node, class, request);
+                driver.call(call, node, class, request);
+                return None;
             }
             NodeEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
-                return self.identity.kept(shared, &Keeps::Claim(peer, claim));
+                shared.logs.know(peer, claim.incarnation);
+                shared.logs.kept(peer, &claim);
+                return None;
             }
             NodeEffect::Remember { peer, claim } => self.identity.keep_claim(shared, peer, claim),
             NodeEffect::Stand(state) => self.identity.keep_state(shared, state),
             NodeEffect::KeepMissed { node } => self.identity.keep_missed(shared, node),
         };
         driver.keep(batch, keeps);
+        None
     }
 
     fn is_known(&self, peer: NodeId, claim: &Claim) -> bool {
-        self.identity.known(&self.name(peer)).is_some_and(|known| known == *claim)
+        self.identity.is_kept(&self.name(peer), claim)
     }
 
-    /// Removes hints that were delivered. One that stays for want of room is delivered again.
-    fn drop_hints<D: TaskDriver>(&self, driver: &mut D, peer: NodeId, items: &[(Bytes, Record)]) {
-        let bytes = items.iter().map(|(key, _)| key.len() + 64).sum();
-        let added = driver.write(bytes, Purpose::Delivered, |batch| {
-            hints::remove(&self.shared, batch, peer, items)
-        });
-        if added.is_err() {
-            tracing::debug!(
-                peer = peer.0,
-                "cannot delete delivered hints yet: the store is overloaded"
-            );
-        }
+    /// Removes hints that were delivered. Those that stay for want of room are delivered again; of
+    /// a store that takes nothing any more the next start counts them.
+    fn drop_hints<D: TaskDriver>(
+        &self,
+        driver: &mut D,
+        peer: NodeId,
+        items: &[(Bytes, Record)],
+    ) -> Option<NodeEvent> {
+        let written = items.iter().map(|(key, _)| key.len() + 64).sum();
+        let hints = items.len() as u64;
+        let bytes = items.iter().map(|(key, record)| hint_bytes(key, record)).sum();
+        let purpose = Purpose::Delivered(Delivered { peer, hints, bytes });
+        let added =
+            driver.write(written, purpose, |batch| hints::remove(&self.shared, batch, peer, items));
+        let refusal = added.err().filter(|refusal| !refusal.is_final())?;
+        tracing::debug!(peer = peer.0, ?refusal, "cannot delete delivered hints yet");
+        Some(NodeEvent::HintsStay { peer, hints, bytes })
     }
 
     /// Only what is stored takes effect, and is reported to others.
@@ -159,7 +172,7 @@ impl Task {
 
     fn note_unkept(&self, keeps: &Keeps, error: &lsm::Error) {
         match keeps {
-            Keeps::Claim(peer, _) => {
+            Keeps::Claim(peer, ..) => {
                 tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
             }
             Keeps::MembershipState(state, _) => {

@@ -1,9 +1,9 @@
 //! What the clients asked and were answered, kept outside the cluster, and the judgment of it.
 //!
 //! For every key, and for every pair of `ack` and `from` that was used on it, the ledger knows the
-//! greatest version that was acknowledged, or returned by a majority read: the *floors*. An operation
-//! remembers the floors as it begins. Its answer must not be below any floor whose replicas must have
-//! one in common with its own.
+//! greatest version that was acknowledged, or returned by a majority read: the *floors*. An
+//! operation remembers the floors as it begins. Its answer must not be below any floor whose
+//! replicas must have one in common with its own.
 //!
 //! ```text
 //!  write 2/3 acknowledged, version 7 ──▶ floor (2 of 3) = 7
@@ -196,8 +196,9 @@ impl Ledger {
         }
     }
 
-    /// Whether the node that issued a version lost its disk between two writes. Then it did not know
-    /// what it had issued before, and issues it again if its clock is behind the one that it had.
+    /// Whether the node that issued a version lost its disk between two writes. Then it did not
+    /// know what it had issued before, and issues it again if its clock is behind the one that it
+    /// had.
     fn is_of_another_disk(&self, version: Version, write: WriteId, other: WriteId) -> bool {
         let begun = |write| self.writes.get(&write).map(|write: &Write| write.begun);
         let (Some(one), Some(other)) = (begun(write), begun(other)) else { return false };
@@ -390,10 +391,10 @@ impl Ledger {
         }
     }
 
-    /// A disk is gone: what only one replica had to hold is no longer promised. Neither is what
-    /// was written with more copies than something newer: the others hold that in its place, and
-    /// do not know that the lost replica was to hold anything. With the disk went the bound of its
-    /// clock: if that was set back too, versions of this `origin` may be issued anew. And a node that
+    /// A disk is gone: what only one replica had to hold is no longer promised. Neither is what was
+    /// written with more copies than something newer: the others hold that in its place, and do not
+    /// know that the lost replica was to hold anything. With the disk went the bound of its clock:
+    /// if that was set back too, versions of this `origin` may be issued anew. And a node that
     /// begins with an empty disk takes it that its former life acknowledged no version after
     /// `lost_before`.
     pub(crate) fn wiped(&mut self, now: u64, origin: u32, lost_before: u64) {

@@ -1,5 +1,5 @@
-//! Calls: one request to one node, which may be this one, for ranges, hints and repair, which decide
-//! for themselves what the replies amount to.
+//! Calls: one request to one node, which may be this one, for ranges, hints and repair, which
+//! decide for themselves what the replies amount to.
 
 use std::rc::Rc;
 

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A request that is under way has a *slot*, and in it a *vote* for each replica. It is decided as
-//! soon as enough votes are in. The slot stays until the others are in too, or its deadline is over,
-//! because they are still of use: for repairs after reads, for hints after writes.
+//! soon as enough votes are in. The slot stays until the others are in too, or its deadline is
+//! over, because they are still of use: for repairs after reads, for hints after writes.
 
 mod call;
 mod hints;
@@ -72,8 +72,8 @@ pub struct Coordinator {
     reads: u64,
     /// Repairs under way for which no client waits.
     background: usize,
-    /// Writes to this node's store that are under way and that a record which this node has lost may
-    /// be above, with that record's greatest time. Empty unless the node lacks something.
+    /// Writes to this node's store that are under way and that a record which this node has lost
+    /// may be above, with that record's greatest time. Empty unless the node lacks something.
     overtaken: BTreeMap<OpId, u64>,
     next_sweep: u64,
 }

@@ -1,5 +1,5 @@
-//! What one loop knows of the other nodes: whether a link to them is up, and how long they take. All
-//! of it only orders replicas; none of it ever keeps one from being asked.
+//! What one loop knows of the other nodes: whether a link to them is up, and how long they take.
+//! All of it only orders replicas; none of it ever keeps one from being asked.
 
 use crate::message::NodeId;
 

@@ -1,5 +1,5 @@
-//! Reads: the newest record that enough replicas report, which enough of them hold before the client
-//! is answered.
+//! Reads: the newest record that enough replicas report, which enough of them hold before the
+//! client is answered.
 //!
 //! ```text
 //!  ask `ack` ──▶ all replied ──▶ enough hold the newest ──────────────────▶ answer ──▶ the others
@@ -11,8 +11,8 @@
 //! **A future record**, with a timestamp further ahead of this node's wall clock than clocks may
 //! be, comes from a clock that was wrong, and the other replicas refuse it until its time comes. It
 //! also hides whatever its replica held before. So a replica that reports one does not count at
-//! first, and the next is asked. If `ack` others reply, that record can't have been acknowledged by a
-//! quorum that this read must see, for the two have a replica in common: the newest of what the
+//! first, and the next is asked. If `ack` others reply, that record can't have been acknowledged by
+//! a quorum that this read must see, for the two have a replica in common: the newest of what the
 //! others reported is the answer. If fewer are left, it may have been acknowledged: then it is the
 //! answer if `ack` hold it, and otherwise the read fails, for the next read might not find it.
 //!
@@ -45,8 +45,8 @@ const ASK_ALL_EVERY: u64 = 64;
 /// twice that, and so on …
 const ASK_AGAIN_MICROS: u64 = 5_000;
 
-/// … so many times; or until the deadline, if it is this node that is about to become authoritative.
-/// With another node that may take as long as it takes to stream a disk.
+/// … so many times; or until the deadline, if it is this node that is about to become
+/// authoritative. With another node that may take as long as it takes to stream a disk.
 const ASK_AGAIN_TIMES: u32 = 5;
 
 /// Why a replica's reply does not count.
@@ -105,7 +105,8 @@ impl Coordinator {
         self.ask_for(now, id, node, self.config.brief_bytes, out);
     }
 
-    /// Asks a node for its record, if that has at most `most` bytes; this node for one of any length.
+    /// Asks a node for its record, if that has at most `most` bytes; this node for one of any
+    /// length.
     fn ask_for(&self, now: Now, id: SlotId, node: NodeId, most: u32, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let key = slot.key.clone();
@@ -133,8 +134,8 @@ impl Coordinator {
         self.slots.hedge_at(now.mono + late, id);
     }
 
-    /// The hedge is due: the replicas that were asked, or are being repaired, are late, and the next
-    /// one is taken.
+    /// The hedge is due: the replicas that were asked, or are being repaired, are late, and the
+    /// next one is taken.
     pub(super) fn hedge(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let Some(slot) = self.slots.find(id).filter(|slot| !slot.is_answered()) else { return };
         let read = read_of(slot);
@@ -337,8 +338,8 @@ impl Coordinator {
         }
     }
 
-    /// Asks a replica to send its record, whose length is known. Until it comes, the contents of all
-    /// other records are dropped: a read that waits for memory must not hold memory.
+    /// Asks a replica to send its record, whose length is known. Until it comes, the contents of
+    /// all other records are dropped: a read that waits for memory must not hold memory.
     fn fetch(&mut self, now: Now, id: SlotId, VoteAt(vote): VoteAt, out: &mut Vec<Effect>) {
         let node = self.slots.read(id).votes[vote].node;
         let errand = self.errand_to(now, node);
@@ -378,7 +379,8 @@ impl Coordinator {
         }
     }
 
-    /// After the answer: repairs replicas that reported an older record, with nobody waiting for it.
+    /// After the answer: repairs replicas that reported an older record, with nobody waiting for
+    /// it.
     fn repair_behind(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let read = read_of(slot);

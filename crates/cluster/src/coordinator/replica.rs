@@ -12,8 +12,8 @@ use crate::record::{Outline, Rank, Record};
 use crate::topology::partition_of;
 
 impl Coordinator {
-    /// For how long the work of another node's request is of use: as long as that node waits, but no
-    /// longer than any request may take here.
+    /// For how long the work of another node's request is of use: as long as that node waits, but
+    /// no longer than any request may take here.
     pub(super) fn demand_of(&self, now: Now, class: Class, remaining_ms: u32) -> Demand {
         let remaining = (u64::from(remaining_ms) * 1000).min(self.config.deadline_micros);
         Demand { class, until: now.mono + remaining }
@@ -95,8 +95,8 @@ impl Coordinator {
         self.shared.membership.is_authoritative(partition, time)
     }
 
-    /// Writes a record to the store. The result will say whether a newer one is here, or may have been
-    /// lost.
+    /// Writes a record to the store. The result will say whether a newer one is here, or may have
+    /// been lost.
     pub(super) fn write_to_store(
         &mut self,
         op: OpId,
@@ -122,8 +122,8 @@ impl Coordinator {
         Clock::is_ahead(rank.version.time, now.wall, self.config.max_skew_micros)
     }
 
-    /// Whether this node's store may hold a newer record than this one, which is about to be written.
-    /// In a cluster of one it can't.
+    /// Whether this node's store may hold a newer record than this one, which is about to be
+    /// written. In a cluster of one it can't.
     pub(super) fn must_look(&self, record: &Record) -> bool {
         if self.view.topology.nodes() == 1 {
             return false;

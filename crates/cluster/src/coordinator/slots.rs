@@ -1,8 +1,8 @@
 //! Requests under way, in a slab: a slot's place is reused, its id is not.
 //!
-//! An id that comes from outside may be *stale*: its slot has ended, or was renewed. It is looked up
-//! by [`Slots::find`]. An id that was found is known to be under way, and to be a read, a write or a
-//! call: [`Slots::read`] and the others assert that.
+//! An id that comes from outside may be *stale*: its slot has ended, or was renewed. It is looked
+//! up by [`Slots::find`]. An id that was found is known to be under way, and to be a read, a write
+//! or a call: [`Slots::read`] and the others assert that.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

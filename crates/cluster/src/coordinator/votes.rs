@@ -7,8 +7,8 @@ use crate::event::{Effect, FailureKind, Now, SlotId, StoreError};
 use crate::message::{Body, Class, Message, NodeId, Reply, Request};
 
 impl Coordinator {
-    /// Puts the first `from` replicas of a key into `self.replicas`: fewer, if the cluster has fewer
-    /// members than when the request was checked.
+    /// Puts the first `from` replicas of a key into `self.replicas`: fewer, if the cluster has
+    /// fewer members than when the request was checked.
     pub(super) fn look_up_replicas(&mut self, key: &[u8], from: u8) {
         let topology = &self.view.topology;
         topology.replicas(topology.partition_of(key), from, &mut self.replicas);

@@ -6,9 +6,10 @@
 //!        └──────────────────┘
 //! ```
 //!
-//! A replica with a newer record means that this node's clock is behind that of the node which issued
-//! an earlier write. Left at that, a write that was begun after the earlier one had been acknowledged
-//! would be lost; so it is given a new version, above what was seen, before the client is answered.
+//! A replica with a newer record means that this node's clock is behind that of the node which
+//! issued an earlier write. Left at that, a write that was begun after the earlier one had been
+//! acknowledged would be lost; so it is given a new version, above what was seen, before the client
+//! is answered.
 //!
 //! A future record (see `read.rs`) can't be followed. Its replica does not count: no read
 //! would find the write there. The others suffice, unless so many hold it that it may have been
@@ -231,9 +232,9 @@ impl Coordinator {
         self.advance_write(id, out);
     }
 
-    /// No reply is awaited any more, or the deadline is over: if any replica may hold the write, there
-    /// will be a hint for each that missed it. This node itself, and any node that there is no room
-    /// for hints for, is marked instead.
+    /// No reply is awaited any more, or the deadline is over: if any replica may hold the write,
+    /// there will be a hint for each that missed it. This node itself, and any node that there is
+    /// no room for hints for, is marked instead.
     pub(super) fn end_write(&mut self, id: SlotId, out: &mut Vec<Effect>) {
         if !self.slots.write(id).is_answered() {
             self.deny_write(id, |failed| failed, out);

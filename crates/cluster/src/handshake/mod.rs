@@ -10,10 +10,10 @@
 //!     │ envelopes …                             │
 //! ```
 //!
-//! The secret never crosses the wire. A proof covers the other side's nonce, so that no proof is good
-//! twice, and the role, so that none can be sent back to the node that made it. The acceptor proves
-//! nothing to a stranger. Topologies are described after both proofs only, and only if they differ,
-//! so that both sides can log what differs.
+//! The secret never crosses the wire. A proof covers the other side's nonce, so that no proof is
+//! good twice, and the role, so that none can be sent back to the node that made it. The acceptor
+//! proves nothing to a stranger. Topologies are described after both proofs only, and only if they
+//! differ, so that both sides can log what differs.
 //!
 //! This guards against strangers, not against somebody who can change packets on their way.
 
@@ -147,8 +147,8 @@ impl Handshake {
         }
     }
 
-    /// Takes what the other side sent. With `Ok(Some)` the handshake is done; what came behind it is in
-    /// [`Handshake::rest`]. With `Err` too, `out` is to be sent before closing.
+    /// Takes what the other side sent. With `Ok(Some)` the handshake is done; what came behind it
+    /// is in [`Handshake::rest`]. With `Err` too, `out` is to be sent before closing.
     pub fn receive(
         &mut self,
         input: &[u8],

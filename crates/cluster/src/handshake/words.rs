@@ -85,8 +85,8 @@ pub struct Refused {
     pub text: String,
 }
 
-/// `dialed` is whom this side wanted to reach, if it made the connection; `description` is the other
-/// side's topology, if it said it.
+/// `dialed` is whom this side wanted to reach, if it made the connection; `description` is the
+/// other side's topology, if it said it.
 pub(super) fn refused(
     reason: Reason,
     ours: &Identity,

@@ -52,8 +52,9 @@ impl Node {
         self.settle();
     }
 
-    /// Hints that this node kept for the others since its log's end are gone with that: the others are
-    /// marked, so that they have it streamed. (On an empty disk there is no telling since when.)
+    /// Hints that this node kept for the others since its log's end are gone with that: the others
+    /// are marked, so that they have it streamed. (On an empty disk there is no telling since
+    /// when.)
     fn mark_lost_hints(&self) {
         let since = self.shared.logs.end();
         for peer in self.others().filter(|_| since > 0) {
@@ -61,8 +62,8 @@ impl Node {
         }
     }
 
-    /// A later process with this disk is known: what that acknowledges is not here. So it is for all
-    /// later lives of this directory.
+    /// A later process with this disk is known: what that acknowledges is not here. So it is for
+    /// all later lives of this directory.
     pub(super) fn fenced(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         self.lose(now, None, 0, out);
     }

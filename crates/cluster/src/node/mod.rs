@@ -1,5 +1,5 @@
-//! What a node does once for all its loops: it delivers hints, finds out whether its directory is the
-//! one that the others know, and has what it lacks streamed back.
+//! What a node does once for all its loops: it delivers hints, finds out whether its directory is
+//! the one that the others know, and has what it lacks streamed back.
 //!
 //! ```text
 //!   PeerSeen ────▶ ┌────────┐ ─▶ Remember, Stand, KeepMissed (stored on disk)
@@ -60,6 +60,16 @@ pub enum NodeEvent {
         /// Keys and records.
         items: Vec<(Bytes, Record)>,
     },
+    /// Hints that were delivered could not be removed: the store has them still, and will hand
+    /// them out again.
+    HintsStay {
+        /// The node that they are for.
+        peer: NodeId,
+        /// How many hints.
+        hints: u64,
+        /// Bytes that they count for ([`hint_bytes`](crate::hint_bytes)).
+        bytes: u64,
+    },
     /// A call is over.
     Returned {
         /// The call.
@@ -100,6 +110,7 @@ pub enum NodeEffect {
         max_bytes: usize,
     },
     /// Hints were delivered: remove them, unless the store has a newer one of the same key by now.
+    /// If the store refuses, it ends in [`NodeEvent::HintsStay`].
     DropHints {
         /// The node that they were for.
         peer: NodeId,
@@ -125,12 +136,12 @@ pub enum NodeEffect {
         /// What is known of it.
         claim: Claim,
     },
-    /// Store durably this node's membership state and, in the same batch, what it is marked to lack;
-    /// ends in [`NodeEvent::Stood`]. If the node is no longer authoritative, that is in force already;
-    /// that it is authoritative again takes effect only once it is stored.
+    /// Store durably this node's membership state and, in the same batch, what it is marked to
+    /// lack; ends in [`NodeEvent::Stood`]. If the node is no longer authoritative, that is in force
+    /// already; that it is authoritative again takes effect only once it is stored.
     Stand(MembershipState),
-    /// Store durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode)); ends
-    /// in [`NodeEvent::MissedKept`].
+    /// Store durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode));
+    /// ends in [`NodeEvent::MissedKept`].
     KeepMissed {
         /// The node.
         node: NodeId,
@@ -208,6 +219,7 @@ impl Node {
                 self.met(now, peer, incarnation, knows_us, out);
             }
             NodeEvent::Hints { peer, items } => self.read_hints(now, peer, items, out),
+            NodeEvent::HintsStay { peer, hints, bytes } => self.hints_stay(peer, hints, bytes),
             NodeEvent::Returned { call, result } => {
                 let Some(at) = self.calls.iter().position(|(id, _)| *id == call) else { return };
                 match self.calls.swap_remove(at).1 {

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! After a restart each walk begins again. A future record is left where it is, and its partition
-//! marked: it is asked for again now and then, and taken once its time has come. Until then a node that lost something is not authoritative for what it lacks.
+//! marked: it is asked for again now and then, and taken once its time has come. Until then a node
+//! that lost something is not authoritative for what it lacks.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,9 @@
 //!
 //! A *future hint*, with a timestamp further ahead of this node's wall clock or of the
 //! receiver's than clocks may be, stays where it is while the others go out. A later pass looks at
-//! it again.
+//! it again. So does one at a hint that was delivered and that the store, overloaded or full, could
+//! not remove: it is delivered again, and counts as waiting until it is gone. Were it not counted,
+//! it would be taken for another one that came later, and that one would wait for ever.
 
 use bytes::Bytes;
 
@@ -89,6 +91,8 @@ pub(super) struct Replay {
     delivered: bool,
     /// Whether the node refused some of it for its clock.
     refused: bool,
+    /// Whether some of what was delivered is in the store still.
+    undropped: bool,
     /// What it left.
     stays: Stays,
     /// The greatest time of a version that goes out in this pass.
@@ -113,6 +117,7 @@ impl Node {
             if replay.after.is_none() {
                 (replay.began, replay.counted) = (now.mono, counted);
                 (replay.delivered, replay.refused) = (false, false);
+                replay.undropped = false;
                 (replay.stays, replay.limit) = (Stays::default(), limit);
             }
             self.ask_for_hints(peer, out);
@@ -164,6 +169,12 @@ impl Node {
         self.ask_for_hints(peer, out);
     }
 
+    /// Hints that were delivered are in the store still, for the next pass to deliver again.
+    pub(super) fn hints_stay(&mut self, peer: NodeId, hints: u64, bytes: u64) {
+        self.shared.hints.found(peer, hints, bytes);
+        self.peers.of(peer).replay.undropped = true;
+    }
+
     /// Hints that came meanwhile may lie before where it ended, so there is another one unless
     /// this one delivered nothing at all.
     fn end_of_pass(&mut self, now: Now, peer: NodeId) {
@@ -177,9 +188,9 @@ impl Node {
             let gone = (hints.saturating_sub(stays.hints), bytes.saturating_sub(stays.bytes));
             self.shared.hints.none_left(peer, gone);
         }
-        if stays.hints > 0 {
+        if stays.hints > 0 || replay.undropped {
             let took = now.mono.saturating_sub(replay.began);
-            let least = if replay.refused { MOST_WAIT } else { FIRST_WAIT };
+            let least = if replay.refused || replay.undropped { MOST_WAIT } else { FIRST_WAIT };
             replay.not_before += least.max(took.saturating_mul(REST));
             replay.stays_until = now.mono + stays.wait.min(LOOK_AGAIN);
         }

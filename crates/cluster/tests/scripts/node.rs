@@ -11,8 +11,8 @@ impl World {
     /// `node met n1 disk 7 [knows 99 [life 5 up 80 [late 70]]]`, `node fenced`,
     /// `node stood member [not]` (kept),
     /// `node marked n1`, `node kept n1 [not]`, `node pinged n1 [nothing]`, `node hints n1 ITEM…`,
-    /// `node returned k0 REPLY` (or `nothing`), `node tick 1s`, `node keeps n1 ITEM…`, `node ledger
-    /// n1`, `node state`.
+    /// `node undropped n1 ITEM…`, `node returned k0 REPLY` (or `nothing`), `node tick 1s`, `node
+    /// keeps n1 ITEM…`, `node ledger n1`, `node state`.
     pub(crate) fn of_node(&mut self, words: &mut Split<'_>) -> Result<Vec<String>, String> {
         let what = next(words, "what")?;
         if let Some(lines) = self.asked_of_node(what, words)? {
@@ -49,6 +49,16 @@ impl World {
                 let peer = node(next(words, "a node")?)?;
                 let items = words.map(|word| self.words.item(word)).collect::<Result<_, _>>()?;
                 NodeEvent::Hints { peer, items }
+            }
+            "undropped" => {
+                let peer = node(next(words, "a node")?)?;
+                let (mut hints, mut bytes) = (0, 0);
+                for word in words {
+                    let (key, record) = self.words.item(word)?;
+                    hints += 1;
+                    bytes += cluster::hint_bytes(&key, &record);
+                }
+                NodeEvent::HintsStay { peer, hints, bytes }
             }
             "returned" => {
                 let number: u64 = numbered(next(words, "a call")?, 'k')?;

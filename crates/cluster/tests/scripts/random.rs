@@ -1,6 +1,6 @@
-//! Events in any order, with whatever a peer or a store may answer, late, twice, never, or to another
-//! question; and members that come and go meanwhile: nothing panics, everybody who asked is answered
-//! once and in time, and no answer says more than what the replicas said.
+//! Events in any order, with whatever a peer or a store may answer, late, twice, never, or to
+//! another question; and members that come and go meanwhile: nothing panics, everybody who asked is
+//! answered once and in time, and no answer says more than what the replicas said.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

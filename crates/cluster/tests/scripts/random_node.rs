@@ -27,6 +27,8 @@ enum Waits {
     Hints(NodeId),
     Stand(MembershipState),
     Missed(NodeId),
+    /// Nothing, unless the hints can't be removed.
+    Drop(NodeId),
 }
 
 struct RandomNode {
@@ -100,6 +102,7 @@ impl RandomNode {
             Waits::Hints(peer) => NodeEvent::Hints { peer, items: items(b % 5, b) },
             Waits::Stand(state) => NodeEvent::Stood { state, kept },
             Waits::Missed(node) => NodeEvent::MissedKept { node, kept },
+            Waits::Drop(peer) => NodeEvent::HintsStay { peer, hints: 1, bytes: u64::from(b) },
         });
     }
 
@@ -119,6 +122,12 @@ impl RandomNode {
         assert!(done <= of);
     }
 
+    /// Whoever carries out an effect asks for a node's name, though the node may have left.
+    fn named(&self, peer: NodeId) -> NodeId {
+        assert_eq!(self.shared.name_of(peer), format!("n{}", peer.0));
+        peer
+    }
+
     fn look_at(&mut self, effect: NodeEffect) {
         let own = self.shared.own;
         self.waits.push(match effect {
@@ -132,9 +141,9 @@ impl RandomNode {
             NodeEffect::ReadHints { peer, .. } => Waits::Hints(peer),
             NodeEffect::Stand(state) => Waits::Stand(state),
             NodeEffect::KeepMissed { node } => Waits::Missed(node),
-            NodeEffect::Remember { peer, .. } | NodeEffect::DropHints { peer, .. } => {
-                // Whoever carries this out asks for the node's name, though it may have left.
-                assert_eq!(self.shared.name_of(peer), format!("n{}", peer.0));
+            NodeEffect::DropHints { peer, .. } => Waits::Drop(self.named(peer)),
+            NodeEffect::Remember { peer, .. } => {
+                self.named(peer);
                 return;
             }
         });
@@ -170,8 +179,8 @@ fn result(b: u16) -> Result<Reply, FailureKind> {
     })
 }
 
-/// Two peers know of different losses. Nobody is told of this node's log before all that it is marked
-/// to lack is durable: whoever is told forgets what it knows of earlier lives.
+/// Two peers know of different losses. Nobody is told of this node's log before all that it is
+/// marked to lack is durable: whoever is told forgets what it knows of earlier lives.
 #[test]
 fn no_peer_is_told_of_the_log_before_all_that_is_lost_is_durable() {
     let life = |id, begins| Life { id, begins, newest: BASE << 12 };

@@ -94,7 +94,17 @@ struct State {
     /// Version of the newest record written here; each one is newer.
     version: Version,
     /// What is known of each peer that was seen, by name.
-    peers: BTreeMap<String, Claim>,
+    peers: BTreeMap<String, Known>,
+}
+
+/// What is known of a peer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    /// What is stored of it; `None` = nothing yet.
+    claim: Option<Claim>,
+    /// The time of that record's version, and of the newest one that was to be stored.
+    kept: u64,
+    newest: u64,
 }
 
 impl State {
@@ -114,8 +124,9 @@ impl State {
 /// What a batch of the node's own stores: see [`Identity::kept`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keeps {
-    /// What is known of a peer.
-    Claim(NodeId, Claim),
+    /// What is known of a peer; the time of the record's version orders it among what was known
+    /// before and after.
+    Claim(NodeId, Claim, u64),
     /// The node's membership state, and with it its own marks up to this change.
     MembershipState(MembershipState, u64),
     /// So many changes of what a node is marked to lack.
@@ -220,7 +231,14 @@ impl Identity {
 
     /// What is known of the peer of this name.
     pub fn known(&self, peer: &str) -> Option<Claim> {
-        self.lock().peers.get(peer).copied()
+        self.lock().peers.get(peer)?.claim
+    }
+
+    /// Whether it is kept, and nothing newer is on its way: then it need not be written again.
+    pub(crate) fn is_kept(&self, peer: &str, claim: &Claim) -> bool {
+        let state = self.lock();
+        let known = state.peers.get(peer);
+        known.is_some_and(|known| known.claim == Some(*claim) && known.kept == known.newest)
     }
 
     /// A batch that stores the membership state and, with it, what this node is marked to lack.
@@ -237,8 +255,11 @@ impl Identity {
     pub(crate) fn keep_claim(&self, shared: &Shared, peer: NodeId, claim: Claim) -> (Batch, Keeps) {
         let name = shared.name_of(peer);
         let key = [PEER, name.as_bytes()].concat();
-        let batch = self.lock().batch(&[(&key, &format::encode_peer(&claim))]);
-        (batch, Keeps::Claim(peer, claim))
+        let mut state = self.lock();
+        let batch = state.batch(&[(&key, &format::encode_peer(&claim))]);
+        let time = state.version.time;
+        state.peers.entry(name).or_default().newest = time;
+        (batch, Keeps::Claim(peer, claim, time))
     }
 
     /// A batch that stores what a node is marked to lack.
@@ -254,9 +275,16 @@ impl Identity {
     /// Such a batch is durable: only now its content takes effect, and is reported to others.
     pub(crate) fn kept(&self, shared: &Shared, what: &Keeps) {
         match what {
-            Keeps::Claim(peer, claim) => {
+            Keeps::Claim(peer, claim, time) => {
                 let name = shared.name_of(*peer);
-                self.lock().peers.insert(name, *claim);
+                let mut state = self.lock();
+                let known = state.peers.entry(name).or_default();
+                // Two that are under way may end in any order; a restart would find the newer one.
+                if *time < known.newest {
+                    return;
+                }
+                *known = Known { claim: Some(*claim), kept: *time, newest: *time };
+                drop(state);
                 shared.logs.know(*peer, claim.incarnation);
                 shared.logs.kept(*peer, claim);
             }
@@ -283,10 +311,10 @@ impl Identity {
         Ok(())
     }
 
-    /// Begins a life of the directory: to be called once, before any message to another node. A member
-    /// whose directory is not the one that it was when the last life began is *verifying* from here
-    /// on, if there are others to ask. The life is numbered by the wall clock, for a copy's own clock
-    /// may have begun ahead of it, at its bound.
+    /// Begins a life of the directory: to be called once, before any message to another node. A
+    /// member whose directory is not the one that it was when the last life began is *verifying*
+    /// from here on, if there are others to ask. The life is numbered by the wall clock, for a
+    /// copy's own clock may have begun ahead of it, at its bound.
     pub(crate) fn begin_life<S: Store, D: Directory>(
         &self,
         store: &S,
@@ -398,7 +426,7 @@ fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
 }
 
 /// What is known of the peers that were seen.
-fn peers(engine: &Engine) -> Result<BTreeMap<String, Claim>, StartError> {
+fn peers(engine: &Engine) -> Result<BTreeMap<String, Known>, StartError> {
     let mut peers = BTreeMap::new();
     let mut scan = engine.snapshot().scan(Space::Node, PEER, Some(PEERS_END));
     while let Some((key, record)) = scan.next().map_err(in_store)? {
@@ -406,7 +434,7 @@ fn peers(engine: &Engine) -> Result<BTreeMap<String, Claim>, StartError> {
         let claim = format::decode_peer(record.value()).map_err(|why| {
             damaged(format!("persisted state of node {}", name.escape_debug()), why)
         })?;
-        peers.insert(name, claim);
+        peers.insert(name, Known { claim: Some(claim), ..Known::default() });
     }
     Ok(peers)
 }

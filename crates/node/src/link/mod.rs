@@ -14,7 +14,8 @@
 //! the socket; [`PeerTable::met`] takes in who was seen. From then on it is a [`Connection`].
 //!
 //! There are two drivers: the process, over tokio's sockets, and the simulator, over a network that
-//! loses and splits what it likes. They bring the bytes, the times, and room for long messages ([`Host`]).
+//! loses and splits what it likes. They bring the bytes, the times, and room for long messages
+//! ([`Host`]).
 
 mod connection;
 mod incoming;

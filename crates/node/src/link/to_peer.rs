@@ -6,8 +6,8 @@
 //!                            └──────────────────────────────────────▶ down: Unreachable
 //! ```
 //!
-//! It has a connection for short requests, and one for long ones that is dialed when something
-//! long is sent. It is up or down as a whole: whichever connection is lost, both are closed, and there
+//! It has a connection for short requests, and one for long ones that is dialed when something long
+//! is sent. It is up or down as a whole: whichever connection is lost, both are closed, and there
 //! is one [`Event::Lost`] for all requests that were not answered.
 
 use std::collections::VecDeque;
@@ -164,8 +164,8 @@ impl<D, C> Link<D, C> {
         true
     }
 
-    /// A connection that was dialed in a life of this link is open. Returns the messages that waited
-    /// for it and are still of use; `None` if the link has fallen meanwhile.
+    /// A connection that was dialed in a life of this link is open. Returns the messages that
+    /// waited for it and are still of use; `None` if the link has fallen meanwhile.
     pub fn up(
         &mut self,
         kind: ConnectionKind,

@@ -2,7 +2,7 @@ use cluster::Reported;
 
 use super::*;
 use crate::Store;
-use crate::driver::Purpose;
+use crate::driver::{Delivered, Purpose, WriteError};
 use crate::stage::{Done, Stage, value};
 
 const B: NodeId = NodeId(1);
@@ -75,29 +75,116 @@ fn a_claim_is_known_once_it_is_kept_and_not_written_twice() {
     assert!(kept_by(&mut stage, &task, remember()).is_none());
 }
 
+/// A peer whose disk was replaced comes back while what was told of the old one is being kept.
+#[test]
+fn of_two_claims_under_way_the_newer_one_holds_in_whichever_order_they_end() {
+    for order in [[0, 1], [1, 0]] {
+        let mut stage = Stage::new();
+        let mut task = task(&stage);
+        let claims = [5, 6].map(|incarnation| {
+            let reported = Reported { life: 1, position: incarnation, late: 0 };
+            Claim { incarnation, reported }
+        });
+        let kept: Vec<_> = claims
+            .iter()
+            .filter_map(|claim| {
+                kept_by(&mut stage, &task, NodeEffect::Remember { peer: B, claim: *claim })
+            })
+            .collect();
+        for at in order {
+            let (batch, keeps) = kept[at].clone();
+            let result = Store::commit(&stage.engine, batch);
+            task.handle(&mut stage, TaskEvent::Kept(keeps, result));
+        }
+        assert_eq!(stage.shared.logs.incarnation(B), Some(6), "{order:?}");
+        assert_eq!(stage.identity.known("b"), Some(claims[1]), "{order:?}");
+        let again = kept_by(&mut stage, &task, NodeEffect::Remember { peer: B, claim: claims[1] });
+        assert!(again.is_none(), "{order:?}");
+    }
+}
+
+/// Keeps a hint for B.
+fn keep(stage: &mut Stage, key: &'static [u8], age: u64) {
+    let record = value(key, age, 1);
+    let hint = hints::Hint::of(cluster::HintId(0), B, Bytes::from_static(key), &record);
+    let shared = Arc::clone(&stage.shared);
+    shared.hints.found(B, 1, hint_bytes(key, &record));
+    let put = |batch: &mut lsm::Batch| hints::put(&shared, batch, &hint, &record);
+    crate::Turn::write(stage, 0, Purpose::Hint(hint.clone()), put).unwrap();
+    stage.commit();
+}
+
+fn hints_of(stage: &Stage) -> Vec<(Bytes, Record)> {
+    hints::read(&stage.engine, &stage.shared, B, None, 1000).unwrap()
+}
+
 #[test]
 fn hints_that_were_delivered_go_but_newer_ones_stay() {
     let mut stage = Stage::new();
     let task = task(&stage);
-    let mut own = stage.event_loop();
-    let keep = |stage: &mut Stage, key: &'static [u8], age| {
-        let (id, key_bytes) = (cluster::HintId(0), Bytes::from_static(key));
-        let hint = hints::Hint::of(id, B, key_bytes, &value(key, age, 1));
-        let shared = Arc::clone(&stage.shared);
-        shared.hints.found(B, 1, cluster::hint_bytes(key, &value(key, age, 1)));
-        crate::Turn::write(stage, 0, Purpose::Delivered, |batch| {
-            hints::put(&shared, batch, &hint, &value(key, age, 1))
-        })
-        .unwrap();
-    };
     keep(&mut stage, b"k", 20);
     keep(&mut stage, b"l", 20);
-    stage.write(&mut own);
-    let read = |stage: &Stage| hints::read(&stage.engine, &stage.shared, B, None, 1000).unwrap();
-    let items = read(&stage);
+    let items = hints_of(&stage);
     assert_eq!(items.len(), 2);
     keep(&mut stage, b"l", 10);
     task.perform(&mut stage, NodeEffect::DropHints { peer: B, items });
     stage.commit();
-    assert_eq!(read(&stage), [(Bytes::from_static(b"l"), value(b"l", 10, 1))]);
+    assert_eq!(hints_of(&stage), [(Bytes::from_static(b"l"), value(b"l", 10, 1))]);
+}
+
+/// One pass over the hints for B, which takes them; whether there was one.
+fn deliver(stage: &mut Stage, task: &mut Task) -> bool {
+    task.handle(stage, NodeEvent::Tick.into());
+    let wanted = |done| match done {
+        Done::ReadHints(wanted) => Some(wanted),
+        _ => None,
+    };
+    let mut next = stage.take().into_iter().find_map(wanted);
+    let any = next.is_some();
+    while let Some(wanted) = next {
+        let (peer, after) = (wanted.peer, wanted.after.clone());
+        let read = hints::read(&stage.engine, &stage.shared, peer, after.as_deref(), 1000);
+        task.handle(stage, TaskEvent::HintsRead(wanted, read));
+        if let Some(Done::Call(call)) = stage.take().pop() {
+            let result = Ok(cluster::Reply::Stored);
+            task.handle(stage, NodeEvent::Returned { call, result }.into());
+            stage.commit();
+        }
+        next = stage.take().into_iter().find_map(|done| match done {
+            Done::ReadHints(wanted) => Some(wanted),
+            _ => None,
+        });
+    }
+    any
+}
+
+#[test]
+fn a_hint_that_could_not_be_removed_is_delivered_again_and_hides_no_other() {
+    let mut stage = Stage::new();
+    let mut task = task(&stage);
+    let waiting = |stage: &Stage| stage.shared.hints.waiting(B).0;
+    keep(&mut stage, b"k", 20);
+    stage.refusal = Some(WriteError::Busy);
+    assert!(deliver(&mut stage, &mut task));
+    assert_eq!((waiting(&stage), hints_of(&stage).len()), (1, 1), "it is there still");
+    stage.refusal = None;
+    keep(&mut stage, b"a", 10);
+    stage.mono += 250_000;
+    assert!(!deliver(&mut stage, &mut task), "not at once: the store is overloaded");
+    stage.mono += 4_000_000;
+    assert!(deliver(&mut stage, &mut task));
+    assert_eq!((waiting(&stage), hints_of(&stage).len()), (0, 0));
+}
+
+#[test]
+fn a_hint_whose_removal_failed_later_waits_too_unless_the_store_is_closed_for_good() {
+    let mut stage = Stage::new();
+    let mut own = stage.event_loop();
+    let delivered = Delivered { peer: B, hints: 2, bytes: 300 };
+    let for_good = lsm::Error::Failed { cause: "sync".into(), begun: true };
+    for (error, waiting) in [(for_good, (0, 0)), (failed(), (2, 300))] {
+        let purpose = Purpose::Delivered(delivered);
+        own.written(&mut stage, purpose, &Err(WriteError::Store(error)));
+        assert_eq!(stage.shared.hints.waiting(B), waiting);
+    }
 }

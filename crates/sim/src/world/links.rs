@@ -101,7 +101,8 @@ impl World {
         self.agenda.put(self.now + PING_MICROS, Due::Ping(place));
     }
 
-    /// Pings, closes connections on which no pong came, and dials peers that no loop is connected to.
+    /// Pings, closes connections on which no pong came, and dials peers that no loop is connected
+    /// to.
     pub(super) fn take_ping(&mut self, place: Place, out: &mut Outbox) {
         let (now, keeps) = (self.times(place.node), place.index == 0 && self.plan.keeps_links);
         let Some(process) = self.process(place) else { return };

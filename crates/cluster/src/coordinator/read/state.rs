@@ -197,7 +197,8 @@ impl Read {
         }
     }
 
-    /// How many replicas did their part: are authoritative for what they reported, or hold the answer.
+    /// How many replicas did their part: are authoritative for what they reported, or hold the
+    /// answer.
     pub(super) fn acked(&self) -> usize {
         match self.newest() {
             Some(newest) => self.count(|vote| vote.holds(newest)),

@@ -129,8 +129,8 @@ impl Coordinator {
         self.reported_of(now, slot).filter_map(Reported::whole).max_by_key(|record| record.rank)
     }
 
-    /// Which replica is to send its record: one that reported the newest, if that is not here whole;
-    /// preferably one that was not asked to send it yet.
+    /// Which replica is to send its record: one that reported the newest, if that is not here
+    /// whole; preferably one that was not asked to send it yet.
     pub(super) fn to_fetch(&self, now: Now, slot: &Slot) -> Option<VoteAt> {
         let newest = self.reported_of(now, slot).map(Reported::rank).max()?;
         if self.newest_of(now, slot).is_some_and(|record| record.rank == newest) {
@@ -146,8 +146,8 @@ impl Coordinator {
         read.first(has_reported).or_else(|| read.first(is_asked))
     }
 
-    /// Since when the read has waited for a long record: from a replica that was asked to send it, or
-    /// from this node's store, which mostly has it too.
+    /// Since when the read has waited for a long record: from a replica that was asked to send it,
+    /// or from this node's store, which mostly has it too.
     pub(super) fn long_under_way(&self, read: &Read) -> Option<u64> {
         let own = self.shared.own;
         let awaited = |vote: &ReadVote| match vote.state {
@@ -159,8 +159,8 @@ impl Coordinator {
     }
 
     /// Whether replicas that were not authoritative may be so soon: a node that has just started
-    /// finds out what the others know of it. Together with those that have yet to reply they must be
-    /// enough.
+    /// finds out what the others know of it. Together with those that have yet to reply they must
+    /// be enough.
     fn may_settle(&self, slot: &Slot, asked_again: u32) -> bool {
         let read = read_of(slot);
         let counts = |state| matches!(state, ReadState::Reported { .. } | ReadState::Asked(_));

@@ -140,9 +140,9 @@ impl Write {
         if self.held() > 0 { FailureKind::TooFew } else { failure(self.failures()) }
     }
 
-    /// Whether a write that can't succeed any more waits for its open votes nevertheless: they decide
-    /// whether *all* replicas were busy or full, and whether none was sent it, so that it may safely
-    /// be tried again.
+    /// Whether a write that can't succeed any more waits for its open votes nevertheless: they
+    /// decide whether *all* replicas were busy or full, and whether none was sent it, so that it
+    /// may safely be tried again.
     pub(super) fn is_worth_waiting(&self) -> bool {
         let none = !self.is_anew() && self.count(WriteState::has_arrived) == 0;
         self.count(WriteState::is_open) > 0 && (none || self.failure() != FailureKind::TooFew)
