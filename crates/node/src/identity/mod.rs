@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-/// What a batch of the node's own stores: see [`Identity::kept`].
+/// What a batch of the node's own stores: see `Identity::kept`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keeps {
     /// What is known of a peer; the time of the record's version orders it among what was known
