@@ -38,7 +38,7 @@ pub struct HintLedger {
 
 impl HintLedger {
     /// Whether another hint of so many bytes may be kept. If so, its bytes are set aside, until it
-    /// is [`HintLedger::kept`] or [`HintLedger::lost`]; if not, it counts as dropped.
+    /// is kept or lost; if not, it counts as dropped.
     pub fn admit(&self, peer: NodeId, bytes: u64) -> bool {
         let room = |total: u64| Some(total + bytes).filter(|sum| *sum <= MAX_HINT_BYTES);
         let admitted = self.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok();
