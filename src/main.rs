@@ -9,6 +9,7 @@ mod peers;
 mod runtime;
 mod settings;
 
+use std::alloc::System;
 use std::env;
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -17,22 +18,20 @@ use std::process::{self, ExitCode};
 
 use crate::cli::{Cli, Command, bench, client, dev, repair, variables};
 use crate::operations::stderr;
-use crate::runtime::serve;
+use crate::runtime::{allocator, serve};
 use crate::settings::config;
 use crate::settings::list::ServeArgs;
 
-/// Gives freed memory back to the system sooner than the default one, which the memory ledger
-/// counts on, and does not slow down as threads free what others allocated. While a profile is
-/// recorded it tells where memory is asked for.
+/// While a profile is recorded it tells where memory is asked for.
 #[global_allocator]
-static ALLOCATOR: profile::Sampled<tikv_jemallocator::Jemalloc> =
-    profile::Sampled(tikv_jemallocator::Jemalloc);
+static ALLOCATOR: profile::Sampled<System> = profile::Sampled(System);
 
 /// Exit code for a command line, variable or file that makes no sense, as clap's own.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     abort_on_panic();
+    allocator::set_up();
     let command = match Cli::read(env::args_os()) {
         Ok(cli) => cli.command,
         Err(error) => return refused(&error),

@@ -1,5 +1,6 @@
 //! Threads: start and stop, the acceptor, the event loops.
 
 pub(crate) mod accept;
+pub(crate) mod allocator;
 pub(crate) mod event_loop;
 pub(crate) mod serve;

@@ -31,9 +31,14 @@ const MOST_WAIT: u64 = 4_000_000;
 /// microseconds: a clock that was behind may be right by then.
 const LOOK_AGAIN: u64 = 60_000_000;
 
-/// So many times as long as such a pass took there is none after it: reading over what has to stay
-/// is not to take more than a tenth of a disk's time.
+/// So many times as long as such a pass was reading there is none after it: reading over what has
+/// to stay is not to take more than a tenth of a disk's time.
 const REST: u64 = 9;
+
+/// Passes in a row that left what they had delivered, after which there is as much rest for all
+/// that such a pass did: its node is written to in vain. Before it, the store was just busy for a
+/// moment.
+const VAIN_PASSES: u32 = 3;
 
 #[derive(Debug, Default)]
 enum State {
@@ -87,27 +92,44 @@ pub(super) struct Replay {
     /// When this pass began, and what was counted then.
     began: u64,
     counted: (u64, u64),
+    /// Since when it waits for the store to read, and how long it has done so in all.
+    reads_since: u64,
+    reading: u64,
     /// Whether it delivered anything.
     delivered: bool,
-    /// Whether the node refused some of it for its clock.
-    refused: bool,
-    /// Whether some of what was delivered is in the store still.
+    /// The greatest time of a version that the node takes, if it refused some of it for its clock.
+    refused: Option<u64>,
+    /// Whether some of what was delivered is in the store still, and for how many passes before
+    /// this one that was so.
     undropped: bool,
+    vain_passes: u32,
     /// What it left.
     stays: Stays,
-    /// The greatest time of a version that goes out in this pass.
-    limit: u64,
     not_before: u64,
     /// Until then, nothing is due if no more hints wait than stayed.
     stays_until: u64,
     wait: u64,
 }
 
+/// Microseconds without a pass after one that left something.
+fn rest_after(now: Now, replay: &Replay) -> u64 {
+    let vain = replay.vain_passes;
+    let least = match replay.refused {
+        Some(_) => MOST_WAIT,
+        None => (FIRST_WAIT << vain.min(VAIN_PASSES + 1)).min(MOST_WAIT),
+    };
+    let took = match replay.stays.hints {
+        _ if vain > VAIN_PASSES => now.mono.saturating_sub(replay.began),
+        0 => 0,
+        _ => replay.reading,
+    };
+    took.saturating_mul(REST).clamp(least, LOOK_AGAIN)
+}
+
 impl Node {
     pub(super) fn replay_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         for peer in self.others() {
             let counted = self.shared.hints.waiting(peer);
-            let limit = Clock::limit(now.wall, self.max_skew_micros);
             let replay = &mut self.peers.of(peer).replay;
             let idle = matches!(replay.state, State::Idle) && replay.not_before <= now.mono;
             let only_stays = counted.0 <= replay.stays.hints && now.mono < replay.stays_until;
@@ -116,17 +138,18 @@ impl Node {
             }
             if replay.after.is_none() {
                 (replay.began, replay.counted) = (now.mono, counted);
-                (replay.delivered, replay.refused) = (false, false);
-                replay.undropped = false;
-                (replay.stays, replay.limit) = (Stays::default(), limit);
+                (replay.delivered, replay.refused) = (false, None);
+                (replay.reading, replay.undropped) = (0, false);
+                replay.stays = Stays::default();
             }
-            self.ask_for_hints(peer, out);
+            self.ask_for_hints(now, peer, out);
         }
     }
 
-    fn ask_for_hints(&mut self, peer: NodeId, out: &mut Vec<NodeEffect>) {
+    fn ask_for_hints(&mut self, now: Now, peer: NodeId, out: &mut Vec<NodeEffect>) {
         let replay = &mut self.peers.of(peer).replay;
         replay.state = State::Reading;
+        replay.reads_since = now.mono;
         let (after, max_bytes) = (replay.after.clone(), BATCH_BYTES);
         out.push(NodeEffect::ReadHints { peer, after, max_bytes });
     }
@@ -138,23 +161,27 @@ impl Node {
         items: Vec<(Bytes, Record)>,
         out: &mut Vec<NodeEffect>,
     ) {
+        let replay = &mut self.peers.of(peer).replay;
+        replay.reading += now.mono.saturating_sub(replay.reads_since);
         match items.last().map(|(key, _)| key.clone()) {
             Some(last) => {
-                self.send_hints(peer, Batch { items, stays: Stays::default(), last }, out);
+                self.send_hints(now, peer, Batch { items, stays: Stays::default(), last }, out);
             }
             None => self.end_of_pass(now, peer),
         }
     }
 
-    /// Sends those of a batch that are not in the future, and goes on behind them.
-    fn send_hints(&mut self, peer: NodeId, mut batch: Batch, out: &mut Vec<NodeEffect>) {
+    /// Sends those of a batch that are not in the future, and goes on behind them. A pass may last
+    /// long, so what that is goes by the time of each batch.
+    fn send_hints(&mut self, now: Now, peer: NodeId, mut batch: Batch, out: &mut Vec<NodeEffect>) {
         let replay = &mut self.peers.of(peer).replay;
-        let limit = replay.limit;
+        let limit = Clock::limit(now.wall, self.max_skew_micros);
+        let limit = replay.refused.map_or(limit, |refused| refused.min(limit));
         let stay = batch.items.extract_if(.., |(_, record)| record.rank.version.time > limit);
         batch.stays =
             stay.fold(batch.stays, |sum, (key, record)| sum.add(Stays::of(&key, &record, limit)));
         if batch.items.is_empty() {
-            self.pass_batch(peer, batch, out);
+            self.pass_batch(now, peer, batch, out);
             return;
         }
         let request = Request::Writes { items: batch.items.clone() };
@@ -162,11 +189,11 @@ impl Node {
         self.call(Caller::Replay(peer), peer, Class::Hint, request, out);
     }
 
-    fn pass_batch(&mut self, peer: NodeId, batch: Batch, out: &mut Vec<NodeEffect>) {
+    fn pass_batch(&mut self, now: Now, peer: NodeId, batch: Batch, out: &mut Vec<NodeEffect>) {
         let replay = &mut self.peers.of(peer).replay;
         replay.stays = replay.stays.add(batch.stays);
         replay.after = Some(batch.last);
-        self.ask_for_hints(peer, out);
+        self.ask_for_hints(now, peer, out);
     }
 
     /// Hints that were delivered are in the store still, for the next pass to deliver again.
@@ -188,10 +215,9 @@ impl Node {
             let gone = (hints.saturating_sub(stays.hints), bytes.saturating_sub(stays.bytes));
             self.shared.hints.none_left(peer, gone);
         }
+        replay.vain_passes = if replay.undropped { replay.vain_passes + 1 } else { 0 };
         if stays.hints > 0 || replay.undropped {
-            let took = now.mono.saturating_sub(replay.began);
-            let least = if replay.refused || replay.undropped { MOST_WAIT } else { FIRST_WAIT };
-            replay.not_before += least.max(took.saturating_mul(REST));
+            replay.not_before += rest_after(now, replay);
             replay.stays_until = now.mono + stays.wait.min(LOOK_AGAIN);
         }
         self.shared.hints.stay(peer, stays.hints);
@@ -215,16 +241,15 @@ impl Node {
                 self.shared.hints.delivered(peer, items.len() as u64, bytes);
                 self.shared.logs.stored_late(peer);
                 out.push(NodeEffect::DropHints { peer, items });
-                self.pass_batch(peer, batch, out);
+                self.pass_batch(now, peer, batch, out);
             }
             // Its clock is behind this one. Which of them it would take is found by halving.
             Ok(Reply::Ahead) => {
                 let mut times: Vec<_> =
                     batch.items.iter().map(|(_, record)| record.rank.version.time).collect();
                 times.sort_unstable();
-                replay.limit = times[times.len() / 2].saturating_sub(1);
-                replay.refused = true;
-                self.send_hints(peer, batch, out);
+                replay.refused = Some(times[times.len() / 2].saturating_sub(1));
+                self.send_hints(now, peer, batch, out);
             }
             Ok(_) => {
                 replay.wait = (replay.wait * 2).clamp(FIRST_WAIT, MOST_WAIT);

@@ -132,7 +132,7 @@ mod tests {
             ),
             ("profiler;profile::record::look", "this recording"),
             ("loop-0;hyper::a;profile::alloc::sample;profile::stack::here", "this recording"),
-            ("loop-0;hyper::a;<profile::alloc::Sampled<A> as X>::alloc;[jemalloc]", "HTTP"),
+            ("loop-0;hyper::a;<profile::alloc::Sampled<A> as X>::alloc;[libc.so.6]", "HTTP"),
             ("send;what", REST),
             ("alone", REST),
         ] {
