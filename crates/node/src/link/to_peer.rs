@@ -302,7 +302,7 @@ mod tests {
         assert!(link.up(ConnectionKind::Bulk, 1, "bulk", 0).is_some());
         let fallen = link.fall(PEER, 1, true, 5_000).unwrap();
         assert!(matches!(fallen.event, Event::Lost(PEER)), "it may have been done");
-        assert!(!fallen.stood(), "others were never told that it stands");
+        assert!(!fallen.stood(), "it never counted as up");
         link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
         assert_eq!((attempts[1].life, attempts[1].not_before), (2, Some(55_000)), "refused");
     }
