@@ -73,7 +73,7 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
-            peers.tell_later(FromPeers::Event(Event::Overflow { peer, id }));
+            peers.dispatch_later(FromPeers::Event(Event::Overflow { peer, id }));
         }
     }
     counters.peers.connected.add(1);
@@ -81,9 +81,9 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
     if first {
         tracing::info!(peer = facts.name(peer), "connected to a peer");
     }
-    peers.tell_met(met);
+    peers.dispatch_seen(met);
     if met.connection == ConnectionKind::Small {
-        peers.tell(FromPeers::Event(Event::Up(peer)));
+        peers.dispatch(FromPeers::Event(Event::Up(peer)));
     }
     Some(Driver::new(stream, connection, rest))
 }
@@ -93,7 +93,7 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
     let fallen = peers.link(peer).borrow_mut().fall(peer, life, refused, facts.mono());
     let Some(fallen) = fallen else { return };
-    let stood = fallen.stood();
+    let was_up = fallen.was_up();
     let Fallen { stages, left, event } = fallen;
     for stage in stages {
         match stage {
@@ -104,7 +104,7 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
             Stage::Down => {}
         }
     }
-    if stood && facts.seen(peer).link_down() && !peers.inner.leaving.get() {
+    if was_up && facts.seen(peer).link_down() && !peers.inner.leaving.get() {
         let name = facts.name(peer);
         if left {
             tracing::info!(peer = name, "peer stopped");
@@ -112,5 +112,5 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
             tracing::warn!(peer = name, why, "lost connection to peer");
         }
     }
-    peers.tell(FromPeers::Event(event));
+    peers.dispatch(FromPeers::Event(event));
 }

@@ -38,7 +38,7 @@ use crate::node::task;
 use crate::operations::stderr;
 use crate::peers::Facts;
 use crate::runtime::accept;
-use crate::runtime::event_loop::{self, Handle, Reported};
+use crate::runtime::event_loop::{self, Command, Handle};
 use crate::settings::config::{Config, Logging};
 use crate::settings::members::Membership;
 use crate::settings::memory::GUESTS;
@@ -206,12 +206,12 @@ fn wait_for_wall(clock: &BoundedClock, nodes: usize, max_skew: u64) {
     let wait = clock.wait_for_wall(nodes, wall_micros(), max_skew);
     if wait > 0 {
         let wait = Duration::from_micros(wait);
-        tracing::info!(?wait, "the clock begins ahead of the wall clock, which is waited for");
+        tracing::info!(?wait, "clock is ahead of wall time; waiting");
         thread::sleep(wait);
     }
 }
 
-/// A number that nobody can foretell, another one for each word.
+/// A number that nobody can predict, a different one for each word.
 fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
 }
@@ -232,7 +232,7 @@ fn greet(address: SocketAddr, data: &str) {
          \n  curl -i '{url}/v0/entities?start=a'\n",
         env!("KVORUM_VERSION"),
     );
-    // Nobody reading it is no reason not to serve, and a pipe that nobody empties none to wait.
+    // If nobody reads it, the node serves nevertheless; nor does it wait for a full pipe.
     let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
         let _ = io::stdout().write_all(text.as_bytes());
     });
@@ -274,8 +274,8 @@ impl Acceptor {
 
 fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {
     for handle in &loops {
-        // One that ended by itself needs no telling.
-        let _ = handle.tell.blocking_send(Reported::Stop);
+        // One that has ended already needs no command.
+        let _ = handle.commands.blocking_send(Command::Stop);
     }
     loops.into_iter().for_each(Handle::join);
     node.reads.stop();
