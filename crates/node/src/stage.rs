@@ -51,6 +51,8 @@ pub(crate) struct Stage {
     pub(crate) refuses_hints: bool,
     /// Whether every read has to wait.
     pub(crate) cold: bool,
+    /// Whether every read fails.
+    pub(crate) unreadable: bool,
     pub(crate) done: Vec<Done>,
     batch: Batch,
     purposes: Vec<Purpose>,
@@ -83,6 +85,7 @@ impl Stage {
             refusal: None,
             refuses_hints: false,
             cold: false,
+            unreadable: false,
             done: Vec::new(),
             batch: Batch::new(),
             purposes: Vec::new(),
@@ -165,6 +168,10 @@ impl Driver for Stage {
     fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error> {
         if self.cold {
             return Ok(Lookup::WouldBlock);
+        }
+        if self.unreadable {
+            let (file, what) = ("a table".to_owned(), "a block's checksum".to_owned());
+            return Err(lsm::Error::Corrupt { file, offset: 0, what });
         }
         self.engine.get(Space::Data, key, Wait::No)
     }

@@ -73,6 +73,15 @@ fn a_full_disk_is_told_at_once() {
 }
 
 #[test]
+fn what_cannot_be_read_is_a_failure_and_no_absence() {
+    let mut stage = Stage::new();
+    let mut own = stage.event_loop();
+    stage.unreadable = true;
+    own.handle(&mut stage, read(1, b"k"));
+    assert_eq!(stage.replies(), [(1, Reply::Failed)]);
+}
+
+#[test]
 fn several_records_are_stored_as_one_or_refused() {
     let mut stage = Stage::new();
     let mut own = stage.event_loop();
