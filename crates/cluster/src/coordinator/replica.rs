@@ -13,9 +13,9 @@ use crate::topology::partition_of;
 
 impl Coordinator {
     /// How long the work that another node asks for is of use: as long as that waits, and not
-    /// longer than any request may take.
+    /// longer than any request of its class may take.
     pub(super) fn demand_of(&self, now: Now, class: Class, remaining_ms: u32) -> Demand {
-        let remaining = (u64::from(remaining_ms) * 1000).min(self.config.deadline_micros);
+        let remaining = (u64::from(remaining_ms) * 1000).min(self.patience(class));
         Demand { class, until: now.mono + remaining }
     }
 
