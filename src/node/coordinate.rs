@@ -1,16 +1,16 @@
-//! Drives a loop's part in the protocol ([`node::Loop`]): what comes from clients, other nodes, the
-//! store and time goes in, and what it wants done is done.
+//! Drives a loop's part in the protocol ([`node::Loop`]): takes events from clients, other nodes,
+//! the store and time, and carries out effects.
 //!
 //! ```text
-//!  http ──▶ ask ──▶ ┌ told ┐ ──▶ node::Loop ──▶ driver ─┬─▶ the store: now, by the read pool,
+//!  http ──▶ ask ──▶ ┌events┐ ──▶ node::Loop ──▶ driver ─┬─▶ the store: now, by the read pool,
 //!   ▲               └──────┘                            │    or as a batch
 //!   └── answers      ▲   ▲                              ├─▶ peers
-//!                    │   └──── what came of it ◀────────┘
+//!                    │   └──────── results ◀────────────┘
 //!                    └─ time
 //! ```
 //!
-//! Everything in here happens on one thread, one thing after the other: what comes while the loop
-//! is at it waits.
+//! Everything in here happens on one thread, one event after the other: what comes while the loop
+//! is at work waits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -46,16 +46,16 @@ const NO_ROOM: &str = "the memory for responses is in use";
 
 const QUEUE_FULL: &str = "the read queue is full (--queue)";
 
-/// What a loop is told.
+/// What a loop is informed of.
 #[derive(Debug)]
-enum Reported {
+enum LoopEvent {
     /// For the coordinator.
     Event(Event),
     /// A read that had to wait is done, of which a record of so many bytes is wanted at most.
     Read(OpId, u32, Result<Option<Record>, StoreError>),
     /// A write is done, or known not to be.
     Written(Purpose, Outcome),
-    /// Something of the node's own is kept, or could not be.
+    /// Something of the node's own was stored, or could not be.
     Kept(OpId, Keeps, Result<(), lsm::Error>),
     /// Time has passed.
     Wake,
@@ -150,8 +150,8 @@ impl<T> Drop for Place<'_, T> {
 /// A loop's part in the protocol and those who wait for it.
 pub(crate) struct Coordination {
     own: RefCell<Loop>,
-    /// What came while it was at something else.
-    reported: RefCell<VecDeque<Reported>>,
+    /// Events that came while it was at work.
+    waiting: RefCell<VecDeque<LoopEvent>>,
     clients: PendingRequests<Answer>,
     calls: PendingRequests<Result<Reply, FailureKind>>,
     /// Memory of the read that is begun, for this node's part in it.
@@ -166,7 +166,7 @@ impl Coordination {
     pub(crate) fn new(own: Loop) -> Self {
         Self {
             own: RefCell::new(own),
-            reported: RefCell::default(),
+            waiting: RefCell::default(),
             clients: PendingRequests::default(),
             calls: PendingRequests::default(),
             room: Cell::default(),
@@ -254,33 +254,33 @@ impl Requests {
         place.wait().await
     }
 
-    /// Tells the loop what happened, and does what it wants done.
+    /// Dispatches an event to the loop, and carries out its effects.
     pub(crate) fn dispatch(self: &Rc<Self>, event: Event) {
-        self.tell(Reported::Event(event));
+        self.handle(LoopEvent::Event(event));
     }
 
     /// The same of a write that is done, or known not to be.
     pub(crate) fn written(self: &Rc<Self>, purpose: Purpose, outcome: &Outcome) {
-        self.tell(Reported::Written(purpose, outcome.clone()));
+        self.handle(LoopEvent::Written(purpose, outcome.clone()));
     }
 
-    fn tell(self: &Rc<Self>, reported: Reported) {
+    fn handle(self: &Rc<Self>, event: LoopEvent) {
         let coordination = &self.coordination;
         let Ok(mut own) = coordination.own.try_borrow_mut() else {
-            coordination.reported.borrow_mut().push_back(reported);
+            coordination.waiting.borrow_mut().push_back(event);
             return;
         };
         let driver = &mut Process(self);
-        let mut next = Some(reported);
-        while let Some(reported) = next {
-            match reported {
-                Reported::Event(event) => own.handle(driver, event),
-                Reported::Read(op, most, result) => own.was_read(driver, op, most, result),
-                Reported::Written(purpose, outcome) => own.written(driver, purpose, &outcome),
-                Reported::Kept(op, keeps, result) => own.kept(driver, op, &keeps, result),
-                Reported::Wake => own.wake(driver),
+        let mut next = Some(event);
+        while let Some(event) = next {
+            match event {
+                LoopEvent::Event(event) => own.handle(driver, event),
+                LoopEvent::Read(op, most, result) => own.was_read(driver, op, most, result),
+                LoopEvent::Written(purpose, outcome) => own.written(driver, purpose, &outcome),
+                LoopEvent::Kept(op, keeps, result) => own.kept(driver, op, &keeps, result),
+                LoopEvent::Wake => own.wake(driver),
             }
-            next = coordination.reported.borrow_mut().pop_front();
+            next = coordination.waiting.borrow_mut().pop_front();
         }
         let wake = own.next_wake();
         drop(own);
@@ -292,7 +292,7 @@ impl Requests {
         }
     }
 
-    /// Tells the loop that time passes. Never ends.
+    /// Wakes the loop when it wants to be. Never ends.
     pub(crate) async fn tick(self: &Rc<Self>) {
         let coordination = &self.coordination;
         let mut asleep = Box::pin(sleep_until(TokioInstant::now()));
@@ -307,7 +307,7 @@ impl Requests {
                 asleep.as_mut().poll(cx)
             })
             .await;
-            self.tell(Reported::Wake);
+            self.handle(LoopEvent::Wake);
         }
     }
 
@@ -411,7 +411,7 @@ impl Driver for Process<'_> {
                 Err(ReadError::Store(error)) => Err(records::store_error(&error)),
                 Ok(record) => Ok(record),
             };
-            this.tell(Reported::Read(op, most, result));
+            this.handle(LoopEvent::Read(op, most, result));
         });
     }
 
@@ -433,7 +433,7 @@ impl Driver for Process<'_> {
             let node = std::sync::Arc::clone(&this.node);
             // It fails only when the runtime ends.
             if let Ok(result) = off_the_loop(move || node.db.commit(batch)).await {
-                this.tell(Reported::Kept(op, keeps, result));
+                this.handle(LoopEvent::Kept(op, keeps, result));
             }
         });
     }

@@ -40,11 +40,11 @@ pub(crate) struct Node {
     pub(crate) shared: Arc<cluster::Shared>,
     /// Where each node is, by its id: `http://HOST:PORT`.
     pub(crate) urls: Vec<String>,
-    /// Who this node is, and whom it has met.
+    /// Who this node is, and which peers it has seen.
     pub(crate) identity: Arc<Identity>,
     /// What all loops know of the other nodes.
     pub(crate) facts: Arc<Facts>,
-    /// What the node's task is told.
+    /// Events for the node task.
     pub(crate) task: mpsc::Sender<TaskEvent>,
     /// The other end, until the first loop takes it.
     pub(crate) task_events: Mutex<Option<mpsc::Receiver<TaskEvent>>>,

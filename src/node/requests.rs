@@ -140,7 +140,7 @@ impl Requests {
         self.peers.upgrade(stream, read);
     }
 
-    /// Tells the other nodes that this one is about to stop.
+    /// Says to the other nodes that this one is about to stop.
     pub(crate) fn goodbye(&self) {
         self.peers.goodbye();
     }
@@ -211,7 +211,7 @@ impl Requests {
         self.gate.enter(bytes, patience).await
     }
 
-    /// Connects to a node for something else than messages. Who is there is not proved.
+    /// Connects to a node for something other than messages. The other end proves nothing.
     pub(crate) async fn reach(&self, peer: NodeId) -> Result<TcpStream, DialError> {
         self.peers.reach(peer).await
     }

@@ -1,8 +1,8 @@
 //! Drives the node's task ([`node::Task`]) on the first loop.
 //!
 //! ```text
-//!  all loops ── met ──▶ ┌ channel ┐ ──▶ node::Task ──▶ driver ─┬─▶ calls, by this loop
-//!  time ──────────────▶ └─────────┘ ◀── what came of it ◀──────┼─▶ hints, read off the loop
+//!  all loops ── seen ─▶ ┌ channel ┐ ──▶ node::Task ──▶ driver ─┬─▶ calls, by this loop
+//!  time ──────────────▶ └─────────┘ ◀── results ◀──────────────┼─▶ hints, read off the loop
 //!                                                              └─▶ identity, written off it
 //! ```
 
@@ -53,12 +53,12 @@ impl TaskDriver for Process<'_> {
             if streams {
                 note_unstreamed(&this.node, to, &result);
             }
-            tell(&this.node, NodeEvent::Returned { call, result }.into()).await;
+            dispatch(&this.node, NodeEvent::Returned { call, result }.into()).await;
         });
     }
 
     fn read_hints(&mut self, wanted: HintsWanted) {
-        tell_what_comes_of(&self.0.node, move |node| {
+        dispatch_result_of(&self.0.node, move |node| {
             let HintsWanted { peer, after, max_bytes } = &wanted;
             let (engine, shared) = (node.db.engine(), &node.shared);
             let read = hints::read(engine, shared, *peer, after.as_deref(), *max_bytes);
@@ -67,19 +67,19 @@ impl TaskDriver for Process<'_> {
     }
 
     fn keep(&mut self, batch: Batch, keeps: Keeps) {
-        tell_what_comes_of(&self.0.node, move |node| TaskEvent::Kept(keeps, node.db.commit(batch)));
+        dispatch_result_of(&self.0.node, move |node| TaskEvent::Kept(keeps, node.db.commit(batch)));
     }
 
     fn after(&mut self, micros: u64, event: TaskEvent) {
         let node = Arc::clone(&self.0.node);
         spawn_local(async move {
             sleep(Duration::from_micros(micros)).await;
-            tell(&node, event).await;
+            dispatch(&node, event).await;
         });
     }
 }
 
-/// A peer that streams nothing keeps this node from membership for what it lacks: that is told.
+/// A peer that streams nothing keeps this node from becoming a member again: that is logged.
 fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, FailureKind>) {
     let why = match result {
         Ok(Reply::Page(_)) => return,
@@ -94,17 +94,17 @@ fn note_unstreamed(node: &Node, peer: NodeId, result: &Result<Reply, FailureKind
 }
 
 /// Hands an event in. At the end of the node there is nobody to take it.
-pub(crate) async fn tell(node: &Node, event: TaskEvent) {
+pub(crate) async fn dispatch(node: &Node, event: TaskEvent) {
     let _ = node.task.send(event).await;
 }
 
-fn tell_what_comes_of(node: &Arc<Node>, work: impl FnOnce(&Node) -> TaskEvent + Send + 'static) {
+fn dispatch_result_of(node: &Arc<Node>, work: impl FnOnce(&Node) -> TaskEvent + Send + 'static) {
     let node = Arc::clone(node);
     spawn_local(async move {
         let worker = Arc::clone(&node);
         // It fails only when the runtime ends.
         if let Ok(event) = off_the_loop(move || work(&worker)).await {
-            tell(&node, event).await;
+            dispatch(&node, event).await;
         }
     });
 }

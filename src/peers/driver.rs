@@ -175,7 +175,7 @@ impl Driver {
             let came = self.connection.machine.borrow_mut().receive(&mut input, &mut lent)?;
             match came {
                 None => return Ok(()),
-                Some(Came::Event(event)) => peers.tell(FromPeers::Event(event)),
+                Some(Came::Event(event)) => peers.dispatch(FromPeers::Event(event)),
                 Some(Came::Goodbye) if self.connection.way == Way::Dialed => {
                     peers.link(self.connection.peer).borrow_mut().leave();
                 }

@@ -73,7 +73,7 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
     for message in waited {
         let id = message.id;
         if !connection.push(message) {
-            peers.tell_later(FromPeers::Event(Event::Overflow { peer, id }));
+            peers.dispatch_later(FromPeers::Event(Event::Overflow { peer, id }));
         }
     }
     counters.peers.connected.add(1);
@@ -81,9 +81,9 @@ fn rise(peers: &Peers, peer: NodeId, life: u64, connected: Connected) -> Option<
     if first {
         tracing::info!(peer = facts.name(peer), "connected to a peer");
     }
-    peers.tell_met(met);
+    peers.dispatch_seen(met);
     if met.connection == ConnectionKind::Small {
-        peers.tell(FromPeers::Event(Event::Up(peer)));
+        peers.dispatch(FromPeers::Event(Event::Up(peer)));
     }
     Some(Driver::new(stream, connection, rest))
 }
@@ -112,5 +112,5 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
             tracing::warn!(peer = name, why, "lost connection to peer");
         }
     }
-    peers.tell(FromPeers::Event(event));
+    peers.dispatch(FromPeers::Event(event));
 }

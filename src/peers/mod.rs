@@ -53,7 +53,7 @@ use links::Link;
 /// How often a sign of life is asked for on every connection that was dialed.
 const PING_EVERY: Duration = Duration::from_micros(PING_MICROS);
 
-/// How long what was still to be said is waited for when the node stops.
+/// How long the node waits, when it stops, for what is still to be sent.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// What comes from the other nodes.
@@ -63,9 +63,9 @@ pub(crate) enum FromPeers {
     Event(Event),
     /// A connection was made, by either side, and the other one has proved who it is.
     PeerSeen {
-        /// Who.
+        /// The peer.
         peer: NodeId,
-        /// Since when it has its disk.
+        /// Its incarnation: which disk it has.
         incarnation: u64,
         /// What it knew of this node's disk.
         knows_us: Option<Claim>,
@@ -74,7 +74,7 @@ pub(crate) enum FromPeers {
     Fenced,
 }
 
-/// Who is told what comes.
+/// Takes what comes over the connections.
 pub(crate) type Sink = Rc<dyn Fn(FromPeers)>;
 
 /// One loop's connections to and from the other nodes. Clones are the same one.
@@ -97,10 +97,10 @@ struct Inner {
     next_connection: Cell<u64>,
     /// Handshakes with whoever connected, the oldest first.
     greeting: RefCell<VecDeque<AbortHandle>>,
-    /// What the sink is yet to be told.
-    reported: RefCell<VecDeque<FromPeers>>,
-    teller: RefCell<Option<Waker>>,
-    telling: Cell<bool>,
+    /// Events that wait for the sink.
+    waiting: RefCell<VecDeque<FromPeers>>,
+    waker: RefCell<Option<Waker>>,
+    dispatching: Cell<bool>,
     leaving: Cell<bool>,
     keeper: RefCell<Keeper>,
     pings: RefCell<Pings>,
@@ -125,9 +125,9 @@ impl Peers {
                 fetching: RefCell::default(),
                 next_connection: Cell::new(0),
                 greeting: RefCell::default(),
-                reported: RefCell::default(),
-                teller: RefCell::default(),
-                telling: Cell::new(false),
+                waiting: RefCell::default(),
+                waker: RefCell::default(),
+                dispatching: Cell::new(false),
                 leaving: Cell::new(false),
                 keeper: RefCell::default(),
                 pings: RefCell::default(),
@@ -143,7 +143,7 @@ impl Peers {
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = self.untold() => self.tell_all(),
+                () = self.waiting() => self.dispatch_all(),
                 _ = ping.tick() => self.ping(),
             }
         }
@@ -161,7 +161,7 @@ impl Peers {
         let id = message.id;
         assert_ne!(peer, self.inner.facts.own(), "a node sends nothing to itself");
         if !links::send(self, peer, message) {
-            self.tell_later(FromPeers::Event(Event::Overflow { peer, id }));
+            self.dispatch_later(FromPeers::Event(Event::Overflow { peer, id }));
         }
     }
 
@@ -179,7 +179,7 @@ impl Peers {
         if fetching.is_empty() { None } else { fetching.remove(&(peer, id)) }
     }
 
-    /// Answers a request, if the connection that it came on still stands.
+    /// Replies to a request, if the connection that it came on is still open.
     pub(crate) fn respond(&self, connection: ConnectionId, id: u64, reply: Reply) {
         let connection = self.inner.accepted.borrow().get(&connection.0).map(Rc::clone);
         if let Some(connection) = connection {
@@ -187,7 +187,7 @@ impl Peers {
         }
     }
 
-    /// Connects to a node for something else than messages. Who is there is not proved.
+    /// Connects to a node for something other than messages. The other end proves nothing.
     pub(crate) async fn reach(&self, peer: NodeId) -> Result<TcpStream, DialError> {
         let lookup = &self.inner.lookups[usize::from(peer.0)];
         connect(self.inner.facts.authority(peer), lookup).await
@@ -199,8 +199,8 @@ impl Peers {
         greet::start(self, stream, read);
     }
 
-    /// Tells the others that this node is about to stop: no more requests, please. Those that came
-    /// are answered.
+    /// Says to the others that this node is about to stop and wants no more requests. Those that
+    /// came are answered.
     pub(crate) fn goodbye(&self) {
         self.inner.leaving.set(true);
         for connection in self.inner.accepted.borrow().values() {
@@ -208,8 +208,8 @@ impl Peers {
         }
     }
 
-    /// Closes all connections, once what was to be said is said or took too long. Nothing is told
-    /// any more.
+    /// Closes all connections once what is to be sent is sent, or that took too long. The sink gets
+    /// no more events.
     pub(crate) async fn close(&self) {
         self.inner.leaving.set(true);
         self.inner.sink.borrow_mut().take();
@@ -231,7 +231,7 @@ impl Peers {
         &self.inner.links[usize::from(peer.0)]
     }
 
-    /// All that stand, whoever made them.
+    /// All open connections, whoever made them.
     fn connections(&self) -> Vec<Rc<PeerConnection>> {
         let accepted = self.inner.accepted.borrow();
         let mut connections: Vec<_> = accepted.values().cloned().collect();
@@ -268,7 +268,7 @@ impl Peers {
             PeerConnection::new(facts, counters, &met, Way::Accepted(ConnectionId(id)));
         accepted.insert(id, Rc::clone(&connection));
         drop(accepted);
-        self.tell_met(met);
+        self.dispatch_seen(met);
         facts.seen(met.node).knock();
         let this = self.clone();
         spawn_local(async move {
@@ -278,15 +278,15 @@ impl Peers {
         });
     }
 
-    fn tell_met(&self, met: PeerSeen) {
+    fn dispatch_seen(&self, met: PeerSeen) {
         self.inner.facts.table.met(&met);
         let PeerSeen { node: peer, incarnation, knows_us, .. } = met;
-        self.tell(FromPeers::PeerSeen { peer, incarnation, knows_us });
+        self.dispatch(FromPeers::PeerSeen { peer, incarnation, knows_us });
     }
 
     fn note_refusal(&self, refused: &Refused) {
         if self.inner.facts.is_fenced_by(refused) {
-            self.tell(FromPeers::Fenced);
+            self.dispatch(FromPeers::Fenced);
         }
     }
 
@@ -301,41 +301,41 @@ impl Peers {
         }
     }
 
-    /// Tells the sink, after what it is to be told already. Not to be called with anything
+    /// Hands an event to the sink, after those that wait already. Must not be called with anything
     /// borrowed.
-    fn tell(&self, what: FromPeers) {
-        self.inner.reported.borrow_mut().push_back(what);
-        self.tell_all();
+    fn dispatch(&self, what: FromPeers) {
+        self.inner.waiting.borrow_mut().push_back(what);
+        self.dispatch_all();
     }
 
-    /// Tells the sink soon, for its caller may be in the middle of something.
-    fn tell_later(&self, what: FromPeers) {
-        self.inner.reported.borrow_mut().push_back(what);
-        if let Some(teller) = self.inner.teller.borrow_mut().take() {
-            teller.wake();
+    /// Hands an event to the sink soon: the caller may be in the middle of something.
+    fn dispatch_later(&self, what: FromPeers) {
+        self.inner.waiting.borrow_mut().push_back(what);
+        if let Some(waker) = self.inner.waker.borrow_mut().take() {
+            waker.wake();
         }
     }
 
-    fn tell_all(&self) {
-        if self.inner.telling.replace(true) {
+    fn dispatch_all(&self) {
+        if self.inner.dispatching.replace(true) {
             return;
         }
         loop {
-            let Some(what) = self.inner.reported.borrow_mut().pop_front() else { break };
+            let Some(what) = self.inner.waiting.borrow_mut().pop_front() else { break };
             let sink = self.inner.sink.borrow().clone();
             if let Some(sink) = sink {
                 sink(what);
             }
         }
-        self.inner.telling.set(false);
+        self.inner.dispatching.set(false);
     }
 
-    async fn untold(&self) {
+    async fn waiting(&self) {
         poll_fn(|cx| {
-            if !self.inner.reported.borrow().is_empty() {
+            if !self.inner.waiting.borrow().is_empty() {
                 return Poll::Ready(());
             }
-            *self.inner.teller.borrow_mut() = Some(cx.waker().clone());
+            *self.inner.waker.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;

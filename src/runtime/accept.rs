@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::counters::Accepting;
 use crate::node::places::{Place, Places};
-use crate::runtime::event_loop::{Handle, Reported};
+use crate::runtime::event_loop::{Command, Handle};
 
 /// Connections the kernel keeps for us between two looks. (It cuts this to net.core.somaxconn.)
 const BACKLOG: i32 = 4096;
@@ -79,7 +79,7 @@ pub(crate) async fn run(
         let open = |handle: &&Handle| handle.counters.connections.load(Ordering::Relaxed);
         let Some(handle) = loops.iter().min_by_key(open) else { return Ok(()) };
         handle.counters.connections.fetch_add(1, Ordering::Relaxed);
-        if handle.tell.send(Reported::Serve(stream, place)).await.is_err() {
+        if handle.commands.send(Command::Serve(stream, place)).await.is_err() {
             handle.counters.connections.fetch_sub(1, Ordering::Relaxed);
             return Err(io::Error::other("an event loop exited"));
         }
@@ -94,7 +94,7 @@ async fn find_place(loops: &[Handle], places: &Places) -> Place {
         }
         for handle in loops {
             // A loop that has so much to do gets to it later.
-            let _ = handle.tell.try_send(Reported::CloseGuest);
+            let _ = handle.commands.try_send(Command::CloseGuest);
         }
         // Nobody may be able to leave soon.
         let _ = timeout(BACK_OFF, places.left()).await;
@@ -106,7 +106,7 @@ fn close_idle_client(loops: &[Handle]) {
     let idle = |handle: &&Handle| handle.counters.idle_ticks.load(Ordering::Relaxed);
     if let Some(handle) = loops.iter().max_by_key(idle).filter(|handle| idle(handle) > 0) {
         // The next one to come asks again.
-        let _ = handle.tell.try_send(Reported::CloseIdleClient);
+        let _ = handle.commands.try_send(Command::CloseIdleClient);
     }
 }
 

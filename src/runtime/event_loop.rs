@@ -40,9 +40,9 @@ const HANDOVER: usize = 256;
 /// How long requests in flight may take when the node stops.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// What a loop is told.
+/// What a loop is asked to do by other threads.
 #[derive(Debug)]
-pub(crate) enum Reported {
+pub(crate) enum Command {
     /// Serve this one, who has such a place.
     Serve(TcpStream, Place),
     /// Somebody waits: close the client that has been idle for longest.
@@ -56,8 +56,8 @@ pub(crate) enum Reported {
 /// Another thread's hold on a loop.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    /// Tells the loop something.
-    pub(crate) tell: mpsc::Sender<Reported>,
+    /// Commands for the loop.
+    pub(crate) commands: mpsc::Sender<Command>,
     /// What the loop counts.
     pub(crate) counters: Arc<Counters>,
     thread: JoinHandle<()>,
@@ -90,7 +90,7 @@ pub(crate) fn start(
     names: Option<&Arc<Names>>,
     number: usize,
 ) -> io::Result<Handle> {
-    let (tell, reported) = mpsc::channel(HANDOVER);
+    let (commands, received) = mpsc::channel(HANDOVER);
     let counters = Arc::clone(&node.counters[number]);
     let (node, names, own) = (Arc::clone(node), names.cloned(), Arc::clone(&counters));
     let (report, started) = std::sync::mpsc::sync_channel(1);
@@ -100,11 +100,11 @@ pub(crate) fn start(
         // The one who starts us waits for this.
         let _ = report.send(runtime.as_ref().map(drop).map_err(io::Error::kind));
         if let Ok(runtime) = runtime {
-            runtime.block_on(EventLoop::new(node, names, own).run(reported));
+            runtime.block_on(EventLoop::new(node, names, own).run(received));
         }
     })?;
     started.recv().map_err(|_| io::Error::other("its thread ended"))??;
-    Ok(Handle { tell, counters, thread })
+    Ok(Handle { commands, counters, thread })
 }
 
 impl EventLoop {
@@ -140,7 +140,7 @@ impl EventLoop {
         })
     }
 
-    async fn run(self: Rc<Self>, mut reported: mpsc::Receiver<Reported>) {
+    async fn run(self: Rc<Self>, mut commands: mpsc::Receiver<Command>) {
         self.requests.start();
         let events = self.node.task_events.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(events) = events {
@@ -150,11 +150,11 @@ impl EventLoop {
         let this = Rc::clone(&self);
         tokio::task::spawn_local(async move { this.sweep().await });
         loop {
-            match reported.recv().await {
-                Some(Reported::Serve(stream, place)) => self.serve(stream, place),
-                Some(Reported::CloseIdleClient) => self.close_idle_client(),
-                Some(Reported::CloseGuest) => self.close_longest(Watch::owing),
-                Some(Reported::Stop) | None => break,
+            match commands.recv().await {
+                Some(Command::Serve(stream, place)) => self.serve(stream, place),
+                Some(Command::CloseIdleClient) => self.close_idle_client(),
+                Some(Command::CloseGuest) => self.close_longest(Watch::owing),
+                Some(Command::Stop) | None => break,
             }
         }
         self.stopping.set(true);
@@ -196,7 +196,7 @@ impl EventLoop {
                     self.counters.reaped.add(1);
                 }
             }
-            self.tell_idle();
+            self.report_idle();
             self.make_way();
         }
     }
@@ -230,7 +230,7 @@ impl EventLoop {
     /// Closes the client that has been idle for longest, if there is one.
     fn close_idle_client(&self) {
         self.close_longest(Watch::idle_ticks);
-        self.tell_idle();
+        self.report_idle();
     }
 
     fn close_longest<T: Ord + Copy>(&self, time: impl Fn(&Watch) -> Option<T>) {
@@ -243,8 +243,8 @@ impl EventLoop {
         }
     }
 
-    /// Tells the acceptor how long the client has been idle that was so for longest.
-    fn tell_idle(&self) {
+    /// Reports to the acceptor for how long the longest idle client has been idle.
+    fn report_idle(&self) {
         let watches = self.watches.borrow();
         let left = watches.iter().filter(|watch| !watch.reaped());
         let longest = left.filter_map(|watch| watch.idle_ticks()).max();
@@ -296,13 +296,13 @@ impl EventLoop {
             .max_buf_size(BUFFER_BYTES)
             .max_header_size(http::MAX_HEAD_LEN)
             .serve_connection(socket, service);
-        let mut reported = false;
+        let mut goodbye_said = false;
         let result = poll_fn(|cx| {
             if watch.reaped() {
                 return Poll::Ready(Ok(()));
             }
-            if self.stopping.get() && !reported {
-                reported = true;
+            if self.stopping.get() && !goodbye_said {
+                goodbye_said = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
             watch.attend(cx.waker());

@@ -38,7 +38,7 @@ use crate::node::task;
 use crate::operations::stderr;
 use crate::peers::Facts;
 use crate::runtime::accept;
-use crate::runtime::event_loop::{self, Handle, Reported};
+use crate::runtime::event_loop::{self, Command, Handle};
 use crate::settings::config::{Config, Logging};
 use crate::settings::members::Membership;
 use crate::settings::memory::GUESTS;
@@ -206,7 +206,7 @@ fn wait_for_wall(clock: &BoundedClock, nodes: usize, max_skew: u64) {
     let wait = clock.wait_for_wall(nodes, wall_micros(), max_skew);
     if wait > 0 {
         let wait = Duration::from_micros(wait);
-        tracing::info!(?wait, "the clock begins ahead of the wall clock, which is waited for");
+        tracing::info!(?wait, "clock is ahead of wall time; waiting");
         thread::sleep(wait);
     }
 }
@@ -274,8 +274,8 @@ impl Acceptor {
 
 fn stop(node: Arc<Node>, loops: Vec<Handle>) -> Result<(), String> {
     for handle in &loops {
-        // One that ended by itself needs no telling.
-        let _ = handle.tell.blocking_send(Reported::Stop);
+        // One that has ended already needs no command.
+        let _ = handle.commands.blocking_send(Command::Stop);
     }
     loops.into_iter().for_each(Handle::join);
     node.reads.stop();

@@ -1,5 +1,5 @@
-//! What threads share about each node, by its id. It is made when a node is first spoken of, and
-//! stays as long as the process: ids are never given to another node.
+//! Values that threads share, one for each node, by its id. A value is made when it is first asked
+//! for, and stays as long as the process: ids are never given to another node.
 
 use std::sync::Arc;
 
@@ -7,8 +7,7 @@ use arc_swap::ArcSwap;
 
 use crate::message::NodeId;
 
-/// One `T` a node. To read takes no lock; only a node of which nothing was known has the list made
-/// anew.
+/// One `T` for each node. Reading takes no lock; the first use of a node's value copies the list.
 #[derive(Debug)]
 pub(crate) struct ByNode<T>(ArcSwap<Vec<Option<Arc<T>>>>);
 
@@ -19,7 +18,7 @@ impl<T> Default for ByNode<T> {
 }
 
 impl<T: Default> ByNode<T> {
-    /// Does something with what is known of a node.
+    /// Calls `what` with a node's value.
     pub(crate) fn with<R>(&self, node: NodeId, what: impl FnOnce(&T) -> R) -> R {
         let place = usize::from(node.0);
         if let Some(Some(known)) = self.0.load().get(place) {

@@ -1,9 +1,10 @@
 //! Who is asked for a range: for every partition the first `ack` of its first `from` replicas, in
 //! the order of preference.
 //!
-//! Who that is for any partition at all follows from the zones, without a look at the partitions:
-//! a node is not asked if so many nodes that come before it are replicas of whatever it holds. Only
-//! if more nodes are missing than a quorum can spare, the partitions that those hold are looked at.
+//! Which nodes are asked for any partition at all follows from the zones, without a look at the
+//! partitions: a node is not asked if `ack` nodes that come before it are replicas of everything
+//! that it holds. Only if more nodes are missing than a quorum can spare are the partitions that
+//! those hold looked at.
 
 use crate::message::NodeId;
 use crate::quorum::Quorum;

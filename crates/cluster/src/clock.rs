@@ -1,4 +1,4 @@
-//! The hybrid logical clock that gives every write its version of a node.
+//! A node's hybrid logical clock, which gives every write its version.
 //!
 //! ```text
 //!  63                                                  12 11          0
@@ -10,8 +10,10 @@
 //! ```
 //!
 //! No version is issued twice, not even over a restart with a clock that stepped back: versions
-//! stay at or below a bound that was made durable before, and a start begins at that bound. Reading
-//! the wall clock and persisting are the caller's: there is no clock and no file in here.
+//! stay at or below a bound that was made durable before, and a start begins at that bound. (A node
+//! that loses the bound with its disk, and whose wall clock is set back too, may issue a version
+//! again.) Reading the wall clock and persisting are the caller's: there is no clock and no file in
+//! here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
 //! What goes into a [`Coordinator`](crate::Coordinator) and what comes out of it.
 //!
-//! **What whoever embeds it owes to the effects.**
+//! **What the embedder (`crates/node`) owes to the effects.**
 //!
 //! *Order.* The effects of one event are begun in their order, and those of one event before those
 //! of the next. Nothing follows about when they end, with two exceptions: what is sent to one node
@@ -9,20 +9,20 @@
 //!
 //! *Completion.* What an effect ends in comes back as an event of its own, never from within
 //! [`Coordinator::handle`](crate::Coordinator::handle), at most once, and under the id that the
-//! effect bears. An event under an id that is not under way any more is of no consequence.
+//! effect has. An event under an id that is no longer under way changes nothing.
 //!
-//! | effect | ends in | may be left out |
+//! | effect | ends in | may be skipped |
 //! |---|---|---|
 //! | `Read` | `Read`, `Outlined` | after its [`Demand::until`]: then nothing needs to be read |
 //! | `Page` | `Paged` | the same |
 //! | `Write`, `WriteAll` | `Written` | no; what has not begun by `until` ends in `Busy` |
 //! | `KeepMissed` | `Written` | no |
-//! | `Hint` | `Hinted` | no: a hint of which nothing is heard keeps its bytes in the ledger |
+//! | `Hint` | `Hinted` | no: until then the hint's bytes are reserved in the ledger |
 //! | `Send` | `Reply`, `Lost`, `Unreachable`, `Overflow` | once nobody waits for the reply |
 //! | `Respond` | | if the connection is gone |
-//! | `Answer`, `Returned` | | never: somebody waits |
+//! | `Answer`, `Returned` | | no: a client or a caller waits |
 //!
-//! All of that ends with the process: what it has not kept is what a crash may lose.
+//! All of that ends with the process: a crash may lose whatever is not durable by then.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -51,7 +51,7 @@ pub struct Shared {
     pub own_name: String,
     /// The node's one clock.
     pub clock: Arc<Clock>,
-    /// What its word is worth.
+    /// Its membership state: whether it is authoritative for what it does not hold.
     pub membership: Membership,
     /// Greatest time of any version that was handed to the store: a write with a greater one can't
     /// meet a newer record there.
@@ -60,7 +60,7 @@ pub struct Shared {
     pub hints: HintLedger,
     /// What nodes are known to lack.
     pub missed: Missed,
-    /// How far the nodes' logs are known to reach.
+    /// How far each node's log is known to reach.
     pub logs: Arc<Logs>,
 }
 
@@ -82,14 +82,14 @@ impl Shared {
 }
 
 impl Shared {
-    /// The view in force. Whoever does more than one thing by it keeps it.
+    /// The view in force. To make several decisions by the same view, keep what this returns.
     pub fn view(&self) -> Arc<View> {
         self.views.current()
     }
 
-    /// The name of one of the cluster's nodes.
+    /// The name of a node that belongs to the cluster, or did: see [`Views::name_of`].
     pub fn name_of(&self, node: NodeId) -> String {
-        self.views.with(|view| view.topology.member(node).name.clone())
+        self.views.name_of(node)
     }
 
     /// How many nodes there are.
@@ -97,31 +97,31 @@ impl Shared {
         self.views.with(|view| view.topology.nodes())
     }
 
-    /// The time of a version of this key that this node may have acknowledged and lost, if it is
-    /// not below `time`: one up to which it began with less than it had, or of a record that is too
-    /// far ahead of its clock to be taken back.
+    /// The greatest time of a version of this key that this node may have acknowledged and lost, if
+    /// that is not below `time`: `lost_before`, or the time of a record that is too far ahead of
+    /// its clock to be streamed back.
     pub(crate) fn may_have_lost(&self, key: &[u8], time: u64) -> Option<u64> {
         let lost_before = self.membership.lost_of(|| partition_of(key))?;
         let ahead = self.missed.since(self.own, partition_of(key));
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }
 
-    /// Marks that a node missed a write and that no hint will bring it. With nobody else there is
-    /// nobody who holds it either.
+    /// Marks that a node missed a write that no hint will bring it. A node alone is not marked:
+    /// nobody else could stream the write to it.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
         if self.nodes() > 1 {
             self.missed.mark(node, self.mark_of(key, record));
         }
     }
 
-    /// What a node lacks that misses a write.
+    /// The mark of a node that missed this write.
     pub(crate) fn mark_of(&self, key: &[u8], record: &Record) -> Mark {
         let partition = Some(partition_of(key));
         Mark { partition, since: record.rank.version.time }
     }
 }
 
-/// What a coordinator is told once.
+/// A coordinator's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
     /// Microseconds that a request may take.
@@ -131,39 +131,40 @@ pub struct Config {
     /// Bytes of the longest record that is sent without being asked for by its length: one that a
     /// node can always take. Of longer ones, reads compare outlines first.
     pub brief_bytes: u32,
-    /// What the store's records need done.
+    /// Parses, verifies and reissues the store's records.
     pub codec: Codec,
 }
 
-/// The time, as the embedder has it.
+/// The time, by the embedder's clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Microseconds since whenever; never steps back.
+    /// Microseconds since some moment; never steps back.
     pub mono: u64,
     /// Microseconds since 1970, as far as this machine knows.
     pub wall: u64,
 }
 
-/// Who asked, as the embedder counts its clients.
+/// A client that waits for an answer, as the embedder numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// A single request to a single node, as the embedder counts them.
+/// A single request to a single node, as the embedder numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// A connection on which another node asks, as the embedder counts them.
+/// A connection on which another node sends requests, as the embedder numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// A hint on its way into this node's store, as the coordinator counts them.
+/// A hint on its way into this node's store, as the coordinator numbers them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HintId(pub u64);
 
-/// For whom this node's store works, and how long that is of use: what must wait goes by it.
+/// For whom this node's store works, and how long that is of use: work that must wait is ordered,
+/// and given up, by this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
-    /// Why it was asked: what a client waits for goes first.
+    /// Why the request was made: what a client waits for goes first.
     pub class: Class,
     /// Until when somebody waits for it, by the monotonic clock, in microseconds.
     pub until: u64,
@@ -173,26 +174,26 @@ pub struct Demand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(pub u64);
 
-/// What the store does something for; comes back with the result.
+/// On whose behalf the store works; comes back with the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpId {
     /// This node's vote in a slot.
     Slot(SlotId),
     /// Another node's request.
     Peer {
-        /// Where to answer.
+        /// The connection that the reply goes to.
         connection: ConnectionId,
-        /// What it is the answer to.
+        /// The request's id, which the reply repeats.
         id: u64,
-        /// Of which partition the key is that it is to read, if it is one.
+        /// The partition of the key that is read; `None` if none is.
         partition: Option<u16>,
     },
 }
 
-/// What this node's store could not do.
+/// Why this node's store did not do something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
-    /// Too much waits already. Nothing was changed.
+    /// Overloaded. Nothing was changed.
     Busy(&'static str),
     /// The disk is full. Nothing was changed.
     NoSpace(String),
@@ -200,12 +201,12 @@ pub enum StoreError {
     Failed {
         /// Whether a write may have been done nevertheless.
         begun: bool,
-        /// What happened, for people.
+        /// What happened, in words.
         detail: String,
     },
 }
 
-/// What happens to a coordinator.
+/// What a coordinator is informed of.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A client reads.
@@ -234,80 +235,80 @@ pub enum Event {
         call: CallId,
         /// Whom to ask.
         node: NodeId,
-        /// ReplicaError.
+        /// Why the request is made.
         class: Class,
-        /// What.
+        /// What to ask.
         request: Request,
     },
     /// The store read.
     Read {
-        /// For what.
+        /// On whose behalf.
         op: OpId,
         /// The newest record, verified.
         result: Result<Option<Record>, StoreError>,
     },
     /// The store read a record that is longer than was wanted.
     Outlined {
-        /// For what.
+        /// On whose behalf.
         op: OpId,
         /// The newest record, verified, without its content.
         outline: Outline,
     },
     /// The store wrote.
     Written {
-        /// For what.
+        /// On whose behalf.
         op: OpId,
-        /// The time of a newer record's version, if one was there; if that can't be told, one that
-        /// no record's is above.
+        /// The time of a newer record's version, if the store holds one; if it can't tell, a time
+        /// that no record's version exceeds.
         result: Result<Option<u64>, StoreError>,
     },
     /// The store read a page.
     Paged {
-        /// For what.
+        /// On whose behalf.
         op: OpId,
         /// The page.
         result: Result<Page, StoreError>,
     },
-    /// The connection to a node stands; all that was sent before is on its way.
+    /// The link to a node is up; all that was sent before is on its way.
     Up(NodeId),
-    /// It stood and was lost, with all that was not answered yet.
+    /// The link to a node was up and is lost, with all requests that were not answered.
     Lost(NodeId),
-    /// There was none, and it could not be made; what was sent is gone.
+    /// There was no link to a node, and it could not be made; what was sent is gone.
     Unreachable(NodeId),
-    /// What was sent under this id did not fit what may wait for the node.
+    /// What was sent under this id was dropped: too much waits for the node already.
     Overflow {
         /// The node.
         peer: NodeId,
-        /// The message.
+        /// The message's id.
         id: u64,
     },
-    /// A node answers.
+    /// Another node replied.
     Reply {
-        /// Who.
+        /// The node.
         peer: NodeId,
-        /// What.
+        /// The id of the request.
         id: u64,
         /// Its answer.
         reply: Reply,
     },
-    /// Another node asks.
+    /// Another node sent a request.
     Request {
-        /// Where to answer.
+        /// The connection that the reply goes to.
         connection: ConnectionId,
-        /// Under which id.
+        /// The request's id, which the reply repeats.
         id: u64,
-        /// Why it asks.
+        /// Why the request is made.
         class: Class,
-        /// Milliseconds for which it waits.
+        /// Milliseconds until the sender stops waiting.
         remaining_ms: u32,
-        /// What it asks.
+        /// What is asked.
         request: Request,
     },
-    /// A hint is in the store, to be found there from now on, or could not be put there.
+    /// A hint was stored, or could not be.
     Hinted {
-        /// Which.
+        /// The hint's id.
         hint: HintId,
-        /// Whether it is.
+        /// Whether it was stored.
         kept: bool,
     },
     /// Time has passed: see [`Coordinator::next_wake`](crate::Coordinator::next_wake).
@@ -320,83 +321,83 @@ pub enum Effect {
     /// Read from this node's store; ends in [`Event::Read`], or in [`Event::Outlined`] if the
     /// record has more than `most` bytes.
     Read {
-        /// For what.
+        /// On whose behalf.
         op: OpId,
         /// The key.
         key: Bytes,
         /// Bytes of the longest record that is wanted.
         most: u32,
-        /// For whom.
+        /// For whom, and until when.
         demand: Demand,
     },
     /// Write to this node's store; ends in [`Event::Written`].
     Write {
-        /// For what.
+        /// On whose behalf.
         op: OpId,
         /// The key.
         key: Bytes,
         /// Its record.
         record: Record,
-        /// Whether to look if a newer record is held.
+        /// Whether to look for a newer record of the key first.
         look: bool,
-        /// For whom.
+        /// For whom, and until when.
         demand: Demand,
     },
     /// Write several records to this node's store, all or nothing; ends in [`Event::Written`].
     WriteAll {
-        /// For what.
+        /// On whose behalf.
         op: OpId,
         /// Keys and records.
         items: Vec<(Bytes, Record)>,
-        /// For whom.
+        /// For whom, and until when.
         demand: Demand,
     },
     /// Read a page from this node's store; ends in [`Event::Paged`].
     Page {
-        /// For what.
+        /// On whose behalf.
         op: OpId,
         /// What to read.
         request: PageRequest,
-        /// For whom.
+        /// For whom, and until when.
         demand: Demand,
     },
     /// Send to another node, making a connection if there is none. Ends in a reply, or in `Lost`,
     /// `Unreachable` or `Overflow`.
     Send {
-        /// To whom.
+        /// The receiver.
         peer: NodeId,
-        /// What.
+        /// What to send.
         message: Message,
     },
     /// Answer another node, if its connection still stands.
     Respond {
-        /// Where.
+        /// The connection that the request came on.
         connection: ConnectionId,
-        /// To what.
+        /// The request's id.
         id: u64,
-        /// What.
+        /// The reply.
         reply: Reply,
     },
     /// Answer a client. Happens exactly once for each `Get` and `Write`.
     Answer {
-        /// Whom.
+        /// The client.
         client: ClientId,
-        /// What.
+        /// The answer.
         answer: Answer,
     },
     /// The result of a call. Happens exactly once for each `Call`.
     Returned {
-        /// Of which.
+        /// The call.
         call: CallId,
-        /// What the node answered, or why there is nothing.
+        /// What the node replied, or why there is no reply.
         result: Result<Reply, FailureKind>,
     },
     /// A replica missed a write that others may hold: keep it for the replica; ends in
     /// [`Event::Hinted`].
     Hint {
-        /// Under which id.
+        /// The hint's id.
         hint: HintId,
-        /// Who missed it.
+        /// The replica.
         peer: NodeId,
         /// The key.
         key: Bytes,
@@ -406,73 +407,74 @@ pub enum Effect {
     /// Keep durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode)); ends
     /// in [`Event::Written`].
     KeepMissed {
-        /// For what.
+        /// On whose behalf.
         op: OpId,
         /// The node.
         node: NodeId,
     },
 }
 
-/// What a client is told.
+/// What a client is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// To a read: the newest record of those that had to answer.
     Found(Option<Record>),
-    /// To a write: enough replicas hold it, under this version.
+    /// To a write: enough replicas hold the record, with this version.
     Written(Version),
     /// Not enough replicas did their part.
     Failed(RequestFailed),
 }
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestFailed {
     /// What stood in the way.
     pub failure: FailureKind,
     /// Replicas that did their part.
     pub acked: u8,
-    /// What came of each replica.
+    /// What each replica did.
     pub parts: Vec<(NodeId, Part)>,
     /// When the request began, by the monotonic clock, in microseconds.
     pub since: u64,
-    /// What was asked.
+    /// How many replicas had to do their part.
     pub quorum: Quorum,
     /// Whether it was a write.
     pub is_write: bool,
-    /// For a write: whether it may have been done somewhere, or be done later.
+    /// For a write: whether some replica may hold it, or may come to hold it later.
     pub unknown: bool,
-    /// More about this node's own part, if that failed.
+    /// Details, such as why this node's own part failed.
     pub detail: Option<String>,
 }
 
-/// What came of one replica's part in a request.
+/// What one replica did in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// It did it.
     Done,
-    /// It answered, but is not authoritative for what it lacks: it is new, or being rebuilt.
+    /// It answered, but is not authoritative for what it does not hold: it is new, or being
+    /// rebuilt.
     NotAuthoritative,
-    /// It was asked, and the answer was decided before it had answered.
+    /// It was asked, and the client was answered before it had replied.
     Open,
-    /// It was not asked: the others were enough, or known not to be.
+    /// It was not asked: the others were enough, or it could not have made up for them.
     Unasked,
     /// It could not be reached.
     Unreached,
-    /// It was asked, and did not answer in time or lost its connection.
+    /// It was asked, and did not reply in time, or the connection to it was lost.
     Silent,
-    /// It has too much to do.
+    /// It is overloaded.
     Busy,
     /// Its disk is full.
     NoSpace,
     /// Its store failed.
     Failed,
-    /// It refused: the write's version is too far ahead of its clock, or its topology is another.
+    /// It refused: the write's timestamp is too far ahead of its clock, or its topology differs.
     Declined,
-    /// It wrote it, but holds a future record, which hides this one from every read.
+    /// It stored the write, but holds a future record, which hides the write from every read.
     Hidden,
 }
 
-/// What stands in the way of a request.
+/// Why a request can't be done, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// Too few replicas answered in time.

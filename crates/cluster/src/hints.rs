@@ -1,4 +1,5 @@
-//! How many hints wait for whom: what all loops of a node must know before they keep another.
+//! The hint ledger: how many hints wait for each node, so that all loops together keep no more than
+//! their bound.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +14,7 @@ pub(crate) const MAX_HINT_BYTES: u64 = 1 << 30;
 /// Bytes that a hint counts for besides key and record: the name it is addressed to, its own head.
 const HINT_OVERHEAD: u64 = 64;
 
-/// What a hint counts for in the bound.
+/// Bytes that a hint counts for in the bound.
 pub fn hint_bytes(key: &[u8], record: &Record) -> u64 {
     key.len() as u64 + record.bytes.len() as u64 + HINT_OVERHEAD
 }
@@ -37,7 +38,7 @@ pub struct HintLedger {
 
 impl HintLedger {
     /// Whether another hint of so many bytes may be kept. If so, its bytes are set aside, until it
-    /// is [`HintLedger::kept`] or [`HintLedger::lost`]; if not, it counts as dropped.
+    /// is kept or lost; if not, it counts as dropped.
     pub fn admit(&self, peer: NodeId, bytes: u64) -> bool {
         let room = |total: u64| Some(total + bytes).filter(|sum| *sum <= MAX_HINT_BYTES);
         let admitted = self.total.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok();
@@ -47,7 +48,7 @@ impl HintLedger {
         admitted
     }
 
-    /// A hint that was admitted is in the store, to be found there from now on.
+    /// A hint that was admitted is in the store.
     pub(crate) fn kept(&self, peer: NodeId, bytes: u64) {
         self.add(peer, 1, bytes);
     }
@@ -59,7 +60,7 @@ impl HintLedger {
         });
     }
 
-    /// What was found in the store at the start.
+    /// Hints that were found in the store at the start.
     pub fn found(&self, peer: NodeId, hints: u64, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
         self.add(peer, hints, bytes);

@@ -8,11 +8,11 @@
 //!   N: life 8 began at 640, so what life 7 wrote behind that is lost
 //! ```
 //!
-//! A *life* is one process on one data directory; each is greater than those before it, and all of
-//! a directory are in its [`Lineage`]. A *position* is a sequence of the store's log. What a node
-//! is told is true of the life that said it; so two copies of a directory that both went on are
-//! told apart too: neither knows the other's life. Of two that run at once the one with the greater
-//! life holds, and the other is refused.
+//! A *life* is one process on one data directory; each has a greater number than those before it,
+//! and all of a directory are in its [`Lineage`]. A *position* is a sequence number of the store's
+//! log. What a node reports is true of the life that reported it; so two copies of a directory that
+//! both went on are told apart too: neither knows the other's life. Of two processes that run at
+//! once the one with the greater life is accepted, and the other is refused.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,16 +21,16 @@ use crate::by_node::ByNode;
 use crate::clock::COUNTER_BITS;
 use crate::message::NodeId;
 
-/// Lives that a directory remembers. One that a peer met before all of these and none since is
-/// judged by the oldest of them.
+/// Lives that a directory remembers. A peer that has seen only older ones is judged by the oldest
+/// of these.
 pub const MAX_LIVES: usize = 64;
 
 /// Bytes of an encoded life.
 const LIFE_LEN: usize = 24;
 
-/// How much older than the newest record of a log's end a write may be that was acknowledged behind
-/// it, in microseconds: a deadline and twice the greatest skew, and a lot more. Records that are
-/// that new are few, and a repair that streams some in vain costs little.
+/// How much older than the newest record before a log's end a write may be that was acknowledged
+/// behind it, in microseconds: a deadline and twice the greatest skew, with a wide margin. Few
+/// records are that new, and a repair that streams some in vain costs little.
 const TAIL_MICROS: u64 = 600_000_000;
 
 /// A process on a data directory.
@@ -46,8 +46,8 @@ pub struct Life {
 }
 
 impl Life {
-    /// The least time of a version that may have been acknowledged behind the end of the log as it
-    /// was when the life began.
+    /// The least time of a version that may have been acknowledged behind the end that the log had
+    /// when the life began.
     fn end(&self) -> u64 {
         self.newest.saturating_sub(TAIL_MICROS << COUNTER_BITS)
     }
@@ -66,7 +66,7 @@ impl Lineage {
         Self(earlier.split_off(from))
     }
 
-    /// The life under way.
+    /// The present life.
     pub fn now(&self) -> Life {
         *self.0.last().expect("there is one")
     }
@@ -92,8 +92,8 @@ impl Lineage {
         lives.is_sorted_by(|a, b| a.id < b.id).then_some(lives)
     }
 
-    /// Whether what a node was told reaches beyond what this directory holds: then the least time
-    /// of a version that may be lost. 0 = nothing can be told, any may be.
+    /// Whether this node once reported more than its directory holds now: then the least time of a
+    /// version that may be lost. 0 = that can't be told, so any may be.
     pub fn lost(&self, reported: &Reported) -> Option<u64> {
         if reported.life == 0 || reported.life == self.now().id {
             return None;
@@ -113,30 +113,32 @@ impl Lineage {
     }
 }
 
-/// What a node was told of another one's log.
+/// What a node reported of its log to another one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// The life that told it; 0 = none has.
+    /// The life that reported it; 0 = none did.
     pub life: u64,
-    /// The greatest position it told: all that it acknowledged up to there was in its log.
+    /// The greatest position it reported: all that it acknowledged up to there was in its log.
     pub position: u64,
-    /// The position behind which it holds nothing that came late from this node: a hint, a repair.
+    /// The position behind which its log holds nothing that came late from the other node: no hint,
+    /// no repair.
     pub late: u64,
 }
 
 /// What a node knows of another one's data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Which disk it has.
+    /// Its incarnation: which disk it has.
     pub incarnation: u64,
-    /// What its log was told to hold.
+    /// What it reported of its log.
     pub reported: Reported,
 }
 
 #[derive(Debug, Default)]
 struct Peer {
     known: Mutex<Known>,
-    /// Whether this node tells it its position: what it claims of this one was looked at.
+    /// Whether this node reports its position to it: what the peer claims of this node was looked
+    /// at.
     settled: AtomicBool,
 }
 
@@ -144,7 +146,7 @@ struct Peer {
 struct Known {
     /// Its disk, as it is kept here; 0 = none.
     incarnation: u64,
-    /// The disk and the greatest life of it that was met since the start.
+    /// The disk that was seen since the start, and the greatest life of it.
     met: (u64, u64),
     reported: Reported,
     kept: Reported,
@@ -162,7 +164,7 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// `incarnation` is this node's, `claims` what was kept of the others.
+    /// `incarnation` is this node's, `claims` what was stored of the others.
     pub fn new(incarnation: u64, lineage: Lineage, claims: &[(NodeId, Claim)]) -> Self {
         let position = AtomicU64::new(lineage.now().begins);
         let logs = Self { incarnation, lineage, position, peers: ByNode::default() };
@@ -186,24 +188,24 @@ impl Logs {
             .with(node, |peer| what(&mut peer.known.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// This process.
+    /// This process's life.
     pub fn life(&self) -> u64 {
         self.lineage.now().id
     }
 
-    /// The least time of a version that may be missing if this log has lost its end, however much;
-    /// 0 = any.
+    /// The least time of a version that may be missing if this log has lost its end, however much
+    /// of it; 0 = any.
     pub fn end(&self) -> u64 {
         self.lineage.now().end()
     }
 
-    /// This node's disk.
+    /// This node's incarnation.
     pub fn own_incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// Whether a node that claims this knows of something that this one has lost: then the least
-    /// time of a version that may be lost.
+    /// Whether a node that claims this of this node knows of something that this node has lost:
+    /// then the least time of a version that may be lost.
     pub fn lost(&self, claim: Option<&Claim>) -> Option<u64> {
         let claim = claim?;
         // Another disk under this name, before or after this one: nobody knows what was on it.
@@ -219,19 +221,19 @@ impl Logs {
         }
     }
 
-    /// What a node claims of this one was looked at, and what followed from it is durable: from
-    /// now on it may forget that.
+    /// What a node claims of this one was looked at, and what followed from it is durable: from now
+    /// on this node reports its position to it, which replaces that claim.
     pub fn settle(&self, node: NodeId) {
         self.peers.with(node, |peer| peer.settled.store(true, Ordering::Release));
     }
 
-    /// What an envelope to a node says of this one's log; 0 = nothing.
+    /// What an envelope to a node says of this node's log; 0 = nothing.
     pub fn position_for(&self, node: NodeId) -> u64 {
         let settled = self.peers.with(node, |peer| peer.settled.load(Ordering::Acquire));
         if settled { self.position.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Whether a life of a node's disk is older than one that was met.
+    /// Whether a life of a node's disk is older than one that was seen.
     pub fn is_outlived(&self, node: NodeId, incarnation: u64, life: u64) -> bool {
         self.with(node, |known| known.met.0 == incarnation && life < known.met.1)
     }
@@ -245,8 +247,8 @@ impl Logs {
         });
     }
 
-    /// An envelope of that life of a node's disk came. `false` = a later one was met since, and
-    /// nothing of this one counts any more.
+    /// An envelope of that life of a node's disk came. `false` = a later life was seen since, and
+    /// nothing that this one says counts any more.
     pub fn heard(&self, node: NodeId, incarnation: u64, life: u64, position: u64) -> bool {
         self.with(node, |known| {
             let is_current = known.met == (incarnation, life);
@@ -260,22 +262,23 @@ impl Logs {
         })
     }
 
-    /// A node has stored something that is older than what it wrote around it.
+    /// A node has stored something that came late: a hint or a repair, older than what it wrote
+    /// around it.
     pub fn stored_late(&self, node: NodeId) {
         self.with(node, |known| known.reported.late = known.reported.position);
     }
 
-    /// Which disk a node has, as it is kept here.
+    /// A node's incarnation, as it is stored here.
     pub fn incarnation(&self, node: NodeId) -> Option<u64> {
         self.claim(node).map(|claim| claim.incarnation)
     }
 
-    /// From now on a node's disk is kept here under this incarnation.
+    /// A node's incarnation is stored here from now on.
     pub fn know(&self, node: NodeId, incarnation: u64) {
         self.with(node, |known| {
             if known.incarnation != incarnation {
                 known.incarnation = incarnation;
-                // What is told already comes from the new disk if that was met.
+                // What was reported so far is of the new disk only if that was seen.
                 if known.met.0 != incarnation || known.reported.life != known.met.1 {
                     known.reported = Reported::default();
                 }
@@ -283,19 +286,19 @@ impl Logs {
         });
     }
 
-    /// What this node claims of another one.
+    /// What this node knows of another one's disk, and claims in the handshake.
     pub fn claim(&self, node: NodeId) -> Option<Claim> {
         let (incarnation, reported) = self.with(node, |known| (known.incarnation, known.reported));
         (incarnation != 0).then_some(Claim { incarnation, reported })
     }
 
-    /// The same, if it is not kept yet.
+    /// The same, if it is not stored yet.
     pub fn unkept(&self, node: NodeId) -> Option<Claim> {
         let is_kept = self.with(node, |known| known.reported == known.kept);
         self.claim(node).filter(|_| !is_kept)
     }
 
-    /// That claim is durable.
+    /// This claim is durable.
     pub fn kept(&self, node: NodeId, claim: &Claim) {
         self.with(node, |known| {
             if known.incarnation == claim.incarnation {
@@ -328,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_ends_before_what_was_told_lost_its_tail() {
+    fn a_log_that_ends_before_what_was_reported_lost_its_tail() {
         let lineage = Lineage::new(vec![life(1, 0), life(3, 100)], life(5, 200));
         let tail = lineage.lost(&reported(3, 201)).expect("one group is missing");
         assert!(tail < 5 * HOUR && tail > 4 * HOUR, "only what is as new as the end: {tail:x}");
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_before_what_is_claimed_was_looked_at() {
+    fn nothing_is_reported_before_what_is_claimed_was_looked_at() {
         let logs = Logs::new(5, Lineage::new(Vec::new(), life(1, 7)), &[]);
         let peer = NodeId(1);
         assert_eq!(logs.position_for(peer), 0);
@@ -398,7 +401,11 @@ mod tests {
         assert!(!logs.heard(peer, 77, 10, 6), "the older one is not heard any more");
         assert!(logs.is_outlived(peer, 77, 10) && !logs.is_outlived(peer, 77, 11));
         assert!(!logs.is_outlived(peer, 78, 10), "another disk");
-        assert_eq!(logs.claim(peer).unwrap().reported, reported(10, 5), "it has told nothing yet");
+        assert_eq!(
+            logs.claim(peer).unwrap().reported,
+            reported(10, 5),
+            "it has reported nothing yet"
+        );
         assert!(logs.heard(peer, 77, 11, 3));
         assert_eq!(logs.claim(peer).unwrap().reported, reported(11, 3));
     }

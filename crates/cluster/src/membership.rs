@@ -1,19 +1,27 @@
-//! Whether a node is authoritative for what it does not hold.
+//! A node's membership state: whether it is authoritative for what it does not hold, as a whole and
+//! for each partition.
+//!
+//! ```text
+//!   Joining ────▶ Member       no other node knows another disk of this name
+//!   Verifying ──▶ Member       the others have streamed what may be missing from an older copy
+//!   any ────────▶ Rebuilding   another disk is known, or this log has lost its end
+//!   Rebuilding ─▶ Member       the others have streamed what may be lost
+//! ```
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::topology::PARTITIONS;
 
-/// What says that a partition is in the state of the node.
+/// Stands for a partition that is in the same state as the node.
 const AS_THE_NODE: u8 = u8::MAX;
 
-/// What a node's word is worth about records that it does *not* hold.
+/// Whether what a node says of records that it does *not* hold can be relied on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MembershipState {
-    /// An empty data directory, and not all nodes have said yet that they never met another under
-    /// this name. Like an rebuilding's, its absences don't count.
+    /// Its data directory was empty, and not all others have said yet that they never knew another
+    /// disk of this name. Its absences don't count, as those of a node that is rebuilt don't.
     Joining = 0,
     /// It holds everything that it ever acknowledged.
     Member = 1,
@@ -26,7 +34,7 @@ pub enum MembershipState {
 }
 
 impl MembershipState {
-    /// As it is kept.
+    /// The state that is stored as this code.
     pub fn of_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => Self::Joining,
@@ -37,7 +45,7 @@ impl MembershipState {
         })
     }
 
-    /// As one word.
+    /// As one word, for logs and reports.
     pub fn label(self) -> &'static str {
         match self {
             Self::Joining => "joining",
@@ -48,30 +56,30 @@ impl MembershipState {
     }
 }
 
-/// A node's membership state, of all partitions or of single ones, and since when it holds what it
-/// was given.
+/// A node's membership state, for all partitions or for single ones, and what follows from it.
 #[derive(Debug)]
 pub struct Membership {
     state: AtomicU8,
-    /// The membership state of each partition, or [`AS_THE_NODE`]. There is none as long as all are
-    /// as the node, which is mostly so.
+    /// The membership state of each partition, or [`AS_THE_NODE`]. Not allocated as long as all
+    /// partitions are in the node's state, which is the usual case.
     apart: OnceLock<Box<[AtomicU8]>>,
     /// Greatest time of a version that a former life of this node may have acknowledged.
     lost_before: AtomicU64,
-    /// Whether the others that can be reached have been heard since the start.
+    /// Whether all others that can be reached were asked what they know of this node since the
+    /// start.
     confirmed: AtomicBool,
-    /// Whether what one of them knows of this node's log contradicts the membership state.
+    /// Whether one of them knows something of this node's log that contradicts the state.
     doubted: AtomicBool,
-    /// Whether the membership state will be settled soon: it is worth asking again.
+    /// Whether the state will be settled soon, so that it is worth asking this node again.
     settling: AtomicBool,
-    /// Whether a later life of this node's disk serves in its place.
+    /// Whether a later process with this node's disk serves in its place.
     fenced: AtomicBool,
 }
 
 impl Membership {
-    /// As it was kept on disk. `lost_before` is a version's time: none that an earlier life of this
-    /// node acknowledged is greater. Its word counts once it is confirmed, or if there is nobody to
-    /// confirm it.
+    /// With the state that was stored on disk. `lost_before` is a version's time: none that an
+    /// earlier life of this node acknowledged is greater. The node is authoritative only once it is
+    /// confirmed; one that is `alone` has nobody to ask.
     pub fn new(state: MembershipState, lost_before: u64, alone: bool) -> Self {
         Self {
             state: AtomicU8::new(state as u8),
@@ -84,13 +92,13 @@ impl Membership {
         }
     }
 
-    /// The node's membership state, of all partitions of which nothing else was said.
+    /// The node's membership state, which is that of all partitions that have none of their own.
     pub fn state(&self) -> MembershipState {
         let code = self.state.load(Ordering::Acquire);
         MembershipState::of_code(code).expect("only what is one is stored")
     }
 
-    /// What the node's word is worth about one partition.
+    /// The membership state for one partition.
     pub fn state_of(&self, partition: u16) -> MembershipState {
         let apart = self.apart.get().map(|apart| &apart[usize::from(partition)]);
         match apart.map_or(AS_THE_NODE, |code| code.load(Ordering::Acquire)) {
@@ -99,7 +107,7 @@ impl Membership {
         }
     }
 
-    /// Changes it for all partitions, whatever was said of single ones.
+    /// Changes it for all partitions, those with a state of their own included.
     pub fn set(&self, state: MembershipState) {
         self.state.store(state as u8, Ordering::Release);
         for code in self.apart.get().into_iter().flatten() {
@@ -117,29 +125,29 @@ impl Membership {
         apart[usize::from(partition)].store(code, Ordering::Release);
     }
 
-    /// The node lost something: what it acknowledged up to that time may be lost.
+    /// The node lost something: any version that it acknowledged up to this time may be gone.
     pub fn lose(&self, until: u64) {
         self.lost_before.fetch_max(until, Ordering::Relaxed);
         self.set(MembershipState::Rebuilding);
     }
 
-    /// Another node knows more of this one's log than there is: nothing is authoritative until the
-    /// membership state says so.
+    /// Another node knows more of this node's log than there is: this node is not authoritative
+    /// for anything until its state is set anew.
     pub fn doubt(&self) {
         self.doubted.store(true, Ordering::Release);
     }
 
-    /// All who can be reached have been heard.
+    /// All others that can be reached were asked what they know of this node.
     pub fn confirm(&self) {
         self.confirmed.store(true, Ordering::Release);
     }
 
-    /// Whether they have.
+    /// Whether they were.
     pub fn is_confirmed(&self) -> bool {
         self.confirmed.load(Ordering::Acquire)
     }
 
-    /// Whether the membership state will be settled soon.
+    /// Notes whether the state will be settled soon.
     pub fn settles(&self, soon: bool) {
         self.settling.store(soon, Ordering::Relaxed);
     }
@@ -149,7 +157,8 @@ impl Membership {
         self.settling.load(Ordering::Relaxed)
     }
 
-    /// A later life of this node's disk was met: this one serves nobody any more.
+    /// A later process with this node's disk is known: this one serves nobody any more. Returns
+    /// whether that is news.
     pub fn fence(&self) -> bool {
         !self.fenced.swap(true, Ordering::AcqRel)
     }
@@ -159,9 +168,9 @@ impl Membership {
         self.fenced.load(Ordering::Acquire)
     }
 
-    /// Whether the node is certain that it never acknowledged a newer record of a key of this
-    /// `partition` than one of this `time`; `None`: than none at all. What a former life
-    /// acknowledged is older than this one, so a record that is younger hides nothing.
+    /// Whether the node is certain that it never acknowledged a newer record of a key than the one
+    /// that it holds; `time` is that one's, `None` = it holds none. A former life acknowledged
+    /// nothing newer than `lost_before`, so a record that is newer than that hides nothing.
     pub fn is_authoritative(&self, partition: u16, time: Option<u64>) -> bool {
         self.is_whole(partition) || time.is_some_and(|time| time > self.lost_before())
     }
@@ -171,8 +180,8 @@ impl Membership {
         self.is_clear() && self.state_of(partition) == MembershipState::Member
     }
 
-    /// The greatest time of a version that the node may have acknowledged of a partition and lost;
-    /// `None` = it holds all. It is worked out which partition that is only if they differ.
+    /// The greatest time of a version of a partition that the node may have acknowledged and lost;
+    /// `None` = it holds all. The partition is computed only if partitions differ.
     pub(crate) fn lost_of(&self, partition: impl FnOnce() -> u16) -> Option<u64> {
         let is_whole = match self.apart.get() {
             None => self.is_clear() && self.state() == MembershipState::Member,
@@ -186,7 +195,7 @@ impl Membership {
         self.lost_before.load(Ordering::Relaxed)
     }
 
-    /// Whether the node is authoritative for what it does not hold, whatever partition that is of.
+    /// Whether the node is authoritative for what it does not hold in any partition.
     pub fn is_authoritative_for_all(&self) -> bool {
         let is_member = |code: &AtomicU8| {
             let code = code.load(Ordering::Acquire);
@@ -197,8 +206,8 @@ impl Membership {
             && self.apart.get().is_none_or(|apart| apart.iter().all(is_member))
     }
 
-    /// Whether nothing is known that contradicts its membership state, and everybody who could was
-    /// heard.
+    /// Whether all who can be reached were asked, and none of them knew anything that contradicts
+    /// the state.
     fn is_clear(&self) -> bool {
         self.is_confirmed() && !self.doubted.load(Ordering::Acquire)
     }
@@ -209,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_partition_may_stand_apart_until_all_are_changed() {
+    fn a_partition_may_have_its_own_state_until_all_are_changed() {
         let membership = Membership::new(MembershipState::Member, 0, true);
         assert!(membership.is_authoritative(7, None) && membership.is_authoritative_for_all());
         membership.set_of(7, MembershipState::Joining);
@@ -219,10 +228,7 @@ mod tests {
                 && membership.is_authoritative(8, None)
                 && !membership.is_authoritative_for_all()
         );
-        assert!(
-            membership.is_authoritative(7, Some(1)),
-            "what is younger than all that may be lost"
-        );
+        assert!(membership.is_authoritative(7, Some(1)), "newer than all that may be lost");
         membership.set_of(7, MembershipState::Member);
         assert!(membership.is_authoritative(7, None) && membership.is_authoritative_for_all());
         membership.set_of(7, MembershipState::Joining);
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn as_long_as_all_are_alike_nothing_is_kept_for_each() {
+    fn as_long_as_all_partitions_are_alike_no_list_is_allocated() {
         let membership = Membership::new(MembershipState::Rebuilding, 0, true);
         membership.set(MembershipState::Member);
         assert!(membership.apart.get().is_none());

@@ -21,7 +21,7 @@ pub enum Class {
     Hint,
     /// A replica is brought up to date.
     Repair,
-    /// A range is read for a replica that is rebuilt.
+    /// A range is read for a node that is rebuilt.
     Stream,
 }
 
@@ -30,7 +30,7 @@ pub enum Class {
 pub struct Message {
     /// Chosen by the asker.
     pub id: u64,
-    /// What is said.
+    /// The request or the reply.
     pub body: Body,
 }
 
@@ -40,7 +40,7 @@ pub enum Body {
     /// Something to be done.
     Request {
         /// Milliseconds until nobody waits for the reply any more: what has not begun by then is
-        /// left.
+        /// skipped.
         remaining_ms: u32,
         /// Why it is made.
         class: Class,
@@ -75,15 +75,15 @@ pub enum Request {
     },
     /// Part of a range.
     Page(PageRequest),
-    /// To keep that a node may lack records: of the one that is asked, or of the one that asks,
-    /// which can't keep it itself.
+    /// To store marks: of the node that is asked, or of the one that asks, which can't store them
+    /// itself.
     Missed {
-        /// Who may lack them.
+        /// The node that may lack records.
         node: NodeId,
-        /// Which.
+        /// Its marks.
         marks: Vec<Mark>,
     },
-    /// A sign of life.
+    /// Asks whether the node is alive.
     Ping,
 }
 

@@ -3,14 +3,14 @@
 //! ```text
 //!   a write's slot ends ─▶ mark (node, partition, time of the write)
 //!     of another node ─▶ kept here durably ─▶ handed to that node (`Missed`) ─▶ dropped here
-//!     of this node    ─▶ kept here durably ─▶ streamed from all others (`node/repair.rs`) ─▶
-//! dropped
+//!     of this node    ─▶ kept here durably ─▶ streamed from all others
+//!                                             (`node/repair.rs`)                ─▶ dropped here
 //! ```
 //!
-//! A mark says: of this partition the node may lack records written at `since` or later. Marks of
-//! one partition become one, with the least time. What nobody can list any more becomes one mark
-//! for all partitions. A mark that is made anew while it is worked off counts as another one: that
-//! is what the numbers are for.
+//! A mark says: in this partition the node may lack records written at `since` or later. Marks of
+//! one partition become one, with the least time. When a node has too many marks to list, they
+//! become one mark for all partitions. A mark that is made again while the first one is worked off
+//! counts as another one: that is what the numbers are for.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,13 +34,13 @@ const ALL: u32 = u32::MAX;
 /// A node may lack records of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
-    /// Which; `None` = any.
+    /// The partition; `None` = all.
     pub partition: Option<u16>,
     /// The least time of a version that it may lack.
     pub since: u64,
 }
 
-/// A mark as it stands in the ledger.
+/// A mark with its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbered {
     /// The mark.
@@ -78,8 +78,8 @@ struct Inner {
     numbers: u64,
 }
 
-/// All marks that a node keeps, of itself and of others. Shared by its loops; only asked where
-/// something went wrong.
+/// All marks that a node keeps, of itself and of others. Shared by its loops; only used where
+/// something went wrong, so one lock does.
 #[derive(Debug, Default)]
 pub struct Missed(Mutex<Inner>);
 
@@ -145,7 +145,8 @@ impl Missed {
         marks.changes != marks.kept
     }
 
-    /// The marks of a node as they are to be kept, and what [`Missed::kept`] is to be told then.
+    /// The marks of a node as they are stored, and the number that is to be handed to
+    /// [`Missed::kept`] once they are.
     pub fn encode(&self, node: NodeId) -> (Vec<u8>, u64) {
         let mut inner = self.lock();
         let marks = inner.of(node);
@@ -158,14 +159,14 @@ impl Missed {
         (bytes, marks.changes)
     }
 
-    /// What [`Missed::encode`] gave is durable.
+    /// What [`Missed::encode`] returned with this number is durable.
     pub fn kept(&self, node: NodeId, changes: u64) {
         let mut inner = self.lock();
         let marks = inner.of(node);
         marks.kept = marks.kept.max(changes);
     }
 
-    /// Takes in what an earlier life of this node kept.
+    /// Reads what an earlier life of this node stored.
     pub fn found(&self, node: NodeId, bytes: &[u8]) -> Result<(), String> {
         let marks = match bytes.split_first() {
             Some((&FORMAT, marks)) if marks.len().is_multiple_of(MARK_LEN) => marks,
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_found_again_and_damage_is_told() {
+    fn what_was_kept_is_found_again_and_damage_is_reported() {
         let missed = Missed::default();
         missed.mark(B, mark(0, 5));
         missed.mark(B, mark(65_535, 6));

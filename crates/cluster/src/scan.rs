@@ -28,7 +28,7 @@ use crate::view::View;
 /// Bytes of one page.
 pub const PAGE_BYTES: u32 = 64 * 1024;
 
-/// What a walk does next.
+/// What a range read does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// The next key and its newest record, which is a value.
@@ -66,7 +66,7 @@ impl Source {
 /// One range read.
 #[derive(Debug)]
 pub struct Scan {
-    /// What it began with.
+    /// The view that it began with.
     view: Arc<View>,
     quorum: Quorum,
     /// The least key that was not passed yet.
@@ -191,7 +191,7 @@ impl Scan {
         newest.expect("some page has the key")
     }
 
-    /// A page came. One that its node is not authoritative for does not count: see
+    /// A page came. A page of a node that is not authoritative does not count: see
     /// [`MembershipState`](crate::MembershipState).
     pub fn page(&mut self, node: NodeId, page: Page) {
         if !page.authoritative && !self.local {
@@ -208,29 +208,29 @@ impl Scan {
         source.page_len = source.items.len();
     }
 
-    /// A node can't be asked. What was asked of the others before is void: their pages are not to
-    /// be handed in any more.
+    /// A node can't be asked. The walk begins again with the others; pages that were asked for
+    /// before are void, and must not be handed in.
     pub fn failed(&mut self, node: NodeId) {
         self.preference.retain(|held| *held != node);
         self.begins_anew = true;
         self.begin();
     }
 
-    /// Gives all pages back and asks for them again, from where the walk is: for a range that waits
-    /// for memory, lest others wait for what it holds. What was asked for before is void.
+    /// Drops all pages and asks for them again, from where the walk is: a range that waits for
+    /// memory must not hold memory that others wait for. Pages that were asked for before are void.
     pub fn anew(&mut self) {
         self.begins_anew = true;
         self.begin();
     }
 
-    /// Whether the walk began anew since this was asked last: pages that were asked for before are
-    /// void.
+    /// Whether the walk began again since this was called last: pages that were asked for before
+    /// are void.
     pub fn begins_anew(&mut self) -> bool {
         std::mem::take(&mut self.begins_anew)
     }
 
-    /// Whether every node that is asked now has sent a page: there are enough of them, however far
-    /// it is to the next item.
+    /// Whether every node that is asked has sent a page: enough nodes answer, however far it is to
+    /// the next item.
     pub fn is_served(&self) -> bool {
         !self.out_of_reach && self.sources.iter().all(|source| source.answered)
     }
@@ -243,7 +243,7 @@ impl Scan {
     }
 }
 
-/// What of a node's keys belongs onto another one.
+/// Which of a node's keys belong onto another node.
 #[derive(Debug)]
 struct Held<'a> {
     node: NodeId,

@@ -1,18 +1,21 @@
-//! Who belongs to the cluster from one change of its members to the next.
+//! Views: who belongs to the cluster, and who holds what, from one change of the members to the
+//! next.
 //!
 //! ```text
-//!   Views ──▶ view 7 ◀── a slot, a range, a walk that began with it
+//!   Views ──▶ view 7 ◀── a request, a range, a repair that began with it
 //!     │ ▲
 //!     │ └─ install(view 8): whatever begins from here on has that one; what is under way stays
 //!     ▼    with the one it began with
 //!   view 8
 //! ```
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 
+use crate::by_node::ByNode;
+use crate::message::NodeId;
 use crate::topology::Topology;
 
 /// The epoch of the members that a cluster begins with.
@@ -34,8 +37,8 @@ impl View {
         Self { epoch: FIRST_EPOCH, topology }
     }
 
-    /// Whether whoever works by the layout with this digest places every key as this view does:
-    /// whatever the epochs are called, they mean the same.
+    /// Whether a node that works by the layout with this digest places every key as this view does:
+    /// equal layouts mean the same, whatever their epochs.
     pub fn agrees_with(&self, layout: u64) -> bool {
         self.topology.digest() == layout
     }
@@ -45,15 +48,20 @@ impl View {
 #[derive(Debug)]
 pub struct Views {
     current: ArcSwap<View>,
-    /// Its epoch, for those who keep a view and want to know whether it still is.
+    /// Its epoch, for those who keep a view and want to know whether it is still in force.
     epoch: AtomicU64,
+    /// The names of all nodes that were a member of any view: a request that keeps an earlier view
+    /// may end in a hint for a node that has left.
+    names: ByNode<OnceLock<String>>,
 }
 
 impl Views {
     /// With this view in force.
     pub fn new(view: View) -> Self {
         let epoch = AtomicU64::new(view.epoch);
-        Self { current: ArcSwap::from_pointee(view), epoch }
+        let names = ByNode::default();
+        note_names(&names, &view.topology);
+        Self { current: ArcSwap::from_pointee(view), epoch, names }
     }
 
     /// With the members of a fixed list in force.
@@ -61,12 +69,12 @@ impl Views {
         Arc::new(Self::new(View::first(topology)))
     }
 
-    /// The view in force. Whoever does more than one thing by it keeps it.
+    /// The view in force. To make several decisions by the same view, keep what this returns.
     pub fn current(&self) -> Arc<View> {
         self.current.load_full()
     }
 
-    /// Does one thing by the view in force, without a count of who keeps it.
+    /// Calls `what` with the view in force, without touching its reference count.
     pub fn with<T>(&self, what: impl FnOnce(&View) -> T) -> T {
         what(&self.current.load())
     }
@@ -76,11 +84,27 @@ impl Views {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// The name of a node that is a member of the view in force, or was one of an earlier one.
+    pub fn name_of(&self, node: NodeId) -> String {
+        let name = self.names.with(node, |name| name.get().cloned());
+        name.expect("only what is or was a member is asked about")
+    }
+
     /// From now on a later view is in force.
     pub fn install(&self, view: View) {
         let epoch = view.epoch;
         assert!(epoch > self.epoch(), "epochs grow, and {epoch} does not");
+        note_names(&self.names, &view.topology);
         self.current.store(Arc::new(view));
         self.epoch.store(epoch, Ordering::Release);
+    }
+}
+
+/// An id is never given to another node, so a name that is noted stays right.
+fn note_names(names: &ByNode<OnceLock<String>>, topology: &Topology) {
+    for node in topology.ids() {
+        names.with(node, |name| {
+            name.get_or_init(|| topology.member(node).name.clone());
+        });
     }
 }

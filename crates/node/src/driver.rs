@@ -1,4 +1,4 @@
-//! What a node needs of its surroundings: the process, or a simulator.
+//! What a node needs of its driver: the process, or the simulator.
 
 use bytes::Bytes;
 use cluster::{
@@ -93,14 +93,14 @@ pub trait Driver: Turn {
     /// that clients wait for go first.
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
 
-    /// Keeps something of the node's own, past the store's backlog: small records must not wait for
-    /// compactions. Ends in [`Loop::kept`](crate::Loop::kept).
+    /// Stores something of the node's own, past the store's backlog: such small records must not
+    /// wait for compactions. Ends in [`Loop::kept`](crate::Loop::kept).
     fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps);
 
     /// Sends to another node: see [`Effect::Send`](cluster::Effect::Send).
     fn send(&mut self, peer: NodeId, message: Message);
 
-    /// Answers another node, if its connection still stands.
+    /// Replies to another node, if its connection is still open.
     fn respond(&mut self, connection: ConnectionId, id: u64, reply: Reply);
 
     /// Answers a client.
@@ -109,12 +109,12 @@ pub trait Driver: Turn {
     /// The result of a call.
     fn returned(&mut self, call: CallId, result: Result<Reply, FailureKind>);
 
-    /// Is told of every event before it is handled.
+    /// Called with every event before it is handled.
     #[inline]
     fn note(&mut self, _event: &Event) {}
 }
 
-/// What the node's task has done for it. What comes of anything is told later, as a [`TaskEvent`].
+/// What the node task has done for it. Results come back later, as a [`TaskEvent`].
 pub trait TaskDriver: Turn {
     /// Asks a node; ends in [`NodeEvent::Returned`](cluster::NodeEvent::Returned).
     fn call(&mut self, call: CallId, node: NodeId, class: Class, request: Request);
@@ -122,17 +122,17 @@ pub trait TaskDriver: Turn {
     /// Reads hints ([`hints::read`](crate::hints::read)); ends in [`TaskEvent::HintsRead`].
     fn read_hints(&mut self, wanted: HintsWanted);
 
-    /// Keeps something of the node's own, past the store's backlog; ends in [`TaskEvent::Kept`].
+    /// Stores something of the node's own, past the store's backlog; ends in [`TaskEvent::Kept`].
     fn keep(&mut self, batch: Batch, keeps: Keeps);
 
-    /// Tells the task something after so many microseconds.
+    /// Hands the task an event after so many microseconds.
     fn after(&mut self, micros: u64, event: TaskEvent);
 }
 
 /// Which hints are to be read.
 #[derive(Debug, Clone)]
 pub struct HintsWanted {
-    /// For whom.
+    /// The node that they are for.
     pub peer: NodeId,
     /// The key after which to begin; `None` = with the first.
     pub after: Option<Bytes>,

@@ -1,4 +1,4 @@
-//! One loop's part: its coordinator, and all that follows from what happens to it.
+//! One loop's part: its coordinator, and whatever carries out the coordinator's effects.
 //!
 //! ```text
 //!                  ┌────────────────── Loop ──────────────────┐
@@ -9,8 +9,8 @@
 //!                  └──────────────────────────────────────────┘
 //! ```
 //!
-//! One event after the other: an effect that is done at once puts its event into the queue, and
-//! never calls back into the coordinator.
+//! Events are handled one after the other: an effect that completes at once puts its event into a
+//! queue, and never calls back into the coordinator.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -29,9 +29,9 @@ use crate::hints::{self, Hint};
 use crate::identity::{Identity, Keeps};
 use crate::records;
 
-/// Events that one event may cause at once, before it is clear that they never end: several for
-/// each request under way, when a node is lost or all that waits for the store is refused. Of those
-/// there may be some millions, with a lot of memory.
+/// Events that one event may cause at once. With more it is clear that they never end: there are
+/// several for each request under way when a link is lost, or when all that waits for the store is
+/// refused. Of those requests there may be some millions, with a lot of memory.
 const MAX_EVENTS: usize = 1 << 27;
 
 /// A loop's part in the protocol.
@@ -41,13 +41,13 @@ pub struct Loop {
     identity: Arc<Identity>,
     coordinator: Coordinator,
     backlog: Backlog,
-    /// What was done at once and is yet to be told.
+    /// Effects that completed at once, for the coordinator.
     events: VecDeque<Event>,
     effects: Vec<Effect>,
 }
 
 impl Loop {
-    /// One without requests. So many bytes of writes may wait for room in the store.
+    /// A loop without requests. Up to `waiting_bytes` of writes may wait for room in the store.
     pub fn new(
         shared: Arc<Shared>,
         identity: Arc<Identity>,
@@ -69,9 +69,9 @@ impl Loop {
         }
     }
 
-    /// Tells the coordinator what happened, and does what it wants done.
+    /// Dispatches an event to the coordinator, and carries out its effects.
     pub fn handle<D: Driver>(&mut self, driver: &mut D, event: Event) {
-        self.tell(driver, event);
+        self.dispatch(driver, event);
         self.go_on(driver);
     }
 
@@ -86,7 +86,7 @@ impl Loop {
         self.handle(driver, read_event(op, most, result));
     }
 
-    /// A write is done, or known not to be.
+    /// A write is done, or failed.
     pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: Purpose, outcome: &Outcome) {
         match purpose {
             Purpose::Op(op, newer) => {
@@ -108,7 +108,7 @@ impl Loop {
         }
     }
 
-    /// Something of the node's own is kept for another node that waits for it, or could not be.
+    /// Something of the node's own was stored for another node that waits for it, or could not be.
     pub fn kept<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -145,7 +145,7 @@ impl Loop {
         self.coordinator.is_empty()
     }
 
-    fn tell<D: Driver>(&mut self, driver: &mut D, event: Event) {
+    fn dispatch<D: Driver>(&mut self, driver: &mut D, event: Event) {
         driver.note(&event);
         self.coordinator.handle(driver.now(), event, &mut self.effects);
     }
@@ -158,7 +158,7 @@ impl Loop {
             }
             self.effects = effects;
             let Some(event) = self.events.pop_front() else { return };
-            self.tell(driver, event);
+            self.dispatch(driver, event);
         }
         unreachable!("events cause events without end");
     }
@@ -169,7 +169,7 @@ impl Loop {
             Effect::Write { op, key, record, look, demand } => {
                 self.store(driver, Write { op, key, record, look, until: demand.until });
             }
-            // Refused at once where a client's write would wait: it is sent again.
+            // Refused at once where a client's write would wait: its sender tries again.
             Effect::WriteAll { op, items, demand: _ } => self.store_all(driver, op, &items),
             Effect::Page { op, request, demand } => driver.page(op, request, demand),
             Effect::Send { peer, message } => driver.send(peer, message),
@@ -198,7 +198,7 @@ impl Loop {
         self.events.push_back(read_event(op, most, result));
     }
 
-    /// Writes a record to this node's store; what comes of it is told as an event.
+    /// Writes a record to this node's store; ends in an event.
     fn store<D: Driver>(&mut self, driver: &mut D, write: Write) {
         let result = if self.backlog.is_empty() {
             self.try_store(driver, &write)
@@ -269,7 +269,7 @@ impl Loop {
         }
     }
 
-    /// Keeps a hint; what comes of it is told as an event.
+    /// Stores a hint; ends in an event.
     fn keep_hint<D: Driver>(&mut self, driver: &mut D, hint: Hint, record: &Record) {
         let shared = &self.shared;
         let bytes = hint_bytes(&hint.key, record) as usize;
@@ -282,7 +282,7 @@ impl Loop {
     }
 }
 
-/// What a store's read is to the coordinator that wants no record longer than `most`.
+/// The event of a store's read, for a coordinator that wants no record longer than `most`.
 fn read_event(op: OpId, most: u32, result: Result<Option<Record>, StoreError>) -> Event {
     match result {
         Ok(Some(record)) if record.bytes.len() > most as usize => {

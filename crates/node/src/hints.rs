@@ -16,16 +16,16 @@ use crate::records;
 use crate::start_error::StartError;
 use crate::store::Store;
 
-/// What precedes a marked partition as earlier releases kept it, and as a repair of the clock
+/// The prefix of a marked partition's key as earlier releases stored it, and as `repair-clock`
 /// leaves it: the next start takes it over.
 const EARLIER: &[u8] = b"missed/";
 
 /// A hint on its way into the store.
 #[derive(Debug, Clone)]
 pub struct Hint {
-    /// Under which the coordinator waits for it.
+    /// The id under which the coordinator waits for it.
     pub id: HintId,
-    /// For whom.
+    /// The node that it is for.
     pub peer: NodeId,
     /// The user's key.
     pub key: Bytes,
@@ -129,7 +129,7 @@ fn walk(
             continue;
         }
         let record = (records::CODEC.parse)(Bytes::copy_from_slice(held.value()));
-        // Verified as a hint just now, so it is what was put in.
+        // Its checksum was verified just now, so it is what was put in.
         let record = record.expect("a hint holds a record");
         if !more(key, record) {
             break;

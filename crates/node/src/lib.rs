@@ -1,17 +1,17 @@
-//! All of a kvorum node that is neither socket, clock nor thread: what stands between the protocol
+//! All of a kvorum node that is neither socket, clock nor thread: what lies between the protocol
 //! ([`cluster`]) and the engine ([`lsm`]). The process and the simulator drive the same code.
 //!
 //! ```text
 //!   driver (src/, crates/sim)     node                                    below
 //!   ──────────────────────────    ────────────────────────────────────    ────────────────────
 //!   clients, messages, time ───▶  Loop   effects, writes that wait, hints ─▶ cluster::Coordinator
-//!   time, what was met ────────▶  Task   what a node does once            ─▶ cluster::Node
+//!   time, peers seen ──────────▶  Task   what a node does once            ─▶ cluster::Node
 //!   a range, pages ────────────▶  Range  what is tried again; Pages       ─▶ cluster::Scan
 //!   start, stop, repair ───────▶  Starting, BoundedClock, Ahead           ─▶ lsm::Engine
 //! ```
 //!
-//! A driver brings the time and the bytes, and does what a [`Driver`] does. It waits where waiting
-//! is to be done; nothing in here does, but reads and starts that say so.
+//! A driver brings the time and the bytes, and implements [`Driver`]. All waiting is done there;
+//! nothing in here waits, except reads and starts that say so.
 
 #![forbid(unsafe_code)]
 

@@ -157,7 +157,7 @@ impl Range {
         self.retries > 0
     }
 
-    /// Its retries begin anew: what came before them is told.
+    /// The count of retries begins again.
     pub fn forgive(&mut self) {
         self.retries = 0;
     }

@@ -33,7 +33,7 @@ pub fn is_live(record: &RecordRef<'_>, wall_micros: impl FnOnce() -> u64) -> boo
     record.kind() == lsm::Kind::Value && (expiry_ms == 0 || expiry_ms > wall_micros() / 1000)
 }
 
-/// An error of the engine, as the protocol tells them apart.
+/// An error of the engine, in the protocol's kinds.
 pub fn store_error(error: &lsm::Error) -> StoreError {
     if error.is_no_space() {
         return StoreError::NoSpace(error.to_string());

@@ -6,7 +6,7 @@
 //!
 //! The other nodes refused those records, so nobody misses them. But each hid an older one of its
 //! key, which a compaction may have dropped since, and which this node may have acknowledged. So
-//! from its next start on the node's word counts for nothing that it lacks, until the others have
+//! from its next start on the node is not authoritative for what it lacks, until the others have
 //! streamed back what belongs to its replicas; and for each hint that is removed its partition is
 //! marked. The bound goes last: until then a start is refused, and the repair can be repeated.
 

@@ -42,7 +42,7 @@ fn latest(wall: u64, max_skew: u64) -> u64 {
 
 impl Starting {
     /// The node of the directory that `store` is in; nothing was written to that since it was
-    /// opened. A directory without an identity is given this `incarnation` and `membership state`.
+    /// opened. A directory without an identity is given this `incarnation` and membership `state`.
     /// `wall` and `max_skew` are in microseconds, here and below.
     pub fn open<S: Store>(
         store: &S,
@@ -87,9 +87,9 @@ impl Starting {
         let claims: Vec<_> = topology.ids().filter_map(claim).collect();
         let logs = Arc::new(Logs::new(identity.incarnation(), lineage, &claims));
         let alone = topology.nodes() == 1;
-        // One that is alone has nobody to hear of a former life from.
+        // A node that is alone has no others that could know a former life.
         let state = if alone { MembershipState::Member } else { identity.state() };
-        // Until the others have been heard, whatever is older than this start may hide something.
+        // Until the others were asked, a record that is older than this start may hide a newer one.
         let lost_before = identity.lost_before().max(latest(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
         let newest = store.engine().greatest_time();

@@ -1,19 +1,20 @@
-//! ReplicaError a node does not start.
+//! Why a node does not start.
 
 use std::io;
 
-/// Nothing was changed, or what was can be found at the next attempt. One line.
+/// Why a node does not start, in one line. Either nothing was changed, or the next attempt finds
+/// what was.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store could not be read or written.
     #[error("{what}: {source}")]
     Store {
-        /// What of it.
+        /// Which part of it.
         what: &'static str,
         /// Why.
         source: lsm::Error,
     },
-    /// Something that an earlier run kept is not what was written, or is of a later release.
+    /// Something that an earlier run stored is damaged, or is of a later release.
     #[error("{what}: {why}")]
     Damaged {
         /// What it is.
@@ -21,19 +22,19 @@ pub enum StartError {
         /// What is wrong with it.
         why: String,
     },
-    /// The directory could not be given a new life.
+    /// The new life could not be noted in the directory.
     #[error("the directory's lives: {0}")]
     Directory(#[source] io::Error),
-    /// A thread that it needs.
+    /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
-    /// It belongs to another node, or to another cluster: what differs.
+    /// The directory belongs to another node, or to another cluster: what differs.
     #[error(
         "the data directory belongs to another node or cluster: {0}. Nothing was changed: start \
          with the settings it was created with, or with an empty --data"
     )]
     Another(String),
-    /// The node's clock would begin so far ahead of the wall clock that the others refuse what it
+    /// The node's clock would begin so far ahead of the wall clock that the others would refuse its
     /// versions.
     #[error(
         "this node has issued timestamps up to {seconds} s ahead of its clock, and the other nodes \

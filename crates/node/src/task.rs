@@ -1,10 +1,11 @@
-//! What a node does once, for all its loops: hints go out, a lost disk is streamed back, and who
-//! was met is kept. Runs [`cluster::Node`] and carries out what it wants.
+//! The node task: what a node does once for all its loops. Hints go out, what a disk has lost is
+//! streamed back, and what is known of the peers is stored. Runs [`cluster::Node`] and carries out
+//! its effects.
 //!
 //! ```text
-//!  met, fenced ──▶ ┌───────────┐ ─▶ calls, through some loop's coordinator
+//!  seen, fenced ─▶ ┌───────────┐ ─▶ calls, through some loop's coordinator
 //!  time ─────────▶ │ Task:     │ ─▶ hints, read where waiting is allowed
-//!  what became ──▶ │ the Node  │ ─▶ what is to be kept, and again if it can't be
+//!  results ──────▶ │ the Node  │ ─▶ what is to be stored, and again if it can't be
 //!                  └───────────┘
 //! ```
 
@@ -20,20 +21,20 @@ use crate::driver::{Delivered, HintsWanted, Purpose, TaskDriver};
 use crate::hints;
 use crate::identity::{Identity, Keeps};
 
-/// How long after hints could not be read, or a membership state not be kept, that is tried again,
-/// in microseconds.
+/// How long after hints could not be read, or a membership state not be stored, that is tried
+/// again, in microseconds.
 const AGAIN_MICROS: u64 = 1_000_000;
 
-/// What the task is told.
+/// What the task is informed of.
 #[derive(Debug)]
 pub enum TaskEvent {
-    /// Something for the protocol.
+    /// An event for the protocol's part.
     Node(NodeEvent),
     /// Hints are to be read once more.
     ReadHints(HintsWanted),
     /// Hints were read, or could not be.
     HintsRead(HintsWanted, Result<Vec<(Bytes, Record)>, lsm::Error>),
-    /// Something of the node's own is kept, or could not be.
+    /// Something of the node's own was stored, or could not be.
     Kept(Keeps, Result<(), lsm::Error>),
 }
 
@@ -43,7 +44,7 @@ impl From<NodeEvent> for TaskEvent {
     }
 }
 
-/// See the module.
+/// The node task; see the module.
 #[derive(Debug)]
 pub struct Task {
     shared: Arc<Shared>,
@@ -53,7 +54,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Of a node that has just started.
+    /// The task of a node that has just started.
     pub fn new(shared: Arc<Shared>, identity: Arc<Identity>, config: NodeConfig) -> Self {
         let node = Node::new(Arc::clone(&shared), config);
         Self { shared, identity, node, effects: Vec::new() }
@@ -64,24 +65,24 @@ impl Task {
         &self.node
     }
 
-    /// Takes in one event, and does what follows from it.
+    /// Handles one event, and carries out what follows from it.
     pub fn handle<D: TaskDriver>(&mut self, driver: &mut D, event: TaskEvent) {
         match event {
-            TaskEvent::Node(event) => self.tell(driver, event),
+            TaskEvent::Node(event) => self.dispatch(driver, event),
             TaskEvent::ReadHints(wanted) => driver.read_hints(wanted),
             TaskEvent::HintsRead(HintsWanted { peer, .. }, Ok(items)) => {
-                self.tell(driver, NodeEvent::Hints { peer, items });
+                self.dispatch(driver, NodeEvent::Hints { peer, items });
             }
             TaskEvent::HintsRead(wanted, Err(error)) => {
                 tracing::warn!(%error, "hint read failed, will retry");
-                // To say that there are none would be to forget them.
+                // An empty answer would mean that there are none, and they would be forgotten.
                 driver.after(AGAIN_MICROS, TaskEvent::ReadHints(wanted));
             }
             TaskEvent::Kept(keeps, result) => self.kept(driver, &keeps, result),
         }
     }
 
-    fn tell<D: TaskDriver>(&mut self, driver: &mut D, event: NodeEvent) {
+    fn dispatch<D: TaskDriver>(&mut self, driver: &mut D, event: NodeEvent) {
         let mut effects = std::mem::take(&mut self.effects);
         let mut next = Some(event);
         while let Some(event) = next {
@@ -140,7 +141,7 @@ impl Task {
         Some(NodeEvent::HintsStay { peer, hints, bytes })
     }
 
-    /// Only what is kept is acted on, and told.
+    /// Only what is stored takes effect, and is reported to others.
     fn kept<D: TaskDriver>(
         &mut self,
         driver: &mut D,
@@ -160,12 +161,12 @@ impl Task {
                 let event = NodeEvent::Stood { state, kept };
                 if kept {
                     note_state(state);
-                    self.tell(driver, event);
+                    self.dispatch(driver, event);
                 } else {
                     driver.after(AGAIN_MICROS, event.into());
                 }
             }
-            Keeps::Missed(node, _) => self.tell(driver, NodeEvent::MissedKept { node, kept }),
+            Keeps::Missed(node, _) => self.dispatch(driver, NodeEvent::MissedKept { node, kept }),
         }
     }
 

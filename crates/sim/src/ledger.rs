@@ -1,13 +1,13 @@
-//! What the clients asked and were told, kept outside the cluster, and the judgment of it.
+//! What the clients asked and were answered, kept outside the cluster, and the judgment of it.
 //!
 //! For every key, and for every pair of `ack` and `from` that was used on it, the ledger knows the
-//! greatest version that was acknowledged, or told by a majority read: the *floors*. An operation
-//! remembers the floors as it begins. What it is told in the end must not be below any of those
-//! whose replicas must have met its own.
+//! greatest version that was acknowledged, or returned by a majority read: the *floors*. An
+//! operation remembers the floors as it begins. Its answer must not be below any floor whose
+//! replicas must have one in common with its own.
 //!
 //! ```text
 //!  write 2/3 acknowledged, version 7 ──▶ floor (2 of 3) = 7
-//!                                         │ 2 + 2 > 3: a later read 2/3 tells 7 or more,
+//!                                         │ 2 + 2 > 3: a later read 2/3 gives 7 or more,
 //!                                         │            a later write 2/3 gets a version above 7
 //!                                         └ 2 + 1 = 3: a later read 1/3 may miss it
 //! ```
@@ -32,12 +32,12 @@ pub(crate) enum What {
 
 /// What a client knows of its operation in the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Reported {
+pub(crate) enum ClientOutcome {
     /// The node's answer.
     Answer(Answer),
     /// A whole range.
     Range(Vec<(Bytes, Record)>),
-    /// Nothing was done, as the client can tell: nobody took its request.
+    /// Nothing was done, and the client knows: nobody took its request.
     Refused,
     /// The connection broke, or the client gave up.
     Nothing,
@@ -74,7 +74,7 @@ impl Operation {
 struct Floor {
     held_by: u8,
     from: u8,
-    /// What reads must tell.
+    /// The least version that reads must return.
     version: Version,
     /// What the versions of later writes must be above: the greatest that was acknowledged.
     order: Option<Version>,
@@ -98,7 +98,7 @@ struct Write {
     kind: Kind,
     begun: u64,
     fate: Fate,
-    /// When somebody was told of it first.
+    /// When it was first returned to somebody.
     seen: Option<u64>,
 }
 
@@ -136,6 +136,8 @@ pub(crate) struct Ledger {
     default_copies: u8,
     /// Disks that were wiped so far: what a single replica acknowledged may be gone.
     wipes: u32,
+    /// When, and whose they were, by origin: with a disk goes the bound of its node's clock.
+    lost_bounds: Vec<(u64, u32)>,
     /// The greatest version that the last one can have held, as its successor sees it.
     lost_before: u64,
     pub(crate) tally: Tally,
@@ -178,13 +180,14 @@ impl Ledger {
 
     /// A node issues a version.
     pub(crate) fn versioned(&mut self, now: u64, write: WriteId, version: Version) {
-        // An answer that was on its way when its record was taken out of the store says nothing of
-        // what there is.
+        // An answer that was on its way when its record was taken out of the store says nothing
+        // about what is in it.
         if self.writes.get(&write).is_none_or(|write| write.begun >= self.forgot_future) {
             self.greatest = self.greatest.max(version.time);
         }
         if let Some(other) = self.versions.insert(version, write)
             && other != write
+            && !self.is_of_another_disk(version, write, other)
         {
             self.accuse(
                 now,
@@ -193,8 +196,20 @@ impl Ledger {
         }
     }
 
-    /// A client is told.
-    pub(crate) fn end(&mut self, now: u64, number: u64, reported: &Reported) {
+    /// Whether the node that issued a version lost its disk between two writes. Then it did not
+    /// know what it had issued before, and issues it again if its clock is behind the one that it
+    /// had.
+    fn is_of_another_disk(&self, version: Version, write: WriteId, other: WriteId) -> bool {
+        let begun = |write| self.writes.get(&write).map(|write: &Write| write.begun);
+        let (Some(one), Some(other)) = (begun(write), begun(other)) else { return false };
+        let between = one.min(other)..=one.max(other);
+        self.lost_bounds
+            .iter()
+            .any(|(lost, origin)| *origin == version.origin && between.contains(lost))
+    }
+
+    /// A client has its outcome.
+    pub(crate) fn end(&mut self, now: u64, number: u64, outcome: &ClientOutcome) {
         let Some(mut operation) = self.operations.remove(&number) else { return };
         for (key, floors) in &mut operation.floors {
             let mixed = self.copies.get(key).is_some_and(|copies| copies.len() > 1);
@@ -202,16 +217,16 @@ impl Ledger {
             floors.retain(safe);
         }
         let write = WriteId(number);
-        match (reported, operation.asked.what) {
-            (Reported::Answer(Answer::Found(record)), What::Get) => {
+        match (outcome, operation.asked.what) {
+            (ClientOutcome::Answer(Answer::Found(record)), What::Get) => {
                 self.tally.reads += 1;
                 self.read(now, &operation, record.as_ref());
             }
-            (Reported::Answer(Answer::Written(version)), What::Put | What::Delete) => {
+            (ClientOutcome::Answer(Answer::Written(version)), What::Put | What::Delete) => {
                 self.tally.writes += 1;
                 self.wrote(now, write, &operation, *version);
             }
-            (Reported::Answer(Answer::Failed(failed)), what) => {
+            (ClientOutcome::Answer(Answer::Failed(failed)), what) => {
                 if what == What::Get || !failed.unknown {
                     self.tally.failed += 1;
                     self.failed(now, write);
@@ -219,18 +234,18 @@ impl Ledger {
                     self.tally.unknown += 1;
                 }
             }
-            (Reported::Refused, _) => {
+            (ClientOutcome::Refused, _) => {
                 self.tally.failed += 1;
                 self.failed(now, write);
             }
-            (Reported::Range(items), What::Scan) => {
+            (ClientOutcome::Range(items), What::Scan) => {
                 self.tally.ranges += 1;
                 self.ranged(now, &operation, items);
             }
-            (Reported::Nothing, What::Get | What::Scan) => self.tally.failed += 1,
-            (Reported::Nothing, _) => self.tally.unknown += 1,
-            (Reported::Answer(_) | Reported::Range(_), what) => {
-                self.accuse(now, format!("{what:?} {number} was answered {reported:?}"));
+            (ClientOutcome::Nothing, What::Get | What::Scan) => self.tally.failed += 1,
+            (ClientOutcome::Nothing, _) => self.tally.unknown += 1,
+            (ClientOutcome::Answer(_) | ClientOutcome::Range(_), what) => {
+                self.accuse(now, format!("{what:?} {number} was answered {outcome:?}"));
             }
         }
     }
@@ -244,7 +259,7 @@ impl Ledger {
         for floor in operation.floors().filter(|floor| floor.met_by(quorum)) {
             if version.is_none_or(|version| version < floor.version) {
                 let what = format!(
-                    "lost: a read {}/{} of {key:?}, begun at {}, is reported {}, \
+                    "lost: a read {}/{} of {key:?}, begun at {}, returns {}, \
                      but {floor} was known by then",
                     quorum.ack,
                     quorum.from,
@@ -254,7 +269,7 @@ impl Ledger {
                 self.accuse(now, what);
             }
         }
-        // What is told is held by as many replicas as were asked, of those that it belongs to.
+        // A returned record is held by as many replicas as were asked, of those that it belongs to.
         if let Some(record) = record {
             let copies = if record.copies == 0 { self.default_copies } else { record.copies };
             let (held_by, from) = (quorum.ack.min(copies), quorum.from.min(copies));
@@ -270,10 +285,10 @@ impl Ledger {
         for (key, record) in items {
             self.tells(now, key, record);
         }
-        let reported: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
+        let found: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
         for (key, floors) in &operation.floors {
             let quorum = operation.asked.quorum;
-            let record = reported.get(key).copied();
+            let record = found.get(key).copied();
             for floor in floors.iter().filter(|floor| floor.met_by(quorum)) {
                 let seen = match record {
                     Some(record) => record.rank.version >= floor.version,
@@ -281,7 +296,7 @@ impl Ledger {
                 };
                 if !seen {
                     let what = format!(
-                        "lost: a range {}/{}, begun at {}, tells {} of {key:?}, \
+                        "lost: a range {}/{}, begun at {}, returns {} of {key:?}, \
                          but {floor} was known by then",
                         quorum.ack,
                         quorum.from,
@@ -329,7 +344,7 @@ impl Ledger {
         let Some(failed) = self.writes.get_mut(&write) else { return };
         failed.fate = Fate::None;
         if let Some(seen) = failed.seen {
-            let what = format!("invented: {write:?} was not done, but was told at {seen}");
+            let what = format!("invented: {write:?} was not done, but was returned at {seen}");
             self.accuse(now, what);
         }
     }
@@ -348,10 +363,10 @@ impl Ledger {
         let (own, begun, fate) = (write.key == *key, write.begun, write.fate);
         let kind = write.kind;
         if !own || kind != record.rank.kind || begun > now {
-            self.accuse(now, format!("invented: {id:?} is told under {key:?}"));
+            self.accuse(now, format!("invented: {id:?} was returned under {key:?}"));
         }
         if fate == Fate::None {
-            self.accuse(now, format!("invented: {id:?} of {key:?} was not done, but is told"));
+            self.accuse(now, format!("invented: {id:?} of {key:?} was not done, but was returned"));
         }
         self.versioned(now, id, record.rank.version);
     }
@@ -376,15 +391,16 @@ impl Ledger {
         }
     }
 
-    /// A disk is gone: what only one replica had to hold is no longer promised. Neither is what
-    /// was written with more copies than something newer: the others hold that in its place, and
-    /// do not know that the lost replica was to hold anything. With the disk went the bound of its
-    /// clock: if that was set back too, versions may be issued anew. And a node that begins with an
-    /// empty disk takes it that its former life acknowledged no version after `lost_before`.
-    pub(crate) fn wiped(&mut self, lost_before: u64) {
+    /// A disk is gone: what only one replica had to hold is no longer promised. Neither is what was
+    /// written with more copies than something newer: the others hold that in its place, and do not
+    /// know that the lost replica was to hold anything. With the disk went the bound of its clock:
+    /// if that was set back too, versions of this `origin` may be issued anew. And a node that
+    /// begins with an empty disk takes it that its former life acknowledged no version after
+    /// `lost_before`.
+    pub(crate) fn wiped(&mut self, now: u64, origin: u32, lost_before: u64) {
         self.wipes += 1;
+        self.lost_bounds.push((now, origin));
         self.lost_before = lost_before;
-        self.versions.clear();
         let of_operations = self.operations.values_mut().map(|operation| &mut operation.floors);
         for floors in of_operations.chain([&mut self.floors]).flat_map(BTreeMap::values_mut) {
             floors.retain(|floor| floor.version.time <= lost_before);
@@ -445,5 +461,49 @@ fn kind_of(what: What) -> Option<Kind> {
         What::Get | What::Scan => None,
         What::Put => Some(Kind::Value),
         What::Delete => Some(Kind::Tombstone),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORIGIN: u32 = 7;
+
+    fn put(ledger: &mut Ledger, now: u64) -> WriteId {
+        let (what, key, default_copies) = (What::Put, Bytes::from("k"), true);
+        let quorum = Quorum { ack: 1, from: 1 };
+        WriteId(ledger.begin(now, Asked { what, key, quorum, default_copies }))
+    }
+
+    #[test]
+    fn a_version_is_issued_once_for_each_disk_of_its_node() {
+        let version = Version { time: 5, origin: ORIGIN };
+        let mut ledger = Ledger::new(3);
+        let first = put(&mut ledger, 10);
+        ledger.versioned(11, first, version);
+        ledger.wiped(20, ORIGIN, 9);
+        let second = put(&mut ledger, 30);
+        // A record of the former disk is read, then its version is issued again; and the reverse.
+        for write in [first, second, first] {
+            ledger.versioned(31, write, version);
+        }
+        assert_eq!(ledger.wrong, [""; 0]);
+        let third = put(&mut ledger, 40);
+        ledger.versioned(41, second, version);
+        ledger.versioned(42, third, version);
+        assert_eq!(ledger.wrong.len(), 1, "no disk was lost since the second");
+    }
+
+    #[test]
+    fn another_nodes_lost_disk_excuses_nothing() {
+        let version = Version { time: 5, origin: ORIGIN };
+        let mut ledger = Ledger::new(3);
+        let first = put(&mut ledger, 10);
+        ledger.versioned(11, first, version);
+        ledger.wiped(20, ORIGIN + 1, 9);
+        let second = put(&mut ledger, 30);
+        ledger.versioned(31, second, version);
+        assert_eq!(ledger.wrong.len(), 1);
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   seed ─▶ plan ─▶ world: faults while clients ask ─▶ all heals ─▶ it must serve, hold, agree
-//!                          └── ledger: what they were told ──────────▶ verdict
+//!                          └── ledger: what they were answered ──────▶ verdict
 //! ```
 
 mod agenda;
@@ -30,7 +30,7 @@ use world::World;
 pub struct Report {
     /// What was wrong, in the order of its discovery; empty = all is well.
     pub wrong: Vec<String>,
-    /// What the clients were told.
+    /// How the clients' operations ended.
     pub tally: Tally,
     /// Faults that happened.
     pub faults: u64,

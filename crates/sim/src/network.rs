@@ -249,9 +249,9 @@ impl Network {
         waits.then(|| now + self.random.between(0, AGAIN_MICROS.1))
     }
 
-    /// An end closes: a part of what it sent still arrives, nothing arrives there any more. `told`:
-    /// the other end gets to know, when the result says; otherwise it must find out.
-    pub(crate) fn close(&mut self, now: u64, id: u64, end: usize, reported: bool) -> Option<u64> {
+    /// An end closes: a part of what it sent still arrives, nothing arrives there any more. If
+    /// that `is_noticed`, the result says when the other end is; otherwise it must find out.
+    pub(crate) fn close(&mut self, now: u64, id: u64, end: usize, is_noticed: bool) -> Option<u64> {
         let connection = self.connections.get(&id)?;
         let (a, b) = (connection.ends[end].node, connection.ends[1 - end].node);
         let at = now + self.delay(a, b);
@@ -263,7 +263,7 @@ impl Network {
             self.connections.remove(&id);
             return None;
         }
-        reported.then(|| connection.pipes[1 - end].put(at, None))
+        is_noticed.then(|| connection.pipes[1 - end].put(at, None))
     }
 
     /// When the last of what was lost, or is slow, will have arrived.
@@ -278,17 +278,17 @@ impl Network {
     }
 
     /// A machine is there again, and knows nothing of what its earlier lives were connected to:
-    /// whoever pings one of those is told. The connections, the ends and the times.
+    /// whoever pings one of those gets a reset. Returns the connections, the ends and the times.
     pub(crate) fn reset(&mut self, now: u64, node: usize) -> Vec<(u64, usize, u64)> {
-        let mut reported = Vec::new();
+        let mut resets = Vec::new();
         for (id, connection) in &mut self.connections {
             let dead = (0..2)
                 .find(|end| connection.ends[*end].node == node && !connection.ends[*end].open);
             let Some(end) = dead.map(|dead| 1 - dead) else { continue };
             let at = now + self.random.between(1_000, 500_000);
-            reported.push((*id, end, connection.pipes[end].put(at, None)));
+            resets.push((*id, end, connection.pipes[end].put(at, None)));
         }
-        reported
+        resets
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn write_of(key: &[u8], record: &Record) -> Option<WriteId> {
     (whole && same).then_some(write)
 }
 
-/// Records that are longer than this are told by their outlines first: about one in three.
+/// Of records that are longer than this replicas report outlines first: about one in three.
 pub(crate) const BRIEF_BYTES: u32 = 180;
 
 /// Most values are short, one in 16 is longer than what travels on a connection of its own.

@@ -104,7 +104,7 @@ impl Store {
     pub(crate) fn die(self, disk: &MemDisk, random: &mut Random) {
         if !self.committing.is_empty() && random.permille(700) {
             disk.crash_after(random.below(4));
-            // Nobody is told.
+            // Nobody waits for it.
             let _ = self.engine.commit(self.committing.iter().map(|(_, batch)| batch));
         }
     }

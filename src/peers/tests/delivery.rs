@@ -218,7 +218,7 @@ fn clocks_are_taken_in_unless_they_are_too_far_ahead() {
 }
 
 #[test]
-fn beats_tell_how_far_away_a_peer_is() {
+fn pings_measure_how_far_away_a_peer_is() {
     run(async {
         let (a, _b) = pair(only_pings).await;
         a.connect(B).await;

@@ -85,7 +85,7 @@ pub(super) fn url(listener: &std::net::TcpListener) -> String {
 
 /// What a node's sink was told.
 #[derive(Default)]
-struct Reported {
+struct Inbox {
     events: RefCell<VecDeque<FromPeers>>,
     came: Notify,
 }
@@ -94,7 +94,7 @@ pub(super) struct Node {
     pub(super) peers: Peers,
     pub(super) facts: Arc<Facts>,
     pub(super) counters: Arc<Counters>,
-    reported: Rc<Reported>,
+    inbox: Rc<Inbox>,
     /// Requests that were answered as soon as they came.
     pub(super) served: Rc<Cell<u64>>,
 }
@@ -120,10 +120,10 @@ impl Node {
         let bounds = Bounds { encoded_bytes: CONNECTION_BYTES, queue_bytes: QUEUE_BYTES };
         let table = PeerTable::new(shared, Arc::new(identity), codec, 500_000, bounds);
         let facts = Arc::new(Facts::new(table, Budget::new(ROOM_BYTES), urls));
-        let (reported, served) = (Rc::new(Reported::default()), Rc::new(Cell::new(0)));
+        let (inbox, served) = (Rc::new(Inbox::default()), Rc::new(Cell::new(0)));
         let counters = Arc::<Counters>::default();
         let late = Rc::new(RefCell::new(None::<Peers>));
-        let (sink, own_peers, count) = (Rc::clone(&reported), Rc::clone(&late), Rc::clone(&served));
+        let (sink, own_peers, count) = (Rc::clone(&inbox), Rc::clone(&late), Rc::clone(&served));
         let peers = Peers::new(
             Arc::clone(&facts),
             Arc::clone(&counters),
@@ -142,7 +142,7 @@ impl Node {
         *late.borrow_mut() = Some(peers.clone());
         let running = peers.clone();
         tokio::task::spawn_local(async move { running.run().await });
-        Self { peers, facts, counters, reported, served }
+        Self { peers, facts, counters, inbox, served }
     }
 
     /// Accepts connections as the HTTP side does.
@@ -164,10 +164,10 @@ impl Node {
     /// The next thing that the sink was told.
     pub(super) async fn next(&self) -> FromPeers {
         loop {
-            if let Some(what) = self.reported.events.borrow_mut().pop_front() {
+            if let Some(what) = self.inbox.events.borrow_mut().pop_front() {
                 return what;
             }
-            self.reported.came.notified().await;
+            self.inbox.came.notified().await;
         }
     }
 
@@ -182,7 +182,7 @@ impl Node {
 
     /// An event that is there already.
     pub(super) fn try_event(&self) -> Option<Event> {
-        match self.reported.events.borrow_mut().pop_front()? {
+        match self.inbox.events.borrow_mut().pop_front()? {
             FromPeers::Event(event) => Some(event),
             FromPeers::PeerSeen { .. } | FromPeers::Fenced => None,
         }

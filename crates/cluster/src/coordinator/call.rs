@@ -1,5 +1,5 @@
-//! Calls: one request to one node, which may be this one, for those who do their own counting:
-//! ranges, hints, rebuilding.
+//! Calls: one request to one node, which may be this one, for ranges, hints and repair, which
+//! decide for themselves what the replies amount to.
 
 use std::rc::Rc;
 
@@ -48,7 +48,7 @@ impl Coordinator {
         }
     }
 
-    /// Sends a call's request, or does it here.
+    /// Sends a call's request, or carries it out here.
     pub(super) fn call_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get_mut(id);
         let remaining = slot.deadline.saturating_sub(now.mono);
@@ -77,7 +77,7 @@ impl Coordinator {
             Err(error) => super::replica::reply_to_error(&error),
         };
         match op {
-            // Its time may have been up.
+            // Its deadline may be over.
             OpId::Slot(id) if self.slots.find(id).is_none() => {}
             op => self.done(op, reply, out),
         }

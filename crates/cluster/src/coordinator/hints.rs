@@ -1,5 +1,5 @@
-//! Hints on their way into this node's store: what a replica missed, until it is known whether the
-//! store has it. What it does not take is marked, so that the replica is repaired instead.
+//! Hints on their way into this node's store, until it is known whether the store has them. What it
+//! does not take becomes a mark, so that the replica is repaired instead.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::message::NodeId;
 use crate::missed::Mark;
 use crate::record::Record;
 
-/// What is known of a hint that is not kept yet.
+/// A hint that is not known to be stored yet.
 #[derive(Debug)]
 struct UnderWay {
     peer: NodeId,
-    /// What the ledger has set aside for it.
+    /// Bytes that the ledger has reserved for it.
     bytes: u64,
-    /// What its replica lacks without it.
+    /// The mark that takes its place if it can't be stored.
     mark: Mark,
 }
 
-/// Hints that are not known to be kept: as many as the ledger has room for.
+/// Hints that are not known to be stored: as many as the ledger has room for.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
     under_way: BTreeMap<HintId, UnderWay>,
@@ -30,8 +30,8 @@ pub(super) struct Hints {
 }
 
 impl Coordinator {
-    /// A node missed a write: it is kept for the node, or marked if that can't be. This node keeps
-    /// no hints for itself.
+    /// A node missed a write: that becomes a hint, or a mark if there is no room for a hint. This
+    /// node keeps no hints for itself.
     pub(super) fn missed_by(
         &mut self,
         peer: NodeId,
@@ -51,10 +51,10 @@ impl Coordinator {
         out.push(Effect::Hint { hint, peer, key, record });
     }
 
-    /// A hint is in the store, or could not be put there.
+    /// A hint was stored, or could not be.
     pub(super) fn hinted(&mut self, hint: HintId, kept: bool) {
         let hinted = self.hints.under_way.remove(&hint);
-        let UnderWay { peer, bytes, mark } = hinted.expect("each hint is told of once");
+        let UnderWay { peer, bytes, mark } = hinted.expect("each hint is completed once");
         if kept {
             self.shared.hints.kept(peer, bytes);
         } else {

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A request that is under way has a *slot*, and in it a *vote* for each replica. It is decided as
-//! soon as enough votes are in; the slot stays until the others are in too, or its deadline is
-//! over, for what they bring is still of use: repairs after reads, hints after writes.
+//! soon as enough votes are in. The slot stays until the others are in too, or its deadline is
+//! over, because they are still of use: for repairs after reads, for hints after writes.
 
 mod call;
 mod hints;
@@ -43,11 +43,11 @@ use crate::view::View;
 /// How often slots are looked at for deadlines, in microseconds: a fraction of the least deadline.
 const SWEEP_MICROS: u64 = 20_000;
 
-/// Repairs at once for which no client waits. They are no promise, and a replica that lacks much is
-/// not to be brought up to date by its readers.
+/// Repairs at once for which no client waits. Nothing depends on them, and reads are not the way to
+/// bring a replica up to date that lacks much.
 const MAX_BACKGROUND: usize = 256;
 
-/// What a client of a fenced node is told.
+/// The answer to a client of a fenced node.
 fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect {
     let (failure, acked, unknown, detail) = (FailureKind::Fenced, 0, false, None);
     let (parts, since) = (Vec::new(), now.mono);
@@ -59,27 +59,27 @@ fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect 
 #[derive(Debug)]
 pub struct Coordinator {
     shared: Arc<Shared>,
-    /// The view that requests begin with. What is under way stays with its own; both are this
-    /// loop's, so that no other one counts who keeps them.
+    /// The view that requests begin with; those under way keep their own. An `Rc` of this loop, so
+    /// that loops don't share a reference count.
     view: Rc<View>,
     config: Config,
     slots: Slots,
     hints: Hints,
     peers: Peers,
-    /// A key's replicas, as they are looked up.
+    /// A key's replicas, as they were looked up last.
     replicas: Vec<NodeId>,
     /// Reads so far, to have all replicas asked once in a while.
     reads: u64,
     /// Repairs under way for which no client waits.
     background: usize,
-    /// Writes under way here that a record may be above which this node has lost, and its time.
-    /// None but while the node lacks something.
+    /// Writes to this node's store that are under way and that a record which this node has lost
+    /// may be above, with that record's greatest time. Empty unless the node lacks something.
     overtaken: BTreeMap<OpId, u64>,
     next_sweep: u64,
 }
 
 impl Coordinator {
-    /// One without requests.
+    /// A coordinator without requests.
     pub fn new(shared: Arc<Shared>, config: Config) -> Self {
         let view = Rc::new(View::clone(&shared.view()));
         let slots = Slots::default();
@@ -98,7 +98,7 @@ impl Coordinator {
         }
     }
 
-    /// Takes in one event; appends what is to be done to `out`.
+    /// Handles one event; appends what is to be done to `out`.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         if self.view.epoch != self.shared.views.epoch() {
             self.view = Rc::new(View::clone(&self.shared.view()));
@@ -167,7 +167,7 @@ impl Coordinator {
         }
     }
 
-    /// The time of a slot is up: whoever waits is answered, and the slot is free.
+    /// A slot's deadline is over: whoever waits is answered, and the slot is freed.
     fn expire(&mut self, id: SlotId, out: &mut Vec<Effect>) {
         match &mut self.slots.get_mut(id).work {
             Work::Read(read) => {

@@ -1,4 +1,4 @@
-//! One replica's part in a request: what it was asked, and why it did not do it.
+//! One replica's part in a request: what it was asked, and why it did not do its part.
 
 use crate::event::{FailureKind, Part};
 
@@ -11,10 +11,10 @@ pub(super) enum ReplicaError {
     NoSpace,
     /// Its store refused, nothing was changed.
     Refused,
-    /// It does not want it, nothing was changed: the version is too far ahead for it, or it has
-    /// another layout in mind.
+    /// Refused, nothing was changed: the timestamp is too far ahead of its clock, or it works by
+    /// another layout.
     Declined,
-    /// It wrote it, but holds a future record, which hides this one from every read.
+    /// It stored the record, but holds a future record, which hides this one from every read.
     Hidden,
     /// Its store failed; a write may have been done.
     Failed,
@@ -25,7 +25,7 @@ pub(super) enum ReplicaError {
 }
 
 impl ReplicaError {
-    /// What the client is told of it.
+    /// How the client sees it.
     pub(super) fn part(self) -> Part {
         match self {
             Self::Busy => Part::Busy,
@@ -39,24 +39,24 @@ impl ReplicaError {
     }
 }
 
-/// What stands in the way if nobody did its part, by why those that are in did not.
+/// Why the request failed if no replica did its part, by the errors so far.
 pub(super) fn failure(failed: impl Iterator<Item = ReplicaError> + Clone) -> FailureKind {
     let all = |is: fn(ReplicaError) -> bool| {
         let mut failed = failed.clone().peekable();
         failed.peek().is_some() && failed.all(is)
     };
-    if all(|why| why == ReplicaError::Busy) {
+    if all(|error| error == ReplicaError::Busy) {
         FailureKind::Busy
-    } else if all(|why| why == ReplicaError::NoSpace) {
+    } else if all(|error| error == ReplicaError::NoSpace) {
         FailureKind::NoSpace
-    } else if all(|why| matches!(why, ReplicaError::Failed | ReplicaError::Refused)) {
+    } else if all(|error| matches!(error, ReplicaError::Failed | ReplicaError::Refused)) {
         FailureKind::Failed
     } else {
         FailureKind::TooFew
     }
 }
 
-/// One replica's part in a request, by its place in the request's list.
+/// A vote, by its place in its request's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VoteAt(pub(super) usize);
 
@@ -80,7 +80,7 @@ pub(super) enum Way {
 }
 
 impl Errand {
-    /// Whether the node may have got it.
+    /// Whether the node may have received it.
     pub(super) fn may_have_arrived(self) -> bool {
         self.way != Way::Waits
     }

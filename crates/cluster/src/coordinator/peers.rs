@@ -1,4 +1,4 @@
-//! What one loop knows of the other nodes: whether a connection stands, and how long they take.
+//! What one loop knows of the other nodes: whether a link to them is up, and how long they take.
 //! All of it only orders replicas; none of it ever keeps one from being asked.
 
 use crate::message::NodeId;
@@ -118,7 +118,7 @@ impl Peers {
         self.known(node).map_or(FIRST_HEDGE, |peer| peer.late_after)
     }
 
-    /// The less, the sooner it is asked.
+    /// The node with the least rank is asked first.
     pub(super) fn rank(&self, node: NodeId) -> (bool, u64) {
         self.known(node).map_or((false, 0), |peer| (peer.failed, peer.mean))
     }

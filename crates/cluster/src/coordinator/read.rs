@@ -1,22 +1,23 @@
-//! Reads: the newest of what enough replicas tell, made sure of before it is told.
+//! Reads: the newest record that enough replicas report, which enough of them hold before the
+//! client is answered.
 //!
 //! ```text
-//!  ask `ack` ──▶ all told ──▶ the newest is held by enough ────────────────────▶ answer ──▶ the
-//!     │ ▲                 └─▶ it is not: have it written until it is (repair) ─▶ answer     others
-//!     ▼ │                                                                                   behind
+//!  ask `ack` ──▶ all replied ──▶ enough hold the newest ──────────────────▶ answer ──▶ the others
+//!     │ ▲                    └─▶ they don't: write it to them (repair) ──▶ answer     are repaired
+//!     ▼ │
 //!  one failed, or is later than usual (hedge): ask the next
 //! ```
 //!
 //! **A future record**, with a timestamp further ahead of this node's wall clock than clocks may
 //! be, comes from a clock that was wrong, and the other replicas refuse it until its time comes. It
-//! also hides whatever its replica held before. So a replica that tells of one counts for nothing
-//! at first, and the next is asked. If `ack` others answer, that record can't have been
-//! acknowledged by a quorum that this read must see, for those have a replica in common: the newest
-//! of what the others told is the answer. If fewer are left, it may have been: then it is told if
-//! `ack` hold it, and otherwise the read fails, for what it told now the next one might not.
+//! also hides whatever its replica held before. So a replica that reports one does not count at
+//! first, and the next is asked. If `ack` others reply, that record can't have been acknowledged by
+//! a quorum that this read must see, for the two have a replica in common: the newest of what the
+//! others reported is the answer. If fewer are left, it may have been acknowledged: then it is the
+//! answer if `ack` hold it, and otherwise the read fails, for the next read might not find it.
 //!
 //! Other nodes send records up to `brief_bytes` at once, and outlines of longer ones. A long record
-//! is fetched only if it is the newest and this node does not have it, when there is room for it.
+//! is fetched only if it is the newest and this node does not have it, once there is room for it.
 
 pub(super) mod state;
 mod steps;
@@ -40,20 +41,20 @@ use steps::{Step, read_of, to_repair};
 /// that no quorum of the usual ones would show.
 const ASK_ALL_EVERY: u64 = 64;
 
-/// After this many microseconds those that were not authoritative are asked again, then
-/// after twice that, and so on …
+/// After this many microseconds replicas that were not authoritative are asked again, then after
+/// twice that, and so on …
 const ASK_AGAIN_MICROS: u64 = 5_000;
 
-/// … so many times, or to the deadline if it is this node which finds out what its own word is
-/// worth. What another node's is worth may take as long as a disk that is streamed.
+/// … so many times; or until the deadline, if it is this node that is about to become
+/// authoritative. With another node that may take as long as it takes to stream a disk.
 const ASK_AGAIN_TIMES: u32 = 5;
 
-/// Why a replica's word does not count.
+/// Why a replica's reply does not count.
 const FUTURE: &str = "a record of this key with a timestamp ahead of this node's clock by more \
     than --max-clock-skew";
 
-/// A long record may take so long, in microseconds, from this node's store, where it may have to
-/// wait for memory, or from another node, before yet another one is asked to send it.
+/// How long a long record may take, in microseconds, from this node's store, where it may have to
+/// wait for memory, or from another node, before the next node is asked to send it.
 const LONG_LATE: u64 = 200_000;
 
 impl Coordinator {
@@ -89,14 +90,14 @@ impl Coordinator {
         self.arm_hedge(now, id);
     }
 
-    /// Something that a replica is asked now.
+    /// The errand of a replica that is asked now.
     fn errand_to(&self, now: Now, node: NodeId) -> Errand {
         let is_own = node == self.shared.own;
         let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
         Errand { since: now.mono, way }
     }
 
-    /// Asks a replica what it holds: of a long record another node tells the outline.
+    /// Asks a replica what it holds: of a long record another node reports the outline.
     fn ask(&mut self, now: Now, id: SlotId, VoteAt(vote): VoteAt, out: &mut Vec<Effect>) {
         let node = self.slots.read(id).votes[vote].node;
         let errand = self.errand_to(now, node);
@@ -104,7 +105,8 @@ impl Coordinator {
         self.ask_for(now, id, node, self.config.brief_bytes, out);
     }
 
-    /// Asks a node for its record, if that has at most so many bytes; this one for any.
+    /// Asks a node for its record, if that has at most `most` bytes; this node for one of any
+    /// length.
     fn ask_for(&self, now: Now, id: SlotId, node: NodeId, most: u32, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let key = slot.key.clone();
@@ -117,7 +119,7 @@ impl Coordinator {
         }
     }
 
-    /// Has the next replica asked when those that were asked are late.
+    /// Arms the hedge: the next replica is asked when those that were asked are late.
     fn arm_hedge(&mut self, now: Now, id: SlotId) {
         let read = read_of(self.slots.get(id));
         if !read.is_decided() && read.first_idle().is_none() {
@@ -132,12 +134,13 @@ impl Coordinator {
         self.slots.hedge_at(now.mono + late, id);
     }
 
-    /// Those that were asked, or are to hold the newest record, are late: the next is to do it.
+    /// The hedge is due: the replicas that were asked, or are being repaired, are late, and the
+    /// next one is taken.
     pub(super) fn hedge(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let Some(slot) = self.slots.find(id).filter(|slot| !slot.is_answered()) else { return };
         let read = read_of(slot);
         match &read.stage {
-            Stage::Answered(_) => unreachable!("it was looked whether it is"),
+            Stage::Answered(_) => unreachable!("an answered read is not hedged"),
             Stage::Decided(newest) => {
                 let next = newest.as_ref().and_then(|newest| to_repair(slot, newest));
                 let Some(vote) = next else { return };
@@ -179,7 +182,7 @@ impl Coordinator {
         for vote in 0..read.votes.len() {
             let voter = &mut self.slots.read(id).votes[vote];
             if voter.state == (ReadState::Reported { authoritative: false }) {
-                // It is told anew.
+                // It will report its record again.
                 if let Some(reported) = &mut voter.reported {
                     reported.shed();
                 }
@@ -199,7 +202,7 @@ impl Coordinator {
         }
     }
 
-    /// Another node answers what it was asked in a read, as an errand.
+    /// Another node replied to what it was asked in a read.
     pub(super) fn read_replied(
         &mut self,
         now: Now,
@@ -226,7 +229,7 @@ impl Coordinator {
         self.reported(now, id, peer, reported, authoritative, out);
     }
 
-    /// A replica told what it holds.
+    /// A replica reported what it holds.
     fn reported(
         &mut self,
         now: Now,
@@ -237,10 +240,10 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let read = self.slots.read(id);
-        // One that is to hold the newest record by now answers what it was asked before.
         let Some(VoteAt(vote)) = read.awaited(node) else { return };
         let voter = &mut read.votes[vote];
         if voter.state.is_repairing() {
+            // A reply to what it was asked before; the one to the repair is yet to come.
             return;
         }
         voter.state = ReadState::Reported { authoritative };
@@ -266,7 +269,7 @@ impl Coordinator {
         result: Result<Option<Record>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        // Its time may have been up.
+        // Its deadline may be over.
         let Some(slot) = self.slots.find(id) else { return };
         if let Work::Call(call) = &slot.work {
             let reply = self.reply_to_read(call.partition(), result);
@@ -288,8 +291,8 @@ impl Coordinator {
                 );
             }
             Err(error) => {
-                let why = self.note_store_error(id, error);
-                self.fail(now, id, self.shared.own, why, out);
+                let error = self.note_store_error(id, error);
+                self.fail(now, id, self.shared.own, error, out);
             }
         }
     }
@@ -326,7 +329,7 @@ impl Coordinator {
         }
     }
 
-    /// From here on it is the newest of these that is told, and nothing that comes later.
+    /// From here on the newest of what was reported is the answer, whatever comes later.
     fn decide(&mut self, now: Now, id: SlotId) {
         let slot = self.slots.get(id);
         if !read_of(slot).is_decided() {
@@ -335,8 +338,8 @@ impl Coordinator {
         }
     }
 
-    /// Has the replica of a vote send its record, whose length is known. Until it comes nothing
-    /// else of any length is held: whoever waits for memory must not keep others from it.
+    /// Asks a replica to send its record, whose length is known. Until it comes, the contents of
+    /// all other records are dropped: a read that waits for memory must not hold memory.
     fn fetch(&mut self, now: Now, id: SlotId, VoteAt(vote): VoteAt, out: &mut Vec<Effect>) {
         let node = self.slots.read(id).votes[vote].node;
         let errand = self.errand_to(now, node);
@@ -356,16 +359,16 @@ impl Coordinator {
         self.ask_for(now, id, node, most, out);
     }
 
-    /// Has the replica of a vote hold the newest record.
+    /// Writes the newest record to a replica.
     fn repair(&mut self, now: Now, id: SlotId, VoteAt(vote): VoteAt, out: &mut Vec<Effect>) {
         let node = self.slots.read(id).votes[vote].node;
         let errand = self.errand_to(now, node);
         self.slots.read(id).votes[vote].state = ReadState::Repairing(errand);
         let slot = self.slots.get(id);
-        let record = read_of(slot).newest().expect("what is decided, and is a record").clone();
+        let record = read_of(slot).newest().expect("a repair has a record").clone();
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Repair));
         if node == self.shared.own {
-            // Whatever was held before, the repair is done.
+            // Whether a newer record is held already does not matter: the repair is done.
             self.must_look(&record);
             let (op, look) = (OpId::Slot(id), false);
             out.push(Effect::Write { op, key, record, look, demand });
@@ -376,8 +379,8 @@ impl Coordinator {
         }
     }
 
-    /// What other replicas told after the answer, or had told before and was not needed, is put
-    /// right with nobody waiting.
+    /// After the answer: repairs replicas that reported an older record, with nobody waiting for
+    /// it.
     fn repair_behind(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let read = read_of(slot);
@@ -420,7 +423,7 @@ impl Coordinator {
         let newest = newest.clone();
         let client = read.client;
         read.stage = Stage::Answered(newest.clone());
-        // Those that turned out not to be needed: nobody waits for them any more.
+        // Repairs that turned out not to be needed: nobody waits for them any more.
         self.background += read.count_states(ReadState::is_repairing);
         out.push(Effect::Answer { client, answer: Answer::Found(newest) });
     }
@@ -444,7 +447,7 @@ impl Coordinator {
         self.slots.remove(id);
     }
 
-    /// A read's time is up.
+    /// A read's deadline is over.
     pub(super) fn end_read(&mut self, id: SlotId, out: &mut Vec<Effect>) {
         let read = self.slots.read(id);
         if read.is_answered() {
@@ -457,7 +460,7 @@ impl Coordinator {
         }
     }
 
-    /// A replica holds the newest record now, or has a newer one yet.
+    /// A replica was repaired: it holds the newest record, or an even newer one.
     pub(super) fn was_repaired(
         &mut self,
         now: Now,
@@ -467,7 +470,7 @@ impl Coordinator {
     ) {
         let read = self.slots.read(id);
         let is_it = |vote: &&mut ReadVote| vote.node == node && vote.state.is_repairing();
-        // Otherwise it was asked something else: a confused peer.
+        // Otherwise it was not asked to store anything: a faulty peer.
         let Some(vote) = read.votes.iter_mut().find(is_it) else { return };
         vote.state = ReadState::Holds;
         if node != self.shared.own {
@@ -477,7 +480,7 @@ impl Coordinator {
         self.advance_read(now, id, out);
     }
 
-    /// What a read of this node's store is to another node.
+    /// The reply to another node's read, by what this node's store returned.
     pub(super) fn reply_to_read(
         &self,
         partition: Option<u16>,
@@ -500,7 +503,7 @@ impl Coordinator {
         now: Now,
         id: SlotId,
         VoteAt(vote): VoteAt,
-        why: ReplicaError,
+        error: ReplicaError,
         out: &mut Vec<Effect>,
     ) {
         let read = self.slots.read(id);
@@ -510,14 +513,14 @@ impl Coordinator {
             self.background -= usize::from(is_answered);
         }
         if voter.state.is_fetching() {
-            // It does not send it, so another one is asked for the newest that can be had.
+            // It does not send its record, so the newest of the others is looked for.
             voter.reported = None;
         }
-        voter.state = ReadState::Failed(why);
+        voter.state = ReadState::Failed(error);
         self.advance_read(now, id, out);
     }
 
-    /// This node's store holds a record that is longer than was wanted.
+    /// This node's store holds a record that is longer than was asked for.
     pub(super) fn outlined_here(
         &mut self,
         now: Now,

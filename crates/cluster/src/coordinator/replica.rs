@@ -12,14 +12,14 @@ use crate::record::{Outline, Rank, Record};
 use crate::topology::partition_of;
 
 impl Coordinator {
-    /// How long the work that another node asks for is of use: as long as that waits, and not
-    /// longer than any request of its class may take.
+    /// For how long the work of another node's request is of use: as long as that node waits, but
+    /// no longer than any request of its class may take here.
     pub(super) fn demand_of(&self, now: Now, class: Class, remaining_ms: u32) -> Demand {
         let remaining = (u64::from(remaining_ms) * 1000).min(self.patience(class));
         Demand { class, until: now.mono + remaining }
     }
 
-    /// Another node asks. Nothing is done if it has stopped waiting.
+    /// Another node sent a request. Nothing is done if it has stopped waiting.
     pub(super) fn requested(
         &mut self,
         now: Now,
@@ -35,14 +35,14 @@ impl Coordinator {
         let partition = request.read_key().map(|key| partition_of(key));
         let op = OpId::Peer { connection, id, partition };
         if self.shared.membership.is_fenced() {
-            // Nothing was changed, and nothing is told.
+            // Nothing is changed, and nothing of what is here is disclosed.
             self.done(op, Reply::WrongEpoch, out);
             return;
         }
         self.perform(now, op, demand, request, out);
     }
 
-    /// Does what a node asks for, be it another one or this one.
+    /// Carries out a request, of another node or of this one.
     pub(super) fn perform(
         &mut self,
         now: Now,
@@ -54,8 +54,8 @@ impl Coordinator {
         let verify = self.config.codec.verify;
         match request {
             Request::Read { key, most } => out.push(Effect::Read { op, key, most, demand }),
-            // Whoever brings it: once it is here it shadows every write of the key until its time
-            // comes, and whoever reads it here would take it further.
+            // Whatever its class: once it is stored it would hide every write of the key until its
+            // time comes, and read repair would spread it.
             Request::Write { record, .. } if self.is_ahead(now, &record) => {
                 self.done(op, Reply::Ahead, out);
             }
@@ -89,13 +89,14 @@ impl Coordinator {
         }
     }
 
-    /// Whether this node is authoritative for what its store said of a key of this partition.
+    /// Whether this node is authoritative for what its store returned for a key of this partition.
     pub(super) fn is_authoritative(&self, partition: Option<u16>, time: Option<u64>) -> bool {
-        let partition = partition.expect("only what reads a key is answered with what it holds");
+        let partition = partition.expect("only what reads a key gets such a reply");
         self.shared.membership.is_authoritative(partition, time)
     }
 
-    /// Has a record written. Its answer will tell of a newer one that is here, or that was.
+    /// Writes a record to the store. The result will say whether a newer one is here, or may have
+    /// been lost.
     pub(super) fn write_to_store(
         &mut self,
         op: OpId,
@@ -116,13 +117,13 @@ impl Coordinator {
         self.is_future(now, record.rank)
     }
 
-    /// The same of a record that is not here.
+    /// The same, by a record's rank.
     pub(super) fn is_future(&self, now: Now, rank: Rank) -> bool {
         Clock::is_ahead(rank.version.time, now.wall, self.config.max_skew_micros)
     }
 
     /// Whether this node's store may hold a newer record than this one, which is about to be
-    /// written. There is nobody to disagree with in a cluster of one.
+    /// written. In a cluster of one it can't.
     pub(super) fn must_look(&self, record: &Record) -> bool {
         if self.view.topology.nodes() == 1 {
             return false;
@@ -184,7 +185,7 @@ impl Coordinator {
     }
 }
 
-/// What a write to this node's store is to another node.
+/// The reply to another node's write, by what the store made of it.
 pub(super) fn reply_to_write(result: &Result<Option<u64>, StoreError>) -> Reply {
     match result {
         Ok(None) => Reply::Stored,
@@ -193,7 +194,7 @@ pub(super) fn reply_to_write(result: &Result<Option<u64>, StoreError>) -> Reply 
     }
 }
 
-/// What a failure of this node's store is to another node.
+/// The reply to another node's request that this node's store failed.
 pub(super) fn reply_to_error(error: &StoreError) -> Reply {
     match error {
         StoreError::Busy(_) => Reply::Busy,

@@ -1,8 +1,8 @@
 //! Requests under way, in a slab: a slot's place is reused, its id is not.
 //!
-//! An id that comes from outside may be *stale*: its slot has ended, or asks something else by now.
-//! Whoever has one asks [`Slots::find`]. Once it was found it is known to be under way, and what it
-//! is for: [`Slots::read`] and the others assert that.
+//! An id that comes from outside may be *stale*: its slot has ended, or was renewed. It is looked
+//! up by [`Slots::find`]. An id that was found is known to be under way, and to be a read, a write
+//! or a call: [`Slots::read`] and the others assert that.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -39,7 +39,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Of which partition the key is that is to be read, if one is.
+    /// The partition of the key that is to be read, if one is.
     pub(super) fn partition(&self) -> Option<u16> {
         self.request.read_key().map(|key| partition_of(key))
     }
@@ -48,18 +48,18 @@ impl Call {
 /// One request under way.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// What it began with.
+    /// The view that it began with.
     pub(super) view: Rc<View>,
     pub(super) deadline: u64,
     pub(super) key: Bytes,
     pub(super) quorum: Quorum,
     pub(super) work: Work,
-    /// What was wrong with this node's own part.
+    /// Details for the client if the request fails.
     pub(super) detail: Option<String>,
 }
 
 impl Slot {
-    /// For whom this node's store works for it.
+    /// The demand on this node's store that this request makes.
     pub(super) fn demand(&self, class: Class) -> Demand {
         Demand { class, until: self.deadline }
     }
@@ -86,7 +86,7 @@ impl Slot {
         }
     }
 
-    /// What a node was asked and has not answered.
+    /// What a node was asked and has not replied to.
     pub(super) fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
         match &mut self.work {
             Work::Read(read) => {
@@ -148,7 +148,7 @@ impl Slots {
         self.spare_writes.pop().unwrap_or_default()
     }
 
-    /// Puts a request in; its id is never used again.
+    /// Adds a request; its id is never used again.
     pub(super) fn add(&mut self, slot: Slot) -> SlotId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place::default());
@@ -225,7 +225,7 @@ impl Slots {
         }
     }
 
-    /// Ids of those for whom `wanted` holds.
+    /// Ids of the slots for which `wanted` holds.
     pub(super) fn ids(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<SlotId> {
         let wanted = |(n, place): (usize, &Place)| {
             let slot = place.slot.as_ref()?;
@@ -234,7 +234,7 @@ impl Slots {
         self.places.iter().enumerate().filter_map(wanted).collect()
     }
 
-    /// Ids of those in which a node was asked something that it has not answered.
+    /// Ids of the slots in which a node was asked something that it has not replied to.
     pub(super) fn awaiting(&mut self, node: NodeId) -> Vec<SlotId> {
         let awaits = |(n, place): (usize, &mut Place)| {
             let awaits = place.slot.as_mut()?.errand_of(node).is_some();
@@ -256,7 +256,7 @@ impl Slots {
         self.hedges.pop().map(|Reverse((_, id))| id)
     }
 
-    /// When the next hedge is due. Those whose slot has ended are forgotten.
+    /// When the next hedge is due. Those whose slot is answered or gone are dropped.
     pub(super) fn next_hedge(&mut self) -> Option<u64> {
         while let Some(Reverse((at, id))) = self.hedges.peek().copied() {
             if self.find(id).is_some_and(|slot| !slot.is_answered()) {

@@ -1,4 +1,4 @@
-//! Asking replicas, and what may come of it: an answer, a refusal, silence, a lost connection.
+//! Sending to replicas, and what may come of it: a reply, a refusal, silence, a lost connection.
 
 use super::Coordinator;
 use super::part::{Errand, ReplicaError, Way};
@@ -7,8 +7,8 @@ use crate::event::{Effect, FailureKind, Now, SlotId, StoreError};
 use crate::message::{Body, Class, Message, NodeId, Reply, Request};
 
 impl Coordinator {
-    /// Has `self.replicas` be the first `from` of a key: fewer, if the members have become fewer
-    /// since whoever asks looked.
+    /// Puts the first `from` replicas of a key into `self.replicas`: fewer, if the cluster has
+    /// fewer members than when the request was checked.
     pub(super) fn look_up_replicas(&mut self, key: &[u8], from: u8) {
         let topology = &self.view.topology;
         topology.replicas(topology.partition_of(key), from, &mut self.replicas);
@@ -29,16 +29,16 @@ impl Coordinator {
         out.push(Effect::Send { peer, message: Message { id: id.0, body } });
     }
 
-    /// What a failure of this node's store is to its vote; its detail is kept for the client.
+    /// The error of this node's vote for a failure of its store; the detail is kept for the client.
     pub(super) fn note_store_error(&mut self, id: SlotId, error: StoreError) -> ReplicaError {
-        let (why, detail) = match error {
+        let (replica_error, detail) = match error {
             StoreError::Busy(what) => (ReplicaError::Busy, what.to_owned()),
             StoreError::NoSpace(what) => (ReplicaError::NoSpace, what),
             StoreError::Failed { begun: true, detail } => (ReplicaError::Failed, detail),
             StoreError::Failed { begun: false, detail } => (ReplicaError::Refused, detail),
         };
         self.slots.get_mut(id).detail = Some(detail);
-        why
+        replica_error
     }
 
     /// A node did not do its part in a slot.
@@ -47,26 +47,26 @@ impl Coordinator {
         now: Now,
         id: SlotId,
         node: NodeId,
-        why: ReplicaError,
+        error: ReplicaError,
         out: &mut Vec<Effect>,
     ) {
-        // It may have done it before, or said so already: then that was stale.
+        // A node that has replied already is not awaited: then this is stale.
         match &self.slots.get(id).work {
             Work::Read(read) => {
                 if let Some(vote) = read.awaited(node) {
-                    self.read_failed(now, id, vote, why, out);
+                    self.read_failed(now, id, vote, error, out);
                 }
             }
             Work::Write(write) => {
                 if let Some(vote) = write.awaited(node) {
-                    self.write_failed(id, vote, why, out);
+                    self.write_failed(id, vote, error, out);
                 }
             }
             Work::Call(_) => self.end_call(id, Err(FailureKind::TooFew), out),
         }
     }
 
-    /// Another node answers.
+    /// Another node replied.
     pub(super) fn replied(
         &mut self,
         now: Now,
@@ -75,7 +75,7 @@ impl Coordinator {
         reply: Reply,
         out: &mut Vec<Effect>,
     ) {
-        // Late: the slot is gone, asks something else by now, or has its answer.
+        // Stale: the slot is gone or was renewed, or has this node's reply already.
         let Some(slot) = self.slots.find_mut(id) else { return };
         let Some(errand) = slot.errand_of(peer).copied() else { return };
         match slot.work {
@@ -85,7 +85,7 @@ impl Coordinator {
         }
     }
 
-    /// A node says what became of a write, or of a repair.
+    /// A node replied to a write, or to a repair.
     pub(super) fn acknowledged(
         &mut self,
         now: Now,
@@ -94,13 +94,13 @@ impl Coordinator {
         reply: &Reply,
         out: &mut Vec<Effect>,
     ) {
-        let why = match reply {
+        let error = match reply {
             Reply::Stored => return self.stored(now, id, peer, None, out),
             Reply::Newer { time } => return self.stored(now, id, peer, Some(*time), out),
             Reply::Busy => ReplicaError::Busy,
             Reply::NoSpace => ReplicaError::NoSpace,
             Reply::Ahead | Reply::WrongEpoch => ReplicaError::Declined,
-            // What does not answer the request comes from a confused peer.
+            // A reply that does not fit the request comes from a faulty peer.
             Reply::Failed
             | Reply::Found { .. }
             | Reply::Long { .. }
@@ -108,10 +108,10 @@ impl Coordinator {
             | Reply::Page(_)
             | Reply::Pong => ReplicaError::Failed,
         };
-        self.fail(now, id, peer, why, out);
+        self.fail(now, id, peer, error, out);
     }
 
-    /// What had been sent to a node before is on its way.
+    /// A link is up: what was sent to the node before is on its way.
     pub(super) fn up(&mut self, peer: NodeId) {
         self.peers.up(peer);
         for id in self.slots.awaiting(peer) {
@@ -119,7 +119,7 @@ impl Coordinator {
         }
     }
 
-    /// A connection is gone, and what was not answered with it: it is asked once more.
+    /// A link is lost, and with it all requests that were not answered: they are sent once more.
     pub(super) fn lost(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
         self.peers.down(peer);
         for id in self.slots.awaiting(peer) {
@@ -140,23 +140,20 @@ impl Coordinator {
         }
     }
 
-    /// There is no connection to a node, and none can be made.
+    /// There is no link to a node, and none can be made.
     pub(super) fn unreachable(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
         self.peers.down(peer);
         for id in self.slots.awaiting(peer) {
-            // To give up on one may have ended another one's waiting.
-            let Some(slot) = self.slots.find_mut(id) else { continue };
-            let Some(errand) = slot.errand_of(peer) else { continue };
-            let why = if errand.may_have_arrived() {
+            let error = if self.errand(id, peer).may_have_arrived() {
                 ReplicaError::Silent
             } else {
                 ReplicaError::Unreached
             };
-            self.fail(now, id, peer, why, out);
+            self.fail(now, id, peer, error, out);
         }
     }
 
-    /// Too much waits for a node already.
+    /// A message was dropped: too much waits for its node already.
     pub(super) fn overflow(&mut self, now: Now, peer: NodeId, id: SlotId, out: &mut Vec<Effect>) {
         let awaited = self.slots.find_mut(id).and_then(|slot| slot.errand_of(peer));
         if awaited.is_some() {
@@ -166,6 +163,6 @@ impl Coordinator {
 
     /// What a node was asked in a slot.
     fn errand(&mut self, id: SlotId, node: NodeId) -> &mut Errand {
-        self.slots.get_mut(id).errand_of(node).expect("it was asked, and has not answered")
+        self.slots.get_mut(id).errand_of(node).expect("it was asked, and has not replied")
     }
 }

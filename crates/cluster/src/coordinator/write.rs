@@ -6,9 +6,10 @@
 //!        └──────────────────┘
 //! ```
 //!
-//! A replica with a newer record means that this node's clock is behind one that issued an earlier
-//! write. Left at that, a write that was begun after that one had been acknowledged would be lost;
-//! so it is given a new version, above what was seen, before anybody is told that it is done.
+//! A replica with a newer record means that this node's clock is behind that of the node which
+//! issued an earlier write. Left at that, a write that was begun after the earlier one had been
+//! acknowledged would be lost; so it is given a new version, above what was seen, before the client
+//! is answered.
 //!
 //! A future record (see `read.rs`) can't be followed. Its replica does not count: no read
 //! would find the write there. The others suffice, unless so many hold it that it may have been
@@ -32,7 +33,7 @@ use state::{Stage, Write, WriteState, WriteVote};
 
 pub(super) mod state;
 
-/// Why a write gets no version above a record that is there already.
+/// Why a write can't be given a version above a record that is there already.
 pub(super) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
     of this key by more than --max-clock-skew: correct the clock, or send the write to another \
     node; if the clock is correct, the record came from a wrong clock (see kvorum repair-clock)";
@@ -63,14 +64,14 @@ impl Coordinator {
         self.ask_all(now, id, out);
     }
 
-    /// Asks all replicas of a write to hold it.
+    /// Sends a write to all its replicas.
     fn ask_all(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         for vote in 0..self.slots.write(id).votes.len() {
             self.ask_to_hold(now, id, VoteAt(vote), out);
         }
     }
 
-    /// Asks a replica to hold a write; the answer comes under the slot's id.
+    /// Sends a write to one replica; the reply comes under the slot's id.
     pub(super) fn ask_to_hold(
         &mut self,
         now: Now,
@@ -111,13 +112,13 @@ impl Coordinator {
         match result {
             Ok(newer) => self.stored(now, id, self.shared.own, newer, out),
             Err(error) => {
-                let why = self.note_store_error(id, error);
-                self.fail(now, id, self.shared.own, why, out);
+                let error = self.note_store_error(id, error);
+                self.fail(now, id, self.shared.own, error, out);
             }
         }
     }
 
-    /// A replica holds the record; perhaps a newer one too.
+    /// A replica stored the record; `newer` is the time of a newer one that it holds too.
     pub(super) fn stored(
         &mut self,
         now: Now,
@@ -136,12 +137,12 @@ impl Coordinator {
         let write = match &mut slot.work {
             Work::Write(write) => write,
             Work::Read(_) => return self.was_repaired(now, id, node, out),
-            Work::Call(_) => unreachable!("a call is returned whatever it is answered"),
+            Work::Call(_) => unreachable!("a call ends with any reply"),
         };
         let Some(VoteAt(vote)) = write.awaited(node) else { return };
         write.votes[vote].state = WriteState::Holds;
-        // All `ack` must have spoken: the first that holds a newer record need not be the one that
-        // holds the newest, and it is that one's clock which counts.
+        // `ack` of them must have replied: the first that holds a newer record need not be the one
+        // that holds the newest, and the new version must be above that.
         let held = write.held();
         if let Stage::Asking { overtaken } = &mut write.stage {
             *overtaken = (*overtaken).max(newer);
@@ -161,8 +162,7 @@ impl Coordinator {
         let in_reach = clock.merge(overtaken, now.wall, skew);
         let version = match clock.issue(now.wall) {
             Ok(version) if in_reach => version,
-            // Without a version above that record the order can't be promised, and neither can the
-            // write.
+            // Without a version above that record the write could be lost to it.
             issued => {
                 let behind = || BEHIND.to_owned();
                 let detail = Some(issued.map_or_else(|reached| reached.to_string(), |_| behind()));
@@ -189,7 +189,7 @@ impl Coordinator {
         self.ask_all(now, id, out);
     }
 
-    /// Tells the client of a write that too few replicas hold it.
+    /// Answers the client of a write that too few replicas hold.
     fn deny_write(
         &mut self,
         id: SlotId,
@@ -203,7 +203,7 @@ impl Coordinator {
         self.slots.write(id).answered();
     }
 
-    /// Answers as soon as that is possible; ends when nothing is awaited any more.
+    /// Answers the client as soon as that is possible; ends when no reply is awaited any more.
     fn advance_write(&mut self, id: SlotId, out: &mut Vec<Effect>) {
         let ack = self.slots.get(id).ack();
         let write = self.slots.write(id);
@@ -220,21 +220,21 @@ impl Coordinator {
         }
     }
 
-    /// A replica did not hold a write.
+    /// A replica did not store a write.
     pub(super) fn write_failed(
         &mut self,
         id: SlotId,
         VoteAt(vote): VoteAt,
-        why: ReplicaError,
+        error: ReplicaError,
         out: &mut Vec<Effect>,
     ) {
-        self.slots.write(id).votes[vote].state.fail(why);
+        self.slots.write(id).votes[vote].state.fail(error);
         self.advance_write(id, out);
     }
 
-    /// Nothing is awaited any more, or the time is up: who missed the write is sent a hint, if
-    /// anybody may hold it. This node itself, and whoever there is no room for hints for, is marked
-    /// to lack it.
+    /// No reply is awaited any more, or the deadline is over: if any replica may hold the write,
+    /// there will be a hint for each that missed it. This node itself, and any node that there is
+    /// no room for hints for, is marked instead.
     pub(super) fn end_write(&mut self, id: SlotId, out: &mut Vec<Effect>) {
         if !self.slots.write(id).is_answered() {
             self.deny_write(id, |failed| failed, out);
@@ -245,7 +245,7 @@ impl Coordinator {
             let has_it = |state| {
                 matches!(
                     state,
-                    WriteState::Holds | WriteState::Failed { why: ReplicaError::Hidden, .. }
+                    WriteState::Holds | WriteState::Failed { error: ReplicaError::Hidden, .. }
                 )
             };
             let missed = write.votes.iter().filter(|vote| !has_it(vote.state));
@@ -259,10 +259,10 @@ impl Coordinator {
     }
 }
 
-/// What the client is told when too few replicas hold the write.
+/// The failure that the client is answered with when too few replicas hold the write.
 fn failed(slot: &Slot, write: &Write, deadline_micros: u64) -> RequestFailed {
     let held = write.held();
-    let is_hidden = |state| matches!(state, WriteState::Failed { why: ReplicaError::Hidden, .. });
+    let is_hidden = |state| matches!(state, WriteState::Failed { error: ReplicaError::Hidden, .. });
     let (failure, detail) = if held + write.count(is_hidden) >= slot.ack() {
         (FailureKind::Busy, Some(BEHIND.to_owned()))
     } else {

@@ -53,21 +53,21 @@ pub struct Hello {
     pub connection: ConnectionKind,
     /// Its cluster; 0 = it has none yet.
     pub cluster: u64,
-    /// Since when it has its disk: a random number, not 0.
+    /// Its incarnation: which disk it has; a random number, not 0.
     pub incarnation: u64,
-    /// Its process on that disk: greater than those before.
+    /// Its life: which process on that disk it is; greater than those before.
     pub life: u64,
     /// What it knows of the other side's disk; on the wire an incarnation of 0 = nothing.
     pub knows_you: Option<Claim>,
     /// Digest of the layout that it works by.
     pub layout: u64,
-    /// The epoch of that.
+    /// The epoch of that layout's view.
     pub epoch: u64,
     /// Fresh random bytes.
     pub nonce: Nonce,
     /// Its name.
     pub name: String,
-    /// The other side's name, as it believes.
+    /// The name that it takes the other side to have.
     pub to: String,
 }
 
@@ -123,7 +123,7 @@ impl Hello {
         let known = input.u64()?;
         let (layout, nonce, name, to) =
             (input.u64()?, input.array()?, input.name()?, input.name()?);
-        // Who speaks earlier versions only is refused for that, in words.
+        // A node that speaks earlier versions only is refused for that, later.
         let (life, reported) = if versions.1 < 2 {
             (0, Reported::default())
         } else {

@@ -4,16 +4,16 @@
 //!   dialer                                  acceptor
 //!     │ HELLO  versions, names, nonce … ──────▶ │
 //!     │ ◀────── HELLO  the same, from its side  │   ≤ HELLO_MAX bytes each
-//!     │ PROOF  HMAC(secret, role, both) ──────▶ │   wrong: told so, closed
+//!     │ PROOF  HMAC(secret, role, both) ──────▶ │   wrong: VERDICT, closed
 //!     │ ◀────── PROOF, VERDICT                  │   now the acceptor speaks for itself
-//!     │ VERDICT ──────────────────────────────▶ │   and both know what the other makes of it
+//!     │ VERDICT ──────────────────────────────▶ │   and both know the other's verdict
 //!     │ envelopes …                             │
 //! ```
 //!
-//! The secret never crosses the wire. Each side's nonce is in what the other one proves, so that no
-//! proof is good twice, and the role is in it, so that none can be thrown back at who made it. The
-//! acceptor proves nothing to a stranger. What the topologies are is said after both proofs only,
-//! and only if they differ, so that both can say in words what differs.
+//! The secret never crosses the wire. A proof covers the other side's nonce, so that no proof is
+//! good twice, and the role, so that none can be sent back to the node that made it. The acceptor
+//! proves nothing to a stranger. Topologies are described after both proofs only, and only if they
+//! differ, so that both sides can log what differs.
 //!
 //! This guards against strangers, not against somebody who can change packets on their way.
 
@@ -63,13 +63,13 @@ mod frame {
 /// A node that has proved itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerSeen {
-    /// Which.
+    /// The node.
     pub node: NodeId,
-    /// Since when it has its disk.
+    /// Its incarnation: which disk it has.
     pub incarnation: u64,
-    /// Its process on that disk.
+    /// Its life: which process on that disk it is.
     pub life: u64,
-    /// What it knows of this node's disk; `None` = it never met it.
+    /// What it knows of this node's disk; `None` = it never knew any.
     pub knows_us: Option<Claim>,
     /// Its cluster; 0 = it has none yet.
     pub cluster: u64,
@@ -93,7 +93,7 @@ enum Stage {
 #[derive(Debug)]
 pub struct Handshake {
     identity: Arc<Identity>,
-    /// What it began with.
+    /// The view that it began with.
     view: Arc<View>,
     role: Role,
     stage: Stage,
@@ -119,7 +119,7 @@ impl Handshake {
     ) -> Self {
         let mut this = Self::new(identity, Role::Dialer, connection, nonce);
         let known = this.identity.logs.claim(to);
-        let name = this.view.topology.member(to).name.clone();
+        let name = this.identity.views.name_of(to);
         let hello = this.hello(name, known);
         this.hellos[0] = hello.encode();
         put_frame(out, frame::HELLO, &this.hellos[0]);
@@ -147,7 +147,7 @@ impl Handshake {
         }
     }
 
-    /// Takes what the other side sent. With `Ok(Some)` it is done; what came behind the handshake
+    /// Takes what the other side sent. With `Ok(Some)` the handshake is done; what came behind it
     /// is in [`Handshake::rest`]. With `Err` too, `out` is to be sent before closing.
     pub fn receive(
         &mut self,
@@ -170,7 +170,7 @@ impl Handshake {
         self.input
     }
 
-    /// Who the other side says it is: not to be believed.
+    /// Who the other side says that it is: not proved.
     pub fn claims(&self) -> Option<&str> {
         self.theirs.as_ref().map(|hello| hello.name.as_str())
     }
@@ -222,16 +222,19 @@ impl Handshake {
         if role == self.role {
             return Err(self.refuse(Reason::Malformed("both sides have one role")));
         }
-        if versions.0.max(VERSIONS.0) > versions.1.min(VERSIONS.1) {
-            return Err(self.turn_down(Reason::Version, out));
-        }
+        let has_version = versions.0.max(VERSIONS.0) <= versions.1.min(VERSIONS.1);
         if self.role == Role::Acceptor {
             self.connection = connection;
             self.hellos[0] = body.to_vec();
             let known = node.and_then(|node| self.identity.logs.claim(node));
             self.hellos[1] = self.hello(name, known).encode();
+            // Before a refusal too: by it the dialer can say which versions this side speaks.
             put_frame(out, frame::HELLO, &self.hellos[1]);
-        } else {
+        }
+        if !has_version {
+            return Err(self.turn_down(Reason::Version, out));
+        }
+        if self.role == Role::Dialer {
             if connection != self.connection {
                 return Err(self.refuse(Reason::Malformed("another connection than was asked for")));
             }
@@ -287,7 +290,7 @@ impl Handshake {
             })),
             (reason, ..) => {
                 let reason = reason.unwrap_or(Reason::Name);
-                Err(words::refused(reason, &self.identity, hello, description))
+                Err(self.refused(reason, description))
             }
         }
     }
@@ -361,7 +364,13 @@ impl Handshake {
     }
 
     fn refuse(&self, reason: Reason) -> Refused {
-        words::refused(reason, &self.identity, self.theirs.as_ref(), b"")
+        self.refused(reason, b"")
+    }
+
+    /// `description` is the other side's topology, if it said it.
+    fn refused(&self, reason: Reason, description: &[u8]) -> Refused {
+        let dialed = if self.role == Role::Dialer { self.asked_for() } else { String::new() };
+        words::refused(reason, &self.identity, self.theirs.as_ref(), &dialed, description)
     }
 }
 

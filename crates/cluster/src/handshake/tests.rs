@@ -244,16 +244,47 @@ fn no_common_version_is_said() {
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
     assert_eq!(refused.reason, Reason::Version);
-    assert!(refused.text.contains("a supports protocol versions 9 to 10"), "{refused}");
-    let mut dialing = Handshake::dial(
-        named("a").identity(),
-        TO_B,
-        ConnectionKind::Small,
-        [9; 32],
-        &mut Vec::new(),
-    );
-    let heard = dialing.receive(&out, &mut Vec::new()).unwrap_err();
+    let theirs = "a supports versions 9 to 10 of the peer protocol, this node, b, 3 to 3";
+    assert!(refused.text.contains(theirs), "{refused}");
+
+    let hears = |bytes: &[u8]| {
+        let (a, out) = (named("a").identity(), &mut Vec::new());
+        let mut dialing = Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], out);
+        dialing.receive(bytes, &mut Vec::new()).unwrap_err()
+    };
+    let heard = hears(&out);
     assert_eq!(heard.reason, Reason::Version, "the dialer is told");
+
+    // A dialer of another version judges by the acceptor's HELLO, which comes first.
+    let mut earlier = out;
+    earlier[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
+    let heard = hears(&earlier);
+    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 3 to 3";
+    assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
+
+    // One of version 2 or 1 refuses without a HELLO.
+    let heard = hears(&[1, 0, 0, 0, frame::VERDICT, Reason::Version.code()]);
+    let theirs = "b supports other versions of the peer protocol, this node, a, 3 to 3";
+    assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
+}
+
+/// A node of version 2, whose HELLO has no epoch, and how it reads this one's.
+#[test]
+fn a_node_of_the_version_before_is_told_in_words() {
+    let mut sent = Vec::new();
+    Handshake::dial(named("a").identity(), TO_B, ConnectionKind::Small, [9; 32], &mut sent);
+    sent.truncate(sent.len() - size_of::<u64>());
+    let length = (sent.len() - FRAME_HEAD) as u32;
+    sent[..4].copy_from_slice(&length.to_le_bytes());
+    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
+    let (outcome, out) = accepts(1, &sent);
+    let refused = outcome.unwrap_err();
+    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 3 to 3";
+    assert!(refused.text.contains(theirs), "{refused}");
+    let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
+    let hello = Hello::decode(&out[FRAME_HEAD..FRAME_HEAD + length]).unwrap();
+    assert_eq!((hello.name.as_str(), hello.versions), ("b", VERSIONS));
+    assert_eq!(out[FRAME_HEAD + length + 4], frame::VERDICT);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! ReplicaError two nodes do not work together, for people.
+//! Why two nodes do not work together, for people.
 
 use super::{Hello, Identity, VERSIONS};
 use crate::topology::difference;
@@ -14,17 +14,17 @@ pub enum Reason {
     Secret,
     /// It belongs to another cluster.
     Cluster,
-    /// It has other nodes, zones, weights, partitions or replicas in mind.
+    /// Its settings name other nodes, zones, weights or replicas.
     Topology,
-    /// It is not who was to be reached.
+    /// It is not the node that was dialed.
     Name,
     /// It has this node's name, and another disk.
     Namesake,
     /// It is this node.
     Itself,
-    /// A later process with its disk was met.
+    /// A later process with its disk is known.
     Outlived,
-    /// The other side has met a later process with this node's disk.
+    /// The other side knows a later process with this node's disk.
     Fenced,
 }
 
@@ -79,29 +79,38 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Refused {
-    /// ReplicaError.
+    /// What it failed for.
     pub reason: Reason,
-    /// The same in words: one line.
+    /// The same in words, in one line.
     pub text: String,
 }
 
-/// `description` is the other side's topology, if it said it.
+/// `dialed` is whom this side wanted to reach, if it made the connection; `description` is the
+/// other side's topology, if it said it.
 pub(super) fn refused(
     reason: Reason,
     ours: &Identity,
     theirs: Option<&Hello>,
+    dialed: &str,
     description: &[u8],
 ) -> Refused {
-    let name = theirs.map_or("a stranger", |hello| hello.name.as_str());
+    let name = match theirs {
+        Some(hello) => hello.name.as_str(),
+        None if !dialed.is_empty() => dialed,
+        None => "an unknown node",
+    };
     let own = ours.own_name();
     let text = match reason {
         Reason::Malformed(what) => format!("not a kvorum-peer/1 handshake: {what}"),
         Reason::Version => {
-            let theirs = theirs.map_or((0, 0), |hello| hello.versions);
+            let (least, greatest) = VERSIONS;
+            let theirs = match theirs.map(|hello| hello.versions) {
+                Some((least, greatest)) => format!("versions {least} to {greatest}"),
+                None => "other versions".to_owned(),
+            };
             format!(
-                "{name} supports protocol versions {} to {}, this node {} to {}: upgrade the \
-                 older one",
-                theirs.0, theirs.1, VERSIONS.0, VERSIONS.1
+                "{name} supports {theirs} of the peer protocol, this node, {own}, {least} to \
+                 {greatest}: upgrade the older one"
             )
         }
         Reason::Secret => format!(

@@ -1,5 +1,5 @@
-//! Marks of other nodes go to those nodes, which repair themselves; and this node's own marks to
-//! whoever can keep them, while its own store can't.
+//! Marks of other nodes are handed over to those nodes, which repair themselves. This node's own
+//! marks are deposited with another node while its own store can't keep them.
 
 use super::{Caller, Node, NodeEffect};
 use crate::event::{FailureKind, Now};
@@ -15,7 +15,7 @@ const MOST_WAIT: u64 = 4_000_000;
 /// The marks of one node on their way to it.
 #[derive(Debug, Default)]
 pub(super) struct HandOver {
-    /// Those under way.
+    /// The marks under way.
     sent: Option<Vec<Numbered>>,
     not_before: u64,
     wait: u64,
@@ -24,13 +24,13 @@ pub(super) struct HandOver {
 /// This node's own marks on their way to another one.
 #[derive(Debug, Default)]
 pub(super) struct Deposit {
-    /// Whether this node's store refused them, so that somebody else has to.
+    /// Whether this node's store refused them, so that another node has to keep them.
     pub(super) wanted: bool,
-    /// Whom they were sent to, and the greatest number among them.
+    /// The node that they were sent to, and the greatest number among them.
     sent: Option<(NodeId, u64)>,
-    /// The greatest number of those that somebody keeps.
+    /// The greatest number of those that another node keeps.
     kept: u64,
-    /// Who is asked next.
+    /// The turn of the node that is asked next.
     turn: usize,
     not_before: u64,
 }
@@ -86,8 +86,8 @@ impl Node {
     pub(super) fn deposit_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         let own = self.shared.own;
         let deposit = &mut self.deposit;
-        // They may be kept here by now: what another node hands over is kept before it is answered.
-        // Marks that are deposited although they are kept here come back, for ever.
+        // They may be stored here by now: marks that another node hands over are stored before they
+        // are acknowledged. If they were deposited nevertheless, they would come back for ever.
         deposit.wanted &= self.shared.missed.is_unkept(own);
         if !deposit.wanted || deposit.sent.is_some() || deposit.not_before > now.mono {
             return;

@@ -1,17 +1,17 @@
-//! Whether this node's directory is the one that the others know: what its word is worth follows
-//! from that.
+//! Whether this node's directory is the one that the others know: its membership state follows from
+//! that.
 //!
 //! ```text
-//!   start ─▶ all others are pinged ─▶ each was seen or is away ─▶ the word counts (Member)
-//!   a node knows another disk of this name, or this one is fenced ─▶ Rebuilding: all is streamed
-//!   a node was told more of this log than there is ─▶ Rebuilding: what may be lost is streamed
-//!   Verifying ────────────────────────────▶ what is newer than this log's end is streamed by all
-//!   Joining: all others say that they never met another disk ─▶ Member
+//!   start ─▶ all others are pinged ─▶ each was seen or is away ─▶ a Member is authoritative
+//!   a peer knows another disk of this name, or this one is fenced ─▶ Rebuilding: all is streamed
+//!   a peer knows more of this log than there is ─▶ Rebuilding: what may be lost is streamed
+//!   Verifying: all others stream what is newer than this log's end ─▶ Member
+//!   Joining: all others say that they never knew another disk ─▶ Member
 //! ```
 //!
-//! What makes the word count is kept first, what makes it count no more holds at once. A node may
-//! forget what it was told of an earlier life only when what follows from that is kept here: until
-//! then it is told nothing of this one (`logs.rs`).
+//! What makes this node authoritative is stored first; what ends that takes effect at once. A peer
+//! may forget what it knows of an earlier life only when what follows from that is durable here:
+//! until then it is told nothing of the present one (`logs.rs`).
 
 use super::{Caller, Node, NodeEffect};
 use crate::clock::COUNTER_BITS;
@@ -26,17 +26,17 @@ use crate::missed::Mark;
 pub(super) enum Check {
     #[default]
     Unknown,
-    /// It was pinged.
+    /// It was pinged, and has not replied.
     Asked,
     /// It could not be reached.
     Away,
-    /// It was met, and what it knows of this node was looked at.
-    PeerSeen,
+    /// It was seen, and what it knows of this node was looked at.
+    Seen,
 }
 
 impl Node {
-    /// A node that lacks something from the start lacks it still: if nobody knows what, everything.
-    /// A copy lacks at least what came after it was made, whatever the others remember of it.
+    /// A node that lacked something when it stopped still lacks it: everything, if there is no mark
+    /// that says less. A copy lacks at least what came after it was made, whatever the others know.
     pub(super) fn begin(&mut self) {
         let since = match self.shared.membership.state() {
             MembershipState::Joining | MembershipState::Rebuilding => Some(0),
@@ -52,8 +52,9 @@ impl Node {
         self.settle();
     }
 
-    /// What this node kept for the others since its log's end is gone with that: they have it
-    /// streamed too. (On an empty disk there is no telling since when.)
+    /// Hints that this node kept for the others since its log's end are gone with that: the others
+    /// are marked, so that they have it streamed. (On an empty disk there is no telling since
+    /// when.)
     fn mark_lost_hints(&self) {
         let since = self.shared.logs.end();
         for peer in self.others().filter(|_| since > 0) {
@@ -61,13 +62,13 @@ impl Node {
         }
     }
 
-    /// A later process with this disk was met: what it acknowledges is not here. That holds for
-    /// every life to come.
+    /// A later process with this disk is known: what that acknowledges is not here. So it is for
+    /// all later lives of this directory.
     pub(super) fn fenced(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         self.lose(now, None, 0, out);
     }
 
-    /// The time since when all partitions are marked, if they are.
+    /// The least time of the mark for all partitions, if there is one.
     fn lacks_since(&self) -> Option<u64> {
         let marks = self.shared.missed.of(self.shared.own);
         let all = marks.iter().find(|marked| marked.mark.partition.is_none());
@@ -89,7 +90,7 @@ impl Node {
             let claim = Claim { incarnation, reported: Reported::default() };
             out.push(NodeEffect::Remember { peer, claim });
         }
-        self.peers.of(peer).check = Check::PeerSeen;
+        self.peers.of(peer).check = Check::Seen;
         match self.shared.logs.lost(knows_us.as_ref()) {
             Some(since) => self.lose(now, Some(peer), since, out),
             None => {
@@ -99,7 +100,7 @@ impl Node {
         }
     }
 
-    /// What this node acknowledged since then may be lost, as far as a peer knows.
+    /// A peer knows that what this node acknowledged since that time may be lost.
     fn lose(&mut self, now: Now, peer: Option<NodeId>, since: u64, out: &mut Vec<NodeEffect>) {
         let known = self.shared.membership.state() == MembershipState::Rebuilding
             && self.lacks_since().is_some_and(|lacks| lacks <= since);
@@ -107,8 +108,9 @@ impl Node {
             self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
             self.mark_lost_hints();
             self.shared.membership.lose((now.wall + self.max_skew_micros) << COUNTER_BITS);
-            out.push(NodeEffect::Stand(MembershipState::Rebuilding));
-            self.state_under_way = Some(MembershipState::Rebuilding);
+            // What is under way may not have this mark, so it is stored once more after that.
+            self.stands_again = self.state_under_way == Some(MembershipState::Rebuilding);
+            self.stand(MembershipState::Rebuilding, out);
         }
         match peer {
             Some(peer) if self.state_under_way.is_some() => self.unsettled.push(peer),
@@ -120,20 +122,20 @@ impl Node {
     /// A peer knows nothing that contradicts this node's membership state; `knows` = it has seen
     /// this disk.
     fn confirm(&mut self, peer: NodeId, knows: bool, out: &mut Vec<NodeEffect>) {
-        // That a new disk was met, just now or before a restart, says nothing about what
-        // was known before.
+        // A peer that knows this new disk, from just now or from before a restart, can't say that
+        // it knew no other before.
         if self.shared.membership.state() != MembershipState::Joining || knows {
             return;
         }
         self.peers.of(peer).confirmed = true;
-        // All of them: whoever is missing may be the only one that knows more.
+        // All of them: one that is missing may be the only one that knows more.
         let confirmed = |peer| self.peers.get(peer).is_some_and(|peer| peer.confirmed);
         if self.others().all(confirmed) {
             self.stand(MembershipState::Member, out);
         }
     }
 
-    /// Keeps a membership state; see [`Node::stood`].
+    /// Has a membership state stored; see [`Node::stood`].
     pub(super) fn stand(&mut self, state: MembershipState, out: &mut Vec<NodeEffect>) {
         if self.state_under_way != Some(state) {
             self.state_under_way = Some(state);
@@ -141,13 +143,13 @@ impl Node {
         }
     }
 
-    /// A membership state is kept, or could not be: then it is tried again at the next occasion.
+    /// A membership state was stored, or could not be: then it is tried again.
     pub(super) fn stood(&mut self, state: MembershipState, kept: bool, out: &mut Vec<NodeEffect>) {
         if self.state_under_way != Some(state) {
             return;
         }
         self.state_under_way = None;
-        if !kept {
+        if !kept || std::mem::take(&mut self.stands_again) {
             self.stand(state, out);
             return;
         }
@@ -164,7 +166,7 @@ impl Node {
         }
     }
 
-    /// Has all others heard once after the start.
+    /// Pings all others once after the start.
     pub(super) fn check_due(&mut self, out: &mut Vec<NodeEffect>) {
         for peer in self.others() {
             let check = &mut self.peers.of(peer).check;
@@ -178,17 +180,17 @@ impl Node {
     pub(super) fn checked(&mut self, peer: NodeId, result: &Result<Reply, FailureKind>) {
         let check = &mut self.peers.of(peer).check;
         if *check == Check::Asked {
-            // Who answers was met, and if what it knows contradicts this node, that is known.
-            *check = if result.is_ok() { Check::PeerSeen } else { Check::Away };
+            // A peer that replies was seen, and what it knows of this node was looked at.
+            *check = if result.is_ok() { Check::Seen } else { Check::Away };
         }
     }
 
-    /// Says whether this node's word counts, or will soon.
+    /// Notes whether this node is confirmed, and whether its state will be settled soon.
     pub(super) fn settle(&mut self) {
         let membership = &self.shared.membership;
         let check = |peer| self.peers.get(peer).map_or(Check::Unknown, |peer| peer.check);
         let others = || self.others().map(check);
-        let heard = others().all(|check| matches!(check, Check::PeerSeen | Check::Away));
+        let heard = others().all(|check| matches!(check, Check::Seen | Check::Away));
         if heard && !membership.is_confirmed() {
             membership.confirm();
         }

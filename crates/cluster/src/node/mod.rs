@@ -1,8 +1,8 @@
-//! What a node does once, for all its loops: it has hints delivered, it finds out whether its
-//! directory is the one that the others know, and it has what it lacks streamed back.
+//! What a node does once for all its loops: it delivers hints, finds out whether its directory is
+//! the one that the others know, and has what it lacks streamed back.
 //!
 //! ```text
-//!   PeerSeen ─────────▶ ┌────────┐ ─▶ Remember, Stand, KeepMissed (kept on disk)
+//!   PeerSeen ────▶ ┌────────┐ ─▶ Remember, Stand, KeepMissed (stored on disk)
 //!   Tick ────────▶ │  Node  │ ─▶ ReadHints, DropHints (this node's store)
 //!   Hints ───────▶ │        │ ─▶ Call ──▶ a coordinator ──▶ a node, which may be this one
 //!   Returned ────▶ │        │                              │
@@ -36,18 +36,18 @@ use replay::Replay;
 /// retry that finds their node back.
 pub const NODE_TICK_MICROS: u64 = 250_000;
 
-/// Ticks after which what was told of the others' logs is kept anew, if it changed: a small write
-/// for each of them.
+/// Ticks after which what the others reported of their logs is stored again, if it changed: a small
+/// write for each of them.
 const REMEMBER_TICKS: u64 = 4;
 
-/// What happens to a node.
+/// What a node is informed of.
 #[derive(Debug, Clone)]
 pub enum NodeEvent {
-    /// A connection to a node was made, by either.
+    /// A connection to a peer was made, by this node or by the peer.
     PeerSeen {
-        /// Who it is.
+        /// The peer.
         peer: NodeId,
-        /// Which disk it has.
+        /// Its incarnation: which disk it has.
         incarnation: u64,
         /// What it knows of this node's disk, if anything.
         knows_us: Option<Claim>,
@@ -55,7 +55,7 @@ pub enum NodeEvent {
     /// Hints for a node, as the store has them, in the order of their keys; empty = there is
     /// none at or after where it was asked to begin.
     Hints {
-        /// For whom.
+        /// The node that they are for.
         peer: NodeId,
         /// Keys and records.
         items: Vec<(Bytes, Record)>,
@@ -63,34 +63,34 @@ pub enum NodeEvent {
     /// Hints that were delivered could not be removed: the store has them still, and will hand
     /// them out again.
     HintsStay {
-        /// For whom.
+        /// The node that they are for.
         peer: NodeId,
-        /// How many.
+        /// How many hints.
         hints: u64,
-        /// What they count for ([`hint_bytes`](crate::hint_bytes)).
+        /// Bytes that they count for ([`hint_bytes`](crate::hint_bytes)).
         bytes: u64,
     },
-    /// A call was answered.
+    /// A call is over.
     Returned {
-        /// Which.
+        /// The call.
         call: CallId,
-        /// What came of it.
+        /// The reply, or why there is none.
         result: Result<Reply, FailureKind>,
     },
     /// This node was fenced: see [`Membership::fence`](crate::Membership::fence).
     Fenced,
-    /// A membership state is kept on disk, or could not be.
+    /// A membership state was stored on disk, or could not be.
     Stood {
-        /// Which.
+        /// The state.
         state: MembershipState,
-        /// Whether it is.
+        /// Whether it was stored.
         kept: bool,
     },
-    /// A node's marks are kept on disk, or could not be.
+    /// A node's marks were stored on disk, or could not be.
     MissedKept {
-        /// Whose.
+        /// The node.
         node: NodeId,
-        /// Whether they are.
+        /// Whether they were stored.
         kept: bool,
     },
     /// Time has passed.
@@ -102,7 +102,7 @@ pub enum NodeEvent {
 pub enum NodeEffect {
     /// Read hints for a node from the store; ends in [`NodeEvent::Hints`].
     ReadHints {
-        /// For whom.
+        /// The node.
         peer: NodeId,
         /// The key after which to begin; `None` = with the first.
         after: Option<Bytes>,
@@ -110,45 +110,45 @@ pub enum NodeEffect {
         max_bytes: usize,
     },
     /// Hints were delivered: remove them, unless the store has a newer one of the same key by now.
-    /// If the store refuses, that is told by [`NodeEvent::HintsStay`].
+    /// If the store refuses, it ends in [`NodeEvent::HintsStay`].
     DropHints {
-        /// To whom.
+        /// The node that they were for.
         peer: NodeId,
         /// Keys and records.
         items: Vec<(Bytes, Record)>,
     },
     /// Ask a node, through the coordinator of some loop; ends in [`NodeEvent::Returned`].
     Call {
-        /// The call's number, chosen here.
+        /// The call's number.
         call: CallId,
-        /// Whom.
+        /// The node to ask.
         node: NodeId,
-        /// Why.
+        /// Why it is asked.
         class: Class,
-        /// What.
+        /// What to ask.
         request: Request,
     },
-    /// Keep durably which disk a node has, and what was told of its log; then
-    /// [`Logs::know`](crate::Logs::know) and [`Logs::kept`](crate::Logs::kept) it.
+    /// Store durably which disk a node has, and what it reported of its log; then call
+    /// [`Logs::know`](crate::Logs::know) and [`Logs::kept`](crate::Logs::kept).
     Remember {
-        /// Who.
+        /// The node.
         peer: NodeId,
         /// What is known of it.
         claim: Claim,
     },
-    /// Keep durably what this node's membership state is and, in one step, what it is marked to
-    /// lack; ends in [`NodeEvent::Stood`]. That its word does not count any more holds already,
-    /// that it counts again only then.
+    /// Store durably this node's membership state and, in the same batch, what it is marked to
+    /// lack; ends in [`NodeEvent::Stood`]. If the node is no longer authoritative, that is in force
+    /// already; that it is authoritative again takes effect only once it is stored.
     Stand(MembershipState),
-    /// Keep durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode)); ends
-    /// in [`NodeEvent::MissedKept`].
+    /// Store durably what a node is marked to lack ([`Missed::encode`](crate::Missed::encode));
+    /// ends in [`NodeEvent::MissedKept`].
     KeepMissed {
-        /// Whose marks.
+        /// The node.
         node: NodeId,
     },
 }
 
-/// Who waits for a call.
+/// What a call was made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Replay(NodeId),
@@ -158,14 +158,14 @@ enum Caller {
     Check(NodeId),
 }
 
-/// What a node is told once.
+/// A node's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeConfig {
     /// Microseconds that a version may be ahead of the wall clock.
     pub max_skew_micros: u64,
 }
 
-/// What a process does besides its loops.
+/// The protocol's part of a node that exists once for all loops.
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
@@ -175,10 +175,12 @@ pub struct Node {
     /// The view in force. Work that is under way keeps the one that it began with.
     view: Arc<View>,
     peers: Peers,
-    /// Who is told of this node's log once its membership state is kept.
+    /// Peers that this node reports its position to once its membership state is stored.
     unsettled: Vec<NodeId>,
-    /// A membership state that is being kept.
+    /// A membership state that is being stored.
     state_under_way: Option<MembershipState>,
+    /// Whether it is to be stored once more: this node was marked to lack more meanwhile.
+    stands_again: bool,
     deposit: Deposit,
     /// Partitions of which a record that is ahead of the clock was left at its holder.
     left_ahead: BTreeSet<u16>,
@@ -196,6 +198,7 @@ impl Node {
             peers: Peers::default(),
             unsettled: Vec::new(),
             state_under_way: None,
+            stands_again: false,
             deposit: Deposit::default(),
             left_ahead: BTreeSet::new(),
             calls: Vec::new(),
@@ -206,7 +209,7 @@ impl Node {
         node
     }
 
-    /// Takes in one event; appends what is to be done to `out`.
+    /// Handles one event; appends what is to be done to `out`.
     pub fn handle(&mut self, now: Now, event: NodeEvent, out: &mut Vec<NodeEffect>) {
         if self.view.epoch != self.shared.views.epoch() {
             self.view = self.shared.view();
@@ -294,19 +297,19 @@ impl Node {
 /// What is known of another node, and what is done with it.
 #[derive(Debug, Default)]
 struct Peer {
-    /// Its incarnation, if one was met since the start.
+    /// Its incarnation, if it was seen since the start.
     met: Option<u64>,
-    /// Whether it said that it never met another disk of this node.
+    /// Whether it said that it never knew another disk of this node.
     confirmed: bool,
     check: Check,
     replay: Replay,
     hand_over: HandOver,
     source: Source,
-    /// Whether its marks are being kept.
+    /// Whether its marks are being stored.
     keeping: bool,
 }
 
-/// All nodes of which there is anything to know, by their ids.
+/// What is known of the other nodes, by their ids.
 #[derive(Debug, Default)]
 struct Peers(BTreeMap<NodeId, Peer>);
 

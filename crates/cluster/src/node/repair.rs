@@ -1,7 +1,7 @@
 //! Repair of this node: what it is marked to lack (`missed.rs`) is streamed from all others. A node
-//! with a new disk under a known name lacks everything, a node that lost the end of its log what
-//! was written since; only when each of the others has come to the end of its walk does its word
-//! count again for what it does not hold.
+//! with a new disk under a known name lacks everything; one that lost the end of its log lacks what
+//! was written since. It is authoritative again only when each of the others has come to the end of
+//! its walk.
 //!
 //! ```text
 //!   marks of this node ─▶ for each other node: those that it has not streamed yet
@@ -10,9 +10,9 @@
 //!   done by all others ─▶ the mark is dropped
 //! ```
 //!
-//! A walk is begun anew after a restart. A record that is ahead of this node's clock is left where
-//! it is, and its partition marked: it is asked for again now and then, and taken when its time has
-//! come. Until then a node that lost something is not authoritative for what it lacks.
+//! After a restart each walk begins again. A future record is left where it is, and its partition
+//! marked: it is asked for again now and then, and taken once its time has come. Until then a node
+//! that lost something is not authoritative for what it lacks.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ const PAGE_BYTES: u32 = 256 * 1024;
 /// How long after a failure a node is asked again, in microseconds.
 const RETRY_MICROS: u64 = 500_000;
 
-/// Ticks after which records that are ahead of the clock are asked for again: they may be gone.
+/// Ticks after which future records are asked for again: they may be gone.
 const AHEAD_TICKS: u64 = 240;
 
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ enum State {
     Idle,
     /// A page is under way.
     Asked,
-    /// A page is being written here; where it goes on.
+    /// A page is being written here; the next one begins there.
     Writing(Option<Bytes>),
 }
 
@@ -51,13 +51,13 @@ enum State {
 struct Walk {
     marks: Vec<Numbered>,
     since: u64,
-    /// The partitions that are meant; empty = all.
+    /// The partitions that are streamed; empty = all.
     partitions: Vec<u16>,
     /// Where its next page begins.
     start: Bytes,
 }
 
-/// One node that streams.
+/// A node that streams to this one.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     state: State,
@@ -192,8 +192,8 @@ impl Node {
         self.stand_if_whole(out);
     }
 
-    /// A node whose word did not count holds everything again, once nothing is left of the mark for
-    /// all partitions, and nothing was left where it is.
+    /// A node that was not authoritative holds everything again once the mark for all partitions is
+    /// worked off, and no future record was left at its holder.
     fn stand_if_whole(&mut self, out: &mut Vec<NodeEffect>) {
         let lacks = self.shared.membership.state() != MembershipState::Member;
         let marks = self.shared.missed.of(self.shared.own);

@@ -52,9 +52,9 @@ enum State {
 #[derive(Debug)]
 struct Batch {
     items: Vec<(Bytes, Record)>,
-    /// Those that were read with them and stay.
+    /// Future hints that were read with them and stay.
     stays: Stays,
-    /// The last key of both.
+    /// The last key of both kinds.
     last: Bytes,
 }
 

@@ -14,6 +14,9 @@ use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Re
 use crate::missed::{MAX_LISTED, Mark};
 use crate::record::{Codec, Kind, Outline, Rank, Record};
 
+/// Entries for which memory is taken before they were looked at: more than most messages have.
+const ENTRIES_AT_ONCE: usize = 1024;
+
 /// A key after which a range goes on is the last one with a zero byte behind it.
 const CURSOR_MAX: usize = KEY_MAX + 1;
 
@@ -366,7 +369,8 @@ impl Reader {
         if count > self.left() / LEAST {
             return Err(Malformed("more entries than there are bytes"));
         }
-        let mut entries = Vec::with_capacity(count);
+        // An entry in memory is many times as long as the least one in bytes.
+        let mut entries = Vec::with_capacity(count.min(ENTRIES_AT_ONCE));
         for _ in 0..count {
             entries.push(self.entry(codec)?);
         }

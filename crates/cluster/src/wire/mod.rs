@@ -65,7 +65,7 @@ const _: () = assert!(ENVELOPE_FULL + WHOLE_MAX <= ENVELOPE_MAX);
 const _: () = assert!(2 * PIECE_MAX <= WINDOW && WINDOW < u32::MAX as usize);
 const _: () = assert!(MESSAGE_MAX < u32::MAX as usize);
 
-/// What came is nothing that a node of this version says. The connection must be closed.
+/// The bytes are not what a node of this version sends. The connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed: {0}")]
 pub struct Malformed(pub &'static str);
@@ -75,7 +75,7 @@ pub struct Malformed(pub &'static str);
 pub struct Sender {
     /// The epoch of the view that it works by …
     pub epoch: u64,
-    /// … and the digest of that one's layout.
+    /// … and the digest of that view's layout.
     pub layout: u64,
     /// Its clock: the time of a version.
     pub clock: u64,
@@ -98,16 +98,16 @@ pub enum Item {
     },
     /// So many more bytes of pieces may be sent.
     Credit(u32),
-    /// A sign of life is wanted.
+    /// Asks the other end whether it is alive.
     Ping {
-        /// Comes back in the echo.
+        /// Comes back in the pong.
         token: u64,
     },
-    /// A sign of life.
+    /// The answer to a ping.
     Pong {
-        /// That of the beat.
+        /// The ping's token.
         token: u64,
-        /// The wall clock, in microseconds since 1970.
+        /// The sender's wall clock, in microseconds since 1970.
         wall: u64,
     },
     /// No more requests, please: this node is about to stop. Replies still come.
@@ -147,7 +147,7 @@ mod kind {
 mod flag {
     /// The answering node is authoritative for what it does not hold.
     pub(super) const AUTHORITATIVE: u8 = 1;
-    /// There is a bound, or a next key.
+    /// The range has an end, or the page a next key.
     pub(super) const BOUNDED: u8 = 2;
     /// The filter is a node, not a preference.
     pub(super) const HELD_BY: u8 = 4;

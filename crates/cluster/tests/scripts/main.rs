@@ -21,6 +21,7 @@
 mod effects;
 mod node;
 mod random;
+mod random_node;
 mod range;
 mod toy;
 mod views;

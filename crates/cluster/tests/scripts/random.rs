@@ -1,6 +1,6 @@
-//! Events in any order, with whatever a peer or a store may answer, late, twice or never: nothing
-//! panics, everybody who asked is answered once and in time, and no answer says more than what the
-//! replicas said.
+//! Events in any order, with whatever a peer or a store may answer, late, twice, never, or to
+//! another question; and members that come and go meanwhile: nothing panics, everybody who asked is
+//! answered once and in time, and no answer says more than what the replicas said.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Answer, Body, CallId, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
-    Kind, Logs, Membership, MembershipState, NodeId, Now, OpId, Page, Quorum, Rank, Record, Reply,
-    Request, Shared, SlotId, StoreError, Version,
+    Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, Page, Quorum, Rank, Record,
+    Reply, Request, Shared, SlotId, StoreError, Version, View,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::toy;
 use crate::words::{BASE, BRIEF_BYTES};
-use crate::world::topology;
+use crate::world::{topology, without};
 
 const DEADLINE: u64 = 1_000_000;
 
@@ -49,9 +49,11 @@ struct Asked {
 #[derive(Debug)]
 struct Client {
     quorum: Quorum,
+    /// The one that was in force when it asked.
+    view: Arc<View>,
     begun: u64,
     answers: usize,
-    /// RequestFailed, and said to be done nowhere.
+    /// The request failed, and was said to be done nowhere.
     done_nowhere: bool,
     /// Who is authoritative for its answer to the read.
     authoritative: HashSet<NodeId>,
@@ -59,9 +61,13 @@ struct Client {
     holds: Vec<(NodeId, Rank)>,
     /// Who said to hold the write, and of what time the newest record was beside it.
     beside: Vec<(NodeId, u64)>,
+    /// Who said something about it that makes no sense: the word of these counts for anything.
+    confused: HashSet<NodeId>,
 }
 
 struct Random {
+    /// All nodes that are members now and then.
+    nodes: u16,
     coordinator: Coordinator,
     shared: Arc<Shared>,
     mono: u64,
@@ -88,15 +94,11 @@ impl Random {
         };
         let coordinator = Coordinator::new(shared.clone(), config);
         let (asked, up, clients, calls) = Default::default();
-        Self { coordinator, shared, mono: 1, asked, up, clients, calls, next: 0 }
-    }
-
-    fn nodes(&self) -> u16 {
-        self.shared.nodes() as u16
+        Self { nodes, coordinator, shared, mono: 1, asked, up, clients, calls, next: 0 }
     }
 
     fn step(&mut self, (what, a, b): (u8, u16, u16)) {
-        let node = NodeId(a % self.nodes());
+        let node = NodeId(a % self.nodes);
         let peer = (node.0 > 0).then_some(node);
         match (what % 16, peer) {
             (0 | 1, _) => self.begin(a, b, false),
@@ -116,12 +118,46 @@ impl Random {
             }
             (8, _) => self.overflow(b),
             (9, _) => self.tick(u64::from(b) * 4),
+            (10, _) if what < 64 => self.change_members(a),
+            (11, Some(peer)) if what < 64 => self.confuse(peer, a, b),
             _ => {
                 if let Some(place) = self.pick(a) {
                     self.answer(place, b);
                 }
             }
         }
+    }
+
+    /// Some nodes leave, or come back: those whose bit is not set are the members, and this one is.
+    fn change_members(&mut self, bits: u16) {
+        let topology = without(self.nodes, bits & !1, COPIES);
+        let epoch = self.shared.view().epoch + 1;
+        self.shared.views.install(View { epoch, topology });
+    }
+
+    /// A node says something that nobody asked it, or that answers another question.
+    fn confuse(&mut self, peer: NodeId, a: u16, b: u16) {
+        let asked = self.pick(a).map(|place| self.asked[place].clone());
+        let (id, key) = match asked {
+            Some(Asked { op: OpId::Slot(SlotId(id)), key, .. }) => (id, key),
+            _ => (u64::from(a), Bytes::from("k")),
+        };
+        let (id, authoritative) = (id ^ u64::from(b & 256), b & 16 == 0);
+        let reply = match b % 8 {
+            0 => Reply::Stored,
+            1 => Reply::Newer { time: newer_time(b) },
+            2 => Reply::Pong,
+            3 => Reply::WrongEpoch,
+            4 => Reply::Page(Page { items: Vec::new(), next: None, authoritative }),
+            5 => Reply::Absent { authoritative },
+            6 => Reply::Long { outline: record(&key, 1, false).outline(), authoritative },
+            _ => Reply::Found { record: record(&key, 1, false), authoritative },
+        };
+        if let Some(client) = self.clients.get_mut(&key) {
+            client.confused.insert(peer);
+        }
+        self.connect(peer);
+        self.handle(Event::Reply { peer, id, reply });
     }
 
     /// One of the things that were asked last.
@@ -152,14 +188,23 @@ impl Random {
         self.next += 1;
         let client = ClientId(self.next);
         let key = Bytes::from(self.next.to_string());
-        let from = (a % self.nodes()) as u8 + 1;
+        let from = (a % self.nodes) as u8 + 1;
         let quorum = Quorum { ack: (b % u16::from(from)) as u8 + 1, from };
         let (answers, done_nowhere) = (0, false);
-        let (authoritative, holds, beside) = Default::default();
-        let begun = self.mono;
-        let reported =
-            Client { quorum, begun, answers, done_nowhere, authoritative, holds, beside };
-        self.clients.insert(key.clone(), reported);
+        let (authoritative, holds, beside, confused) = Default::default();
+        let (begun, view) = (self.mono, self.shared.view());
+        let asks = Client {
+            quorum,
+            view,
+            begun,
+            answers,
+            done_nowhere,
+            authoritative,
+            holds,
+            beside,
+            confused,
+        };
+        self.clients.insert(key.clone(), asks);
         self.handle(if write {
             let version = self.shared.clock.issue(BASE + self.mono).expect("the bound is far");
             let record = toy::record(&key, Kind::Value, "new", version, from);
@@ -173,9 +218,13 @@ impl Random {
         self.next += 1;
         let call = CallId(self.next);
         let key = Bytes::from("called");
-        let request = match b % 3 {
+        let request = match b % 4 {
             0 => Request::Ping,
             1 => Request::Read { key, most: BRIEF_BYTES },
+            2 if node.0 > 0 => {
+                let marks = vec![Mark { partition: None, since: u64::from(b) }];
+                Request::Missed { node: NodeId(b % 8), marks }
+            }
             _ => Request::Write { record: record(&key, 1, false), key },
         };
         self.calls.insert(call, (self.mono, 0));
@@ -314,20 +363,16 @@ impl Random {
 
     /// No copies but those that were asked for.
     fn may_hold(&self, node: NodeId, key: &Bytes, record: &Record) {
+        let Some(client) = self.clients.get(key) else { return assert_eq!(key, "called") };
         let copies = if record.copies == 0 { COPIES } else { record.copies };
         let mut replicas = Vec::new();
-        let view = self.shared.view();
-        let topology = &view.topology;
+        let topology = &client.view.topology;
         topology.replicas(topology.partition_of(key), copies, &mut replicas);
-        assert!(key == "called" || replicas.contains(&node), "{node:?} is to hold no copy");
+        assert!(replicas.contains(&node), "{node:?} is to hold no copy");
     }
 
     fn answered(&mut self, client: ClientId, answer: &Answer) {
         let key = Bytes::from(client.0.to_string());
-        let view = self.shared.view();
-        let topology = &view.topology;
-        let mut replicas = Vec::new();
-        topology.replicas(topology.partition_of(&key), COPIES, &mut replicas);
         let client = self.clients.get_mut(&key).expect("one that asked");
         client.answers += 1;
         assert_eq!(client.answers, 1);
@@ -335,22 +380,20 @@ impl Random {
         let ack = usize::from(client.quorum.ack);
         let holding = |is: &dyn Fn(&Rank) -> bool| {
             let nodes = client.holds.iter().filter(|(_, rank)| is(rank)).map(|(node, _)| node);
-            nodes.collect::<HashSet<_>>().len()
+            nodes.chain(&client.confused).collect::<HashSet<_>>().len()
         };
         match answer {
             Answer::Written(version) => {
                 let held = holding(&|rank| rank.version == *version);
                 assert!(held >= ack, "{held} hold it, not {ack}");
                 let below = client.beside.iter().filter(|(_, time)| *time < version.time);
-                let below: HashSet<NodeId> = below.map(|(node, _)| *node).collect();
+                let below = below.map(|(node, _)| node).chain(&client.confused);
+                let below: HashSet<&NodeId> = below.collect();
                 assert!(below.len() >= ack, "it does not come after what was there before");
             }
             Answer::Found(found) => {
-                assert!(
-                    client.authoritative.len() >= ack,
-                    "{} told, not {ack}",
-                    client.authoritative.len()
-                );
+                let authoritative = client.authoritative.union(&client.confused).count();
+                assert!(authoritative >= ack, "{authoritative} are authoritative, not {ack}");
                 if let Some(found) = found {
                     let held = holding(&|rank| *rank >= found.rank);
                     let places = usize::from(client.quorum.from.min(COPIES));
@@ -362,7 +405,8 @@ impl Random {
                 assert_eq!(failed.quorum, client.quorum);
                 assert!(usize::from(failed.acked) <= usize::from(client.quorum.from));
                 client.done_nowhere = failed.is_write && !failed.unknown;
-                assert!(!client.done_nowhere || client.holds.is_empty(), "somebody holds it");
+                let nobody = client.holds.is_empty() || !client.confused.is_empty();
+                assert!(!client.done_nowhere || nobody, "somebody holds it");
             }
         }
     }

@@ -14,7 +14,7 @@ use cluster::{
 
 use crate::toy;
 use crate::words::{BASE, BRIEF_BYTES};
-use crate::world::topology;
+use crate::world::{topology, without};
 
 const NOW: Now = Now { mono: 1, wall: BASE + 1 };
 
@@ -73,6 +73,12 @@ impl Cluster {
 
     fn join(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, self.later.clone());
+        self.shared.views.install(View { epoch, topology });
+    }
+
+    /// n2 leaves.
+    fn leave(&self) {
+        let (epoch, topology) = (FIRST_EPOCH + 1, without(3, 1 << 2, 3));
         self.shared.views.install(View { epoch, topology });
     }
 
@@ -234,4 +240,19 @@ fn replies_count_for_the_node_that_gives_them() {
         reported[..],
         [Effect::Respond { reply: Reply::Absent { authoritative: true }, .. }]
     ));
+}
+
+/// What was begun with a node may end in a hint for it after it has left: its name is known still.
+#[test]
+fn who_has_left_keeps_its_name() {
+    let mut cluster = Cluster::new();
+    let sent = cluster.put(1);
+    cluster.leave();
+    let n2 = NodeId(2);
+    assert!(!cluster.shared.view().topology.contains(n2));
+    assert!(cluster.handle(Event::Unreachable(n2)).is_empty());
+    let other = *sent.iter().find(|(node, _)| *node != n2).unwrap();
+    let effects = cluster.stored(other);
+    assert!(effects.iter().any(|e| matches!(e, Effect::Hint { peer, .. } if *peer == n2)));
+    assert_eq!(cluster.shared.name_of(n2), "n2");
 }

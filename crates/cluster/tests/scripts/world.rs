@@ -78,6 +78,18 @@ pub(crate) fn topology(nodes: u16, replicas: u8) -> Topology {
     made.entry((nodes, replicas)).or_insert_with(make).clone()
 }
 
+/// Those of `nodes` nodes whose bit is not set in `away`; the ids of a fixed list stay theirs.
+pub(crate) fn without(nodes: u16, away: u16, replicas: u8) -> Topology {
+    static MADE: Mutex<BTreeMap<(u16, u16, u8), Topology>> = Mutex::new(BTreeMap::new());
+    let all = topology(nodes, replicas);
+    let away = away & ((1 << nodes) - 1);
+    let stays = |id: &NodeId| away >> id.0 & 1 == 0;
+    let members = || all.ids().filter(stays).map(|id| (id, all.member(id).clone())).collect();
+    let make = || Topology::of(members(), replicas).expect("there is nothing to refuse");
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.entry((nodes, away, replicas)).or_insert_with(make).clone()
+}
+
 impl World {
     /// `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms] [membership=member]
     /// [lost_before=0ms] [lives=1:0]`.

@@ -1,4 +1,4 @@
-//! What the identity is in bytes. A change of them is a change of [`FORMAT`]: see
+//! The identity in bytes. A change of the layout is a change of [`FORMAT`]: see
 //! `docs/file-format.md`.
 
 use cluster::{Claim, Life, Lineage, MembershipState, Reported};
@@ -8,7 +8,7 @@ use super::marker::Marker;
 /// Format of an identity, its first byte.
 const FORMAT: u8 = 1;
 
-/// Formats of what is known of a peer: an incarnation alone, and what was told of its log too.
+/// Formats of what is known of a peer: an incarnation alone, or with what it reported of its log.
 const PEER_FORMATS: [u8; 2] = [1, 2];
 
 /// Format of a directory's lives.

@@ -1,5 +1,5 @@
 //! Who this node is, as its data directory knows it: name, incarnation, the topology that its data
-//! was placed by, and whom it has met. Kept in [`Space::Node`]; byte by byte in
+//! was placed by, and the peers that it has seen. Kept in [`Space::Node`]; byte by byte in
 //! `docs/file-format.md`.
 //!
 //! ```text
@@ -11,13 +11,13 @@
 //!   running ─▶ a batch, and what it [`Keeps`] ─▶ committed by the driver ─▶ [`Identity::kept`]
 //! ```
 //!
-//! The incarnation is what tells a node from one of the same name whose disk was wiped.
+//! The incarnation tells a node from one of the same name whose disk was wiped.
 //!
 //! **A node alone** has nobody to agree with. If the settings do not name it, its name is where it
 //! listened when the directory was made, which no later start is held to.
 //!
-//! Whatever is written is newer than all that was written before, in whichever order it is
-//! committed: what is kept in the end is what was said last.
+//! Each batch has a version above all that were made before, so that the last one made holds, in
+//! whichever order they are committed.
 
 mod format;
 mod marker;
@@ -73,7 +73,7 @@ impl Named<'_> {
 pub(crate) struct NewIdentity {
     /// Random, not 0.
     pub(crate) incarnation: u64,
-    /// What its word is worth, if there are other nodes.
+    /// Its membership state, if there are other nodes.
     pub(crate) state: MembershipState,
     /// The greatest time of a version that a former life of this node may have acknowledged.
     pub(crate) lost_before: u64,
@@ -93,16 +93,16 @@ struct State {
     kept: Kept,
     /// Version of the newest record written here; each one is newer.
     version: Version,
-    /// What is known of each peer that was met, by name.
+    /// What is known of each peer that was seen, by name.
     peers: BTreeMap<String, Known>,
 }
 
 /// What is known of a peer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
-    /// What is kept of it; `None` = nothing yet.
+    /// What is stored of it; `None` = nothing yet.
     claim: Option<Claim>,
-    /// The time of the version that this has, and that of the newest one that was to be kept.
+    /// The time of that record's version, and of the newest one that was to be stored.
     kept: u64,
     newest: u64,
 }
@@ -121,12 +121,13 @@ impl State {
     }
 }
 
-/// What a batch of the node's own keeps: see [`Identity::kept`].
+/// What a batch of the node's own stores: see `Identity::kept`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keeps {
-    /// What is known of a peer; the time of the version tells it from what was known before.
+    /// What is known of a peer; the time of the record's version orders it among what was known
+    /// before and after.
     Claim(NodeId, Claim, u64),
-    /// The node's membership state, with so many changes of what it is marked to lack.
+    /// The node's membership state, and with it its own marks up to this change.
     MembershipState(MembershipState, u64),
     /// So many changes of what a node is marked to lack.
     Missed(NodeId, u64),
@@ -223,7 +224,7 @@ impl Identity {
         self.lost_before
     }
 
-    /// What the node's word is worth.
+    /// The node's membership state.
     pub fn state(&self) -> MembershipState {
         self.lock().kept.state
     }
@@ -240,7 +241,7 @@ impl Identity {
         known.is_some_and(|known| known.claim == Some(*claim) && known.kept == known.newest)
     }
 
-    /// To keep the membership state and, in one step, what this node is marked to lack.
+    /// A batch that stores the membership state and, with it, what this node is marked to lack.
     pub(crate) fn keep_state(&self, shared: &Shared, state: MembershipState) -> (Batch, Keeps) {
         let mut held = self.lock();
         let kept = Kept { state, ..held.kept.clone() };
@@ -250,7 +251,7 @@ impl Identity {
         (batch, Keeps::MembershipState(state, changes))
     }
 
-    /// To keep what is known of a peer.
+    /// A batch that stores what is known of a peer.
     pub(crate) fn keep_claim(&self, shared: &Shared, peer: NodeId, claim: Claim) -> (Batch, Keeps) {
         let name = shared.name_of(peer);
         let key = [PEER, name.as_bytes()].concat();
@@ -261,7 +262,7 @@ impl Identity {
         (batch, Keeps::Claim(peer, claim, time))
     }
 
-    /// To keep what a node is marked to lack.
+    /// A batch that stores what a node is marked to lack.
     pub(crate) fn keep_missed(&self, shared: &Shared, node: NodeId) -> (Batch, Keeps) {
         let name = shared.name_of(node);
         let key = [LACKS, name.as_bytes()].concat();
@@ -271,7 +272,7 @@ impl Identity {
         (state.batch(&[(&key, &lacks)]), Keeps::Missed(node, changes))
     }
 
-    /// A batch of these is durable: only now it is acted on, and told.
+    /// Such a batch is durable: only now its content takes effect, and is reported to others.
     pub(crate) fn kept(&self, shared: &Shared, what: &Keeps) {
         match what {
             Keeps::Claim(peer, claim, time) => {
@@ -310,10 +311,10 @@ impl Identity {
         Ok(())
     }
 
-    /// Begins a life of the directory: to be called once, before anything is told to anybody.
-    /// A member whose directory is not the one that it was when the last life began stands as
-    /// copied from here on, if there are others to ask. The life is numbered by the wall clock,
-    /// for a copy's own clock may have begun ahead of it, at its bound.
+    /// Begins a life of the directory: to be called once, before any message to another node. A
+    /// member whose directory is not the one that it was when the last life began is *verifying*
+    /// from here on, if there are others to ask. The life is numbered by the wall clock, for a
+    /// copy's own clock may have begun ahead of it, at its bound.
     pub(crate) fn begin_life<S: Store, D: Directory>(
         &self,
         store: &S,
@@ -354,7 +355,7 @@ impl Identity {
     }
 }
 
-/// What the directory is to keep: what it has, and what the settings of a node alone say now.
+/// The identity to store: that of the directory, with what the settings of a node alone say now.
 fn agreed(stored: Option<&Kept>, named: Named<'_>, new: NewIdentity) -> Kept {
     let mut kept = stored.cloned().unwrap_or_else(|| made(named, new));
     kept.named |= named.named;
@@ -380,8 +381,8 @@ fn made(named: Named<'_>, new: NewIdentity) -> Kept {
     }
 }
 
-/// What keeps the node from going on with a directory that has no identity: data of an earlier
-/// release, which knew one node.
+/// Why the node can't use a directory that has no identity, if it can't: it has data of an earlier
+/// release, which knew one node only.
 fn earlier(engine: &Engine, named: Named<'_>) -> Result<Option<String>, StartError> {
     let used = engine.read(Space::Node, BOUND_KEY).map_err(in_store)?.is_some();
     let nodes = named.topology.nodes();
@@ -390,7 +391,7 @@ fn earlier(engine: &Engine, named: Named<'_>) -> Result<Option<String>, StartErr
     }))
 }
 
-/// What keeps the node from going on with this directory.
+/// Why the node can't use this directory, if it can't.
 fn differs(kept: &Kept, named: Named<'_>) -> Option<String> {
     const WHOSE: &str = "the data directory's";
     let (own, theirs) = (named.name(), &kept.name);
@@ -424,7 +425,7 @@ fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
     Ok(Some((kept, record.view().version())))
 }
 
-/// The peers that were met.
+/// What is known of the peers that were seen.
 fn peers(engine: &Engine) -> Result<BTreeMap<String, Known>, StartError> {
     let mut peers = BTreeMap::new();
     let mut scan = engine.snapshot().scan(Space::Node, PEER, Some(PEERS_END));

@@ -1,8 +1,8 @@
 //! One connection to or from another node, after the handshake.
 //!
-//! A long message is put together only where there is room for it: a request waits for some, and
-//! gives no credit for more until then; a record that was fetched has it already; what nobody has
-//! room for is thrown away.
+//! A long message is put together only where there is room for it: a request waits for room, and
+//! the connection gives no credit until there is some; a record that was fetched has room already;
+//! what there is no room for is thrown away.
 //!
 //! Whoever drives it calls [`Connection::receive`] with what came, until that has nothing more to
 //! say, then writes what [`Connection::to_send`] has, as much of it as the other end takes.

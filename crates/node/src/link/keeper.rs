@@ -1,8 +1,8 @@
-//! Keeps one connection to each peer, whether anything is asked of it or not: that it stands is
-//! what `/v0/status`, metrics and alerts call *up*. And which connections ping when.
+//! Keeps one connection to each peer, whether anything is asked of it or not: while it is open,
+//! `/v0/status`, metrics and alerts call the peer *up*. And which connections ping when.
 //!
 //! ```text
-//!  no link of any loop ──▶ dial ──▶ stands: nothing to do
+//!  no link of any loop ──▶ dial ──▶ open: nothing to do
 //!          ▲                └─▶ fails: again after 0.5 s, 1 s, 2 s, 4 s, 8 s, 8 s …
 //!          └── it has dialed this node: at once
 //! ```

@@ -11,10 +11,11 @@
 //! ```
 //!
 //! A connection begins with [`Upgrade`], then [`cluster::handshake`], both driven by whoever has
-//! the socket; [`PeerTable::met`] takes in who was met. From then on it is a [`Connection`].
+//! the socket; [`PeerTable::met`] takes in who was seen. From then on it is a [`Connection`].
 //!
-//! Two drivers: the process, over tokio's sockets, and the simulator, over a network that loses and
-//! splits what it likes. They bring the bytes, the times, and room for long messages ([`Host`]).
+//! There are two drivers: the process, over tokio's sockets, and the simulator, over a network that
+//! loses and splits what it likes. They bring the bytes, the times, and room for long messages
+//! ([`Host`]).
 
 mod connection;
 mod incoming;

@@ -28,9 +28,9 @@ pub struct PeerTable {
     pub max_skew_micros: u64,
     /// What may wait.
     pub bounds: Bounds,
-    /// By node.
+    /// Each node's name, by its id.
     names: Vec<String>,
-    /// By node.
+    /// What was seen of each node, by its id.
     seen: Vec<Seen>,
 }
 
@@ -87,7 +87,7 @@ impl PeerTable {
     }
 
     /// Takes in what an envelope says about the process that sealed it, one with that disk and
-    /// life; `false` = a later one was met meanwhile, and nothing that this one says counts.
+    /// life; `false` = a later one was seen meanwhile, and nothing that this one says counts.
     pub(super) fn heard(&self, peer: NodeId, disk: (u64, u64), sender: Sender, now: Now) -> bool {
         self.shared.clock.merge(sender.clock, now.wall, self.max_skew_micros);
         self.shared.logs.heard(peer, disk.0, disk.1, sender.position)
@@ -104,7 +104,7 @@ impl PeerTable {
         }
     }
 
-    /// A handshake was refused; whether because this node has no place any more, and that is new.
+    /// A handshake was refused. Returns whether this node is fenced by that, and was not before.
     pub fn is_fenced_by(&self, refused: &Refused) -> bool {
         refused.reason == Reason::Fenced && self.shared.membership.fence()
     }
@@ -146,12 +146,12 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// How many loops have a link to it that stands.
+    /// How many loops have a link to it that is up.
     pub fn links(&self) -> u32 {
         self.links.load(Ordering::Relaxed)
     }
 
-    /// Since when it has its disk; `None` = it was never met.
+    /// Its incarnation; `None` = it was never seen.
     pub fn incarnation(&self) -> Option<u64> {
         Some(self.incarnation.load(Ordering::Relaxed)).filter(|incarnation| *incarnation != 0)
     }
@@ -161,7 +161,7 @@ impl Seen {
         self.rtt_micros.load(Ordering::Relaxed)
     }
 
-    /// What its wall clock shows at the latest, if that can be told: a link to it stands, and it
+    /// What its wall clock shows at the latest, if that can be told: a link to it is up, and it
     /// answered a ping.
     fn latest_wall(&self, mono: u64) -> Option<u64> {
         let wall = mono.wrapping_add_signed(self.latest_at_zero.load(Ordering::Relaxed));

@@ -6,9 +6,9 @@
 //!                            └──────────────────────────────────────▶ down: Unreachable
 //! ```
 //!
-//! It has a connection for short requests, and one for long ones that is dialed when something
-//! long is sent. It stands or falls as a whole: whichever is lost, both are closed, and there is
-//! one [`Event::Lost`] for all that was not answered.
+//! It has a connection for short requests, and one for long ones that is dialed when something long
+//! is sent. It is up or down as a whole: whichever connection is lost, both are closed, and there
+//! is one [`Event::Lost`] for all requests that were not answered.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ const REFUSED_SPACING_MICROS: u64 = 50_000;
 pub struct Link<D, C> {
     small: Slot<D, C>,
     bulk: Slot<D, C>,
-    /// Counts how often it fell: whatever belongs to an earlier life is told by that.
+    /// Counts how often it fell: what belongs to an earlier life of the link is known by that.
     life: u64,
     /// When it may be dialed again, if that failed or it fell.
     not_before: Option<u64>,
@@ -54,7 +54,7 @@ pub enum Stage<D, C> {
     Down,
     /// It is being made.
     Dialing(D),
-    /// It stands.
+    /// It is open.
     Up(C),
 }
 
@@ -93,7 +93,7 @@ impl<D, C> Default for Slot<D, C> {
 }
 
 impl<D, C> Fallen<D, C> {
-    /// Whether it stood, as others were told.
+    /// Whether the link counted as up.
     pub fn stood(&self) -> bool {
         matches!(self.stages[0], Stage::Up(_))
     }
@@ -116,7 +116,7 @@ impl<D, C> Link<D, C> {
         self.life
     }
 
-    /// The connections that stand.
+    /// The connections that are open.
     pub fn connections(&self) -> impl Iterator<Item = &C> {
         [&self.small, &self.bulk].into_iter().filter_map(|slot| match &slot.stage {
             Stage::Up(connection) => Some(connection),
@@ -124,7 +124,7 @@ impl<D, C> Link<D, C> {
         })
     }
 
-    /// Begins to make a connection, unless it stands or is being made.
+    /// Begins to make a connection, unless it is open or being made.
     pub fn dial(&mut self, kind: ConnectionKind, begin: impl FnOnce(Attempt) -> D) {
         let attempt = Attempt { kind, life: self.life, not_before: self.not_before };
         let slot = self.slot(kind);
@@ -157,15 +157,15 @@ impl<D, C> Link<D, C> {
         }
         slot.bytes += length;
         slot.waiting.push_back((message, mono()));
-        // The small one too: that it stands is what others are told.
+        // The small one too: the link counts as up by that.
         for kind in [ConnectionKind::Small, kind] {
             self.dial(kind, &mut dial);
         }
         true
     }
 
-    /// A connection that was dialed in a life of this link stands. Returns what waited for it, and
-    /// somebody still waits for; `None` if the link has fallen meanwhile.
+    /// A connection that was dialed in a life of this link is open. Returns the messages that
+    /// waited for it and are still of use; `None` if the link has fallen meanwhile.
     pub fn up(
         &mut self,
         kind: ConnectionKind,

@@ -7,7 +7,7 @@ use cluster::{Quorum, quorum};
 
 use super::machine::Input;
 use super::{Due, Place, World};
-use crate::ledger::{Asked, Reported, What};
+use crate::ledger::{Asked, ClientOutcome, What};
 use crate::random::Random;
 
 /// Deadlines after which a client gives up.
@@ -53,10 +53,12 @@ impl World {
                 let place = Place { node, life: process.life, index };
                 self.agenda.put(at, Due::Asked { number, place });
                 let patience = PATIENCE * self.plan.deadline_micros;
-                let reported = Reported::Nothing;
-                self.agenda.put(self.now + patience, Due::Reported { number, reported });
+                let outcome = ClientOutcome::Nothing;
+                self.agenda.put(self.now + patience, Due::ClientOutcome { number, outcome });
             }
-            _ => self.agenda.put(at, Due::Reported { number, reported: Reported::Refused }),
+            _ => {
+                self.agenda.put(at, Due::ClientOutcome { number, outcome: ClientOutcome::Refused })
+            }
         }
         number
     }
@@ -95,17 +97,20 @@ impl World {
         if self.process(place).is_some() {
             self.input(place, Input::Client(number));
         } else {
-            self.agenda.put(self.now + 100, Due::Reported { number, reported: Reported::Nothing });
+            self.agenda.put(
+                self.now + 100,
+                Due::ClientOutcome { number, outcome: ClientOutcome::Nothing },
+            );
         }
     }
 
-    /// A client is told.
-    pub(super) fn reported(&mut self, number: u64, reported: &Reported) {
+    /// A client has its outcome.
+    pub(super) fn client_done(&mut self, number: u64, outcome: &ClientOutcome) {
         if self.ledger.asked(number).is_none() {
             return;
         }
-        self.ledger.end(self.now, number, reported);
-        self.answers.insert(number, reported.clone());
+        self.ledger.end(self.now, number, outcome);
+        self.answers.insert(number, outcome.clone());
         let waiting = self.clients.iter().position(|client| client.waits_for == Some(number));
         if let Some(client) = waiting {
             self.answers.remove(&number);

@@ -1,4 +1,5 @@
-//! The end of a run: everything heals; then the cluster must serve again, and hold what it said.
+//! The end of a run: everything heals; then the cluster must serve again, and hold what it
+//! acknowledged.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use bytes::Bytes;
 use cluster::{Answer, MembershipState, NodeId, Quorum, Record, quorum};
 
 use super::World;
-use crate::ledger::{Asked, Reported, What, show};
+use crate::ledger::{Asked, ClientOutcome, What, show};
 use crate::wall::true_wall;
 
 /// Simulated seconds after which a healed cluster must be as it was: a clock that was five minutes
@@ -88,8 +89,8 @@ impl World {
         None
     }
 
-    /// Asks everything with pauses in between, waits, and returns what was told.
-    fn ask_all(&mut self, questions: Vec<Asked>) -> Vec<(Asked, Reported)> {
+    /// Asks everything with pauses in between, waits, and returns the outcomes.
+    fn ask_all(&mut self, questions: Vec<Asked>) -> Vec<(Asked, ClientOutcome)> {
         let mut asked = Vec::new();
         for question in questions {
             let node = self.random.index(self.plan.nodes);
@@ -97,9 +98,9 @@ impl World {
             self.run_until(self.now + STEP_MICROS);
         }
         self.run_until(self.now + 5 * self.plan.deadline_micros);
-        let reported =
-            |number: u64| self.answers.get(&number).cloned().unwrap_or(Reported::Nothing);
-        asked.into_iter().map(|(number, question)| (question, reported(number))).collect()
+        let outcome =
+            |number: u64| self.answers.get(&number).cloned().unwrap_or(ClientOutcome::Nothing);
+        asked.into_iter().map(|(number, question)| (question, outcome(number))).collect()
     }
 
     fn every_request_succeeds(&mut self) {
@@ -113,14 +114,14 @@ impl World {
         };
         for what in [What::Put, What::Get, What::Delete] {
             let questions = (0..64).map(|n| ask(what, format!("healed-{n}")));
-            for (question, reported) in self.ask_all(questions.collect()) {
-                let done = match &reported {
-                    Reported::Answer(Answer::Found(found)) => found.is_some(),
-                    Reported::Answer(Answer::Written(_)) => true,
+            for (question, outcome) in self.ask_all(questions.collect()) {
+                let done = match &outcome {
+                    ClientOutcome::Answer(Answer::Found(found)) => found.is_some(),
+                    ClientOutcome::Answer(Answer::Written(_)) => true,
                     _ => false,
                 };
                 if !done {
-                    let what = format!("not healed: {question:?} is told {reported:?}");
+                    let what = format!("not healed: {question:?} got {outcome:?}");
                     self.ledger.accuse(self.now, what);
                 }
             }
@@ -136,9 +137,9 @@ impl World {
             quorum: Quorum { ack: all, from: all },
             default_copies: false,
         });
-        for (question, reported) in self.ask_all(questions.collect()) {
-            if !matches!(reported, Reported::Answer(Answer::Found(_))) {
-                let what = format!("not healed: {question:?} is told {reported:?}");
+        for (question, outcome) in self.ask_all(questions.collect()) {
+            if !matches!(outcome, ClientOutcome::Answer(Answer::Found(_))) {
+                let what = format!("not healed: {question:?} got {outcome:?}");
                 self.ledger.accuse(self.now, what);
             }
         }

@@ -1,4 +1,4 @@
-//! The file by which a data directory is told from a copy of it, as a simulated machine has it.
+//! The file that tells a data directory from a copy of it, on a simulated machine.
 
 use std::cell::Cell;
 use std::io;

@@ -59,7 +59,7 @@ fn reply_line(reply: &Reply) -> String {
 }
 
 /// An answer in a line of the journal.
-pub(super) fn reported(answer: &Answer) -> String {
+pub(super) fn answer_line(answer: &Answer) -> String {
     match answer {
         Answer::Found(record) => {
             format!("found {:x?}", record.as_ref().map(|r| (r.rank.kind, r.rank.version.time)))

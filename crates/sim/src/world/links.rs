@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// Answers a request, if the connection that it came on still stands.
+    /// Replies to a request, if the connection that it came on is still open.
     pub(super) fn respond(&mut self, place: Place, connection: u64, id: u64, reply: Reply) {
         let now = self.times(place.node);
         let Some(process) = self.process(place) else { return };
@@ -101,7 +101,8 @@ impl World {
         self.agenda.put(self.now + PING_MICROS, Due::Ping(place));
     }
 
-    /// Asks for signs of life, gives up who gave none, and dials who is to be kept.
+    /// Pings, closes connections on which no pong came, and dials peers that no loop is connected
+    /// to.
     pub(super) fn take_ping(&mut self, place: Place, out: &mut Outbox) {
         let (now, keeps) = (self.times(place.node), place.index == 0 && self.plan.keeps_links);
         let Some(process) = self.process(place) else { return };

@@ -21,7 +21,7 @@ use crate::wall::Wall;
 /// What a loop takes in.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// What the store or the network has to say.
+    /// An event of the store or the network.
     Event(Event),
     /// Something has arrived at this loop's end of a connection, or there is room at it.
     Ready { connection: u64, end: usize },
@@ -29,7 +29,7 @@ pub(crate) enum Input {
     Read(OpId, u32, Result<Option<Record>, StoreError>),
     /// A write is done, or known not to be.
     Written(Purpose, Outcome),
-    /// Something of the node's own is kept, or could not be.
+    /// Something of the node's own was stored, or could not be.
     Kept(OpId, Keeps, Result<(), lsm::Error>),
     /// A node that was busy is to be asked again for a page.
     Busy(CallId),
@@ -59,7 +59,7 @@ pub(crate) struct Loop {
     pub(crate) links: Vec<Link<(), u64>>,
     /// Its ends of connections.
     pub(crate) endpoints: BTreeMap<u64, Endpoint>,
-    /// Those that may have something to say.
+    /// Those that may have something to send.
     pub(crate) dirty: BTreeSet<u64>,
     pub(crate) pings: Pings,
     pub(crate) keeper: Keeper,

@@ -6,7 +6,7 @@
 //!   clients ────┼──▶ machines ─ loops ─ Coordinator ─┐      turn.rs   a loop's turn
 //!   nemesis ────┤        └──── store ◀───────────────┤      links.rs, wire.rs   connections
 //!   network ────┘◀───────────────────────────────────┘      power.rs  start, stop, crash
-//!   ledger ◀── what clients were told                       clients.rs, nemesis.rs, ending.rs
+//!   ledger ◀── what clients were answered                   clients.rs, nemesis.rs, ending.rs
 //! ```
 
 mod clients;
@@ -35,7 +35,7 @@ use cluster::{CallId, Demand, Member, OpId, PageRequest, Topology};
 use crate::Report;
 use crate::agenda::Agenda;
 use crate::journal::Journal;
-use crate::ledger::{Ledger, Reported};
+use crate::ledger::{ClientOutcome, Ledger};
 use crate::network::Network;
 use crate::plan::Plan;
 use crate::random::Random;
@@ -84,8 +84,8 @@ pub(crate) enum Due {
     Client(usize),
     /// A client's request arrives.
     Asked { number: u64, place: Place },
-    /// A client hears, or has waited long enough.
-    Reported { number: u64, reported: Reported },
+    /// A client is answered, or has waited long enough.
+    ClientOutcome { number: u64, outcome: ClientOutcome },
     /// The next fault.
     Nemesis,
     /// A fault ends.
@@ -107,8 +107,8 @@ pub(crate) struct World {
     network: Network,
     clients: Vec<Client>,
     pub(crate) ledger: Ledger,
-    /// What those were told who are no clients.
-    answers: BTreeMap<u64, Reported>,
+    /// Outcomes of what the judge asked.
+    answers: BTreeMap<u64, ClientOutcome>,
     topology: Topology,
     /// Newest times of the hints that were stored, by whom they are for, who holds them, and key.
     owed: BTreeMap<(usize, usize, Bytes), u64>,
@@ -203,7 +203,7 @@ impl World {
             Due::Ping(place) => self.ping(place),
             Due::Client(client) => self.client_asks(client),
             Due::Asked { number, place } => self.asked(number, place),
-            Due::Reported { number, reported } => self.reported(number, &reported),
+            Due::ClientOutcome { number, outcome } => self.client_done(number, &outcome),
             Due::Nemesis => self.next_fault(),
             Due::Remedy(remedy) => self.remedy(remedy),
             Due::Start(node) => self.start(node),

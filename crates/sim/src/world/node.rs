@@ -155,7 +155,7 @@ impl World {
         Ok(held.map(|record| records::from_store(&record)))
     }
 
-    /// Whether a node runs, and its word counts.
+    /// Whether a node runs and is authoritative.
     pub(super) fn is_member(&self, node: usize) -> bool {
         let process = self.machines[node].process.as_ref();
         process.is_some_and(|process| process.shared.membership.state() == MembershipState::Member)

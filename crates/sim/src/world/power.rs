@@ -16,7 +16,7 @@ use super::life::LifeFile;
 use super::machine::{Loop, Process};
 use super::ranges::Walks;
 use super::{Due, Place, World};
-use crate::ledger::Reported;
+use crate::ledger::ClientOutcome;
 use crate::records::BRIEF_BYTES;
 use crate::store::{Asker, Store};
 use crate::wall::true_wall;
@@ -170,7 +170,7 @@ impl World {
         });
         self.agenda.put(self.now + 1_000, Due::Keep { node, life });
         self.agenda.put(self.now + 1_000, Due::Tick { node, life });
-        // Whoever still talks to an earlier life is told that it is over.
+        // Connections to an earlier life get a reset.
         for (connection, end, at) in self.network.reset(self.now, node) {
             self.agenda.put(at, Due::Deliver { connection, end });
         }
@@ -206,11 +206,11 @@ impl World {
         let taken = process.taken.keys().map(|client| client.0);
         for number in taken.chain(process.walks.numbers()) {
             let at = self.now + self.random.between(50, 500);
-            self.agenda.put(at, Due::Reported { number, reported: Reported::Nothing });
+            self.agenda.put(at, Due::ClientOutcome { number, outcome: ClientOutcome::Nothing });
         }
         for (connection, end) in self.network.of_process(node, process.life) {
-            let reported = how != End::PowerCut;
-            if let Some(at) = self.network.close(self.now, connection, end, reported) {
+            let is_noticed = how != End::PowerCut;
+            if let Some(at) = self.network.close(self.now, connection, end, is_noticed) {
                 self.agenda.put(at, Due::Deliver { connection, end: 1 - end });
             }
         }
@@ -253,7 +253,8 @@ impl World {
         (machine.disk_is_bad, machine.rotten) = (false, false);
         self.forget_hints(node);
         let machine = &self.machines[node];
-        self.ledger.wiped((machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12);
+        let lost_before = (machine.wall.wall(self.now) + self.plan.max_skew_micros) << 12;
+        self.ledger.wiped(self.now, origin_of(&machine.name), lost_before);
     }
 
     pub(super) fn pause(&mut self, node: usize) {

@@ -10,7 +10,7 @@ use node::{Asked, RETRY_MICROS, Range, RangeStep, records};
 
 use super::machine::{Input, Outbox};
 use super::{Due, Place, World};
-use crate::ledger::Reported;
+use crate::ledger::ClientOutcome;
 
 /// Calls of ranges have numbers from here on, those of the node's own machine are below.
 const FIRST_CALL: u64 = 1 << 32;
@@ -53,7 +53,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let shared = Arc::clone(&process.shared);
         let Some(range) = Range::new(shared, &process.pages, quorum, Bytes::new(), None) else {
-            return self.end_walk(number, Reported::Nothing);
+            return self.end_walk(number, ClientOutcome::Nothing);
         };
         let walk = Walk { range, place, asking: BTreeMap::new(), items: Vec::new() };
         process.walks.walks.insert(number, walk);
@@ -65,7 +65,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let Walks { walks, calls } = &mut process.walks;
         let Some(walk) = walks.get_mut(&number) else { return };
-        let reported = loop {
+        let outcome = loop {
             match walk.range.step(|| wall) {
                 RangeStep::Item(key, record) => {
                     walk.items.push((key, records::from_store(&record)));
@@ -78,17 +78,17 @@ impl World {
                     out.events.push_back(Event::Call { call, node, class, request });
                 }
                 RangeStep::Wait => return,
-                RangeStep::End => break Reported::Range(std::mem::take(&mut walk.items)),
-                RangeStep::OutOfReach => break Reported::Nothing,
+                RangeStep::End => break ClientOutcome::Range(std::mem::take(&mut walk.items)),
+                RangeStep::OutOfReach => break ClientOutcome::Nothing,
             }
         };
         walks.remove(&number);
-        self.end_walk(number, reported);
+        self.end_walk(number, outcome);
     }
 
-    fn end_walk(&mut self, number: u64, reported: Reported) {
+    fn end_walk(&mut self, number: u64, outcome: ClientOutcome) {
         let at = self.now + self.random.between(30, 300);
-        self.agenda.put(at, Due::Reported { number, reported });
+        self.agenda.put(at, Due::ClientOutcome { number, outcome });
     }
 
     /// Takes the result of a call that was a range's; gives it back if it was not.

@@ -1,7 +1,7 @@
 //! What an operator does about a node whose clock was far ahead: its start is refused; the clock is
 //! set, and what it wrote meanwhile is taken out of its store, as `kvorum repair-clock` does.
 
-use cluster::Clock;
+use cluster::{Clock, origin_of};
 use node::{Ahead, StartError};
 
 use super::World;
@@ -36,7 +36,7 @@ impl World {
         // also if a disk error ends it half-way.
         self.note_lost_disk(node);
         self.forget_hints(node);
-        self.ledger.wiped(limit);
+        self.ledger.wiped(self.now, origin_of(&self.machines[node].name), limit);
         self.ledger.forget_future(self.now, limit);
         let removed = found.records + found.hints;
         found.remove(engine)?;

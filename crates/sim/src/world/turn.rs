@@ -10,10 +10,10 @@ use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
 use node::{Asked, Driver, Loop, Outcome, Purpose, TaskEvent, Turn, WriteError, records};
 
-use super::lines::{brief, reported};
+use super::lines::{answer_line, brief};
 use super::machine::{Input, Outbox, Taken};
 use super::{Due, Place, World};
-use crate::ledger::{Reported, What};
+use crate::ledger::{ClientOutcome, What};
 use crate::records::{WriteId, make};
 use crate::store::Asker;
 
@@ -315,7 +315,7 @@ impl World {
         let deadline = self.plan.deadline_micros + LATE_MICROS;
         let Some(process) = self.process(place) else { return };
         let Some(taken) = process.taken.remove(&client) else {
-            let what = format!("answered twice: {client:?} is told {answer:?} too");
+            let what = format!("answered twice: {client:?} got {answer:?} too");
             self.ledger.accuse(self.now, what);
             return;
         };
@@ -324,11 +324,11 @@ impl World {
             let what = format!("late: {client:?} is answered after {took} us with {answer:?}");
             self.ledger.accuse(self.now, what);
         }
-        let line = format_args!("n{} tells {} {}", place.node, client.0, reported(&answer));
+        let line = format_args!("n{} answers {} {}", place.node, client.0, answer_line(&answer));
         self.journal.line(self.now, line);
         let at = self.now + self.random.between(30, 300);
-        let reported = Reported::Answer(answer);
-        self.agenda.put(at, Due::Reported { number: client.0, reported });
+        let outcome = ClientOutcome::Answer(answer);
+        self.agenda.put(at, Due::ClientOutcome { number: client.0, outcome });
     }
 
     pub(super) fn wake(&mut self, place: Place) {

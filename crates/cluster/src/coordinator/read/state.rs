@@ -17,16 +17,17 @@ pub(in crate::coordinator) struct Read {
 /// How far a read is.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Replicas are asked what they hold.
+    /// Replicas are being asked what they hold.
     Asking {
-        /// How often those that were not authoritative were asked again.
+        /// How often replicas that were not authoritative were asked again.
         asked_again: u32,
-        /// Whether they are about to be.
+        /// Whether that is about to happen once more.
         asks_again: bool,
     },
-    /// This is the newest, and nothing that comes later; it is made sure of.
+    /// This is the answer, whatever is reported later; it is being written to enough replicas.
     Decided(Option<Record>),
-    /// The client was answered. What others tell is put right behind it, by the newest so far.
+    /// The client was answered. Replicas that report something older are repaired with this, the
+    /// newest record so far.
     Answered(Option<Record>),
 }
 
@@ -37,7 +38,7 @@ pub(in crate::coordinator) struct ReadVote {
     /// Its place among the key's replicas, from 0.
     pub(super) place: u8,
     pub(in crate::coordinator) state: ReadState,
-    /// What it holds, as far as it told.
+    /// What it holds, as far as it reported that.
     pub(super) reported: Option<Reported>,
 }
 
@@ -48,31 +49,31 @@ pub(in crate::coordinator) enum ReadState {
     Idle,
     /// It was asked what it holds.
     Asked(Errand),
-    /// It told; see [`ReadVote::told`].
+    /// It reported that; see [`ReadVote::reported`].
     Reported {
         /// Whether it is authoritative for that.
         authoritative: bool,
     },
-    /// It told that it holds a long record, and was asked to send it.
+    /// It reported a long record, and was asked to send it.
     Fetching {
         /// As above.
         authoritative: bool,
         errand: Errand,
     },
-    /// It was told to hold what is newest.
+    /// It was asked to store the newest record.
     Repairing(Errand),
-    /// It holds that.
+    /// It stored the newest record.
     Holds,
     /// It did not do its part.
     Failed(ReplicaError),
 }
 
-/// What a replica told of its record.
+/// What a replica reported of its record.
 #[derive(Debug, Clone)]
 pub(super) enum Reported {
     /// All of it.
     Whole(Record),
-    /// It is long, and was not sent, or is not needed any more.
+    /// Without its content: it is long and was not sent, or the content was dropped.
     Outline(Outline),
 }
 
@@ -91,7 +92,7 @@ impl Reported {
         }
     }
 
-    /// Forgets the content.
+    /// Drops the content.
     pub(super) fn shed(&mut self) {
         if let Self::Whole(record) = self {
             *self = Self::Outline(record.outline());
@@ -156,7 +157,7 @@ impl Read {
         !matches!(self.stage, Stage::Asking { .. })
     }
 
-    /// What is told, or was, once that is decided.
+    /// The answer, once it is decided, or what is newer than that by now.
     pub(super) fn newest(&self) -> Option<&Record> {
         match &self.stage {
             Stage::Asking { .. } => None,
@@ -184,19 +185,20 @@ impl Read {
         self.votes.iter().any(|vote| vote.state.errand().is_some())
     }
 
-    /// The vote of a node that has not answered; `None` = what it says is stale.
+    /// The vote of a node that has yet to reply; `None` = what it says is stale.
     pub(in crate::coordinator) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
         self.first(|vote| vote.node == node && vote.state.errand().is_some())
     }
 
-    /// The time is up for those that have not answered.
+    /// The deadline is over for replicas that have not replied.
     pub(in crate::coordinator) fn fall_silent(&mut self) {
         for vote in self.votes.iter_mut().filter(|vote| vote.state.errand().is_some()) {
             vote.state = ReadState::Failed(ReplicaError::Silent);
         }
     }
 
-    /// How many replicas did their part: told what they hold, or hold what is to be told.
+    /// How many replicas did their part: are authoritative for what they reported, or hold the
+    /// answer.
     pub(super) fn acked(&self) -> usize {
         match self.newest() {
             Some(newest) => self.count(|vote| vote.holds(newest)),
@@ -206,14 +208,14 @@ impl Read {
 
     pub(super) fn failure(&self) -> FailureKind {
         let failed = self.votes.iter().filter_map(|vote| match vote.state {
-            ReadState::Failed(why) => Some(why),
+            ReadState::Failed(error) => Some(error),
             _ => None,
         });
-        // A read that some replicas had no room for, and others no time, met overload: it changed
-        // nothing and may be tried again, whatever was read of the rest.
+        // A read for which some replicas had no room and others no time failed by overload: it
+        // changed nothing and may be tried again, whatever the others reported.
         let only_busy = !self.is_decided()
-            && failed.clone().any(|why| why == ReplicaError::Busy)
-            && failed.clone().all(|why| matches!(why, ReplicaError::Busy | ReplicaError::Silent));
+            && failed.clone().any(|error| error == ReplicaError::Busy)
+            && failed.clone().all(|e| matches!(e, ReplicaError::Busy | ReplicaError::Silent));
         if only_busy {
             return FailureKind::Busy;
         }
@@ -221,7 +223,7 @@ impl Read {
         if self.count_states(did) > 0 { FailureKind::TooFew } else { failure(failed) }
     }
 
-    /// What came of each replica.
+    /// What each replica did.
     pub(super) fn parts(&self) -> Vec<(NodeId, Part)> {
         let part = |vote: &ReadVote| match vote.state {
             ReadState::Idle => Part::Unasked,
@@ -230,7 +232,7 @@ impl Read {
             }
             ReadState::Reported { authoritative: true } | ReadState::Holds => Part::Done,
             ReadState::Reported { authoritative: false } => Part::NotAuthoritative,
-            ReadState::Failed(why) => why.part(),
+            ReadState::Failed(error) => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()
     }

@@ -18,16 +18,16 @@ pub(in crate::coordinator) struct Write {
 /// How far a write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Its replicas are asked to hold it under its first version.
+    /// Its replicas are asked to store it under its first version.
     Asking {
-        /// The time of a newer record's version, if one that holds it holds such a one too.
+        /// The greatest time of a newer record's version that a replica holds beside it.
         overtaken: Option<u64>,
     },
-    /// The same under a second version. Who held it under the first one holds that still.
+    /// The same under a second version. Replicas that stored the first one still hold that.
     Anew,
-    /// The client was answered; what the others say decides about hints.
+    /// The client was answered; the replies to come decide about hints.
     Answered {
-        /// Whether it was given a new version before.
+        /// Whether it had been given a second version.
         anew: bool,
     },
 }
@@ -39,19 +39,19 @@ pub(in crate::coordinator) struct WriteVote {
     pub(in crate::coordinator) state: WriteState,
 }
 
-/// What a replica made of a write.
+/// What a replica did with a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::coordinator) enum WriteState {
-    /// It was asked to hold it.
+    /// It was asked to store it.
     Asked(Errand),
-    /// It holds it.
+    /// It stored it.
     Holds,
     /// It did not do its part.
     Failed {
         /// Why.
-        why: ReplicaError,
-        /// Whether it had been sent it before: one that refuses it the second time may have done it
-        /// the first time.
+        error: ReplicaError,
+        /// Whether the write had been sent twice: a replica that refuses the second one may have
+        /// stored the first.
         was_resent: bool,
     },
 }
@@ -68,19 +68,19 @@ impl WriteState {
         matches!(self, Self::Asked(_))
     }
 
-    /// Whether the replica holds the write, or may: it did it, or was sent it and did not refuse
-    /// it. What waits for a connection goes out once it stands: [`Write::is_worth_waiting`] waits
-    /// for that, but at the deadline it may still be so.
+    /// Whether the replica holds the write, or may: it was sent the write and did not refuse it. A
+    /// message that waits for a connection goes out once there is one: [`Write::is_worth_waiting`]
+    /// waits for that, but at the deadline it may still be waiting.
     pub(super) fn may_hold(self) -> bool {
         match self {
             Self::Asked(_) | Self::Holds | Self::Failed { was_resent: true, .. } => true,
-            Self::Failed { why, .. } => {
-                matches!(why, ReplicaError::Silent | ReplicaError::Failed | ReplicaError::Hidden)
+            Self::Failed { error, .. } => {
+                matches!(error, ReplicaError::Silent | ReplicaError::Failed | ReplicaError::Hidden)
             }
         }
     }
 
-    /// Whether the replica has got it, and may hold it.
+    /// Whether the write may have reached the replica, and be held there.
     pub(super) fn has_arrived(self) -> bool {
         match self {
             Self::Asked(errand) => errand.may_have_arrived(),
@@ -88,9 +88,9 @@ impl WriteState {
         }
     }
 
-    pub(super) fn fail(&mut self, why: ReplicaError) {
+    pub(super) fn fail(&mut self, error: ReplicaError) {
         let Self::Asked(errand) = *self else { unreachable!("{self:?} can't fail any more") };
-        *self = Self::Failed { why, was_resent: errand.way == Way::Resent };
+        *self = Self::Failed { error, was_resent: errand.way == Way::Resent };
     }
 }
 
@@ -116,13 +116,13 @@ impl Write {
         self.count(|state| state == WriteState::Holds)
     }
 
-    /// The vote of a node that has not answered; `None` = what it says is stale.
+    /// The vote of a node that has yet to reply; `None` = what it says is stale.
     pub(in crate::coordinator) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
         let place = self.votes.iter().position(|vote| vote.node == node && vote.state.is_open());
         place.map(VoteAt)
     }
 
-    /// The time is up for those that have not answered.
+    /// The deadline is over for replicas that have not replied.
     pub(in crate::coordinator) fn fall_silent(&mut self) {
         for vote in self.votes.iter_mut().filter(|vote| vote.state.is_open()) {
             vote.state.fail(ReplicaError::Silent);
@@ -131,7 +131,7 @@ impl Write {
 
     fn failures(&self) -> impl Iterator<Item = ReplicaError> + Clone {
         self.votes.iter().filter_map(|vote| match vote.state {
-            WriteState::Failed { why, .. } => Some(why),
+            WriteState::Failed { error, .. } => Some(error),
             WriteState::Asked(_) | WriteState::Holds => None,
         })
     }
@@ -140,20 +140,20 @@ impl Write {
         if self.held() > 0 { FailureKind::TooFew } else { failure(self.failures()) }
     }
 
-    /// Whether a write that can't succeed any more is to wait for its open votes nevertheless: they
-    /// decide whether *all* were busy or full, and whether nobody was sent it, so that it may
-    /// safely be tried anew.
+    /// Whether a write that can't succeed any more waits for its open votes nevertheless: they
+    /// decide whether *all* replicas were busy or full, and whether none was sent it, so that it
+    /// may safely be tried again.
     pub(super) fn is_worth_waiting(&self) -> bool {
         let none = !self.is_anew() && self.count(WriteState::has_arrived) == 0;
         self.count(WriteState::is_open) > 0 && (none || self.failure() != FailureKind::TooFew)
     }
 
-    /// What came of each replica.
+    /// What each replica did.
     pub(super) fn parts(&self) -> Vec<(NodeId, Part)> {
         let part = |vote: &WriteVote| match vote.state {
             WriteState::Asked(_) => Part::Open,
             WriteState::Holds => Part::Done,
-            WriteState::Failed { why, .. } => why.part(),
+            WriteState::Failed { error, .. } => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()
     }
