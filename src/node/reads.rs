@@ -207,7 +207,7 @@ impl ReadPool {
         }
     }
 
-    /// Asks for a page, of which nobody wants to know after `until`: then there is no answer.
+    /// Asks for a page that nobody waits for after `until`: then there is no answer.
     pub(crate) fn page(
         &self,
         op: OpId,

@@ -23,7 +23,7 @@ use crate::counters::Counters;
 /// A batch of this many bytes is committed without waiting for the end of the turn.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Told what became of each write.
+/// Receives what became of each write.
 pub(crate) type Sink<T> = Box<dyn Fn(T, &Outcome)>;
 
 /// A batch and who waits for it.

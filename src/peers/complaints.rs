@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use cluster::NodeId;
 
-/// How long the same is not said again.
+/// How long the same complaint is not logged again.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Whom a line is about: a node of the cluster, or whoever connected and proved nothing.
+/// Whom a log line is about: a node of the cluster, or a stranger that connected and proved
+/// nothing.
 type Whom = Option<NodeId>;
 
-/// What was said, and when.
+/// What was logged, and when.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
     /// As many as there are nodes and reasons.
@@ -20,7 +21,7 @@ pub(super) struct Complaints {
 }
 
 impl Complaints {
-    /// Has `say` say it, unless it was just said.
+    /// Calls `say` to log it, unless it was just logged.
     pub(super) fn about(&self, whom: impl Into<Whom>, what: &'static str, say: impl FnOnce()) {
         let now = Instant::now();
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,7 +33,7 @@ impl Complaints {
         }
     }
 
-    /// Whom something was said about, in order.
+    /// Whom something was logged about, in order.
     #[cfg(test)]
     pub(super) fn about_whom(&self) -> Vec<Whom> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);

@@ -162,7 +162,7 @@ impl Driver {
         result
     }
 
-    /// Takes in what was read, and tells what came of it.
+    /// Takes in what was read, and hands over the events that came of it.
     fn take_in(
         &mut self,
         mut input: &[u8],
@@ -171,7 +171,7 @@ impl Driver {
     ) -> Result<(), Malformed> {
         let mut lent = Lent { peers, cx, waiting: &mut self.waiting };
         loop {
-            // Nothing is borrowed while the sink is told: it may send and respond.
+            // Nothing is borrowed while the sink is called: it may send and respond.
             let came = self.connection.machine.borrow_mut().receive(&mut input, &mut lent)?;
             match came {
                 None => return Ok(()),

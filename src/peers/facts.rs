@@ -56,7 +56,7 @@ impl Facts {
         self.table.seen(node)
     }
 
-    /// Has `say` log something about a peer, unless the same was said a moment ago.
+    /// Calls `say` to log something about a peer, unless the same was logged a moment ago.
     pub(crate) fn complain(&self, peer: NodeId, what: &'static str, say: impl FnOnce()) {
         self.complaints.about(peer, what, say);
     }

@@ -93,7 +93,7 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
     let facts = &peers.inner.facts;
     let fallen = peers.link(peer).borrow_mut().fall(peer, life, refused, facts.mono());
     let Some(fallen) = fallen else { return };
-    let stood = fallen.stood();
+    let was_up = fallen.was_up();
     let Fallen { stages, left, event } = fallen;
     for stage in stages {
         match stage {
@@ -104,7 +104,7 @@ fn fall(peers: &Peers, peer: NodeId, life: u64, refused: bool, why: &str) {
             Stage::Down => {}
         }
     }
-    if stood && facts.seen(peer).link_down() && !peers.inner.leaving.get() {
+    if was_up && facts.seen(peer).link_down() && !peers.inner.leaving.get() {
         let name = facts.name(peer);
         if left {
             tracing::info!(peer = name, "peer stopped");

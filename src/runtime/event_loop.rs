@@ -174,7 +174,7 @@ impl EventLoop {
         self.requests.close().await;
     }
 
-    /// Ends the connections that are left, each so that its client can tell.
+    /// Ends the connections that are left, each in a way that its client notices.
     async fn cut_off(&self) {
         for watch in self.watches.borrow().iter() {
             watch.break_off();

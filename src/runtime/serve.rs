@@ -211,7 +211,7 @@ fn wait_for_wall(clock: &BoundedClock, nodes: usize, max_skew: u64) {
     }
 }
 
-/// A number that nobody can foretell, another one for each word.
+/// A number that nobody can predict, a different one for each word.
 fn random(word: &str) -> u64 {
     RandomState::new().hash_one(word)
 }
@@ -232,7 +232,7 @@ fn greet(address: SocketAddr, data: &str) {
          \n  curl -i '{url}/v0/entities?start=a'\n",
         env!("KVORUM_VERSION"),
     );
-    // Nobody reading it is no reason not to serve, and a pipe that nobody empties none to wait.
+    // If nobody reads it, the node serves nevertheless; nor does it wait for a full pipe.
     let said = thread::Builder::new().name("greeting".to_owned()).spawn(move || {
         let _ = io::stdout().write_all(text.as_bytes());
     });

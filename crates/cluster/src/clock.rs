@@ -67,7 +67,7 @@ pub struct Clock {
 
 impl Clock {
     /// A clock that begins after everything that one bounded by `persisted` (0: there was none) may
-    /// have issued. It issues nothing before [`Clock::persisted`] is told a further bound.
+    /// have issued. It issues nothing before [`Clock::persisted`] is called with a further bound.
     pub fn start(origin: u32, wall_micros: u64, persisted: u64) -> Self {
         let last = persisted.max(wall_micros << COUNTER_BITS);
         let [last, bound, slowest] = [last, persisted, 0].map(AtomicU64::new);

@@ -152,7 +152,7 @@ pub enum Reply {
     Found {
         /// The record; a tombstone is one too.
         record: Record,
-        /// Whether the node is certain that it was never told of a newer one: see
+        /// Whether the node is certain that it never acknowledged a newer one: see
         /// [`MembershipState`](crate::MembershipState).
         authoritative: bool,
     },
@@ -165,7 +165,7 @@ pub enum Reply {
     },
     /// To a read: the node holds no record.
     Absent {
-        /// Whether the node is certain that it never held one.
+        /// Whether the node is certain that it never acknowledged one.
         authoritative: bool,
     },
     /// To a write: it is as durable as the node's sync mode says.

@@ -28,7 +28,7 @@ impl WriteError {
 }
 
 impl From<lsm::Error> for WriteError {
-    /// Of a store that refuses: a full disk or a failed one is told apart from one that is busy.
+    /// Of a store that refuses: one that is busy is distinguished from a full or failed disk.
     fn from(refusal: lsm::Error) -> Self {
         match refusal {
             lsm::Error::Busy { .. } => Self::Busy,

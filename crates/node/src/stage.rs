@@ -19,7 +19,7 @@ use crate::{Loop, records};
 /// The wall clock of the stage, in microseconds.
 pub(crate) const WALL: u64 = 1_700_000_000_000_000;
 
-/// Records that are longer are told by their outlines.
+/// Of records that are longer, outlines are reported.
 pub(crate) const BRIEF: u32 = 1000;
 
 pub(crate) const DEADLINE: u64 = 1_000_000;

@@ -11,7 +11,7 @@
 //!
 //! What makes this node authoritative is stored first; what ends that takes effect at once. A peer
 //! may forget what it knows of an earlier life only when what follows from that is durable here:
-//! until then it is told nothing of the present one (`logs.rs`).
+//! until then nothing of the present one is reported to it (`logs.rs`).
 
 use super::{Caller, Node, NodeEffect};
 use crate::clock::COUNTER_BITS;

@@ -20,7 +20,7 @@ const ENTRIES_AT_ONCE: usize = 1024;
 /// A key after which a range goes on is the last one with a zero byte behind it.
 const CURSOR_MAX: usize = KEY_MAX + 1;
 
-/// Bytes of the envelope that `input` begins with, head included; `None` = that can't be told yet.
+/// Bytes of the envelope that `input` begins with, head included; `None` = too few bytes to know.
 pub fn envelope_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(length) = input.get(8..12) else { return Ok(None) };
     let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A file system that is put back as a whole (a snapshot of a disk or of a virtual machine) can't
-//! be told by this; what the other nodes remember tells it (`cluster::Logs`).
+//! be noticed by this; what the other nodes remember shows it (`cluster::Logs`).
 
 use std::io;
 

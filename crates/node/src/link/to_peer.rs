@@ -94,7 +94,7 @@ impl<D, C> Default for Slot<D, C> {
 
 impl<D, C> Fallen<D, C> {
     /// Whether the link counted as up.
-    pub fn stood(&self) -> bool {
+    pub fn was_up(&self) -> bool {
         matches!(self.stages[0], Stage::Up(_))
     }
 }
@@ -291,7 +291,7 @@ mod tests {
         let mut link = Tested::default();
         send(&mut link, hints(1));
         let fallen = link.fall(PEER, 0, false, 5_000).unwrap();
-        assert!(matches!(fallen.event, Event::Unreachable(PEER)) && !fallen.stood());
+        assert!(matches!(fallen.event, Event::Unreachable(PEER)) && !fallen.was_up());
         assert!(link.fall(PEER, 0, false, 5_000).is_none(), "the other attempt's end is no news");
         assert!(link.up(ConnectionKind::Small, 0, "late", 0).is_none(), "it came too late");
         let mut attempts = Vec::new();
@@ -302,7 +302,7 @@ mod tests {
         assert!(link.up(ConnectionKind::Bulk, 1, "bulk", 0).is_some());
         let fallen = link.fall(PEER, 1, true, 5_000).unwrap();
         assert!(matches!(fallen.event, Event::Lost(PEER)), "it may have been done");
-        assert!(!fallen.stood(), "others were never told that it stands");
+        assert!(!fallen.was_up(), "it never counted as up");
         link.dial(ConnectionKind::Small, |attempt| attempts.push(attempt));
         assert_eq!((attempts[1].life, attempts[1].not_before), (2, Some(55_000)), "refused");
     }

@@ -162,7 +162,7 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let own = &mut process.loops[place.index];
         let Some(fallen) = own.links[peer].fall(node, life, refused, now.mono) else { return };
-        if fallen.stood() {
+        if fallen.was_up() {
             process.table.seen(node).link_down();
         }
         let of_link = |dialed: Option<(usize, Attempt)>| {
