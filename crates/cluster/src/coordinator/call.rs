@@ -12,6 +12,11 @@ use crate::event::{CallId, Demand, Effect, FailureKind, Now, OpId, SlotId, Store
 use crate::message::{Class, NodeId, Page, Reply, Request};
 use crate::quorum::Quorum;
 
+/// What no client waits for may take so many times as long: a long record over a slow link, a page
+/// off a busy disk. It is begun anew until it is done, so one that takes longer than it may never
+/// is. That a node is gone is noticed by its connection, long before.
+const BACKGROUND_DEADLINES: u64 = 10;
+
 impl Coordinator {
     pub(super) fn call(
         &mut self,
@@ -25,13 +30,22 @@ impl Coordinator {
         let errand = Errand { since: now.mono, way: Way::Waits };
         let id = self.slots.add(Slot {
             view: Rc::clone(&self.view),
-            deadline: now.mono + self.config.deadline_micros,
+            deadline: now.mono + self.patience(class),
             key: Bytes::new(),
             quorum: Quorum { ack: 1, from: 1 },
             work: Work::Call(Call { call, node, class, request, errand }),
             detail: None,
         });
         self.call_again(now, id, out);
+    }
+
+    /// Microseconds that a call, or another node's request, of this class may take.
+    pub(super) fn patience(&self, class: Class) -> u64 {
+        let deadline = self.config.deadline_micros;
+        match class {
+            Class::Client => deadline,
+            Class::Hint | Class::Repair | Class::Stream => deadline * BACKGROUND_DEADLINES,
+        }
     }
 
     /// Sends a call's request, or carries it out here.

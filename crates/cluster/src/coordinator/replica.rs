@@ -13,9 +13,9 @@ use crate::topology::partition_of;
 
 impl Coordinator {
     /// For how long the work of another node's request is of use: as long as that node waits, but
-    /// no longer than any request may take here.
+    /// no longer than any request of its class may take here.
     pub(super) fn demand_of(&self, now: Now, class: Class, remaining_ms: u32) -> Demand {
-        let remaining = (u64::from(remaining_ms) * 1000).min(self.config.deadline_micros);
+        let remaining = (u64::from(remaining_ms) * 1000).min(self.patience(class));
         Demand { class, until: now.mono + remaining }
     }
 
