@@ -1,0 +1,287 @@
+//! Clients and their coordinators: one operation each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::replica::{Record, Reply};
+use crate::rules::Rules;
+
+/// How many hold the key.
+pub(crate) const REPLICAS: usize = 3;
+
+/// A majority of them.
+pub(crate) const MAJORITY: usize = 2;
+
+/// What a coordinator asks a replica.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Message {
+    Prepare(u8),
+    Accept { record: Record, repair: bool },
+    Put(Record),
+    Read,
+}
+
+/// What a client wants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    /// Append this id to the value, in one step, and tell the value.
+    Append(u8),
+    Put(u8),
+    Get,
+}
+
+/// How far it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    Ready,
+    Preparing {
+        got: BTreeMap<u8, (Record, Option<Record>)>,
+    },
+    /// `fate`: an earlier try of its own, of a family that a plain write has ended, is completed.
+    Accepting {
+        record: Record,
+        stored: BTreeSet<u8>,
+        closed: BTreeMap<u8, bool>,
+        fate: bool,
+    },
+    Putting {
+        record: Record,
+        stored: BTreeSet<u8>,
+    },
+    Reading {
+        got: BTreeMap<u8, Record>,
+    },
+    Repairing {
+        record: Record,
+        holders: BTreeSet<u8>,
+    },
+    Done,
+}
+
+/// A client with its one operation, and the coordinator that does it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    pub(crate) number: u8,
+    pub(crate) op: Op,
+    pub(crate) phase: Phase,
+    /// How often it began.
+    pub(crate) tries: u8,
+    /// Whether it may begin anew: something was refused.
+    pub(crate) refused: bool,
+    /// The family of an earlier try that a replica may hold.
+    tried: Option<u8>,
+}
+
+/// What comes of an event.
+pub(crate) enum Step {
+    Wait,
+    Send(Message),
+    /// What the client is told; of an append `None` = it is done, the value is not known.
+    Answer(Option<Vec<u8>>),
+}
+
+impl Client {
+    pub(crate) fn new(number: u8, op: Op) -> Self {
+        Self { number, op, phase: Phase::Ready, tries: 0, refused: false, tried: None }
+    }
+
+    pub(crate) fn ballot(&self) -> u8 {
+        self.tries * 8 + self.number + 1
+    }
+
+    /// Begins, or begins anew: what is sent to all replicas.
+    pub(crate) fn begin(&mut self, family: u8) -> Message {
+        self.tries += 1;
+        self.refused = false;
+        match self.op {
+            Op::Append(_) => {
+                self.phase = Phase::Preparing { got: BTreeMap::new() };
+                Message::Prepare(self.ballot())
+            }
+            Op::Put(value) => {
+                let record = Record { family, ballot: 0, value: vec![value], ids: Vec::new() };
+                self.phase = Phase::Putting { record: record.clone(), stored: BTreeSet::new() };
+                Message::Put(record)
+            }
+            Op::Get => {
+                self.phase = Phase::Reading { got: BTreeMap::new() };
+                Message::Read
+            }
+        }
+    }
+
+    /// A replica answered.
+    pub(crate) fn receive(
+        &mut self,
+        from: u8,
+        asked: &Message,
+        reply: Reply,
+        rules: &Rules,
+    ) -> Step {
+        match asked {
+            Message::Prepare(ballot) if *ballot == self.ballot() => {
+                self.prepared(from, reply, rules)
+            }
+            Message::Accept { record, repair: false } => self.accepted(from, record, reply),
+            Message::Put(record) if matches!(self.op, Op::Put(_)) => self.put(from, record, reply),
+            Message::Put(record) | Message::Accept { record, repair: true } => {
+                self.repaired(from, record, reply)
+            }
+            Message::Read => self.read(from, reply),
+            Message::Prepare(_) => Step::Wait,
+        }
+    }
+
+    fn refused(&mut self) -> Step {
+        self.refused = true;
+        Step::Wait
+    }
+
+    fn answer(&mut self, value: Option<Vec<u8>>) -> Step {
+        self.phase = Phase::Done;
+        Step::Answer(value)
+    }
+
+    fn prepared(&mut self, from: u8, reply: Reply, rules: &Rules) -> Step {
+        let Phase::Preparing { got } = &mut self.phase else { return Step::Wait };
+        match reply {
+            Reply::Promise { record, below } => {
+                got.insert(from, (record, below));
+                if got.len() < MAJORITY { Step::Wait } else { self.promised(rules) }
+            }
+            Reply::Outbid => self.refused(),
+            _ => Step::Wait,
+        }
+    }
+
+    fn accepted(&mut self, from: u8, sent: &Record, reply: Reply) -> Step {
+        let op = self.op.clone();
+        let Phase::Accepting { record, stored, closed, fate } = &mut self.phase else {
+            return Step::Wait;
+        };
+        if sent != record {
+            return Step::Wait;
+        }
+        match reply {
+            Reply::Stored => {
+                stored.insert(from);
+                let value = up_to(&record.value, &op);
+                if stored.len() < MAJORITY { Step::Wait } else { self.answer(Some(value)) }
+            }
+            Reply::Newer { below } if *fate => {
+                let is_ours = |below: &Record| {
+                    below.family == record.family && below.ids.contains(&id_of(&op))
+                };
+                closed.insert(from, below.as_ref().is_some_and(is_ours));
+                // The family can't grow any more: what a majority held of it was chosen.
+                let held = closed.values().filter(|held| **held).count() + stored.len();
+                let all_said = closed.len() + stored.len() == REPLICAS;
+                if closed.len() >= MAJORITY && held >= MAJORITY {
+                    self.answer(None)
+                } else if closed.len() >= MAJORITY && all_said {
+                    self.tried = None;
+                    self.refused()
+                } else {
+                    Step::Wait
+                }
+            }
+            Reply::Outbid | Reply::Newer { .. } => self.refused(),
+            _ => Step::Wait,
+        }
+    }
+
+    fn put(&mut self, from: u8, sent: &Record, reply: Reply) -> Step {
+        let Phase::Putting { record, stored } = &mut self.phase else { return Step::Wait };
+        match reply {
+            Reply::Stored if sent == record => {
+                stored.insert(from);
+                if stored.len() < MAJORITY { Step::Wait } else { self.answer(None) }
+            }
+            Reply::Newer { .. } if sent == record => self.refused(),
+            _ => Step::Wait,
+        }
+    }
+
+    fn read(&mut self, from: u8, reply: Reply) -> Step {
+        let Phase::Reading { got } = &mut self.phase else { return Step::Wait };
+        let Reply::Holds(record) = reply else { return Step::Wait };
+        got.insert(from, record);
+        if got.len() < MAJORITY {
+            return Step::Wait;
+        }
+        let newest = got.values().max_by_key(|record| record.rank()).expect("a majority").clone();
+        let holds = |(_, record): &(&u8, &Record)| record.rank() == newest.rank();
+        let holders: BTreeSet<u8> = got.iter().filter(holds).map(|(from, _)| *from).collect();
+        if holders.len() >= MAJORITY {
+            return self.answer(Some(newest.value));
+        }
+        self.phase = Phase::Repairing { record: newest.clone(), holders };
+        Step::Send(if newest.ballot == 0 {
+            Message::Put(newest)
+        } else {
+            Message::Accept { record: newest, repair: true }
+        })
+    }
+
+    fn repaired(&mut self, from: u8, sent: &Record, reply: Reply) -> Step {
+        let Phase::Repairing { record, holders } = &mut self.phase else { return Step::Wait };
+        match reply {
+            Reply::Stored if sent == record => {
+                holders.insert(from);
+                let value = record.value.clone();
+                if holders.len() < MAJORITY { Step::Wait } else { self.answer(Some(value)) }
+            }
+            Reply::Outbid | Reply::Newer { .. } if sent == record => self.refused(),
+            _ => Step::Wait,
+        }
+    }
+
+    /// A majority has promised.
+    fn promised(&mut self, rules: &Rules) -> Step {
+        let Phase::Preparing { got } = &self.phase else { unreachable!() };
+        let id = id_of(&self.op);
+        let records = got.values().map(|(record, _)| record);
+        let newest = records.max_by_key(|record| record.rank()).expect("a majority").clone();
+        if newest.ids.contains(&id) {
+            // Chosen only when a majority holds it: completed under this ballot.
+            let record = Record { ballot: self.ballot(), ..newest };
+            return self.accept(record, false);
+        }
+        let ended = self.tried.filter(|tried| *tried < newest.family && rules.keep_displaced);
+        if let Some(tried) = ended {
+            // The greatest ballot of a family holds all that was chosen in it before.
+            let both = got.values().flat_map(|(record, below)| [Some(record), below.as_ref()]);
+            let last = both.flatten().filter(|record| record.family == tried);
+            let last = last.max_by_key(|record| record.rank()).cloned();
+            if let Some(last) = last.filter(|last| last.ids.contains(&id)) {
+                let record = Record { ballot: self.ballot(), ..last };
+                return self.accept(record, true);
+            }
+        }
+        let mut record = newest;
+        record.ballot = self.ballot();
+        record.value.push(id);
+        record.ids.push(id);
+        self.tried = Some(record.family);
+        self.accept(record, false)
+    }
+
+    fn accept(&mut self, record: Record, fate: bool) -> Step {
+        let (stored, closed) = (BTreeSet::new(), BTreeMap::new());
+        self.phase = Phase::Accepting { record: record.clone(), stored, closed, fate };
+        Step::Send(Message::Accept { record, repair: false })
+    }
+}
+
+fn id_of(op: &Op) -> u8 {
+    match op {
+        Op::Append(id) => *id,
+        _ => unreachable!("it has none"),
+    }
+}
+
+/// The value as of this operation.
+fn up_to(value: &[u8], op: &Op) -> Vec<u8> {
+    let id = id_of(op);
+    let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
+    value[..end].to_vec()
+}

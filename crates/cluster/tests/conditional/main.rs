@@ -1,0 +1,122 @@
+//! A model of conditional writes: one key on three replicas, and every order of events that a few
+//! clients and one fault can bring about. It was written before the protocol's code, which does
+//! not exist yet: what it found is in `docs/conditional-model.md`.
+//!
+//! ```text
+//!  client ─▶ prepare ─▶ a majority promises ─▶ accept ─▶ a majority stores ─▶ answer
+//!              ▲ outbid: a greater ballot        │ a plain write came between: what became of it?
+//!              └─────────────────────────────────┘
+//! ```
+//!
+//! `cargo test -p cluster --test conditional` looks at the first 60,000 states of each world.
+//! `MODEL_STATES=40000000 cargo test --release -p cluster --test conditional -- --nocapture
+//! --test-threads 1` goes on for minutes and says how far it came.
+
+mod client;
+mod replica;
+mod rules;
+mod world;
+
+use std::env;
+
+use client::Op;
+use rules::{RULES, Rules};
+use stateright::{Checker, Model};
+use world::{ANSWERED, Fault, LINEARIZABLE, World};
+
+/// States that a test looks at, unless `MODEL_STATES` says otherwise.
+const STATES: usize = 60_000;
+
+fn wanted() -> Option<usize> {
+    env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
+}
+
+/// Whether a world is linearizable as far as its first `most` states show, and whether its clients
+/// came to their end.
+fn look(name: &str, world: World, most: usize) -> (bool, bool) {
+    let checker = world.checker().target_state_count(most).spawn_bfs().join();
+    let (unique, depth) = (checker.unique_state_count(), checker.max_depth());
+    let is_linearizable = checker.discovery(LINEARIZABLE).is_none();
+    let found = if is_linearizable { "linearizable" } else { "NOT linearizable" };
+    println!("{name}: {unique} states up to {depth} steps: {found}");
+    (is_linearizable, checker.discovery(ANSWERED).is_some())
+}
+
+fn world(rules: Rules, ops: Vec<(Op, u8)>, fault: Fault) -> World {
+    World { rules, ops, fault, lost_replies: false }
+}
+
+fn appends(tries: u8) -> Vec<(Op, u8)> {
+    vec![(Op::Append(1), tries), (Op::Append(2), tries)]
+}
+
+#[test]
+fn with_all_rules_every_order_is_linearizable() {
+    let and = |mut ops: Vec<(Op, u8)>, more: (Op, u8)| {
+        ops.push(more);
+        ops
+    };
+    let one = vec![(Op::Append(1), 2)];
+    let worlds = [
+        ("two appends, answers lost", World { lost_replies: true, ..calm(appends(2)) }),
+        ("two appends, a get", calm(and(appends(1), (Op::Get, 1)))),
+        ("an append, a put, a get", calm(and(and(one, (Op::Put(9), 1)), (Op::Get, 1)))),
+        ("two appends, a put", calm(vec![(Op::Append(1), 2), (Op::Append(2), 1), (Op::Put(9), 1)])),
+        ("two appends, a lost disk", world(RULES, appends(2), Fault::Wipe)),
+        ("two appends, a restart", world(RULES, appends(2), Fault::Restart)),
+    ];
+    for (name, world) in worlds {
+        let (is_linearizable, _) = look(name, world, wanted().unwrap_or(STATES));
+        assert!(is_linearizable, "{name}");
+    }
+}
+
+fn calm(ops: Vec<(Op, u8)>) -> World {
+    world(RULES, ops, Fault::Nothing)
+}
+
+#[test]
+fn all_clients_can_come_to_their_end() {
+    let (_, answered) = look("two appends", calm(appends(2)), 400_000);
+    assert!(answered);
+}
+
+#[test]
+fn a_rule_that_is_left_out_is_missed() {
+    let with_get = || vec![(Op::Append(1), 1), (Op::Append(2), 1), (Op::Get, 1)];
+    let unheeded = Rules { repair_obeys_promise: false, ..RULES };
+    let forgotten = Rules { promise_outlives_restart: false, ..RULES };
+    let wiped = Rules { promise_outlives_disk: false, ..RULES };
+    let worlds = [
+        ("repair does not obey promises", world(unheeded, with_get(), Fault::Nothing)),
+        ("a restart forgets promises", world(forgotten, appends(2), Fault::Restart)),
+        ("a lost disk forgets promises", world(wiped, appends(2), Fault::Wipe)),
+    ];
+    for (name, world) in worlds {
+        assert!(!look(name, world, 2_000_000).0, "{name}: not found");
+    }
+}
+
+/// Those that are found after more states than a test has time for.
+#[test]
+fn more_rules_that_are_missed() {
+    let Some(most) = wanted() else { return };
+    let put = || vec![(Op::Append(1), 2), (Op::Append(2), 1), (Op::Put(9), 1)];
+    let with_get = vec![(Op::Append(1), 2), (Op::Put(9), 2), (Op::Get, 2)];
+    let no_descendant = Rules { descendant_is_stored: false, ..RULES };
+    let displaced = Rules { keep_displaced: false, ..RULES };
+    let not_rebuilt = Rules { rebuilt_first: false, ..RULES };
+    let sources = Rules { sources_promise: false, ..RULES };
+    let worlds = [
+        (
+            "a plain write refused by what continues it",
+            world(no_descendant, with_get, Fault::Nothing),
+        ),
+        ("what a plain write displaced is forgotten", world(displaced, put(), Fault::Nothing)),
+        ("a replica promises before it is rebuilt", world(not_rebuilt, appends(2), Fault::Wipe)),
+        ("who rebuilds promises nothing", world(sources, appends(2), Fault::Wipe)),
+    ];
+    for (name, world) in worlds {
+        assert!(!look(name, world, most).0, "{name}: not found");
+    }
+}

@@ -1,0 +1,32 @@
+//! The rules of the protocol, each of which can be left out to see what it is for.
+
+/// What the replicas and coordinators do.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    /// A replica remembers the last conditional record that a plain write displaced, and a
+    /// coordinator looks there for what became of its earlier try.
+    pub(crate) keep_displaced: bool,
+    /// A plain write is stored where a conditional record that continues it is held.
+    pub(crate) descendant_is_stored: bool,
+    /// Who brings a conditional record to a replica is held to its promise.
+    pub(crate) repair_obeys_promise: bool,
+    /// A replica that starts again promises nothing below what it may have promised before.
+    pub(crate) promise_outlives_restart: bool,
+    /// The same for one that lost its disk.
+    pub(crate) promise_outlives_disk: bool,
+    /// A replica that is rebuilt promises nothing.
+    pub(crate) rebuilt_first: bool,
+    /// Who sends a rebuilt replica its records promises first what that one promises.
+    pub(crate) sources_promise: bool,
+}
+
+/// All of them.
+pub(crate) const RULES: Rules = Rules {
+    keep_displaced: true,
+    descendant_is_stored: true,
+    repair_obeys_promise: true,
+    promise_outlives_restart: true,
+    promise_outlives_disk: true,
+    rebuilt_first: true,
+    sources_promise: true,
+};

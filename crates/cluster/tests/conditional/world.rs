@@ -1,0 +1,249 @@
+//! One key on three replicas, a few clients, and everything that may happen next.
+
+use std::collections::BTreeSet;
+
+use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
+use stateright::{Model, Property};
+
+use crate::client::{Client, Message, Op, Phase, REPLICAS, Step};
+use crate::replica::{Record, Replica, Reply};
+use crate::rules::Rules;
+
+/// What a key is to its clients.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Register(Vec<u8>);
+
+impl SequentialSpec for Register {
+    type Op = Op;
+    type Ret = Option<Vec<u8>>;
+
+    fn invoke(&mut self, op: &Op) -> Self::Ret {
+        match op {
+            Op::Append(id) => self.0.push(*id),
+            Op::Put(value) => {
+                self.0 = vec![*value];
+                return None;
+            }
+            Op::Get => {}
+        }
+        Some(self.0.clone())
+    }
+
+    fn is_valid_step(&mut self, op: &Op, told: &Self::Ret) -> bool {
+        let value = self.invoke(op);
+        matches!((op, told), (Op::Append(_), None)) || value == *told
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    replicas: [Replica; REPLICAS],
+    clients: Vec<Client>,
+    /// Who asks whom what, in any order; what stays is lost.
+    sent: BTreeSet<(u8, u8, Message)>,
+    history: LinearizabilityTester<u8, Register>,
+    /// How many faults there may be yet.
+    faults: u8,
+    /// How many plain writes began: the family of the last one.
+    plain: u8,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Action {
+    /// A client begins, or begins anew.
+    Begin(usize),
+    /// A replica does what it was asked; `heard` = its answer arrives.
+    Deliver { client: u8, to: u8, message: Message, heard: bool },
+    /// A replica ends and starts with what its disk holds.
+    Restart(usize),
+    /// It starts with an empty disk, …
+    Wipe(usize),
+    /// … and is sent what the others hold.
+    Rebuild(usize),
+}
+
+/// What may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Nothing,
+    Restart,
+    Wipe,
+}
+
+/// What happens in it.
+pub(crate) struct World {
+    pub(crate) rules: Rules,
+    /// What each client does, and how often it may begin.
+    pub(crate) ops: Vec<(Op, u8)>,
+    /// What happens once.
+    pub(crate) fault: Fault,
+    /// Whether answers to writes may be lost.
+    pub(crate) lost_replies: bool,
+}
+
+impl State {
+    fn send(&mut self, client: u8, message: &Message) {
+        let to_all = (0..REPLICAS as u8).map(|to| (client, to, message.clone()));
+        self.sent.extend(to_all);
+    }
+
+    /// What a client asked that changes nothing but promises, and that it needs no more.
+    fn withdraw(&mut self, client: u8) {
+        let is_idle = |message: &Message| matches!(message, Message::Prepare(_) | Message::Read);
+        self.sent.retain(|(from, _, message)| *from != client || !is_idle(message));
+    }
+
+    fn begin(&mut self, number: usize) {
+        let (client, n) = (&mut self.clients[number], number as u8);
+        if client.tries == 0 {
+            self.history.on_invoke(n, client.op.clone()).expect("each has one operation");
+        }
+        self.plain += u8::from(matches!(client.op, Op::Put(_)));
+        let message = client.begin(self.plain);
+        self.withdraw(n);
+        self.send(n, &message);
+    }
+
+    fn ask(&mut self, to: usize, message: &Message, rules: &Rules) -> Reply {
+        let replica = &mut self.replicas[to];
+        match message {
+            Message::Prepare(ballot) => replica.prepare(*ballot, rules),
+            Message::Accept { record, repair } => replica.accept(record, *repair, rules),
+            Message::Put(record) => replica.put(record, rules),
+            Message::Read if replica.authoritative => Reply::Holds(replica.record.clone()),
+            Message::Read => Reply::Unknown,
+        }
+    }
+
+    fn wipe(&mut self, number: usize, rules: &Rules) {
+        // Clocks are as far apart as they may be at most: no ballot that was promised is above.
+        let greatest = self.clients.iter().map(|client| client.ballot() | 7).max().unwrap_or(0);
+        let promise = if rules.promise_outlives_disk { greatest + 1 } else { 0 };
+        self.replicas[number] = Replica { promise, authoritative: false, ..Replica::new() };
+    }
+
+    /// `None` = what the others hold can't be taken: it is to be completed first.
+    fn rebuild(&mut self, number: usize, rules: &Rules) -> Option<()> {
+        let floor = self.replicas[number].promise;
+        let others: Vec<usize> = (0..REPLICAS).filter(|other| *other != number).collect();
+        for other in others.iter().filter(|_| rules.sources_promise) {
+            let promise = &mut self.replicas[*other].promise;
+            *promise = floor.max(*promise);
+        }
+        let held: Vec<Record> = others.iter().map(|n| self.replicas[*n].record.clone()).collect();
+        let below = others.iter().filter_map(|n| self.replicas[*n].below.clone());
+        let below = below.max_by_key(Record::rank);
+        let newest = held.iter().max_by_key(|record| record.rank()).expect("two others").clone();
+        let is_chosen = newest.ballot == 0 || held.iter().all(|r| r.rank() == newest.rank());
+        let replica = &mut self.replicas[number];
+        if replica.record.rank() < newest.rank() {
+            if is_chosen {
+                replica.store(&newest, rules);
+            } else if replica.accept(&newest, true, rules) != Reply::Stored {
+                return None;
+            }
+        }
+        replica.below = replica.below.take().max(below);
+        replica.authoritative = true;
+        Some(())
+    }
+}
+
+impl Model for World {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let client = |(n, (op, _)): (usize, &(Op, u8))| Client::new(n as u8, op.clone());
+        vec![State {
+            replicas: std::array::from_fn(|_| Replica::new()),
+            clients: self.ops.iter().enumerate().map(client).collect(),
+            sent: BTreeSet::new(),
+            history: LinearizabilityTester::new(Register(Vec::new())),
+            faults: u8::from(self.fault != Fault::Nothing),
+            plain: 0,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for (n, client) in state.clients.iter().enumerate() {
+            let waits = client.phase == Phase::Ready || client.refused;
+            if waits && client.phase != Phase::Done && client.tries < self.ops[n].1 {
+                actions.push(Action::Begin(n));
+            }
+        }
+        for (client, to, message) in &state.sent {
+            let (client, to, message) = (*client, *to, message.clone());
+            if self.lost_replies && !matches!(message, Message::Prepare(_) | Message::Read) {
+                actions.push(Action::Deliver {
+                    client,
+                    to,
+                    message: message.clone(),
+                    heard: false,
+                });
+            }
+            actions.push(Action::Deliver { client, to, message, heard: true });
+        }
+        for n in 0..REPLICAS {
+            let whole = state.replicas.iter().all(|replica| replica.authoritative);
+            match self.fault {
+                Fault::Restart if state.faults > 0 => actions.push(Action::Restart(n)),
+                Fault::Wipe if state.faults > 0 && whole => actions.push(Action::Wipe(n)),
+                _ if !state.replicas[n].authoritative => actions.push(Action::Rebuild(n)),
+                _ => {}
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        match action {
+            Action::Begin(n) => state.begin(n),
+            Action::Deliver { client, to, message, heard } => {
+                state.sent.remove(&(client, to, message.clone()));
+                let reply = state.ask(usize::from(to), &message, &self.rules);
+                let asker = &mut state.clients[usize::from(client)];
+                let step = if heard {
+                    asker.receive(to, &message, reply, &self.rules)
+                } else {
+                    Step::Wait
+                };
+                match step {
+                    Step::Wait => {}
+                    Step::Send(message) => state.send(client, &message),
+                    Step::Answer(value) => {
+                        state.history.on_return(client, value).expect("it was asked once");
+                        state.withdraw(client);
+                    }
+                }
+            }
+            Action::Restart(n) => {
+                state.faults -= 1;
+                if !self.rules.promise_outlives_restart {
+                    state.replicas[n].promise = 0;
+                }
+            }
+            Action::Wipe(n) => {
+                state.faults -= 1;
+                state.wipe(n, &self.rules);
+            }
+            Action::Rebuild(n) => state.rebuild(n, &self.rules)?,
+        }
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(LINEARIZABLE, |_, state: &State| state.history.is_consistent()),
+            Property::sometimes(ANSWERED, |_, state: &State| {
+                state.clients.iter().all(|client| client.phase == Phase::Done)
+            }),
+        ]
+    }
+}
+
+/// Each answer is one that a single register could have given.
+pub(crate) const LINEARIZABLE: &str = "linearizable";
+
+/// There is a way to the end.
+pub(crate) const ANSWERED: &str = "all are answered";
