@@ -61,8 +61,9 @@ fn stops(node: Node) {
 fn stalled() -> (Node, ChildStderr) {
     let mut node = Node::start(&["--sync", "never"]);
     let stderr = node.take_stderr();
-    let mut client = node.client();
     make_it_log(node.address, MANY);
+    // Not before: a client that asks nothing for long is closed.
+    let mut client = node.client();
     assert!(dropped(&mut client) > 0, "what has no room is counted");
     (node, stderr)
 }
@@ -71,8 +72,8 @@ fn stalled() -> (Node, ChildStderr) {
 fn a_closed_stderr_ends_nothing() {
     let mut node = Node::start(&["--sync", "never"]);
     drop(node.take_stderr());
-    let mut client = node.client();
     make_it_log(node.address, WINDOW);
+    let mut client = node.client();
     wait_until("counting what nobody reads", || dropped(&mut client) >= WINDOW as u64);
     serves(&node);
     stops(node);
@@ -83,8 +84,8 @@ fn a_full_stderr_ends_nothing() {
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" \"$@\" 2>/dev/full", env!("CARGO_BIN_EXE_kvorum")]);
     let node = Node::start_with(command, tempfile::tempdir().unwrap(), &["--sync", "never"]);
-    let mut client = node.client();
     make_it_log(node.address, WINDOW);
+    let mut client = node.client();
     wait_until("counting what finds no room", || dropped(&mut client) >= WINDOW as u64);
     serves(&node);
     stops(node);
