@@ -218,6 +218,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_member_is_authoritative_for_what_it_lacks() {
+        use MembershipState::{Joining, Rebuilding, Verifying};
+        for state in [Joining, Rebuilding, Verifying] {
+            let membership = Membership::new(state, 5, true);
+            assert!(!membership.is_authoritative(7, None), "{state:?}");
+            assert!(!membership.is_authoritative_for_all(), "{state:?}");
+            assert!(!membership.is_authoritative(7, Some(5)), "{state:?}: it may have lost that");
+            assert!(
+                membership.is_authoritative(7, Some(6)),
+                "{state:?}: nothing so young was lost"
+            );
+        }
+    }
+
+    #[test]
     fn a_partition_may_have_its_own_state_until_all_are_changed() {
         let membership = Membership::new(MembershipState::Member, 0, true);
         assert!(membership.is_authoritative(7, None) && membership.is_authoritative_for_all());
