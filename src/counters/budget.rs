@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use node::link::Room;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes that may be held at once. Who has to wait for some is served in order of arrival, and
@@ -38,18 +38,6 @@ impl<'a> Wanted<'a> {
 impl Drop for Wanted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(self.1, Ordering::Relaxed);
-    }
-}
-
-/// Bytes in memory with what was set aside for them.
-struct Kept {
-    bytes: Bytes,
-    _held: Held,
-}
-
-impl AsRef<[u8]> for Kept {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 
@@ -98,11 +86,6 @@ impl Budget {
 }
 
 impl Held {
-    /// How many there are.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Puts `more` with these, to be given back together.
     pub(crate) fn merge(&mut self, more: Self) {
         self.bytes += more.bytes;
@@ -115,15 +98,18 @@ impl Held {
         drop(self.permit.split(beyond));
         self.bytes = self.bytes.min(bytes);
     }
+}
 
-    /// Gives these back when the last of `bytes` and what is sliced off them is dropped.
-    pub(crate) fn keep(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Kept { bytes, _held: self })
+impl Room for Held {
+    fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {

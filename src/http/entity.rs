@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::{Quorum, Version};
 use hyper::{HeaderMap, StatusCode};
+use node::link::Room;
 
 use super::params::{self, EntityParams};
 use super::problem::{self, Problem};

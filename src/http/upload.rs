@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
+use node::link::Room;
 
 use super::problem::Problem;
 use crate::counters::budget::Held;

@@ -26,6 +26,7 @@ use cluster::{
 };
 use lsm::{Batch, Engine, Lookup, Space, Wait};
 use node::identity::Keeps;
+use node::link::Room;
 use node::{Driver, Loop, Outcome, Purpose, Turn, records};
 use slab::Slab;
 use tokio::task::spawn_local;
@@ -82,8 +83,10 @@ impl<T> Default for PendingRequests<T> {
 }
 
 impl<T> PendingRequests<T> {
-    fn open(&self) -> u64 {
-        self.0.borrow_mut().insert(Waiting::For(None)) as u64
+    /// A slot for one who waits.
+    fn open(&self) -> Slot<'_, T> {
+        let number = self.0.borrow_mut().insert(Waiting::For(None)) as u64;
+        Slot { pending: self, number, taken: false }
     }
 
     fn done(&self, number: u64, with: T) {
@@ -124,14 +127,14 @@ impl<T> PendingRequests<T> {
     }
 }
 
-/// Leaves a pending unless what was waited for came.
-struct Place<'a, T> {
+/// One who waits; leaves unless what was waited for came.
+struct Slot<'a, T> {
     pending: &'a PendingRequests<T>,
     number: u64,
     taken: bool,
 }
 
-impl<T> Place<'_, T> {
+impl<T> Slot<'_, T> {
     async fn wait(mut self) -> T {
         let with = poll_fn(|cx| self.pending.poll(self.number, cx)).await;
         self.taken = true;
@@ -139,7 +142,7 @@ impl<T> Place<'_, T> {
     }
 }
 
-impl<T> Drop for Place<'_, T> {
+impl<T> Drop for Slot<'_, T> {
     fn drop(&mut self) {
         if !self.taken {
             self.pending.leave(self.number);
@@ -220,12 +223,11 @@ impl Requests {
         quorum: Quorum,
         room: Option<Held>,
     ) -> Answer {
-        let number = self.coordination.clients.open();
-        let place = Place { pending: &self.coordination.clients, number, taken: false };
+        let slot = self.coordination.clients.open();
         self.coordination.room.set(room);
-        self.dispatch(Event::Get { client: ClientId(number), key, quorum });
+        self.dispatch(Event::Get { client: ClientId(slot.number), key, quorum });
         drop(self.coordination.room.take());
-        place.wait().await
+        slot.wait().await
     }
 
     /// Writes a record that has this node's version.
@@ -235,10 +237,9 @@ impl Requests {
         record: Record,
         quorum: Quorum,
     ) -> Answer {
-        let number = self.coordination.clients.open();
-        let place = Place { pending: &self.coordination.clients, number, taken: false };
-        self.dispatch(Event::Write { client: ClientId(number), key, record, quorum });
-        place.wait().await
+        let slot = self.coordination.clients.open();
+        self.dispatch(Event::Write { client: ClientId(slot.number), key, record, quorum });
+        slot.wait().await
     }
 
     /// Asks one node for one thing.
@@ -248,10 +249,9 @@ impl Requests {
         class: Class,
         request: Request,
     ) -> Result<Reply, FailureKind> {
-        let number = self.coordination.calls.open();
-        let place = Place { pending: &self.coordination.calls, number, taken: false };
-        self.dispatch(Event::Call { call: CallId(number), node, class, request });
-        place.wait().await
+        let slot = self.coordination.calls.open();
+        self.dispatch(Event::Call { call: CallId(slot.number), node, class, request });
+        slot.wait().await
     }
 
     /// Dispatches an event to the loop, and carries out its effects.

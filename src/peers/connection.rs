@@ -6,10 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-use bytes::Bytes;
 use cluster::handshake::PeerSeen;
 use cluster::{Message, NodeId, Reply};
-use node::link::{Connection, Room, Round, Way};
+use node::link::{Connection, Round, Way};
 
 use super::facts::Facts;
 use crate::counters::Counters;
@@ -23,16 +22,6 @@ pub(super) struct PeerConnection {
     pub(super) way: Way,
     pub(super) machine: RefCell<Connection<Held>>,
     driver: RefCell<Option<Waker>>,
-}
-
-impl Room for Held {
-    fn bytes(&self) -> usize {
-        Held::bytes(self)
-    }
-
-    fn keep(self, bytes: Bytes) -> Bytes {
-        Held::keep(self, bytes)
-    }
 }
 
 impl PeerConnection {

@@ -157,9 +157,13 @@ pub(crate) fn code<'a>(path: &'a str, text: &'a str) -> impl Iterator<Item = (us
     code.map(|(number, line, _)| (number, line))
 }
 
-/// Whether `line` holds `word`, not as a part of a longer one.
+/// Whether `line` holds `word`, not as a part of a longer name.
 pub(crate) fn holds_word(line: &str, word: &str) -> bool {
-    let of_word = |c: char| c.is_alphanumeric() || c == '_';
+    holds(line, word, |c| c.is_alphanumeric() || c == '_')
+}
+
+/// Whether `line` holds `word`, not as a part of a longer one made of such characters.
+pub(crate) fn holds(line: &str, word: &str, of_word: fn(char) -> bool) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         let after = line[at + word.len()..].chars().next();

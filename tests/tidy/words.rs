@@ -2,7 +2,7 @@
 //! names, comments, messages and documents. Only what a pattern can tell is refused here; the rest
 //! is the reviewer's.
 
-use crate::Finding;
+use crate::{Finding, text};
 
 /// A word, or several in a row, and what is said instead. Capitals do not matter.
 const OLD: [(&str, &str); 32] = [
@@ -53,6 +53,11 @@ fn allowed(path: &str) -> bool {
     path == "tests/tidy/words.rs" || is_history(path)
 }
 
+/// Parts of a name with underscores count as words.
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric()
+}
+
 /// Every old word in `files` (path, text).
 pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -60,7 +65,7 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.to_lowercase();
             for (old, new) in OLD {
-                if holds(&line, old) && !allowed(path) {
+                if text::holds(&line, old, is_of_word) && !allowed(path) {
                     let what = format!("\"{old}\" is said: {new}");
                     findings.push(Finding { place: format!("{path}:{number}"), what, why: WHY });
                 }
@@ -68,16 +73,6 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Whether `line` holds `words`, not as a part of a longer word. (Parts of a name with underscores
-/// count as words.)
-fn holds(line: &str, words: &str) -> bool {
-    line.match_indices(words).any(|(at, _)| {
-        let before = line[..at].chars().next_back();
-        let after = line[at + words.len()..].chars().next();
-        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
-    })
 }
 
 #[cfg(test)]

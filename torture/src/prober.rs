@@ -188,7 +188,8 @@ impl Shared {
         read: bool,
         random: &mut Random,
     ) -> Result<Answer, Failure> {
-        let mut client = match connection.take() {
+        // As the pool of any client does: a node that ended closed what was kept open to it.
+        let mut client = match connection.take().filter(Client::is_open) {
             Some(client) => client,
             None => Client::connect_within(self.addresses[place], PATIENCE)?,
         };

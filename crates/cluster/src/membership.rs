@@ -172,22 +172,23 @@ impl Membership {
     /// that it holds; `time` is that one's, `None` = it holds none. A former life acknowledged
     /// nothing newer than `lost_before`, so a record that is newer than that hides nothing.
     pub fn is_authoritative(&self, partition: u16, time: Option<u64>) -> bool {
-        self.is_whole(partition) || time.is_some_and(|time| time > self.lost_before())
+        self.is_whole(|| partition) || time.is_some_and(|time| time > self.lost_before())
     }
 
-    /// Whether the node holds all of a partition that it ever acknowledged.
-    fn is_whole(&self, partition: u16) -> bool {
-        self.is_clear() && self.state_of(partition) == MembershipState::Member
+    /// Whether the node holds all of a partition that it ever acknowledged. The partition is
+    /// computed only if partitions differ.
+    fn is_whole(&self, partition: impl FnOnce() -> u16) -> bool {
+        let state = match self.apart.get() {
+            None => self.state(),
+            Some(_) => self.state_of(partition()),
+        };
+        self.is_clear() && state == MembershipState::Member
     }
 
     /// The greatest time of a version of a partition that the node may have acknowledged and lost;
-    /// `None` = it holds all. The partition is computed only if partitions differ.
+    /// `None` = it holds all.
     pub(crate) fn lost_of(&self, partition: impl FnOnce() -> u16) -> Option<u64> {
-        let is_whole = match self.apart.get() {
-            None => self.is_clear() && self.state() == MembershipState::Member,
-            Some(_) => self.is_whole(partition()),
-        };
-        (!is_whole).then(|| self.lost_before())
+        (!self.is_whole(partition)).then(|| self.lost_before())
     }
 
     /// The greatest time of a version that a former life of this node may have acknowledged.

@@ -35,11 +35,6 @@ pub struct Started {
     pub clock: BoundedClock,
 }
 
-/// The time of the last version that a clock ahead by `max_skew` may have issued by now.
-fn latest(wall: u64, max_skew: u64) -> u64 {
-    Clock::limit(wall, max_skew)
-}
-
 impl Starting {
     /// The node of the directory that `store` is in; nothing was written to that since it was
     /// opened. A directory without an identity is given this `incarnation` and membership `state`.
@@ -54,7 +49,7 @@ impl Starting {
     ) -> Result<Self, StartError> {
         let recovered = Recovered::of(store.engine());
         // A former life of this node may have acknowledged what was as far ahead of its clock.
-        let new = NewIdentity { incarnation, state, lost_before: latest(wall, max_skew) };
+        let new = NewIdentity { incarnation, state, lost_before: Clock::limit(wall, max_skew) };
         let identity = Identity::open(store, named, new)?;
         let (name, nodes) = (named.name(), named.topology.nodes());
         let clock = BoundedClock::open(store, name, nodes, wall, max_skew)?;
@@ -90,7 +85,7 @@ impl Starting {
         // A node that is alone has no others that could know a former life.
         let state = if alone { MembershipState::Member } else { identity.state() };
         // Until the others were asked, a record that is older than this start may hide a newer one.
-        let lost_before = identity.lost_before().max(latest(wall, max_skew));
+        let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
         let newest = store.engine().greatest_time();
         let shared =

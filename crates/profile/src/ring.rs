@@ -159,7 +159,7 @@ pub(crate) fn push(sample: &Sample<'_>) -> bool {
         sample.address as u64,
     ];
     let words = head.into_iter().chain(frames.iter().map(|frame| *frame as u64));
-    for (word, value) in RING[ticket.slot::<SLOTS>()].0.iter().zip(words) {
+    for (word, value) in RING[TURNS.slot(&ticket)].0.iter().zip(words) {
         word.store(value, Ordering::Relaxed);
     }
     TURNS.filled(ticket);
@@ -212,7 +212,7 @@ mod taking {
         let mut tail = TAIL.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..SLOTS {
             let Some(ticket) = TURNS.next(*tail) else { break };
-            each(read(&RING[ticket.slot::<SLOTS>()].0));
+            each(read(&RING[TURNS.slot(&ticket)].0));
             TURNS.taken(ticket);
             *tail = tail.wrapping_add(1);
         }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use cluster::{Class, FailureKind, Kind, NodeId, Outline, Reply, Request, Topology};
 use hyper::StatusCode;
+use node::records;
 use serde::Serialize;
 use tokio::task::spawn_local;
 
@@ -130,7 +131,7 @@ fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> Facts {
     let names = topology.ids().map(|id| &topology.member(id).name);
     let mut origin = names.filter(|name| cluster::origin_of(name) == version.origin);
     Facts {
-        version: format!("{:016x}-{:08x}", version.time, version.origin),
+        version: records::version(version).to_string(),
         timestamp_ms: (version.time >> COUNTER_BITS) / 1000,
         origin: origin.next().cloned().unwrap_or_default(),
         value_bytes,

@@ -67,12 +67,26 @@ pub enum Came {
 }
 
 /// Memory that was set aside for a long message. Dropping it gives it back.
-pub trait Room {
+pub trait Room: Send + Sized + 'static {
     /// How much, in bytes.
     fn bytes(&self) -> usize;
 
-    /// Is held until the last of `bytes` and what is sliced off them is dropped.
-    fn keep(self, bytes: Bytes) -> Bytes;
+    /// Gives it back when the last of `bytes` and what is sliced off them is dropped.
+    fn keep(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Kept { bytes, _room: self })
+    }
+}
+
+/// Bytes in memory with what was set aside for them.
+struct Kept<R> {
+    bytes: Bytes,
+    _room: R,
+}
+
+impl<R> AsRef<[u8]> for Kept<R> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// What a connection asks of whoever drives it.

@@ -17,13 +17,6 @@ pub(super) struct Turns<const N: usize> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ticket(usize);
 
-impl Ticket {
-    /// Which slot it is for.
-    pub(super) fn slot<const N: usize>(&self) -> usize {
-        self.0 % N
-    }
-}
-
 impl<const N: usize> Turns<N> {
     pub(super) const fn new() -> Self {
         Self { head: AtomicUsize::new(0), turns: [const { AtomicUsize::new(0) }; N] }
@@ -53,6 +46,11 @@ impl<const N: usize> Turns<N> {
                 Err(now) => ticket = now,
             }
         }
+    }
+
+    /// Which slot a ticket is for.
+    pub(super) fn slot(&self, Ticket(ticket): &Ticket) -> usize {
+        ticket % N
     }
 
     /// What was claimed is filled: it is the consumer's.
@@ -106,7 +104,7 @@ mod tests {
                             }
                         };
                         // SAFETY: the ticket says that no other thread has the slot.
-                        unsafe { *slots.0[ticket.slot::<4>()].get() = [producer, number] };
+                        unsafe { *slots.0[turns.slot(&ticket)].get() = [producer, number] };
                         turns.filled(ticket);
                     }
                 });
@@ -120,7 +118,7 @@ mod tests {
                     }
                 };
                 // SAFETY: as above.
-                let [producer, number] = unsafe { *slots.0[ticket.slot::<4>()].get() };
+                let [producer, number] = unsafe { *slots.0[turns.slot(&ticket)].get() };
                 turns.taken(ticket);
                 assert_eq!(number, next[producer as usize], "of producer {producer}");
                 next[producer as usize] += 1;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::Bytes;
 use cluster::handshake::Handshake;
 use cluster::{NodeId, Now};
 use node::link::{Attempt, Connection, Host, Room};
@@ -62,21 +61,6 @@ impl Drop for Held {
 impl Room for Held {
     fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    fn keep(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Kept { bytes, _held: self })
-    }
-}
-
-struct Kept {
-    bytes: Bytes,
-    _held: Held,
-}
-
-impl AsRef<[u8]> for Kept {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 

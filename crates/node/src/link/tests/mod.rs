@@ -81,10 +81,6 @@ impl Room for Held {
     fn bytes(&self) -> usize {
         self.0
     }
-
-    fn keep(self, bytes: Bytes) -> Bytes {
-        bytes
-    }
 }
 
 /// A driver with a clock that stands still, and as much memory as a test wants it to have.
