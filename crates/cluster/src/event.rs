@@ -36,7 +36,7 @@ use crate::membership::Membership;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
 use crate::quorum::Quorum;
-use crate::record::{Codec, Outline, Record};
+use crate::record::{Codec, Outline, Record, StepsCodec};
 use crate::topology::{Topology, partition_of};
 use crate::view::{View, Views};
 
@@ -133,6 +133,8 @@ pub struct Config {
     pub brief_bytes: u32,
     /// Parses, verifies and reissues the store's records.
     pub codec: Codec,
+    /// The same for conditional writes.
+    pub steps: StepsCodec,
 }
 
 /// The time, by the embedder's clocks.

@@ -33,7 +33,9 @@ pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent};
 pub use quorum::{Quorum, Refusal, quorum};
-pub use record::{Codec, Kind, Outline, Rank, Record};
+pub use record::{
+    Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,
+};
 pub use scan::{PAGE_BYTES, PartitionFilter, Scan, Step};
 pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference, partition_of};
 pub use view::{FIRST_EPOCH, View, Views};

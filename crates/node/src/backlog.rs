@@ -123,7 +123,12 @@ mod tests {
     use super::*;
 
     fn write(number: u64, len: usize) -> Write {
-        let rank = Rank { version: Version { time: 1, origin: 0 }, kind: Kind::Value, check: 0 };
+        let rank = Rank {
+            version: Version { time: 1, origin: 0 },
+            ballot: 0,
+            kind: Kind::Value,
+            check: 0,
+        };
         let record = Record { rank, copies: 0, bytes: vec![0; len].into() };
         let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
         Write { op, key: Bytes::new(), record, look: false, until }

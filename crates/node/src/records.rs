@@ -1,11 +1,19 @@
 //! Between the engine's records and the protocol's, which do not know each other.
 
 use bytes::Bytes;
-use cluster::{Codec, Kind, Rank, StoreError, Version};
+use cluster::{Codec, Kind, Rank, StepsCodec, StoreError, Version};
 use lsm::{Fields, Record, RecordRef};
 
 /// What the protocol must have done to the engine's records.
 pub const CODEC: Codec = Codec { parse, verify, reissue };
+
+/// The same for conditional writes.
+pub const STEPS: StepsCodec = StepsCodec {
+    reballot: |_, _, _| todo!(),
+    steps: |_| todo!(),
+    value: |_| todo!(),
+    build: |_, _| todo!(),
+};
 
 /// A new record, with the version that is in `fields`. Its checksum is computed here, once.
 pub fn new(key: &[u8], fields: &Fields<'_>, value: &[u8]) -> cluster::Record {
@@ -56,7 +64,7 @@ fn view(record: &RecordRef<'_>, bytes: Bytes) -> cluster::Record {
         lsm::Kind::Tombstone => Kind::Tombstone,
         lsm::Kind::Superseded => Kind::Superseded,
     };
-    let rank = Rank { version: Version { time, origin }, kind, check: record.check() };
+    let rank = Rank { version: Version { time, origin }, ballot: 0, kind, check: record.check() };
     cluster::Record { rank, copies: record.copies(), bytes }
 }
 

@@ -99,6 +99,7 @@ impl Stage {
             max_skew_micros: 500_000,
             brief_bytes: BRIEF,
             codec: records::CODEC,
+            steps: records::STEPS,
         };
         Loop::new(Arc::clone(&self.shared), Arc::clone(&self.identity), config, 1 << 20)
     }

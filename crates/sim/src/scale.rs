@@ -60,6 +60,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
         max_skew_micros: 500_000,
         brief_bytes: BRIEF_BYTES,
         codec: node::records::CODEC,
+        steps: node::records::STEPS,
     };
     let make = |_| {
         let clock = Arc::new(Clock::start(1, 0, 0));

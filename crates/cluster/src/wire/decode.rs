@@ -348,6 +348,7 @@ impl Reader {
 
     fn outline(&mut self) -> Result<Outline, Malformed> {
         let version = Version { time: self.u64()?, origin: self.u32()? };
+        let ballot = self.u64()?;
         let kind = match self.u8()? {
             0 => Kind::Value,
             1 => Kind::Tombstone,
@@ -355,7 +356,8 @@ impl Reader {
             _ => return Err(Malformed("a record of an unknown kind")),
         };
         let copies = self.u8()?;
-        Ok(Outline { rank: Rank { version, kind, check: self.u64()? }, copies, bytes: self.u32()? })
+        let rank = Rank { version, ballot, kind, check: self.u64()? };
+        Ok(Outline { rank, copies, bytes: self.u32()? })
     }
 
     fn entry(&mut self, codec: &Codec) -> Result<(Bytes, Record), Malformed> {

@@ -15,8 +15,8 @@ use crate::record::{Kind, Outline, Rank, Record};
 const KEY_LEN: usize = 2;
 const RECORD_LEN: usize = 4;
 
-/// Bytes of an outline: time, origin, kind, copies, check, length.
-const OUTLINE_LEN: usize = 8 + 4 + 1 + 1 + 8 + 4;
+/// Bytes of an outline: time, origin, ballot, kind, copies, check, length.
+const OUTLINE_LEN: usize = 8 + 4 + 8 + 1 + 1 + 8 + 4;
 
 /// Envelopes on their way out of one connection: sealed ones, and at the end perhaps an open one.
 #[derive(Debug, Default)]
@@ -295,9 +295,10 @@ fn put_record(out: &mut Vec<u8>, record: &Record) {
 }
 
 fn put_outline(out: &mut Vec<u8>, outline: &Outline) {
-    let Outline { rank: Rank { version, kind, check }, copies, bytes } = *outline;
+    let Outline { rank: Rank { version, ballot, kind, check }, copies, bytes } = *outline;
     out.extend_from_slice(&version.time.to_le_bytes());
     out.extend_from_slice(&version.origin.to_le_bytes());
+    out.extend_from_slice(&ballot.to_le_bytes());
     out.extend_from_slice(&[kind_code(kind), copies]);
     out.extend_from_slice(&check.to_le_bytes());
     out.extend_from_slice(&bytes.to_le_bytes());

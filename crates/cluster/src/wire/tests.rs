@@ -18,7 +18,11 @@ fn parse(bytes: Bytes) -> Option<Record> {
     let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap());
     let version = Version { time: number(0), origin: number(6) as u32 };
     let kind = if head[12] == 0 { Kind::Value } else { Kind::Tombstone };
-    Some(Record { rank: Rank { version, kind, check: number(14) }, copies: head[13], bytes })
+    Some(Record {
+        rank: Rank { version, ballot: 0, kind, check: number(14) },
+        copies: head[13],
+        bytes,
+    })
 }
 
 fn record(value: Vec<u8>) -> Record {

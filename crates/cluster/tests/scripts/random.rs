@@ -91,6 +91,7 @@ impl Random {
             max_skew_micros: 500_000,
             brief_bytes: BRIEF_BYTES,
             codec: toy::CODEC,
+            steps: toy::STEPS,
         };
         let coordinator = Coordinator::new(shared.clone(), config);
         let (asked, up, clients, calls) = Default::default();

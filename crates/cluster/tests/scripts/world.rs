@@ -115,6 +115,7 @@ impl World {
             max_skew_micros,
             brief_bytes: words::BRIEF_BYTES,
             codec: toy::CODEC,
+            steps: toy::STEPS,
         };
         Ok(Self {
             coordinator: Coordinator::new(shared.clone(), config),
