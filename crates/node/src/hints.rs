@@ -35,7 +35,7 @@ pub struct Hint {
 
 impl Hint {
     pub(crate) fn of(id: HintId, peer: NodeId, key: Bytes, record: &Record) -> Self {
-        Self { id, peer, key, time: record.rank.version.time }
+        Self { id, peer, key, time: record.rank.when() }
     }
 }
 

@@ -138,6 +138,9 @@ impl Coordinator {
     /// next one is taken.
     pub(super) fn hedge(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let Some(slot) = self.slots.find(id).filter(|slot| !slot.is_answered()) else { return };
+        if matches!(slot.work, Work::Change(_)) {
+            return self.change_again(now, id, out);
+        }
         let read = read_of(slot);
         match &read.stage {
             Stage::Answered(_) => unreachable!("an answered read is not hedged"),
@@ -278,7 +281,7 @@ impl Coordinator {
         }
         match result {
             Ok(record) => {
-                let time = record.as_ref().map(|record| record.rank.version.time);
+                let time = record.as_ref().map(|record| record.rank.when());
                 let authoritative =
                     self.shared.membership.is_authoritative(partition_of(&slot.key), time);
                 self.reported(
@@ -367,11 +370,13 @@ impl Coordinator {
         let slot = self.slots.get(id);
         let record = read_of(slot).newest().expect("a repair has a record").clone();
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Repair));
-        if node == self.shared.own {
+        if node == self.shared.own && record.rank.ballot > 0 {
+            self.accept(now, OpId::Slot(id), key, record, demand, out);
+        } else if node == self.shared.own {
             // Whether a newer record is held already does not matter: the repair is done.
             self.must_look(&record);
-            let (op, look) = (OpId::Slot(id), false);
-            out.push(Effect::Write { op, key, record, look, demand });
+            let (op, look, durable) = (OpId::Slot(id), false, false);
+            out.push(Effect::Write { op, key, record, look, durable, demand });
         } else {
             let remaining = slot.deadline.saturating_sub(now.mono);
             let request = Request::Write { key, record };
@@ -488,8 +493,7 @@ impl Coordinator {
     ) -> Reply {
         match result {
             Ok(Some(record)) => {
-                let authoritative =
-                    self.is_authoritative(partition, Some(record.rank.version.time));
+                let authoritative = self.is_authoritative(partition, Some(record.rank.when()));
                 Reply::Found { record, authoritative }
             }
             Ok(None) => Reply::Absent { authoritative: self.is_authoritative(partition, None) },
@@ -530,8 +534,7 @@ impl Coordinator {
     ) {
         let Some(slot) = self.slots.find(id) else { return };
         if let Work::Call(call) = &slot.work {
-            let authoritative =
-                self.is_authoritative(call.partition(), Some(outline.rank.version.time));
+            let authoritative = self.is_authoritative(call.partition(), Some(outline.rank.when()));
             self.end_call(id, Ok(Reply::Long { outline, authoritative }), out);
         } else {
             // A read's own vote takes a record of any length.

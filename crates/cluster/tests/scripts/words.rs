@@ -262,7 +262,7 @@ impl Words {
                     return Err(format!("{held_by:?} is no filter"));
                 }
                 let node = node(next(words, "a node")?)?;
-                let filter = Filter::HeldBy { node, since: 0, partitions: Vec::new() };
+                let filter = Filter::HeldBy { node, since: 0, promise: 0, partitions: Vec::new() };
                 let start = Bytes::from(start.to_owned());
                 Ok(Request::Page(PageRequest { start, end, filter, max_bytes: 4096 }))
             }
@@ -316,7 +316,7 @@ impl Words {
         let text = |key: &Bytes| key.escape_ascii().to_string();
         let end = page.end.as_ref().map(text).unwrap_or_default();
         let filter = match &page.filter {
-            Filter::HeldBy { node, since, partitions } => {
+            Filter::HeldBy { node, since, promise: _, partitions } => {
                 let mut text = format!("heldby n{}", node.0);
                 if *since > 0 {
                     let _ = write!(text, " since {}", since_text(*since));
