@@ -10,6 +10,8 @@
 mod agenda;
 mod journal;
 mod ledger;
+#[cfg(test)]
+mod linear;
 mod network;
 mod plan;
 mod random;
