@@ -1,6 +1,6 @@
 //! Conditional writes of one value: with `If-Match` or `If-None-Match`, and additions.
 
-use cluster::{Change, Conditional, Condition, Done, Impossible};
+use cluster::{Change, Condition, Conditional, Done, Impossible};
 use hyper::{HeaderMap, StatusCode};
 use node::link::Room;
 

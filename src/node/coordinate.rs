@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, CallId, Class, ClientId, Conditional, ConnectionId, Demand, Event, FailureKind, Message,
-    NodeId, Now, OpId, PageRequest, Quorum, Record, Reply, Request, StoreError,
+    Answer, Body, CallId, Class, ClientId, Conditional, ConnectionId, Demand, Event, FailureKind,
+    Message, NodeId, Now, OpId, PageRequest, Quorum, Record, Reply, Request, StoreError,
 };
 use lsm::{Batch, Engine, Lookup, Space, Wait};
 use node::identity::Keeps;
