@@ -36,12 +36,6 @@ fn reballot(_key: &[u8], record: &Record, ballot: u64) -> Record {
     Record { rank: Rank { ballot, ..record.rank }, ..record.clone() }
 }
 
-/// What a conditional write made, and how it would be told: `value#step:id,id=result`.
-pub(crate) fn told(record: &Record) -> String {
-    let step = steps(record).step;
-    format!("{}#{step}", String::from_utf8_lossy(&value(record)))
-}
-
 /// Behind the value: `#step:id,id=result`.
 fn build(key: &[u8], next: &Next<'_>) -> Record {
     let Next { family: version, ballot, kind, copies, steps, value } = *next;

@@ -137,8 +137,14 @@ pub(crate) fn lower(value: impl std::fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 
-/// `5`, `5+1` (counter), `5n2` (origin): milliseconds after the script's beginning.
+/// The family of a key that nobody wrote without a condition.
+const NEVER_WRITTEN: Version = Version { time: 0, origin: u32::MAX };
+
+/// `never`, `5`, `5+1` (counter), `5n2` (origin): milliseconds after the script's beginning.
 fn version(text: &str) -> Result<Version, String> {
+    if text == "never" {
+        return Ok(NEVER_WRITTEN);
+    }
     let (text, origin) = text.split_once('n').unwrap_or((text, "0"));
     let (text, counter) = text.split_once('+').unwrap_or((text, "0"));
     let (ms, us) = text.split_once('.').unwrap_or((text, "0"));
@@ -183,6 +189,9 @@ impl Words {
     }
 
     pub(crate) fn version_text(&self, version: Version) -> String {
+        if version == NEVER_WRITTEN {
+            return "@never".to_owned();
+        }
         let at = after_base(version.time);
         let counter = version.time & 0xfff;
         let counter = if counter == 0 { String::new() } else { format!("+{counter}") };
@@ -217,7 +226,6 @@ impl Words {
 
     pub(crate) fn record_text(&self, key: Option<&[u8]>, record: &Record) -> String {
         let mut text = match record.rank.kind {
-            Kind::Value if record.rank.ballot > 0 => toy::told(record),
             Kind::Value => String::from_utf8_lossy(&record.bytes).into_owned(),
             kind => lower(kind)[..3].replace("tom", "del"),
         };
