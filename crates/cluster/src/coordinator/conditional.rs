@@ -43,6 +43,9 @@ const PAUSE_MICROS: u64 = 1_000;
 /// … so many times.
 const PAUSE_DOUBLINGS: u32 = 5;
 
+/// A write that one replica has outbid is begun anew if the others do not reply for so long.
+const LATE_MICROS: u64 = 20_000;
+
 /// Why the outcome of a write is not known although a majority answered.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
     whether the first try was done can't be told any more";
@@ -215,7 +218,12 @@ impl Coordinator {
         error: ReplicaError,
         out: &mut Vec<Effect>,
     ) {
-        self.slots.change(id).votes[vote].state = ChangeState::Failed(error);
+        let change = self.slots.change(id);
+        change.votes[vote].state = ChangeState::Failed(error);
+        if error == ReplicaError::Outbid && !change.is_answered() {
+            // Those that have not replied may take long.
+            self.slots.hedge_at(now.mono + LATE_MICROS, id);
+        }
         self.advance_change(now, id, out);
     }
 
@@ -347,11 +355,9 @@ impl Coordinator {
         self.slots.hedge_at(now.mono + pause / 2 + jitter, id);
     }
 
-    /// A pause is over.
+    /// A pause is over; or it was outbid, and the others are late.
     pub(super) fn change_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
-        if matches!(self.slots.change(id).stage, Stage::Pausing) {
-            self.try_change(now, id, out);
-        }
+        self.try_change(now, id, out);
     }
 
     fn answer_change(

@@ -177,10 +177,28 @@ impl Coordinator {
         }
     }
 
+    /// Forgets what was reported. What was asked before is stale.
+    fn begin_anew_later(&mut self, now: Now, id: SlotId) {
+        let id = self.slots.renew(id);
+        let read = self.slots.read(id);
+        for vote in &mut read.votes {
+            (vote.state, vote.reported) = (ReadState::Idle, None);
+        }
+        read.stage = Stage::Asking { asked_again: 0, asks_again: false };
+        self.ask_again_later(now, id);
+    }
+
     fn ask_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let ack = self.slots.get(id).ack();
         let read = self.slots.read(id);
         if let Stage::Asking { asks_again, .. } = &mut read.stage {
             *asks_again = false;
+        }
+        if read.votes.iter().all(|vote| vote.state == ReadState::Idle) {
+            for vote in 0..ack.min(read.votes.len()) {
+                self.ask(now, id, VoteAt(vote), out);
+            }
+            return self.arm_hedge(now, id);
         }
         for vote in 0..read.votes.len() {
             let voter = &mut self.slots.read(id).votes[vote];
@@ -313,6 +331,7 @@ impl Coordinator {
             match self.next_step(now, slot) {
                 Step::Wait => return,
                 Step::AskAgain => return self.ask_again_later(now, id),
+                Step::BeginAnew => return self.begin_anew_later(now, id),
                 Step::Deny => return self.deny_read(id, out),
                 Step::Ask(vote) => self.ask(now, id, vote, out),
                 Step::Fetch(vote) => {
