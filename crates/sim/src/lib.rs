@@ -8,9 +8,9 @@
 //! ```
 
 mod agenda;
+mod histories;
 mod journal;
 mod ledger;
-#[cfg(test)]
 mod linear;
 mod network;
 mod plan;
@@ -18,9 +18,11 @@ mod random;
 mod records;
 mod scale;
 mod store;
+mod values;
 mod wall;
 mod world;
 
+pub use histories::Contended;
 pub use ledger::Tally;
 pub use plan::{Fault, Plan};
 pub use scale::{Parts, Scale, measure, parts};
@@ -34,6 +36,8 @@ pub struct Report {
     pub wrong: Vec<String>,
     /// How the clients' operations ended.
     pub tally: Tally,
+    /// The same of contended keys.
+    pub contended: Contended,
     /// Faults that happened.
     pub faults: u64,
     /// Simulated microseconds.
@@ -53,5 +57,6 @@ pub fn run(plan: &Plan) -> Report {
     if world.ledger.wrong.is_empty() {
         world.end();
     }
+    world.judge_histories();
     world.report()
 }
