@@ -4,6 +4,7 @@
 mod by_node;
 mod choice;
 mod clock;
+mod conditional;
 mod coordinator;
 mod event;
 pub mod handshake;
@@ -13,6 +14,7 @@ mod membership;
 mod message;
 mod missed;
 mod node;
+mod promises;
 mod quorum;
 mod record;
 mod scan;
@@ -21,6 +23,7 @@ mod view;
 pub mod wire;
 
 pub use clock::{BoundReached, Clock, Version, origin_of};
+pub use conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 pub use coordinator::Coordinator;
 pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,

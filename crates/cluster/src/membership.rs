@@ -177,7 +177,7 @@ impl Membership {
 
     /// Whether the node holds all of a partition that it ever acknowledged. The partition is
     /// computed only if partitions differ.
-    fn is_whole(&self, partition: impl FnOnce() -> u16) -> bool {
+    pub(crate) fn is_whole(&self, partition: impl FnOnce() -> u16) -> bool {
         let state = match self.apart.get() {
             None => self.state(),
             Some(_) => self.state_of(partition()),
@@ -192,7 +192,7 @@ impl Membership {
     }
 
     /// The greatest time of a version that a former life of this node may have acknowledged.
-    fn lost_before(&self) -> u64 {
+    pub(crate) fn lost_before(&self) -> u64 {
         self.lost_before.load(Ordering::Relaxed)
     }
 

@@ -34,7 +34,7 @@ pub enum Kind {
 impl Rank {
     /// When it was written, as a time of a version: a record of an old family may be new.
     pub fn when(&self) -> u64 {
-        self.version.time.max(self.ballot)
+        if self.ballot > 0 { self.ballot } else { self.version.time }
     }
 }
 

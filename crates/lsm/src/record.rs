@@ -187,11 +187,14 @@ impl<'a> RecordRef<'a> {
         if self.0[SHAPE_AT] & SHAPE_STEPS != 0 { self.u64_at(HEAD_LEN) } else { 0 }
     }
 
-    /// When it was written, as a time of a version: what a conditional write made may be much
-    /// younger than the version that it continues.
+    /// When it was written, as a time of a version: the ballot of what a conditional write made,
+    /// which may be much younger, or older, than the version that it continues.
     #[inline]
     pub fn when(&self) -> u64 {
-        self.u64_at(TIME_AT).max(self.ballot())
+        match self.ballot() {
+            0 => self.u64_at(TIME_AT),
+            ballot => ballot,
+        }
     }
 
     /// How many nodes were asked to hold it; 0 = the cluster's default.

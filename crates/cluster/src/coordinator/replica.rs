@@ -54,6 +54,9 @@ impl Coordinator {
         let verify = self.config.codec.verify;
         match request {
             Request::Read { key, most } => out.push(Effect::Read { op, key, most, demand }),
+            Request::Prepare { key, ballot, most } => {
+                self.prepare(now, op, (key, ballot, most), demand, out);
+            }
             // Whatever its class: once it is stored it would hide every write of the key until its
             // time comes, and read repair would spread it.
             Request::Write { record, .. } if self.is_ahead(now, &record) => {
@@ -63,7 +66,9 @@ impl Coordinator {
                 self.done(op, Reply::Ahead, out);
             }
             Request::Write { key, record } => {
-                if verify(&key, &record) {
+                if verify(&key, &record) && record.rank.ballot > 0 {
+                    self.accept(now, op, key, record, demand, out);
+                } else if verify(&key, &record) {
                     self.write_to_store(op, key, record, demand, out);
                 } else {
                     self.done(op, Reply::Failed, out);
@@ -109,7 +114,7 @@ impl Coordinator {
         if let Some(lost) = self.shared.may_have_lost(&key, record.rank.version.time) {
             self.overtaken.insert(op, lost);
         }
-        out.push(Effect::Write { op, key, record, look, demand });
+        out.push(Effect::Write { op, key, record, look, durable: false, demand });
     }
 
     /// Whether a record's version is further ahead of this node's wall clock than clocks may be.
@@ -119,7 +124,7 @@ impl Coordinator {
 
     /// The same, by a record's rank.
     pub(super) fn is_future(&self, now: Now, rank: Rank) -> bool {
-        Clock::is_ahead(rank.version.time, now.wall, self.config.max_skew_micros)
+        Clock::is_ahead(rank.when(), now.wall, self.config.max_skew_micros)
     }
 
     /// Whether this node's store may hold a newer record than this one, which is about to be
@@ -140,6 +145,12 @@ impl Coordinator {
         result: Result<Option<Record>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
+        if self.acceptor.reads(op) {
+            let found = |record| Reply::Found { record, authoritative: true };
+            let absent = Reply::Absent { authoritative: true };
+            let read = result.map(|record| record.map_or(absent, found));
+            return self.accepts_read(op, read, out);
+        }
         match op {
             OpId::Slot(id) => self.read_here(now, id, result, out),
             OpId::Peer { connection, id, partition } => {
@@ -151,11 +162,13 @@ impl Coordinator {
 
     /// The store read a record that is too long for whoever asked.
     pub(super) fn outlined(&mut self, now: Now, op: OpId, outline: Outline, out: &mut Vec<Effect>) {
+        if self.acceptor.reads(op) {
+            return self.accepts_read(op, Ok(Reply::Long { outline, authoritative: true }), out);
+        }
         match op {
             OpId::Slot(id) => self.outlined_here(now, id, outline, out),
             OpId::Peer { connection, id, partition } => {
-                let authoritative =
-                    self.is_authoritative(partition, Some(outline.rank.version.time));
+                let authoritative = self.is_authoritative(partition, Some(outline.rank.when()));
                 out.push(Effect::Respond {
                     connection,
                     id,
@@ -173,6 +186,9 @@ impl Coordinator {
         result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
+        if self.accepts_written(op, &result, out) {
+            return;
+        }
         let lost = self.overtaken.remove(&op);
         let result = result.map(|newer| newer.max(lost));
         match op {

@@ -62,11 +62,16 @@ impl Coordinator {
                     self.write_failed(id, vote, error, out);
                 }
             }
+            Work::Change(change) => {
+                if let Some(vote) = change.awaited(node) {
+                    self.change_failed(now, id, vote, error, out);
+                }
+            }
             Work::Call(_) => self.end_call(id, Err(FailureKind::TooFew), out),
         }
     }
 
-    /// Another node replied.
+    /// A node replied: another one, or this one as a replica of a conditional write.
     pub(super) fn replied(
         &mut self,
         now: Now,
@@ -82,6 +87,7 @@ impl Coordinator {
             Work::Call(_) => self.end_call(id, Ok(reply), out),
             Work::Read(_) => self.read_replied(now, peer, id, errand, reply, out),
             Work::Write(_) => self.acknowledged(now, peer, id, &reply, out),
+            Work::Change(_) => self.change_replied(now, peer, id, reply, out),
         }
     }
 
@@ -97,16 +103,7 @@ impl Coordinator {
         let error = match reply {
             Reply::Stored => return self.stored(now, id, peer, None, out),
             Reply::Newer { time } => return self.stored(now, id, peer, Some(*time), out),
-            Reply::Busy => ReplicaError::Busy,
-            Reply::NoSpace => ReplicaError::NoSpace,
-            Reply::Ahead | Reply::WrongEpoch => ReplicaError::Declined,
-            // A reply that does not fit the request comes from a faulty peer.
-            Reply::Failed
-            | Reply::Found { .. }
-            | Reply::Long { .. }
-            | Reply::Absent { .. }
-            | Reply::Page(_)
-            | Reply::Pong => ReplicaError::Failed,
+            refusal => ReplicaError::of_refusal(refusal),
         };
         self.fail(now, id, peer, error, out);
     }
@@ -132,6 +129,10 @@ impl Coordinator {
                 Work::Write(write) => {
                     let vote = write.awaited(peer).expect("it is awaited");
                     self.ask_to_hold(now, id, vote, out);
+                }
+                Work::Change(change) => {
+                    let vote = change.awaited(peer).expect("it is awaited");
+                    self.ask_of_change(now, id, vote, out);
                 }
                 Work::Call(_) => self.call_again(now, id, out),
             }

@@ -137,6 +137,7 @@ impl Coordinator {
         let write = match &mut slot.work {
             Work::Write(write) => write,
             Work::Read(_) => return self.was_repaired(now, id, node, out),
+            Work::Change(_) => unreachable!("the replica's part in it is told otherwise"),
             Work::Call(_) => unreachable!("a call ends with any reply"),
         };
         let Some(VoteAt(vote)) = write.awaited(node) else { return };

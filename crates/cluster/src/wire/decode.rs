@@ -232,6 +232,9 @@ impl Reader {
         head.only(if head.kind == kind::PAGE { flag::BOUNDED | flag::HELD_BY } else { 0 })?;
         Ok(match head.kind {
             kind::READ => Request::Read { key: self.key()?, most: self.u32()? },
+            kind::PREPARE => {
+                Request::Prepare { key: self.key()?, ballot: self.u64()?, most: self.u32()? }
+            }
             kind::WRITE => {
                 let (key, record) = self.entry(codec)?;
                 Request::Write { key, record }
@@ -257,6 +260,7 @@ impl Reader {
             kind::ABSENT => Reply::Absent { authoritative },
             kind::STORED => Reply::Stored,
             kind::NEWER => Reply::Newer { time: self.u64()? },
+            kind::OUTBID => Reply::Outbid { promise: self.u64()? },
             kind::AHEAD => Reply::Ahead,
             kind::BUSY => Reply::Busy,
             kind::NO_SPACE => Reply::NoSpace,
@@ -292,7 +296,8 @@ impl Reader {
     }
 
     fn held_by(&mut self) -> Result<Filter, Malformed> {
-        let (node, since, count) = (NodeId(self.u16()?), self.u64()?, usize::from(self.u16()?));
+        let (node, since, promise) = (NodeId(self.u16()?), self.u64()?, self.u64()?);
+        let count = usize::from(self.u16()?);
         if count > MAX_LISTED || count > self.left() / 2 {
             return Err(Malformed("more partitions than are listed"));
         }
@@ -303,7 +308,7 @@ impl Reader {
         if !partitions.is_sorted_by(|a, b| a < b) {
             return Err(Malformed("partitions that are not in order"));
         }
-        Ok(Filter::HeldBy { node, since, partitions })
+        Ok(Filter::HeldBy { node, since, promise, partitions })
     }
 
     fn marks(&mut self) -> Result<Request, Malformed> {

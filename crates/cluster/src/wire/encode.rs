@@ -176,6 +176,7 @@ pub fn message_len(message: &Message) -> usize {
     let body = match &message.body {
         Body::Request { request, .. } => match request {
             Request::Read { key, .. } => KEY_LEN + key.len() + size_of::<u32>(),
+            Request::Prepare { key, .. } => KEY_LEN + key.len() + 8 + size_of::<u32>(),
             Request::Write { key, record } => item_len(key, record),
             Request::Writes { items } => items_len(items),
             Request::Page(request) => page_request_len(request),
@@ -184,7 +185,7 @@ pub fn message_len(message: &Message) -> usize {
         },
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
         Body::Reply(Reply::Long { .. }) => OUTLINE_LEN,
-        Body::Reply(Reply::Newer { .. }) => size_of::<u64>(),
+        Body::Reply(Reply::Newer { .. } | Reply::Outbid { .. }) => size_of::<u64>(),
         Body::Reply(Reply::Page(page)) => {
             page.next.as_ref().map_or(0, |next| KEY_LEN + next.len()) + items_len(&page.items)
         }
@@ -204,7 +205,7 @@ fn items_len(items: &[(Bytes, Record)]) -> usize {
 fn page_request_len(request: &PageRequest) -> usize {
     let filter = match &request.filter {
         Filter::Chosen { preference, .. } => 4 + 2 * preference.len(),
-        Filter::HeldBy { partitions, .. } => 2 + 8 + 2 + 2 * partitions.len(),
+        Filter::HeldBy { partitions, .. } => 2 + 8 + 8 + 2 + 2 * partitions.len(),
     };
     let end = request.end.as_ref().map_or(0, |end| KEY_LEN + end.len());
     KEY_LEN + request.start.len() + end + 4 + filter
@@ -222,6 +223,7 @@ fn class_code(class: Class) -> u8 {
 fn kind_of_request(request: &Request) -> (u8, u8) {
     match request {
         Request::Read { .. } => (kind::READ, 0),
+        Request::Prepare { .. } => (kind::PREPARE, 0),
         Request::Write { .. } => (kind::WRITE, 0),
         Request::Writes { .. } => (kind::WRITES, 0),
         Request::Page(page) => {
@@ -242,6 +244,7 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
         Reply::Absent { authoritative: word } => (kind::ABSENT, authoritative(word)),
         Reply::Stored => (kind::STORED, 0),
         Reply::Newer { .. } => (kind::NEWER, 0),
+        Reply::Outbid { .. } => (kind::OUTBID, 0),
         Reply::Ahead => (kind::AHEAD, 0),
         Reply::Busy => (kind::BUSY, 0),
         Reply::NoSpace => (kind::NO_SPACE, 0),
@@ -261,6 +264,11 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
             put_key(out, key);
             out.extend_from_slice(&most.to_le_bytes());
         }
+        Request::Prepare { key, ballot, most } => {
+            put_key(out, key);
+            out.extend_from_slice(&ballot.to_le_bytes());
+            out.extend_from_slice(&most.to_le_bytes());
+        }
         Request::Write { key, record } => put_entry(out, key, record),
         Request::Writes { items } => put_entries(out, items),
         Request::Page(request) => put_page_request(out, request),
@@ -274,6 +282,7 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         Reply::Found { record, .. } => put_record(out, record),
         Reply::Long { outline, .. } => put_outline(out, outline),
         Reply::Newer { time } => out.extend_from_slice(&time.to_le_bytes()),
+        Reply::Outbid { promise } => out.extend_from_slice(&promise.to_le_bytes()),
         Reply::Page(Page { items, next, authoritative: _ }) => {
             if let Some(next) = next {
                 put_key(out, next);
@@ -348,9 +357,10 @@ fn put_page_request(out: &mut Vec<u8>, request: &PageRequest) {
                 out.extend_from_slice(&node.0.to_le_bytes());
             }
         }
-        Filter::HeldBy { node, since, partitions } => {
+        Filter::HeldBy { node, since, promise, partitions } => {
             out.extend_from_slice(&node.0.to_le_bytes());
             out.extend_from_slice(&since.to_le_bytes());
+            out.extend_from_slice(&promise.to_le_bytes());
             out.extend_from_slice(&(partitions.len() as u16).to_le_bytes());
             for partition in partitions {
                 out.extend_from_slice(&partition.to_le_bytes());

@@ -122,6 +122,7 @@ mod kind {
     pub(super) const PAGE: u8 = 0x04;
     pub(super) const PING: u8 = 0x05;
     pub(super) const MISSED: u8 = 0x06;
+    pub(super) const PREPARE: u8 = 0x07;
 
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
@@ -141,6 +142,7 @@ mod kind {
     pub(super) const PAGE_REPLY: u8 = 0x8a;
     pub(super) const PONG: u8 = 0x8b;
     pub(super) const LONG: u8 = 0x8c;
+    pub(super) const OUTBID: u8 = 0x8d;
 }
 
 /// Flags of items; each is allowed where it means something only.

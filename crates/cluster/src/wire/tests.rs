@@ -44,7 +44,7 @@ fn filter() -> impl Strategy<Value = Filter> {
         (any::<u16>(), any::<u64>(), btree_set(any::<u16>(), 0..9)).prop_map(
             |(node, since, partitions)| {
                 let partitions = partitions.into_iter().collect();
-                Filter::HeldBy { node: NodeId(node), since, partitions }
+                Filter::HeldBy { node: NodeId(node), since, promise: since / 2, partitions }
             }
         ),
         (any::<u8>(), any::<u8>(), vec(any::<u16>(), 0..9)).prop_map(|(ack, from, nodes)| {
@@ -368,7 +368,12 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     };
     let nodes = vec![NodeId(2), NodeId(0x0102)];
     let chosen = Filter::Chosen { ack: 2, from: 3, preference: nodes };
-    let held_by = Filter::HeldBy { node: NodeId(7), since: 0x0908, partitions: vec![1, 0x0102] };
+    let held_by = Filter::HeldBy {
+        node: NodeId(7),
+        since: 0x0908,
+        promise: 0x0a0b,
+        partitions: vec![1, 0x0102],
+    };
     let marks = vec![
         Mark { partition: None, since: 0x0908 },
         Mark { partition: Some(0x0102), since: 0x0a0b },

@@ -392,6 +392,7 @@ impl Random {
                 let below: HashSet<&NodeId> = below.collect();
                 assert!(below.len() >= ack, "it does not come after what was there before");
             }
+            Answer::Done(_) => unreachable!("no write here is conditional"),
             Answer::Found(found) => {
                 let authoritative = client.authoritative.union(&client.confused).count();
                 assert!(authoritative >= ack, "{authoritative} are authoritative, not {ack}");

@@ -122,7 +122,7 @@ impl Engine {
         add(&self.counters.wal_bytes, wal.written() - before);
         add(&self.counters.wal_writes, 1);
         add(&self.counters.wal_operations, operations as u64);
-        if self.synced_per_group() {
+        if self.synced_per_group() || batches.clone().any(Batch::is_durable) {
             wal.sync().map_err(|error| self.fail_begun(&error))?;
             add(&self.counters.wal_syncs, 1);
         }

@@ -101,7 +101,7 @@ fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
     let here = (b"here".to_vec(), Kind::Value, 2);
     let gone = (b"gone".to_vec(), Kind::Tombstone, 0);
     assert_eq!(
-        kinds(Filter::HeldBy { node: alone().own, since: 0, partitions: Vec::new() }),
+        kinds(Filter::HeldBy { node: alone().own, since: 0, promise: 0, partitions: Vec::new() }),
         [gone, here.clone()]
     );
     assert_eq!(kinds(all().filter), [here], "nobody else is asked for these keys");

@@ -65,6 +65,7 @@ pub(super) fn answer_line(answer: &Answer) -> String {
             format!("found {:x?}", record.as_ref().map(|r| (r.rank.kind, r.rank.version.time)))
         }
         Answer::Written(version) => format!("written {:x}", version.time),
+        Answer::Done(done) => format!("{done:x?}"),
         Answer::Failed(failed) => format!("{failed:?}"),
     }
 }

@@ -70,7 +70,7 @@ pub(in crate::coordinator) enum ReadState {
 
 /// What a replica reported of its record.
 #[derive(Debug, Clone)]
-pub(super) enum Reported {
+pub(in crate::coordinator) enum Reported {
     /// All of it.
     Whole(Record),
     /// Without its content: it is long and was not sent, or the content was dropped.
@@ -78,14 +78,14 @@ pub(super) enum Reported {
 }
 
 impl Reported {
-    pub(super) fn rank(&self) -> Rank {
+    pub(in crate::coordinator) fn rank(&self) -> Rank {
         match self {
             Self::Whole(record) => record.rank,
             Self::Outline(outline) => outline.rank,
         }
     }
 
-    pub(super) fn whole(&self) -> Option<&Record> {
+    pub(in crate::coordinator) fn whole(&self) -> Option<&Record> {
         match self {
             Self::Whole(record) => Some(record),
             Self::Outline(_) => None,

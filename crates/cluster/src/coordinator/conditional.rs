@@ -1,0 +1,416 @@
+//! Conditional writes, as their coordinator does them: promises of a majority, then the next record on a
+//! majority.
+//!
+//! ```text
+//!  ballot ─▶ Prepare ─▶ a majority has promised: the newest record of those that it holds
+//!    ▲                    ├─ condition true ──▶ the next record ─▶ stored by a majority ─▶ answer
+//!    │                    └─ false ─┬─ a majority holds it ──────────────────────────────▶ answer
+//!    │                              └─ bring it to a majority ─▶ stored by a majority ───▶ answer
+//!    └── a little later ◀── outbid, outranked, or too few
+//! ```
+//!
+//! Whatever is answered is about a record that is *chosen*: a majority stored it under one ballot.
+//! A try whose record may be stored somewhere is followed up for as long as the deadline lasts: the
+//! newest record has its id, or the write was not done. No later try goes back behind the plain
+//! write that an earlier one was based on. If a plain write came between two tries the
+//! first one's record is no longer told by the replicas, and the outcome stays unknown.
+//!
+//! The protocol is checked by a model: `docs/conditional-model.md`.
+
+pub(super) mod state;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::Coordinator;
+use super::part::{Errand, ReplicaError, VoteAt, Way};
+use super::read::state::Reported;
+use super::slots::{Slot, Work};
+use super::write::BEHIND;
+use crate::conditional::{Conditional, Done, NEVER_WRITTEN, Outcome};
+use crate::event::{Answer, ClientId, Effect, FailureKind, Now, OpId, RequestFailed, SlotId};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::quorum::Quorum;
+use crate::record::Record;
+use state::{ChangeState, ChangeVote, ChangeWork, Stage};
+
+/// A write that was outbid is tried again after about so many microseconds, then after twice that,
+/// and so on …
+const PAUSE_MICROS: u64 = 1_000;
+
+/// … so many times.
+const PAUSE_DOUBLINGS: u32 = 5;
+
+/// A write that one replica has outbid is begun anew if the others do not reply for so long.
+const LATE_MICROS: u64 = 20_000;
+
+/// Why the outcome of a write is not known although a majority answered.
+const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
+    whether the first try was done can't be told any more";
+
+impl Coordinator {
+    pub(super) fn change(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        key: Bytes,
+        conditional: Conditional,
+        quorum: Quorum,
+        out: &mut Vec<Effect>,
+    ) {
+        self.look_up_replicas(&key, quorum.from);
+        let votes = self.replicas.iter().map(|node| ChangeVote::new(*node)).collect();
+        let stage = Stage::Pausing;
+        let work = ChangeWork { client, conditional, id: 0, stage, tries: 0, tried: None, votes };
+        let id = self.slots.add(Slot {
+            view: Rc::clone(&self.view),
+            deadline: now.mono + self.config.deadline_micros,
+            key,
+            quorum,
+            work: Work::Change(Box::new(work)),
+            detail: None,
+        });
+        self.try_change(now, id, out);
+    }
+
+    /// Begins, or begins anew, with a ballot above all that this node has seen.
+    fn try_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let version = match self.shared.clock.issue(now.wall) {
+            Ok(version) => version,
+            Err(reached) => {
+                self.slots.get_mut(id).detail = Some(reached.to_string());
+                return self.deny_change(id, FailureKind::Busy, out);
+            }
+        };
+        let change = self.slots.change(id);
+        if change.tries == 0 {
+            // No two ballots of this node are equal.
+            change.id = xxh3_64_with_seed(&version.time.to_le_bytes(), version.origin.into());
+        }
+        change.tries += 1;
+        change.stage = Stage::Preparing { ballot: version.time };
+        self.ask_all_of_change(now, id, out);
+    }
+
+    /// Asks all replicas for what the stage needs. Returns the slot's new id: replies to what was
+    /// asked before are stale.
+    fn ask_all_of_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) -> SlotId {
+        let id = self.slots.renew(id);
+        for vote in &mut self.slots.change(id).votes {
+            vote.state = ChangeState::Asked(Errand { since: now.mono, way: Way::Waits });
+        }
+        for vote in 0..self.slots.change(id).votes.len() {
+            self.ask_of_change(now, id, VoteAt(vote), out);
+        }
+        id
+    }
+
+    /// Asks one replica for what it has to do next.
+    pub(super) fn ask_of_change(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+        out: &mut Vec<Effect>,
+    ) {
+        let node = self.slots.change(id).votes[vote].node;
+        let is_own = node == self.shared.own;
+        let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
+        let errand = Errand { since: now.mono, way };
+        let most = if is_own { u32::MAX } else { self.config.brief_bytes };
+        let slot = self.slots.get_mut(id);
+        let (key, demand) = (slot.key.clone(), slot.demand(Class::Client));
+        let Work::Change(change) = &mut slot.work else { unreachable!("{id:?} is no change") };
+        let vote = &mut change.votes[vote];
+        let fetches = matches!(vote.state, ChangeState::Fetching(_));
+        vote.state =
+            if fetches { ChangeState::Fetching(errand) } else { ChangeState::Asked(errand) };
+        let request = match (&change.stage, &vote.reported) {
+            (Stage::Preparing { .. }, Some(Reported::Outline(outline))) if fetches => {
+                Request::Read { key, most: outline.bytes }
+            }
+            (Stage::Preparing { ballot }, _) => Request::Prepare { key, ballot: *ballot, most },
+            (Stage::Storing { record, .. }, _) => Request::Write { key, record: record.clone() },
+            (stage, _) => unreachable!("nobody is asked anything in {stage:?}"),
+        };
+        if is_own {
+            self.perform(now, OpId::Slot(id), demand, request, out);
+        } else {
+            let remaining = demand.until.saturating_sub(now.mono);
+            self.send(node, id, remaining, Class::Client, request, out);
+        }
+    }
+
+    /// A replica replied, this node's too.
+    pub(super) fn change_replied(
+        &mut self,
+        now: Now,
+        peer: NodeId,
+        id: SlotId,
+        reply: Reply,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(VoteAt(vote)) = self.slots.change(id).awaited(peer) else { return };
+        let verify = self.config.codec.verify;
+        let prepares = matches!(self.slots.change(id).stage, Stage::Preparing { .. });
+        let reported = match reply {
+            Reply::Outbid { promise } => {
+                self.follow(now, id, promise);
+                return self.change_failed(now, id, VoteAt(vote), ReplicaError::Outbid, out);
+            }
+            Reply::Newer { time } if !prepares => {
+                self.follow(now, id, time);
+                return self.change_failed(now, id, VoteAt(vote), ReplicaError::Outbid, out);
+            }
+            Reply::Stored if !prepares => {
+                self.slots.change(id).votes[vote].state = ChangeState::Stored;
+                return self.advance_change(now, id, out);
+            }
+            Reply::Found { authoritative: false, .. }
+            | Reply::Long { authoritative: false, .. }
+            | Reply::Absent { authoritative: false }
+                if prepares =>
+            {
+                let error = ReplicaError::NotAuthoritative;
+                return self.change_failed(now, id, VoteAt(vote), error, out);
+            }
+            Reply::Found { record, .. } if prepares => {
+                if !verify(&self.slots.get(id).key, &record) {
+                    return self.change_failed(now, id, VoteAt(vote), ReplicaError::Failed, out);
+                }
+                Some(Reported::Whole(record))
+            }
+            Reply::Long { outline, .. } if prepares => Some(Reported::Outline(outline)),
+            Reply::Absent { .. } if prepares => None,
+            reply => {
+                let error = ReplicaError::of_refusal(&reply);
+                return self.change_failed(now, id, VoteAt(vote), error, out);
+            }
+        };
+        let vote = &mut self.slots.change(id).votes[vote];
+        if matches!(vote.state, ChangeState::Fetching(_))
+            && vote.rank() != reported.as_ref().map(Reported::rank)
+        {
+            // Another write has come since it promised.
+            vote.state = ChangeState::Failed(ReplicaError::Outbid);
+        } else {
+            vote.reported = reported;
+            vote.state = ChangeState::Promised;
+        }
+        self.advance_change(now, id, out);
+    }
+
+    /// The next ballot must be above this one. One that is too far ahead can't be followed.
+    fn follow(&mut self, now: Now, id: SlotId, ballot: u64) {
+        if !self.shared.clock.merge(ballot, now.wall, self.config.max_skew_micros) {
+            self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
+        }
+    }
+
+    /// A replica did not do its part.
+    pub(super) fn change_failed(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+        error: ReplicaError,
+        out: &mut Vec<Effect>,
+    ) {
+        let change = self.slots.change(id);
+        change.votes[vote].state = ChangeState::Failed(error);
+        if error == ReplicaError::Outbid && !change.is_answered() {
+            // Those that have not replied may take long.
+            self.slots.hedge_at(now.mono + LATE_MICROS, id);
+        }
+        self.advance_change(now, id, out);
+    }
+
+    /// Goes on as soon as a majority has done its part, or can't any more.
+    fn advance_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let ack = self.slots.get(id).ack();
+        let change = self.slots.change(id);
+        let open = change.count(ChangeState::is_asked);
+        let did = match &change.stage {
+            Stage::Preparing { .. } => change.count(ChangeState::has_promised),
+            Stage::Storing { .. } => change.count(|state| state == ChangeState::Stored),
+            Stage::Pausing => return,
+            Stage::Answered(_) => {
+                if open == 0 {
+                    self.end_change(id, out);
+                }
+                return;
+            }
+        };
+        if did >= ack {
+            match std::mem::replace(&mut change.stage, Stage::Pausing) {
+                Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
+                Stage::Storing { record, then } => {
+                    self.answer_change(id, then, Some(record), out);
+                }
+                stage => unreachable!("nothing is done in {stage:?}"),
+            }
+        } else if did + open < ack {
+            self.try_change_later(now, id, out);
+        }
+    }
+
+    /// A majority has promised.
+    fn promised(&mut self, now: Now, id: SlotId, ballot: u64, out: &mut Vec<Effect>) {
+        let ack = self.slots.get(id).ack();
+        let newest = match self.newest_of_change(id) {
+            Ok(newest) => newest,
+            // It is long, and its content is needed.
+            Err(vote) => {
+                self.slots.change(id).stage = Stage::Preparing { ballot };
+                return self.fetch_for_change(now, id, vote, out);
+            }
+        };
+        let rank = newest.as_ref().map(|newest| newest.rank);
+        let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
+        let change = self.slots.change(id);
+        if let Some((tried, then)) = &change.tried {
+            let (family, newest) = (tried.rank.version, rank.map(|rank| rank.version));
+            if newest > Some(family) {
+                self.slots.get_mut(id).detail = Some(PLAIN_BETWEEN.to_owned());
+                return self.deny_change(id, FailureKind::TooFew, out);
+            }
+            // What it was based on is not told any more: done on something older, it would come to
+            // be done twice as soon as the first record is found.
+            if newest < Some(family) && family > NEVER_WRITTEN {
+                let (record, then) = ((codec.reballot)(&key, tried, ballot), *then);
+                return self.store_for_change(now, id, record, then, out);
+            }
+        }
+        let is_chosen = change.promised().filter(|vote| vote.rank() == rank).count() >= ack;
+        match change.conditional.apply(&key, change.id, ballot, newest.as_ref(), &codec) {
+            Outcome::Next(record, then) => {
+                change.tried = Some((record.clone(), then));
+                self.store_for_change(now, id, record, then, out);
+            }
+            Outcome::Nothing(then) if is_chosen => self.answer_change(id, then, None, out),
+            Outcome::Nothing(then) => {
+                let newest = newest.expect("that there is none is known of a majority");
+                let record = (codec.reballot)(&key, &newest, ballot);
+                self.store_for_change(now, id, record, then, out);
+            }
+        }
+    }
+
+    /// The newest record that was reported; or whose vote it is, if its content is not here.
+    fn newest_of_change(&mut self, id: SlotId) -> Result<Option<Record>, VoteAt> {
+        let change = self.slots.change(id);
+        let reports = change.votes.iter().enumerate();
+        let reports = reports.filter(|(_, vote)| vote.state.has_promised());
+        let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
+        // Of equal ones, one that is here whole.
+        let newest =
+            reports.max_by_key(|(_, reported)| (reported.rank(), reported.whole().is_some()));
+        match newest {
+            None => Ok(None),
+            Some((_, Reported::Whole(record))) => Ok(Some(record.clone())),
+            Some((vote, Reported::Outline(_))) => Err(vote),
+        }
+    }
+
+    fn fetch_for_change(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+        out: &mut Vec<Effect>,
+    ) {
+        let voter = &mut self.slots.change(id).votes[vote];
+        if !matches!(voter.state, ChangeState::Fetching(_)) {
+            voter.state = ChangeState::Fetching(Errand { since: now.mono, way: Way::Waits });
+            self.ask_of_change(now, id, VoteAt(vote), out);
+        }
+    }
+
+    fn store_for_change(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        record: Record,
+        then: Done,
+        out: &mut Vec<Effect>,
+    ) {
+        self.slots.change(id).stage = Stage::Storing { record, then };
+        self.ask_all_of_change(now, id, out);
+    }
+
+    /// Tries again after a pause, which differs from one to the next, so that two that outbid each
+    /// other part; or gives up, if that would change nothing.
+    fn try_change_later(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let change = self.slots.change(id);
+        if !change.is_worth_another_try() {
+            let failure = change.failure();
+            return self.deny_change(id, failure, out);
+        }
+        change.stage = Stage::Pausing;
+        let pause = PAUSE_MICROS << change.tries.min(PAUSE_DOUBLINGS);
+        let jitter = xxh3_64_with_seed(&change.tries.to_le_bytes(), change.id) % pause;
+        let id = self.slots.renew(id);
+        self.slots.hedge_at(now.mono + pause / 2 + jitter, id);
+    }
+
+    /// A pause is over; or it was outbid, and the others are late.
+    pub(super) fn change_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        self.try_change(now, id, out);
+    }
+
+    fn answer_change(
+        &mut self,
+        id: SlotId,
+        done: Done,
+        stored: Option<Record>,
+        out: &mut Vec<Effect>,
+    ) {
+        let change = self.slots.change(id);
+        out.push(Effect::Answer { client: change.client, answer: Answer::Done(done) });
+        let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
+        change.stage = Stage::Answered(stored);
+        if !open {
+            self.end_change(id, out);
+        }
+    }
+
+    fn deny_change(&mut self, id: SlotId, failure: FailureKind, out: &mut Vec<Effect>) {
+        let slot = self.slots.get(id);
+        let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
+        let did = |state| matches!(state, ChangeState::Stored | ChangeState::Promised);
+        let failed = RequestFailed {
+            failure,
+            acked: change.count(did) as u8,
+            parts: change.parts(),
+            since: slot.deadline.saturating_sub(self.config.deadline_micros),
+            quorum: slot.quorum,
+            is_write: true,
+            unknown: change.tried.is_some(),
+            detail: slot.detail.clone(),
+        };
+        out.push(Effect::Answer { client: change.client, answer: Answer::Failed(failed) });
+        self.slots.remove(id);
+    }
+
+    /// No reply is awaited any more, or the deadline is over. A record that is known to be chosen
+    /// becomes a hint for each replica that missed it.
+    pub(super) fn end_change(&mut self, id: SlotId, out: &mut Vec<Effect>) {
+        let slot = self.slots.get(id);
+        let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
+        let Stage::Answered(stored) = &change.stage else {
+            let failure = change.failure();
+            return self.deny_change(id, failure, out);
+        };
+        if let Some(record) = stored.clone() {
+            let key = slot.key.clone();
+            let missed = change.votes.iter().filter(|vote| vote.state != ChangeState::Stored);
+            let missed: Vec<NodeId> = missed.map(|vote| vote.node).collect();
+            for peer in missed {
+                self.missed_by(peer, key.clone(), record.clone(), out);
+            }
+        }
+        self.slots.remove(id);
+    }
+}
