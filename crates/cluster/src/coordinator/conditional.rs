@@ -292,7 +292,10 @@ impl Coordinator {
             Outcome::Nothing(then) if is_chosen => self.answer_change(id, then, None, out),
             Outcome::Nothing(then) => {
                 let newest = newest.expect("that there is none is known of a majority");
-                let record = (codec.reballot)(&key, &newest, ballot);
+                // A plain record has no ballot: it is brought to a majority as a read does it.
+                let is_plain = newest.rank.ballot == 0;
+                let record =
+                    if is_plain { newest } else { (codec.reballot)(&key, &newest, ballot) };
                 self.store_for_change(now, id, record, then, out);
             }
         }
