@@ -132,7 +132,10 @@ impl Coordinator {
                 Request::Read { key, most: outline.bytes }
             }
             (Stage::Preparing { ballot }, _) => Request::Prepare { key, ballot: *ballot, most },
-            (Stage::Storing { record, .. }, _) => Request::Write { key, record: record.clone() },
+            // After the answer too: to one whose connection was lost.
+            (Stage::Storing { record, .. } | Stage::Answered(Some(record)), _) => {
+                Request::Write { key, record: record.clone() }
+            }
             (stage, _) => unreachable!("nobody is asked anything in {stage:?}"),
         };
         if is_own {
