@@ -115,7 +115,12 @@ impl Coordinator {
         VoteAt(vote): VoteAt,
         out: &mut Vec<Effect>,
     ) {
-        let node = self.slots.change(id).votes[vote].node;
+        let change = self.slots.change(id);
+        if matches!(change.stage, Stage::Pausing) {
+            // What was lost with a connection is asked again with the next try.
+            return;
+        }
+        let node = change.votes[vote].node;
         let is_own = node == self.shared.own;
         let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
         let errand = Errand { since: now.mono, way };
