@@ -168,7 +168,9 @@ impl Coordinator {
     ) {
         let op = OpId::Slot(id);
         match request {
-            Request::Write { key, record } => self.accept(now, op, key, record, demand, out),
+            Request::Write { key, record } if record.rank.ballot > 0 => {
+                self.accept(now, op, key, record, demand, out);
+            }
             request => self.perform(now, op, demand, request, out),
         }
     }
@@ -320,7 +322,7 @@ impl Coordinator {
         match change.conditional.apply(&key, change.id, ballot, newest.as_ref(), &codec) {
             Outcome::Next(record, then) => {
                 let step = (codec.steps)(&record).step;
-                let step = change.tried.as_ref().map_or(step, |tried| tried.step);
+                let step = change.tried.as_ref().map_or(step, |tried| step.min(tried.step));
                 change.tried = Some(Tried { record: record.clone(), then, step });
                 self.store_for_change(now, id, record, then, out);
             }
