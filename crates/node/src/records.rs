@@ -79,22 +79,8 @@ fn reissue(key: &[u8], record: &cluster::Record, new: Version) -> cluster::Recor
     from_store(&to_store(record).with_version(key, version(new)))
 }
 
-/// A plain record gets a ballot, and stays what it is: none of its steps is done.
 fn reballot(key: &[u8], record: &cluster::Record, ballot: u64) -> cluster::Record {
-    let stored = to_store(record);
-    if record.rank.ballot > 0 {
-        return from_store(&stored.with_ballot(key, ballot));
-    }
-    let view = stored.view();
-    let fields = Fields {
-        kind: view.kind(),
-        version: view.version(),
-        steps: Some(lsm::Steps { ballot, step: 0, operations: &[] }),
-        copies: view.copies(),
-        expiry_ms: view.expiry_ms(),
-        extension: view.extension(),
-    };
-    new(key, &fields, view.value())
+    from_store(&to_store(record).with_ballot(key, ballot))
 }
 
 fn steps(record: &cluster::Record) -> Steps {
@@ -200,20 +186,6 @@ mod tests {
         assert_eq!((STEPS.steps)(&second), (STEPS.steps)(&first));
         assert_eq!((STEPS.value)(&second), (STEPS.value)(&first));
         assert_eq!((STEPS.reballot)(b"k", &second, 9), first);
-    }
-
-    #[test]
-    fn a_plain_record_with_a_ballot_is_the_same_value() {
-        let plain = made(lsm::Kind::Value, 7);
-        let record = (STEPS.reballot)(b"k", &plain, 12);
-        assert!((CODEC.verify)(b"k", &record));
-        let check = record.rank.check;
-        assert_eq!(record.rank, Rank { ballot: 12, check, ..plain.rank });
-        assert_eq!((STEPS.steps)(&record), Steps::default());
-        let (one, other) = (to_store(&plain), to_store(&record));
-        assert_eq!((one.value(), plain.copies), (other.value(), record.copies));
-        assert_eq!(one.view().expiry_ms(), other.view().expiry_ms());
-        assert_eq!(one.view().extension(), other.view().extension());
     }
 
     #[test]
