@@ -47,6 +47,11 @@ pub(super) fn admit(
             // The other one decides, RFC 9110, 13.1.3.
             "if-modified-since"
                 if kind == Kind::Get && head.headers.contains_key(IF_NONE_MATCH) => {}
+            "idempotency-key" if kind != Kind::Get => {
+                let detail = "Idempotency-Key is not supported: use If-Match or If-None-Match, \
+                    which say what became of a write";
+                return Err(Problem::bad_request(detail.to_owned()).undone());
+            }
             condition if condition.starts_with("if-") => return Err(conditional(condition, kind)),
             "origin" => asked.origin = Some(value.as_bytes()),
             "sec-fetch-site" => asked.site = Some(value.as_bytes()),

@@ -116,6 +116,12 @@ impl Steps {
         Self { step: self.step.saturating_add(1), operations }
     }
 
+    /// Whether they tell if an operation was done that would have been this step or a later one.
+    pub(crate) fn tell_of(&self, id: u64, step: u32) -> bool {
+        let forgotten = self.step - self.operations.len() as u32;
+        step > forgotten || self.operations.iter().any(|operation| operation.id == id)
+    }
+
     /// What came of an operation that is among them.
     fn done(&self, family: Version, id: u64) -> Option<Done> {
         let place = self.operations.iter().position(|operation| operation.id == id)?;

@@ -87,6 +87,7 @@ impl Starting {
         // Until the others were asked, a record that is older than this start may hide a newer one.
         let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
+        let membership = membership.promised(if alone { 0 } else { identity.lost_before() });
         let newest = store.engine().greatest_time();
         let shared =
             Shared::new(topology, own, Arc::clone(clock.clock()), membership, newest, logs);

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::Coordinator;
+use crate::clock::Clock;
 use crate::event::{Demand, Effect, Now, OpId, StoreError};
 use crate::message::Reply;
 use crate::promises::Held;
@@ -64,15 +65,12 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let partition = partition_of(&key);
-        if self.is_late(now, ballot) {
+        if self.is_late(now, op, ballot) {
             return self.done(op, Reply::Ahead, out);
         }
-        // It may have promised more than it knows.
-        if !self.shared.membership.is_whole(|| partition) {
+        // It may have promised more than it knows, or could not know it after a crash.
+        if !self.shared.membership.is_whole(|| partition) || !self.admits(now, op, ballot) {
             return self.done(op, Reply::Absent { authoritative: false }, out);
-        }
-        if !self.admits(now, ballot) {
-            return self.done(op, Reply::Busy, out);
         }
         if let Err(promise) = self.shared.promises.promise(&key, ballot) {
             return self.done(op, Reply::Outbid { promise }, out);
@@ -93,7 +91,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let ballot = record.rank.ballot;
-        if !self.admits(now, ballot) {
+        if !self.admits(now, op, ballot) {
             return self.done(op, Reply::Busy, out);
         }
         let held = match self.shared.promises.hold(&key, ballot) {
@@ -167,12 +165,21 @@ impl Coordinator {
 
     /// Whether a ballot may be promised: it is below the bound above which the next start begins,
     /// and above all that this node may have promised and lost.
-    fn admits(&self, now: Now, ballot: u64) -> bool {
-        self.shared.clock.admit(ballot, now.wall, self.config.max_skew_micros)
-            && ballot > self.shared.membership.lost_before()
+    fn admits(&self, now: Now, op: OpId, ballot: u64) -> bool {
+        self.shared.clock.admit(ballot, now.wall, self.skew_of(op))
+            && ballot > self.shared.membership.promised_before()
     }
 
-    fn is_late(&self, now: Now, ballot: u64) -> bool {
-        crate::clock::Clock::is_ahead(ballot, now.wall, self.config.max_skew_micros)
+    fn is_late(&self, now: Now, op: OpId, ballot: u64) -> bool {
+        Clock::is_ahead(ballot, now.wall, self.skew_of(op))
+    }
+
+    /// How far ahead of the wall clock a ballot may be: this node's own may be as far as its clock
+    /// is, as the versions of its writes.
+    fn skew_of(&self, op: OpId) -> u64 {
+        match op {
+            OpId::Slot(_) => u64::MAX,
+            OpId::Peer { .. } => self.config.max_skew_micros,
+        }
     }
 }

@@ -30,11 +30,13 @@ use super::read::state::Reported;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::conditional::{Conditional, Done, NEVER_WRITTEN, Outcome};
-use crate::event::{Answer, ClientId, Effect, FailureKind, Now, OpId, RequestFailed, SlotId};
+use crate::event::{
+    Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
+};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::Quorum;
 use crate::record::Record;
-use state::{ChangeState, ChangeVote, ChangeWork, Stage};
+use state::{ChangeState, ChangeVote, ChangeWork, Stage, Tried};
 
 /// A write that was outbid is tried again after about so many microseconds, then after twice that,
 /// and so on …
@@ -47,6 +49,10 @@ const PAUSE_DOUBLINGS: u32 = 5;
 const LATE_MICROS: u64 = 20_000;
 
 /// Why the outcome of a write is not known although a majority answered.
+const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one that \
+    the key does not tell any more whether the first try was done";
+
+/// The same.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
     whether the first try was done can't be told any more";
 
@@ -136,10 +142,26 @@ impl Coordinator {
             (stage, _) => unreachable!("nobody is asked anything in {stage:?}"),
         };
         if is_own {
-            self.perform(now, OpId::Slot(id), demand, request, out);
+            self.ask_here(now, id, demand, request, out);
         } else {
             let remaining = demand.until.saturating_sub(now.mono);
             self.send(node, id, remaining, Class::Client, request, out);
+        }
+    }
+
+    /// This node is a replica itself. Its own ballots are as far ahead as its clock may be.
+    fn ask_here(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        demand: Demand,
+        request: Request,
+        out: &mut Vec<Effect>,
+    ) {
+        let op = OpId::Slot(id);
+        match request {
+            Request::Write { key, record } => self.accept(now, op, key, record, demand, out),
+            request => self.perform(now, op, demand, request, out),
         }
     }
 
@@ -269,11 +291,14 @@ impl Coordinator {
         };
         let rank = newest.as_ref().map(|newest| newest.rank);
         let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
+        let told = newest.as_ref().map(codec.steps);
         let change = self.slots.change(id);
-        if let Some((tried, then)) = &change.tried {
+        if let Some(Tried { record: tried, then, step }) = &change.tried {
             let (family, newest) = (tried.rank.version, rank.map(|rank| rank.version));
-            if newest > Some(family) {
-                self.slots.get_mut(id).detail = Some(PLAIN_BETWEEN.to_owned());
+            let is_told = told.is_none_or(|steps| steps.tell_of(change.id, *step));
+            if newest > Some(family) || newest == Some(family) && !is_told {
+                let why = if is_told { PLAIN_BETWEEN } else { MANY_BETWEEN };
+                self.slots.get_mut(id).detail = Some(why.to_owned());
                 return self.deny_change(id, FailureKind::TooFew, out);
             }
             // What it was based on is not told any more: done on something older, it would come to
@@ -286,7 +311,9 @@ impl Coordinator {
         let is_chosen = change.promised().filter(|vote| vote.rank() == rank).count() >= ack;
         match change.conditional.apply(&key, change.id, ballot, newest.as_ref(), &codec) {
             Outcome::Next(record, then) => {
-                change.tried = Some((record.clone(), then));
+                let step = (codec.steps)(&record).step;
+                let step = change.tried.as_ref().map_or(step, |tried| tried.step);
+                change.tried = Some(Tried { record: record.clone(), then, step });
                 self.store_for_change(now, id, record, then, out);
             }
             Outcome::Nothing(then) if is_chosen => self.answer_change(id, then, None, out),
@@ -349,7 +376,9 @@ impl Coordinator {
             return self.deny_change(id, failure, out);
         }
         change.stage = Stage::Pausing;
-        let pause = PAUSE_MICROS << change.tries.min(PAUSE_DOUBLINGS);
+        // What became of a record is not told for long.
+        let doublings = if change.tried.is_some() { 0 } else { change.tries.min(PAUSE_DOUBLINGS) };
+        let pause = PAUSE_MICROS << doublings;
         let jitter = xxh3_64_with_seed(&change.tries.to_le_bytes(), change.id) % pause;
         let id = self.slots.renew(id);
         self.slots.hedge_at(now.mono + pause / 2 + jitter, id);

@@ -17,10 +17,21 @@ pub(in crate::coordinator) struct ChangeWork {
     pub(super) stage: Stage,
     /// How often it was tried.
     pub(super) tries: u32,
-    /// A record of its own that a replica may hold, and what that comes to.
-    pub(super) tried: Option<(Record, Done)>,
+    /// What a replica may hold of an earlier try.
+    pub(super) tried: Option<Tried>,
     /// One for each replica.
     pub(in crate::coordinator) votes: Vec<ChangeVote>,
+}
+
+/// A try whose record may be held.
+#[derive(Debug)]
+pub(super) struct Tried {
+    /// The record of the last one.
+    pub(super) record: Record,
+    /// What that comes to.
+    pub(super) then: Done,
+    /// Which step of the family it would have been, the first time.
+    pub(super) step: u32,
 }
 
 /// How far it is.
