@@ -42,6 +42,7 @@ pub fn measure(nodes: usize, seed: u64) -> Scale {
     (plan.skew_micros, plan.clock_micros, plan.cold_reads) = (0, 1, 0);
     plan.memtable_bytes = 4 << 20;
     plan.keeps_links = false;
+    plan.contenders = 0;
     World::new(plan).scale(SECONDS * 1_000_000)
 }
 

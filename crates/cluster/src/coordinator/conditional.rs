@@ -121,7 +121,12 @@ impl Coordinator {
         VoteAt(vote): VoteAt,
         out: &mut Vec<Effect>,
     ) {
-        let node = self.slots.change(id).votes[vote].node;
+        let change = self.slots.change(id);
+        if matches!(change.stage, Stage::Pausing) {
+            // What was lost with a connection is asked again with the next try.
+            return;
+        }
+        let node = change.votes[vote].node;
         let is_own = node == self.shared.own;
         let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
         let errand = Errand { since: now.mono, way };
@@ -138,7 +143,10 @@ impl Coordinator {
                 Request::Read { key, most: outline.bytes }
             }
             (Stage::Preparing { ballot }, _) => Request::Prepare { key, ballot: *ballot, most },
-            (Stage::Storing { record, .. }, _) => Request::Write { key, record: record.clone() },
+            // After the answer too: to one whose connection was lost.
+            (Stage::Storing { record, .. } | Stage::Answered(Some(record)), _) => {
+                Request::Write { key, record: record.clone() }
+            }
             (stage, _) => unreachable!("nobody is asked anything in {stage:?}"),
         };
         if is_own {
@@ -160,7 +168,10 @@ impl Coordinator {
     ) {
         let op = OpId::Slot(id);
         match request {
-            Request::Write { key, record } => self.accept(now, op, key, record, demand, out),
+            Request::Write { key, record } if record.rank.ballot > 0 => {
+                self.accept(now, op, key, record, demand, out);
+            }
+            Request::Write { key, record } => self.write_to_store(op, key, record, demand, out),
             request => self.perform(now, op, demand, request, out),
         }
     }
@@ -319,7 +330,10 @@ impl Coordinator {
             Outcome::Nothing(then) if is_chosen => self.answer_change(id, then, None, out),
             Outcome::Nothing(then) => {
                 let newest = newest.expect("that there is none is known of a majority");
-                let record = (codec.reballot)(&key, &newest, ballot);
+                // A plain record has no ballot: it is brought to a majority as a read does it.
+                let is_plain = newest.rank.ballot == 0;
+                let record =
+                    if is_plain { newest } else { (codec.reballot)(&key, &newest, ballot) };
                 self.store_for_change(now, id, record, then, out);
             }
         }

@@ -109,6 +109,11 @@ impl Coordinator {
             self.end_call(id, Ok(reply), out);
             return;
         }
+        if matches!(slot.work, Work::Change(_)) {
+            // A plain record that it brings to a majority.
+            let reply = super::replica::reply_to_write(&result);
+            return self.replied(now, self.shared.own, id, reply, out);
+        }
         match result {
             Ok(newer) => self.stored(now, id, self.shared.own, newer, out),
             Err(error) => {
