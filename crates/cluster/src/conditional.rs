@@ -119,7 +119,12 @@ impl Steps {
     /// Whether they tell if an operation was done that would have been this step or a later one.
     pub(crate) fn tell_of(&self, id: u64, step: u32) -> bool {
         let forgotten = self.step - self.operations.len() as u32;
-        step > forgotten || self.operations.iter().any(|operation| operation.id == id)
+        step > forgotten || self.has(id)
+    }
+
+    /// Whether an operation is among them.
+    pub(crate) fn has(&self, id: u64) -> bool {
+        self.operations.iter().any(|operation| operation.id == id)
     }
 
     /// What came of an operation that is among them.

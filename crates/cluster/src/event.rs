@@ -40,6 +40,7 @@ use crate::promises::Promises;
 use crate::quorum::Quorum;
 use crate::record::{Codec, Outline, Record, StepsCodec};
 use crate::topology::{Topology, partition_of};
+use crate::turns::Turns;
 use crate::view::{View, Views};
 
 /// What the loops of a node share.
@@ -66,6 +67,8 @@ pub struct Shared {
     pub logs: Arc<Logs>,
     /// What was promised to coordinators of conditional writes.
     pub(crate) promises: Promises,
+    /// Which conditional writes are under way.
+    pub(crate) turns: Turns,
 }
 
 impl Shared {
@@ -81,8 +84,20 @@ impl Shared {
         let (hints, missed) = (HintLedger::default(), Missed::default());
         let own_name = topology.member(own).name.clone();
         let (views, newest) = (Views::fixed(topology), AtomicU64::new(newest));
-        let promises = Promises::new(clock.now(0));
-        Self { views, own, own_name, clock, membership, newest, hints, missed, logs, promises }
+        let (promises, turns) = (Promises::new(clock.now(0)), Turns::default());
+        Self {
+            views,
+            own,
+            own_name,
+            clock,
+            membership,
+            newest,
+            hints,
+            missed,
+            logs,
+            promises,
+            turns,
+        }
     }
 }
 

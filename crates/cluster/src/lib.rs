@@ -19,6 +19,7 @@ mod quorum;
 mod record;
 mod scan;
 mod topology;
+mod turns;
 mod view;
 pub mod wire;
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::conditional::{Conditional, Done};
 use crate::missed::Mark;
 use crate::record::{Outline, Record};
 
@@ -70,6 +71,18 @@ pub enum Request {
         ballot: u64,
         /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
         most: u32,
+    },
+    /// To change a value if a condition is met, as its coordinator. Is answered `Done`, `Failed` if
+    /// the outcome is not known, and otherwise by a refusal: then nothing was done.
+    Change {
+        /// The key.
+        key: Bytes,
+        /// What the write is known by, whoever coordinates it.
+        id: u64,
+        /// How many replicas must hold what comes of it.
+        ack: u8,
+        /// What is to be done.
+        conditional: Conditional,
     },
     /// To hold a record. One that a conditional write made is stored only if no higher ballot was
     /// promised and nothing is held that outranks it.
@@ -189,6 +202,8 @@ pub enum Reply {
         /// The time of that record's version, or one that it is not above.
         time: u64,
     },
+    /// To `Change`.
+    Done(Done),
     /// To `Prepare`, and to a write of a record that a conditional write made: refused, a higher
     /// ballot was promised, or such a record is being stored. Nothing was changed.
     Outbid {

@@ -1,10 +1,10 @@
 //! Records and versions: what the engine stores under a key, and what decides between two of them.
 //!
 //! ```text
-//!  0      1      2      3       4        12       16                                      len-8
-//!  ├──────┼──────┼──────┼───────┼────────┼────────┼────────┬─────────┬──────────────┬──────┼──────┤
-//!  │flags │reach │shape │copies │time u64│orig u32│[steps] │[expiry] │[ext len, ext]│value │check │
-//!  └──────┴──────┴──────┴───────┴────────┴────────┴────────┴─────────┴──────────────┴──────┴──────┘
+//!  0      1      2      3       4        12       16                                     len-8
+//!  ├──────┼──────┼──────┼───────┼────────┼────────┼────────┬─────────┬──────────────┬─────┼─────┤
+//!  │flags │reach │shape │copies │time u64│orig u32│[steps] │[expiry] │[ext len, ext]│value│check│
+//!  └──────┴──────┴──────┴───────┴────────┴────────┴────────┴─────────┴──────────────┴─────┴─────┘
 //!   └ node-local ┘└─────────────────────── covered by check, seeded by the key ────────────┘
 //! ```
 //!

@@ -17,6 +17,7 @@
 //!
 //! The protocol is checked by a model: `docs/conditional-model.md`.
 
+pub(super) mod home;
 pub(super) mod state;
 
 use std::rc::Rc;
@@ -29,6 +30,7 @@ use super::part::{Errand, ReplicaError, VoteAt, Way};
 use super::read::state::Reported;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
+use crate::clock::Version;
 use crate::conditional::{Conditional, Done, NEVER_WRITTEN, Outcome};
 use crate::event::{
     Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
@@ -36,7 +38,7 @@ use crate::event::{
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::Quorum;
 use crate::record::Record;
-use state::{ChangeState, ChangeVote, ChangeWork, Stage, Tried};
+use state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
 
 /// A write that was outbid is tried again after about so many microseconds, then after twice that,
 /// and so on …
@@ -53,6 +55,10 @@ const MANY_BETWEEN: &str = "so many other conditional writes came between two tr
     the key does not tell any more whether the first try was done";
 
 /// The same.
+const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one and \
+    did not answer, and no trace of the write is found";
+
+/// The same.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
     whether the first try was done can't be told any more";
 
@@ -66,35 +72,72 @@ impl Coordinator {
         quorum: Quorum,
         out: &mut Vec<Effect>,
     ) {
+        let deadline = now.mono + self.config.deadline_micros;
+        let id = self.add_change(deadline, Asker::Client(client), key, conditional, quorum);
+        let Some(number) = self.issue_ballot(now, id, out) else { return };
+        // No two ballots of this node are equal.
+        let number = xxh3_64_with_seed(&number.time.to_le_bytes(), number.origin.into());
+        self.slots.change(id).id = number;
+        self.bring_home(now, id, out);
+    }
+
+    /// Another node takes this one for the home of a key.
+    pub(super) fn change_for(
+        &mut self,
+        now: Now,
+        op: OpId,
+        demand: Demand,
+        (key, number, ack): (Bytes, u64, u8),
+        conditional: Conditional,
+        out: &mut Vec<Effect>,
+    ) {
+        let from = self.view.topology.default_copies();
+        let quorum = Quorum { ack: ack.clamp(from / 2 + 1, from), from };
+        let id = self.add_change(demand.until, Asker::Peer(op), key, conditional, quorum);
+        self.slots.change(id).id = number;
+        self.wait_for_turn(now, id, out);
+    }
+
+    fn add_change(
+        &mut self,
+        deadline: u64,
+        asker: Asker,
+        key: Bytes,
+        conditional: Conditional,
+        quorum: Quorum,
+    ) -> SlotId {
         self.look_up_replicas(&key, quorum.from);
-        let votes = self.replicas.iter().map(|node| ChangeVote::new(*node)).collect();
-        let stage = Stage::Pausing;
-        let work = ChangeWork { client, conditional, id: 0, stage, tries: 0, tried: None, votes };
-        let id = self.slots.add(Slot {
-            view: Rc::clone(&self.view),
-            deadline: now.mono + self.config.deadline_micros,
-            key,
-            quorum,
-            work: Work::Change(Box::new(work)),
-            detail: None,
-        });
-        self.try_change(now, id, out);
+        let work = ChangeWork {
+            asker,
+            conditional,
+            id: 0,
+            stage: Stage::Queued,
+            tries: 0,
+            turn: None,
+            elsewhere: false,
+            tried: None,
+            votes: self.replicas.iter().map(|node| ChangeVote::new(*node)).collect(),
+        };
+        let (view, work) = (Rc::clone(&self.view), Work::Change(Box::new(work)));
+        self.slots.add(Slot { view, deadline, key, quorum, work, detail: None })
+    }
+
+    /// A version of this node's clock; without one the write is refused.
+    fn issue_ballot(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) -> Option<Version> {
+        match self.shared.clock.issue(now.wall) {
+            Ok(version) => Some(version),
+            Err(reached) => {
+                self.slots.get_mut(id).detail = Some(reached.to_string());
+                self.deny_change(id, FailureKind::Busy, out);
+                None
+            }
+        }
     }
 
     /// Begins, or begins anew, with a ballot above all that this node has seen.
     fn try_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
-        let version = match self.shared.clock.issue(now.wall) {
-            Ok(version) => version,
-            Err(reached) => {
-                self.slots.get_mut(id).detail = Some(reached.to_string());
-                return self.deny_change(id, FailureKind::Busy, out);
-            }
-        };
+        let Some(version) = self.issue_ballot(now, id, out) else { return };
         let change = self.slots.change(id);
-        if change.tries == 0 {
-            // No two ballots of this node are equal.
-            change.id = xxh3_64_with_seed(&version.time.to_le_bytes(), version.origin.into());
-        }
         change.tries += 1;
         change.stage = Stage::Preparing { ballot: version.time };
         self.ask_all_of_change(now, id, out);
@@ -142,6 +185,10 @@ impl Coordinator {
             (Stage::Preparing { .. }, Some(Reported::Outline(outline))) if fetches => {
                 Request::Read { key, most: outline.bytes }
             }
+            (Stage::Forwarded, _) => {
+                let (id, conditional) = (change.id, change.conditional.clone());
+                Request::Change { key, id, ack: slot.quorum.ack, conditional }
+            }
             (Stage::Preparing { ballot }, _) => Request::Prepare { key, ballot: *ballot, most },
             // After the answer too: to one whose connection was lost.
             (Stage::Storing { record, .. } | Stage::Answered(Some(record)), _) => {
@@ -171,6 +218,7 @@ impl Coordinator {
             Request::Write { key, record } if record.rank.ballot > 0 => {
                 self.accept(now, op, key, record, demand, out);
             }
+            Request::Write { key, record } => self.write_to_store(op, key, record, demand, out),
             request => self.perform(now, op, demand, request, out),
         }
     }
@@ -185,6 +233,9 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let Some(VoteAt(vote)) = self.slots.change(id).awaited(peer) else { return };
+        if matches!(self.slots.change(id).stage, Stage::Forwarded) {
+            return self.home_replied(now, id, &reply, out);
+        }
         let verify = self.config.codec.verify;
         let prepares = matches!(self.slots.change(id).stage, Stage::Preparing { .. });
         let reported = match reply {
@@ -251,6 +302,9 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let change = self.slots.change(id);
+        if matches!(change.stage, Stage::Forwarded) {
+            return self.home_failed(now, id, error, out);
+        }
         change.votes[vote].state = ChangeState::Failed(error);
         if error == ReplicaError::Outbid && !change.is_answered() {
             // Those that have not replied may take long.
@@ -267,7 +321,7 @@ impl Coordinator {
         let did = match &change.stage {
             Stage::Preparing { .. } => change.count(ChangeState::has_promised),
             Stage::Storing { .. } => change.count(|state| state == ChangeState::Stored),
-            Stage::Pausing => return,
+            Stage::Pausing | Stage::Queued | Stage::Forwarded => return,
             Stage::Answered(_) => {
                 if open == 0 {
                     self.end_change(id, out);
@@ -305,7 +359,7 @@ impl Coordinator {
         let change = self.slots.change(id);
         if let Some(Tried { record: tried, then, step }) = &change.tried {
             let (family, newest) = (tried.rank.version, rank.map(|rank| rank.version));
-            let is_told = told.is_none_or(|steps| steps.tell_of(change.id, *step));
+            let is_told = told.as_ref().is_none_or(|steps| steps.tell_of(change.id, *step));
             if newest > Some(family) || newest == Some(family) && !is_told {
                 let why = if is_told { PLAIN_BETWEEN } else { MANY_BETWEEN };
                 self.slots.get_mut(id).detail = Some(why.to_owned());
@@ -317,6 +371,10 @@ impl Coordinator {
                 let (record, then) = ((codec.reballot)(&key, tried, ballot), *then);
                 return self.store_for_change(now, id, record, then, out);
             }
+        }
+        if change.elsewhere && !told.is_some_and(|steps| steps.has(change.id)) {
+            self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
+            return self.deny_change(id, FailureKind::TooFew, out);
         }
         let is_chosen = change.promised().filter(|vote| vote.rank() == rank).count() >= ack;
         match change.conditional.apply(&key, change.id, ballot, newest.as_ref(), &codec) {
@@ -399,7 +457,10 @@ impl Coordinator {
 
     /// A pause is over; or it was outbid, and the others are late.
     pub(super) fn change_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
-        self.try_change(now, id, out);
+        match self.slots.change(id).stage {
+            Stage::Queued => self.look_for_turn(now, id, out),
+            _ => self.try_change(now, id, out),
+        }
     }
 
     fn answer_change(
@@ -409,8 +470,10 @@ impl Coordinator {
         stored: Option<Record>,
         out: &mut Vec<Effect>,
     ) {
+        self.end_turn(id);
+        let asker = self.slots.change(id).asker;
+        self.tell(asker, Answer::Done(done), out);
         let change = self.slots.change(id);
-        out.push(Effect::Answer { client: change.client, answer: Answer::Done(done) });
         let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
         change.stage = Stage::Answered(stored);
         if !open {
@@ -419,6 +482,8 @@ impl Coordinator {
     }
 
     fn deny_change(&mut self, id: SlotId, failure: FailureKind, out: &mut Vec<Effect>) {
+        self.leave_queue(id);
+        self.end_turn(id);
         let slot = self.slots.get(id);
         let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
         let did = |state| matches!(state, ChangeState::Stored | ChangeState::Promised);
@@ -429,10 +494,11 @@ impl Coordinator {
             since: slot.deadline.saturating_sub(self.config.deadline_micros),
             quorum: slot.quorum,
             is_write: true,
-            unknown: change.tried.is_some(),
+            unknown: change.is_begun(),
             detail: slot.detail.clone(),
         };
-        out.push(Effect::Answer { client: change.client, answer: Answer::Failed(failed) });
+        let asker = change.asker;
+        self.tell(asker, Answer::Failed(failed), out);
         self.slots.remove(id);
     }
 

@@ -32,6 +32,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use acceptor::Acceptor;
+use conditional::home::Queues;
 use hints::Hints;
 use peers::Peers;
 use slots::{Slots, Work};
@@ -71,6 +72,8 @@ pub struct Coordinator {
     peers: Peers,
     /// What coordinators of conditional writes ask of this node.
     acceptor: Acceptor,
+    /// Conditional writes that wait for others of the same key.
+    queues: Queues,
     /// What this node asked itself, and was done while an event was handled.
     done_here: Vec<(SlotId, Reply)>,
     /// A key's replicas, as they were looked up last.
@@ -98,6 +101,7 @@ impl Coordinator {
             hints: Hints::default(),
             peers: Peers::default(),
             acceptor: Acceptor::default(),
+            queues: Queues::default(),
             done_here: Vec::new(),
             replicas: Vec::new(),
             reads: 0,
@@ -147,8 +151,12 @@ impl Coordinator {
             Event::Hinted { hint, kept } => self.hinted(hint, kept),
             Event::Tick => self.tick(now, out),
         }
-        while let Some((id, reply)) = self.done_here.pop() {
-            self.replied(now, self.shared.own, id, reply, out);
+        loop {
+            if let Some((id, reply)) = self.done_here.pop() {
+                self.replied(now, self.shared.own, id, reply, out);
+            } else if !self.begin_next(now, out) {
+                return;
+            }
         }
     }
 

@@ -44,6 +44,7 @@ impl ReplicaError {
             | Reply::Found { .. }
             | Reply::Long { .. }
             | Reply::Absent { .. }
+            | Reply::Done(_)
             | Reply::Page(_)
             | Reply::Pong => Self::Failed,
         }

@@ -54,6 +54,9 @@ impl Coordinator {
         let verify = self.config.codec.verify;
         match request {
             Request::Read { key, most } => out.push(Effect::Read { op, key, most, demand }),
+            Request::Change { key, id, ack, conditional } => {
+                self.change_for(now, op, demand, (key, id, ack), conditional, out);
+            }
             Request::Prepare { key, ballot, most } => {
                 self.prepare(now, op, (key, ballot, most), demand, out);
             }

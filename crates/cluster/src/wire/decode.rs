@@ -125,13 +125,13 @@ impl Head {
 }
 
 #[derive(Debug)]
-struct Reader {
+pub(super) struct Reader {
     bytes: Bytes,
     at: usize,
 }
 
 impl Reader {
-    fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
@@ -144,31 +144,31 @@ impl Reader {
         Ok(begin)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let begin = self.skip(N)?;
         let mut array = [0; N];
         array.copy_from_slice(&self.bytes[begin..begin + N]);
         Ok(array)
     }
 
-    fn take(&mut self, count: usize) -> Result<Bytes, Malformed> {
+    pub(super) fn take(&mut self, count: usize) -> Result<Bytes, Malformed> {
         let begin = self.skip(count)?;
         Ok(self.bytes.slice(begin..begin + count))
     }
 
-    fn u8(&mut self) -> Result<u8, Malformed> {
+    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    fn u16(&mut self) -> Result<u16, Malformed> {
+    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
         self.array().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
+    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
     }
 
@@ -232,6 +232,10 @@ impl Reader {
         head.only(if head.kind == kind::PAGE { flag::BOUNDED | flag::HELD_BY } else { 0 })?;
         Ok(match head.kind {
             kind::READ => Request::Read { key: self.key()?, most: self.u32()? },
+            kind::CHANGE => {
+                let (key, id, ack) = (self.key()?, self.u64()?, self.u8()?);
+                Request::Change { key, id, ack, conditional: self.conditional()? }
+            }
             kind::PREPARE => {
                 Request::Prepare { key: self.key()?, ballot: self.u64()?, most: self.u32()? }
             }
@@ -260,6 +264,7 @@ impl Reader {
             kind::ABSENT => Reply::Absent { authoritative },
             kind::STORED => Reply::Stored,
             kind::NEWER => Reply::Newer { time: self.u64()? },
+            kind::DONE => Reply::Done(self.done()?),
             kind::OUTBID => Reply::Outbid { promise: self.u64()? },
             kind::AHEAD => Reply::Ahead,
             kind::BUSY => Reply::Busy,

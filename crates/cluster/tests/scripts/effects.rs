@@ -113,7 +113,7 @@ impl Words {
 }
 
 impl Words {
-    fn done_text(&self, done: &Done) -> String {
+    pub(crate) fn done_text(&self, done: &Done) -> String {
         let tag = |tag: &Tag| {
             let step = tag.last.map(|(step, _)| format!("#{step}")).unwrap_or_default();
             format!("{}{step}", self.version_text(tag.version))

@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use cluster::{
-    Class, ConnectionId, Filter, Kind, Mark, MembershipState, NodeId, OpId, Page, PageRequest,
-    Record, Reply, Request, SlotId, Topology, Version, origin_of,
+    Change, Class, Condition, Conditional, ConnectionId, Done, Filter, Kind, Mark, MembershipState,
+    NodeId, OpId, Page, PageRequest, Record, Reply, Request, SlotId, Tag, Topology, Version,
+    origin_of,
 };
 
 use crate::toy;
@@ -266,6 +267,13 @@ impl Words {
                 };
                 Ok(Request::Read { key, most })
             }
+            "change" => {
+                let (key, id) = (self.key(next(words, "a key")?)?, next(words, "an id")?);
+                let (id, add) = (number(id, "id")?, number(next(words, "a sum")?, "number")?);
+                let (condition, change) = (Condition::Any, Change::Add(add));
+                let conditional = Conditional { condition, change };
+                Ok(Request::Change { key, id, ack: 0, conditional })
+            }
             "prepare" => {
                 let (key, ballot) = (self.key(next(words, "a key")?)?, next(words, "a ballot")?);
                 let ballot = version(ballot.trim_start_matches('^'))?.time;
@@ -328,6 +336,9 @@ impl Words {
     pub(crate) fn request_text(&self, request: &Request) -> String {
         match request {
             Request::Read { key, most } => format!("read {}{}", Self::name_of(key), up_to(*most)),
+            Request::Change { key, id, ack, conditional } => {
+                format!("change {} id {id} ack {ack} {conditional:?}", Self::name_of(key))
+            }
             Request::Prepare { key, ballot, most } => {
                 let key = Self::name_of(key);
                 format!("prepare {key} ^{}{}", stamp_text(*ballot), up_to(*most))
@@ -385,6 +396,11 @@ impl Words {
             "absent" => Ok(Reply::Absent { authoritative: authoritative(words) }),
             "stored" => Ok(Reply::Stored),
             "newer" => Ok(Reply::Newer { time: newer(words.next())? }),
+            "changed" => {
+                let version = version(next(words, "a version")?)?;
+                let tag = Tag { version, last: Some((1, 7)) };
+                Ok(Reply::Done(Done::Changed { tag, result: None }))
+            }
             "outbid" => Ok(Reply::Outbid { promise: version(next(words, "a ballot")?)?.time }),
             "ahead" => Ok(Reply::Ahead),
             "busy" => Ok(Reply::Busy),
@@ -422,6 +438,7 @@ impl Words {
                     not_authoritative(&page.authoritative)
                 )
             }
+            Reply::Done(done) => self.done_text(done),
             Reply::Outbid { promise } => format!("outbid {}", stamp_text(*promise)),
             Reply::Newer { time: 0 } => "newer".to_owned(),
             Reply::Newer { time } => format!("newer {}ms", after_base(*time)),

@@ -82,8 +82,8 @@ impl Engine {
 
     /// Whether a record of `key` with a version above `version` is held, as far as that can be told
     /// without waiting. What conditional writes made of the record that has the version itself is
-    /// not above it: who holds that has no use for what it was made of. Only tables that hold any version above it are looked into, so for a
-    /// version of the present the memtables suffice.
+    /// not above it: who holds that has no use for what it was made of. Only tables that hold any
+    /// version above it are looked into, so for a version of the present the memtables suffice.
     pub fn holds_newer(&self, space: Space, key: &[u8], version: Version) -> Result<Newer, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);

@@ -225,11 +225,15 @@ impl Engine {
         2 * memtables.div_ceil(self.options.segment_bytes) + 2
     }
 
-    /// When the youngest record was written ([`RecordRef::when`](crate::RecordRef::when)), in
-    /// whatever space; at least that, for what was removed may have been younger.
+    /// The greatest time of any record's version, or at which one was written
+    /// ([`RecordRef::when`](crate::RecordRef::when)), in whatever space; at least that, for what
+    /// was removed may have been greater.
     pub fn greatest_time(&self) -> u64 {
         let writer = lock(&self.writer);
-        let greatest = |tree: &TreeWriter| tree.rotated_when.max(tree.memtable.max_when());
+        let greatest = |tree: &TreeWriter| {
+            let version = tree.rotated_max.max(tree.memtable.max_version());
+            version.time.max(tree.rotated_when).max(tree.memtable.max_when())
+        };
         writer.trees.iter().map(greatest).max().unwrap_or(0)
     }
 

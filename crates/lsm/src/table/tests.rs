@@ -266,7 +266,11 @@ fn check_fixture(name: &str, meta: &TableMeta, model: &Model) {
     let bytes = fixture(name);
     let check = u64::from_le_bytes(*bytes.last_chunk().unwrap());
     let meta = TableMeta { bytes: bytes.len() as u64, check, ..meta.clone() };
-    check_against(&open(bytes, &meta, 0).unwrap(), model);
+    check_against(&open(bytes.clone(), &meta, 0).unwrap(), model);
+    for (min_when, max_when) in [(2, meta.max_when), (meta.min_when, meta.max_when - 1)] {
+        let told = TableMeta { min_when, max_when, ..meta.clone() };
+        assert!(open(bytes.clone(), &told, 0).is_err(), "{name} by other times");
+    }
 }
 
 /// Pins the format: tables written by every release must be read for ever, and what is written

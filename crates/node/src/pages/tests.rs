@@ -126,7 +126,8 @@ fn what_a_conditional_write_made_is_as_new_as_its_ballot() {
             }
         }
         for (since, expected) in [(2, &["a", "b"][..]), (9, &["b"]), (10, &[])] {
-            let filter = Filter::HeldBy { node: alone().own, since, partitions: Vec::new() };
+            let filter =
+                Filter::HeldBy { node: alone().own, since, promise: 0, partitions: Vec::new() };
             let request = PageRequest { filter, ..all() };
             let page = pages(1 << 20).read(&engine, &alone(), OTHERS, &request).unwrap();
             let keys: Vec<_> = page.items.iter().map(|(key, _)| &key[..]).collect();

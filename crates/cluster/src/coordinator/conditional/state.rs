@@ -3,24 +3,37 @@
 use crate::conditional::{Conditional, Done};
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
 use crate::coordinator::read::state::Reported;
-use crate::event::{ClientId, FailureKind, Part};
+use crate::event::{ClientId, FailureKind, OpId, Part};
 use crate::message::NodeId;
 use crate::record::{Rank, Record};
+use crate::turns::Turn;
 
 /// A conditional write under way.
 #[derive(Debug)]
 pub(in crate::coordinator) struct ChangeWork {
-    pub(super) client: ClientId,
+    pub(super) asker: Asker,
     pub(super) conditional: Conditional,
     /// What it is known by, however often it is tried.
     pub(super) id: u64,
     pub(super) stage: Stage,
     /// How often it was tried.
     pub(super) tries: u32,
+    /// Its turn, if it has it.
+    pub(super) turn: Option<Turn>,
+    /// Whether another node may have begun it, or may yet.
+    pub(super) elsewhere: bool,
     /// What a replica may hold of an earlier try.
     pub(super) tried: Option<Tried>,
     /// One for each replica.
     pub(in crate::coordinator) votes: Vec<ChangeVote>,
+}
+
+/// Who asked for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Asker {
+    Client(ClientId),
+    /// Another node, whose request it is.
+    Peer(OpId),
 }
 
 /// A try whose record may be held.
@@ -41,6 +54,10 @@ pub(super) enum Stage {
     Preparing { ballot: u64 },
     /// They are asked to store this record; then the client is answered this.
     Storing { record: Record, then: Done },
+    /// The key's home was asked to do it.
+    Forwarded,
+    /// Others of the key come first.
+    Queued,
     /// It was outbid, and is tried again a little later.
     Pausing,
     /// The client was answered; replicas that have yet to say whether they store the record may miss
@@ -133,7 +150,8 @@ impl ChangeWork {
     pub(super) fn failure(&self) -> FailureKind {
         let outbid = self.failures().any(|error| error == ReplicaError::Outbid);
         let did = |state: ChangeState| state.has_promised() || state == ChangeState::Stored;
-        if self.tried.is_none() && (outbid || matches!(self.stage, Stage::Pausing)) {
+        let waits = matches!(self.stage, Stage::Pausing | Stage::Queued);
+        if !self.is_begun() && (outbid || waits) {
             FailureKind::Busy
         } else if self.count(did) > 0 {
             FailureKind::TooFew
@@ -142,11 +160,16 @@ impl ChangeWork {
         }
     }
 
+    /// Whether a record of it may be held somewhere, or come to be.
+    pub(super) fn is_begun(&self) -> bool {
+        self.tried.is_some() || self.elsewhere
+    }
+
     /// Whether another try may succeed where this one can't: something was in its way that passes,
     /// or it is to be found out what became of it.
     pub(super) fn is_worth_another_try(&self) -> bool {
         let passes = |error| matches!(error, ReplicaError::Outbid | ReplicaError::NotAuthoritative);
-        self.tried.is_some() || self.failures().any(passes)
+        self.is_begun() || self.failures().any(passes)
     }
 
     /// What each replica did.
