@@ -122,6 +122,10 @@ impl ChangeWork {
         matches!(self.stage, Stage::Answered(_))
     }
 
+    pub(in crate::coordinator) fn is_forwarded(&self) -> bool {
+        matches!(self.stage, Stage::Forwarded)
+    }
+
     pub(super) fn count(&self, wanted: impl Fn(ChangeState) -> bool) -> usize {
         self.votes.iter().filter(|vote| wanted(vote.state)).count()
     }
