@@ -60,8 +60,8 @@ pub(super) enum Stage {
     Queued,
     /// It was outbid, and is tried again a little later.
     Pausing,
-    /// The client was answered; replicas that have yet to say whether they store the record may miss
-    /// it.
+    /// The client was answered; replicas that have yet to say whether they store the record may
+    /// miss it.
     Answered(Option<Record>),
 }
 
