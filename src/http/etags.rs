@@ -1,5 +1,6 @@
 //! Tags of values as header values: `"0123456789abcdef-01234567"`, and after conditional writes
-//! `"0123456789abcdef-01234567-12-0123456789abcdef"`, with how many there were and the last one's id.
+//! `"0123456789abcdef-01234567-12-0123456789abcdef"`, with how many there were and the last one's
+//! id.
 
 use std::cell::RefCell;
 use std::io::Write as _;

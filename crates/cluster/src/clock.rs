@@ -104,8 +104,8 @@ impl Clock {
         true
     }
 
-    /// Takes in the ballot of a conditional write, if it may be promised: a start after this process
-    /// begins above it.
+    /// Takes in the ballot of a conditional write, if it may be promised: a start after this
+    /// process begins above it.
     pub(crate) fn admit(&self, ballot: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
         if !self.merge(ballot, wall_micros, max_skew_micros) {
             return false;

@@ -65,7 +65,8 @@ pub struct Membership {
     apart: OnceLock<Box<[AtomicU8]>>,
     /// Greatest time of a version that a former life of this node may have acknowledged.
     lost_before: AtomicU64,
-    /// Greatest ballot that a former life of this node, with a disk that it lost, may have promised.
+    /// Greatest ballot that a former life of this node, with a disk that it lost, may have
+    /// promised.
     promised_before: AtomicU64,
     /// Whether all others that can be reached were asked what they know of this node since the
     /// start.
@@ -95,8 +96,8 @@ impl Membership {
         }
     }
 
-    /// The disk of this node knows that no ballot above this one was promised by a life that lost its
-    /// own; all that it promised itself is below the clock's bound.
+    /// The disk of this node knows that no ballot above this one was promised by a life that lost
+    /// its own; all that it promised itself is below the clock's bound.
     pub fn promised(self, before: u64) -> Self {
         self.promised_before.store(before, Ordering::Relaxed);
         self

@@ -1,17 +1,19 @@
-//! What this node, as a replica, has promised to coordinators of conditional writes: to store nothing
-//! under a lower ballot.
+//! What this node, as a replica, has promised to coordinators of conditional writes: to store
+//! nothing under a lower ballot.
 //!
 //! ```text
-//!            hash of the key ─▶ one of 65,536 buckets: the greatest ballot that was promised for any
-//!                               key in it, and whether a record is being stored there
-//!  all keys: the floor ───────▶ what was promised for all: at the start, and to nodes that are rebuilt
+//!  hash of the key ─▶ one of 65,536 buckets: the greatest ballot that was promised for any key in
+//!                     it, and whether a record is being stored there
+//!  all keys ────────▶ the floor: what was promised for all, at the start, and to nodes that are
+//!                     rebuilt
 //! ```
 //!
-//! Keys that share a bucket may be refused without need, and try again. Promises are in memory only:
-//! none is given above the clock's durable bound, and a process begins with that bound as its floor.
+//! Keys that share a bucket may be refused without need, and try again. Promises are in memory
+//! only: none is given above the clock's durable bound, and a process begins with that bound as its
+//! floor.
 //!
-//! Only one record is stored in a bucket at a time, from the look at what the store holds until it is
-//! durable and visible there: nobody is promised anything in between.
+//! Only one record is stored in a bucket at a time, from the look at what the store holds until it
+//! is durable and visible there: nobody is promised anything in between.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -8,8 +8,8 @@ use crate::clock::Version;
 /// the same record, wherever it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
-    /// When and where it was written; of a conditional write, the version of the plain write that it
-    /// continues: its *family*.
+    /// When and where it was written; of a conditional write, the version of the plain write that
+    /// it continues: its *family*.
     pub version: Version,
     /// 0, or the ballot under which a conditional write made it. It comes before everything else
     /// within a family: a record that was never chosen must not hide a later one that was.

@@ -1,5 +1,5 @@
-//! Whose turn it is: of all conditional writes of a key that this node coordinates, on whichever loop,
-//! one is under way at a time. They would only outbid each other.
+//! Whose turn it is: of all conditional writes of a key that this node coordinates, on whichever
+//! loop, one is under way at a time. They would only outbid each other.
 //!
 //! Keys are told apart by one of 65,536 buckets; those that share one wait for each other.
 

@@ -1,5 +1,5 @@
-//! Contended keys: few, of which all writes are with conditions or quorums of majorities, so that each
-//! is one register to its clients. What they asked of each key and were answered is kept as a
+//! Contended keys: few, of which all writes are with conditions or quorums of majorities, so that
+//! each is one register to its clients. What they asked of each key and were answered is kept as a
 //! history, and is checked in the end.
 
 use std::collections::BTreeMap;

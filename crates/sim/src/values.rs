@@ -1,5 +1,5 @@
-//! Values of contended keys: numbers, to which something can be added, and texts. Each write has one
-//! of its own, so that from a value can be told whose it is.
+//! Values of contended keys: numbers, to which something can be added, and texts. Each write has
+//! one of its own, so that from a value can be told whose it is.
 
 use cluster::Record;
 use lsm::RecordRef;

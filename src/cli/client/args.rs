@@ -46,8 +46,8 @@ pub(crate) struct Votes {
 /// A condition: what must be there for a write to be done.
 #[derive(Debug, Args)]
 pub(crate) struct IfMatch {
-    /// Only if the value has this version, as `get --json` prints it; "*": only if there is a value.
-    /// Can be given several times
+    /// Only if the value has this version, as `get --json` prints it; "*": only if there is a
+    /// value. Can be given several times
     #[arg(long, value_name = "VERSION")]
     pub(crate) if_match: Vec<String>,
 }

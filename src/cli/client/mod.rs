@@ -40,8 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why a command did not do what it was told. It was told to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unable {
-    /// The answer is no: there is no value under the key, a condition is not met, or not every node is
-    /// up.
+    /// The answer is no: there is no value under the key, a condition is not met, or not every node
+    /// is up.
     No,
     /// Anything else.
     Failed,

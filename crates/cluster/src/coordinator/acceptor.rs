@@ -1,4 +1,5 @@
-//! The replica's side of conditional writes: promises, and records that are stored only if they may be.
+//! The replica's side of conditional writes: promises, and records that are stored only if they may
+//! be.
 //!
 //! ```text
 //!  Prepare ─▶ promise ─▶ read ─▶ the newest record

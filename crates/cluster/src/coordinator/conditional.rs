@@ -1,5 +1,5 @@
-//! Conditional writes, as their coordinator does them: promises of a majority, then the next record on a
-//! majority.
+//! Conditional writes, as their coordinator does them: promises of a majority, then the next record
+//! on a majority.
 //!
 //! ```text
 //!  ballot ─▶ Prepare ─▶ a majority has promised: the newest record of those that it holds
@@ -51,12 +51,12 @@ const PAUSE_DOUBLINGS: u32 = 5;
 const LATE_MICROS: u64 = 20_000;
 
 /// Why the outcome of a write is not known although a majority answered.
-const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one that \
-    the key does not tell any more whether the first try was done";
+const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
+    that the key does not tell any more whether the first try was done";
 
 /// The same.
-const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one and \
-    did not answer, and no trace of the write is found";
+const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one \
+    and did not answer, and no trace of the write is found";
 
 /// The same.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \

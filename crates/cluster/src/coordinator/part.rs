@@ -15,7 +15,8 @@ pub(super) enum ReplicaError {
     /// Refused, nothing was changed: the timestamp is too far ahead of its clock, or it works by
     /// another layout.
     Declined,
-    /// Refused, nothing was changed: it has promised a higher ballot, or just stores another record.
+    /// Refused, nothing was changed: it has promised a higher ballot, or just stores another
+    /// record.
     Outbid,
     /// It can't promise anything: it is new, or being rebuilt.
     NotAuthoritative,

@@ -11,9 +11,10 @@
 //! ```
 //!
 //! Records that conditional writes made are stored as they come, for both nodes have promised first
-//! that nothing older is under way (`promises.rs`). After a restart each walk begins again. A future record is left where it is, and its partition
-//! marked: it is asked for again now and then, and taken once its time has come. Until then a node
-//! that lost something is not authoritative for what it lacks.
+//! that nothing older is under way (`promises.rs`). After a restart each walk begins again. A
+//! future record is left where it is, and its partition marked: it is asked for again now and then,
+//! and taken once its time has come. Until then a node that lost something is not authoritative for
+//! what it lacks.
 
 use std::collections::BTreeMap;
 

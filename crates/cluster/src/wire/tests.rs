@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Version;
+use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
 use crate::record::{Codec, Kind, Rank, Record};
@@ -58,6 +59,11 @@ fn request() -> impl Strategy<Value = Request> {
         (entry(), any::<u32>()).prop_map(|((key, _), most)| Request::Read { key, most }),
         entry().prop_map(|(key, record)| Request::Write { key, record }),
         vec(entry(), 0..5).prop_map(|items| Request::Writes { items }),
+        (entry(), any::<u64>(), any::<u32>())
+            .prop_map(|((key, _), ballot, most)| Request::Prepare { key, ballot, most }),
+        (entry(), any::<u64>(), any::<u8>(), conditional()).prop_map(
+            |((key, _), id, ack, conditional)| Request::Change { key, id, ack, conditional }
+        ),
         (cursor(), proptest::option::of(cursor()), filter(), any::<u32>()).prop_map(
             |(start, end, filter, max_bytes)| {
                 Request::Page(PageRequest { start, end, filter, max_bytes })
@@ -73,6 +79,35 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
+fn tag() -> impl Strategy<Value = Tag> {
+    (any::<u64>(), any::<u32>(), any::<Option<(u32, u64)>>())
+        .prop_map(|(time, origin, last)| Tag { version: Version { time, origin }, last })
+}
+
+fn conditional() -> impl Strategy<Value = Conditional> {
+    let condition = prop_oneof![
+        Just(Condition::Any),
+        Just(Condition::Exists),
+        Just(Condition::Absent),
+        vec(tag(), 0..5).prop_map(Condition::OneOf),
+    ];
+    let change = prop_oneof![
+        vec(any::<u8>(), 0..99).prop_map(|value| Change::Put(value.into())),
+        Just(Change::Delete),
+        any::<i64>().prop_map(Change::Add),
+    ];
+    (condition, change).prop_map(|(condition, change)| Conditional { condition, change })
+}
+
+fn done() -> impl Strategy<Value = Done> {
+    prop_oneof![
+        (tag(), any::<Option<i64>>()).prop_map(|(tag, result)| Done::Changed { tag, result }),
+        proptest::option::of(tag()).prop_map(|current| Done::Unmet { current }),
+        Just(Done::Impossible(Impossible::NotANumber)),
+        Just(Done::Impossible(Impossible::Overflow)),
+    ]
+}
+
 fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         (entry(), any::<bool>())
@@ -84,6 +119,8 @@ fn reply() -> impl Strategy<Value = Reply> {
         any::<bool>().prop_map(|authoritative| Reply::Absent { authoritative }),
         Just(Reply::Stored),
         any::<u64>().prop_map(|time| Reply::Newer { time }),
+        any::<u64>().prop_map(|promise| Reply::Outbid { promise }),
+        done().prop_map(Reply::Done),
         Just(Reply::Ahead),
         Just(Reply::Busy),
         Just(Reply::NoSpace),
@@ -383,6 +420,13 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         Item::Message(Message { id: 0x0807_0605_0403_0201, body })
     };
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
+    let version = Version { time: 0x0908, origin: 0x0a };
+    let (plain, tag) = (Tag { version, last: None }, Tag { version, last: Some((3, 5)) });
+    let put = Change::Put(Bytes::from_static(b"value"));
+    let change = |condition, change| {
+        let conditional = Conditional { condition, change };
+        Request::Change { key: key(), id: 0x0b0c, ack: 2, conditional }
+    };
     let rows = |next| Page { items: vec![(key(), short())], next, authoritative: true };
     vec![
         ("read", ask(Class::Client, Request::Read { key: key(), most: 0x4000 })),
@@ -392,6 +436,11 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("page held by", ask(Class::Stream, page(held_by, Some(key())))),
         ("missed", ask(Class::Hint, Request::Missed { node: NodeId(7), marks })),
         ("ping", ask(Class::Client, Request::Ping)),
+        ("prepare", ask(Class::Client, Request::Prepare { key: key(), ballot: 7, most: 0x4000 })),
+        ("change, one of", ask(Class::Client, change(Condition::OneOf(vec![plain, tag]), put))),
+        ("change, absent", ask(Class::Client, change(Condition::Absent, Change::Delete))),
+        ("change, exists", ask(Class::Client, change(Condition::Exists, Change::Delete))),
+        ("change, any", ask(Class::Client, change(Condition::Any, Change::Add(-2)))),
         ("found", reply(Reply::Found { record: short(), authoritative: false })),
         ("found authoritative", reply(Reply::Found { record: short(), authoritative: true })),
         ("absent", reply(Reply::Absent { authoritative: false })),
@@ -411,6 +460,13 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
             "long authoritative",
             reply(Reply::Long { outline: short().outline(), authoritative: true }),
         ),
+        ("outbid", reply(Reply::Outbid { promise: 7 })),
+        ("done, changed", reply(Reply::Done(Done::Changed { tag, result: None }))),
+        ("done, added", reply(Reply::Done(Done::Changed { tag, result: Some(-2) }))),
+        ("done, unmet", reply(Reply::Done(Done::Unmet { current: Some(plain) }))),
+        ("done, unmet, none", reply(Reply::Done(Done::Unmet { current: None }))),
+        ("done, no number", reply(Reply::Done(Done::Impossible(Impossible::NotANumber)))),
+        ("done, overflow", reply(Reply::Done(Done::Impossible(Impossible::Overflow)))),
         ("piece", Item::Piece { last: false, bytes: key() }),
         ("last piece", Item::Piece { last: true, bytes: key() }),
         ("credit", Item::Credit(0x0102_0304)),

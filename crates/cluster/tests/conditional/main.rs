@@ -1,5 +1,6 @@
 //! A model of conditional writes: one key on three replicas, and every order of events that a few
-//! clients and one fault can bring about. It was written before the protocol's code: what it found is in `docs/conditional-model.md`.
+//! clients and one fault can bring about. It was written before the protocol's code: what it found
+//! is in `docs/conditional-model.md`.
 //!
 //! ```text
 //!  client ─▶ prepare ─▶ a majority promises ─▶ accept ─▶ a majority stores ─▶ answer

@@ -6,8 +6,8 @@ pub(crate) struct Rules {
     /// A replica remembers the last conditional record that a plain write displaced, and a
     /// coordinator looks there for what became of its earlier try.
     pub(crate) keep_displaced: bool,
-    /// A coordinator that finds its earlier try's family ended, and has no such memory to look into,
-    /// leaves the outcome unknown. (What the code does as yet, in place of the first rule.)
+    /// A coordinator that finds its earlier try's family ended, and has no such memory to look
+    /// into, leaves the outcome unknown. (What the code does as yet, in place of the first rule.)
     pub(crate) ended_is_unknown: bool,
     /// A later try is not based on an older family than an earlier one.
     pub(crate) no_way_back: bool,

@@ -1,5 +1,5 @@
-//! What tags say of themselves: after a plain write conditional ones make steps 1, 2, 3 …, each once,
-//! and a later one is further.
+//! What tags say of themselves: after a plain write conditional ones make steps 1, 2, 3 …, each
+//! once, and a later one is further.
 //!
 //! ```text
 //!  plain write: family ─▶ step 1 ─▶ step 2 ─▶ (3: nobody knows whose) ─▶ step 4

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! After Wing and Gong, *Testing and verifying concurrent objects* (1993), with what G. Lowe,
-//! *Testing for linearizability* (2017) added: the history is gone through in the order of time, and
-//! an operation takes effect in the search only when the next answer needs it. So what fails is the
-//! shortest prefix that fails.
+//! *Testing for linearizability* (2017) added: the history is gone through in the order of time,
+//! and an operation takes effect in the search only when the next answer needs it. So what fails is
+//! the shortest prefix that fails.
 //!
 //! Tags are opaque: two that are equal are of one state, the one that one operation made; two that
 //! differ are of two. What is in a tag is judged by [`chain`] alone.

@@ -8,8 +8,8 @@ use super::{Asked, Change, Condition, End, History, Operation, State, Tag, Told,
 /// How many of the operations that were answered before are printed.
 const BEFORE: usize = 24;
 
-/// Why a history is not linearizable: the operation whose answer does not fit, what the key may have
-/// held, and what was under way.
+/// Why a history is not linearizable: the operation whose answer does not fit, what the key may
+/// have held, and what was under way.
 pub(super) fn explain(
     history: &History,
     open: &BTreeSet<u32>,

@@ -1,5 +1,5 @@
-//! Clients of contended keys: reads, writes with conditions, and plain ones between them. A condition
-//! on tags names what the client saw last, or before that.
+//! Clients of contended keys: reads, writes with conditions, and plain ones between them. A
+//! condition on tags names what the client saw last, or before that.
 
 use std::collections::BTreeMap;
 

@@ -60,8 +60,8 @@ pub(super) enum Stage {
     Queued,
     /// It was outbid, and is tried again a little later.
     Pausing,
-    /// The client was answered; replicas that have yet to say whether they store the record may miss
-    /// it.
+    /// The client was answered; replicas that have yet to say whether they store the record may
+    /// miss it.
     Answered(Option<Record>),
 }
 
@@ -120,6 +120,10 @@ impl ChangeVote {
 impl ChangeWork {
     pub(in crate::coordinator) fn is_answered(&self) -> bool {
         matches!(self.stage, Stage::Answered(_))
+    }
+
+    pub(in crate::coordinator) fn is_forwarded(&self) -> bool {
+        matches!(self.stage, Stage::Forwarded)
     }
 
     pub(super) fn count(&self, wanted: impl Fn(ChangeState) -> bool) -> usize {

@@ -19,8 +19,8 @@ pub(super) enum Step {
     Wait,
     /// Ask the replicas that were not authoritative once more, a little later.
     AskAgain,
-    /// Begin anew, a little later: the newest record is one that a conditional write made, and another
-    /// one is about to outrank it.
+    /// Begin anew, a little later: the newest record is one that a conditional write made, and
+    /// another one is about to outrank it.
     BeginAnew,
     Answer,
     Deny,
