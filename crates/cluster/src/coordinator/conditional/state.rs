@@ -43,7 +43,7 @@ pub(super) struct Tried {
     pub(super) record: Record,
     /// What that comes to.
     pub(super) then: Done,
-    /// Which step of the family it would have been, in the try in which that was lowest.
+    /// Which step of the family it would have been, the first time.
     pub(super) step: u32,
 }
 
