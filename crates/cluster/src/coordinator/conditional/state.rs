@@ -166,7 +166,7 @@ impl ChangeWork {
 
     /// Whether a record of it may be held somewhere, or come to be.
     pub(super) fn is_begun(&self) -> bool {
-        self.tried.is_some() || self.elsewhere
+        self.tried.is_some() || self.elsewhere || self.is_forwarded()
     }
 
     /// Whether another try may succeed where this one can't: something was in its way that passes,
