@@ -165,7 +165,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let change = self.slots.change(id);
-        if matches!(change.stage, Stage::Pausing) {
+        if matches!(change.stage, Stage::Pausing | Stage::Queued) {
             // What was lost with a connection is asked again with the next try.
             return;
         }
