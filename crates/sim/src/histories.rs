@@ -7,6 +7,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use cluster::{Answer, Conditional, Done, Impossible, Record, Version};
+use lsm::RecordRef;
 use node::records::STEPS;
 
 use crate::ledger::{Asked, ClientOutcome, What};
@@ -96,6 +97,9 @@ struct Kept {
     /// Known to have had no effect, or a read without an answer.
     is_void: bool,
     is_plain: bool,
+    /// The first version of a plain write, and whether it was given another one.
+    first: Option<Version>,
+    is_reissued: bool,
 }
 
 #[derive(Debug, Default)]
@@ -141,10 +145,22 @@ impl Histories {
                 (false, linear::Asked::Change(condition_of(condition), change))
             }
         };
-        let end = End::Unknown(None);
+        let end = End::Unknown;
         let operation = Operation { number, call: now, asked: asked_for, end };
-        let kept = Kept { operation, is_void: false, is_plain };
+        let (is_void, first, is_reissued) = (false, None, false);
+        let kept = Kept { operation, is_void, is_plain, first, is_reissued };
         self.of_keys.entry(asked.key.clone()).or_default().kept.insert(number, kept);
+    }
+
+    /// A plain write has a version. Returns whether it is one of a contended key.
+    pub(crate) fn versioned(&mut self, key: &Bytes, number: u64, version: Version) -> bool {
+        let of_key = self.of_keys.get_mut(key);
+        let Some(kept) = of_key.and_then(|of_key| of_key.kept.get_mut(&number)) else {
+            return false;
+        };
+        let first = *kept.first.get_or_insert(version);
+        kept.is_reissued |= first != version;
+        true
     }
 
     /// A client has its outcome; returns what is wrong with that by itself.
@@ -197,6 +213,14 @@ impl Histories {
         {
             kept.operation.end = End::At(now, told);
         }
+        let seen = match outcome {
+            ClientOutcome::Answer(Answer::Found(Some(record))) => write_of(record),
+            ClientOutcome::Answer(Answer::Written(version)) => Some((number, *version)),
+            _ => None,
+        };
+        if let Some((number, version)) = seen {
+            self.versioned(&asked.key, number, version);
+        }
         None
     }
 
@@ -217,7 +241,7 @@ impl Histories {
         let mut wrong = Vec::new();
         for (key, of_key) in std::mem::take(&mut self.of_keys) {
             let kept = of_key.kept.into_values().filter(|kept| !kept.is_void);
-            let operations = kept.map(|kept| kept.operation).collect();
+            let operations = kept.flat_map(Kept::operations).collect();
             let history = History { operations };
             if let Some(what) = chain::check(&history) {
                 wrong.push(format!("{key:?}: {what}"));
@@ -230,6 +254,25 @@ impl Histories {
         }
         wrong
     }
+}
+
+impl Kept {
+    /// What takes effect. A plain write that is given another version on its way may have been seen
+    /// under the first one, and be seen again after what came between: a known anomaly.
+    fn operations(self) -> Vec<Operation> {
+        if !self.is_reissued {
+            return vec![self.operation];
+        }
+        let end = self.operation.end.at().map_or(End::Unknown, End::Before);
+        vec![Operation { end, ..self.operation.clone() }, self.operation]
+    }
+}
+
+/// The number and version of a plain write; `None` = a conditional one made the record.
+fn write_of(record: &Record) -> Option<(u64, Version)> {
+    let view = RecordRef::parse(&record.bytes).ok()?;
+    let number = u64::from_le_bytes(view.extension().try_into().ok()?);
+    (record.rank.ballot == 0).then_some((number, record.rank.version))
 }
 
 fn condition_of(condition: &cluster::Condition) -> Condition {

@@ -193,6 +193,10 @@ impl Ledger {
         if self.writes.get(&write).is_none_or(|write| write.begun >= self.forgot_future) {
             self.greatest = self.greatest.max(version.time);
         }
+        let key = self.operations.get(&write.0).map(|operation| &operation.asked.key);
+        if key.is_some_and(|key| self.histories.versioned(key, write.0, version)) {
+            return;
+        }
         if let Some(other) = self.versions.insert(version, write)
             && other != write
             && !self.is_of_another_disk(version, write, other)

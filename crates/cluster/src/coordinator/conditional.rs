@@ -165,7 +165,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let change = self.slots.change(id);
-        if matches!(change.stage, Stage::Pausing) {
+        if matches!(change.stage, Stage::Pausing | Stage::Queued) {
             // What was lost with a connection is asked again with the next try.
             return;
         }
@@ -380,7 +380,7 @@ impl Coordinator {
         match change.conditional.apply(&key, change.id, ballot, newest.as_ref(), &codec) {
             Outcome::Next(record, then) => {
                 let step = (codec.steps)(&record).step;
-                let step = change.tried.as_ref().map_or(step, |tried| tried.step);
+                let step = change.tried.as_ref().map_or(step, |tried| step.min(tried.step));
                 change.tried = Some(Tried { record: record.clone(), then, step });
                 self.store_for_change(now, id, record, then, out);
             }

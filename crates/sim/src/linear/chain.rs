@@ -50,6 +50,6 @@ pub(crate) fn check(history: &History) -> Option<String> {
 impl Operation {
     /// Whether it may have made a step that nobody was told of.
     fn may_be_a_step(&self) -> bool {
-        matches!((&self.asked, &self.end), (Asked::Change(..), End::Unknown(_)))
+        matches!((&self.asked, &self.end), (Asked::Change(..), End::Unknown))
     }
 }

@@ -85,8 +85,12 @@ pub(crate) enum Told {
 pub(crate) enum End {
     /// It was answered then.
     At(u64, Told),
-    /// It may have taken effect, or may yet do so, but not after the time that is given.
-    Unknown(Option<u64>),
+    /// It may have taken effect, or may yet do so.
+    Unknown,
+    /// It may have taken effect, but not after that time, nor after the next operation of the
+    /// history: that one is the same write, which was given another version on its way, and may
+    /// have been seen before under the first one.
+    Before(u64),
 }
 
 /// An operation as its client knows it. One that is known to have had no effect is left out.
@@ -160,7 +164,7 @@ impl Tags {
                         return Err(format!("{tag} is the tag of {value} and of {other}"));
                     }
                 }
-                End::At(..) | End::Unknown(_) => {}
+                End::At(..) | End::Unknown | End::Before(_) => {}
             }
         }
         Ok(tags)
@@ -188,7 +192,7 @@ impl Operation {
         let has = |tag| state.value.is_some() && tags.is_of(tag, state, history);
         let told = match self.end {
             End::At(_, told) => Some(told),
-            End::Unknown(_) => None,
+            End::Unknown | End::Before(_) => None,
         };
         let (condition, change) = match (&self.asked, told) {
             (Asked::Get, Some(Told::Found(found))) => {

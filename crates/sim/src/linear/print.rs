@@ -43,10 +43,10 @@ impl Operation {
 }
 
 impl End {
-    pub(super) fn at(&self) -> Option<u64> {
+    pub(crate) fn at(&self) -> Option<u64> {
         match self {
             Self::At(at, _) => Some(*at),
-            Self::Unknown(_) => None,
+            Self::Unknown | Self::Before(_) => None,
         }
     }
 }
@@ -106,10 +106,8 @@ impl Display for Operation {
             }
         }
         match &self.end {
-            End::Unknown(None) => write!(f, ": not known"),
-            End::Unknown(Some(until)) => {
-                write!(f, ": not known, and without effect from {} on", seconds(*until))
-            }
+            End::Unknown => write!(f, ": not known"),
+            End::Before(_) => write!(f, ": under its first version"),
             End::At(_, Told::Found(None)) => write!(f, ": nothing"),
             End::At(_, Told::Found(Some((value, tag)))) => write!(f, ": {value} {tag}"),
             End::At(_, Told::Changed { tag, sum: None }) => write!(f, ": done, {tag}"),

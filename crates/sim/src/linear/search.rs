@@ -69,8 +69,8 @@ impl<'a> Search<'a> {
             events.push((operation.call, What::Call, place));
             match operation.end {
                 End::At(at, _) => events.push((at, What::Answer, place)),
-                End::Unknown(Some(at)) => events.push((at, What::Over, place)),
-                End::Unknown(None) => {}
+                End::Before(at) => events.push((at, What::Over, place)),
+                End::Unknown => {}
             }
         }
         events.sort_unstable();
@@ -142,6 +142,10 @@ impl<'a> Search<'a> {
         let is_answered = matches!(operation.end, End::At(..));
         let taken = if is_answered { &configuration.done } else { &configuration.used };
         let at = taken.binary_search(&place).err()?;
+        let is_before = matches!(operation.end, End::Before(_));
+        if is_before && configuration.done.contains(&(place + 1)) {
+            return None;
+        }
         let state = operation.apply(place, configuration.state, self.tags, self.history)?;
         let mut after = Configuration { state, ..configuration.clone() };
         let taken = if is_answered { &mut after.done } else { &mut after.used };

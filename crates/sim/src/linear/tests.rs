@@ -50,9 +50,9 @@ fn history<const N: usize>(operations: [(u64, u64, Asked, Told); N]) -> History 
 }
 
 /// One more, which was never answered.
-fn unknown(mut history: History, call: u64, asked: Asked, until: Option<u64>) -> History {
+fn unknown(mut history: History, call: u64, asked: Asked) -> History {
     let number = history.operations.len() as u64 + 1;
-    history.operations.push(Operation { number, call, asked, end: End::Unknown(until) });
+    history.operations.push(Operation { number, call, asked, end: End::Unknown });
     history.operations.sort_by_key(|operation| operation.call);
     history
 }
@@ -103,21 +103,39 @@ fn operations_at_one_time_are_ordered_either_way() {
 
 #[test]
 fn what_was_never_answered_may_be_done_late_or_never() {
-    let lost = |rest| unknown(rest, 0, put(10), None);
+    let lost = |rest| unknown(rest, 0, put(10));
     is_right(&lost(history([(2, 3, Asked::Get, Found(None))])));
     is_right(&lost(history([
         (2, 3, Asked::Get, Found(None)),
         (4, 5, Asked::Get, found(10, plain(1))),
         (6, 7, change(OneOf(vec![plain(1)]), Delete), done(step(1, 1))),
     ])));
-    is_right(&unknown(history([(2, 3, put(11), done(plain(2)))]), 0, change(Any, Delete), None));
+    is_right(&unknown(history([(2, 3, put(11), done(plain(2)))]), 0, change(Any, Delete)));
 }
 
 #[test]
-fn what_is_over_is_not_done_any_more() {
-    let lost = |rest| unknown(rest, 0, put(10), Some(5));
-    is_right(&lost(history([(2, 3, Asked::Get, found(10, plain(1)))])));
-    is_wrong(&lost(history([(6, 7, Asked::Get, found(10, plain(1)))])), 1);
+fn a_write_with_another_version_may_be_seen_before_under_its_first() {
+    let first = Operation { number: 9, call: 2, asked: put(10), end: End::Before(9) };
+    let with_first = |rest: History| {
+        let operations = [vec![first.clone()], rest.operations].concat();
+        History { operations }
+    };
+    let write = (2, 9, put(10), done(plain(7)));
+    let seen = |at, told| (at, at + 1, Asked::Get, told);
+    let between = (4, 5, put(11), done(plain(6)));
+    let twice = history([write.clone(), seen(3, found(10, plain(5))), between.clone()]);
+    is_right(&with_first(twice));
+    let tags = [(5, 7), (7, 5)].map(|(one, other)| {
+        with_first(history([
+            write.clone(),
+            seen(3, found(10, plain(one))),
+            seen(6, found(10, plain(other))),
+        ]))
+    });
+    is_right(&tags[0]);
+    is_wrong(&tags[1], 3);
+    let late = [write.clone(), (10, 11, Asked::Get, found(10, plain(5)))];
+    is_wrong(&with_first(history(late)), 2);
 }
 
 #[test]
@@ -166,7 +184,7 @@ fn what_is_done_twice_is_found() {
         (2, 3, Asked::Get, found(1, step(0, 1))),
         (4, 5, Asked::Get, found(2, step(0, 2))),
     ]);
-    is_wrong(&unknown(twice, 0, change(Any, Add(1)), None), 2);
+    is_wrong(&unknown(twice, 0, change(Any, Add(1))), 2);
 }
 
 #[test]
@@ -231,7 +249,6 @@ fn a_prefix_is_told_so_that_people_can_read_it() {
         ]),
         3,
         change(Exists, Add(1)),
-        None,
     );
     let why = [
         "not linearizable, as of the answer to 2:",
@@ -251,7 +268,7 @@ fn operations_that_nobody_saw_cost_little() {
     let mut long = history([]);
     for n in 0..40 {
         let (call, number) = (10 * n, n as i64);
-        long = unknown(long, call, put(1_000 + number), None);
+        long = unknown(long, call, put(1_000 + number));
         let tag = plain(call);
         let answered = [
             (call, call + 5, put(number), done(tag)),
@@ -269,7 +286,7 @@ fn operations_that_nobody_saw_cost_little() {
 fn a_search_that_takes_too_long_is_given_up() {
     let mut long = history([(100, 101, Asked::Get, found(-1, plain(0)))]);
     for n in 0..40 {
-        long = unknown(long, 1, change(Any, Add(1 << n)), None);
+        long = unknown(long, 1, change(Any, Add(1 << n)));
     }
     assert_eq!(long.check(MOST), Verdict::GaveUp);
 }
@@ -288,5 +305,5 @@ fn steps_are_made_once_each_and_in_order() {
     let gap = [(0, 1, step(1, 1)), (2, 3, step(1, 3))];
     assert!(chain_of(gap).unwrap().starts_with("nobody did the 1 steps"));
     let one = |(call, at, tag)| (call, at, put(1), done(tag));
-    assert_eq!(chain::check(&unknown(history(gap.map(one)), 0, change(Any, Delete), None)), None);
+    assert_eq!(chain::check(&unknown(history(gap.map(one)), 0, change(Any, Delete))), None);
 }

@@ -43,7 +43,7 @@ pub(super) struct Tried {
     pub(super) record: Record,
     /// What that comes to.
     pub(super) then: Done,
-    /// Which step of the family it would have been, the first time.
+    /// Which step of the family it would have been, in the try in which that was lowest.
     pub(super) step: u32,
 }
 
@@ -120,6 +120,10 @@ impl ChangeVote {
 impl ChangeWork {
     pub(in crate::coordinator) fn is_answered(&self) -> bool {
         matches!(self.stage, Stage::Answered(_))
+    }
+
+    pub(in crate::coordinator) fn is_forwarded(&self) -> bool {
+        matches!(self.stage, Stage::Forwarded)
     }
 
     pub(in crate::coordinator) fn is_forwarded(&self) -> bool {
