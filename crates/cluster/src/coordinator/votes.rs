@@ -132,11 +132,6 @@ impl Coordinator {
                     let vote = write.awaited(peer).expect("it is awaited");
                     self.ask_to_hold(now, id, vote, out);
                 }
-                // The home may be at it; asked again, it could do the write once more.
-                Work::Change(change) if change.is_forwarded() => {
-                    self.fail(now, id, peer, ReplicaError::Silent, out);
-                    continue;
-                }
                 Work::Change(change) => {
                     let vote = change.awaited(peer).expect("it is awaited");
                     self.ask_of_change(now, id, vote, out);

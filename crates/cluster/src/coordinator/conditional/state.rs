@@ -126,10 +126,6 @@ impl ChangeWork {
         matches!(self.stage, Stage::Forwarded)
     }
 
-    pub(in crate::coordinator) fn is_forwarded(&self) -> bool {
-        matches!(self.stage, Stage::Forwarded)
-    }
-
     pub(super) fn count(&self, wanted: impl Fn(ChangeState) -> bool) -> usize {
         self.votes.iter().filter(|vote| wanted(vote.state)).count()
     }
