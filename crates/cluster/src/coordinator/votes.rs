@@ -120,7 +120,9 @@ impl Coordinator {
     pub(super) fn lost(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
         self.peers.down(peer);
         for id in self.slots.awaiting(peer) {
-            if self.errand(id, peer).way == Way::Resent {
+            let way = self.errand(id, peer).way;
+            // A home that has begun a write must not be asked to do it once more.
+            if way == Way::Resent || way == Way::Sent && self.is_forwarded(id) {
                 self.fail(now, id, peer, ReplicaError::Silent, out);
                 continue;
             }
@@ -129,11 +131,6 @@ impl Coordinator {
                 Work::Write(write) => {
                     let vote = write.awaited(peer).expect("it is awaited");
                     self.ask_to_hold(now, id, vote, out);
-                }
-                // The home may be at it; asked again, it could do the write once more.
-                Work::Change(change) if change.is_forwarded() => {
-                    self.fail(now, id, peer, ReplicaError::Silent, out);
-                    continue;
                 }
                 Work::Change(change) => {
                     let vote = change.awaited(peer).expect("it is awaited");
@@ -165,6 +162,10 @@ impl Coordinator {
         if awaited.is_some() {
             self.fail(now, id, peer, ReplicaError::Busy, out);
         }
+    }
+
+    fn is_forwarded(&self, id: SlotId) -> bool {
+        matches!(&self.slots.get(id).work, Work::Change(change) if change.is_forwarded())
     }
 
     /// What a node was asked in a slot.

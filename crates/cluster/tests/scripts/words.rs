@@ -81,7 +81,7 @@ fn after_base(version_time: u64) -> String {
 }
 
 /// A ballot: as [`after_base`], with its counter.
-fn stamp_text(ballot: u64) -> String {
+fn ballot_text(ballot: u64) -> String {
     let counter = ballot & 0xfff;
     let counter = if counter == 0 { String::new() } else { format!("+{counter}") };
     format!("{}{counter}", after_base(ballot))
@@ -235,7 +235,7 @@ impl Words {
             let _ = write!(text, "*{}", record.copies);
         }
         if record.rank.ballot > 0 {
-            let _ = write!(text, "^{}", stamp_text(record.rank.ballot));
+            let _ = write!(text, "^{}", ballot_text(record.rank.ballot));
         }
         if key.is_some_and(|key| !toy::verify(key, record)) {
             text.push('!');
@@ -341,7 +341,7 @@ impl Words {
             }
             Request::Prepare { key, ballot, most } => {
                 let key = Self::name_of(key);
-                format!("prepare {key} ^{}{}", stamp_text(*ballot), up_to(*most))
+                format!("prepare {key} ^{}{}", ballot_text(*ballot), up_to(*most))
             }
             Request::Write { key, record } => format!("write {}", self.item_text(key, record)),
             Request::Writes { items } => format!("writes {}", self.items_text(items)),
@@ -439,7 +439,7 @@ impl Words {
                 )
             }
             Reply::Done(done) => self.done_text(done),
-            Reply::Outbid { promise } => format!("outbid {}", stamp_text(*promise)),
+            Reply::Outbid { promise } => format!("outbid {}", ballot_text(*promise)),
             Reply::Newer { time: 0 } => "newer".to_owned(),
             Reply::Newer { time } => format!("newer {}ms", after_base(*time)),
             other => lower(other),

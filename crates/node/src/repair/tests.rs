@@ -52,7 +52,7 @@ fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
     assert_eq!(hints.len(), 1, "one of the present stays");
 }
 
-/// A record of an old version is of the future if its ballot is.
+/// A record of an old version is ahead of the clock if its ballot is.
 #[test]
 fn what_a_conditional_write_made_is_ahead_by_its_ballot() {
     let (stage, limit) = (Stage::new(), Clock::time_of(WALL));
