@@ -128,7 +128,7 @@ impl Coordinator {
             Ok(version) => Some(version),
             Err(reached) => {
                 self.slots.get_mut(id).detail = Some(reached.to_string());
-                self.deny_change(id, FailureKind::Busy, out);
+                self.deny_change(now, id, FailureKind::Busy, out);
                 None
             }
         }
@@ -324,7 +324,7 @@ impl Coordinator {
             Stage::Pausing | Stage::Queued | Stage::Forwarded => return,
             Stage::Answered(_) => {
                 if open == 0 {
-                    self.end_change(id, out);
+                    self.end_change(now, id, out);
                 }
                 return;
             }
@@ -333,7 +333,7 @@ impl Coordinator {
             match std::mem::replace(&mut change.stage, Stage::Pausing) {
                 Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
                 Stage::Storing { record, then } => {
-                    self.answer_change(id, then, Some(record), out);
+                    self.answer_change(now, id, then, Some(record), out);
                 }
                 stage => unreachable!("nothing is done in {stage:?}"),
             }
@@ -363,7 +363,7 @@ impl Coordinator {
             if newest > Some(family) || newest == Some(family) && !is_told {
                 let why = if is_told { PLAIN_BETWEEN } else { MANY_BETWEEN };
                 self.slots.get_mut(id).detail = Some(why.to_owned());
-                return self.deny_change(id, FailureKind::TooFew, out);
+                return self.deny_change(now, id, FailureKind::TooFew, out);
             }
             // What it was based on is not told any more: done on something older, it would come to
             // be done twice as soon as the first record is found.
@@ -374,7 +374,7 @@ impl Coordinator {
         }
         if change.elsewhere && !told.is_some_and(|steps| steps.has(change.id)) {
             self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
-            return self.deny_change(id, FailureKind::TooFew, out);
+            return self.deny_change(now, id, FailureKind::TooFew, out);
         }
         let is_chosen = change.promised().filter(|vote| vote.rank() == rank).count() >= ack;
         match change.conditional.apply(&key, change.id, ballot, newest.as_ref(), &codec) {
@@ -384,7 +384,7 @@ impl Coordinator {
                 change.tried = Some(Tried { record: record.clone(), then, step });
                 self.store_for_change(now, id, record, then, out);
             }
-            Outcome::Nothing(then) if is_chosen => self.answer_change(id, then, None, out),
+            Outcome::Nothing(then) if is_chosen => self.answer_change(now, id, then, None, out),
             Outcome::Nothing(then) => {
                 let newest = newest.expect("that there is none is known of a majority");
                 // A plain record has no ballot: it is brought to a majority as a read does it.
@@ -444,7 +444,7 @@ impl Coordinator {
         let change = self.slots.change(id);
         if !change.is_worth_another_try() {
             let failure = change.failure();
-            return self.deny_change(id, failure, out);
+            return self.deny_change(now, id, failure, out);
         }
         change.stage = Stage::Pausing;
         // What became of a record is not told for long.
@@ -465,25 +465,26 @@ impl Coordinator {
 
     fn answer_change(
         &mut self,
+        now: Now,
         id: SlotId,
         done: Done,
         stored: Option<Record>,
         out: &mut Vec<Effect>,
     ) {
-        self.end_turn(id);
+        self.end_turn(now, id);
         let asker = self.slots.change(id).asker;
         self.tell(asker, Answer::Done(done), out);
         let change = self.slots.change(id);
         let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
         change.stage = Stage::Answered(stored);
         if !open {
-            self.end_change(id, out);
+            self.end_change(now, id, out);
         }
     }
 
-    fn deny_change(&mut self, id: SlotId, failure: FailureKind, out: &mut Vec<Effect>) {
+    fn deny_change(&mut self, now: Now, id: SlotId, failure: FailureKind, out: &mut Vec<Effect>) {
         self.leave_queue(id);
-        self.end_turn(id);
+        self.end_turn(now, id);
         let slot = self.slots.get(id);
         let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
         let did = |state| matches!(state, ChangeState::Stored | ChangeState::Promised);
@@ -504,12 +505,12 @@ impl Coordinator {
 
     /// No reply is awaited any more, or the deadline is over. A record that is known to be chosen
     /// becomes a hint for each replica that missed it.
-    pub(super) fn end_change(&mut self, id: SlotId, out: &mut Vec<Effect>) {
+    pub(super) fn end_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
         let Stage::Answered(stored) = &change.stage else {
             let failure = change.failure();
-            return self.deny_change(id, failure, out);
+            return self.deny_change(now, id, failure, out);
         };
         if let Some(record) = stored.clone() {
             let key = slot.key.clone();
