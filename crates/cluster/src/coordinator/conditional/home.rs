@@ -150,14 +150,16 @@ impl Coordinator {
         }
         let turn = Turns::of(&self.slots.get(id).key);
         let Some(queue) = self.queues.waiting.get_mut(&turn) else { return };
-        let before = queue.len();
-        queue.retain(|waits| *waits != id);
-        self.queues.count -= before - queue.len();
+        let Some(place) = queue.iter().position(|waits| *waits == id) else { return };
+        queue.remove(place);
+        self.queues.count -= 1;
         match queue.front() {
             None => drop(self.queues.waiting.remove(&turn)),
             // The first one looks whether its turn has come.
-            Some(_) if self.queues.own.contains(&turn) => {}
-            Some(first) => self.slots.hedge_at(0, *first),
+            Some(first) if place == 0 && !self.queues.own.contains(&turn) => {
+                self.slots.hedge_at(0, *first);
+            }
+            Some(_) => {}
         }
     }
 
