@@ -91,6 +91,18 @@ pub(crate) enum Outcome {
     Nothing(Done),
 }
 
+impl Done {
+    /// Whether it can have come of an addition (`adds`), or of another change: only an addition
+    /// has a result.
+    pub(crate) fn fits(&self, adds: bool) -> bool {
+        match self {
+            Self::Changed { result, .. } => result.is_some() == adds,
+            Self::Unmet { .. } => true,
+            Self::Impossible(_) => adds,
+        }
+    }
+}
+
 impl Tag {
     /// The tag of a record.
     pub fn of(record: &Record, codec: &StepsCodec) -> Self {
