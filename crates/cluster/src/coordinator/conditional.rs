@@ -31,7 +31,7 @@ use super::read::state::Reported;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::clock::Version;
-use crate::conditional::{Conditional, Done, NEVER_WRITTEN, Outcome};
+use crate::conditional::{Change, Condition, Conditional, Done, NEVER_WRITTEN, Outcome};
 use crate::event::{
     Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
 };
@@ -115,11 +115,31 @@ impl Coordinator {
             tries: 0,
             turn: None,
             elsewhere: false,
+            found: None,
             tried: None,
             votes: self.replicas.iter().map(|node| ChangeVote::new(*node)).collect(),
         };
         let (view, work) = (Rc::clone(&self.view), Work::Change(Box::new(work)));
         self.slots.add(Slot { view, deadline, key, quorum, work, detail: None })
+    }
+
+    /// A quorum read has found a record that less than a majority holds, and that can't be brought to
+    /// one under its own ballot, for a higher one was promised: it goes there under a new one, as a
+    /// conditional write does that finds its condition not true.
+    pub(super) fn complete(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        client: ClientId,
+        out: &mut Vec<Effect>,
+    ) {
+        let slot = self.slots.get(id);
+        let (deadline, key, quorum) = (slot.deadline, slot.key.clone(), slot.quorum);
+        self.slots.remove(id);
+        let never = Conditional { condition: Condition::OneOf(Vec::new()), change: Change::Delete };
+        let id = self.add_change(deadline, Asker::Reader(client), key, never, quorum);
+        self.slots.change(id).id = id.0;
+        self.try_change(now, id, out);
     }
 
     /// A version of this node's clock; without one the write is refused.
@@ -376,6 +396,9 @@ impl Coordinator {
             self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
             return self.deny_change(id, FailureKind::TooFew, out);
         }
+        if matches!(change.asker, Asker::Reader(_)) {
+            change.found = newest.clone();
+        }
         let is_chosen = change.promised().filter(|vote| vote.rank() == rank).count() >= ack;
         match change.conditional.apply(&key, change.id, ballot, newest.as_ref(), &codec) {
             Outcome::Next(record, then) => {
@@ -471,8 +494,13 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         self.end_turn(id);
-        let asker = self.slots.change(id).asker;
-        self.tell(asker, Answer::Done(done), out);
+        let change = self.slots.change(id);
+        let answer = match change.asker {
+            Asker::Reader(_) => Answer::Found(change.found.take()),
+            Asker::Client(_) | Asker::Peer(_) => Answer::Done(done),
+        };
+        let asker = change.asker;
+        self.tell(asker, answer, out);
         let change = self.slots.change(id);
         let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
         change.stage = Stage::Answered(stored);
@@ -493,7 +521,7 @@ impl Coordinator {
             parts: change.parts(),
             since: slot.deadline.saturating_sub(self.config.deadline_micros),
             quorum: slot.quorum,
-            is_write: true,
+            is_write: !matches!(change.asker, Asker::Reader(_)),
             unknown: change.is_begun(),
             detail: slot.detail.clone(),
         };

@@ -8,7 +8,7 @@ use cluster::{Answer, Condition, Done, MembershipState, NodeId, Quorum, Record, 
 
 use super::World;
 use super::contenders::contended;
-use crate::histories::{Action, Wanted};
+use crate::histories::{Action, Wanted, is_contended};
 use crate::ledger::{Asked, ClientOutcome, What, show};
 use crate::wall::true_wall;
 
@@ -169,12 +169,11 @@ impl World {
 
     /// Reads every key from all who may hold it.
     fn read_everything(&mut self) {
-        let all = self.widest();
-        let questions = self.ledger.keys().into_iter().map(|key| Asked {
-            what: What::Get,
-            key,
-            quorum: Quorum { ack: all, from: all },
-            default_copies: false,
+        let (widest, usual) = (self.widest(), self.topology.default_copies());
+        let questions = self.ledger.keys().into_iter().map(|key| {
+            let all = if is_contended(&key) { usual } else { widest };
+            let quorum = Quorum { ack: all, from: all };
+            Asked { what: What::Get, key, quorum, default_copies: false }
         });
         for (question, outcome) in self.ask_all(questions.collect()) {
             if !matches!(outcome, ClientOutcome::Answer(Answer::Found(_))) {

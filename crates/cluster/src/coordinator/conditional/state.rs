@@ -22,6 +22,8 @@ pub(in crate::coordinator) struct ChangeWork {
     pub(super) turn: Option<Turn>,
     /// Whether another node may have begun it, or may yet.
     pub(super) elsewhere: bool,
+    /// For a reader: the newest record of those that a majority held.
+    pub(super) found: Option<Record>,
     /// What a replica may hold of an earlier try.
     pub(super) tried: Option<Tried>,
     /// One for each replica.
@@ -32,6 +34,8 @@ pub(in crate::coordinator) struct ChangeWork {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Asker {
     Client(ClientId),
+    /// A client that reads what too few hold, as it turned out.
+    Reader(ClientId),
     /// Another node, whose request it is.
     Peer(OpId),
 }
