@@ -4,17 +4,21 @@
 //! Keys are told apart by one of 65,536 buckets; those that share one wait for each other.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64;
 
 const BUCKETS: usize = 1 << 16;
 
+/// What a bucket may be.
+const TAKEN: u8 = 1;
+const WANTED: u8 = 2;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// Not allocated before the first conditional write.
-    taken: OnceLock<Box<[AtomicBool]>>,
+    buckets: OnceLock<Box<[AtomicU8]>>,
 }
 
 /// The turn in one bucket. Must be handed to [`Turns::end`].
@@ -27,17 +31,27 @@ impl Turns {
         Turn(xxh3_64(key) as usize % BUCKETS)
     }
 
-    /// Takes it; returns `false` if it is taken.
+    /// Takes it; returns `false` if it is taken, and notes that it is wanted.
     pub(crate) fn take(&self, Turn(place): Turn) -> bool {
-        !self.taken()[place].swap(true, Ordering::Acquire)
+        let bucket = &self.buckets()[place];
+        let free = bucket.fetch_or(TAKEN, Ordering::Acquire) & TAKEN == 0;
+        if !free {
+            bucket.fetch_or(WANTED, Ordering::Relaxed);
+        }
+        free
+    }
+
+    /// Whether somebody else wants it since it was taken.
+    pub(crate) fn is_wanted(&self, Turn(place): Turn) -> bool {
+        self.buckets()[place].load(Ordering::Relaxed) & WANTED != 0
     }
 
     /// The next one may take it.
     pub(crate) fn end(&self, Turn(place): Turn) {
-        self.taken()[place].store(false, Ordering::Release);
+        self.buckets()[place].store(0, Ordering::Release);
     }
 
-    fn taken(&self) -> &[AtomicBool] {
-        self.taken.get_or_init(|| (0..BUCKETS).map(|_| AtomicBool::default()).collect())
+    fn buckets(&self) -> &[AtomicU8] {
+        self.buckets.get_or_init(|| (0..BUCKETS).map(|_| AtomicU8::default()).collect())
     }
 }

@@ -148,7 +148,7 @@ impl Coordinator {
             Ok(version) => Some(version),
             Err(reached) => {
                 self.slots.get_mut(id).detail = Some(reached.to_string());
-                self.deny_change(id, FailureKind::Busy, out);
+                self.deny_change(now, id, FailureKind::Busy, out);
                 None
             }
         }
@@ -336,24 +336,30 @@ impl Coordinator {
     /// Goes on as soon as a majority has done its part, or can't any more.
     fn advance_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let ack = self.slots.get(id).ack();
-        let change = self.slots.change(id);
+        let Work::Change(change) = &self.slots.get(id).work else {
+            unreachable!("{id:?} is no change");
+        };
         let open = change.count(ChangeState::is_asked);
         let did = match &change.stage {
-            Stage::Preparing { .. } => change.count(ChangeState::has_promised),
+            Stage::Preparing { .. } => {
+                let promised = change.count(ChangeState::has_promised);
+                if open == 0 { promised } else { promised - self.hidden(now, id) }
+            }
             Stage::Storing { .. } => change.count(|state| state == ChangeState::Stored),
             Stage::Pausing | Stage::Queued | Stage::Forwarded => return,
             Stage::Answered(_) => {
                 if open == 0 {
-                    self.end_change(id, out);
+                    self.end_change(now, id, out);
                 }
                 return;
             }
         };
         if did >= ack {
+            let change = self.slots.change(id);
             match std::mem::replace(&mut change.stage, Stage::Pausing) {
                 Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
                 Stage::Storing { record, then } => {
-                    self.answer_change(id, then, Some(record), out);
+                    self.answer_change(now, id, then, Some(record), out);
                 }
                 stage => unreachable!("nothing is done in {stage:?}"),
             }
@@ -365,7 +371,7 @@ impl Coordinator {
     /// A majority has promised.
     fn promised(&mut self, now: Now, id: SlotId, ballot: u64, out: &mut Vec<Effect>) {
         let ack = self.slots.get(id).ack();
-        let newest = match self.newest_of_change(id) {
+        let newest = match self.newest_of_change(now, id) {
             Ok(newest) => newest,
             // It is long, and its content is needed.
             Err(vote) => {
@@ -383,7 +389,7 @@ impl Coordinator {
             if newest > Some(family) || newest == Some(family) && !is_told {
                 let why = if is_told { PLAIN_BETWEEN } else { MANY_BETWEEN };
                 self.slots.get_mut(id).detail = Some(why.to_owned());
-                return self.deny_change(id, FailureKind::TooFew, out);
+                return self.deny_change(now, id, FailureKind::TooFew, out);
             }
             // What it was based on is not told any more: done on something older, it would come to
             // be done twice as soon as the first record is found.
@@ -394,7 +400,7 @@ impl Coordinator {
         }
         if change.elsewhere && !told.is_some_and(|steps| steps.has(change.id)) {
             self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
-            return self.deny_change(id, FailureKind::TooFew, out);
+            return self.deny_change(now, id, FailureKind::TooFew, out);
         }
         if matches!(change.asker, Asker::Reader(_)) {
             change.found = newest.clone();
@@ -407,9 +413,14 @@ impl Coordinator {
                 change.tried = Some(Tried { record: record.clone(), then, step });
                 self.store_for_change(now, id, record, then, out);
             }
-            Outcome::Nothing(then) if is_chosen => self.answer_change(id, then, None, out),
+            Outcome::Nothing(then) if is_chosen => self.answer_change(now, id, then, None, out),
             Outcome::Nothing(then) => {
                 let newest = newest.expect("that there is none is known of a majority");
+                if self.is_ahead(now, &newest) {
+                    // No replica takes it, and this one must not.
+                    self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
+                    return self.deny_change(now, id, FailureKind::Busy, out);
+                }
                 // A plain record has no ballot: it is brought to a majority as a read does it.
                 let is_plain = newest.rank.ballot == 0;
                 let record =
@@ -420,10 +431,15 @@ impl Coordinator {
     }
 
     /// The newest record that was reported; or whose vote it is, if its content is not here.
-    fn newest_of_change(&mut self, id: SlotId) -> Result<Option<Record>, VoteAt> {
-        let change = self.slots.change(id);
+    ///
+    /// A future record is passed over if enough replicas reported none, as in reads.
+    fn newest_of_change(&self, now: Now, id: SlotId) -> Result<Option<Record>, VoteAt> {
+        let slot = self.slots.get(id);
+        let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
+        let clear = change.count(ChangeState::has_promised) - self.hidden(now, id);
+        let counts = |vote: &ChangeVote| clear < slot.ack() || !self.hides_from(now, vote);
         let reports = change.votes.iter().enumerate();
-        let reports = reports.filter(|(_, vote)| vote.state.has_promised());
+        let reports = reports.filter(|(_, vote)| vote.state.has_promised() && counts(vote));
         let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
         // Of equal ones, one that is here whole.
         let newest =
@@ -433,6 +449,17 @@ impl Coordinator {
             Some((_, Reported::Whole(record))) => Ok(Some(record.clone())),
             Some((vote, Reported::Outline(_))) => Err(vote),
         }
+    }
+
+    /// Whether a replica reported a future record, and thus nothing of what that one hides.
+    fn hides_from(&self, now: Now, vote: &ChangeVote) -> bool {
+        vote.rank().is_some_and(|rank| self.is_future(now, rank))
+    }
+
+    /// How many of the replicas that promised reported one.
+    fn hidden(&self, now: Now, id: SlotId) -> usize {
+        let Work::Change(change) = &self.slots.get(id).work else { return 0 };
+        change.promised().filter(|vote| self.hides_from(now, vote)).count()
     }
 
     fn fetch_for_change(
@@ -467,7 +494,7 @@ impl Coordinator {
         let change = self.slots.change(id);
         if !change.is_worth_another_try() {
             let failure = change.failure();
-            return self.deny_change(id, failure, out);
+            return self.deny_change(now, id, failure, out);
         }
         change.stage = Stage::Pausing;
         // What became of a record is not told for long.
@@ -488,12 +515,13 @@ impl Coordinator {
 
     fn answer_change(
         &mut self,
+        now: Now,
         id: SlotId,
         done: Done,
         stored: Option<Record>,
         out: &mut Vec<Effect>,
     ) {
-        self.end_turn(id);
+        self.end_turn(now, id);
         let change = self.slots.change(id);
         let answer = match change.asker {
             Asker::Reader(_) => Answer::Found(change.found.take()),
@@ -505,13 +533,13 @@ impl Coordinator {
         let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
         change.stage = Stage::Answered(stored);
         if !open {
-            self.end_change(id, out);
+            self.end_change(now, id, out);
         }
     }
 
-    fn deny_change(&mut self, id: SlotId, failure: FailureKind, out: &mut Vec<Effect>) {
+    fn deny_change(&mut self, now: Now, id: SlotId, failure: FailureKind, out: &mut Vec<Effect>) {
         self.leave_queue(id);
-        self.end_turn(id);
+        self.end_turn(now, id);
         let slot = self.slots.get(id);
         let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
         let did = |state| matches!(state, ChangeState::Stored | ChangeState::Promised);
@@ -532,12 +560,12 @@ impl Coordinator {
 
     /// No reply is awaited any more, or the deadline is over. A record that is known to be chosen
     /// becomes a hint for each replica that missed it.
-    pub(super) fn end_change(&mut self, id: SlotId, out: &mut Vec<Effect>) {
+    pub(super) fn end_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
         let Stage::Answered(stored) = &change.stage else {
             let failure = change.failure();
-            return self.deny_change(id, failure, out);
+            return self.deny_change(now, id, failure, out);
         };
         if let Some(record) = stored.clone() {
             let key = slot.key.clone();

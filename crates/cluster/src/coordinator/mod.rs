@@ -189,12 +189,12 @@ impl Coordinator {
         self.next_sweep = now.mono + SWEEP_MICROS;
         self.accepts_no_longer(now);
         for id in self.slots.ids(|slot| slot.deadline <= now.mono) {
-            self.expire(id, out);
+            self.expire(now, id, out);
         }
     }
 
     /// A slot's deadline is over: whoever waits is answered, and the slot is freed.
-    fn expire(&mut self, id: SlotId, out: &mut Vec<Effect>) {
+    fn expire(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         match &mut self.slots.get_mut(id).work {
             Work::Read(read) => {
                 if !read.is_answered() {
@@ -208,7 +208,7 @@ impl Coordinator {
                 }
                 self.end_write(id, out);
             }
-            Work::Change(_) => self.end_change(id, out),
+            Work::Change(_) => self.end_change(now, id, out),
             Work::Call(_) => self.end_call(id, Err(FailureKind::TooFew), out),
         }
     }

@@ -11,10 +11,10 @@
 //! depends on it: anybody may coordinate at any time. If the connection to the home is lost with a
 //! write, this node looks whether the write was done, and does not do it once more.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Coordinator;
-use super::state::{Asker, ChangeVote, Stage};
+use super::state::{Asker, ChangeVote, InTurn, Stage};
 use crate::coordinator::part::{ReplicaError, VoteAt};
 use crate::event::{Answer, Effect, FailureKind, Now, OpId, RequestFailed, SlotId};
 use crate::message::{NodeId, Reply};
@@ -26,11 +26,16 @@ const MAX_QUEUED: usize = 4096;
 /// How often it is looked whether another loop of this node has ended its turn, in microseconds.
 const LOOK_AGAIN: u64 = 500;
 
+/// A loop ends its turn after so many writes if another one waits for it: some milliseconds.
+const MAX_IN_A_ROW: u32 = 16;
+
 /// Conditional writes of one loop that wait for their turn.
 #[derive(Debug, Default)]
 pub(in crate::coordinator) struct Queues {
     waiting: BTreeMap<Turn, VecDeque<SlotId>>,
     count: usize,
+    /// Turns that a write of this loop has: the next one is told when it ends.
+    own: BTreeSet<Turn>,
     /// Those whose turn it is, to be begun once an event is handled.
     pub(in crate::coordinator) next: Vec<SlotId>,
 }
@@ -65,7 +70,7 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         match reply {
-            Reply::Done(done) => self.answer_change(id, *done, None, out),
+            Reply::Done(done) => self.answer_change(now, id, *done, None, out),
             Reply::Failed => {
                 let change = self.slots.change(id);
                 change.elsewhere = true;
@@ -104,24 +109,27 @@ impl Coordinator {
     pub(super) fn wait_for_turn(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let turn = Turns::of(&self.slots.get(id).key);
         self.slots.change(id).stage = Stage::Queued;
-        if !self.queues.waiting.contains_key(&turn) && self.shared.turns.take(turn) {
+        let is_own = self.queues.own.contains(&turn);
+        let is_first = !self.queues.waiting.contains_key(&turn);
+        if !is_own && is_first && self.shared.turns.take(turn) {
             return self.begin_turn(now, id, turn, out);
         }
         if self.queues.count >= MAX_QUEUED {
             let detail = "too many conditional writes wait for others of the same key";
             self.slots.get_mut(id).detail = Some(detail.to_owned());
-            return self.deny_change(id, FailureKind::Busy, out);
+            return self.deny_change(now, id, FailureKind::Busy, out);
         }
         self.queues.count += 1;
         let queue = self.queues.waiting.entry(turn).or_default();
         queue.push_back(id);
-        if queue.len() == 1 {
+        if !is_own && queue.len() == 1 {
             self.slots.hedge_at(now.mono + LOOK_AGAIN, id);
         }
     }
 
     fn begin_turn(&mut self, now: Now, id: SlotId, turn: Turn, out: &mut Vec<Effect>) {
-        self.slots.change(id).turn = Some(turn);
+        self.slots.change(id).turn = Some(InTurn { turn, in_a_row: 1 });
+        self.queues.own.insert(turn);
         self.try_change(now, id, out);
     }
 
@@ -148,6 +156,7 @@ impl Coordinator {
         match queue.front() {
             None => drop(self.queues.waiting.remove(&turn)),
             // The first one looks whether its turn has come.
+            Some(_) if self.queues.own.contains(&turn) => {}
             Some(first) => self.slots.hedge_at(0, *first),
         }
     }
@@ -163,16 +172,30 @@ impl Coordinator {
         Some(first)
     }
 
-    /// A write is answered: the next of this loop has its turn, or else any other loop's.
-    pub(super) fn end_turn(&mut self, id: SlotId) {
-        let Some(turn) = self.slots.change(id).turn.take() else { return };
+    /// A write is answered: the next of this loop has its turn, but for the sake of other loops not
+    /// too many of them in a row.
+    pub(super) fn end_turn(&mut self, now: Now, id: SlotId) {
+        let Some(InTurn { turn, in_a_row }) = self.slots.change(id).turn.take() else { return };
+        if in_a_row >= MAX_IN_A_ROW && self.shared.turns.is_wanted(turn) {
+            self.give_up_turn(turn);
+            if let Some(first) = self.queues.waiting.get(&turn).and_then(|queue| queue.front()) {
+                self.slots.hedge_at(now.mono + LOOK_AGAIN, *first);
+            }
+            return;
+        }
         match self.pop(turn) {
-            None => self.shared.turns.end(turn),
+            None => self.give_up_turn(turn),
             Some(next) => {
-                self.slots.change(next).turn = Some(turn);
+                let in_a_row = in_a_row + 1;
+                self.slots.change(next).turn = Some(InTurn { turn, in_a_row });
                 self.queues.next.push(next);
             }
         }
+    }
+
+    fn give_up_turn(&mut self, turn: Turn) {
+        self.queues.own.remove(&turn);
+        self.shared.turns.end(turn);
     }
 
     /// Those whose turn has come begin.

@@ -19,7 +19,7 @@ pub(in crate::coordinator) struct ChangeWork {
     /// How often it was tried.
     pub(super) tries: u32,
     /// Its turn, if it has it.
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<InTurn>,
     /// Whether another node may have begun it, or may yet.
     pub(super) elsewhere: bool,
     /// For a reader: the newest record of those that a majority held.
@@ -28,6 +28,14 @@ pub(in crate::coordinator) struct ChangeWork {
     pub(super) tried: Option<Tried>,
     /// One for each replica.
     pub(in crate::coordinator) votes: Vec<ChangeVote>,
+}
+
+/// The turn that a write has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InTurn {
+    pub(super) turn: Turn,
+    /// How many writes of this loop have had it in a row.
+    pub(super) in_a_row: u32,
 }
 
 /// Who asked for it.
