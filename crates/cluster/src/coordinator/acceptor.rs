@@ -92,7 +92,9 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let ballot = record.rank.ballot;
-        if !self.admits(now, op, ballot) {
+        // A faulty peer asks two things under one id.
+        let is_known = self.acceptor.storing.contains_key(&op);
+        if is_known || !self.admits(now, op, ballot) {
             return self.done(op, Reply::Busy, out);
         }
         let held = match self.shared.promises.hold(&key, ballot) {

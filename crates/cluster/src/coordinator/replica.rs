@@ -171,6 +171,8 @@ impl Coordinator {
         }
         match op {
             OpId::Slot(id) => self.read_here(now, id, result, out),
+            // It was read for a write, which was given up since: its time is over.
+            OpId::Peer { partition: None, .. } => {}
             OpId::Peer { connection, id, partition } => {
                 let reply = self.reply_to_read(partition, result);
                 out.push(Effect::Respond { connection, id, reply });
@@ -185,6 +187,7 @@ impl Coordinator {
         }
         match op {
             OpId::Slot(id) => self.outlined_here(now, id, outline, out),
+            OpId::Peer { partition: None, .. } => {}
             OpId::Peer { connection, id, partition } => {
                 let authoritative = self.is_authoritative(partition, Some(outline.rank.when()));
                 out.push(Effect::Respond {

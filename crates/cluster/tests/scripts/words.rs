@@ -402,7 +402,8 @@ impl Words {
             "changed" => {
                 let version = version(next(words, "a version")?)?;
                 let tag = Tag { version, last: Some((1, 7)) };
-                Ok(Reply::Done(Done::Changed { tag, result: None }))
+                let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
+                Ok(Reply::Done(Done::Changed { tag, result }))
             }
             "outbid" => Ok(Reply::Outbid { promise: version(next(words, "a ballot")?)?.time }),
             "ahead" => Ok(Reply::Ahead),
