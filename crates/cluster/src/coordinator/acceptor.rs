@@ -92,6 +92,11 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let ballot = record.rank.ballot;
+        // A life that lost its disk may have promised that much.
+        let promise = self.shared.membership.promised_before();
+        if ballot <= promise {
+            return self.done(op, Reply::Outbid { promise }, out);
+        }
         if !self.admits(now, op, ballot) {
             return self.done(op, Reply::Busy, out);
         }
