@@ -1,6 +1,6 @@
-//! Row 30: additions to a few counters, through all nodes at once, while nodes are killed and stand still.
-//! No addition is lost, none is done twice: sums that were told are all different, and the last one
-//! is the number of those that were done.
+//! Row 30: additions to a few counters, through all nodes at once, while nodes are killed and stand
+//! still. No addition is lost, none is done twice: sums that were told are all different, and the
+//! last one is the number of those that were done.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
