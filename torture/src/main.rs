@@ -111,7 +111,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 34] = [
+    const EACH: [Self; 35] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
