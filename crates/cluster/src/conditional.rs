@@ -91,6 +91,18 @@ pub(crate) enum Outcome {
     Nothing(Done),
 }
 
+impl Done {
+    /// Whether it can have come of an addition (`adds`), or of another change: only an addition
+    /// has a result.
+    pub(crate) fn fits(&self, adds: bool) -> bool {
+        match self {
+            Self::Changed { result, .. } => result.is_some() == adds,
+            Self::Unmet { .. } => true,
+            Self::Impossible(_) => adds,
+        }
+    }
+}
+
 impl Tag {
     /// The tag of a record.
     pub fn of(record: &Record, codec: &StepsCodec) -> Self {
@@ -118,7 +130,8 @@ impl Steps {
 
     /// Whether they tell if an operation was done that would have been this step or a later one.
     pub(crate) fn tell_of(&self, id: u64, step: u32) -> bool {
-        let forgotten = self.step - self.operations.len() as u32;
+        // A faulty peer may have sent fewer steps than operations.
+        let forgotten = self.step.saturating_sub(self.operations.len() as u32);
         step > forgotten || self.has(id)
     }
 
@@ -131,7 +144,7 @@ impl Steps {
     fn done(&self, family: Version, id: u64) -> Option<Done> {
         let place = self.operations.iter().position(|operation| operation.id == id)?;
         let later = (self.operations.len() - 1 - place) as u32;
-        let tag = Tag { version: family, last: Some((self.step - later, id)) };
+        let tag = Tag { version: family, last: Some((self.step.saturating_sub(later), id)) };
         Some(Done::Changed { tag, result: self.operations[place].result })
     }
 }
@@ -187,4 +200,21 @@ fn sum(value: Option<&[u8]>, number: i64) -> Result<i64, Impossible> {
     let value = value.map_or(Some(0), |value| std::str::from_utf8(value).ok()?.parse().ok());
     let value: i64 = value.ok_or(Impossible::NotANumber)?;
     value.checked_add(number).ok_or(Impossible::Overflow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_with_more_operations_than_steps_harms_nobody() {
+        let operation = |id| Operation { id, result: None };
+        let steps = Steps { step: 1, operations: (0..3).map(operation).collect() };
+        let done = |id| match steps.done(NEVER_WRITTEN, id) {
+            Some(Done::Changed { tag, .. }) => tag.last,
+            _ => None,
+        };
+        assert_eq!([done(2), done(0), done(9)], [Some((1, 2)), Some((0, 0)), None]);
+        assert!(steps.tell_of(9, 1) && steps.tell_of(0, 0) && !steps.tell_of(9, 0));
+    }
 }

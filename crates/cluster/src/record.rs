@@ -36,6 +36,12 @@ impl Rank {
     pub fn when(&self) -> u64 {
         if self.ballot > 0 { self.ballot } else { self.version.time }
     }
+
+    /// Whether who holds a record of this rank holds the other one, or one that replaced it. Of two
+    /// conditional writes of one family the later one may have been made without the other one.
+    pub(crate) fn comes_after(&self, other: &Self) -> bool {
+        self == other || self > other && (other.ballot == 0 || self.version > other.version)
+    }
 }
 
 /// A record, in the bytes that the store keeps and that travel.

@@ -97,7 +97,9 @@ impl Coordinator {
         if ballot <= promise {
             return self.done(op, Reply::Outbid { promise }, out);
         }
-        if !self.admits(now, op, ballot) {
+        // A faulty peer asks two things under one id.
+        let is_known = self.acceptor.storing.contains_key(&op);
+        if is_known || !self.admits(now, op, ballot) {
             return self.done(op, Reply::Busy, out);
         }
         let held = match self.shared.promises.hold(&key, ballot) {

@@ -123,9 +123,9 @@ impl Coordinator {
         self.slots.add(Slot { view, deadline, key, quorum, work, detail: None })
     }
 
-    /// A quorum read has found a record that less than a majority holds, and that can't be brought to
-    /// one under its own ballot, for a higher one was promised: it goes there under a new one, as a
-    /// conditional write does that finds its condition not true.
+    /// A quorum read has found a record that less than a majority holds, and that can't be brought
+    /// to one under its own ballot, for a higher one was promised: it goes there under a new one,
+    /// as a conditional write does that finds its condition not true.
     pub(super) fn complete(
         &mut self,
         now: Now,

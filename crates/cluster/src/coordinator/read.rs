@@ -177,8 +177,8 @@ impl Coordinator {
         }
     }
 
-    /// The newest record can't be brought to enough replicas: one has promised a higher ballot. Most
-    /// likely another one is about to come; if not, that promise stands in the way for ever.
+    /// The newest record can't be brought to enough replicas: one has promised a higher ballot.
+    /// Most likely another one is about to come; if not, that promise stands in the way for ever.
     fn outbid(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let (quorum, copies) = (slot.quorum, slot.view.topology.default_copies());

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Coordinator;
 use crate::clock::Clock;
 use crate::event::{ConnectionId, Demand, Effect, Now, OpId, StoreError};
-use crate::message::{Class, Reply, Request};
+use crate::message::{Class, Filter, PageRequest, Reply, Request};
 use crate::record::{Outline, Rank, Record};
 use crate::topology::partition_of;
 
@@ -87,6 +87,10 @@ impl Coordinator {
                     self.done(op, Reply::Failed, out);
                 }
             }
+            // Asked again a little later: what is being stored below that ballot is stored by then.
+            Request::Page(request) if !self.promises_for(now, &request) => {
+                self.done(op, Reply::Busy, out);
+            }
             Request::Page(request) => out.push(Effect::Page { op, request, demand }),
             Request::Missed { node, marks } if self.view.topology.contains(node) => {
                 marks.iter().for_each(|mark| self.shared.missed.mark(node, *mark));
@@ -94,6 +98,17 @@ impl Coordinator {
             }
             Request::Missed { .. } => self.done(op, Reply::Failed, out),
             Request::Ping => self.done(op, Reply::Pong, out),
+        }
+    }
+
+    /// Promises what a node that is to be sent records has promised. Returns `false` if that can't
+    /// be done yet.
+    fn promises_for(&self, now: Now, page: &PageRequest) -> bool {
+        match page.filter {
+            Filter::HeldBy { promise, .. } if promise > 0 => {
+                self.shared.promise_all(now, promise, self.config.max_skew_micros)
+            }
+            _ => true,
         }
     }
 
@@ -156,6 +171,8 @@ impl Coordinator {
         }
         match op {
             OpId::Slot(id) => self.read_here(now, id, result, out),
+            // It was read for a write, which was given up since: its time is over.
+            OpId::Peer { partition: None, .. } => {}
             OpId::Peer { connection, id, partition } => {
                 let reply = self.reply_to_read(partition, result);
                 out.push(Effect::Respond { connection, id, reply });
@@ -170,6 +187,7 @@ impl Coordinator {
         }
         match op {
             OpId::Slot(id) => self.outlined_here(now, id, outline, out),
+            OpId::Peer { partition: None, .. } => {}
             OpId::Peer { connection, id, partition } => {
                 let authoritative = self.is_authoritative(partition, Some(outline.rank.when()));
                 out.push(Effect::Respond {

@@ -102,10 +102,21 @@ impl Coordinator {
     ) {
         let error = match reply {
             Reply::Stored => return self.stored(now, id, peer, None, out),
+            // It may be another conditional write on the same base, without what this one did.
+            Reply::Newer { .. } if self.brings_conditional(id) => ReplicaError::Outbid,
             Reply::Newer { time } => return self.stored(now, id, peer, Some(*time), out),
             refusal => ReplicaError::of_refusal(refusal),
         };
         self.fail(now, id, peer, error, out);
+    }
+
+    /// Whether it is a read that brings what a conditional write made to replicas.
+    fn brings_conditional(&self, id: SlotId) -> bool {
+        let newest = match &self.slots.get(id).work {
+            Work::Read(read) => read.newest(),
+            Work::Write(_) | Work::Change(_) | Work::Call(_) => None,
+        };
+        newest.is_some_and(|newest| newest.rank.ballot > 0)
     }
 
     /// A link is up: what was sent to the node before is on its way.

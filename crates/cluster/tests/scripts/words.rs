@@ -296,7 +296,10 @@ impl Words {
                     return Err(format!("{held_by:?} is no filter"));
                 }
                 let node = node(next(words, "a node")?)?;
-                let filter = Filter::HeldBy { node, since: 0, promise: 0, partitions: Vec::new() };
+                let promise = words.next().map_or(Ok(0), |ballot| {
+                    version(ballot.trim_start_matches('^')).map(|version| version.time)
+                })?;
+                let filter = Filter::HeldBy { node, since: 0, promise, partitions: Vec::new() };
                 let start = Bytes::from(start.to_owned());
                 Ok(Request::Page(PageRequest { start, end, filter, max_bytes: 4096 }))
             }
@@ -399,7 +402,8 @@ impl Words {
             "changed" => {
                 let version = version(next(words, "a version")?)?;
                 let tag = Tag { version, last: Some((1, 7)) };
-                Ok(Reply::Done(Done::Changed { tag, result: None }))
+                let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
+                Ok(Reply::Done(Done::Changed { tag, result }))
             }
             "outbid" => Ok(Reply::Outbid { promise: version(next(words, "a ballot")?)?.time }),
             "ahead" => Ok(Reply::Ahead),

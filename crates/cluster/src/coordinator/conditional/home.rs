@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Coordinator;
 use super::state::{Asker, ChangeVote, InTurn, Stage};
+use crate::conditional::Change;
 use crate::coordinator::part::{ReplicaError, VoteAt};
 use crate::event::{Answer, Effect, FailureKind, Now, OpId, RequestFailed, SlotId};
 use crate::message::{NodeId, Reply};
@@ -69,9 +70,13 @@ impl Coordinator {
         reply: &Reply,
         out: &mut Vec<Effect>,
     ) {
+        let adds = matches!(self.slots.change(id).conditional.change, Change::Add(_));
         match reply {
-            Reply::Done(done) => self.answer_change(now, id, *done, None, out),
-            Reply::Failed => {
+            Reply::Done(done) if done.fits(adds) => {
+                self.answer_change(now, id, *done, None, out);
+            }
+            // Or it says what makes no sense.
+            Reply::Failed | Reply::Done(_) => {
                 let change = self.slots.change(id);
                 change.elsewhere = true;
                 self.coordinate_here(now, id, out);
@@ -150,14 +155,16 @@ impl Coordinator {
         }
         let turn = Turns::of(&self.slots.get(id).key);
         let Some(queue) = self.queues.waiting.get_mut(&turn) else { return };
-        let before = queue.len();
-        queue.retain(|waits| *waits != id);
-        self.queues.count -= before - queue.len();
+        let Some(place) = queue.iter().position(|waits| *waits == id) else { return };
+        queue.remove(place);
+        self.queues.count -= 1;
         match queue.front() {
             None => drop(self.queues.waiting.remove(&turn)),
             // The first one looks whether its turn has come.
-            Some(_) if self.queues.own.contains(&turn) => {}
-            Some(first) => self.slots.hedge_at(0, *first),
+            Some(first) if place == 0 && !self.queues.own.contains(&turn) => {
+                self.slots.hedge_at(0, *first);
+            }
+            Some(_) => {}
         }
     }
 

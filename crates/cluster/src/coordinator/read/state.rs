@@ -142,11 +142,10 @@ impl ReadVote {
         Self { node, place, state: ReadState::Idle, reported: None }
     }
 
-    /// Whether the replica is known to hold a record, or a newer one.
+    /// Whether the replica is known to hold a record, or a newer one that came after it.
     pub(super) fn holds(&self, record: &Record) -> bool {
-        let reported = self.reported.as_ref();
-        self.state == ReadState::Holds
-            || reported.is_some_and(|reported| reported.rank() >= record.rank)
+        let comes_after = |reported: &Reported| reported.rank().comes_after(&record.rank);
+        self.state == ReadState::Holds || self.reported.as_ref().is_some_and(comes_after)
     }
 }
 
@@ -160,7 +159,7 @@ impl Read {
     }
 
     /// The answer, once it is decided, or what is newer than that by now.
-    pub(super) fn newest(&self) -> Option<&Record> {
+    pub(in crate::coordinator) fn newest(&self) -> Option<&Record> {
         match &self.stage {
             Stage::Asking { .. } => None,
             Stage::Decided(newest) | Stage::Answered(newest) => newest.as_ref(),
