@@ -88,9 +88,8 @@ mod tests {
             let version = Version { time: time * 0x0123_4567_89ab, origin: 0xfedc_ba98 };
             let displayed = node::records::version(version);
             assert_eq!(etags.of(Tag { version, last: None }), format!("\"{displayed}\""));
-            let last = Some((time as u32 * 11_000_000 + 1, u64::MAX - time));
-            let (step, id) = last.unwrap();
-            let long = etags.of(Tag { version, last });
+            let (step, id) = (time as u32 * 11_000_000 + 1, u64::MAX - time);
+            let long = etags.of(Tag { version, last: Some((step, id)) });
             assert_eq!(long, format!("\"{displayed}-{step}-{id:016x}\""));
         }
     }

@@ -71,7 +71,7 @@ pub(super) struct Problem {
     allow: Option<&'static str>,
     /// The tag of the value that there is.
     #[serde(skip)]
-    tag: Option<Tag>,
+    tag: Option<Box<Tag>>,
 }
 
 /// The answer to the only problem that is nobody's: built once, for it may be most of the answers.
@@ -180,7 +180,7 @@ impl Problem {
         };
         let (status, title) = (StatusCode::PRECONDITION_FAILED, "Precondition failed");
         let problem = Self::new(status, "precondition-failed", title, detail.to_owned());
-        Self { tag: current, ..problem.undone() }
+        Self { tag: current.map(Box::new), ..problem.undone() }
     }
 
     /// A write that can't be done to the value that there is.
@@ -307,7 +307,7 @@ impl Problem {
         let body = serde_json::to_vec(&self).expect("strings and numbers always serialize");
         Answer {
             status: StatusCode::from_u16(self.status).expect("made of a StatusCode"),
-            tag: self.tag,
+            tag: self.tag.map(|tag| *tag),
             content_type: Some(CONTENT_TYPE),
             headers: &[],
             body: Body::Whole(Bytes::from(body)),

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
-use cluster::{Answer, Kind, Quorum, Record, Version};
+use cluster::{Answer, Kind, Quorum, Rank, Record, Version};
 
 use crate::histories::{Histories, Wanted, is_contended};
 use crate::records::{WriteId, write_of};
@@ -487,7 +487,9 @@ impl fmt::Display for Floor {
 /// A record as people read it.
 pub(crate) fn show(record: Option<&Record>) -> String {
     let Some(Record { rank, copies, .. }) = record else { return "nothing".to_owned() };
-    format!("{:?} {:x}-{:08x} x{copies}", rank.kind, rank.version.time, rank.version.origin)
+    let Rank { version, ballot, kind, .. } = rank;
+    let ballot = if *ballot > 0 { format!("+{ballot:x}") } else { String::new() };
+    format!("{kind:?} {:x}-{:08x}{ballot} x{copies}", version.time, version.origin)
 }
 
 fn kind_of(what: &What) -> Option<Kind> {

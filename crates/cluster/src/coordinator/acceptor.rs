@@ -92,6 +92,11 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let ballot = record.rank.ballot;
+        // A life that lost its disk may have promised that much.
+        let promise = self.shared.membership.promised_before();
+        if ballot <= promise {
+            return self.done(op, Reply::Outbid { promise }, out);
+        }
         // A faulty peer asks two things under one id.
         let is_known = self.acceptor.storing.contains_key(&op);
         if is_known || !self.admits(now, op, ballot) {

@@ -31,7 +31,7 @@ use super::read::state::Reported;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::clock::Version;
-use crate::conditional::{Conditional, Done, NEVER_WRITTEN, Outcome};
+use crate::conditional::{Change, Condition, Conditional, Done, NEVER_WRITTEN, Outcome};
 use crate::event::{
     Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
 };
@@ -115,11 +115,31 @@ impl Coordinator {
             tries: 0,
             turn: None,
             elsewhere: false,
+            found: None,
             tried: None,
             votes: self.replicas.iter().map(|node| ChangeVote::new(*node)).collect(),
         };
         let (view, work) = (Rc::clone(&self.view), Work::Change(Box::new(work)));
         self.slots.add(Slot { view, deadline, key, quorum, work, detail: None })
+    }
+
+    /// A quorum read has found a record that less than a majority holds, and that can't be brought
+    /// to one under its own ballot, for a higher one was promised: it goes there under a new one,
+    /// as a conditional write does that finds its condition not true.
+    pub(super) fn complete(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        client: ClientId,
+        out: &mut Vec<Effect>,
+    ) {
+        let slot = self.slots.get(id);
+        let (deadline, key, quorum) = (slot.deadline, slot.key.clone(), slot.quorum);
+        self.slots.remove(id);
+        let never = Conditional { condition: Condition::OneOf(Vec::new()), change: Change::Delete };
+        let id = self.add_change(deadline, Asker::Reader(client), key, never, quorum);
+        self.slots.change(id).id = id.0;
+        self.try_change(now, id, out);
     }
 
     /// A version of this node's clock; without one the write is refused.
@@ -316,10 +336,15 @@ impl Coordinator {
     /// Goes on as soon as a majority has done its part, or can't any more.
     fn advance_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let ack = self.slots.get(id).ack();
-        let change = self.slots.change(id);
+        let Work::Change(change) = &self.slots.get(id).work else {
+            unreachable!("{id:?} is no change");
+        };
         let open = change.count(ChangeState::is_asked);
         let did = match &change.stage {
-            Stage::Preparing { .. } => change.count(ChangeState::has_promised),
+            Stage::Preparing { .. } => {
+                let promised = change.count(ChangeState::has_promised);
+                if open == 0 { promised } else { promised - self.hidden(now, id) }
+            }
             Stage::Storing { .. } => change.count(|state| state == ChangeState::Stored),
             Stage::Pausing | Stage::Queued | Stage::Forwarded => return,
             Stage::Answered(_) => {
@@ -330,6 +355,7 @@ impl Coordinator {
             }
         };
         if did >= ack {
+            let change = self.slots.change(id);
             match std::mem::replace(&mut change.stage, Stage::Pausing) {
                 Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
                 Stage::Storing { record, then } => {
@@ -345,7 +371,7 @@ impl Coordinator {
     /// A majority has promised.
     fn promised(&mut self, now: Now, id: SlotId, ballot: u64, out: &mut Vec<Effect>) {
         let ack = self.slots.get(id).ack();
-        let newest = match self.newest_of_change(id) {
+        let newest = match self.newest_of_change(now, id) {
             Ok(newest) => newest,
             // It is long, and its content is needed.
             Err(vote) => {
@@ -376,6 +402,9 @@ impl Coordinator {
             self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
             return self.deny_change(now, id, FailureKind::TooFew, out);
         }
+        if matches!(change.asker, Asker::Reader(_)) {
+            change.found = newest.clone();
+        }
         let is_chosen = change.promised().filter(|vote| vote.rank() == rank).count() >= ack;
         match change.conditional.apply(&key, change.id, ballot, newest.as_ref(), &codec) {
             Outcome::Next(record, then) => {
@@ -387,6 +416,11 @@ impl Coordinator {
             Outcome::Nothing(then) if is_chosen => self.answer_change(now, id, then, None, out),
             Outcome::Nothing(then) => {
                 let newest = newest.expect("that there is none is known of a majority");
+                if self.is_ahead(now, &newest) {
+                    // No replica takes it, and this one must not.
+                    self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
+                    return self.deny_change(now, id, FailureKind::Busy, out);
+                }
                 // A plain record has no ballot: it is brought to a majority as a read does it.
                 let is_plain = newest.rank.ballot == 0;
                 let record =
@@ -397,10 +431,15 @@ impl Coordinator {
     }
 
     /// The newest record that was reported; or whose vote it is, if its content is not here.
-    fn newest_of_change(&mut self, id: SlotId) -> Result<Option<Record>, VoteAt> {
-        let change = self.slots.change(id);
+    ///
+    /// A future record is passed over if enough replicas reported none, as in reads.
+    fn newest_of_change(&self, now: Now, id: SlotId) -> Result<Option<Record>, VoteAt> {
+        let slot = self.slots.get(id);
+        let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
+        let clear = change.count(ChangeState::has_promised) - self.hidden(now, id);
+        let counts = |vote: &ChangeVote| clear < slot.ack() || !self.hides_from(now, vote);
         let reports = change.votes.iter().enumerate();
-        let reports = reports.filter(|(_, vote)| vote.state.has_promised());
+        let reports = reports.filter(|(_, vote)| vote.state.has_promised() && counts(vote));
         let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
         // Of equal ones, one that is here whole.
         let newest =
@@ -410,6 +449,17 @@ impl Coordinator {
             Some((_, Reported::Whole(record))) => Ok(Some(record.clone())),
             Some((vote, Reported::Outline(_))) => Err(vote),
         }
+    }
+
+    /// Whether a replica reported a future record, and thus nothing of what that one hides.
+    fn hides_from(&self, now: Now, vote: &ChangeVote) -> bool {
+        vote.rank().is_some_and(|rank| self.is_future(now, rank))
+    }
+
+    /// How many of the replicas that promised reported one.
+    fn hidden(&self, now: Now, id: SlotId) -> usize {
+        let Work::Change(change) = &self.slots.get(id).work else { return 0 };
+        change.promised().filter(|vote| self.hides_from(now, vote)).count()
     }
 
     fn fetch_for_change(
@@ -472,8 +522,13 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         self.end_turn(now, id);
-        let asker = self.slots.change(id).asker;
-        self.tell(asker, Answer::Done(done), out);
+        let change = self.slots.change(id);
+        let answer = match change.asker {
+            Asker::Reader(_) => Answer::Found(change.found.take()),
+            Asker::Client(_) | Asker::Peer(_) => Answer::Done(done),
+        };
+        let asker = change.asker;
+        self.tell(asker, answer, out);
         let change = self.slots.change(id);
         let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
         change.stage = Stage::Answered(stored);
@@ -494,7 +549,7 @@ impl Coordinator {
             parts: change.parts(),
             since: slot.deadline.saturating_sub(self.config.deadline_micros),
             quorum: slot.quorum,
-            is_write: true,
+            is_write: !matches!(change.asker, Asker::Reader(_)),
             unknown: change.is_begun(),
             detail: slot.detail.clone(),
         };

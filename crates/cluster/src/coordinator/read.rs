@@ -81,7 +81,7 @@ impl Coordinator {
             deadline: now.mono + self.config.deadline_micros,
             key,
             quorum,
-            work: Work::Read(Read { client, stage, votes }),
+            work: Work::Read(Read { client, stage, outbid: 0, votes }),
             detail: None,
         });
         for vote in 0..first {
@@ -174,6 +174,22 @@ impl Coordinator {
             let times = (*asked_again).min(ASK_AGAIN_TIMES);
             *asked_again += 1;
             self.slots.hedge_at(now.mono + (ASK_AGAIN_MICROS << times), id);
+        }
+    }
+
+    /// The newest record can't be brought to enough replicas: one has promised a higher ballot.
+    /// Most likely another one is about to come; if not, that promise stands in the way for ever.
+    fn outbid(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let slot = self.slots.get(id);
+        let (quorum, copies) = (slot.quorum, slot.view.topology.default_copies());
+        let is_majority = quorum.from == copies && quorum.ack > copies / 2;
+        let read = self.slots.read(id);
+        let client = read.client;
+        read.outbid += 1;
+        if read.outbid > 1 && is_majority {
+            self.complete(now, id, client, out);
+        } else {
+            self.begin_anew_later(now, id);
         }
     }
 
@@ -331,7 +347,7 @@ impl Coordinator {
             match self.next_step(now, slot) {
                 Step::Wait => return,
                 Step::AskAgain => return self.ask_again_later(now, id),
-                Step::BeginAnew => return self.begin_anew_later(now, id),
+                Step::BeginAnew => return self.outbid(now, id, out),
                 Step::Deny => return self.deny_read(id, out),
                 Step::Ask(vote) => self.ask(now, id, vote, out),
                 Step::Fetch(vote) => {

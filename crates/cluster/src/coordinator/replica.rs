@@ -101,8 +101,8 @@ impl Coordinator {
         }
     }
 
-    /// Promises what a node that is to be sent records has promised. Returns `false` if that can't be
-    /// done yet.
+    /// Promises what a node that is to be sent records has promised. Returns `false` if that can't
+    /// be done yet.
     fn promises_for(&self, now: Now, page: &PageRequest) -> bool {
         match page.filter {
             Filter::HeldBy { promise, .. } if promise > 0 => {

@@ -420,15 +420,8 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         Item::Message(Message { id: 0x0807_0605_0403_0201, body })
     };
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
-    let version = Version { time: 0x0908, origin: 0x0a };
-    let (plain, tag) = (Tag { version, last: None }, Tag { version, last: Some((3, 5)) });
-    let put = Change::Put(Bytes::from_static(b"value"));
-    let change = |condition, change| {
-        let conditional = Conditional { condition, change };
-        Request::Change { key: key(), id: 0x0b0c, ack: 2, conditional }
-    };
     let rows = |next| Page { items: vec![(key(), short())], next, authoritative: true };
-    vec![
+    let mut items = vec![
         ("read", ask(Class::Client, Request::Read { key: key(), most: 0x4000 })),
         ("write", ask(Class::Repair, Request::Write { key: key(), record: short() })),
         ("writes", ask(Class::Hint, Request::Writes { items: vec![(key(), short())] })),
@@ -437,10 +430,6 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("missed", ask(Class::Hint, Request::Missed { node: NodeId(7), marks })),
         ("ping", ask(Class::Client, Request::Ping)),
         ("prepare", ask(Class::Client, Request::Prepare { key: key(), ballot: 7, most: 0x4000 })),
-        ("change, one of", ask(Class::Client, change(Condition::OneOf(vec![plain, tag]), put))),
-        ("change, absent", ask(Class::Client, change(Condition::Absent, Change::Delete))),
-        ("change, exists", ask(Class::Client, change(Condition::Exists, Change::Delete))),
-        ("change, any", ask(Class::Client, change(Condition::Any, Change::Add(-2)))),
         ("found", reply(Reply::Found { record: short(), authoritative: false })),
         ("found authoritative", reply(Reply::Found { record: short(), authoritative: true })),
         ("absent", reply(Reply::Absent { authoritative: false })),
@@ -461,18 +450,42 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
             reply(Reply::Long { outline: short().outline(), authoritative: true }),
         ),
         ("outbid", reply(Reply::Outbid { promise: 7 })),
-        ("done, changed", reply(Reply::Done(Done::Changed { tag, result: None }))),
-        ("done, added", reply(Reply::Done(Done::Changed { tag, result: Some(-2) }))),
-        ("done, unmet", reply(Reply::Done(Done::Unmet { current: Some(plain) }))),
-        ("done, unmet, none", reply(Reply::Done(Done::Unmet { current: None }))),
-        ("done, no number", reply(Reply::Done(Done::Impossible(Impossible::NotANumber)))),
-        ("done, overflow", reply(Reply::Done(Done::Impossible(Impossible::Overflow)))),
         ("piece", Item::Piece { last: false, bytes: key() }),
         ("last piece", Item::Piece { last: true, bytes: key() }),
         ("credit", Item::Credit(0x0102_0304)),
         ("link ping", Item::Ping { token: 5 }),
         ("link pong", Item::Pong { token: 5, wall: 0x0102 }),
         ("goodbye", Item::Goodbye),
+    ];
+    items.extend(conditional_writes());
+    items
+}
+
+/// The same of conditional writes.
+fn conditional_writes() -> Vec<(&'static str, Item)> {
+    let version = Version { time: 0x0908, origin: 0x0a };
+    let (plain, tag) = (Tag { version, last: None }, Tag { version, last: Some((3, 5)) });
+    let put = Change::Put(Bytes::from_static(b"value"));
+    let change = |condition, change| {
+        let conditional = Conditional { condition, change };
+        let request =
+            Request::Change { key: Bytes::from_static(b"key"), id: 0x0b0c, ack: 2, conditional };
+        let (class, remaining_ms) = (Class::Client, 0x01f4);
+        let body = Body::Request { remaining_ms, class, request };
+        Item::Message(Message { id: 0x0807_0605_0403_0201, body })
+    };
+    let done = |done| Item::Message(Message { id: 9, body: Body::Reply(Reply::Done(done)) });
+    vec![
+        ("change, one of", change(Condition::OneOf(vec![plain, tag]), put)),
+        ("change, absent", change(Condition::Absent, Change::Delete)),
+        ("change, exists", change(Condition::Exists, Change::Delete)),
+        ("change, any", change(Condition::Any, Change::Add(-2))),
+        ("done, changed", done(Done::Changed { tag, result: None })),
+        ("done, added", done(Done::Changed { tag, result: Some(-2) })),
+        ("done, unmet", done(Done::Unmet { current: Some(plain) })),
+        ("done, unmet, none", done(Done::Unmet { current: None })),
+        ("done, no number", done(Done::Impossible(Impossible::NotANumber))),
+        ("done, overflow", done(Done::Impossible(Impossible::Overflow))),
     ]
 }
 

@@ -22,7 +22,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub(crate) use search::Search;
+use search::{SPARE, Search};
 
 /// What a key may have as its value. Each write has one of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,10 +138,13 @@ struct Tags {
 impl History {
     /// Whether one copy could have answered like this; `most` is how many states are looked at.
     pub(crate) fn check(&self, most: usize) -> Verdict {
-        match Tags::of(self) {
-            Ok(tags) => Search::new(self, &tags, most).run(),
-            Err(wrong) => Verdict::Wrong(wrong),
-        }
+        let tags = match Tags::of(self) {
+            Ok(tags) => tags,
+            Err(wrong) => return Verdict::Wrong(wrong),
+        };
+        let search = |spare| Search::new(self, &tags, most, spare).run();
+        let is_found = |spare| search(spare) == Verdict::Linearizable;
+        if SPARE.into_iter().any(is_found) { Verdict::Linearizable } else { search(usize::MAX) }
     }
 }
 

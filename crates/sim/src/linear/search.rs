@@ -10,6 +10,9 @@
 //! An operation without an answer is under way for ever, and need not take effect: of two
 //! configurations that are equal but for such operations, one that has used some of those that the
 //! other has used can do all that the other can, and the other is dropped.
+//!
+//! With many such operations there are too many ways all the same. So the search first goes only the
+//! ways that need few of them: an order that it finds so is one. If it finds none, all are gone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -52,14 +55,20 @@ pub(crate) struct Search<'a> {
     configurations: Vec<Configuration>,
     /// How many may still be looked at.
     left: usize,
+    /// How many operations without an answer more than needed may be used from one answer to the
+    /// next.
+    spare: usize,
 }
 
+/// For [`Search::spare`]: what is tried before any number is.
+pub(super) const SPARE: [usize; 2] = [0, 1];
+
 impl<'a> Search<'a> {
-    pub(super) fn new(history: &'a History, tags: &'a Tags, most: usize) -> Self {
+    pub(super) fn new(history: &'a History, tags: &'a Tags, most: usize, spare: usize) -> Self {
         let state = State { value: None, made_by: None };
         let begin = Configuration { state, done: Vec::new(), used: Vec::new() };
         let configurations = vec![begin];
-        Self { history, tags, open: BTreeSet::new(), configurations, left: most }
+        Self { history, tags, open: BTreeSet::new(), configurations, left: most, spare }
     }
 
     pub(super) fn run(mut self) -> Verdict {
@@ -107,17 +116,22 @@ impl<'a> Search<'a> {
     /// too many.
     fn answered(&mut self, place: u32) -> Option<Vec<Configuration>> {
         let (mut seen, mut next) = (Kept::default(), Kept::default());
+        let mut most_used = usize::MAX;
         // What uses few operations without an answer comes first: it makes others needless.
         let mut waiting: BTreeMap<usize, VecDeque<Configuration>> = BTreeMap::new();
         for mut configuration in self.configurations.iter().cloned() {
             if let Ok(at) = configuration.done.binary_search(&place) {
                 configuration.done.remove(at);
+                most_used = most_used.min(configuration.used.len().saturating_add(self.spare));
                 next.add(configuration);
             } else if seen.add(configuration.clone()) {
                 waiting.entry(configuration.used.len()).or_default().push_back(configuration);
             }
         }
         while let Some(mut first) = waiting.first_entry() {
+            if *first.key() > most_used {
+                break;
+            }
             let Some(configuration) = first.get_mut().pop_front() else {
                 first.remove();
                 continue;
@@ -127,6 +141,7 @@ impl<'a> Search<'a> {
                 self.left = self.left.checked_sub(1)?;
                 if *other == place {
                     after.done.retain(|done| *done != place);
+                    most_used = most_used.min(after.used.len().saturating_add(self.spare));
                     next.add(after);
                 } else if seen.add(after.clone()) {
                     waiting.entry(after.used.len()).or_default().push_back(after);

@@ -220,7 +220,9 @@ impl Coordinator {
     /// Tells whoever asked for a write what came of it.
     pub(super) fn tell(&self, asker: Asker, answer: Answer, out: &mut Vec<Effect>) {
         match asker {
-            Asker::Client(client) => out.push(Effect::Answer { client, answer }),
+            Asker::Client(client) | Asker::Reader(client) => {
+                out.push(Effect::Answer { client, answer })
+            }
             Asker::Peer(OpId::Peer { connection, id, .. }) => {
                 let reply = match answer {
                     Answer::Done(done) => Reply::Done(done),

@@ -22,6 +22,8 @@ pub(in crate::coordinator) struct ChangeWork {
     pub(super) turn: Option<InTurn>,
     /// Whether another node may have begun it, or may yet.
     pub(super) elsewhere: bool,
+    /// For a reader: the newest record of those that a majority held.
+    pub(super) found: Option<Record>,
     /// What a replica may hold of an earlier try.
     pub(super) tried: Option<Tried>,
     /// One for each replica.
@@ -40,6 +42,8 @@ pub(super) struct InTurn {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Asker {
     Client(ClientId),
+    /// A client that reads what too few hold, as it turned out.
+    Reader(ClientId),
     /// Another node, whose request it is.
     Peer(OpId),
 }

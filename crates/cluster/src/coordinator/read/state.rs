@@ -10,6 +10,8 @@ use crate::record::{Outline, Rank, Record};
 pub(in crate::coordinator) struct Read {
     pub(super) client: ClientId,
     pub(super) stage: Stage,
+    /// How often it was outbid.
+    pub(super) outbid: u32,
     /// One for each replica, in the order in which they are asked.
     pub(in crate::coordinator) votes: Vec<ReadVote>,
 }
