@@ -102,8 +102,10 @@ impl Coordinator {
 
     fn coordinate_here(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
-        let (key, from) = (slot.key.clone(), slot.quorum.from);
-        self.look_up_replicas(&key, from);
+        // By the view that it began with, as all that it does.
+        let topology = &slot.view.topology;
+        let partition = topology.partition_of(&slot.key);
+        topology.replicas(partition, slot.quorum.from, &mut self.replicas);
         let id = self.slots.renew(id);
         let votes = self.replicas.iter().map(|node| ChangeVote::new(*node)).collect();
         self.slots.change(id).votes = votes;
