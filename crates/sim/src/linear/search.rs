@@ -11,8 +11,9 @@
 //! configurations that are equal but for such operations, one that has used some of those that the
 //! other has used can do all that the other can, and the other is dropped.
 //!
-//! With many such operations there are too many ways all the same. So the search first goes only the
-//! ways that need few of them: an order that it finds so is one. If it finds none, all are gone.
+//! With many such operations there are too many ways all the same. So the search first goes only
+//! the ways that need few of them: an order that it finds so is one. If it finds none, all are
+//! gone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
