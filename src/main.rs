@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Put(args) => answered(client::put(&args)),
         Command::Get(args) => answered(client::get(&args)),
         Command::Del(args) => answered(client::del(&args)),
+        Command::Add(args) => answered(client::add(&args)),
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
         Command::Profile(args) => answered(client::profile(&args)),

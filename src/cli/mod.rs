@@ -43,12 +43,14 @@ pub(crate) enum Command {
     /// A node whose clock ran ahead writes such records; the other nodes refuse them. Without
     /// --yes, only counts them.
     RepairClock(RepairClockArgs),
-    /// Write a value
+    /// Write a value. Exit code 1 if a condition (--if-match, --if-none-match) is not met
     Put(client::PutArgs),
     /// Read a value and print it unchanged. Exit code 1 if the key is not found
     Get(client::KeyArgs),
-    /// Delete a key; succeeds also if it does not exist
-    Del(client::KeyArgs),
+    /// Delete a key; succeeds also if it does not exist, unless --if-match is given
+    Del(client::DelArgs),
+    /// Add to a decimal number and print the sum; a key without a value counts as 0
+    Add(client::AddArgs),
     /// Print keys and values in order
     ///
     /// One item per line: KEY, tab, VALUE. Backslashes, control characters and bytes that are not

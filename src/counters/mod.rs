@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     Put,
     /// `DELETE`.
     Delete,
+    /// `POST`: something is added to a number.
+    Add,
     /// `GET` of a range.
     Range,
     /// `/healthz`, `/readyz`, `/metrics`, `/v0/status`.
@@ -56,10 +58,11 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All kinds, each with its labels: route and method.
-    pub(crate) const ALL: [(Self, &'static str, &'static str); 6] = [
+    pub(crate) const ALL: [(Self, &'static str, &'static str); 7] = [
         (Self::Get, "/v0/entity", "GET"),
         (Self::Put, "/v0/entity", "PUT"),
         (Self::Delete, "/v0/entity", "DELETE"),
+        (Self::Add, "/v0/entity", "POST"),
         (Self::Range, "/v0/entities", "GET"),
         (Self::Admin, "admin", "GET"),
         (Self::Other, "other", "other"),

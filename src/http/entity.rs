@@ -4,20 +4,21 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{Quorum, Version};
+use cluster::{Quorum, Tag, Version};
 use hyper::{HeaderMap, StatusCode};
 use node::link::Room;
+use node::records;
 
 use super::params::{self, EntityParams};
 use super::problem::{self, Problem};
 use super::upload::Upload;
-use super::{Answer, Body, NOSNIFF, Service, screen};
+use super::{Answer, Body, NOSNIFF, Service, condition};
 use crate::node::requests::{Requests, Unversioned};
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 const TOO_MANY_READ: &str = "the memory for large values in responses is in use";
 
-const TOO_MANY: &str = "too many large writes are in progress";
+pub(super) const TOO_MANY: &str = "too many large writes are in progress";
 
 /// `unless`: the headers, if they say which versions the client has already.
 pub(super) async fn get(
@@ -33,21 +34,23 @@ pub(super) async fn get(
         cluster::Answer::Found(Some(record)) => record,
         cluster::Answer::Found(None) => return Ok(problem::not_found()),
         cluster::Answer::Failed(failed) => return Err(refused(service, failed)),
-        cluster::Answer::Written(_) => unreachable!("a read writes nothing"),
+        cluster::Answer::Written(_) | cluster::Answer::Done(_) => {
+            unreachable!("a read writes nothing")
+        }
     };
     let Some(value) = Requests::value(&record) else { return Ok(problem::not_found()) };
-    let version = record.rank.version;
+    let tag = Tag::of(&record, &records::STEPS);
     if let Some(headers) = unless
-        && screen::lists(headers, &service.etags.of(version))?
+        && condition::lists(headers, &service.etags.of(tag))?
     {
-        let version = Some(version);
-        return Ok(Answer { version, ..Answer::empty(StatusCode::NOT_MODIFIED) });
+        let tag = Some(tag);
+        return Ok(Answer { tag, ..Answer::empty(StatusCode::NOT_MODIFIED) });
     }
     // A long one has its memory until the last byte is sent: see `memory`.
     let body = Body::Whole(value);
     Ok(Answer {
         status: StatusCode::OK,
-        version: Some(version),
+        tag: Some(tag),
         content_type: Some("application/octet-stream"),
         headers: NOSNIFF,
         body,
@@ -78,7 +81,8 @@ pub(super) async fn put(
     }
     let version = write(service, key, quorum, record).await?;
     drop(passed);
-    Ok(Answer { version: Some(version), ..Answer::empty(StatusCode::CREATED) })
+    let tag = Tag { version, last: None };
+    Ok(Answer { tag: Some(tag), ..Answer::empty(StatusCode::CREATED) })
 }
 
 pub(super) async fn delete(service: &Service, query: &str) -> Result<Answer, Problem> {
@@ -113,18 +117,20 @@ async fn write(
     match service.requests.write(shared_key(key), record, quorum).await {
         cluster::Answer::Written(version) => Ok(version),
         cluster::Answer::Failed(failed) => Err(refused(service, failed)),
-        cluster::Answer::Found(_) => unreachable!("a write reads nothing"),
+        cluster::Answer::Found(_) | cluster::Answer::Done(_) => {
+            unreachable!("it is a write without a condition")
+        }
     }
 }
 
 /// What the client is told of a request that too few replicas did their part of.
-fn refused(service: &Service, failed: cluster::RequestFailed) -> Problem {
+pub(super) fn refused(service: &Service, failed: cluster::RequestFailed) -> Problem {
     let took = service.requests.now().mono.saturating_sub(failed.since);
     let name = |node| service.requests.name(node);
     Problem::failed(failed, name, Duration::from_micros(took))
 }
 
-fn shared_key(key: Cow<'_, [u8]>) -> Bytes {
+pub(super) fn shared_key(key: Cow<'_, [u8]>) -> Bytes {
     match key {
         Cow::Borrowed(key) => Bytes::copy_from_slice(key),
         Cow::Owned(key) => key.into(),

@@ -1,13 +1,18 @@
-//! Version tags as header values: `"0123456789abcdef-01234567"`.
+//! Tags of values as header values: `"0123456789abcdef-01234567"`, and after conditional writes
+//! `"0123456789abcdef-01234567-12-0123456789abcdef"`, with how many there were and the last one's
+//! id.
 
 use std::cell::RefCell;
+use std::io::Write as _;
 
 use bytes::{BufMut, BytesMut};
-use cluster::Version;
+use cluster::{Tag, Version};
 use hyper::header::HeaderValue;
 
-/// Bytes of a tag: two quotes, 16 and 8 hex digits, a hyphen.
+/// Bytes of a tag: two quotes, 16 and 8 hex digits, a hyphen; and of one after conditional writes:
+/// 10 digits, 16 hex digits and two hyphens more.
 const TAG_LEN: usize = 27;
+const LONG_LEN: usize = TAG_LEN + 1 + 10 + 1 + 16;
 
 /// Tags are cut from blocks of this many, so that one allocation serves many answers.
 const TAGS_PER_BLOCK: usize = 128;
@@ -19,20 +24,50 @@ pub(crate) struct Etags {
 }
 
 impl Etags {
-    /// The tag of `version`.
-    pub(crate) fn of(&self, version: Version) -> HeaderValue {
+    /// A tag in its quotes.
+    pub(crate) fn of(&self, tag: Tag) -> HeaderValue {
         let mut block = self.block.borrow_mut();
-        if block.capacity() < TAG_LEN {
+        if block.capacity() < LONG_LEN {
             *block = BytesMut::with_capacity(TAG_LEN * TAGS_PER_BLOCK);
         }
         let mut text = [b'"'; TAG_LEN];
-        put_hex(&mut text[1..17], version.time);
+        put_hex(&mut text[1..17], tag.version.time);
         text[17] = b'-';
-        put_hex(&mut text[18..26], u64::from(version.origin));
-        block.put_slice(&text);
+        put_hex(&mut text[18..26], u64::from(tag.version.origin));
+        match tag.last {
+            None => block.put_slice(&text),
+            Some((step, id)) => {
+                block.put_slice(&text[..26]);
+                write!((&mut *block).writer(), "-{step}-{id:016x}\"").expect("there is room");
+            }
+        }
         let tag = block.split().freeze();
         HeaderValue::from_maybe_shared(tag).expect("hex digits and quotes are a header value")
     }
+}
+
+/// The tag that is in these quotes; `None` = no value has it.
+pub(super) fn parse(text: &[u8]) -> Option<Tag> {
+    let text = std::str::from_utf8(text).ok()?.strip_prefix('"')?.strip_suffix('"')?;
+    let mut parts = text.split('-');
+    let time = hex(parts.next()?, 16)?;
+    let origin = u32::try_from(hex(parts.next()?, 8)?).ok()?;
+    let last = match (parts.next(), parts.next(), parts.next()) {
+        (None, ..) => None,
+        (Some(step), Some(id), None) => {
+            let plain = step.bytes().all(|byte| byte.is_ascii_digit()) && !step.starts_with('0');
+            Some((step.parse().ok().filter(|_| plain)?, hex(id, 16)?))
+        }
+        _ => return None,
+    };
+    Some(Tag { version: Version { time, origin }, last })
+}
+
+/// So many hex digits, as they are written.
+fn hex(text: &str, digits: usize) -> Option<u64> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let number = u64::from_str_radix(text, 16).ok()?;
+    (text.len() == digits && text.bytes().all(is_digit)).then_some(number)
 }
 
 fn put_hex(out: &mut [u8], mut value: u64) {
@@ -52,7 +87,35 @@ mod tests {
         for time in 0..3 * TAGS_PER_BLOCK as u64 {
             let version = Version { time: time * 0x0123_4567_89ab, origin: 0xfedc_ba98 };
             let displayed = node::records::version(version);
-            assert_eq!(etags.of(version), format!("\"{displayed}\""));
+            assert_eq!(etags.of(Tag { version, last: None }), format!("\"{displayed}\""));
+            let (step, id) = (time as u32 * 11_000_000 + 1, u64::MAX - time);
+            let long = etags.of(Tag { version, last: Some((step, id)) });
+            assert_eq!(long, format!("\"{displayed}-{step}-{id:016x}\""));
+        }
+    }
+
+    #[test]
+    fn tags_are_read_as_they_are_written_and_no_other_way() {
+        let etags = Etags::default();
+        let version = Version { time: 0xfeed_0000_0000_0001, origin: 7 };
+        for last in [None, Some((1, 0)), Some((u32::MAX, u64::MAX))] {
+            let tag = Tag { version, last };
+            assert_eq!(parse(etags.of(tag).as_bytes()), Some(tag));
+        }
+        for text in [
+            "\"\"",
+            "\"feed000000000001-7\"",
+            "\"FEED000000000001-00000007\"",
+            "\"+eed000000000001-00000007\"",
+            "\"feed000000000001-00000007-\"",
+            "\"feed000000000001-00000007-1\"",
+            "\"feed000000000001-00000007-01-0000000000000000\"",
+            "\"feed000000000001-00000007-0-0000000000000000\"",
+            "\"feed000000000001-00000007-4294967296-0000000000000000\"",
+            "\"feed000000000001-00000007-1-0000000000000000-\"",
+            "feed000000000001-00000007",
+        ] {
+            assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
     }
 }

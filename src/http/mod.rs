@@ -12,6 +12,8 @@ mod access;
 mod admin;
 mod body;
 mod cluster;
+mod condition;
+mod conditional;
 pub(crate) mod connection;
 mod entities;
 mod entity;
@@ -33,7 +35,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::Instant;
 
-use ::cluster::Version;
+use ::cluster::Tag;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{
@@ -66,7 +68,7 @@ pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
 #[derive(Debug)]
 struct Answer {
     status: StatusCode,
-    version: Option<Version>,
+    tag: Option<Tag>,
     content_type: Option<&'static str>,
     /// More headers.
     headers: &'static [(&'static str, &'static str)],
@@ -75,12 +77,12 @@ struct Answer {
 
 impl Answer {
     fn empty(status: StatusCode) -> Self {
-        Self { status, version: None, content_type: None, headers: &[], body: Body::Empty }
+        Self { status, tag: None, content_type: None, headers: &[], body: Body::Empty }
     }
 
     fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
         let content_type = Some("text/plain; charset=utf-8");
-        Self { status, version: None, content_type, headers: &[], body: Body::Whole(text.into()) }
+        Self { status, tag: None, content_type, headers: &[], body: Body::Whole(text.into()) }
     }
 }
 
@@ -116,10 +118,17 @@ pub(crate) async fn answer(
     let result = match (admitted, route, kind) {
         (Err(problem), ..) => Err(problem),
         (_, _, Kind::Get | Kind::Range) if fenced => Err(Problem::fenced()),
-        (_, _, Kind::Put | Kind::Delete) if fenced => Err(Problem::fenced().undone()),
-        (Ok(unless), Some(_), Kind::Get) => {
-            entity::get(&service, query, unless.then_some(&head.headers)).await
+        (_, _, Kind::Put | Kind::Delete | Kind::Add) if fenced => Err(Problem::fenced().undone()),
+        (Ok(conditional), Some(_), Kind::Get) => {
+            entity::get(&service, query, conditional.then_some(&head.headers)).await
         }
+        (Ok(true), Some(_), Kind::Put) => {
+            conditional::put(&service, query, &head.headers, &mut upload).await
+        }
+        (Ok(true), Some(_), Kind::Delete) => {
+            conditional::delete(&service, query, &head.headers).await
+        }
+        (_, Some(_), Kind::Add) => conditional::add(&service, query).await,
         (_, Some(_), Kind::Put) => entity::put(&service, query, &mut upload).await,
         (_, Some(_), Kind::Delete) => entity::delete(&service, query).await,
         (_, Some(_), Kind::Range) => entities::get(&service, &watch, query).await,
@@ -171,8 +180,8 @@ fn respond(
             problem.into_answer()
         }
     };
-    if let Some(version) = answer.version {
-        headers.insert(ETAG, service.etags.of(version));
+    if let Some(tag) = answer.tag {
+        headers.insert(ETAG, service.etags.of(tag));
     }
     if let Some(content_type) = answer.content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -28,6 +28,13 @@ pub(super) struct EntityParams<'a> {
     pub(super) copies: u8,
 }
 
+/// One key whose value is changed under a condition: by a majority of its replicas at least.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ConditionalParams<'a> {
+    pub(super) key: Cow<'a, [u8]>,
+    pub(super) quorum: Quorum,
+}
+
 /// A range of keys: `start ≤ key < end`; no `end` = to the last key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EntitiesParams {
@@ -83,6 +90,54 @@ pub(super) fn entity(query: &str, replication: Replication) -> Result<EntityPara
     let quorum = agree(ack, from, replication)?;
     let copies = from.map_or(0, |_| quorum.from);
     Ok(EntityParams { key, quorum, copies })
+}
+
+pub(super) fn conditional(
+    query: &str,
+    replication: Replication,
+) -> Result<ConditionalParams<'_>, Problem> {
+    let mut slots = [None; 3];
+    fill(query, ["id", "ack", "from"], &mut slots)?;
+    let [id, ack, from] = slots;
+    majority(id, ack, from, replication)
+}
+
+/// A key, and what is to be added to its value.
+pub(super) fn addition(
+    query: &str,
+    replication: Replication,
+) -> Result<(ConditionalParams<'_>, i64), Problem> {
+    let mut slots = [None; 4];
+    fill(query, ["id", "add", "ack", "from"], &mut slots)?;
+    let [id, add, ack, from] = slots;
+    let add = required("add", add)?;
+    let digits = add.strip_prefix('-').unwrap_or(add);
+    let number = add.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let number = number.ok_or_else(|| {
+        let shown: String = add.chars().take(100).collect();
+        bad(format!("add={shown:?} is not a decimal number of 64 bits, such as 12 or -3"))
+    })?;
+    Ok((majority(id, ack, from, replication)?, number))
+}
+
+fn majority<'a>(
+    id: Slot<'a>,
+    ack: Slot<'_>,
+    from: Slot<'_>,
+    on: Replication,
+) -> Result<ConditionalParams<'a>, Problem> {
+    let key = key("id", required("id", id)?)?;
+    let usual = agree(None, None, on)?;
+    if from.is_some() && agree(None, from, on)?.from != usual.from {
+        let usual = usual.from;
+        return Err(bad(format!("a conditional write is from={usual}, the default; omit from")));
+    }
+    let quorum = agree(ack, None, on)?;
+    if quorum.ack < usual.ack {
+        let (ack, usual) = (quorum.ack, usual.ack);
+        return Err(bad(format!("ack={ack} is too few for a conditional write: {usual} or more")));
+    }
+    Ok(ConditionalParams { key, quorum })
 }
 
 pub(super) fn entities(query: &str, replication: Replication) -> Result<EntitiesParams, Problem> {

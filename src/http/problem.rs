@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{FailureKind, NodeId, Part, Quorum, Refusal, RequestFailed};
+use cluster::{FailureKind, NodeId, Part, Quorum, Refusal, RequestFailed, Tag};
 use hyper::{Method, StatusCode};
 use node::NoVersion;
 use serde::Serialize;
@@ -69,6 +69,9 @@ pub(super) struct Problem {
     outcome: Option<Outcome>,
     #[serde(skip)]
     allow: Option<&'static str>,
+    /// The tag of the value that there is.
+    #[serde(skip)]
+    tag: Option<Box<Tag>>,
 }
 
 /// The answer to the only problem that is nobody's: built once, for it may be most of the answers.
@@ -78,7 +81,7 @@ impl Problem {
     fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: String) -> Self {
         let status = status.as_u16();
         let (votes, parts, outcome) = (None, None, None);
-        Self { kind, title, status, detail, votes, parts, outcome, allow: None }
+        Self { kind, title, status, detail, votes, parts, outcome, allow: None, tag: None }
     }
 
     pub(super) fn bad_request(detail: String) -> Self {
@@ -167,6 +170,22 @@ impl Problem {
         let detail = format!("the value is longer than {bound} bytes (--max-value)");
         let title = "Value too large";
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "value-too-large", title, detail).undone()
+    }
+
+    /// A write whose condition is not true; `current` is the tag of the value that there is.
+    pub(super) fn unmet(current: Option<Tag>) -> Self {
+        let detail = match current {
+            Some(_) => "the condition is not true of the value that there is: its tag is in ETag",
+            None => "the condition is not true: there is no value",
+        };
+        let (status, title) = (StatusCode::PRECONDITION_FAILED, "Precondition failed");
+        let problem = Self::new(status, "precondition-failed", title, detail.to_owned());
+        Self { tag: current.map(Box::new), ..problem.undone() }
+    }
+
+    /// A write that can't be done to the value that there is.
+    pub(super) fn conflict(kind: &'static str, title: &'static str, detail: &str) -> Self {
+        Self::new(StatusCode::CONFLICT, kind, title, detail.to_owned()).undone()
     }
 
     pub(super) fn overload(what: &str) -> Self {
@@ -288,7 +307,7 @@ impl Problem {
         let body = serde_json::to_vec(&self).expect("strings and numbers always serialize");
         Answer {
             status: StatusCode::from_u16(self.status).expect("made of a StatusCode"),
-            version: None,
+            tag: self.tag.map(|tag| *tag),
             content_type: Some(CONTENT_TYPE),
             headers: &[],
             body: Body::Whole(Bytes::from(body)),
@@ -361,7 +380,7 @@ fn shown(took: Duration) -> String {
 pub(super) fn not_found() -> Answer {
     Answer {
         status: StatusCode::NOT_FOUND,
-        version: None,
+        tag: None,
         content_type: Some(CONTENT_TYPE),
         headers: &[],
         body: Body::Whole(Bytes::from_static(NOT_FOUND)),

@@ -54,7 +54,7 @@ pub(super) async fn get(
     let written = written.map_err(|error| failed(error.to_string()))?;
     Ok(Answer {
         status: StatusCode::OK,
-        version: None,
+        tag: None,
         content_type: Some(format.content_type()),
         headers: &[],
         body: Body::Whole(Bytes::from(written)),

@@ -66,7 +66,7 @@ const READ: &str = "GET, HEAD";
 const ROUTES: [Route; 11] = [
     Route {
         path: "/v0/entity",
-        allowed: "GET, HEAD, PUT, DELETE",
+        allowed: "GET, HEAD, PUT, DELETE, POST",
         place: Place::Client,
         handler: Handler::Entity,
     },
@@ -124,6 +124,7 @@ impl Route {
             (Handler::Entity, &Method::GET | &Method::HEAD) => Kind::Get,
             (Handler::Entity, &Method::PUT) => Kind::Put,
             (Handler::Entity, &Method::DELETE) => Kind::Delete,
+            (Handler::Entity, &Method::POST) => Kind::Add,
             (Handler::Entities, &Method::GET) => Kind::Range,
             (Handler::Entity | Handler::Entities, _) => Kind::Other,
             (_, &Method::GET) => Kind::Admin,

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, CallId, Class, ClientId, ConnectionId, Demand, Event, FailureKind, Message,
-    NodeId, Now, OpId, PageRequest, Quorum, Record, Reply, Request, StoreError,
+    Answer, Body, CallId, Class, ClientId, Conditional, ConnectionId, Demand, Event, FailureKind,
+    Message, NodeId, Now, OpId, PageRequest, Quorum, Record, Reply, Request, StoreError,
 };
 use lsm::{Batch, Engine, Lookup, Space, Wait};
 use node::identity::Keeps;
@@ -239,6 +239,21 @@ impl Requests {
     ) -> Answer {
         let slot = self.coordination.clients.open();
         self.dispatch(Event::Write { client: ClientId(slot.number), key, record, quorum });
+        slot.wait().await
+    }
+
+    /// Changes a value if a condition is met.
+    pub(crate) async fn change(
+        self: &Rc<Self>,
+        key: Bytes,
+        conditional: Conditional,
+        quorum: Quorum,
+    ) -> Answer {
+        // A ballot is a version of this node's clock.
+        self.node.comparison.wait().await;
+        let slot = self.coordination.clients.open();
+        let client = ClientId(slot.number);
+        self.dispatch(Event::Change { client, key, conditional, quorum });
         slot.wait().await
     }
 

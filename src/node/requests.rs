@@ -82,6 +82,7 @@ impl Requests {
             max_skew_micros: config.max_clock_skew.as_micros() as u64,
             brief_bytes: LONG_RECORD as u32,
             codec: records::CODEC,
+            steps: records::STEPS,
         };
         let (shared, identity) = (Arc::clone(&node.shared), Arc::clone(&node.identity));
         let part = Loop::new(shared, identity, protocol, share);

@@ -180,7 +180,8 @@ impl<T> Writes<T> {
         };
         self.counters.batches.add(1);
         self.counters.batched_writes.add(batch.len() as u64);
-        if self.commits_on_loop {
+        // A sync would hold the loop up.
+        if self.commits_on_loop && !batch.is_durable() {
             let outcome = self.db.commit(batch).map_err(WriteError::Store);
             self.finish(turn, &outcome);
             return;

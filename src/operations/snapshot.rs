@@ -131,6 +131,7 @@ fn name(kind: Kind) -> &'static str {
         Kind::Get => "get",
         Kind::Put => "put",
         Kind::Delete => "delete",
+        Kind::Add => "add",
         Kind::Range => "range",
         Kind::Admin => "admin",
         Kind::Other => "other",

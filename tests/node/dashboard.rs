@@ -244,6 +244,17 @@ fn a_key_is_looked_up_on_each_replica() {
     for replica in look(&cluster, "id=%00absent")["replicas"].as_array().unwrap() {
         assert_eq!(replica["holds"], "absent");
     }
+    for sum in 1..3 {
+        let target = "/v0/entity?id=n&add=1";
+        assert_eq!(
+            cluster.client(0).request("POST", target, b"").body(),
+            sum.to_string().as_bytes()
+        );
+    }
+    let holds =
+        |replica: &&serde_json::Value| replica["step"] == 2 && replica["ballot"].is_string();
+    let counted = look(&cluster, "id=n");
+    assert!(counted["replicas"].as_array().unwrap().iter().filter(holds).count() >= 2, "{counted}");
     cluster.kill(2);
     assert_eq!(cluster.client(0).delete("/v0/entity?id=k&ack=2&from=3").status, 202);
     for replica in look(&cluster, "id=k")["replicas"].as_array().unwrap() {

@@ -5,6 +5,7 @@
 mod bench;
 mod client;
 mod cluster;
+mod conditional;
 mod conditions;
 mod config;
 mod contract;
@@ -25,6 +26,7 @@ mod process;
 mod profile;
 mod protocol;
 mod ranges;
+mod recipes;
 mod rollback;
 mod settings;
 mod slow;

@@ -344,3 +344,35 @@ fn a_node_that_hangs_is_given_up_in_time_and_by_name() {
         assert_eq!(output.status.code(), Some(2), "{wrong}: {}", said(&output));
     }
 }
+
+#[test]
+fn conditions_are_said_on_the_command_line_too() {
+    let node = Node::start(&[]);
+    let version = |key: &str| {
+        let object = json(&done(&node, &["get", key, "--json"]));
+        object["version"].as_str().unwrap().to_owned()
+    };
+    done(&node, &["put", "k", "one", "--if-none-match", "*"]);
+    let unmet = refused(&node, 1, &["put", "k", "two", "--if-none-match", "*"]);
+    assert!(unmet.contains("412: Precondition failed"), "{unmet}");
+    let first = version("k");
+    done(&node, &["put", "k", "two", "--if-match", &first]);
+    refused(&node, 1, &["put", "k", "three", "--if-match", &first]);
+    let either = ["put", "k", "three", "--if-match", &first, "--if-match", &version("k")];
+    done(&node, &either);
+    assert_eq!(done(&node, &["get", "k"]), b"three");
+    refused(&node, 1, &["del", "k", "--if-match", &first]);
+    done(&node, &["del", "k", "--if-match", "*"]);
+    refused(&node, 1, &["del", "k", "--if-match", "*"]);
+    let nonsense = refused(&node, 2, &["put", "k", "x", "--if-match", "one"]);
+    assert!(nonsense.contains("\"one\" is no version"), "{nonsense}");
+    refused(&node, 2, &["put", "k", "x", "--if-match", "*", "--if-match", &first]);
+    refused(&node, 2, &["put", "k", "x", "--if-match", "*", "--from", "2"]);
+
+    assert_eq!(done(&node, &["add", "n", "40"]), b"40\n");
+    assert_eq!(done(&node, &["add", "n", "-42"]), b"-2\n");
+    let sum = json(&done(&node, &["add", "n", "0", "--json"]));
+    assert_eq!((&sum["sum"], sum["version"].as_str()), (&(-2).into(), Some(&*version("n"))));
+    done(&node, &["put", "x", "12a"]);
+    assert!(refused(&node, 2, &["add", "x", "1"]).contains("409: Not a number"));
+}

@@ -16,6 +16,7 @@ pub mod clocks;
 pub mod cluster;
 pub mod converge;
 pub mod corrupt;
+pub mod counters;
 pub mod crowd;
 pub mod curve;
 pub mod descriptors;

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use clap::{Parser, ValueEnum};
 use torture::{
-    Failure, Setup, blackout, clocks, converge, corrupt, crowd, descriptors, disk_full, fuzz,
-    hints, kill, lives, memory, mixed, overload, partition, pause, power_cut, real_input, restarts,
-    rollback, scans, settings, slow, slow_replica, stderr, steady, stranger, sync_error,
+    Failure, Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full,
+    fuzz, hints, kill, lives, memory, mixed, overload, partition, pause, power_cut, real_input,
+    restarts, rollback, scans, settings, slow, slow_replica, stderr, steady, stranger, sync_error,
     tombstones, unread, wiped, wrong_clock,
 };
 
@@ -86,6 +86,8 @@ enum Row {
     Corrupt,
     /// Row 26: a million hints
     Hints,
+    /// Row 30: additions to a few counters while nodes are killed and stand still
+    Counters,
     /// Row 38: an older copy of a directory put back, twins, a lost interval (root for the last)
     Rollback,
     /// Replicas that missed writes: a full disk (root), overload, a pause
@@ -109,7 +111,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 34] = [
+    const EACH: [Self; 35] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -134,6 +136,7 @@ impl Row {
         Self::Blackout,
         Self::Corrupt,
         Self::Hints,
+        Self::Counters,
         Self::Rollback,
         Self::Converge,
         Self::Overload,
@@ -157,7 +160,7 @@ impl Row {
             Self::Partition => 3,
             Self::Pause | Self::Lives => 16,
             Self::Restarts | Self::Blackout | Self::Mixed => 10,
-            Self::Killed | Self::Scans | Self::Clocks | Self::Crowd => 20,
+            Self::Killed | Self::Counters | Self::Scans | Self::Clocks | Self::Crowd => 20,
             Self::Wrongclock | Self::Settings => 12,
             Self::Corrupt => 50,
             Self::Stranger => 100,
@@ -196,6 +199,7 @@ impl Row {
             Self::Blackout => blackout::run(setup),
             Self::Corrupt => corrupt::run(setup),
             Self::Hints => hints::run(setup),
+            Self::Counters => counters::run(setup),
             Self::Rollback => rollback::run(setup),
             Self::Converge => converge::run(setup),
             Self::Overload => overload::run(setup),

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use cluster::{
     Body, Class, ClientId, Clock, Codec, Config, ConnectionId, Coordinator, Effect, Event, Logs,
     Member, Membership, MembershipState, Message, NodeId, Now, Quorum, Rank, Record, Reply,
-    Request, Scan, Shared, Topology, Version,
+    Request, Scan, Shared, Steps, StepsCodec, Topology, Version,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -116,8 +116,14 @@ impl Bench {
     fn new(nodes: u8, quorum: Quorum) -> Self {
         let shared = shared(nodes);
         let codec = Codec { parse: |_| None, verify, reissue: |_, record, _| record.clone() };
+        let steps = StepsCodec {
+            reballot: |_, record, _| record.clone(),
+            steps: |_| Steps::default(),
+            value: |record| record.bytes.clone(),
+            build: |_, _| unreachable!("no write here is conditional"),
+        };
         let (deadline_micros, max_skew_micros, brief_bytes) = (1_000_000, 500_000, 16 << 10);
-        let config = Config { deadline_micros, max_skew_micros, brief_bytes, codec };
+        let config = Config { deadline_micros, max_skew_micros, brief_bytes, codec, steps };
         let item = |n| {
             let key = Bytes::from(format!("key{n:09}"));
             let record = record(&key);
@@ -202,7 +208,7 @@ fn cpu_nanos() -> u64 {
 fn record(key: &[u8]) -> Record {
     let bytes = Bytes::from_static(VALUE);
     let version = Version { time: WALL << 12, origin: 7 };
-    let rank = Rank { version, kind: cluster::Kind::Value, check: check(key, &bytes) };
+    let rank = Rank { version, ballot: 0, kind: cluster::Kind::Value, check: check(key, &bytes) };
     Record { rank, copies: 0, bytes }
 }
 

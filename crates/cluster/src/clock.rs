@@ -15,7 +15,7 @@
 //! again.) Reading the wall clock and persisting are the caller's: there is no clock and no file in
 //! here.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -104,6 +104,17 @@ impl Clock {
         true
     }
 
+    /// Takes in the ballot of a conditional write, if it may be promised: a start after this
+    /// process begins above it.
+    pub(crate) fn admit(&self, ballot: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
+        if !self.merge(ballot, wall_micros, max_skew_micros) {
+            return false;
+        }
+        // Either this sees that the clock was stopped, or what stopped it sees the ballot.
+        fence(Ordering::SeqCst);
+        ballot <= self.bound.load(Ordering::Relaxed)
+    }
+
     /// Whether a version's `time` is more than `max_skew_micros` after `wall_micros`.
     pub fn is_ahead(time: u64, wall_micros: u64, max_skew_micros: u64) -> bool {
         time > Self::limit(wall_micros, max_skew_micros)
@@ -159,6 +170,7 @@ impl Clock {
     /// persisted so that the next start need not begin ahead of its wall clock.
     pub fn stop(&self) -> u64 {
         self.bound.store(0, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         self.last.load(Ordering::Relaxed)
     }
 }

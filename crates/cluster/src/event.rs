@@ -30,14 +30,17 @@ use std::sync::atomic::AtomicU64;
 use bytes::Bytes;
 
 use crate::clock::{Clock, Version};
+use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
 use crate::logs::Logs;
 use crate::membership::Membership;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
+use crate::promises::Promises;
 use crate::quorum::Quorum;
-use crate::record::{Codec, Outline, Record};
+use crate::record::{Codec, Outline, Record, StepsCodec};
 use crate::topology::{Topology, partition_of};
+use crate::turns::Turns;
 use crate::view::{View, Views};
 
 /// What the loops of a node share.
@@ -62,6 +65,10 @@ pub struct Shared {
     pub missed: Missed,
     /// How far each node's log is known to reach.
     pub logs: Arc<Logs>,
+    /// What was promised to coordinators of conditional writes.
+    pub(crate) promises: Promises,
+    /// Which conditional writes are under way.
+    pub(crate) turns: Turns,
 }
 
 impl Shared {
@@ -77,7 +84,20 @@ impl Shared {
         let (hints, missed) = (HintLedger::default(), Missed::default());
         let own_name = topology.member(own).name.clone();
         let (views, newest) = (Views::fixed(topology), AtomicU64::new(newest));
-        Self { views, own, own_name, clock, membership, newest, hints, missed, logs }
+        let (promises, turns) = (Promises::new(clock.now(0)), Turns::default());
+        Self {
+            views,
+            own,
+            own_name,
+            clock,
+            membership,
+            newest,
+            hints,
+            missed,
+            logs,
+            promises,
+            turns,
+        }
     }
 }
 
@@ -106,6 +126,11 @@ impl Shared {
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
     }
 
+    /// Promises a ballot for all keys. Returns `false` if that can't be done yet.
+    pub(crate) fn promise_all(&self, now: Now, ballot: u64, max_skew_micros: u64) -> bool {
+        self.clock.admit(ballot, now.wall, max_skew_micros) && self.promises.raise(ballot)
+    }
+
     /// Marks that a node missed a write that no hint will bring it. A node alone is not marked:
     /// nobody else could stream the write to it.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
@@ -117,7 +142,7 @@ impl Shared {
     /// The mark of a node that missed this write.
     pub(crate) fn mark_of(&self, key: &[u8], record: &Record) -> Mark {
         let partition = Some(partition_of(key));
-        Mark { partition, since: record.rank.version.time }
+        Mark { partition, since: record.rank.when() }
     }
 }
 
@@ -133,6 +158,8 @@ pub struct Config {
     pub brief_bytes: u32,
     /// Parses, verifies and reissues the store's records.
     pub codec: Codec,
+    /// The same for conditional writes.
+    pub steps: StepsCodec,
 }
 
 /// The time, by the embedder's clocks.
@@ -216,6 +243,17 @@ pub enum Event {
         /// The key.
         key: Bytes,
         /// How many must answer.
+        quorum: Quorum,
+    },
+    /// A client changes a value, if a condition is met.
+    Change {
+        /// Whom to answer.
+        client: ClientId,
+        /// The key.
+        key: Bytes,
+        /// What it wants.
+        conditional: Conditional,
+        /// A majority at least of the default number of copies.
         quorum: Quorum,
     },
     /// A client writes or deletes.
@@ -340,6 +378,8 @@ pub enum Effect {
         record: Record,
         /// Whether to look for a newer record of the key first.
         look: bool,
+        /// Whether it must be durable when it is said to be stored, whatever the sync mode is.
+        durable: bool,
         /// For whom, and until when.
         demand: Demand,
     },
@@ -378,7 +418,7 @@ pub enum Effect {
         /// The reply.
         reply: Reply,
     },
-    /// Answer a client. Happens exactly once for each `Get` and `Write`.
+    /// Answer a client. Happens exactly once for each `Get`, `Change` and `Write`.
     Answer {
         /// The client.
         client: ClientId,
@@ -421,6 +461,8 @@ pub enum Answer {
     Found(Option<Record>),
     /// To a write: enough replicas hold the record, with this version.
     Written(Version),
+    /// To a conditional write: what came of it. Enough replicas hold what it is based on.
+    Done(Done),
     /// Not enough replicas did their part.
     Failed(RequestFailed),
 }

@@ -4,6 +4,7 @@
 mod by_node;
 mod choice;
 mod clock;
+mod conditional;
 mod coordinator;
 mod event;
 pub mod handshake;
@@ -13,14 +14,17 @@ mod membership;
 mod message;
 mod missed;
 mod node;
+mod promises;
 mod quorum;
 mod record;
 mod scan;
 mod topology;
+mod turns;
 mod view;
 pub mod wire;
 
 pub use clock::{BoundReached, Clock, Version, origin_of};
+pub use conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 pub use coordinator::Coordinator;
 pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,
@@ -33,7 +37,9 @@ pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent};
 pub use quorum::{Quorum, Refusal, quorum};
-pub use record::{Codec, Kind, Outline, Rank, Record};
+pub use record::{
+    Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,
+};
 pub use scan::{PAGE_BYTES, PartitionFilter, Scan, Step};
 pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference, partition_of};
 pub use view::{FIRST_EPOCH, View, Views};

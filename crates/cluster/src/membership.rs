@@ -65,6 +65,9 @@ pub struct Membership {
     apart: OnceLock<Box<[AtomicU8]>>,
     /// Greatest time of a version that a former life of this node may have acknowledged.
     lost_before: AtomicU64,
+    /// Greatest ballot that a former life of this node, with a disk that it lost, may have
+    /// promised.
+    promised_before: AtomicU64,
     /// Whether all others that can be reached were asked what they know of this node since the
     /// start.
     confirmed: AtomicBool,
@@ -85,11 +88,19 @@ impl Membership {
             state: AtomicU8::new(state as u8),
             apart: OnceLock::new(),
             lost_before: AtomicU64::new(lost_before),
+            promised_before: AtomicU64::new(lost_before),
             confirmed: AtomicBool::new(alone),
             doubted: AtomicBool::new(false),
             settling: AtomicBool::new(!alone),
             fenced: AtomicBool::new(false),
         }
+    }
+
+    /// The disk of this node knows that no ballot above this one was promised by a life that lost
+    /// its own; all that it promised itself is below the clock's bound.
+    pub fn promised(self, before: u64) -> Self {
+        self.promised_before.store(before, Ordering::Relaxed);
+        self
     }
 
     /// The node's membership state, which is that of all partitions that have none of their own.
@@ -128,6 +139,7 @@ impl Membership {
     /// The node lost something: any version that it acknowledged up to this time may be gone.
     pub fn lose(&self, until: u64) {
         self.lost_before.fetch_max(until, Ordering::Relaxed);
+        self.promised_before.fetch_max(until, Ordering::Relaxed);
         self.set(MembershipState::Rebuilding);
     }
 
@@ -177,7 +189,7 @@ impl Membership {
 
     /// Whether the node holds all of a partition that it ever acknowledged. The partition is
     /// computed only if partitions differ.
-    fn is_whole(&self, partition: impl FnOnce() -> u16) -> bool {
+    pub(crate) fn is_whole(&self, partition: impl FnOnce() -> u16) -> bool {
         let state = match self.apart.get() {
             None => self.state(),
             Some(_) => self.state_of(partition()),
@@ -189,6 +201,11 @@ impl Membership {
     /// `None` = it holds all.
     pub(crate) fn lost_of(&self, partition: impl FnOnce() -> u16) -> Option<u64> {
         (!self.is_whole(partition)).then(|| self.lost_before())
+    }
+
+    /// The greatest ballot that a former life may have promised, and lost with its disk.
+    pub(crate) fn promised_before(&self) -> u64 {
+        self.promised_before.load(Ordering::Relaxed)
     }
 
     /// The greatest time of a version that a former life of this node may have acknowledged.

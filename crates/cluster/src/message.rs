@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::conditional::{Conditional, Done};
 use crate::missed::Mark;
 use crate::record::{Outline, Record};
 
@@ -61,7 +62,30 @@ pub enum Request {
         /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
         most: u32,
     },
-    /// To hold a record.
+    /// To store no record of this key that a conditional write made under a lower ballot, ever. Is
+    /// answered as a read if that is promised, and `Outbid` if not.
+    Prepare {
+        /// The key.
+        key: Bytes,
+        /// The ballot.
+        ballot: u64,
+        /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
+        most: u32,
+    },
+    /// To change a value if a condition is met, as its coordinator. Is answered `Done`, `Failed` if
+    /// the outcome is not known, and otherwise by a refusal: then nothing was done.
+    Change {
+        /// The key.
+        key: Bytes,
+        /// What the write is known by, whoever coordinates it.
+        id: u64,
+        /// How many replicas must hold what comes of it.
+        ack: u8,
+        /// What is to be done.
+        conditional: Conditional,
+    },
+    /// To hold a record. One that a conditional write made is stored only if no higher ballot was
+    /// promised and nothing is held that outranks it.
     Write {
         /// The key.
         key: Bytes,
@@ -91,7 +115,7 @@ impl Request {
     /// The key that is to be read, if one is.
     pub(crate) fn read_key(&self) -> Option<&Bytes> {
         match self {
-            Self::Read { key, .. } => Some(key),
+            Self::Read { key, .. } | Self::Prepare { key, .. } => Some(key),
             _ => None,
         }
     }
@@ -130,6 +154,9 @@ pub enum Filter {
         node: NodeId,
         /// The least time of a version that is meant.
         since: u64,
+        /// The node that is asked promises this ballot for all keys, as the one that asks has: a
+        /// conditional write that is under way while records go over must not be counted twice.
+        promise: u64,
         /// The partitions that are meant, at most [`MAX_LISTED`](crate::MAX_LISTED); none = all.
         partitions: Vec<u16>,
     },
@@ -174,6 +201,14 @@ pub enum Reply {
     Newer {
         /// The time of that record's version, or one that it is not above.
         time: u64,
+    },
+    /// To `Change`.
+    Done(Done),
+    /// To `Prepare`, and to a write of a record that a conditional write made: refused, a higher
+    /// ballot was promised, or such a record is being stored. Nothing was changed.
+    Outbid {
+        /// The ballot that was promised.
+        promise: u64,
     },
     /// To a write, or several: refused, a version is too far ahead of this node's wall clock.
     /// Nothing was changed.

@@ -8,8 +8,12 @@ use crate::clock::Version;
 /// the same record, wherever it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
-    /// When and where it was written.
+    /// When and where it was written; of a conditional write, the version of the plain write that
+    /// it continues: its *family*.
     pub version: Version,
+    /// 0, or the ballot under which a conditional write made it. It comes before everything else
+    /// within a family: a record that was never chosen must not hide a later one that was.
+    pub ballot: u64,
     /// A tombstone beats a value of the same version.
     pub kind: Kind,
     /// Checksum over key and content, computed where the value entered the cluster.
@@ -25,6 +29,19 @@ pub enum Kind {
     Tombstone,
     /// Reserved for keys written with different numbers of copies.
     Superseded,
+}
+
+impl Rank {
+    /// When it was written, as a time of a version: a record of an old family may be new.
+    pub fn when(&self) -> u64 {
+        if self.ballot > 0 { self.ballot } else { self.version.time }
+    }
+
+    /// Whether who holds a record of this rank holds the other one, or one that replaced it. Of two
+    /// conditional writes of one family the later one may have been made without the other one.
+    pub(crate) fn comes_after(&self, other: &Self) -> bool {
+        self == other || self > other && (other.ballot == 0 || self.version > other.version)
+    }
 }
 
 /// A record, in the bytes that the store keeps and that travel.
@@ -57,6 +74,44 @@ impl Record {
     }
 }
 
+/// How many conditional writes a record remembers.
+pub const MAX_OPERATIONS: usize = 8;
+
+/// The conditional writes that are in a record.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Steps {
+    /// How many there were since the plain write that began the family.
+    pub step: u32,
+    /// The last of them, at most [`MAX_OPERATIONS`], the newest last.
+    pub operations: Vec<Operation>,
+}
+
+/// A conditional write that was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// Which one it was.
+    pub id: u64,
+    /// What an addition came to.
+    pub result: Option<i64>,
+}
+
+/// What a conditional write makes of a key.
+#[derive(Debug, Clone, Copy)]
+pub struct Next<'a> {
+    /// The family that it continues.
+    pub family: Version,
+    /// Its ballot.
+    pub ballot: u64,
+    /// Value or tombstone.
+    pub kind: Kind,
+    /// As [`Record::copies`].
+    pub copies: u8,
+    /// It and those before it.
+    pub steps: &'a Steps,
+    /// The value; empty for a tombstone.
+    pub value: &'a [u8],
+}
+
 /// What the protocol must have done to records whose layout is the store's. Functions of their
 /// arguments only.
 #[derive(Debug, Clone, Copy)]
@@ -67,4 +122,17 @@ pub struct Codec {
     pub verify: fn(&[u8], &Record) -> bool,
     /// The same content under the key, with another version.
     pub reissue: fn(&[u8], &Record, Version) -> Record,
+}
+
+/// The same for conditional writes.
+#[derive(Debug, Clone, Copy)]
+pub struct StepsCodec {
+    /// The same content under the key, with another ballot.
+    pub reballot: fn(&[u8], &Record, u64) -> Record,
+    /// The conditional writes that are in a record.
+    pub steps: fn(&Record) -> Steps,
+    /// Its value; empty for a tombstone.
+    pub value: fn(&Record) -> Bytes,
+    /// A record that a conditional write makes.
+    pub build: fn(&[u8], &Next<'_>) -> Record,
 }

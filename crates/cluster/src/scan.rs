@@ -289,7 +289,7 @@ impl<'a> PartitionFilter<'a> {
                 let quorum = Quorum { ack: *ack, from: *from };
                 FilterKind::Chosen(Chooser::new(topology, quorum, preference))
             }
-            Filter::HeldBy { node, since, partitions } => {
+            Filter::HeldBy { node, since, promise: _, partitions } => {
                 let (node, since) = (*node, *since);
                 FilterKind::HeldBy(Held { node, since, partitions, replicas: Vec::new() })
             }

@@ -51,6 +51,7 @@ impl Space {
 pub struct Batch {
     bytes: Vec<u8>,
     len: usize,
+    durable: bool,
 }
 
 impl Batch {
@@ -62,6 +63,16 @@ impl Batch {
     /// Number of operations.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Has the batch synced when it is committed, whatever the sync mode is.
+    pub fn make_durable(&mut self) {
+        self.durable = true;
+    }
+
+    /// Whether it is.
+    pub fn is_durable(&self) -> bool {
+        self.durable
     }
 
     /// Whether there is no operation.

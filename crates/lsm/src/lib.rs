@@ -28,8 +28,8 @@ pub use engine::{
 pub use error::{Error, IoOp};
 pub use options::{MayPurge, Options, SyncMode};
 pub use record::{
-    BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_KEY_LEN, MAX_RECORD_LEN, Record, RecordRef,
-    Version,
+    BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_KEY_LEN, MAX_OPERATIONS, MAX_RECORD_LEN,
+    Operation, Record, RecordRef, Steps, StepsRef, Version,
 };
 pub use stats::{COMMIT_BUCKETS, FIRST_COMMIT_NANOS, LevelStats, Stats};
 pub use table::Wait;

@@ -1,5 +1,5 @@
 //! Merging memtables and tables into one sorted walk in which each key occurs once, with the
-//! record whose version is the greatest, wherever it lay.
+//! greatest record ([`RecordRef::order`]), wherever it lay.
 //!
 //! A binary heap of sources ordered by their current key. The sources that stand on the key last
 //! given are advanced only when the next one is asked for, so what is given out is borrowed, not

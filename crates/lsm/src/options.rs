@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batch::Space;
-use crate::record::Version;
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,9 +17,11 @@ pub enum SyncMode {
     Never,
 }
 
-/// Says whether a tombstone of a key may be dropped once nothing older lies below it. With more
-/// than one replica the answer is no until every replica is known to hold it.
-pub type MayPurge = Arc<dyn Fn(Space, &[u8], Version) -> bool + Send + Sync>;
+/// Says whether a tombstone of a key may be dropped once nothing older lies below it, by the time
+/// of its version or, if that is greater, at which it was written
+/// ([`RecordRef::when`](crate::RecordRef::when)). With more than one replica the answer is no until
+/// every replica is known to hold it.
+pub type MayPurge = Arc<dyn Fn(Space, &[u8], u64) -> bool + Send + Sync>;
 
 /// How a store is opened. `Options::default()` suits a node with 512 MiB.
 #[derive(Clone)]

@@ -1,12 +1,15 @@
 //! Records and versions: what the engine stores under a key, and what decides between two of them.
 //!
 //! ```text
-//!  0      1      2      3       4        12       16                              len-8
-//!  ├──────┼──────┼──────┼───────┼────────┼────────┼─────────┬──────────────┬──────┼───────┤
-//!  │flags │reach │shape │copies │time u64│orig u32│[expiry] │[ext len, ext]│value │ check │
-//!  └──────┴──────┴──────┴───────┴────────┴────────┴─────────┴──────────────┴──────┴───────┘
-//!   └ node-local ┘└──────────────────── covered by check, seeded by the key ──────┘
+//!  0      1      2      3       4        12       16                                     len-8
+//!  ├──────┼──────┼──────┼───────┼────────┼────────┼────────┬─────────┬──────────────┬─────┼─────┤
+//!  │flags │reach │shape │copies │time u64│orig u32│[steps] │[expiry] │[ext len, ext]│value│check│
+//!  └──────┴──────┴──────┴───────┴────────┴────────┴────────┴─────────┴──────────────┴─────┴─────┘
+//!   └ node-local ┘└─────────────────────── covered by check, seeded by the key ────────────┘
 //! ```
+//!
+//! A record that a conditional write made has *steps* ([`Steps`]), and is of format 2; one without
+//! them is of format 1, byte for byte.
 //!
 //! All integers are little-endian. `check` is xxh3-64 of bytes `2..len-8` with xxh3-64 of the key
 //! as its seed, so a record that strayed under another key is as visible as a flipped bit. It is
@@ -19,6 +22,12 @@ use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+mod steps;
+#[cfg(test)]
+mod tests;
+
+pub use steps::{MAX_OPERATIONS, Operation, Steps, StepsRef};
 
 /// Longest key the engine takes, in bytes. HTTP keys are at most 1 KiB; a hint's key is a node's
 /// name, an incarnation and such a key.
@@ -47,6 +56,7 @@ pub(crate) const MIN_RECORD_LEN: usize = HEAD_LEN + CHECK_LEN;
 const SHAPE_KIND: u8 = 0b0011;
 const SHAPE_EXPIRY: u8 = 0b0100;
 const SHAPE_EXTENSION: u8 = 0b1000;
+const SHAPE_STEPS: u8 = 0b1_0000;
 
 /// When and where a record was written: a hybrid logical clock, then the node that issued it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -80,8 +90,11 @@ pub enum Kind {
 pub struct Fields<'a> {
     /// Value, tombstone or superseded.
     pub kind: Kind,
-    /// The version that decides.
+    /// The version that decides; of a conditional write, that of the plain write that it
+    /// continues.
     pub version: Version,
+    /// What a conditional write adds.
+    pub steps: Option<Steps<'a>>,
     /// How many nodes were asked to hold the record; 0 = the cluster's default.
     pub copies: u8,
     /// Milliseconds since 1970 after which the record counts as deleted; 0 = never.
@@ -91,9 +104,9 @@ pub struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// A value or tombstone with the default number of copies and no expiry.
+    /// A value or tombstone of a plain write, with the default number of copies and no expiry.
     pub fn new(kind: Kind, version: Version) -> Self {
-        Self { kind, version, copies: 0, expiry_ms: 0, extension: &[] }
+        Self { kind, version, steps: None, copies: 0, expiry_ms: 0, extension: &[] }
     }
 }
 
@@ -115,8 +128,12 @@ impl<'a> RecordRef<'a> {
             return Err(BadRecord("length out of range"));
         }
         let shape = raw[SHAPE_AT];
-        if shape & !(SHAPE_KIND | SHAPE_EXPIRY | SHAPE_EXTENSION) != 0 || shape & SHAPE_KIND == 3 {
+        let known = SHAPE_KIND | SHAPE_EXPIRY | SHAPE_EXTENSION | SHAPE_STEPS;
+        if shape & !known != 0 || shape & SHAPE_KIND == 3 {
             return Err(BadRecord("unknown kind or shape"));
+        }
+        if shape & SHAPE_STEPS != 0 {
+            StepsRef::parse(&raw[HEAD_LEN..raw.len() - CHECK_LEN])?;
         }
         let record = Self(raw);
         if record.value_at() > raw.len() - CHECK_LEN {
@@ -159,6 +176,27 @@ impl<'a> RecordRef<'a> {
         Version { time: self.u64_at(TIME_AT), origin: self.u32_at(ORIGIN_AT) }
     }
 
+    /// What a conditional write added; `None` if a plain one made it.
+    pub fn steps(&self) -> Option<StepsRef<'a>> {
+        (self.0[SHAPE_AT] & SHAPE_STEPS != 0).then(|| StepsRef::trusted(&self.0[HEAD_LEN..]))
+    }
+
+    /// Under which ballot a conditional write made it; 0 = a plain one did.
+    #[inline]
+    pub fn ballot(&self) -> u64 {
+        if self.0[SHAPE_AT] & SHAPE_STEPS != 0 { self.u64_at(HEAD_LEN) } else { 0 }
+    }
+
+    /// When it was written, as a time of a version: the ballot of what a conditional write made,
+    /// which may be much younger, or older, than the version that it continues.
+    #[inline]
+    pub fn when(&self) -> u64 {
+        match self.ballot() {
+            0 => self.u64_at(TIME_AT),
+            ballot => ballot,
+        }
+    }
+
     /// How many nodes were asked to hold it; 0 = the cluster's default.
     pub fn copies(&self) -> u8 {
         self.0[COPIES_AT]
@@ -166,7 +204,7 @@ impl<'a> RecordRef<'a> {
 
     /// Milliseconds since 1970 after which it counts as deleted; 0 = never.
     pub fn expiry_ms(&self) -> u64 {
-        if self.0[SHAPE_AT] & SHAPE_EXPIRY != 0 { self.u64_at(HEAD_LEN) } else { 0 }
+        if self.0[SHAPE_AT] & SHAPE_EXPIRY != 0 { self.u64_at(self.expiry_at()) } else { 0 }
     }
 
     /// What its writer put beside the value; neither the engine nor the protocol looks at it.
@@ -175,7 +213,7 @@ impl<'a> RecordRef<'a> {
             return &[];
         }
         let expiry = if self.0[SHAPE_AT] & SHAPE_EXPIRY != 0 { 8 } else { 0 };
-        &self.0[HEAD_LEN + expiry + 2..self.value_at()]
+        &self.0[self.expiry_at() + expiry + 2..self.value_at()]
     }
 
     /// The value's bytes; empty for a tombstone.
@@ -192,11 +230,12 @@ impl<'a> RecordRef<'a> {
         self.0[FLAGS_AT] & FLAG_LATE != 0
     }
 
-    /// Which of two records of one key holds: clock, origin, tombstone over value, checksum.
-    /// `Equal` means the same record, wherever it came from.
+    /// Which of two records of one key holds: clock, origin, ballot, tombstone over value,
+    /// checksum. `Equal` means the same record, wherever it came from.
     pub fn order(&self, other: &RecordRef<'_>) -> Ordering {
         self.version()
             .cmp(&other.version())
+            .then_with(|| self.ballot().cmp(&other.ballot()))
             .then_with(|| (self.kind() as u8).cmp(&(other.kind() as u8)))
             .then_with(|| self.check().cmp(&other.check()))
     }
@@ -206,9 +245,16 @@ impl<'a> RecordRef<'a> {
         Record { raw: Bytes::copy_from_slice(self.0) }
     }
 
+    /// Where the expiry is, or what follows without one.
+    #[inline]
+    fn expiry_at(&self) -> usize {
+        self.steps().map_or(HEAD_LEN, |steps| HEAD_LEN + steps.len())
+    }
+
+    #[inline]
     fn value_at(&self) -> usize {
         let shape = self.0[SHAPE_AT];
-        let mut at = HEAD_LEN;
+        let mut at = self.expiry_at();
         if shape & SHAPE_EXPIRY != 0 {
             at += 8;
         }
@@ -234,7 +280,11 @@ impl<'a> RecordRef<'a> {
 
 impl fmt::Debug for RecordRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {} {} B", self.kind(), self.version(), self.value().len())
+        write!(f, "{:?} {}", self.kind(), self.version())?;
+        if let Some(steps) = self.steps() {
+            write!(f, " step {} by ballot {:016x}", steps.step(), steps.ballot())?;
+        }
+        write!(f, " {} B", self.value().len())
     }
 }
 
@@ -273,9 +323,16 @@ impl Record {
         let mut raw = BytesMut::from(&self.raw[..]);
         raw[TIME_AT..TIME_AT + 8].copy_from_slice(&version.time.to_le_bytes());
         raw[ORIGIN_AT..ORIGIN_AT + 4].copy_from_slice(&version.origin.to_le_bytes());
-        let check = check_of(key, &raw);
-        let check_at = raw.len() - CHECK_LEN;
-        raw[check_at..].copy_from_slice(&check.to_le_bytes());
+        seal(key, &mut raw);
+        Self { raw: raw.freeze() }
+    }
+
+    /// The same content of `key` under another ballot. Only what a conditional write made has one.
+    pub fn with_ballot(&self, key: &[u8], ballot: u64) -> Self {
+        assert!(self.view().steps().is_some() && ballot != 0, "a plain record has no ballot");
+        let mut raw = BytesMut::from(&self.raw[..]);
+        raw[HEAD_LEN..HEAD_LEN + 8].copy_from_slice(&ballot.to_le_bytes());
+        seal(key, &mut raw);
         Self { raw: raw.freeze() }
     }
 
@@ -293,9 +350,10 @@ impl fmt::Debug for Record {
 
 /// Length in bytes of the record that [`encode`] appends.
 pub(crate) fn encoded_len(fields: &Fields<'_>, value_len: usize) -> usize {
+    let steps = fields.steps.map_or(0, |steps| steps.encoded_len());
     let expiry = if fields.expiry_ms != 0 { 8 } else { 0 };
     let extension = if fields.extension.is_empty() { 0 } else { 2 + fields.extension.len() };
-    HEAD_LEN + expiry + extension + value_len + CHECK_LEN
+    HEAD_LEN + steps + expiry + extension + value_len + CHECK_LEN
 }
 
 /// Appends a record to `out`.
@@ -303,6 +361,9 @@ pub(crate) fn encode(out: &mut impl BufMutSlice, key: &[u8], fields: &Fields<'_>
     assert!(fields.extension.len() <= MAX_EXTENSION_LEN, "extension over its bound");
     let start = out.written();
     let mut shape = fields.kind as u8;
+    if fields.steps.is_some() {
+        shape |= SHAPE_STEPS;
+    }
     if fields.expiry_ms != 0 {
         shape |= SHAPE_EXPIRY;
     }
@@ -312,6 +373,9 @@ pub(crate) fn encode(out: &mut impl BufMutSlice, key: &[u8], fields: &Fields<'_>
     out.put_slice(&[0, 0, shape, fields.copies]);
     out.put_u64_le(fields.version.time);
     out.put_u32_le(fields.version.origin);
+    if let Some(steps) = &fields.steps {
+        steps.encode(out);
+    }
     if fields.expiry_ms != 0 {
         out.put_u64_le(fields.expiry_ms);
     }
@@ -321,7 +385,11 @@ pub(crate) fn encode(out: &mut impl BufMutSlice, key: &[u8], fields: &Fields<'_>
     }
     out.put_slice(value);
     out.put_u64_le(0);
-    let raw = out.since(start);
+    seal(key, out.since(start));
+}
+
+/// Computes the check of a record and puts it at its end.
+fn seal(key: &[u8], raw: &mut [u8]) {
     let check = check_of(key, raw);
     let at = raw.len() - CHECK_LEN;
     raw[at..].copy_from_slice(&check.to_le_bytes());
@@ -358,58 +426,4 @@ pub(crate) fn set_late(raw: &mut [u8], late: bool) {
 
 fn check_of(key: &[u8], raw: &[u8]) -> u64 {
     xxh3_64_with_seed(&raw[SHAPE_AT..raw.len() - CHECK_LEN], xxh3_64(key))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn version(time: u64, origin: u32) -> Version {
-        Version { time, origin }
-    }
-
-    #[test]
-    fn every_part_comes_back() {
-        let fields = Fields {
-            kind: Kind::Value,
-            version: version(7, 9),
-            copies: 3,
-            expiry_ms: 11,
-            extension: b"ext",
-        };
-        let record = Record::new(b"k", &fields, b"value");
-        let view = RecordRef::parse(record.view().raw()).unwrap();
-        assert_eq!(view.kind(), Kind::Value);
-        assert_eq!(view.version(), version(7, 9));
-        assert_eq!((view.copies(), view.expiry_ms()), (3, 11));
-        assert_eq!(view.value(), b"value");
-        assert_eq!(record.value(), b"value"[..]);
-        view.verify(b"k").unwrap();
-        assert!(view.verify(b"another key").is_err());
-    }
-
-    #[test]
-    fn a_flipped_bit_anywhere_but_in_the_node_local_bytes_is_seen() {
-        let record = Record::new(b"k", &Fields::new(Kind::Value, version(7, 9)), b"value");
-        for bit in 16..record.view().raw().len() * 8 {
-            let mut raw = record.view().raw().to_vec();
-            raw[bit / 8] ^= 1 << (bit % 8);
-            let seen = RecordRef::parse(&raw).and_then(|r| r.verify(b"k"));
-            assert!(seen.is_err(), "bit {bit} went unnoticed");
-        }
-    }
-
-    #[test]
-    fn version_then_tombstone_then_check_decide() {
-        let value = |time, bytes: &[u8]| {
-            Record::new(b"k", &Fields::new(Kind::Value, version(time, 1)), bytes)
-        };
-        let tombstone = Record::new(b"k", &Fields::new(Kind::Tombstone, version(5, 1)), b"");
-        assert_eq!(value(6, b"a").view().order(&tombstone.view()), Ordering::Greater);
-        assert_eq!(tombstone.view().order(&value(5, b"a").view()), Ordering::Greater);
-        assert_eq!(value(5, b"a").view().order(&value(5, b"a").view()), Ordering::Equal);
-        let (a, b) = (value(5, b"a"), value(5, b"b"));
-        assert_eq!(a.view().order(&b.view()), b.view().order(&a.view()).reverse());
-        assert_ne!(a.view().order(&b.view()), Ordering::Equal);
-    }
 }

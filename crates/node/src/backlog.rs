@@ -32,6 +32,8 @@ pub(crate) struct Write {
     pub(crate) record: Record,
     /// Whether to look if a newer record is held.
     pub(crate) look: bool,
+    /// Whether it must be durable when it is done, whatever the sync mode is.
+    pub(crate) durable: bool,
     /// Until when somebody waits for it, by the monotonic clock, in microseconds.
     pub(crate) until: u64,
 }
@@ -123,10 +125,15 @@ mod tests {
     use super::*;
 
     fn write(number: u64, len: usize) -> Write {
-        let rank = Rank { version: Version { time: 1, origin: 0 }, kind: Kind::Value, check: 0 };
+        let rank = Rank {
+            version: Version { time: 1, origin: 0 },
+            ballot: 0,
+            kind: Kind::Value,
+            check: 0,
+        };
         let record = Record { rank, copies: 0, bytes: vec![0; len].into() };
         let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
-        Write { op, key: Bytes::new(), record, look: false, until }
+        Write { op, key: Bytes::new(), record, look: false, durable: false, until }
     }
 
     fn backlog() -> Backlog {

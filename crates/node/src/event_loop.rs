@@ -166,8 +166,9 @@ impl Loop {
     fn perform<D: Driver>(&mut self, driver: &mut D, effect: Effect) {
         match effect {
             Effect::Read { op, key, most, demand } => self.read(driver, op, key, most, demand),
-            Effect::Write { op, key, record, look, demand } => {
-                self.store(driver, Write { op, key, record, look, until: demand.until });
+            Effect::Write { op, key, record, look, durable, demand } => {
+                let until = demand.until;
+                self.store(driver, Write { op, key, record, look, durable, until });
             }
             // Refused at once where a client's write would wait: its sender tries again.
             Effect::WriteAll { op, items, demand: _ } => self.store_all(driver, op, &items),
@@ -217,11 +218,15 @@ impl Loop {
     }
 
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
-        let Write { op, key, record, look, until: _ } = write;
+        let Write { op, key, record, look, durable, until: _ } = write;
         let newer = if *look { self.newer(driver, key, record) } else { None };
         let bytes = key.len() + record.bytes.len() + WRITE_OVERHEAD;
         driver.write(bytes, Purpose::Op(*op, newer), |batch| {
-            batch.record(Space::Data, key, &records::to_store(record))
+            batch.record(Space::Data, key, &records::to_store(record))?;
+            if *durable {
+                batch.make_durable();
+            }
+            Ok(())
         })
     }
 

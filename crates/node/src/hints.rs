@@ -4,12 +4,12 @@
 //!  Space::Hints   key := name length u8 │ name │ the user's key      value := the record's bytes
 //! ```
 //!
-//! A hint has the version of its record: of two for one key the newer stays, and removing one
-//! leaves a newer one alone.
+//! A hint has the version and the ballot of its record: of two for one key the newer stays, and
+//! removing one leaves a newer one alone.
 
 use bytes::Bytes;
 use cluster::{HintId, Mark, NodeId, Record, Shared, hint_bytes};
-use lsm::{Batch, Engine, Space};
+use lsm::{Batch, Engine, Fields, Kind, Space, Steps};
 
 use crate::identity::Identity;
 use crate::records;
@@ -29,13 +29,13 @@ pub struct Hint {
     pub peer: NodeId,
     /// The user's key.
     pub key: Bytes,
-    /// The time of its record's version.
+    /// When its record was written, as the time of a version.
     pub time: u64,
 }
 
 impl Hint {
     pub(crate) fn of(id: HintId, peer: NodeId, key: Bytes, record: &Record) -> Self {
-        Self { id, peer, key, time: record.rank.version.time }
+        Self { id, peer, key, time: record.rank.when() }
     }
 }
 
@@ -60,7 +60,14 @@ pub(crate) fn put(
     record: &Record,
 ) -> Result<(), lsm::Error> {
     let key = key_of(shared, hint.peer, &hint.key);
-    batch.put(Space::Hints, &key, records::version(record.rank.version), &record.bytes)
+    batch.write(Space::Hints, &key, &fields(Kind::Value, record), &record.bytes)
+}
+
+/// What a hint of a record, or its removal, is written with.
+fn fields(kind: Kind, record: &Record) -> Fields<'static> {
+    let ballot = record.rank.ballot;
+    let steps = (ballot > 0).then_some(Steps { ballot, step: 0, operations: &[] });
+    Fields { steps, ..Fields::new(kind, records::version(record.rank.version)) }
 }
 
 /// Removes hints that were delivered.
@@ -71,8 +78,8 @@ pub(crate) fn remove(
     items: &[(Bytes, Record)],
 ) -> Result<(), lsm::Error> {
     items.iter().try_for_each(|(key, record)| {
-        let version = records::version(record.rank.version);
-        batch.delete(Space::Hints, &key_of(shared, peer, key), version)
+        let gone = fields(Kind::Tombstone, record);
+        batch.write(Space::Hints, &key_of(shared, peer, key), &gone, &[])
     })
 }
 
@@ -125,7 +132,7 @@ fn walk(
     let mut scan = engine.snapshot().scan(Space::Hints, start, None);
     while let Some((hint, held)) = scan.next()? {
         let Some(key) = hint.strip_prefix(prefix) else { break };
-        if held.kind() != lsm::Kind::Value {
+        if held.kind() != Kind::Value {
             continue;
         }
         let record = (records::CODEC.parse)(Bytes::copy_from_slice(held.value()));
@@ -159,7 +166,7 @@ pub(crate) fn adopt_marks<S: Store>(
         while let Some((key, record)) = scan.next().map_err(failed)? {
             let Some(partition) = key.strip_prefix(&prefix[..]) else { break };
             if let Ok(partition) = partition.try_into()
-                && record.kind() == lsm::Kind::Value
+                && record.kind() == Kind::Value
             {
                 let partition = Some(u16::from_be_bytes(partition));
                 shared.missed.mark(peer, Mark { partition, since: 0 });

@@ -155,7 +155,7 @@ impl Pages {
             let len = key.len() + record.raw().len();
             let PageWork { records: most, bytes: most_bytes } = self.work;
             let worked = seen == most || seen > 0 && looked_at + len > most_bytes;
-            let (copies, time) = (record.copies(), record.version().time);
+            let (copies, time) = (record.copies(), record.when());
             let is_value = record.kind() == lsm::Kind::Value;
             let wanted = !worked && filter.wants(key, copies, time, is_value);
             let item = if wanted { len } else { 0 };

@@ -1,11 +1,14 @@
 //! Between the engine's records and the protocol's, which do not know each other.
 
 use bytes::Bytes;
-use cluster::{Codec, Kind, Rank, StoreError, Version};
+use cluster::{Codec, Kind, Next, Operation, Rank, Steps, StepsCodec, StoreError, Version};
 use lsm::{Fields, Record, RecordRef};
 
 /// What the protocol must have done to the engine's records.
 pub const CODEC: Codec = Codec { parse, verify, reissue };
+
+/// The same for conditional writes.
+pub const STEPS: StepsCodec = StepsCodec { reballot, steps, value, build };
 
 /// A new record, with the version that is in `fields`. Its checksum is computed here, once.
 pub fn new(key: &[u8], fields: &Fields<'_>, value: &[u8]) -> cluster::Record {
@@ -56,7 +59,8 @@ fn view(record: &RecordRef<'_>, bytes: Bytes) -> cluster::Record {
         lsm::Kind::Tombstone => Kind::Tombstone,
         lsm::Kind::Superseded => Kind::Superseded,
     };
-    let rank = Rank { version: Version { time, origin }, kind, check: record.check() };
+    let (version, ballot) = (Version { time, origin }, record.ballot());
+    let rank = Rank { version, ballot, kind, check: record.check() };
     cluster::Record { rank, copies: record.copies(), bytes }
 }
 
@@ -69,8 +73,39 @@ fn verify(key: &[u8], record: &cluster::Record) -> bool {
     RecordRef::parse(&record.bytes).is_ok_and(|record| record.verify(key).is_ok())
 }
 
+/// Only for plain writes: the family of another one is not its own to change.
 fn reissue(key: &[u8], record: &cluster::Record, new: Version) -> cluster::Record {
+    assert_eq!(record.rank.ballot, 0, "a conditional write keeps its family");
     from_store(&to_store(record).with_version(key, version(new)))
+}
+
+fn reballot(key: &[u8], record: &cluster::Record, ballot: u64) -> cluster::Record {
+    from_store(&to_store(record).with_ballot(key, ballot))
+}
+
+fn steps(record: &cluster::Record) -> Steps {
+    let record = to_store(record);
+    let Some(steps) = record.view().steps() else { return Steps::default() };
+    let operation = |lsm::Operation { id, result }| Operation { id, result };
+    Steps { step: steps.step(), operations: steps.operations().map(operation).collect() }
+}
+
+fn value(record: &cluster::Record) -> Bytes {
+    to_store(record).value()
+}
+
+fn build(key: &[u8], next: &Next<'_>) -> cluster::Record {
+    let Next { family, ballot, kind, copies, steps, value } = *next;
+    let kind = match kind {
+        Kind::Value => lsm::Kind::Value,
+        Kind::Tombstone => lsm::Kind::Tombstone,
+        Kind::Superseded => lsm::Kind::Superseded,
+    };
+    let operation = |&Operation { id, result }: &Operation| lsm::Operation { id, result };
+    let operations: Vec<_> = steps.operations.iter().map(operation).collect();
+    let steps = lsm::Steps { ballot, step: steps.step, operations: &operations };
+    let fields = Fields { steps: Some(steps), copies, ..Fields::new(kind, version(family)) };
+    new(key, &fields, value)
 }
 
 #[cfg(test)]
@@ -108,6 +143,87 @@ mod tests {
         assert_eq!(one.value(), other.value());
         assert_eq!(one.view().expiry_ms(), other.view().expiry_ms());
         assert_eq!(one.view().extension(), other.view().extension());
+    }
+
+    fn conditional(kind: Kind, ballot: u64, operations: &[Operation]) -> cluster::Record {
+        let steps = Steps { step: 7, operations: operations.to_vec() };
+        let value = if kind == Kind::Value { &b"value"[..] } else { b"" };
+        let family = Version { time: 5, origin: 3 };
+        build(b"k", &Next { family, ballot, kind, copies: 2, steps: &steps, value })
+    }
+
+    #[test]
+    fn what_a_conditional_write_built_comes_back() {
+        let all: Vec<_> = (0..cluster::MAX_OPERATIONS as u64)
+            .map(|id| Operation { id: !id, result: (id % 3 == 0).then_some(-(id as i64)) })
+            .collect();
+        for kind in [Kind::Value, Kind::Tombstone, Kind::Superseded] {
+            for operations in [&all[..0], &all[..1], &all[1..2], &all] {
+                let record = conditional(kind, 9, operations);
+                let version = Version { time: 5, origin: 3 };
+                let Rank { version: family, ballot, kind: held, .. } = record.rank;
+                assert_eq!((family, ballot, held, record.copies), (version, 9, kind, 2));
+                assert_eq!(record.rank.when(), to_store(&record).view().when());
+                assert_eq!((CODEC.parse)(record.bytes.clone()), Some(record.clone()));
+                assert!((CODEC.verify)(b"k", &record) && !(CODEC.verify)(b"other", &record));
+                assert_eq!((STEPS.steps)(&record).step, 7);
+                assert_eq!((STEPS.steps)(&record).operations, operations);
+                let value = if kind == Kind::Value { &b"value"[..] } else { b"" };
+                assert_eq!((STEPS.value)(&record), value);
+            }
+        }
+    }
+
+    #[test]
+    fn another_ballot_changes_nothing_else() {
+        let operations = [Operation { id: 4, result: Some(6) }];
+        let first = conditional(Kind::Value, 9, &operations);
+        let second = (STEPS.reballot)(b"k", &first, 12);
+        assert!((CODEC.verify)(b"k", &second));
+        let check = second.rank.check;
+        assert_eq!(second.rank, Rank { ballot: 12, check, ..first.rank });
+        assert_eq!(second.copies, first.copies);
+        assert_eq!((STEPS.steps)(&second), (STEPS.steps)(&first));
+        assert_eq!((STEPS.value)(&second), (STEPS.value)(&first));
+        assert_eq!((STEPS.reballot)(b"k", &second, 9), first);
+    }
+
+    #[test]
+    fn a_plain_record_has_no_steps() {
+        let record = made(lsm::Kind::Value, 7);
+        assert_eq!((record.rank.ballot, (STEPS.steps)(&record)), (0, Steps::default()));
+        assert_eq!((STEPS.value)(&record), &b"value"[..]);
+    }
+
+    #[test]
+    #[should_panic(expected = "keeps its family")]
+    fn what_a_conditional_write_made_gets_no_other_version() {
+        let version = Version { time: 6, origin: 3 };
+        (CODEC.reissue)(b"k", &conditional(Kind::Value, 9, &[]), version);
+    }
+
+    #[test]
+    fn the_store_and_the_protocol_agree_which_record_holds() {
+        let other = |time| {
+            let fields = Fields::new(lsm::Kind::Tombstone, lsm::Version { time, origin: 3 });
+            new(b"k", &fields, b"")
+        };
+        let records = [
+            made(lsm::Kind::Value, 0),
+            made(lsm::Kind::Value, 7),
+            other(5),
+            other(6),
+            conditional(Kind::Value, 1, &[]),
+            conditional(Kind::Value, 2, &[]),
+            conditional(Kind::Tombstone, 2, &[]),
+            conditional(Kind::Value, 3, &[Operation { id: 1, result: None }]),
+        ];
+        for one in &records {
+            for two in &records {
+                let (a, b) = (to_store(one), to_store(two));
+                assert_eq!(a.view().order(&b.view()), one.rank.cmp(&two.rank), "{a:?} {b:?}");
+            }
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Ahead {
     pub records: u64,
     /// How many hints.
     pub hints: u64,
-    /// The greatest time of their versions; 0 = there are none.
+    /// When the youngest of them was written, as the time of a version; 0 = there are none.
     pub furthest: u64,
     /// The bound that the node's clock would begin at.
     pub bound: u64,
@@ -48,8 +48,8 @@ impl Ahead {
         let marks = BTreeSet::new();
         let mut found = Self { records: 0, hints: 0, furthest: 0, bound, limit, marks };
         let above = Above { time: limit, spaces: VERSIONED };
-        let looked = engine.records_above(above, |space, key, version| {
-            found.furthest = found.furthest.max(version.time);
+        let looked = engine.records_above(above, |space, key, when| {
+            found.furthest = found.furthest.max(when);
             if space == Space::Hints {
                 found.hints += 1;
                 found.marks.extend(hints::mark_of(key));

@@ -99,6 +99,7 @@ impl Stage {
             max_skew_micros: 500_000,
             brief_bytes: BRIEF,
             codec: records::CODEC,
+            steps: records::STEPS,
         };
         Loop::new(Arc::clone(&self.shared), Arc::clone(&self.identity), config, 1 << 20)
     }
@@ -135,6 +136,15 @@ impl Stage {
 pub(crate) fn value(key: &[u8], age: u64, len: usize) -> cluster::Record {
     let version = Version { time: Clock::time_of(WALL - age), origin: 7 };
     records::new(key, &Fields::new(Kind::Value, version), &vec![b'v'; len])
+}
+
+/// What a conditional write made of the same at `ballot`.
+pub(crate) fn conditional(key: &[u8], age: u64, ballot: u64) -> cluster::Record {
+    let family = cluster::Version { time: Clock::time_of(WALL - age), origin: 7 };
+    let (steps, value) = (cluster::Steps::default(), &b"v"[..]);
+    let (kind, copies) = (cluster::Kind::Value, 0);
+    let next = cluster::Next { family, ballot, kind, copies, steps: &steps, value };
+    (records::STEPS.build)(key, &next)
 }
 
 impl Turn for Stage {

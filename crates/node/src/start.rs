@@ -87,6 +87,11 @@ impl Starting {
         // Until the others were asked, a record that is older than this start may hide a newer one.
         let lost_before = identity.lost_before().max(Clock::limit(wall, max_skew));
         let membership = Membership::new(state, lost_before, alone);
+        // What is known of promises is older than them if the directory is an older copy.
+        let membership = match state {
+            MembershipState::Verifying => membership,
+            _ => membership.promised(if alone { 0 } else { identity.lost_before() }),
+        };
         let newest = store.engine().greatest_time();
         let shared =
             Shared::new(topology, own, Arc::clone(clock.clock()), membership, newest, logs);

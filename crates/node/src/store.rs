@@ -44,25 +44,21 @@ const PURGE_AFTER: u64 = 600_000_000;
 /// Which tombstones the engine may drop. When this node is `alone`, it decides by their age. With
 /// others, a tombstone stays: one of them may have missed it, and would bring back what it deleted.
 pub fn may_purge(alone: bool, wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> MayPurge {
-    Arc::new(move |space, _key, version| match space {
+    Arc::new(move |space, _key, written| match space {
         // Nobody else has hints: one that was delivered is gone for good.
         Space::Hints => true,
-        _ => alone && Clock::micros(version.time) + PURGE_AFTER < wall_micros(),
+        _ => alone && Clock::micros(written) + PURGE_AFTER < wall_micros(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lsm::Version;
-
     #[test]
     fn tombstones_go_where_nobody_else_may_lack_them() {
         let now = 1_700_000_000_000_000;
-        let may = |alone, space, age: u64| {
-            let version = Version { time: (now - age) << 12, origin: 1 };
-            may_purge(alone, move || now)(space, b"k", version)
-        };
+        let may =
+            |alone, space, age: u64| may_purge(alone, move || now)(space, b"k", (now - age) << 12);
         assert!(may(true, Space::Data, PURGE_AFTER + 1));
         assert!(!may(true, Space::Data, PURGE_AFTER), "one that is older may be on its way");
         assert!(!may(false, Space::Data, 2 * PURGE_AFTER));

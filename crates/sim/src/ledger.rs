@@ -16,16 +16,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
-use cluster::{Answer, Kind, Quorum, Record, Version};
+use cluster::{Answer, Kind, Quorum, Rank, Record, Version};
 
+use crate::histories::{Histories, Wanted, is_contended};
 use crate::records::{WriteId, write_of};
+use crate::values::decode;
 
 /// A client's operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
     Get,
     Put,
     Delete,
+    /// A conditional write.
+    Change(Wanted),
     /// All keys there are.
     Scan,
 }
@@ -140,6 +144,8 @@ pub(crate) struct Ledger {
     lost_bounds: Vec<(u64, u32)>,
     /// The greatest version that the last one can have held, as its successor sees it.
     lost_before: u64,
+    /// Of contended keys, which have no floors.
+    pub(crate) histories: Histories,
     pub(crate) tally: Tally,
     pub(crate) wrong: Vec<String>,
 }
@@ -158,7 +164,9 @@ impl Ledger {
             What::Scan => self.floors.clone(),
             _ => own.map(|(key, floors)| (key.clone(), floors.clone())).into_iter().collect(),
         };
-        if let Some(kind) = kind_of(asked.what) {
+        if is_contended(&asked.key) {
+            self.histories.begin(self.next, now, &asked);
+        } else if let Some(kind) = kind_of(&asked.what) {
             let (key, begun) = (asked.key.clone(), now);
             let copies = if asked.default_copies { self.default_copies } else { asked.quorum.from };
             self.copies.entry(key.clone()).or_default().insert(copies);
@@ -184,6 +192,10 @@ impl Ledger {
         // about what is in it.
         if self.writes.get(&write).is_none_or(|write| write.begun >= self.forgot_future) {
             self.greatest = self.greatest.max(version.time);
+        }
+        let key = self.operations.get(&write.0).map(|operation| &operation.asked.key);
+        if key.is_some_and(|key| self.histories.versioned(key, write.0, version)) {
+            return;
         }
         if let Some(other) = self.versions.insert(version, write)
             && other != write
@@ -216,8 +228,11 @@ impl Ledger {
             let safe = |floor: &Floor| floor.wipes == self.wipes || floor.held_by > 1 && !mixed;
             floors.retain(safe);
         }
+        if is_contended(&operation.asked.key) && operation.asked.what != What::Scan {
+            return self.end_contended(now, number, &operation.asked, outcome);
+        }
         let write = WriteId(number);
-        match (outcome, operation.asked.what) {
+        match (outcome, &operation.asked.what) {
             (ClientOutcome::Answer(Answer::Found(record)), What::Get) => {
                 self.tally.reads += 1;
                 self.read(now, &operation, record.as_ref());
@@ -227,7 +242,7 @@ impl Ledger {
                 self.wrote(now, write, &operation, *version);
             }
             (ClientOutcome::Answer(Answer::Failed(failed)), what) => {
-                if what == What::Get || !failed.unknown {
+                if *what == What::Get || !failed.unknown {
                     self.tally.failed += 1;
                     self.failed(now, write);
                 } else {
@@ -247,6 +262,15 @@ impl Ledger {
             (ClientOutcome::Answer(_) | ClientOutcome::Range(_), what) => {
                 self.accuse(now, format!("{what:?} {number} was answered {outcome:?}"));
             }
+        }
+    }
+
+    fn end_contended(&mut self, now: u64, number: u64, asked: &Asked, outcome: &ClientOutcome) {
+        if let ClientOutcome::Answer(Answer::Found(Some(record))) = outcome {
+            self.greatest = self.greatest.max(record.rank.when());
+        }
+        if let Some(what) = self.histories.end(now, number, asked, outcome) {
+            self.accuse(now, format!("{:?}: {what}", asked.key));
         }
     }
 
@@ -351,6 +375,12 @@ impl Ledger {
 
     /// Somebody, a client or the judge, sees a record.
     pub(crate) fn tells(&mut self, now: u64, key: &Bytes, record: &Record) {
+        if is_contended(key) {
+            if decode(key, record).is_none() {
+                self.accuse(now, format!("invented: {} under {key:?}", show(Some(record))));
+            }
+            return;
+        }
         let Some(id) = write_of(key, record) else {
             self.accuse(now, format!("invented: {} under {key:?}", show(Some(record))));
             return;
@@ -401,6 +431,9 @@ impl Ledger {
         self.wipes += 1;
         self.lost_bounds.push((now, origin));
         self.lost_before = lost_before;
+        if self.greatest > lost_before {
+            self.histories.give_up_keys();
+        }
         let of_operations = self.operations.values_mut().map(|operation| &mut operation.floors);
         for floors in of_operations.chain([&mut self.floors]).flat_map(BTreeMap::values_mut) {
             floors.retain(|floor| floor.version.time <= lost_before);
@@ -420,6 +453,7 @@ impl Ledger {
     /// Every key that a write was begun for.
     pub(crate) fn keys(&self) -> Vec<Bytes> {
         let mut keys: Vec<_> = self.writes.values().map(|write| write.key.clone()).collect();
+        keys.extend(self.histories.keys());
         keys.sort_unstable();
         keys.dedup();
         keys
@@ -453,12 +487,14 @@ impl fmt::Display for Floor {
 /// A record as people read it.
 pub(crate) fn show(record: Option<&Record>) -> String {
     let Some(Record { rank, copies, .. }) = record else { return "nothing".to_owned() };
-    format!("{:?} {:x}-{:08x} x{copies}", rank.kind, rank.version.time, rank.version.origin)
+    let Rank { version, ballot, kind, .. } = rank;
+    let ballot = if *ballot > 0 { format!("+{ballot:x}") } else { String::new() };
+    format!("{kind:?} {:x}-{:08x}{ballot} x{copies}", version.time, version.origin)
 }
 
-fn kind_of(what: What) -> Option<Kind> {
+fn kind_of(what: &What) -> Option<Kind> {
     match what {
-        What::Get | What::Scan => None,
+        What::Get | What::Scan | What::Change(_) => None,
         What::Put => Some(Kind::Value),
         What::Delete => Some(Kind::Tombstone),
     }

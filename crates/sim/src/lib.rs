@@ -8,17 +8,21 @@
 //! ```
 
 mod agenda;
+mod histories;
 mod journal;
 mod ledger;
+mod linear;
 mod network;
 mod plan;
 mod random;
 mod records;
 mod scale;
 mod store;
+mod values;
 mod wall;
 mod world;
 
+pub use histories::Contended;
 pub use ledger::Tally;
 pub use plan::{Fault, Plan};
 pub use scale::{Parts, Scale, measure, parts};
@@ -32,6 +36,8 @@ pub struct Report {
     pub wrong: Vec<String>,
     /// How the clients' operations ended.
     pub tally: Tally,
+    /// The same of contended keys.
+    pub contended: Contended,
     /// Faults that happened.
     pub faults: u64,
     /// Simulated microseconds.
@@ -51,5 +57,6 @@ pub fn run(plan: &Plan) -> Report {
     if world.ledger.wrong.is_empty() {
         world.end();
     }
+    world.judge_histories();
     world.report()
 }

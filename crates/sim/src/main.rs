@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use cluster::Topology;
-use sim::{Plan, Report, Scale};
+use sim::{Contended, Plan, Report, Scale};
 
 /// Whole kvorum clusters in one thread, from one seed.
 #[derive(Debug, Parser)]
@@ -175,6 +175,7 @@ struct Sum {
     faults: u64,
     answered: u64,
     events: u64,
+    contended: Contended,
 }
 
 impl Sum {
@@ -185,19 +186,21 @@ impl Sum {
         self.faults += report.faults;
         self.answered += report.tally.reads + report.tally.writes;
         self.events += report.events;
+        self.contended.add(&report.contended);
     }
 
     fn line(&self, took: Duration) -> String {
         format!(
             "{} seeds, {} failed; {:.1} simulated hours, {} faults, {} requests answered, \
-             {:.1} M events in {:.0} s",
+             {:.1} M events in {:.0} s; {}",
             self.seeds,
             self.failed,
             self.micros as f64 / 3.6e9,
             self.faults,
             self.answered,
             self.events as f64 / 1e6,
-            took.as_secs_f64()
+            took.as_secs_f64(),
+            self.contended
         )
     }
 

@@ -116,6 +116,12 @@ pub struct Plan {
     pub hot_keys: usize,
     /// Keys of each client's own.
     pub own_keys: usize,
+    /// Clients that ask only for contended keys.
+    pub contenders: usize,
+    /// Keys that these share, and write with conditions.
+    pub contended_keys: usize,
+    /// Writes of a thousand of theirs that have no condition all the same.
+    pub plain_writes: u64,
     /// Longest pause of a client between two requests, in microseconds.
     pub think_micros: u64,
     /// Requests of a thousand that name `ack` and `from`.
@@ -197,6 +203,9 @@ impl Plan {
                 buffer: random.spread(64 << 10, 4 << 20) as usize,
             },
             page_bytes: *random.pick(&[64 << 20, 64 << 20, 1 << 20]),
+            contenders: random.between(2, 8) as usize,
+            contended_keys: random.between(1, 3) as usize,
+            plain_writes: *random.pick(&[0, 50, 300]),
             log: false,
         }
     }

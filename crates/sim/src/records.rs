@@ -5,6 +5,9 @@ use cluster::{Kind, Record};
 use lsm::{Fields, RecordRef};
 use node::records::CODEC;
 
+use crate::histories::is_contended;
+use crate::values;
+
 /// A client's write, counted from 1. It travels in the record's extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WriteId(pub(crate) u64);
@@ -24,8 +27,12 @@ impl WriteId {
 /// The record of a new write.
 pub(crate) fn make(key: &[u8], write: WriteId, fields: Fields<'_>) -> Record {
     let extension = &write.extension()[..];
-    let kind = if fields.kind == lsm::Kind::Value { Kind::Value } else { Kind::Tombstone };
-    node::records::new(key, &Fields { extension, ..fields }, &write.value(kind))
+    let value = match fields.kind {
+        lsm::Kind::Value if is_contended(key) => values::encode(values::value_of(write.0)),
+        lsm::Kind::Value => write.value(Kind::Value),
+        _ => Vec::new(),
+    };
+    node::records::new(key, &Fields { extension, ..fields }, &value)
 }
 
 /// Which write a record is of; `None` if its content is not that write's.

@@ -42,6 +42,7 @@ pub fn measure(nodes: usize, seed: u64) -> Scale {
     (plan.skew_micros, plan.clock_micros, plan.cold_reads) = (0, 1, 0);
     plan.memtable_bytes = 4 << 20;
     plan.keeps_links = false;
+    plan.contenders = 0;
     World::new(plan).scale(SECONDS * 1_000_000)
 }
 
@@ -60,6 +61,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
         max_skew_micros: 500_000,
         brief_bytes: BRIEF_BYTES,
         codec: node::records::CODEC,
+        steps: node::records::STEPS,
     };
     let make = |_| {
         let clock = Arc::new(Clock::start(1, 0, 0));

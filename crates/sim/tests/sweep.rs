@@ -45,6 +45,27 @@ fn on_a_sunny_day_every_request_succeeds() {
     assert!(report.tally.reads > 100 && report.tally.writes > 100);
 }
 
+/// A protocol that always fails would be linearizable.
+#[test]
+fn on_a_sunny_day_conditional_writes_succeed() {
+    for (plain_writes, most_unknown) in [(0, 0), (100, 50)] {
+        let mut plan = short(1);
+        (plan.faults, plan.skew_micros, plan.page_bytes) = (Vec::new(), 0, 64 << 20);
+        (plan.clients, plan.contenders, plan.contended_keys) = (1, 8, 1);
+        (plan.plain_writes, plan.think_micros) = (plain_writes, 20_000);
+        let report = run(&plan);
+        assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+        let told = report.contended;
+        let all = told.changed + told.unmet + told.failed + told.unknown;
+        assert!(told.changed > 300 && told.unmet > 300, "{told}");
+        // Before each clock has a durable bound, writes are refused.
+        assert!(told.failed * 20 < all, "{told}");
+        // A plain write between two tries of a conditional one hides what became of the first.
+        assert!(told.unknown * 1000 <= most_unknown * all, "{told}");
+        assert_eq!(told.gave_up, 0, "{told}");
+    }
+}
+
 #[test]
 fn progress_is_for_terminals() {
     let sim = env!("CARGO_BIN_EXE_sim");

@@ -43,6 +43,15 @@ pub(crate) struct Votes {
     pub(crate) from: Option<u32>,
 }
 
+/// A condition: what must be there for a write to be done.
+#[derive(Debug, Args)]
+pub(crate) struct IfMatch {
+    /// Only if the value has this version, as `get --json` prints it; "*": only if there is a
+    /// value. Can be given several times
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) if_match: Vec<String>,
+}
+
 /// Everything after `put`.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
@@ -61,6 +70,14 @@ pub(crate) struct PutArgs {
     #[arg(long)]
     pub(crate) escaped: bool,
 
+    /// If.
+    #[command(flatten)]
+    pub(crate) condition: IfMatch,
+
+    /// Only if there is no value: "*"
+    #[arg(long, value_name = "*", value_parser = ["*"], conflicts_with = "if_match")]
+    pub(crate) if_none_match: Option<String>,
+
     /// How many.
     #[command(flatten)]
     pub(crate) votes: Votes,
@@ -70,7 +87,38 @@ pub(crate) struct PutArgs {
     pub(crate) ask: Ask,
 }
 
-/// Everything after `get` and `del`.
+/// Everything after `del`.
+#[derive(Debug, Args)]
+pub(crate) struct DelArgs {
+    /// If.
+    #[command(flatten)]
+    pub(crate) condition: IfMatch,
+
+    /// Which.
+    #[command(flatten)]
+    pub(crate) key: KeyArgs,
+}
+
+/// Everything after `add`.
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// The key, taken as raw bytes
+    pub(crate) key: OsString,
+
+    /// What is added: a decimal number, as in 1 or -20
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) number: i64,
+
+    /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN
+    #[arg(long)]
+    pub(crate) escaped: bool,
+
+    /// Where.
+    #[command(flatten)]
+    pub(crate) ask: Ask,
+}
+
+/// Everything after `get`, and the key of `del`.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {
     /// The key, taken as raw bytes

@@ -40,12 +40,21 @@ pub(super) struct Head {
     pub(super) chunked: bool,
 }
 
-/// The version that a tag names, if it is one of kvorum's: `"0123456789abcdef-01234567"`.
-fn version(tag: &str) -> Option<String> {
+/// The version that a tag names, if it is one of kvorum's: `"0123456789abcdef-01234567"`, and
+/// `-STEP-0123456789abcdef` after conditional writes.
+pub(super) fn version(tag: &str) -> Option<String> {
     let version = tag.strip_prefix('"')?.strip_suffix('"')?;
-    let (time, origin) = version.split_once('-')?;
-    let hex = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let known = time.len() == 16 && origin.len() == 8 && hex(time) && hex(origin);
+    let parts: Vec<&str> = version.split('-').collect();
+    let hex = |text: &str, digits: usize| {
+        text.len() == digits && text.bytes().all(|digit| digit.is_ascii_hexdigit())
+    };
+    let known = match parts[..] {
+        [time, origin] => hex(time, 16) && hex(origin, 8),
+        [time, origin, step, id] => {
+            hex(time, 16) && hex(origin, 8) && step.parse::<u32>().is_ok() && hex(id, 16)
+        }
+        _ => false,
+    };
     known.then(|| version.to_owned())
 }
 
@@ -80,9 +89,14 @@ impl Connection {
         Err(in_words(last, "no connection", patience))
     }
 
+    /// Sends these header lines, each with its end, from now on.
+    pub(super) fn add_header(&mut self, lines: &str) {
+        self.headers += lines;
+    }
+
     /// Sends this admin token from now on.
     pub(super) fn authorize(&mut self, token: &str) {
-        self.headers += &format!("Authorization: Bearer {token}\r\n");
+        self.add_header(&format!("Authorization: Bearer {token}\r\n"));
     }
 
     /// Sends a request, telling `sent` how much of the body is on its way; then the answer's head.

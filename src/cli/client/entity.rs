@@ -1,4 +1,4 @@
-//! One key: `put`, `get`, `del`.
+//! One key: `put`, `get`, `del`, `add`.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -8,10 +8,13 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
-use super::bytes::{add, escape, percent};
-use super::connection::Head;
+use super::args::IfMatch;
+use super::bytes::{add as add_bytes, escape, percent};
+use super::connection::{self, Head};
 use super::problem::stranger;
-use super::{Ask, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print};
+use super::{
+    AddArgs, Ask, DelArgs, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print,
+};
 use super::{BY, unreachable_node};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
@@ -28,7 +31,9 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
         (None, value) => value.as_ref().map_or(Vec::new(), |value| value.as_bytes().to_vec()),
     };
     let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
-    let (head, body) = ask(&args.ask, "PUT", &target, Some(&value))?;
+    let condition = args.if_none_match.as_ref().map(|any| format!("If-None-Match: {any}\r\n"));
+    let condition = condition.map_or_else(|| if_match(&args.condition), Ok)?;
+    let (head, body) = ask(&args.ask, "PUT", &target, &condition, Some(&value))?;
     finish_write(&key, &head, &body, &args.ask)
 }
 
@@ -36,7 +41,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
 pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
     let key = key_bytes(&args.key, args.escaped)?;
     let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
-    let (head, body) = ask(&args.ask, "GET", &target, None)?;
+    let (head, body) = ask(&args.ask, "GET", &target, "", None)?;
     if head.status == 404 && Problem::is_absence(head.status, &body) {
         let _ = match args.ask.json {
             true => Problem::tell(head.status, &body, &args.ask),
@@ -53,7 +58,7 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
     let mut out = io::stdout().lock();
     let written = if args.ask.json {
         let mut object = described(&key, &head);
-        add(&mut object, "value", &body);
+        add_bytes(&mut object, "value", &body);
         writeln!(out, "{}", Value::from(object))
     } else {
         // A terminal's prompt belongs onto a line of its own; a file gets the value and no more.
@@ -64,11 +69,57 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
 }
 
 /// Deletes a value.
-pub(crate) fn del(args: &KeyArgs) -> Result<(), Unable> {
+pub(crate) fn del(DelArgs { condition, key: args }: &DelArgs) -> Result<(), Unable> {
     let key = key_bytes(&args.key, args.escaped)?;
     let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
-    let (head, body) = ask(&args.ask, "DELETE", &target, None)?;
+    let (head, body) = ask(&args.ask, "DELETE", &target, &if_match(condition)?, None)?;
     finish_write(&key, &head, &body, &args.ask)
+}
+
+/// Adds to a number.
+pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
+    let key = key_bytes(&args.key, args.escaped)?;
+    let target = format!("/v0/entity?id={}&add={}", percent(&key), args.number);
+    let (head, body) = ask(&args.ask, "POST", &target, "", Some(b""))?;
+    if head.status != 200 {
+        return Err(Problem::tell(head.status, &body, &args.ask));
+    }
+    let sum = str::from_utf8(&body).ok().and_then(|sum| sum.parse::<i64>().ok());
+    let Some(sum) = sum.filter(|_| head.version.is_some()) else {
+        return Err(foreign(&args.ask, head.status));
+    };
+    if args.ask.json {
+        let mut object = described(&key, &head);
+        object.insert("sum".to_owned(), sum.into());
+        print(&format!("{}\n", Value::from(object)))
+    } else {
+        print(&format!("{sum}\n"))
+    }
+}
+
+/// The header of a condition, with its end; nothing if there is none.
+fn if_match(IfMatch { if_match }: &IfMatch) -> Result<String, Unable> {
+    if if_match.is_empty() {
+        return Ok(String::new());
+    }
+    if if_match.iter().any(|version| version == "*") {
+        let alone = if_match.len() == 1;
+        return alone
+            .then(|| "If-Match: *\r\n".to_owned())
+            .ok_or_else(|| fail("--if-match: either * or versions"));
+    }
+    let quoted = |version: &String| {
+        let shown = version.trim_matches('"');
+        let tag = format!("\"{shown}\"");
+        match connection::version(&tag) {
+            Some(_) => Ok(tag),
+            None => Err(fail(format!(
+                "--if-match {shown:?} is no version; `kvorum get KEY --json` prints one"
+            ))),
+        }
+    };
+    let quoted: Vec<String> = if_match.iter().map(quoted).collect::<Result<_, _>>()?;
+    Ok(format!("If-Match: {}\r\n", quoted.join(", ")))
 }
 
 /// One request, one answer.
@@ -76,9 +127,11 @@ fn ask(
     ask: &Ask,
     method: &str,
     target: &str,
+    condition: &str,
     body: Option<&[u8]>,
 ) -> Result<(Head, Vec<u8>), Unable> {
     let mut connection = connect(ask)?;
+    connection.add_header(condition);
     let bar = upload_bar(body.map_or(0, <[u8]>::len));
     let head = connection.request(method, target, body, |sent| bar.inc(sent as u64));
     bar.finish_and_clear();
@@ -105,6 +158,10 @@ fn upload_bar(bytes: usize) -> ProgressBar {
 }
 
 fn finish_write(key: &[u8], head: &Head, body: &[u8], ask: &Ask) -> Result<(), Unable> {
+    if head.status == 412 && Problem::is_unmet(head.status, body) {
+        let _ = Problem::tell(head.status, body, ask);
+        return Err(Unable::No);
+    }
     if !matches!(head.status, 201 | 202) {
         return Err(Problem::tell(head.status, body, ask));
     }
@@ -122,7 +179,7 @@ fn foreign(ask: &Ask, status: u16) -> Unable {
 /// What is said of a key besides its value.
 fn described(key: &[u8], head: &Head) -> Map<String, Value> {
     let mut object = Map::new();
-    add(&mut object, "key", key);
+    add_bytes(&mut object, "key", key);
     if let Some(version) = &head.version {
         object.insert("version".to_owned(), version.as_str().into());
     }

@@ -1,4 +1,4 @@
-//! `kvorum put`, `get`, `del`, `scan` and `status`: a cluster from the command line.
+//! `kvorum put`, `get`, `del`, `add`, `scan` and `status`: a cluster from the command line.
 //!
 //! ```text
 //!  args ─▶ entity · scan · status ─▶ connection ─▶ a node
@@ -22,10 +22,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
+pub(crate) use args::{AddArgs, DelArgs, KeyArgs, PutArgs, ScanArgs, StatusArgs};
 use args::{Ask, Votes};
-pub(crate) use args::{KeyArgs, PutArgs, ScanArgs, StatusArgs};
 use connection::Connection;
-pub(crate) use entity::{del, get, put};
+pub(crate) use entity::{add, del, get, put};
 use problem::Problem;
 pub(crate) use profile::{ProfileArgs, profile};
 pub(crate) use scan::scan;
@@ -40,7 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why a command did not do what it was told. It was told to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unable {
-    /// The answer is no: there is no value under the key, or not every node is up.
+    /// The answer is no: there is no value under the key, a condition is not met, or not every node
+    /// is up.
     No,
     /// Anything else.
     Failed,

@@ -24,6 +24,9 @@ pub(super) struct Problem {
 /// What says that nothing is under a key.
 const NOT_FOUND: &str = "not-found";
 
+/// What says that a condition is not met.
+const UNMET: &str = "precondition-failed";
+
 impl Problem {
     /// An answer's problem, if it is one that kvorum tells.
     fn read(status: u16, body: &[u8]) -> Option<Self> {
@@ -35,6 +38,11 @@ impl Problem {
     /// Whether kvorum says that there is no value, and not somebody else that there is no page.
     pub(super) fn is_absence(status: u16, body: &[u8]) -> bool {
         Self::read(status, body).is_some_and(|problem| problem.kind == NOT_FOUND)
+    }
+
+    /// Whether kvorum says that a write's condition is not met.
+    pub(super) fn is_unmet(status: u16, body: &[u8]) -> bool {
+        Self::read(status, body).is_some_and(|problem| problem.kind == UNMET)
     }
 
     /// Tells people, or programs.

@@ -89,7 +89,7 @@ impl Asset {
     pub(in crate::http) fn answer(&self) -> Answer {
         Answer {
             status: StatusCode::OK,
-            version: None,
+            tag: None,
             content_type: Some(self.content_type),
             headers: self.headers,
             body: Body::Whole(Bytes::from_static(self.text.as_bytes())),

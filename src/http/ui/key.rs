@@ -49,11 +49,17 @@ struct Replica<'a> {
 /// What there is to say of a record.
 #[derive(Debug, Serialize)]
 struct Facts {
-    /// As `ETag` has it; the greatest holds.
+    /// What `ETag` begins with; the greatest holds.
     version: String,
-    /// The wall-clock part of the version, in milliseconds since 1970.
+    /// Of what conditional writes made of that version: the greatest holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ballot: Option<String>,
+    /// How many there were; left out if the record is long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<u32>,
+    /// When it was written, in milliseconds since 1970.
     timestamp_ms: u64,
-    /// The node that issued it; empty = none of this cluster.
+    /// The node that issued the version; empty = none of this cluster.
     origin: String,
     value_bytes: usize,
     /// How many copies were asked for; 0 = the cluster's default.
@@ -101,7 +107,8 @@ fn reported<'a>(
     let (holds, authoritative, record) = match answer {
         Ok(Reply::Found { record, authoritative }) if Requests::is_whole(key, &record) => {
             let value_bytes = Requests::value_bytes(&record);
-            let facts = facts(topology, &record.outline(), value_bytes);
+            let step = (record.rank.ballot > 0).then(|| (records::STEPS.steps)(&record).step);
+            let facts = Facts { step, ..facts(topology, &record.outline(), value_bytes) };
             (kind(record.rank.kind), Some(authoritative), Some(facts))
         }
         Ok(Reply::Long { outline, authoritative }) => {
@@ -132,7 +139,9 @@ fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> Facts {
     let mut origin = names.filter(|name| cluster::origin_of(name) == version.origin);
     Facts {
         version: records::version(version).to_string(),
-        timestamp_ms: (version.time >> COUNTER_BITS) / 1000,
+        ballot: (outline.rank.ballot > 0).then(|| format!("{:016x}", outline.rank.ballot)),
+        step: None,
+        timestamp_ms: (outline.rank.when() >> COUNTER_BITS) / 1000,
         origin: origin.next().cloned().unwrap_or_default(),
         value_bytes,
         copies: outline.copies,

@@ -142,7 +142,7 @@ fn pages_and_hints_take_the_bulk_connection() {
         let page = PageRequest {
             start: "a".into(),
             end: None,
-            filter: Filter::HeldBy { node: A, since: 0, partitions: Vec::new() },
+            filter: Filter::HeldBy { node: A, since: 0, promise: 0, partitions: Vec::new() },
             max_bytes: 1000,
         };
         a.peers.send(B, read(1));

@@ -76,17 +76,14 @@ impl Coordinator {
             Ok(page) => Reply::Page(page),
             Err(error) => super::replica::reply_to_error(&error),
         };
-        match op {
-            // Its deadline may be over.
-            OpId::Slot(id) if self.slots.find(id).is_none() => {}
-            op => self.done(op, reply, out),
-        }
+        self.done(op, reply, out);
     }
 
-    /// A call's or another node's request is done.
+    /// What this node was asked is done. What it asked itself comes back once the event is handled,
+    /// as if another node had replied.
     pub(super) fn done(&mut self, op: OpId, reply: Reply, out: &mut Vec<Effect>) {
         match op {
-            OpId::Slot(id) => self.end_call(id, Ok(reply), out),
+            OpId::Slot(id) => self.done_here.push((id, reply)),
             OpId::Peer { connection, id, .. } => {
                 out.push(Effect::Respond { connection, id, reply })
             }

@@ -15,7 +15,9 @@
 //! soon as enough votes are in. The slot stays until the others are in too, or its deadline is
 //! over, because they are still of use: for repairs after reads, for hints after writes.
 
+mod acceptor;
 mod call;
+mod conditional;
 mod hints;
 mod part;
 mod peers;
@@ -29,6 +31,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use acceptor::Acceptor;
+use conditional::home::Queues;
 use hints::Hints;
 use peers::Peers;
 use slots::{Slots, Work};
@@ -36,7 +40,7 @@ use slots::{Slots, Work};
 use crate::event::{
     Answer, ClientId, Config, Effect, Event, FailureKind, Now, OpId, RequestFailed, Shared, SlotId,
 };
-use crate::message::NodeId;
+use crate::message::{NodeId, Reply};
 use crate::quorum::Quorum;
 use crate::view::View;
 
@@ -66,6 +70,12 @@ pub struct Coordinator {
     slots: Slots,
     hints: Hints,
     peers: Peers,
+    /// What coordinators of conditional writes ask of this node.
+    acceptor: Acceptor,
+    /// Conditional writes that wait for others of the same key.
+    queues: Queues,
+    /// What this node asked itself, and was done while an event was handled.
+    done_here: Vec<(SlotId, Reply)>,
     /// A key's replicas, as they were looked up last.
     replicas: Vec<NodeId>,
     /// Reads so far, to have all replicas asked once in a while.
@@ -90,6 +100,9 @@ impl Coordinator {
             slots,
             hints: Hints::default(),
             peers: Peers::default(),
+            acceptor: Acceptor::default(),
+            queues: Queues::default(),
+            done_here: Vec::new(),
             replicas: Vec::new(),
             reads: 0,
             background: 0,
@@ -104,15 +117,20 @@ impl Coordinator {
             self.view = Rc::new(View::clone(&self.shared.view()));
         }
         match event {
-            Event::Get { client, quorum, .. } | Event::Write { client, quorum, .. }
+            Event::Get { client, quorum, .. }
+            | Event::Write { client, quorum, .. }
+            | Event::Change { client, quorum, .. }
                 if self.shared.membership.is_fenced() =>
             {
-                let is_write = matches!(event, Event::Write { .. });
+                let is_write = !matches!(event, Event::Get { .. });
                 out.push(fenced(now, client, quorum, is_write));
             }
             Event::Get { client, key, quorum } => self.get(now, client, key, quorum, out),
             Event::Write { client, key, record, quorum } => {
                 self.write(now, client, key, record, quorum, out);
+            }
+            Event::Change { client, key, conditional, quorum } => {
+                self.change(now, client, key, conditional, quorum, out);
             }
             Event::Call { call, node, class, request } => {
                 self.call(now, call, node, class, request, out);
@@ -133,11 +151,18 @@ impl Coordinator {
             Event::Hinted { hint, kept } => self.hinted(hint, kept),
             Event::Tick => self.tick(now, out),
         }
+        loop {
+            if let Some((id, reply)) = self.done_here.pop() {
+                self.replied(now, self.shared.own, id, reply, out);
+            } else if !self.begin_next(now, out) {
+                return;
+            }
+        }
     }
 
     /// When [`Event::Tick`] is due at the latest, by the monotonic clock; `None` = nothing waits.
     pub fn next_wake(&mut self) -> Option<u64> {
-        if self.slots.is_empty() {
+        if self.slots.is_empty() && self.acceptor.is_empty() {
             return None;
         }
         let sweep = self.next_sweep;
@@ -162,13 +187,14 @@ impl Coordinator {
             return;
         }
         self.next_sweep = now.mono + SWEEP_MICROS;
+        self.accepts_no_longer(now);
         for id in self.slots.ids(|slot| slot.deadline <= now.mono) {
-            self.expire(id, out);
+            self.expire(now, id, out);
         }
     }
 
     /// A slot's deadline is over: whoever waits is answered, and the slot is freed.
-    fn expire(&mut self, id: SlotId, out: &mut Vec<Effect>) {
+    fn expire(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         match &mut self.slots.get_mut(id).work {
             Work::Read(read) => {
                 if !read.is_answered() {
@@ -182,6 +208,7 @@ impl Coordinator {
                 }
                 self.end_write(id, out);
             }
+            Work::Change(_) => self.end_change(now, id, out),
             Work::Call(_) => self.end_call(id, Err(FailureKind::TooFew), out),
         }
     }

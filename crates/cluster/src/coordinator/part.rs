@@ -1,6 +1,7 @@
 //! One replica's part in a request: what it was asked, and why it did not do its part.
 
 use crate::event::{FailureKind, Part};
+use crate::message::Reply;
 
 /// Why a replica did not do its part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +15,11 @@ pub(super) enum ReplicaError {
     /// Refused, nothing was changed: the timestamp is too far ahead of its clock, or it works by
     /// another layout.
     Declined,
+    /// Refused, nothing was changed: it has promised a higher ballot, or just stores another
+    /// record.
+    Outbid,
+    /// It can't promise anything: it is new, or being rebuilt.
+    NotAuthoritative,
     /// It stored the record, but holds a future record, which hides this one from every read.
     Hidden,
     /// Its store failed; a write may have been done.
@@ -25,10 +31,31 @@ pub(super) enum ReplicaError {
 }
 
 impl ReplicaError {
+    /// Why a node did not do what it was asked, by its reply.
+    pub(super) fn of_refusal(reply: &Reply) -> Self {
+        match reply {
+            Reply::Outbid { .. } => Self::Outbid,
+            Reply::Busy => Self::Busy,
+            Reply::NoSpace => Self::NoSpace,
+            Reply::Ahead | Reply::WrongEpoch => Self::Declined,
+            // A reply that does not fit the request comes from a faulty peer.
+            Reply::Failed
+            | Reply::Stored
+            | Reply::Newer { .. }
+            | Reply::Found { .. }
+            | Reply::Long { .. }
+            | Reply::Absent { .. }
+            | Reply::Done(_)
+            | Reply::Page(_)
+            | Reply::Pong => Self::Failed,
+        }
+    }
+
     /// How the client sees it.
     pub(super) fn part(self) -> Part {
         match self {
-            Self::Busy => Part::Busy,
+            Self::Busy | Self::Outbid => Part::Busy,
+            Self::NotAuthoritative => Part::NotAuthoritative,
             Self::NoSpace => Part::NoSpace,
             Self::Refused | Self::Failed => Part::Failed,
             Self::Declined => Part::Declined,

@@ -81,7 +81,7 @@ impl Coordinator {
             deadline: now.mono + self.config.deadline_micros,
             key,
             quorum,
-            work: Work::Read(Read { client, stage, votes }),
+            work: Work::Read(Read { client, stage, outbid: 0, votes }),
             detail: None,
         });
         for vote in 0..first {
@@ -138,6 +138,9 @@ impl Coordinator {
     /// next one is taken.
     pub(super) fn hedge(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let Some(slot) = self.slots.find(id).filter(|slot| !slot.is_answered()) else { return };
+        if matches!(slot.work, Work::Change(_)) {
+            return self.change_again(now, id, out);
+        }
         let read = read_of(slot);
         match &read.stage {
             Stage::Answered(_) => unreachable!("an answered read is not hedged"),
@@ -174,10 +177,44 @@ impl Coordinator {
         }
     }
 
+    /// The newest record can't be brought to enough replicas: one has promised a higher ballot.
+    /// Most likely another one is about to come; if not, that promise stands in the way for ever.
+    fn outbid(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let slot = self.slots.get(id);
+        let (quorum, copies) = (slot.quorum, slot.view.topology.default_copies());
+        let is_majority = quorum.from == copies && quorum.ack > copies / 2;
+        let read = self.slots.read(id);
+        let client = read.client;
+        read.outbid += 1;
+        if read.outbid > 1 && is_majority {
+            self.complete(now, id, client, out);
+        } else {
+            self.begin_anew_later(now, id);
+        }
+    }
+
+    /// Forgets what was reported. What was asked before is stale.
+    fn begin_anew_later(&mut self, now: Now, id: SlotId) {
+        let id = self.slots.renew(id);
+        let read = self.slots.read(id);
+        for vote in &mut read.votes {
+            (vote.state, vote.reported) = (ReadState::Idle, None);
+        }
+        read.stage = Stage::Asking { asked_again: 0, asks_again: false };
+        self.ask_again_later(now, id);
+    }
+
     fn ask_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let ack = self.slots.get(id).ack();
         let read = self.slots.read(id);
         if let Stage::Asking { asks_again, .. } = &mut read.stage {
             *asks_again = false;
+        }
+        if read.votes.iter().all(|vote| vote.state == ReadState::Idle) {
+            for vote in 0..ack.min(read.votes.len()) {
+                self.ask(now, id, VoteAt(vote), out);
+            }
+            return self.arm_hedge(now, id);
         }
         for vote in 0..read.votes.len() {
             let voter = &mut self.slots.read(id).votes[vote];
@@ -278,7 +315,7 @@ impl Coordinator {
         }
         match result {
             Ok(record) => {
-                let time = record.as_ref().map(|record| record.rank.version.time);
+                let time = record.as_ref().map(|record| record.rank.when());
                 let authoritative =
                     self.shared.membership.is_authoritative(partition_of(&slot.key), time);
                 self.reported(
@@ -310,6 +347,7 @@ impl Coordinator {
             match self.next_step(now, slot) {
                 Step::Wait => return,
                 Step::AskAgain => return self.ask_again_later(now, id),
+                Step::BeginAnew => return self.outbid(now, id, out),
                 Step::Deny => return self.deny_read(id, out),
                 Step::Ask(vote) => self.ask(now, id, vote, out),
                 Step::Fetch(vote) => {
@@ -367,11 +405,13 @@ impl Coordinator {
         let slot = self.slots.get(id);
         let record = read_of(slot).newest().expect("a repair has a record").clone();
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Repair));
-        if node == self.shared.own {
+        if node == self.shared.own && record.rank.ballot > 0 {
+            self.accept(now, OpId::Slot(id), key, record, demand, out);
+        } else if node == self.shared.own {
             // Whether a newer record is held already does not matter: the repair is done.
             self.must_look(&record);
-            let (op, look) = (OpId::Slot(id), false);
-            out.push(Effect::Write { op, key, record, look, demand });
+            let (op, look, durable) = (OpId::Slot(id), false, false);
+            out.push(Effect::Write { op, key, record, look, durable, demand });
         } else {
             let remaining = slot.deadline.saturating_sub(now.mono);
             let request = Request::Write { key, record };
@@ -488,8 +528,7 @@ impl Coordinator {
     ) -> Reply {
         match result {
             Ok(Some(record)) => {
-                let authoritative =
-                    self.is_authoritative(partition, Some(record.rank.version.time));
+                let authoritative = self.is_authoritative(partition, Some(record.rank.when()));
                 Reply::Found { record, authoritative }
             }
             Ok(None) => Reply::Absent { authoritative: self.is_authoritative(partition, None) },
@@ -530,8 +569,7 @@ impl Coordinator {
     ) {
         let Some(slot) = self.slots.find(id) else { return };
         if let Work::Call(call) = &slot.work {
-            let authoritative =
-                self.is_authoritative(call.partition(), Some(outline.rank.version.time));
+            let authoritative = self.is_authoritative(call.partition(), Some(outline.rank.when()));
             self.end_call(id, Ok(Reply::Long { outline, authoritative }), out);
         } else {
             // A read's own vote takes a record of any length.

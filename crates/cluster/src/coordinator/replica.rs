@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::Coordinator;
 use crate::clock::Clock;
 use crate::event::{ConnectionId, Demand, Effect, Now, OpId, StoreError};
-use crate::message::{Class, Reply, Request};
+use crate::message::{Class, Filter, PageRequest, Reply, Request};
 use crate::record::{Outline, Rank, Record};
 use crate::topology::partition_of;
 
@@ -54,6 +54,12 @@ impl Coordinator {
         let verify = self.config.codec.verify;
         match request {
             Request::Read { key, most } => out.push(Effect::Read { op, key, most, demand }),
+            Request::Change { key, id, ack, conditional } => {
+                self.change_for(now, op, demand, (key, id, ack), conditional, out);
+            }
+            Request::Prepare { key, ballot, most } => {
+                self.prepare(now, op, (key, ballot, most), demand, out);
+            }
             // Whatever its class: once it is stored it would hide every write of the key until its
             // time comes, and read repair would spread it.
             Request::Write { record, .. } if self.is_ahead(now, &record) => {
@@ -63,7 +69,9 @@ impl Coordinator {
                 self.done(op, Reply::Ahead, out);
             }
             Request::Write { key, record } => {
-                if verify(&key, &record) {
+                if verify(&key, &record) && record.rank.ballot > 0 {
+                    self.accept(now, op, key, record, demand, out);
+                } else if verify(&key, &record) {
                     self.write_to_store(op, key, record, demand, out);
                 } else {
                     self.done(op, Reply::Failed, out);
@@ -79,6 +87,10 @@ impl Coordinator {
                     self.done(op, Reply::Failed, out);
                 }
             }
+            // Asked again a little later: what is being stored below that ballot is stored by then.
+            Request::Page(request) if !self.promises_for(now, &request) => {
+                self.done(op, Reply::Busy, out);
+            }
             Request::Page(request) => out.push(Effect::Page { op, request, demand }),
             Request::Missed { node, marks } if self.view.topology.contains(node) => {
                 marks.iter().for_each(|mark| self.shared.missed.mark(node, *mark));
@@ -86,6 +98,17 @@ impl Coordinator {
             }
             Request::Missed { .. } => self.done(op, Reply::Failed, out),
             Request::Ping => self.done(op, Reply::Pong, out),
+        }
+    }
+
+    /// Promises what a node that is to be sent records has promised. Returns `false` if that can't
+    /// be done yet.
+    fn promises_for(&self, now: Now, page: &PageRequest) -> bool {
+        match page.filter {
+            Filter::HeldBy { promise, .. } if promise > 0 => {
+                self.shared.promise_all(now, promise, self.config.max_skew_micros)
+            }
+            _ => true,
         }
     }
 
@@ -109,7 +132,7 @@ impl Coordinator {
         if let Some(lost) = self.shared.may_have_lost(&key, record.rank.version.time) {
             self.overtaken.insert(op, lost);
         }
-        out.push(Effect::Write { op, key, record, look, demand });
+        out.push(Effect::Write { op, key, record, look, durable: false, demand });
     }
 
     /// Whether a record's version is further ahead of this node's wall clock than clocks may be.
@@ -119,7 +142,7 @@ impl Coordinator {
 
     /// The same, by a record's rank.
     pub(super) fn is_future(&self, now: Now, rank: Rank) -> bool {
-        Clock::is_ahead(rank.version.time, now.wall, self.config.max_skew_micros)
+        Clock::is_ahead(rank.when(), now.wall, self.config.max_skew_micros)
     }
 
     /// Whether this node's store may hold a newer record than this one, which is about to be
@@ -140,8 +163,16 @@ impl Coordinator {
         result: Result<Option<Record>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
+        if self.acceptor.reads(op) {
+            let found = |record| Reply::Found { record, authoritative: true };
+            let absent = Reply::Absent { authoritative: true };
+            let read = result.map(|record| record.map_or(absent, found));
+            return self.accepts_read(op, read, out);
+        }
         match op {
             OpId::Slot(id) => self.read_here(now, id, result, out),
+            // It was read for a write, which was given up since: its time is over.
+            OpId::Peer { partition: None, .. } => {}
             OpId::Peer { connection, id, partition } => {
                 let reply = self.reply_to_read(partition, result);
                 out.push(Effect::Respond { connection, id, reply });
@@ -151,11 +182,14 @@ impl Coordinator {
 
     /// The store read a record that is too long for whoever asked.
     pub(super) fn outlined(&mut self, now: Now, op: OpId, outline: Outline, out: &mut Vec<Effect>) {
+        if self.acceptor.reads(op) {
+            return self.accepts_read(op, Ok(Reply::Long { outline, authoritative: true }), out);
+        }
         match op {
             OpId::Slot(id) => self.outlined_here(now, id, outline, out),
+            OpId::Peer { partition: None, .. } => {}
             OpId::Peer { connection, id, partition } => {
-                let authoritative =
-                    self.is_authoritative(partition, Some(outline.rank.version.time));
+                let authoritative = self.is_authoritative(partition, Some(outline.rank.when()));
                 out.push(Effect::Respond {
                     connection,
                     id,
@@ -173,6 +207,9 @@ impl Coordinator {
         result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
+        if self.accepts_written(op, &result, out) {
+            return;
+        }
         let lost = self.overtaken.remove(&op);
         let result = result.map(|newer| newer.max(lost));
         match op {

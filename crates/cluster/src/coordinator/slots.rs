@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::conditional::state::ChangeWork;
 use super::part::Errand;
 use super::read::state::{Read, ReadVote};
 use super::write::state::{Write, WriteVote};
@@ -25,6 +26,7 @@ use crate::view::View;
 pub(super) enum Work {
     Read(Read),
     Write(Write),
+    Change(Box<ChangeWork>),
     Call(Call),
 }
 
@@ -82,6 +84,7 @@ impl Slot {
         match &self.work {
             Work::Read(read) => read.is_answered(),
             Work::Write(write) => write.is_answered(),
+            Work::Change(change) => change.is_answered(),
             Work::Call(_) => false,
         }
     }
@@ -94,6 +97,9 @@ impl Slot {
             }
             Work::Write(write) => {
                 write.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
+            }
+            Work::Change(change) => {
+                change.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
             }
             Work::Call(call) => Some(&mut call.errand).filter(|_| call.node == node),
         }
@@ -198,6 +204,14 @@ impl Slots {
         }
     }
 
+    /// A slot that is known to be a conditional write.
+    pub(super) fn change(&mut self, id: SlotId) -> &mut ChangeWork {
+        match &mut self.get_mut(id).work {
+            Work::Change(change) => change,
+            other => unreachable!("{id:?} is no conditional write: {other:?}"),
+        }
+    }
+
     /// Gives the slot another id, so that what was asked under the old one is not taken for an
     /// answer to what is asked now.
     pub(super) fn renew(&mut self, id: SlotId) -> SlotId {
@@ -221,7 +235,7 @@ impl Slots {
                 write.votes.clear();
                 self.spare_writes.push(write.votes);
             }
-            Work::Call(_) => {}
+            Work::Change(_) | Work::Call(_) => {}
         }
     }
 

@@ -62,11 +62,16 @@ impl Coordinator {
                     self.write_failed(id, vote, error, out);
                 }
             }
+            Work::Change(change) => {
+                if let Some(vote) = change.awaited(node) {
+                    self.change_failed(now, id, vote, error, out);
+                }
+            }
             Work::Call(_) => self.end_call(id, Err(FailureKind::TooFew), out),
         }
     }
 
-    /// Another node replied.
+    /// A node replied: another one, or this one as a replica of a conditional write.
     pub(super) fn replied(
         &mut self,
         now: Now,
@@ -82,6 +87,7 @@ impl Coordinator {
             Work::Call(_) => self.end_call(id, Ok(reply), out),
             Work::Read(_) => self.read_replied(now, peer, id, errand, reply, out),
             Work::Write(_) => self.acknowledged(now, peer, id, &reply, out),
+            Work::Change(_) => self.change_replied(now, peer, id, reply, out),
         }
     }
 
@@ -96,19 +102,21 @@ impl Coordinator {
     ) {
         let error = match reply {
             Reply::Stored => return self.stored(now, id, peer, None, out),
+            // It may be another conditional write on the same base, without what this one did.
+            Reply::Newer { .. } if self.brings_conditional(id) => ReplicaError::Outbid,
             Reply::Newer { time } => return self.stored(now, id, peer, Some(*time), out),
-            Reply::Busy => ReplicaError::Busy,
-            Reply::NoSpace => ReplicaError::NoSpace,
-            Reply::Ahead | Reply::WrongEpoch => ReplicaError::Declined,
-            // A reply that does not fit the request comes from a faulty peer.
-            Reply::Failed
-            | Reply::Found { .. }
-            | Reply::Long { .. }
-            | Reply::Absent { .. }
-            | Reply::Page(_)
-            | Reply::Pong => ReplicaError::Failed,
+            refusal => ReplicaError::of_refusal(refusal),
         };
         self.fail(now, id, peer, error, out);
+    }
+
+    /// Whether it is a read that brings what a conditional write made to replicas.
+    fn brings_conditional(&self, id: SlotId) -> bool {
+        let newest = match &self.slots.get(id).work {
+            Work::Read(read) => read.newest(),
+            Work::Write(_) | Work::Change(_) | Work::Call(_) => None,
+        };
+        newest.is_some_and(|newest| newest.rank.ballot > 0)
     }
 
     /// A link is up: what was sent to the node before is on its way.
@@ -123,7 +131,9 @@ impl Coordinator {
     pub(super) fn lost(&mut self, now: Now, peer: NodeId, out: &mut Vec<Effect>) {
         self.peers.down(peer);
         for id in self.slots.awaiting(peer) {
-            if self.errand(id, peer).way == Way::Resent {
+            let way = self.errand(id, peer).way;
+            // A home that has begun a write must not be asked to do it once more.
+            if way == Way::Resent || way == Way::Sent && self.is_forwarded(id) {
                 self.fail(now, id, peer, ReplicaError::Silent, out);
                 continue;
             }
@@ -132,6 +142,10 @@ impl Coordinator {
                 Work::Write(write) => {
                     let vote = write.awaited(peer).expect("it is awaited");
                     self.ask_to_hold(now, id, vote, out);
+                }
+                Work::Change(change) => {
+                    let vote = change.awaited(peer).expect("it is awaited");
+                    self.ask_of_change(now, id, vote, out);
                 }
                 Work::Call(_) => self.call_again(now, id, out),
             }
@@ -159,6 +173,10 @@ impl Coordinator {
         if awaited.is_some() {
             self.fail(now, id, peer, ReplicaError::Busy, out);
         }
+    }
+
+    fn is_forwarded(&self, id: SlotId) -> bool {
+        matches!(&self.slots.get(id).work, Work::Change(change) if change.is_forwarded())
     }
 
     /// What a node was asked in a slot.

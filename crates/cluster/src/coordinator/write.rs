@@ -109,6 +109,11 @@ impl Coordinator {
             self.end_call(id, Ok(reply), out);
             return;
         }
+        if matches!(slot.work, Work::Change(_)) {
+            // A plain record that it brings to a majority.
+            let reply = super::replica::reply_to_write(&result);
+            return self.replied(now, self.shared.own, id, reply, out);
+        }
         match result {
             Ok(newer) => self.stored(now, id, self.shared.own, newer, out),
             Err(error) => {
@@ -137,6 +142,7 @@ impl Coordinator {
         let write = match &mut slot.work {
             Work::Write(write) => write,
             Work::Read(_) => return self.was_repaired(now, id, node, out),
+            Work::Change(_) => unreachable!("the replica's part in it is told otherwise"),
             Work::Call(_) => unreachable!("a call ends with any reply"),
         };
         let Some(VoteAt(vote)) = write.awaited(node) else { return };

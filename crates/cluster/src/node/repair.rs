@@ -10,9 +10,11 @@
 //!   done by all others ─▶ the mark is dropped
 //! ```
 //!
-//! After a restart each walk begins again. A future record is left where it is, and its partition
-//! marked: it is asked for again now and then, and taken once its time has come. Until then a node
-//! that lost something is not authoritative for what it lacks.
+//! Records that conditional writes made are stored as they come, for both nodes have promised first
+//! that nothing older is under way (`promises.rs`). After a restart each walk begins again. A
+//! future record is left where it is, and its partition marked: it is asked for again now and then,
+//! and taken once its time has come. Until then a node that lost something is not authoritative for
+//! what it lacks.
 
 use std::collections::BTreeMap;
 
@@ -51,6 +53,8 @@ enum State {
 struct Walk {
     marks: Vec<Numbered>,
     since: u64,
+    /// The ballot that this node and the one that streams promise for all keys.
+    promise: u64,
     /// The partitions that are streamed; empty = all.
     partitions: Vec<u16>,
     /// Where its next page begins.
@@ -106,7 +110,11 @@ impl Node {
                     (!ahead || asks_ahead) && !source.has_done(marked)
                 };
                 let due: Vec<Numbered> = marks.iter().filter(due).copied().collect();
-                source.walk = Walk::over(due);
+                let promise = self.shared.clock.now(now.wall);
+                source.walk = Walk::over(due, promise);
+                if source.walk.is_some() && !self.shared.promise_all(now, promise, skew) {
+                    source.walk = None;
+                }
             }
             if source.walk.is_some() {
                 self.ask_for_page(peer, out);
@@ -118,8 +126,8 @@ impl Node {
         let node = self.shared.own;
         let source = &mut self.peers.of(peer).source;
         let walk = source.walk.as_ref().expect("pages are asked for on a walk only");
-        let (since, partitions) = (walk.since, walk.partitions.clone());
-        let filter = Filter::HeldBy { node, since, partitions };
+        let (since, promise, partitions) = (walk.since, walk.promise, walk.partitions.clone());
+        let filter = Filter::HeldBy { node, since, promise, partitions };
         let start = walk.start.clone();
         source.state = State::Asked;
         let page = PageRequest { start, end: None, filter, max_bytes: PAGE_BYTES };
@@ -157,7 +165,7 @@ impl Node {
     fn leave_what_is_ahead(&mut self, now: Now, items: &mut Vec<(Bytes, Record)>) {
         let (shared, left) = (&self.shared, &mut self.left_ahead);
         items.retain(|(key, record)| {
-            let since = record.rank.version.time;
+            let since = record.rank.when();
             let ahead = Clock::is_ahead(since, now.wall, self.max_skew_micros);
             if ahead {
                 let partition = partition_of(key);
@@ -205,10 +213,11 @@ impl Node {
 }
 
 impl Walk {
-    fn over(marks: Vec<Numbered>) -> Option<Self> {
+    fn over(marks: Vec<Numbered>, promise: u64) -> Option<Self> {
         let since = marks.iter().map(|marked| marked.mark.since).min()?;
         let partitions: Option<Vec<u16>> =
             marks.iter().map(|marked| marked.mark.partition).collect();
-        Some(Self { marks, since, partitions: partitions.unwrap_or_default(), start: Bytes::new() })
+        let partitions = partitions.unwrap_or_default();
+        Some(Self { marks, since, promise, partitions, start: Bytes::new() })
     }
 }

@@ -78,7 +78,7 @@ impl Stays {
     }
 
     fn of(key: &[u8], record: &Record, limit: u64) -> Self {
-        let wait = Clock::micros(record.rank.version.time).saturating_sub(Clock::micros(limit));
+        let wait = Clock::micros(record.rank.when()).saturating_sub(Clock::micros(limit));
         Self { hints: 1, bytes: hint_bytes(key, record), wait }
     }
 }
@@ -177,7 +177,7 @@ impl Node {
         let replay = &mut self.peers.of(peer).replay;
         let limit = Clock::limit(now.wall, self.max_skew_micros);
         let limit = replay.refused.map_or(limit, |refused| refused.min(limit));
-        let stay = batch.items.extract_if(.., |(_, record)| record.rank.version.time > limit);
+        let stay = batch.items.extract_if(.., |(_, record)| record.rank.when() > limit);
         batch.stays =
             stay.fold(batch.stays, |sum, (key, record)| sum.add(Stays::of(&key, &record, limit)));
         if batch.items.is_empty() {
@@ -246,7 +246,7 @@ impl Node {
             // Its clock is behind this one. Which of them it would take is found by halving.
             Ok(Reply::Ahead) => {
                 let mut times: Vec<_> =
-                    batch.items.iter().map(|(_, record)| record.rank.version.time).collect();
+                    batch.items.iter().map(|(_, record)| record.rank.when()).collect();
                 times.sort_unstable();
                 replay.refused = Some(times[times.len() / 2].saturating_sub(1));
                 self.send_hints(now, peer, batch, out);

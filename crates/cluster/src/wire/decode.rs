@@ -125,13 +125,13 @@ impl Head {
 }
 
 #[derive(Debug)]
-struct Reader {
+pub(super) struct Reader {
     bytes: Bytes,
     at: usize,
 }
 
 impl Reader {
-    fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
@@ -144,31 +144,31 @@ impl Reader {
         Ok(begin)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let begin = self.skip(N)?;
         let mut array = [0; N];
         array.copy_from_slice(&self.bytes[begin..begin + N]);
         Ok(array)
     }
 
-    fn take(&mut self, count: usize) -> Result<Bytes, Malformed> {
+    pub(super) fn take(&mut self, count: usize) -> Result<Bytes, Malformed> {
         let begin = self.skip(count)?;
         Ok(self.bytes.slice(begin..begin + count))
     }
 
-    fn u8(&mut self) -> Result<u8, Malformed> {
+    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    fn u16(&mut self) -> Result<u16, Malformed> {
+    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
         self.array().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
+    pub(super) fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
     }
 
@@ -232,6 +232,13 @@ impl Reader {
         head.only(if head.kind == kind::PAGE { flag::BOUNDED | flag::HELD_BY } else { 0 })?;
         Ok(match head.kind {
             kind::READ => Request::Read { key: self.key()?, most: self.u32()? },
+            kind::CHANGE => {
+                let (key, id, ack) = (self.key()?, self.u64()?, self.u8()?);
+                Request::Change { key, id, ack, conditional: self.conditional()? }
+            }
+            kind::PREPARE => {
+                Request::Prepare { key: self.key()?, ballot: self.u64()?, most: self.u32()? }
+            }
             kind::WRITE => {
                 let (key, record) = self.entry(codec)?;
                 Request::Write { key, record }
@@ -257,6 +264,8 @@ impl Reader {
             kind::ABSENT => Reply::Absent { authoritative },
             kind::STORED => Reply::Stored,
             kind::NEWER => Reply::Newer { time: self.u64()? },
+            kind::DONE => Reply::Done(self.done()?),
+            kind::OUTBID => Reply::Outbid { promise: self.u64()? },
             kind::AHEAD => Reply::Ahead,
             kind::BUSY => Reply::Busy,
             kind::NO_SPACE => Reply::NoSpace,
@@ -292,7 +301,8 @@ impl Reader {
     }
 
     fn held_by(&mut self) -> Result<Filter, Malformed> {
-        let (node, since, count) = (NodeId(self.u16()?), self.u64()?, usize::from(self.u16()?));
+        let (node, since, promise) = (NodeId(self.u16()?), self.u64()?, self.u64()?);
+        let count = usize::from(self.u16()?);
         if count > MAX_LISTED || count > self.left() / 2 {
             return Err(Malformed("more partitions than are listed"));
         }
@@ -303,7 +313,7 @@ impl Reader {
         if !partitions.is_sorted_by(|a, b| a < b) {
             return Err(Malformed("partitions that are not in order"));
         }
-        Ok(Filter::HeldBy { node, since, partitions })
+        Ok(Filter::HeldBy { node, since, promise, partitions })
     }
 
     fn marks(&mut self) -> Result<Request, Malformed> {
@@ -348,6 +358,7 @@ impl Reader {
 
     fn outline(&mut self) -> Result<Outline, Malformed> {
         let version = Version { time: self.u64()?, origin: self.u32()? };
+        let ballot = self.u64()?;
         let kind = match self.u8()? {
             0 => Kind::Value,
             1 => Kind::Tombstone,
@@ -355,7 +366,8 @@ impl Reader {
             _ => return Err(Malformed("a record of an unknown kind")),
         };
         let copies = self.u8()?;
-        Ok(Outline { rank: Rank { version, kind, check: self.u64()? }, copies, bytes: self.u32()? })
+        let rank = Rank { version, ballot, kind, check: self.u64()? };
+        Ok(Outline { rank, copies, bytes: self.u32()? })
     }
 
     fn entry(&mut self, codec: &Codec) -> Result<(Bytes, Record), Malformed> {

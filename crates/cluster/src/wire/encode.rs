@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::conditional::{conditional_len, done_len, put_conditional, put_done};
 use super::{
     ALL_PARTITIONS, ENVELOPE_FULL, ENVELOPE_HEAD, ITEM_HEAD, MARK_LEN, PIECE_MAX, Sender, flag,
     kind,
@@ -15,8 +16,8 @@ use crate::record::{Kind, Outline, Rank, Record};
 const KEY_LEN: usize = 2;
 const RECORD_LEN: usize = 4;
 
-/// Bytes of an outline: time, origin, kind, copies, check, length.
-const OUTLINE_LEN: usize = 8 + 4 + 1 + 1 + 8 + 4;
+/// Bytes of an outline: time, origin, ballot, kind, copies, check, length.
+const OUTLINE_LEN: usize = 8 + 4 + 8 + 1 + 1 + 8 + 4;
 
 /// Envelopes on their way out of one connection: sealed ones, and at the end perhaps an open one.
 #[derive(Debug, Default)]
@@ -176,6 +177,10 @@ pub fn message_len(message: &Message) -> usize {
     let body = match &message.body {
         Body::Request { request, .. } => match request {
             Request::Read { key, .. } => KEY_LEN + key.len() + size_of::<u32>(),
+            Request::Change { key, conditional, .. } => {
+                KEY_LEN + key.len() + 8 + 1 + conditional_len(conditional)
+            }
+            Request::Prepare { key, .. } => KEY_LEN + key.len() + 8 + size_of::<u32>(),
             Request::Write { key, record } => item_len(key, record),
             Request::Writes { items } => items_len(items),
             Request::Page(request) => page_request_len(request),
@@ -184,7 +189,8 @@ pub fn message_len(message: &Message) -> usize {
         },
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
         Body::Reply(Reply::Long { .. }) => OUTLINE_LEN,
-        Body::Reply(Reply::Newer { .. }) => size_of::<u64>(),
+        Body::Reply(Reply::Done(done)) => done_len(done),
+        Body::Reply(Reply::Newer { .. } | Reply::Outbid { .. }) => size_of::<u64>(),
         Body::Reply(Reply::Page(page)) => {
             page.next.as_ref().map_or(0, |next| KEY_LEN + next.len()) + items_len(&page.items)
         }
@@ -204,7 +210,7 @@ fn items_len(items: &[(Bytes, Record)]) -> usize {
 fn page_request_len(request: &PageRequest) -> usize {
     let filter = match &request.filter {
         Filter::Chosen { preference, .. } => 4 + 2 * preference.len(),
-        Filter::HeldBy { partitions, .. } => 2 + 8 + 2 + 2 * partitions.len(),
+        Filter::HeldBy { partitions, .. } => 2 + 8 + 8 + 2 + 2 * partitions.len(),
     };
     let end = request.end.as_ref().map_or(0, |end| KEY_LEN + end.len());
     KEY_LEN + request.start.len() + end + 4 + filter
@@ -222,6 +228,8 @@ fn class_code(class: Class) -> u8 {
 fn kind_of_request(request: &Request) -> (u8, u8) {
     match request {
         Request::Read { .. } => (kind::READ, 0),
+        Request::Change { .. } => (kind::CHANGE, 0),
+        Request::Prepare { .. } => (kind::PREPARE, 0),
         Request::Write { .. } => (kind::WRITE, 0),
         Request::Writes { .. } => (kind::WRITES, 0),
         Request::Page(page) => {
@@ -242,6 +250,8 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
         Reply::Absent { authoritative: word } => (kind::ABSENT, authoritative(word)),
         Reply::Stored => (kind::STORED, 0),
         Reply::Newer { .. } => (kind::NEWER, 0),
+        Reply::Done(_) => (kind::DONE, 0),
+        Reply::Outbid { .. } => (kind::OUTBID, 0),
         Reply::Ahead => (kind::AHEAD, 0),
         Reply::Busy => (kind::BUSY, 0),
         Reply::NoSpace => (kind::NO_SPACE, 0),
@@ -261,6 +271,17 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
             put_key(out, key);
             out.extend_from_slice(&most.to_le_bytes());
         }
+        Request::Change { key, id, ack, conditional } => {
+            put_key(out, key);
+            out.extend_from_slice(&id.to_le_bytes());
+            out.push(*ack);
+            put_conditional(out, conditional);
+        }
+        Request::Prepare { key, ballot, most } => {
+            put_key(out, key);
+            out.extend_from_slice(&ballot.to_le_bytes());
+            out.extend_from_slice(&most.to_le_bytes());
+        }
         Request::Write { key, record } => put_entry(out, key, record),
         Request::Writes { items } => put_entries(out, items),
         Request::Page(request) => put_page_request(out, request),
@@ -274,6 +295,8 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         Reply::Found { record, .. } => put_record(out, record),
         Reply::Long { outline, .. } => put_outline(out, outline),
         Reply::Newer { time } => out.extend_from_slice(&time.to_le_bytes()),
+        Reply::Done(done) => put_done(out, done),
+        Reply::Outbid { promise } => out.extend_from_slice(&promise.to_le_bytes()),
         Reply::Page(Page { items, next, authoritative: _ }) => {
             if let Some(next) = next {
                 put_key(out, next);
@@ -295,9 +318,10 @@ fn put_record(out: &mut Vec<u8>, record: &Record) {
 }
 
 fn put_outline(out: &mut Vec<u8>, outline: &Outline) {
-    let Outline { rank: Rank { version, kind, check }, copies, bytes } = *outline;
+    let Outline { rank: Rank { version, ballot, kind, check }, copies, bytes } = *outline;
     out.extend_from_slice(&version.time.to_le_bytes());
     out.extend_from_slice(&version.origin.to_le_bytes());
+    out.extend_from_slice(&ballot.to_le_bytes());
     out.extend_from_slice(&[kind_code(kind), copies]);
     out.extend_from_slice(&check.to_le_bytes());
     out.extend_from_slice(&bytes.to_le_bytes());
@@ -347,9 +371,10 @@ fn put_page_request(out: &mut Vec<u8>, request: &PageRequest) {
                 out.extend_from_slice(&node.0.to_le_bytes());
             }
         }
-        Filter::HeldBy { node, since, partitions } => {
+        Filter::HeldBy { node, since, promise, partitions } => {
             out.extend_from_slice(&node.0.to_le_bytes());
             out.extend_from_slice(&since.to_le_bytes());
+            out.extend_from_slice(&promise.to_le_bytes());
             out.extend_from_slice(&(partitions.len() as u16).to_le_bytes());
             for partition in partitions {
                 out.extend_from_slice(&partition.to_le_bytes());

@@ -11,6 +11,7 @@
 //! overtake it. Nothing here trusts a length: whatever is not exactly as it would have been encoded
 //! is [`Malformed`], and ends the connection.
 
+mod conditional;
 mod decode;
 mod encode;
 mod pieces;
@@ -122,6 +123,8 @@ mod kind {
     pub(super) const PAGE: u8 = 0x04;
     pub(super) const PING: u8 = 0x05;
     pub(super) const MISSED: u8 = 0x06;
+    pub(super) const PREPARE: u8 = 0x07;
+    pub(super) const CHANGE: u8 = 0x08;
 
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
@@ -141,6 +144,8 @@ mod kind {
     pub(super) const PAGE_REPLY: u8 = 0x8a;
     pub(super) const PONG: u8 = 0x8b;
     pub(super) const LONG: u8 = 0x8c;
+    pub(super) const OUTBID: u8 = 0x8d;
+    pub(super) const DONE: u8 = 0x8e;
 }
 
 /// Flags of items; each is allowed where it means something only.

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Version;
+use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
 use crate::record::{Codec, Kind, Rank, Record};
@@ -18,7 +19,11 @@ fn parse(bytes: Bytes) -> Option<Record> {
     let number = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap());
     let version = Version { time: number(0), origin: number(6) as u32 };
     let kind = if head[12] == 0 { Kind::Value } else { Kind::Tombstone };
-    Some(Record { rank: Rank { version, kind, check: number(14) }, copies: head[13], bytes })
+    Some(Record {
+        rank: Rank { version, ballot: 0, kind, check: number(14) },
+        copies: head[13],
+        bytes,
+    })
 }
 
 fn record(value: Vec<u8>) -> Record {
@@ -40,7 +45,7 @@ fn filter() -> impl Strategy<Value = Filter> {
         (any::<u16>(), any::<u64>(), btree_set(any::<u16>(), 0..9)).prop_map(
             |(node, since, partitions)| {
                 let partitions = partitions.into_iter().collect();
-                Filter::HeldBy { node: NodeId(node), since, partitions }
+                Filter::HeldBy { node: NodeId(node), since, promise: since / 2, partitions }
             }
         ),
         (any::<u8>(), any::<u8>(), vec(any::<u16>(), 0..9)).prop_map(|(ack, from, nodes)| {
@@ -54,6 +59,11 @@ fn request() -> impl Strategy<Value = Request> {
         (entry(), any::<u32>()).prop_map(|((key, _), most)| Request::Read { key, most }),
         entry().prop_map(|(key, record)| Request::Write { key, record }),
         vec(entry(), 0..5).prop_map(|items| Request::Writes { items }),
+        (entry(), any::<u64>(), any::<u32>())
+            .prop_map(|((key, _), ballot, most)| Request::Prepare { key, ballot, most }),
+        (entry(), any::<u64>(), any::<u8>(), conditional()).prop_map(
+            |((key, _), id, ack, conditional)| Request::Change { key, id, ack, conditional }
+        ),
         (cursor(), proptest::option::of(cursor()), filter(), any::<u32>()).prop_map(
             |(start, end, filter, max_bytes)| {
                 Request::Page(PageRequest { start, end, filter, max_bytes })
@@ -69,6 +79,35 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
+fn tag() -> impl Strategy<Value = Tag> {
+    (any::<u64>(), any::<u32>(), any::<Option<(u32, u64)>>())
+        .prop_map(|(time, origin, last)| Tag { version: Version { time, origin }, last })
+}
+
+fn conditional() -> impl Strategy<Value = Conditional> {
+    let condition = prop_oneof![
+        Just(Condition::Any),
+        Just(Condition::Exists),
+        Just(Condition::Absent),
+        vec(tag(), 0..5).prop_map(Condition::OneOf),
+    ];
+    let change = prop_oneof![
+        vec(any::<u8>(), 0..99).prop_map(|value| Change::Put(value.into())),
+        Just(Change::Delete),
+        any::<i64>().prop_map(Change::Add),
+    ];
+    (condition, change).prop_map(|(condition, change)| Conditional { condition, change })
+}
+
+fn done() -> impl Strategy<Value = Done> {
+    prop_oneof![
+        (tag(), any::<Option<i64>>()).prop_map(|(tag, result)| Done::Changed { tag, result }),
+        proptest::option::of(tag()).prop_map(|current| Done::Unmet { current }),
+        Just(Done::Impossible(Impossible::NotANumber)),
+        Just(Done::Impossible(Impossible::Overflow)),
+    ]
+}
+
 fn reply() -> impl Strategy<Value = Reply> {
     prop_oneof![
         (entry(), any::<bool>())
@@ -80,6 +119,8 @@ fn reply() -> impl Strategy<Value = Reply> {
         any::<bool>().prop_map(|authoritative| Reply::Absent { authoritative }),
         Just(Reply::Stored),
         any::<u64>().prop_map(|time| Reply::Newer { time }),
+        any::<u64>().prop_map(|promise| Reply::Outbid { promise }),
+        done().prop_map(Reply::Done),
         Just(Reply::Ahead),
         Just(Reply::Busy),
         Just(Reply::NoSpace),
@@ -364,7 +405,12 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     };
     let nodes = vec![NodeId(2), NodeId(0x0102)];
     let chosen = Filter::Chosen { ack: 2, from: 3, preference: nodes };
-    let held_by = Filter::HeldBy { node: NodeId(7), since: 0x0908, partitions: vec![1, 0x0102] };
+    let held_by = Filter::HeldBy {
+        node: NodeId(7),
+        since: 0x0908,
+        promise: 0x0a0b,
+        partitions: vec![1, 0x0102],
+    };
     let marks = vec![
         Mark { partition: None, since: 0x0908 },
         Mark { partition: Some(0x0102), since: 0x0a0b },
@@ -375,7 +421,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
     };
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
     let rows = |next| Page { items: vec![(key(), short())], next, authoritative: true };
-    vec![
+    let mut items = vec![
         ("read", ask(Class::Client, Request::Read { key: key(), most: 0x4000 })),
         ("write", ask(Class::Repair, Request::Write { key: key(), record: short() })),
         ("writes", ask(Class::Hint, Request::Writes { items: vec![(key(), short())] })),
@@ -383,6 +429,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("page held by", ask(Class::Stream, page(held_by, Some(key())))),
         ("missed", ask(Class::Hint, Request::Missed { node: NodeId(7), marks })),
         ("ping", ask(Class::Client, Request::Ping)),
+        ("prepare", ask(Class::Client, Request::Prepare { key: key(), ballot: 7, most: 0x4000 })),
         ("found", reply(Reply::Found { record: short(), authoritative: false })),
         ("found authoritative", reply(Reply::Found { record: short(), authoritative: true })),
         ("absent", reply(Reply::Absent { authoritative: false })),
@@ -402,12 +449,43 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
             "long authoritative",
             reply(Reply::Long { outline: short().outline(), authoritative: true }),
         ),
+        ("outbid", reply(Reply::Outbid { promise: 7 })),
         ("piece", Item::Piece { last: false, bytes: key() }),
         ("last piece", Item::Piece { last: true, bytes: key() }),
         ("credit", Item::Credit(0x0102_0304)),
         ("link ping", Item::Ping { token: 5 }),
         ("link pong", Item::Pong { token: 5, wall: 0x0102 }),
         ("goodbye", Item::Goodbye),
+    ];
+    items.extend(conditional_writes());
+    items
+}
+
+/// The same of conditional writes.
+fn conditional_writes() -> Vec<(&'static str, Item)> {
+    let version = Version { time: 0x0908, origin: 0x0a };
+    let (plain, tag) = (Tag { version, last: None }, Tag { version, last: Some((3, 5)) });
+    let put = Change::Put(Bytes::from_static(b"value"));
+    let change = |condition, change| {
+        let conditional = Conditional { condition, change };
+        let request =
+            Request::Change { key: Bytes::from_static(b"key"), id: 0x0b0c, ack: 2, conditional };
+        let (class, remaining_ms) = (Class::Client, 0x01f4);
+        let body = Body::Request { remaining_ms, class, request };
+        Item::Message(Message { id: 0x0807_0605_0403_0201, body })
+    };
+    let done = |done| Item::Message(Message { id: 9, body: Body::Reply(Reply::Done(done)) });
+    vec![
+        ("change, one of", change(Condition::OneOf(vec![plain, tag]), put)),
+        ("change, absent", change(Condition::Absent, Change::Delete)),
+        ("change, exists", change(Condition::Exists, Change::Delete)),
+        ("change, any", change(Condition::Any, Change::Add(-2))),
+        ("done, changed", done(Done::Changed { tag, result: None })),
+        ("done, added", done(Done::Changed { tag, result: Some(-2) })),
+        ("done, unmet", done(Done::Unmet { current: Some(plain) })),
+        ("done, unmet, none", done(Done::Unmet { current: None })),
+        ("done, no number", done(Done::Impossible(Impossible::NotANumber))),
+        ("done, overflow", done(Done::Impossible(Impossible::Overflow))),
     ]
 }
 

@@ -67,8 +67,8 @@ pub(crate) struct Client {
     pub(crate) tries: u8,
     /// Whether it may begin anew: something was refused.
     pub(crate) refused: bool,
-    /// The family of an earlier try that a replica may hold.
-    tried: Option<u8>,
+    /// The record of an earlier try that a replica may hold.
+    tried: Option<Record>,
 }
 
 /// What comes of an event.
@@ -246,8 +246,20 @@ impl Client {
             let record = Record { ballot: self.ballot(), ..newest };
             return self.accept(record, false);
         }
-        let ended = self.tried.filter(|tried| *tried < newest.family && rules.keep_displaced);
-        if let Some(tried) = ended {
+        let tried = self.tried.clone();
+        if let Some(tried) = tried.as_ref().filter(|tried| tried.family > newest.family)
+            && rules.no_way_back
+        {
+            let record = Record { ballot: self.ballot(), ..tried.clone() };
+            return self.accept(record, false);
+        }
+        let ended = tried.map(|tried| tried.family).filter(|tried| *tried < newest.family);
+        if ended.is_some() && rules.ended_is_unknown {
+            // The client is never told.
+            self.phase = Phase::Done;
+            return Step::Wait;
+        }
+        if let Some(tried) = ended.filter(|_| rules.keep_displaced) {
             // The greatest ballot of a family holds all that was chosen in it before.
             let both = got.values().flat_map(|(record, below)| [Some(record), below.as_ref()]);
             let last = both.flatten().filter(|record| record.family == tried);
@@ -261,7 +273,7 @@ impl Client {
         record.ballot = self.ballot();
         record.value.push(id);
         record.ids.push(id);
-        self.tried = Some(record.family);
+        self.tried = Some(record.clone());
         self.accept(record, false)
     }
 

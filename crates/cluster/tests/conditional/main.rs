@@ -1,6 +1,6 @@
 //! A model of conditional writes: one key on three replicas, and every order of events that a few
-//! clients and one fault can bring about. It was written before the protocol's code, which does
-//! not exist yet: what it found is in `docs/conditional-model.md`.
+//! clients and one fault can bring about. It was written before the protocol's code: what it found
+//! is in `docs/conditional-model.md`.
 //!
 //! ```text
 //!  client ─▶ prepare ─▶ a majority promises ─▶ accept ─▶ a majority stores ─▶ answer
@@ -57,11 +57,17 @@ fn with_all_rules_every_order_is_linearizable() {
         ops
     };
     let one = vec![(Op::Append(1), 2)];
+    let unknown = Rules { keep_displaced: false, ended_is_unknown: true, ..RULES };
     let worlds = [
         ("two appends, answers lost", World { lost_replies: true, ..calm(appends(2)) }),
         ("two appends, a get", calm(and(appends(1), (Op::Get, 1)))),
         ("an append, a put, a get", calm(and(and(one, (Op::Put(9), 1)), (Op::Get, 1)))),
         ("two appends, a put", calm(vec![(Op::Append(1), 2), (Op::Append(2), 1), (Op::Put(9), 1)])),
+        ("two appends of two tries, a put", calm(and(appends(2), (Op::Put(9), 1)))),
+        (
+            "the same, its end unknown",
+            world(unknown, and(appends(2), (Op::Put(9), 1)), Fault::Nothing),
+        ),
         ("two appends, a lost disk", world(RULES, appends(2), Fault::Wipe)),
         ("two appends, a restart", world(RULES, appends(2), Fault::Restart)),
     ];
@@ -105,6 +111,8 @@ fn more_rules_that_are_missed() {
     let with_get = vec![(Op::Append(1), 2), (Op::Put(9), 2), (Op::Get, 2)];
     let no_descendant = Rules { descendant_is_stored: false, ..RULES };
     let displaced = Rules { keep_displaced: false, ..RULES };
+    let back = Rules { no_way_back: false, ..RULES };
+    let with_put = || vec![(Op::Append(1), 2), (Op::Append(2), 2), (Op::Put(9), 1), (Op::Get, 1)];
     let not_rebuilt = Rules { rebuilt_first: false, ..RULES };
     let sources = Rules { sources_promise: false, ..RULES };
     let worlds = [
@@ -113,6 +121,7 @@ fn more_rules_that_are_missed() {
             world(no_descendant, with_get, Fault::Nothing),
         ),
         ("what a plain write displaced is forgotten", world(displaced, put(), Fault::Nothing)),
+        ("a later try goes back behind a plain write", world(back, with_put(), Fault::Nothing)),
         ("a replica promises before it is rebuilt", world(not_rebuilt, appends(2), Fault::Wipe)),
         ("who rebuilds promises nothing", world(sources, appends(2), Fault::Wipe)),
     ];

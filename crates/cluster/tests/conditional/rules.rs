@@ -6,6 +6,11 @@ pub(crate) struct Rules {
     /// A replica remembers the last conditional record that a plain write displaced, and a
     /// coordinator looks there for what became of its earlier try.
     pub(crate) keep_displaced: bool,
+    /// A coordinator that finds its earlier try's family ended, and has no such memory to look
+    /// into, leaves the outcome unknown. (What the code does as yet, in place of the first rule.)
+    pub(crate) ended_is_unknown: bool,
+    /// A later try is not based on an older family than an earlier one.
+    pub(crate) no_way_back: bool,
     /// A plain write is stored where a conditional record that continues it is held.
     pub(crate) descendant_is_stored: bool,
     /// Who brings a conditional record to a replica is held to its promise.
@@ -23,6 +28,8 @@ pub(crate) struct Rules {
 /// All of them.
 pub(crate) const RULES: Rules = Rules {
     keep_displaced: true,
+    ended_is_unknown: false,
+    no_way_back: true,
     descendant_is_stored: true,
     repair_obeys_promise: true,
     promise_outlives_restart: true,

@@ -1,7 +1,7 @@
 //! What comes of an event, a line each.
 
 use cluster::{
-    Answer, Body, Effect, FailureKind, Message, NodeEffect, Quorum, RequestFailed, Step,
+    Answer, Body, Done, Effect, FailureKind, Message, NodeEffect, Quorum, RequestFailed, Step, Tag,
 };
 
 use crate::words::{Words, lower, op, slot, up_to};
@@ -14,9 +14,10 @@ impl Words {
                 let most = if *most == u32::MAX { String::new() } else { up_to(*most) };
                 format!("store: {} read {}{most}", op(*id), Self::name_of(key))
             }
-            Effect::Write { op: id, key, record, look, .. } => {
+            Effect::Write { op: id, key, record, look, durable, .. } => {
                 let look = if *look { " look" } else { "" };
-                format!("store: {} write {}{look}", op(*id), self.item_text(key, record))
+                let durable = if *durable { " durably" } else { "" };
+                format!("store: {} write {}{look}{durable}", op(*id), self.item_text(key, record))
             }
             Effect::WriteAll { op: id, items, .. } => {
                 format!("store: {} writes {}", op(*id), self.items_text(items))
@@ -105,7 +106,26 @@ impl Words {
             Answer::Found(None) => "absent".to_owned(),
             Answer::Found(Some(record)) => format!("found {}", self.record_text(None, record)),
             Answer::Written(version) => format!("written {}", self.version_text(*version)),
+            Answer::Done(done) => self.done_text(done),
             Answer::Failed(failed) => failed_text(failed),
+        }
+    }
+}
+
+impl Words {
+    pub(crate) fn done_text(&self, done: &Done) -> String {
+        let tag = |tag: &Tag| {
+            let step = tag.last.map(|(step, _)| format!("#{step}")).unwrap_or_default();
+            format!("{}{step}", self.version_text(tag.version))
+        };
+        match done {
+            Done::Changed { tag: after, result: None } => format!("changed {}", tag(after)),
+            Done::Changed { tag: after, result: Some(sum) } => {
+                format!("changed {}, {sum}", tag(after))
+            }
+            Done::Unmet { current: None } => "unmet, there is none".to_owned(),
+            Done::Unmet { current: Some(current) } => format!("unmet, there is {}", tag(current)),
+            Done::Impossible(why) => format!("impossible, {}", lower(why)),
         }
     }
 }

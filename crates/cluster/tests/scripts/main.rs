@@ -22,6 +22,7 @@ mod effects;
 mod node;
 mod random;
 mod random_node;
+mod random_words;
 mod range;
 mod toy;
 mod views;

@@ -63,7 +63,7 @@ impl World {
         let filter = match next(words, "a filter")? {
             "heldby" => {
                 let node = node(next(words, "a node")?)?;
-                let filter = Filter::HeldBy { node, since: 0, partitions: Vec::new() };
+                let filter = Filter::HeldBy { node, since: 0, promise: 0, partitions: Vec::new() };
                 next(words, ":")?;
                 filter
             }

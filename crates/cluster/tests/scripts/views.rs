@@ -66,6 +66,7 @@ impl Cluster {
             max_skew_micros: 500_000,
             brief_bytes: BRIEF_BYTES,
             codec: toy::CODEC,
+            steps: toy::STEPS,
         };
         let coordinator = Coordinator::new(Arc::clone(&shared), config);
         Self { shared, coordinator, later, key }

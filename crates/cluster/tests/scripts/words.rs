@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use cluster::{
-    Class, ConnectionId, Filter, Kind, Mark, MembershipState, NodeId, OpId, Page, PageRequest,
-    Record, Reply, Request, SlotId, Topology, Version, origin_of,
+    Change, Class, Condition, Conditional, ConnectionId, Done, Filter, Kind, Mark, MembershipState,
+    NodeId, OpId, Page, PageRequest, Record, Reply, Request, SlotId, Tag, Topology, Version,
+    origin_of,
 };
 
 use crate::toy;
@@ -79,6 +80,13 @@ fn after_base(version_time: u64) -> String {
     time((version_time >> 12) as i64 - BASE as i64)
 }
 
+/// A ballot: as [`after_base`], with its counter.
+fn ballot_text(ballot: u64) -> String {
+    let counter = ballot & 0xfff;
+    let counter = if counter == 0 { String::new() } else { format!("+{counter}") };
+    format!("{}{counter}", after_base(ballot))
+}
+
 fn since_text(time: u64) -> String {
     if time == 0 { "ever".to_owned() } else { after_base(time) }
 }
@@ -130,8 +138,14 @@ pub(crate) fn lower(value: impl std::fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 
-/// `5`, `5+1` (counter), `5n2` (origin): milliseconds after the script's beginning.
+/// The family of a key that nobody wrote without a condition.
+const NEVER_WRITTEN: Version = Version { time: 0, origin: u32::MAX };
+
+/// `never`, `5`, `5+1` (counter), `5n2` (origin): milliseconds after the script's beginning.
 fn version(text: &str) -> Result<Version, String> {
+    if text == "never" {
+        return Ok(NEVER_WRITTEN);
+    }
     let (text, origin) = text.split_once('n').unwrap_or((text, "0"));
     let (text, counter) = text.split_once('+').unwrap_or((text, "0"));
     let (ms, us) = text.split_once('.').unwrap_or((text, "0"));
@@ -176,6 +190,9 @@ impl Words {
     }
 
     pub(crate) fn version_text(&self, version: Version) -> String {
+        if version == NEVER_WRITTEN {
+            return "@never".to_owned();
+        }
         let at = after_base(version.time);
         let counter = version.time & 0xfff;
         let counter = if counter == 0 { String::new() } else { format!("+{counter}") };
@@ -191,10 +208,12 @@ impl Words {
     /// copies; `x@5n1!`: damaged.
     pub(crate) fn record(&self, key: &[u8], text: &str) -> Result<Record, String> {
         let (text, bad) = text.strip_suffix('!').map_or((text, false), |text| (text, true));
+        let (text, ballot) = text.split_once('^').map_or((text, None), |(t, b)| (t, Some(b)));
         let (text, copies) = text.split_once('*').unwrap_or((text, "0"));
         let (value, at) = text.split_once('@').ok_or_else(|| format!("{text:?} has no version"))?;
         let (kind, value) = content(value);
-        let record = toy::record(key, kind, value, version(at)?, number(copies, "copies")?);
+        let mut record = toy::record(key, kind, value, version(at)?, number(copies, "copies")?);
+        record.rank.ballot = ballot.map_or(Ok(0), |ballot| version(ballot).map(|v| v.time))?;
         Ok(if bad { toy::damaged(record) } else { record })
     }
 
@@ -214,6 +233,9 @@ impl Words {
         text += &self.version_text(record.rank.version);
         if record.copies != 0 {
             let _ = write!(text, "*{}", record.copies);
+        }
+        if record.rank.ballot > 0 {
+            let _ = write!(text, "^{}", ballot_text(record.rank.ballot));
         }
         if key.is_some_and(|key| !toy::verify(key, record)) {
             text.push('!');
@@ -245,6 +267,18 @@ impl Words {
                 };
                 Ok(Request::Read { key, most })
             }
+            "change" => {
+                let (key, id) = (self.key(next(words, "a key")?)?, next(words, "an id")?);
+                let (id, add) = (number(id, "id")?, number(next(words, "a sum")?, "number")?);
+                let (condition, change) = (Condition::Any, Change::Add(add));
+                let conditional = Conditional { condition, change };
+                Ok(Request::Change { key, id, ack: 0, conditional })
+            }
+            "prepare" => {
+                let (key, ballot) = (self.key(next(words, "a key")?)?, next(words, "a ballot")?);
+                let ballot = version(ballot.trim_start_matches('^'))?.time;
+                Ok(Request::Prepare { key, ballot, most: BRIEF_BYTES })
+            }
             "write" => {
                 let (key, record) = self.item(next(words, "key=record")?)?;
                 Ok(Request::Write { key, record })
@@ -262,7 +296,10 @@ impl Words {
                     return Err(format!("{held_by:?} is no filter"));
                 }
                 let node = node(next(words, "a node")?)?;
-                let filter = Filter::HeldBy { node, since: 0, partitions: Vec::new() };
+                let promise = words.next().map_or(Ok(0), |ballot| {
+                    version(ballot.trim_start_matches('^')).map(|version| version.time)
+                })?;
+                let filter = Filter::HeldBy { node, since: 0, promise, partitions: Vec::new() };
                 let start = Bytes::from(start.to_owned());
                 Ok(Request::Page(PageRequest { start, end, filter, max_bytes: 4096 }))
             }
@@ -302,6 +339,13 @@ impl Words {
     pub(crate) fn request_text(&self, request: &Request) -> String {
         match request {
             Request::Read { key, most } => format!("read {}{}", Self::name_of(key), up_to(*most)),
+            Request::Change { key, id, ack, conditional } => {
+                format!("change {} id {id} ack {ack} {conditional:?}", Self::name_of(key))
+            }
+            Request::Prepare { key, ballot, most } => {
+                let key = Self::name_of(key);
+                format!("prepare {key} ^{}{}", ballot_text(*ballot), up_to(*most))
+            }
             Request::Write { key, record } => format!("write {}", self.item_text(key, record)),
             Request::Writes { items } => format!("writes {}", self.items_text(items)),
             Request::Page(page) => self.page_request_text(page),
@@ -316,7 +360,7 @@ impl Words {
         let text = |key: &Bytes| key.escape_ascii().to_string();
         let end = page.end.as_ref().map(text).unwrap_or_default();
         let filter = match &page.filter {
-            Filter::HeldBy { node, since, partitions } => {
+            Filter::HeldBy { node, since, promise: _, partitions } => {
                 let mut text = format!("heldby n{}", node.0);
                 if *since > 0 {
                     let _ = write!(text, " since {}", since_text(*since));
@@ -355,6 +399,13 @@ impl Words {
             "absent" => Ok(Reply::Absent { authoritative: authoritative(words) }),
             "stored" => Ok(Reply::Stored),
             "newer" => Ok(Reply::Newer { time: newer(words.next())? }),
+            "changed" => {
+                let version = version(next(words, "a version")?)?;
+                let tag = Tag { version, last: Some((1, 7)) };
+                let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
+                Ok(Reply::Done(Done::Changed { tag, result }))
+            }
+            "outbid" => Ok(Reply::Outbid { promise: version(next(words, "a ballot")?)?.time }),
             "ahead" => Ok(Reply::Ahead),
             "busy" => Ok(Reply::Busy),
             "nospace" => Ok(Reply::NoSpace),
@@ -391,6 +442,8 @@ impl Words {
                     not_authoritative(&page.authoritative)
                 )
             }
+            Reply::Done(done) => self.done_text(done),
+            Reply::Outbid { promise } => format!("outbid {}", ballot_text(*promise)),
             Reply::Newer { time: 0 } => "newer".to_owned(),
             Reply::Newer { time } => format!("newer {}ms", after_base(*time)),
             other => lower(other),

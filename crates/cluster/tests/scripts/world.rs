@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cluster::{
-    CallId, Clock, Config, ConnectionId, Coordinator, Effect, Event, HintId, Life, Lineage, Logs,
-    Member, Membership, Node, NodeConfig, NodeId, Now, OpId, Quorum, Scan, Shared, SlotId,
-    StoreError, Topology, origin_of, quorum,
+    CallId, Change, Clock, Condition, Conditional, Config, ConnectionId, Coordinator, Effect,
+    Event, HintId, Life, Lineage, Logs, Member, Membership, Node, NodeConfig, NodeId, Now, OpId,
+    Quorum, Scan, Shared, SlotId, StoreError, Tag, Topology, origin_of, quorum,
 };
 
 use crate::toy;
@@ -115,6 +115,7 @@ impl World {
             max_skew_micros,
             brief_bytes: words::BRIEF_BYTES,
             codec: toy::CODEC,
+            steps: toy::STEPS,
         };
         Ok(Self {
             coordinator: Coordinator::new(shared.clone(), config),
@@ -142,6 +143,7 @@ impl World {
             let times = times.parse().map_err(|_| format!("{times:?} is no number"))?;
             return self.repeat(times, commands);
         }
+        self.keep_bound();
         let mut words = line.split_whitespace();
         let name = next(&mut words, "a command")?;
         match name {
@@ -206,8 +208,9 @@ impl World {
         for effect in effects {
             if let Effect::Send { message, .. } = effect
                 && let cluster::Body::Request { request, .. } = &message.body
-                && let cluster::Request::Read { key, .. } | cluster::Request::Write { key, .. } =
-                    request
+                && let cluster::Request::Read { key, .. }
+                | cluster::Request::Prepare { key, .. }
+                | cluster::Request::Write { key, .. } = request
             {
                 self.keys.insert(message.id, key.to_vec());
             }
@@ -295,6 +298,7 @@ impl World {
         let event = match name {
             "get" => self.get(words)?,
             "put" => self.put(words)?,
+            "change" => self.change(words)?,
             "store" => self.store(words)?,
             "call" => {
                 let call = CallId(numbered(next(words, "a call")?, 'k')?);
@@ -360,6 +364,43 @@ impl World {
         Ok(Event::Get { client, key, quorum })
     }
 
+    /// `change c1 a put x`, `del`, `add 5`; then `if exists`, `if absent`, `if @5n1` (a plain tag).
+    fn change(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
+        let client = cluster::ClientId(numbered(next(words, "a client")?, 'c')?);
+        let key = self.words.key(next(words, "a key")?)?;
+        let change = match next(words, "what is changed")? {
+            "put" => Change::Put(next(words, "a value")?.to_owned().into()),
+            "del" => Change::Delete,
+            "add" => {
+                let number = next(words, "a number")?;
+                Change::Add(number.parse().map_err(|_| format!("{number:?} is no number"))?)
+            }
+            other => return Err(format!("{other:?} is no change")),
+        };
+        let condition = match (words.next(), words.next()) {
+            (Some("if"), Some("exists")) => Condition::Exists,
+            (Some("if"), Some("absent")) => Condition::Absent,
+            (Some("if"), Some(tag)) => {
+                let record = self.words.record(b"", tag)?;
+                Condition::OneOf(vec![Tag { version: record.rank.version, last: None }])
+            }
+            _ => Condition::Any,
+        };
+        let (quorum, _) = self.quorum(None)?;
+        let conditional = Conditional { condition, change };
+        Ok(Event::Change { client, key, conditional, quorum })
+    }
+
+    /// Has the clock's bound persisted, if it is wanted.
+    fn keep_bound(&self) {
+        let wall = self.now().wall;
+        if !self.stuck
+            && let Some(bound) = self.shared.clock.bound_wanted(wall)
+        {
+            self.shared.clock.persisted(bound, 0);
+        }
+    }
+
     /// `put c1 a=x [2/3]`, `put c1 a=del [2/3]`.
     fn put(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
         let client = cluster::ClientId(numbered(next(words, "a client")?, 'c')?);
@@ -369,11 +410,6 @@ impl World {
         let (kind, value) = words::content(value);
         let (quorum, copies) = self.quorum(words.next())?;
         let wall = self.now().wall;
-        if !self.stuck
-            && let Some(bound) = self.shared.clock.bound_wanted(wall)
-        {
-            self.shared.clock.persisted(bound, 0);
-        }
         let version = self.shared.clock.issue(wall).map_err(|error| error.to_string())?;
         let record = toy::record(&key, kind, value, version, copies);
         Ok(Event::Write { client, key, record, quorum })

@@ -91,6 +91,26 @@ fn a_read_that_must_not_wait_says_so_on_a_cold_disk() {
     );
 }
 
+/// With all that was written before it.
+#[test]
+fn a_batch_that_must_be_durable_survives_a_power_cut_whatever_the_sync_mode() {
+    for sync in [SyncMode::Interval(Duration::from_secs(3600)), SyncMode::Never] {
+        let disk = MemDisk::new();
+        let db = open(&disk, sync);
+        let version = |time| Version { time, origin: 0 };
+        db.put(Space::Data, b"before", version(1), b"v").unwrap();
+        let mut batch = Batch::new();
+        batch.put(Space::Data, b"durable", version(2), b"v").unwrap();
+        batch.make_durable();
+        db.commit(batch).unwrap();
+        db.put(Space::Data, b"after", version(3), b"v").unwrap();
+        let disk = disk.crash(1);
+        let db = open(&disk, sync);
+        let holds = |key: &[u8]| db.get(Space::Data, key).unwrap().is_some();
+        assert!(holds(b"before") && holds(b"durable"), "{sync:?}");
+    }
+}
+
 /// An older record of a key that arrived later is read too, and both take memory.
 #[test]
 fn all_that_a_read_takes_is_within_the_room() {

@@ -344,7 +344,8 @@ impl Engine {
     ) -> bool {
         debug_assert!(to > 0, "nothing is merged into level 0");
         let space = Space::from_u8(key[0]).expect("a table's keys were written with a space");
-        if !(self.options.may_purge)(space, &key[1..], record.version()) {
+        let latest = record.when().max(record.version().time);
+        if !(self.options.may_purge)(space, &key[1..], latest) {
             return false;
         }
         let state = self.trees[tree].load();

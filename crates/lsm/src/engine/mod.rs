@@ -11,9 +11,10 @@
 //!
 //! Invariants:
 //! * A record is visible only once it is as durable as the sync mode says, and a batch as a whole.
-//! * The record with the greatest version holds, whatever came when. Every record in a memtable or
-//!   table that might be older than one *below* it is marked late; a read stops at the first hit
-//!   that is not.
+//! * The record that is greatest by version, then ballot, holds, whatever came when. Every record
+//!   in a memtable or table whose version is not above all that lies *below* it is marked late; a
+//!   read stops at the first hit that is not. What a conditional write made has the version of
+//!   what it continues, so it is late as soon as that lies below.
 //! * Memtables of a tree are flushed in the order they were rotated. A table is in the manifest
 //!   only after its content and name are durable; its inputs, and the log it replaces, go only
 //!   after the manifest says so durably.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::background::no_tables;
-use super::tree::{Tree, lock};
+use super::tree::{Levels, Tree, lock};
 use super::write::{TreeWriter, Writer, new_memtable};
 use super::{Background, Counters, Engine, Work};
 use crate::cache::BlockCache;
@@ -21,8 +21,7 @@ use crate::disk::Disk;
 use crate::error::{Error, IoOp};
 use crate::manifest::{self, Edit, Manifest, State};
 use crate::options::Options;
-use crate::record::Version;
-use crate::table::{Table, file_name};
+use crate::table::file_name;
 use crate::wal::{
     Expected, LogEnd, Recovered, Wal, parse_segment_name, recover, refuse_stale, segment_name,
 };
@@ -137,21 +136,20 @@ impl Engine {
         };
         let mut writers = Vec::new();
         for tree in 0..1_usize << identity.tree_bits {
-            let (levels, max_version) = engine.open_levels(state, tree as u8)?;
+            let levels = engine.open_levels(state, tree as u8)?;
+            let metas = || levels.iter().flatten().map(|table| table.meta());
+            let max_version = metas().map(|meta| meta.max_version).max().unwrap_or_default();
+            let max_when = metas().map(|meta| meta.max_when).max().unwrap_or_default();
             let (memtable, writer) = new_memtable(engine.options.memtable_bytes);
             engine.trees.push(Tree::new(memtable, levels));
-            writers.push(TreeWriter::new(writer, max_version));
+            writers.push(TreeWriter::new(writer, max_version, max_when));
         }
         lock(&engine.writer).trees = writers;
         Ok(engine)
     }
 
-    fn open_levels(
-        &self,
-        state: &State,
-        tree: u8,
-    ) -> Result<(Vec<Vec<Arc<Table>>>, Version), Error> {
-        let (mut levels, mut max_version) = (no_tables(), Version::default());
+    fn open_levels(&self, state: &State, tree: u8) -> Result<Levels, Error> {
+        let mut levels = no_tables();
         for placed in state.tables.values().filter(|placed| placed.tree == tree) {
             let name = file_name(placed.meta.id);
             let table = self.open_table(&placed.meta).map_err(|error| match &error {
@@ -160,7 +158,6 @@ impl Engine {
                 }
                 _ => error,
             })?;
-            max_version = max_version.max(placed.meta.max_version);
             let level = levels.get_mut(usize::from(placed.level));
             level
                 .ok_or_else(|| Error::corrupt("MANIFEST", 0, format!("{name} has no such level")))?
@@ -171,7 +168,7 @@ impl Engine {
         for level in below {
             level.sort_by(|a, b| a.meta().smallest.cmp(&b.meta().smallest));
         }
-        Ok((levels, max_version))
+        Ok(levels)
     }
 
     fn remove_leftovers(&self, names: &[String], state: &State) {

@@ -81,8 +81,9 @@ impl Engine {
     }
 
     /// Whether a record of `key` with a version above `version` is held, as far as that can be told
-    /// without waiting. Only tables that hold any version above it are looked into, so for a
-    /// version of the present the memtables suffice.
+    /// without waiting. What conditional writes made of the record that has the version itself is
+    /// not above it: who holds that has no use for what it was made of. Only tables that hold any
+    /// version above it are looked into, so for a version of the present the memtables suffice.
     pub fn holds_newer(&self, space: Space, key: &[u8], version: Version) -> Result<Newer, Error> {
         let hash = hash_of(key);
         let internal = InternalKey::new(space, key);
@@ -215,9 +216,10 @@ impl Snapshot {
         self.scan_since(space, start, end, 0)
     }
 
-    /// The same, without the tables in which every version's time is below `since`: of a key whose
-    /// newest record is older, an older record or none may be given. What is that new is given
-    /// as [`Snapshot::scan`] gives it, and costs as much as what was written since.
+    /// The same, without the tables in which everything was written before `since`
+    /// ([`RecordRef::when`]): of a key whose newest record is older, another record or none may be
+    /// given. What is that new is given as [`Snapshot::scan`] gives it, and costs as much as what
+    /// was written since.
     pub fn scan_since(&self, space: Space, start: &[u8], end: Option<&[u8]>, since: u64) -> Scan {
         let mut sources = Vec::new();
         for tree in &self.trees {
@@ -232,7 +234,8 @@ impl Snapshot {
     }
 }
 
-/// Everything of a tree that a merge needs, but for tables without any version from `since` on.
+/// Everything of a tree that a merge needs, but for tables in which nothing was written from
+/// `since` on.
 fn sources_of(
     state: &TreeState,
     sequence: u64,
@@ -240,7 +243,7 @@ fn sources_of(
     access: Access,
     sources: &mut Vec<Source>,
 ) {
-    let is_new = |table: &&Arc<Table>| table.meta().max_version.time >= since;
+    let is_new = |table: &&Arc<Table>| table.meta().max_when >= since;
     for memtable in state.memtables() {
         if memtable.sequences().is_some() {
             let iter = MemtableIter::new(Arc::clone(memtable), sequence);

@@ -1,4 +1,4 @@
-//! Removing what a wrong clock wrote: every record above a version, out of a store that nobody
+//! Removing what a wrong clock wrote: every record written after a time, out of a store that nobody
 //! else uses. What such a record shadowed holds again, as far as it is still there.
 //!
 //! ```text
@@ -19,31 +19,33 @@ use super::{Engine, Work};
 use crate::batch::Space;
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
-use crate::record::{RecordRef, Version};
+use crate::record::RecordRef;
 use crate::table::{Access, Table, TableIter};
 
 /// Which records go.
 #[derive(Debug, Clone, Copy)]
 pub struct Above<'a> {
-    /// The greatest time of a version that stays.
+    /// What was written until then ([`RecordRef::when`]) stays.
     pub time: u64,
     /// Those of other spaces stay.
     pub spaces: &'a [Space],
 }
 
 impl Above<'_> {
-    fn means(&self, key: &[u8], version: Version) -> bool {
-        version.time > self.time && Space::from_u8(key[0]).is_some_and(|s| self.spaces.contains(&s))
+    fn means(&self, key: &[u8], record: RecordRef<'_>) -> bool {
+        record.when() > self.time
+            && Space::from_u8(key[0]).is_some_and(|s| self.spaces.contains(&s))
     }
 }
 
 impl Engine {
-    /// Moves everything into tables, then hands out space, key and version of each record that
-    /// [`Engine::remove_above`] would remove. One key may come more than once.
+    /// Moves everything into tables, then hands out space and key of each record that
+    /// [`Engine::remove_above`] would remove, and when it was written. One key may come more than
+    /// once.
     pub fn records_above(
         &self,
         above: Above<'_>,
-        mut each: impl FnMut(Space, &[u8], Version),
+        mut each: impl FnMut(Space, &[u8], u64),
     ) -> Result<(), Error> {
         self.rotate_all();
         while self.flush_one()? == Work::Done {}
@@ -51,7 +53,7 @@ impl Engine {
             for table in tree.load_full().levels.iter().flatten() {
                 walk(table, above, |key, record| {
                     let space = Space::from_u8(key[0]).expect("it is one of those that are meant");
-                    each(space, &key[1..], record.version());
+                    each(space, &key[1..], record.when());
                 })?;
             }
         }
@@ -105,7 +107,7 @@ impl Engine {
             iter.seek_to_first()?;
             while iter.valid() {
                 let record = RecordRef::trusted(iter.record());
-                if above.means(iter.key(), record.version()) {
+                if above.means(iter.key(), record) {
                     removed += 1;
                 } else {
                     let out = match &mut writer {
@@ -154,14 +156,14 @@ fn walk(
     above: Above<'_>,
     mut each: impl FnMut(&[u8], RecordRef<'_>),
 ) -> Result<(), Error> {
-    if table.meta().max_version.time <= above.time {
+    if table.meta().max_when <= above.time {
         return Ok(());
     }
     let mut iter = TableIter::new(Arc::clone(table), Access::Sequential);
     iter.seek_to_first()?;
     while iter.valid() {
         let record = RecordRef::trusted(iter.record());
-        if above.means(iter.key(), record.version()) {
+        if above.means(iter.key(), record) {
             each(iter.key(), record);
         }
         iter.next()?;

@@ -10,6 +10,8 @@ use crate::disk::MemDisk;
 use crate::record::{Fields, Kind, Record, Version};
 use crate::table::Wait;
 
+mod ballots;
+
 type Model = BTreeMap<Vec<u8>, Record>;
 
 struct Random(u64);
@@ -426,8 +428,8 @@ fn what_a_wrong_clock_wrote_is_removed_and_what_it_hid_holds_again() {
         let (engine, model, most) = store_with_a_future(&disk, &mut random);
         let mut found = 0;
         engine
-            .records_above(FUTURE, |space, _, version| {
-                assert!(space == Space::Data && version.time > RIGHT);
+            .records_above(FUTURE, |space, _, when| {
+                assert!(space == Space::Data && when > RIGHT);
                 found += 1;
             })
             .unwrap();

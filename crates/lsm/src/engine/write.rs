@@ -29,8 +29,11 @@ pub(super) struct Writer {
 /// One tree's part of it.
 pub(super) struct TreeWriter {
     memtable: MemtableWriter,
-    /// Greatest version in any rotated memtable or table: what arrives at or below it is late.
+    /// Greatest version in any rotated memtable or table: what arrives at or below it is late,
+    /// whatever its ballot.
     rotated_max: Version,
+    /// When the youngest record in any of them was written.
+    rotated_when: u64,
 }
 
 /// What a commit left to do in the background.
@@ -60,7 +63,7 @@ impl Writer {
     }
 
     /// Puts a payload into the memtables. Returns how many records contradicted one of the same
-    /// version.
+    /// write.
     pub(super) fn apply(
         &mut self,
         sequence: u64,
@@ -91,8 +94,8 @@ impl Writer {
 }
 
 impl TreeWriter {
-    pub(super) fn new(memtable: MemtableWriter, tables_max: Version) -> Self {
-        Self { memtable, rotated_max: tables_max }
+    pub(super) fn new(memtable: MemtableWriter, tables_max: Version, tables_when: u64) -> Self {
+        Self { memtable, rotated_max: tables_max, rotated_when: tables_when }
     }
 }
 
@@ -119,7 +122,7 @@ impl Engine {
         add(&self.counters.wal_bytes, wal.written() - before);
         add(&self.counters.wal_writes, 1);
         add(&self.counters.wal_operations, operations as u64);
-        if self.synced_per_group() {
+        if self.synced_per_group() || batches.clone().any(Batch::is_durable) {
             wal.sync().map_err(|error| self.fail_begun(&error))?;
             add(&self.counters.wal_syncs, 1);
         }
@@ -222,11 +225,15 @@ impl Engine {
         2 * memtables.div_ceil(self.options.segment_bytes) + 2
     }
 
-    /// The greatest time of any record's version, in whatever space; at least that, for what was
-    /// removed may have been greater.
+    /// The greatest time of any record's version, or at which one was written
+    /// ([`RecordRef::when`](crate::RecordRef::when)), in whatever space; at least that, for what
+    /// was removed may have been greater.
     pub fn greatest_time(&self) -> u64 {
         let writer = lock(&self.writer);
-        let greatest = |tree: &TreeWriter| tree.rotated_max.max(tree.memtable.max_version()).time;
+        let greatest = |tree: &TreeWriter| {
+            let version = tree.rotated_max.max(tree.memtable.max_version());
+            version.time.max(tree.rotated_when).max(tree.memtable.max_when())
+        };
         writer.trees.iter().map(greatest).max().unwrap_or(0)
     }
 
@@ -242,6 +249,7 @@ impl Engine {
 
     fn rotate(&self, tree: &Tree, writer: &mut TreeWriter, bound: usize) {
         writer.rotated_max = writer.rotated_max.max(writer.memtable.max_version());
+        writer.rotated_when = writer.rotated_when.max(writer.memtable.max_when());
         let (memtable, memtable_writer) = new_memtable(self.options.memtable_bytes.max(bound));
         writer.memtable = memtable_writer;
         tree.replace(|state| {

@@ -42,6 +42,10 @@ const FLUSHED: u8 = 5;
 const FLOOR: u8 = 6;
 const END: u8 = 7;
 
+/// The first format of a manifest that says when the oldest and the youngest record of a table were
+/// written.
+const WITH_TIMES: u32 = 2;
+
 impl Edit {
     pub(super) fn apply(&self, state: &mut State) {
         match self {
@@ -128,10 +132,11 @@ pub(super) fn encode(edits: &[Edit]) -> Vec<u8> {
     out
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Vec<Edit>, &'static str> {
-    let mut input = Input(bytes);
+/// Reads the edits of a manifest of a format version.
+pub(super) fn decode(bytes: &[u8], format: u32) -> Result<Vec<Edit>, &'static str> {
+    let mut input = Input { bytes, format };
     let mut edits = Vec::new();
-    while !input.0.is_empty() {
+    while !input.bytes.is_empty() {
         edits.push(decode_one(&mut input)?);
     }
     Ok(edits)
@@ -195,6 +200,7 @@ fn encode_placed(out: &mut Vec<u8>, placed: &Placed) {
     put(out, &[meta.id, meta.bytes, meta.entries, meta.tombstones, meta.check]);
     put(out, &[meta.max_version.time]);
     out.extend_from_slice(&meta.max_version.origin.to_le_bytes());
+    put(out, &[meta.min_when, meta.max_when]);
     put_bytes(out, &meta.smallest);
     put_bytes(out, &meta.largest);
 }
@@ -204,6 +210,12 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
     let (id, bytes, entries) = (input.u64()?, input.u64()?, input.u64()?);
     let (tombstones, check) = (input.u64()?, input.u64()?);
     let max_version = Version { time: input.u64()?, origin: input.u32()? };
+    // Before there were conditional writes, a record was written at its version's time.
+    let (min_when, max_when) = if input.format < WITH_TIMES {
+        (0, max_version.time)
+    } else {
+        (input.u64()?, input.u64()?)
+    };
     let (smallest, largest) = (input.bytes()?.to_vec(), input.bytes()?.to_vec());
     let meta = TableMeta {
         id,
@@ -213,20 +225,25 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
         smallest: smallest.into(),
         largest: largest.into(),
         max_version,
+        min_when,
+        max_when,
         check,
     };
     Ok(Placed { tree, level, meta })
 }
 
-struct Input<'a>(&'a [u8]);
+struct Input<'a> {
+    bytes: &'a [u8],
+    format: u32,
+}
 
 impl<'a> Input<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8], &'static str> {
-        if self.0.len() < len {
+        if self.bytes.len() < len {
             return Err("an edit is cut short");
         }
-        let (taken, rest) = self.0.split_at(len);
-        self.0 = rest;
+        let (taken, rest) = self.bytes.split_at(len);
+        self.bytes = rest;
         Ok(taken)
     }
 

@@ -19,6 +19,8 @@ fn placed(id: u64, key: &'static [u8]) -> Placed {
         smallest: key.into(),
         largest: [key, b"z"].concat().into(),
         max_version: Version { time: id, origin: 3 },
+        min_when: id / 2,
+        max_when: id * 2,
         check: id * 31,
     };
     Placed { tree: (id % 2) as u8, level: 0, meta }
@@ -238,7 +240,7 @@ fn another_store_s_and_a_newer_one_are_told_apart() {
     bytes[32..40].copy_from_slice(&check.to_le_bytes());
     disk.put_file(NAME, bytes);
     let newer = open(&disk).err().unwrap();
-    assert!(matches!(newer, Error::NewerFormat { found: 2, supported: 1, .. }), "{newer}");
+    assert!(matches!(newer, Error::NewerFormat { found: 3, supported: 2, .. }), "{newer}");
 }
 
 proptest! {
@@ -253,8 +255,10 @@ proptest! {
             bytes.push(kind);
             bytes.extend(content);
         }
-        if let Ok(edits) = edit::decode(&bytes[..cut.index(bytes.len() + 1)]) {
-            prop_assert!(edits.len() <= bytes.len());
+        for format in 1..=FORMAT {
+            if let Ok(edits) = edit::decode(&bytes[..cut.index(bytes.len() + 1)], format) {
+                prop_assert!(edits.len() <= bytes.len());
+            }
         }
     }
 
@@ -263,7 +267,7 @@ proptest! {
         let all: Vec<Edit> = edits().concat();
         let bytes = edit::encode(&all);
         let cut = cut.index(bytes.len());
-        if let Ok(fewer) = edit::decode(&bytes[..cut]) {
+        if let Ok(fewer) = edit::decode(&bytes[..cut], FORMAT) {
             prop_assert!(fewer.len() < all.len());
         }
     }

@@ -27,6 +27,7 @@ pub(crate) struct MemtableWriter {
     inserter: Inserter,
     memtable: Arc<Memtable>,
     max_version: Version,
+    max_when: u64,
 }
 
 impl Memtable {
@@ -38,6 +39,7 @@ impl Memtable {
             inserter,
             memtable: Arc::clone(&memtable),
             max_version: Version::default(),
+            max_when: 0,
         };
         (memtable, writer)
     }
@@ -73,6 +75,11 @@ impl MemtableWriter {
         self.max_version
     }
 
+    /// When the youngest record inserted so far was written.
+    pub(crate) fn max_when(&self) -> u64 {
+        self.max_when
+    }
+
     /// Whether records that take `bound` bytes ([`MemtableWriter::bound`] summed up) fit.
     pub(crate) fn fits(&self, bound: usize) -> bool {
         bound <= self.memtable.list.room()
@@ -95,6 +102,7 @@ impl MemtableWriter {
         // Before the record can be seen, so that who sees it also sees that it must be flushed.
         self.memtable.sequences.extend(sequence);
         self.max_version = self.max_version.max(record.version());
+        self.max_when = self.max_when.max(record.when());
         self.inserter.insert(key, hash, record, late, sequence)
     }
 }

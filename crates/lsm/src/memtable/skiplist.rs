@@ -51,7 +51,7 @@ pub(crate) enum Inserted {
     New,
     /// The very same record was there already; nothing was added.
     Duplicate,
-    /// A record beside one with the same version and different content.
+    /// A record beside one with the same version and ballot and different content.
     Conflict,
 }
 
@@ -93,6 +93,11 @@ fn layout(capacity: usize) -> Layout {
 
 fn lives(kind: Kind) -> bool {
     kind == Kind::Value
+}
+
+/// Whether nothing but their content tells two records apart.
+fn is_of_one_write(a: &RecordRef<'_>, b: &RecordRef<'_>) -> bool {
+    a.version() == b.version() && a.ballot() == b.ballot()
 }
 
 /// A place in the index.
@@ -313,7 +318,7 @@ impl Inserter {
             let there = entry.record();
             match there.order(&record) {
                 Ordering::Equal => return Inserted::Duplicate,
-                order if there.version() == record.version() => {
+                order if is_of_one_write(&there, &record) => {
                     outcome = Inserted::Conflict;
                     if order == Ordering::Less {
                         break;

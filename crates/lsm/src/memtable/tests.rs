@@ -4,7 +4,7 @@ use std::thread;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
-use crate::record::{Fields, Kind, Record};
+use crate::record::{Fields, Kind, Record, Steps};
 
 fn record(key: &[u8], time: u64, value: &[u8]) -> Record {
     Record::new(key, &Fields::new(Kind::Value, Version { time, origin: 1 }), value)
@@ -51,6 +51,36 @@ fn the_same_record_twice_is_one_and_a_conflict_is_told() {
     assert_eq!(memtable.used(), used);
     let other = record(b"k", 1, b"something else");
     assert_eq!(writer.insert(b"k", xxh3_64(b"k"), other.view(), false, 3), Inserted::Conflict);
+}
+
+/// What a conditional write makes of one record is no conflict with it, nor with what others made.
+#[test]
+fn of_one_version_the_greatest_ballot_answers_whatever_the_order_of_arrival() {
+    let made = |ballot| {
+        let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
+        let version = Version { time: 5, origin: 1 };
+        Record::new(b"k", &Fields { steps, ..Fields::new(Kind::Value, version) }, b"")
+    };
+    for order in [[0, 7, 8], [8, 7, 0], [7, 0, 8], [7, 8, 0], [0, 8, 7], [8, 0, 7]] {
+        let (memtable, mut writer) = Memtable::new(1 << 16);
+        let mut greatest = 0;
+        for (ballot, sequence) in order.into_iter().zip(1..) {
+            let inserted = writer.insert(b"k", 1, made(ballot).view(), false, sequence);
+            assert_eq!(inserted, Inserted::New, "ballot {ballot} of {order:?}");
+            greatest = greatest.max(ballot);
+            assert_eq!(memtable.get(b"k", 1).unwrap().ballot(), greatest, "{order:?}");
+            assert_eq!(writer.max_when(), greatest.max(5));
+        }
+        for (i, ballot) in order.into_iter().enumerate() {
+            let again = writer.insert(b"k", 1, made(ballot).view(), false, 4);
+            assert_eq!(again, Inserted::Duplicate);
+            let mut iter = MemtableIter::new(Arc::clone(&memtable), i as u64 + 1);
+            iter.seek(b"k");
+            let seen = iter.record().ballot();
+            assert_eq!(Some(&seen), order[..=i].iter().max(), "a snapshot sees its moment");
+        }
+        assert_eq!(writer.max_version().time, 5);
+    }
 }
 
 #[test]

@@ -71,6 +71,11 @@ pub(crate) struct TableMeta {
     pub(crate) largest: Bytes,
     /// The greatest version of any record.
     pub(crate) max_version: Version,
+    /// No record was written before ([`crate::RecordRef::when`]). Of a table of format 1 nothing is
+    /// known but 0.
+    pub(crate) min_when: u64,
+    /// When the youngest record was written.
+    pub(crate) max_when: u64,
     /// The check in the footer, which no other table has.
     pub(crate) check: u64,
 }
@@ -206,7 +211,7 @@ impl Table {
         let tail = footer::read_tail(&*file, &name, meta, store_id)?;
         let top = tail.block(tail.top, seed, &name)?;
         let properties = tail.block(tail.properties, seed, &name)?;
-        if !footer::are_properties_of(&properties, meta) {
+        if !footer::are_properties_of(&properties, tail.version, meta) {
             let what = "the table's properties are not what the manifest says";
             return Err(Error::corrupt(&name, tail.properties.offset, what));
         }

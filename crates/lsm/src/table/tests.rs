@@ -1,13 +1,14 @@
 //! Tables written and read back: every key, every position, whatever the parameters.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
 use crate::disk::{Disk, MemDisk};
-use crate::record::{Fields, Kind, Record};
+use crate::record::{Fields, Kind, Operation, Record, Steps};
 
 mod damage;
 
@@ -136,6 +137,7 @@ fn the_meta_describes_the_table() {
     assert_eq!(meta.smallest, model.keys().next().unwrap()[..]);
     assert_eq!(meta.largest, model.keys().next_back().unwrap()[..]);
     assert_eq!(meta.max_version, Version { time: 1_000, origin: 7 });
+    assert_eq!((meta.min_when, meta.max_when), (1, 1_000));
 }
 
 #[test]
@@ -254,22 +256,56 @@ fn keys_out_of_order_are_a_bug() {
     let _ = writer.add(b"\0k", &raw);
 }
 
-/// Pins the format: tables written by the first release must be read for ever, and what is written
+fn fixture(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A table that a release wrote, as its manifest describes it.
+fn check_fixture(name: &str, meta: &TableMeta, model: &Model) {
+    let bytes = fixture(name);
+    let check = u64::from_le_bytes(*bytes.last_chunk().unwrap());
+    let meta = TableMeta { bytes: bytes.len() as u64, check, ..meta.clone() };
+    check_against(&open(bytes.clone(), &meta, 0).unwrap(), model);
+    for (min_when, max_when) in [(2, meta.max_when), (meta.min_when, meta.max_when - 1)] {
+        let told = TableMeta { min_when, max_when, ..meta.clone() };
+        assert!(open(bytes.clone(), &told, 0).is_err(), "{name} by other times");
+    }
+}
+
+/// Pins the format: tables written by every release must be read for ever, and what is written
 /// must not change by accident. (LZ4 may come to find other matches: that changes no format.)
+/// Set `KVORUM_WRITE_FIXTURES` to write them anew, after a change of format with a new version.
 #[test]
 fn the_format_is_what_the_fixtures_say() {
-    let raw_fixture = include_bytes!("../../tests/fixtures/table-v1-raw.sst");
-    let lz4_fixture = include_bytes!("../../tests/fixtures/table-v1-lz4.sst");
     let mut model = model(60, 40);
     let large = b"\x02large".to_vec();
     model.insert(large.clone(), record(&large, 1 << 40, &[b'x'; 600]));
     let params = TableParams { block_bytes: 256, compress: false, ..params(77) };
+    let (_, meta) = write(params, &model);
+    let first = TableMeta { min_when: 0, max_when: 1 << 40, ..meta };
+    for name in ["table-v1-raw.sst", "table-v1-lz4.sst"] {
+        check_fixture(name, &first, &model);
+    }
+    let operations = [Operation { id: 7, result: Some(-1) }, Operation { id: 8, result: None }];
+    let steps = Some(Steps { ballot: 1 << 41, step: 3, operations: &operations });
+    let fields = Fields { steps, ..Fields::new(Kind::Value, Version { time: 9, origin: 7 }) };
+    let counter = Record::new(b"counter", &fields, b"41");
+    model.insert(b"\0counter".to_vec(), counter.view().raw().to_vec());
     let (bytes, meta) = write(params, &model);
-    assert!(bytes == raw_fixture, "the bytes of a table changed; is it a new format version?");
-    check_against(&open(raw_fixture.to_vec(), &meta, 0).unwrap(), &model);
-    let check = 0xe778_51f2_8849_7b04;
-    let meta = TableMeta { bytes: lz4_fixture.len() as u64, check, ..meta };
-    check_against(&open(lz4_fixture.to_vec(), &meta, 0).unwrap(), &model);
+    assert_eq!((meta.min_when, meta.max_when), (1, 1 << 41));
+    if std::env::var_os("KVORUM_WRITE_FIXTURES").is_some() {
+        let (lz4, _) = write(TableParams { compress: true, ..params }, &model);
+        for (name, bytes) in [("table-v2-raw.sst", &bytes), ("table-v2-lz4.sst", &lz4)] {
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+            std::fs::write(directory.join(name), bytes).unwrap();
+        }
+    }
+    let same = bytes == fixture("table-v2-raw.sst");
+    assert!(same, "the bytes of a table changed; is it a new format version?");
+    for name in ["table-v2-raw.sst", "table-v2-lz4.sst"] {
+        check_fixture(name, &meta, &model);
+    }
 }
 
 fn keys() -> impl Strategy<Value = Vec<u8>> {

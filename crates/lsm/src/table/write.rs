@@ -190,9 +190,13 @@ impl TableWriter {
     }
 
     fn note(&mut self, ikey: &[u8], record: RecordRef<'_>) {
+        let when = record.when();
         if self.meta.entries == 0 {
             self.meta.smallest = Bytes::copy_from_slice(ikey);
+            self.meta.min_when = when;
         }
+        self.meta.min_when = self.meta.min_when.min(when);
+        self.meta.max_when = self.meta.max_when.max(when);
         self.meta.entries += 1;
         self.meta.tombstones += u64::from(record.kind() == Kind::Tombstone);
         self.meta.max_version = self.meta.max_version.max(record.version());
@@ -245,7 +249,12 @@ impl TableWriter {
         let Output { buf: tail, seed, written: at, .. } = &mut self.out;
         let top = block::seal(tail, self.top.finish(), *seed, *at, None);
         self.scratch.clear();
-        footer::put_properties(&mut self.scratch, &self.meta, self.raw_bytes);
+        footer::put_properties(
+            &mut self.scratch,
+            footer::FORMAT_VERSION,
+            &self.meta,
+            self.raw_bytes,
+        );
         let properties_at = *at + tail.len() as u64;
         let properties = block::seal(tail, &self.scratch, *seed, properties_at, None);
         let (store_id, table_id) = (self.params.store_id, self.params.table_id);

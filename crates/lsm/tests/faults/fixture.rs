@@ -1,18 +1,22 @@
-//! The bytes of a whole store, as files checked in: every release reads them, and this one writes
-//! the same for the same input. A change of format shows here before it reaches anyone's data.
+//! The bytes of whole stores, as files checked in, one of each format: every release reads them,
+//! and this one writes the newest for the same input. A change of format shows here before it
+//! reaches anyone's data.
 
 use std::path::PathBuf;
 
 use lsm::disk::{Fault, Op};
-use lsm::{Db, Fields, Kind, MemDisk, Options, Record, Space, SyncMode};
+use lsm::{Db, Fields, Kind, MemDisk, Operation, Options, Record, Space, Steps, SyncMode};
 
 use super::model::{Model, Write, batch, open, version};
 
 const FILES: [&str; 5] =
     ["STORE", "MANIFEST", "0000000001.wal", "0000000001.sst", "0000000002.sst"];
 
-fn directory() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/store-v1")
+/// The format that this release writes.
+const NEWEST: u32 = 2;
+
+fn directory(format: u32) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/store-v{format}"))
 }
 
 fn options() -> Options {
@@ -28,35 +32,55 @@ fn options() -> Options {
     }
 }
 
-fn first_life() -> Vec<Vec<Write>> {
+/// What is flushed, and the record with every field that goes with it.
+fn first_life(format: u32) -> (Vec<Vec<Write>>, Fields<'static>) {
     let mut hint = Write::put(b"hint", 3, b"for another".to_vec());
     hint.space = Space::Hints;
-    vec![
+    let mut writes = vec![
         vec![Write::put(b"alpha", 1, b"one".to_vec()), Write::put(b"beta", 2, vec![])],
         vec![hint, Write::delete(b"beta", 4)],
         vec![Write::put(b"\0\xff", 5, vec![0xa5; 100])],
-    ]
+    ];
+    if format >= 2 {
+        let mut counter = Write::put(b"counter", 2, b"41".to_vec());
+        counter.ballot = 9;
+        writes.push(vec![counter]);
+    }
+    (writes, all_fields(format))
 }
 
-fn second_life() -> Vec<Vec<Write>> {
-    vec![vec![Write::put(b"alpha", 6, b"two".to_vec())], vec![Write::delete(b"gone", 7)]]
+/// What stays in the log.
+fn second_life(format: u32) -> Vec<Vec<Write>> {
+    let mut writes =
+        vec![vec![Write::put(b"alpha", 6, b"two".to_vec())], vec![Write::delete(b"gone", 7)]];
+    if format >= 2 {
+        let mut counter = Write::put(b"counter", 2, b"42".to_vec());
+        counter.ballot = 10;
+        writes.push(vec![counter]);
+    }
+    writes
 }
 
-fn expected() -> Model {
+fn expected(format: u32) -> Model {
+    let (first, fields) = first_life(format);
     let mut model = Model::default();
-    for writes in first_life().iter().chain(&second_life()) {
+    for writes in first.iter().chain(&second_life(format)) {
         model.apply(writes);
     }
-    let fields = all_fields();
     let record = Record::new(b"full", &fields, b"with every field");
     model.0.insert((Space::Data, b"full".to_vec()), record);
     model
 }
 
-fn all_fields() -> Fields<'static> {
+const OPERATIONS: [Operation; 2] =
+    [Operation { id: 11, result: Some(-12) }, Operation { id: 13, result: None }];
+
+fn all_fields(format: u32) -> Fields<'static> {
+    let steps = Steps { ballot: 14, step: 15, operations: &OPERATIONS };
     Fields {
         kind: Kind::Value,
         version: version(8),
+        steps: (format >= 2).then_some(steps),
         copies: 3,
         expiry_ms: 4_102_444_800_000,
         extension: b"later",
@@ -69,26 +93,27 @@ fn all_fields() -> Fields<'static> {
 fn make() -> MemDisk {
     let disk = MemDisk::new();
     let db = open(&disk, &options()).unwrap();
-    first_life().iter().for_each(|writes| db.write_batch(batch(writes)).unwrap());
-    write_full(&db);
+    let (first, full) = first_life(NEWEST);
+    first.iter().for_each(|writes| db.write_batch(batch(writes)).unwrap());
+    write_full(&db, &full);
     db.flush().unwrap();
-    second_life().iter().for_each(|writes| db.write_batch(batch(writes)).unwrap());
+    second_life(NEWEST).iter().for_each(|writes| db.write_batch(batch(writes)).unwrap());
     disk.fail(Fault::forever(Op::Create, 28).suffix(".sst"));
     db.close().unwrap();
     disk.clear_faults();
     disk
 }
 
-fn write_full(db: &Db) {
+fn write_full(db: &Db, fields: &Fields<'_>) {
     let mut batch = lsm::Batch::new();
-    batch.write(Space::Data, b"full", &all_fields(), b"with every field").unwrap();
+    batch.write(Space::Data, b"full", fields, b"with every field").unwrap();
     db.write_batch(batch).unwrap();
 }
 
-fn fixture() -> MemDisk {
+fn fixture(format: u32) -> MemDisk {
     let disk = MemDisk::new();
     for name in FILES {
-        let path = directory().join(name);
+        let path = directory(format).join(name);
         let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         disk.put_file(name, bytes);
     }
@@ -101,9 +126,9 @@ fn the_bytes_written_are_those_of_the_fixture() {
     let disk = make();
     for name in FILES {
         let bytes = disk.file(name).unwrap_or_else(|| panic!("there is no {name}"));
-        let path = directory().join(name);
+        let path = directory(NEWEST).join(name);
         if std::env::var_os("KVORUM_WRITE_FIXTURES").is_some() {
-            std::fs::create_dir_all(directory()).unwrap();
+            std::fs::create_dir_all(directory(NEWEST)).unwrap();
             std::fs::write(&path, &bytes).unwrap();
         }
         let expected = std::fs::read(&path).unwrap();
@@ -114,13 +139,46 @@ fn the_bytes_written_are_those_of_the_fixture() {
 }
 
 #[test]
-fn the_first_release_s_store_is_read() {
-    let disk = fixture();
+fn the_stores_of_all_releases_are_read() {
+    for format in 1..=NEWEST {
+        let disk = fixture(format);
+        let db = open(&disk, &options()).unwrap();
+        expected(format).check(&db);
+        let full = db.get(Space::Data, b"full").unwrap().unwrap();
+        let (view, fields) = (full.view(), all_fields(format));
+        assert_eq!((view.copies(), view.expiry_ms()), (fields.copies, fields.expiry_ms));
+        assert_eq!(view.extension(), fields.extension);
+        let found = view.steps().map(|steps| (steps.ballot(), steps.step()));
+        assert_eq!(found, fields.steps.map(|steps| (steps.ballot, steps.step)));
+        let operations = view.steps().map(|steps| steps.operations().collect::<Vec<_>>());
+        assert_eq!(operations, fields.steps.map(|steps| steps.operations.to_vec()));
+        db.compact().unwrap();
+        expected(format).check(&db);
+        drop(db);
+        expected(format).check(&open(&disk, &options()).unwrap());
+    }
+}
+
+/// A store of an earlier format takes what conditional writes make, and says when it was written.
+#[test]
+fn an_older_store_goes_on_in_the_newest_format() {
+    let disk = fixture(1);
     let db = open(&disk, &options()).unwrap();
-    expected().check(&db);
-    let full = db.get(Space::Data, b"full").unwrap().unwrap();
-    let (view, fields) = (full.view(), all_fields());
-    assert_eq!((view.copies(), view.expiry_ms()), (fields.copies, fields.expiry_ms));
+    let mut model = expected(1);
+    assert_eq!(db.engine().greatest_time(), 8);
+    for (key, time, ballot) in [(b"alpha", 6, 20), (b"gamma", 3, 30)] {
+        let mut write = Write::put(key, time, b"by a condition".to_vec());
+        write.ballot = ballot;
+        db.write_batch(batch(std::slice::from_ref(&write))).unwrap();
+        model.apply(&[write]);
+        model.check(&db);
+        db.flush().unwrap();
+        model.check(&db);
+    }
+    db.close().unwrap();
+    let db = open(&disk, &options()).unwrap();
+    model.check(&db);
+    assert_eq!(db.engine().greatest_time(), 30);
     db.compact().unwrap();
-    expected().check(&db);
+    model.check(&db);
 }

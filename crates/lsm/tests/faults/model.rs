@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lsm::{Batch, Db, Error, Fields, Kind, MemDisk, Options, Record, Space, SyncMode, Version};
+use lsm::{
+    Batch, Db, Error, Fields, Kind, MemDisk, Options, Record, Space, Steps, SyncMode, Version,
+};
 
 /// How many times the work of a short run: `KVORUM_SEEDS`, 1 unless told.
 pub(crate) fn effort() -> u64 {
@@ -73,21 +75,25 @@ pub(crate) struct Write {
     pub(crate) key: Vec<u8>,
     pub(crate) kind: Kind,
     pub(crate) time: u64,
+    /// 0 = a plain write.
+    pub(crate) ballot: u64,
     pub(crate) value: Vec<u8>,
 }
 
 impl Write {
     pub(crate) fn put(key: &[u8], time: u64, value: Vec<u8>) -> Self {
-        Self { space: Space::Data, key: key.to_vec(), kind: Kind::Value, time, value }
+        Self { space: Space::Data, key: key.to_vec(), kind: Kind::Value, time, ballot: 0, value }
     }
 
     pub(crate) fn delete(key: &[u8], time: u64) -> Self {
         let (key, value) = (key.to_vec(), Vec::new());
-        Self { space: Space::Data, key, kind: Kind::Tombstone, time, value }
+        Self { space: Space::Data, key, kind: Kind::Tombstone, time, ballot: 0, value }
     }
 
     pub(crate) fn fields(&self) -> Fields<'static> {
-        Fields::new(self.kind, version(self.time))
+        let steps = Steps { ballot: self.ballot, step: 1, operations: &[] };
+        let steps = (self.ballot > 0).then_some(steps);
+        Fields { steps, ..Fields::new(self.kind, version(self.time)) }
     }
 }
 

@@ -18,6 +18,8 @@ struct Session {
     snapshots: Vec<(Snapshot, Model)>,
     random: Random,
     now: u64,
+    /// Versions that conditional writes continue.
+    families: [u64; 4],
     operations: u64,
 }
 
@@ -31,7 +33,8 @@ impl Session {
         let disk = MemDisk::new();
         let db = Some(open(&disk, &options).unwrap());
         let (model, snapshots) = (Model::default(), Vec::new());
-        Self { disk, options, db, model, snapshots, random, now: 1 << 20, operations: 0 }
+        let (now, families) = (1 << 20, [1, 1 << 10, 1 << 19, 1 << 20]);
+        Self { disk, options, db, model, snapshots, random, now, families, operations: 0 }
     }
 
     fn db(&self) -> &Db {
@@ -68,6 +71,14 @@ impl Session {
             write = Write::delete(&key, time);
         }
         write.space = SPACES[self.random.below(3) as usize];
+        if self.random.below(4) == 0 {
+            // What a conditional write makes of an older record, or two of the same one.
+            write.ballot = self.now - self.random.below(3);
+            write.time = self.families[self.random.below(self.families.len() as u64) as usize];
+        } else if self.random.below(50) == 0 {
+            let family = self.random.below(self.families.len() as u64) as usize;
+            self.families[family] = write.time;
+        }
         write
     }
 

@@ -1,14 +1,18 @@
 use cluster::{HintId, NodeId};
 
 use super::*;
-use crate::stage::{Stage, value};
+use crate::stage::{Stage, conditional, value};
 
 /// Keeps a hint, past the ledger.
 fn keep(stage: &Stage, peer: NodeId, key: &'static [u8]) {
-    let (key, record) = (Bytes::from_static(key), value(key, 10, 100));
-    let hint = Hint::of(HintId(0), peer, key, &record);
+    keep_of(stage, peer, key, &value(key, 10, 100));
+}
+
+fn keep_of(stage: &Stage, peer: NodeId, key: &'static [u8], record: &Record) {
+    let key = Bytes::from_static(key);
+    let hint = Hint::of(HintId(0), peer, key, record);
     let mut batch = Batch::new();
-    put(&stage.shared, &mut batch, &hint, &record).unwrap();
+    put(&stage.shared, &mut batch, &hint, record).unwrap();
     Store::commit(&stage.engine, batch).unwrap();
 }
 
@@ -36,6 +40,28 @@ fn hints_are_read_by_node_in_the_order_of_their_keys() {
     let counted = |peer| stage.shared.hints.waiting(peer);
     let one = hint_bytes(b"k", &value(b"k", 10, 100));
     assert_eq!((counted(b), counted(bb)), ((3, 3 * one), (1, one)));
+}
+
+#[test]
+fn of_one_version_the_hint_with_the_greatest_ballot_stays() {
+    let made = [value(b"k", 10, 1), conditional(b"k", 10, 1 << 60), conditional(b"k", 10, 1 << 61)];
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let (stage, b) = (Stage::of(&["a", "b"]), NodeId(1));
+        order.iter().for_each(|i: &usize| keep_of(&stage, b, b"k", &made[*i]));
+        let kept = || read(&stage.engine, &stage.shared, b, None, 1000).unwrap();
+        let drop = |record: &Record| {
+            let mut batch = Batch::new();
+            let items = [(Bytes::from_static(b"k"), record.clone())];
+            remove(&stage.shared, &mut batch, b, &items).unwrap();
+            Store::commit(&stage.engine, batch).unwrap();
+        };
+        for delivered in &made[..2] {
+            drop(delivered);
+            assert_eq!(kept(), [(Bytes::from_static(b"k"), made[2].clone())], "{order:?}");
+        }
+        drop(&made[2]);
+        assert_eq!(kept(), []);
+    }
 }
 
 #[test]

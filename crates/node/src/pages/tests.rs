@@ -101,10 +101,39 @@ fn tombstones_are_sent_where_others_may_hold_what_they_hide() {
     let here = (b"here".to_vec(), Kind::Value, 2);
     let gone = (b"gone".to_vec(), Kind::Tombstone, 0);
     assert_eq!(
-        kinds(Filter::HeldBy { node: alone().own, since: 0, partitions: Vec::new() }),
+        kinds(Filter::HeldBy { node: alone().own, since: 0, promise: 0, partitions: Vec::new() }),
         [gone, here.clone()]
     );
     assert_eq!(kinds(all().filter), [here], "nobody else is asked for these keys");
+}
+
+/// What a node missed since some time, it is sent, though it continues something older.
+#[test]
+fn what_a_conditional_write_made_is_as_new_as_its_ballot() {
+    for flushed in [false, true] {
+        let engine = engine();
+        put(&engine, b"plain", b"v");
+        for (key, ballot) in [(b"a", 8), (b"b", 9)] {
+            let steps = Some(lsm::Steps { ballot, step: 1, operations: &[] });
+            let version = Version { time: 1, origin: 0 };
+            let fields = Fields { steps, ..Fields::new(lsm::Kind::Value, version) };
+            let mut batch = Batch::new();
+            batch.write(Space::Data, key, &fields, b"v").unwrap();
+            commit(&engine, batch);
+            if flushed {
+                engine.rotate_all();
+                engine.flush_one().unwrap();
+            }
+        }
+        for (since, expected) in [(2, &["a", "b"][..]), (9, &["b"]), (10, &[])] {
+            let filter =
+                Filter::HeldBy { node: alone().own, since, promise: 0, partitions: Vec::new() };
+            let request = PageRequest { filter, ..all() };
+            let page = pages(1 << 20).read(&engine, &alone(), OTHERS, &request).unwrap();
+            let keys: Vec<_> = page.items.iter().map(|(key, _)| &key[..]).collect();
+            assert_eq!(keys, expected.iter().map(|key| key.as_bytes()).collect::<Vec<_>>());
+        }
+    }
 }
 
 /// A page for each so many tombstones, the last with the one value that is behind them all.

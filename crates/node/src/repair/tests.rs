@@ -3,7 +3,7 @@ use cluster::{Clock, MembershipState, NodeId};
 
 use super::*;
 use crate::identity::{Identity, Named, NewIdentity};
-use crate::stage::{Stage, WALL, value};
+use crate::stage::{Stage, WALL, conditional, value};
 
 /// So many microseconds ahead of the limit.
 fn future(key: &[u8], ahead: u64) -> cluster::Record {
@@ -48,6 +48,24 @@ fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
     assert_eq!((identity.state(), identity.lost_before()), (MembershipState::Rebuilding, limit));
     hints::adopt_marks(&stage.engine, &identity, &stage.shared).unwrap();
     assert_eq!(stage.shared.missed.partitions(NodeId(2)), 1, "the hint's");
+    let hints = hints::read(&stage.engine, &stage.shared, NodeId(2), None, 1000).unwrap();
+    assert_eq!(hints.len(), 1, "one of the present stays");
+}
+
+/// A record of an old version is ahead of the clock if its ballot is.
+#[test]
+fn what_a_conditional_write_made_is_ahead_by_its_ballot() {
+    let (stage, limit) = (Stage::new(), Clock::time_of(WALL));
+    put(&stage, b"old", &conditional(b"old", 10, limit));
+    put(&stage, b"new", &conditional(b"new", 10, limit + 5));
+    put_hint(&stage, NodeId(2), b"k", &conditional(b"k", 10, limit + 7));
+    put_hint(&stage, NodeId(2), b"l", &conditional(b"l", 10, limit));
+    let found = Ahead::look(&stage.engine, limit).unwrap().unwrap();
+    assert_eq!((found.records, found.hints, found.furthest), (1, 1, limit + 7));
+    found.remove(&stage.engine).unwrap();
+    assert!(!Ahead::look(&stage.engine, limit).unwrap().unwrap().is_any());
+    assert!(stage.engine.read(Space::Data, b"old").unwrap().is_some());
+    assert!(stage.engine.read(Space::Data, b"new").unwrap().is_none());
     let hints = hints::read(&stage.engine, &stage.shared, NodeId(2), None, 1000).unwrap();
     assert_eq!(hints.len(), 1, "one of the present stays");
 }

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use cluster::{Quorum, quorum};
 
+use super::contenders::Contender;
 use super::machine::Input;
 use super::{Due, Place, World};
 use crate::ledger::{Asked, ClientOutcome, What};
@@ -19,11 +20,17 @@ pub(super) struct Client {
     random: Random,
     /// What it waits for.
     waits_for: Option<u64>,
+    /// Of one that asks for contended keys only.
+    contender: Option<Contender>,
 }
 
 impl Client {
     pub(super) fn new(number: usize, random: Random) -> Self {
-        Self { number, random, waits_for: None }
+        Self { number, random, waits_for: None, contender: None }
+    }
+
+    pub(super) fn contender(number: usize, random: Random) -> Self {
+        Self { contender: Some(Contender::default()), ..Self::new(number, random) }
     }
 }
 
@@ -42,7 +49,7 @@ impl World {
     pub(super) fn ask(&mut self, node: usize, asked: Asked) -> u64 {
         let number = self.ledger.begin(self.now, asked);
         let Quorum { ack, from } = self.ledger.asked(number).expect("just begun").quorum;
-        let what = self.ledger.asked(number).expect("just begun").what;
+        let what = &self.ledger.asked(number).expect("just begun").what;
         let line = format_args!("client asks n{node} {number}: {what:?} {ack}/{from}");
         self.journal.line(self.now, line);
         let at = self.now + self.random.between(30, 300);
@@ -65,7 +72,10 @@ impl World {
 
     fn next_question(&mut self, client: usize) -> Asked {
         let plan = &self.plan;
-        let Client { random, number, .. } = &mut self.clients[client];
+        let Client { random, number, contender, .. } = &mut self.clients[client];
+        if let Some(contender) = contender {
+            return contender.question(plan, random, &self.ledger.histories);
+        }
         let key = if random.permille(600) {
             format!("hot-{}", random.index(plan.hot_keys))
         } else {
@@ -109,12 +119,16 @@ impl World {
         if self.ledger.asked(number).is_none() {
             return;
         }
+        let key = self.ledger.asked(number).expect("just looked up").key.clone();
         self.ledger.end(self.now, number, outcome);
         self.answers.insert(number, outcome.clone());
         let waiting = self.clients.iter().position(|client| client.waits_for == Some(number));
         if let Some(client) = waiting {
             self.answers.remove(&number);
             self.clients[client].waits_for = None;
+            if let Some(contender) = &mut self.clients[client].contender {
+                contender.saw(key, outcome);
+            }
             let pause = self.random.between(0, self.plan.think_micros);
             self.agenda.put(self.now + pause, Due::Client(client));
         }

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use cluster::{Answer, MembershipState, NodeId, Quorum, Record, quorum};
+use cluster::{Answer, Condition, Done, MembershipState, NodeId, Quorum, Record, quorum};
 
 use super::World;
+use super::contenders::contended;
+use crate::histories::{Action, Wanted, is_contended};
 use crate::ledger::{Asked, ClientOutcome, What, show};
 use crate::wall::true_wall;
 
@@ -42,13 +44,17 @@ impl World {
         }
         self.hints_are_delivered();
         if self.plan.faults.iter().all(|fault| fault.forgets_nothing()) {
-            self.compare_replicas();
+            // A conditional write that was not answered is completed by the next read.
+            let mut keys = self.ledger.keys();
+            keys.retain(|key| !is_contended(key));
+            self.compare_replicas(keys);
         }
         self.every_request_succeeds();
+        self.conditional_writes_succeed();
         self.read_everything();
         self.run_until(self.now + 3_000_000);
         if self.ledger.wrong.is_empty() {
-            self.compare_replicas();
+            self.compare_replicas(self.ledger.keys());
             self.nothing_is_left();
         }
     }
@@ -103,17 +109,53 @@ impl World {
         asked.into_iter().map(|(number, question)| (question, outcome(number))).collect()
     }
 
+    /// What clients saw of contended keys could have come from one copy of each.
+    pub(crate) fn judge_histories(&mut self) {
+        for what in self.ledger.histories.judge() {
+            self.ledger.accuse(self.now, what);
+        }
+    }
+
+    /// Conditional writes succeed again, one after the other on each key.
+    fn conditional_writes_succeed(&mut self) {
+        let change = |condition, action| What::Change(Wanted { condition, action });
+        let steps = [
+            change(Condition::Absent, Action::Put),
+            change(Condition::Exists, Action::Put),
+            What::Put,
+            change(Condition::Any, Action::Delete),
+            change(Condition::Any, Action::Add(1)),
+        ];
+        for what in steps {
+            let key = |n| self.ledger.histories.key(format_args!("healed-{n}"));
+            let ask = |n| contended(&self.plan, what.clone(), key(n));
+            for (question, outcome) in self.ask_all((0..16).map(ask).collect()) {
+                let done = match &outcome {
+                    ClientOutcome::Answer(Answer::Done(done)) => {
+                        matches!(done, Done::Changed { .. })
+                    }
+                    ClientOutcome::Answer(Answer::Written(_)) => true,
+                    _ => false,
+                };
+                if !done {
+                    let what = format!("not healed: {question:?} got {outcome:?}");
+                    self.ledger.accuse(self.now, what);
+                }
+            }
+        }
+    }
+
     fn every_request_succeeds(&mut self) {
         let (nodes, replicas) = (self.plan.nodes as u32, u32::from(self.plan.replicas));
         let usual = quorum(None, None, nodes, replicas).expect("the defaults are possible");
-        let ask = |what, key: String| Asked {
-            what,
+        let ask = |what: &What, key: String| Asked {
+            what: what.clone(),
             key: Bytes::from(key),
             quorum: usual,
             default_copies: true,
         };
         for what in [What::Put, What::Get, What::Delete] {
-            let questions = (0..64).map(|n| ask(what, format!("healed-{n}")));
+            let questions = (0..64).map(|n| ask(&what, format!("healed-{n}")));
             for (question, outcome) in self.ask_all(questions.collect()) {
                 let done = match &outcome {
                     ClientOutcome::Answer(Answer::Found(found)) => found.is_some(),
@@ -130,12 +172,11 @@ impl World {
 
     /// Reads every key from all who may hold it.
     fn read_everything(&mut self) {
-        let all = self.widest();
-        let questions = self.ledger.keys().into_iter().map(|key| Asked {
-            what: What::Get,
-            key,
-            quorum: Quorum { ack: all, from: all },
-            default_copies: false,
+        let (widest, usual) = (self.widest(), self.topology.default_copies());
+        let questions = self.ledger.keys().into_iter().map(|key| {
+            let all = if is_contended(&key) { usual } else { widest };
+            let quorum = Quorum { ack: all, from: all };
+            Asked { what: What::Get, key, quorum, default_copies: false }
         });
         for (question, outcome) in self.ask_all(questions.collect()) {
             if !matches!(outcome, ClientOutcome::Answer(Answer::Found(_))) {
@@ -152,8 +193,8 @@ impl World {
     }
 
     /// Every replica of a key holds the same, and nobody else holds it.
-    fn compare_replicas(&mut self) {
-        for key in self.ledger.keys() {
+    fn compare_replicas(&mut self, keys: Vec<Bytes>) {
+        for key in keys {
             let mut held: BTreeMap<usize, Record> = BTreeMap::new();
             for node in 0..self.plan.nodes {
                 match self.held(node, &key) {

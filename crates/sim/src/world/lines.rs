@@ -1,6 +1,6 @@
 //! Events and answers as lines of the journal.
 
-use cluster::{Answer, Event, Record, Reply, Request};
+use cluster::{Answer, Change, Event, Quorum, Rank, Record, Reply, Request};
 
 /// An event in a line of the journal.
 pub(super) fn brief(event: &Event) -> String {
@@ -17,6 +17,14 @@ pub(super) fn brief(event: &Event) -> String {
                 client.0, quorum.ack, quorum.from
             )
         }
+        Event::Change { client, key, conditional, quorum } => {
+            let change = match &conditional.change {
+                Change::Put(value) => format!("put of {} bytes", value.len()),
+                other => format!("{other:?}"),
+            };
+            let (Quorum { ack, from }, condition) = (quorum, &conditional.condition);
+            format!("change {} {key:?} {change} if {condition:x?} {ack}/{from}", client.0)
+        }
         Event::Request { connection, id, class, request, remaining_ms: _ } => {
             format!("request {}:{id:x} {class:?} {}", connection.0, request_line(request))
         }
@@ -24,8 +32,8 @@ pub(super) fn brief(event: &Event) -> String {
             format!("reply n{}:{id:x} {}", peer.0, reply_line(reply))
         }
         Event::Read { op, result } => {
-            let held = result.as_ref().map(|r| r.as_ref().map(|r| r.rank.version.time));
-            format!("read {op:?} {held:x?}")
+            let held = result.as_ref().map(|r| r.as_ref().map(|r| rank_line(&r.rank)));
+            format!("read {op:?} {held:?}")
         }
         Event::Paged { op, result } => {
             format!("paged {op:?} {:?}", result.as_ref().map(|page| page.items.len()))
@@ -38,7 +46,7 @@ fn request_line(request: &Request) -> String {
     match request {
         Request::Read { key, most } => format!("read {key:?} up to {most}"),
         Request::Write { key, record } => {
-            format!("write {key:?} {:?} {:x}", record.rank.kind, record.rank.version.time)
+            format!("write {key:?} {}", rank_line(&record.rank))
         }
         Request::Writes { items } => format!("writes {}", items.len()),
         other => format!("{other:?}"),
@@ -48,13 +56,20 @@ fn request_line(request: &Request) -> String {
 fn reply_line(reply: &Reply) -> String {
     match reply {
         Reply::Found { record, authoritative } => {
-            format!(
-                "found {:?} {:x} authoritative={authoritative}",
-                record.rank.kind, record.rank.version.time
-            )
+            format!("found {} authoritative={authoritative}", rank_line(&record.rank))
         }
         Reply::Page(page) => format!("page of {}", page.items.len()),
         other => format!("{other:?}"),
+    }
+}
+
+fn rank_line(rank: &Rank) -> String {
+    let Rank { version, ballot, kind, .. } = rank;
+    let time = version.time;
+    if *ballot == 0 {
+        format!("{kind:?} {time:x}")
+    } else {
+        format!("{kind:?} {time:x}+{ballot:x}")
     }
 }
 
@@ -62,9 +77,10 @@ fn reply_line(reply: &Reply) -> String {
 pub(super) fn answer_line(answer: &Answer) -> String {
     match answer {
         Answer::Found(record) => {
-            format!("found {:x?}", record.as_ref().map(|r| (r.rank.kind, r.rank.version.time)))
+            format!("found {:?}", record.as_ref().map(|r| rank_line(&r.rank)))
         }
         Answer::Written(version) => format!("written {:x}", version.time),
+        Answer::Done(done) => format!("{done:x?}"),
         Answer::Failed(failed) => format!("{failed:?}"),
     }
 }

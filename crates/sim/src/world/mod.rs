@@ -10,6 +10,7 @@
 //! ```
 
 mod clients;
+mod contenders;
 mod ending;
 mod endpoint;
 mod growth;
@@ -132,7 +133,11 @@ impl World {
         });
         let topology = Topology::new(members.collect(), plan.replicas);
         let topology = topology.expect("the names of the machines are in order");
-        let clients = (0..plan.clients).map(|n| Client::new(n, random.fork())).collect();
+        let mut clients: Vec<_> =
+            (0..plan.clients).map(|n| Client::new(n, random.fork())).collect();
+        let nemesis = nemesis::Nemesis::new(random.fork());
+        let contenders = plan.clients..plan.clients + plan.contenders;
+        clients.extend(contenders.map(|n| Client::contender(n, random.fork())));
         let mut world = Self {
             now: 1_000_000,
             agenda: Agenda::new(),
@@ -144,7 +149,7 @@ impl World {
             answers: BTreeMap::new(),
             topology,
             owed: BTreeMap::new(),
-            nemesis: nemesis::Nemesis::new(random.fork()),
+            nemesis,
             clients_run: true,
             faults: 0,
             random,
@@ -154,7 +159,7 @@ impl World {
             let at = world.now + world.random.between(0, 100_000);
             world.agenda.put(at, Due::Start(node));
         }
-        for client in 0..world.plan.clients {
+        for client in 0..world.clients.len() {
             let at = world.now + 100_000 + world.random.between(0, world.plan.think_micros);
             world.agenda.put(at, Due::Client(client));
         }
@@ -215,6 +220,7 @@ impl World {
         Report {
             wrong: self.ledger.wrong.clone(),
             tally: self.ledger.tally,
+            contended: self.ledger.histories.tally,
             faults: self.faults,
             micros: self.now,
             events: self.journal.lines(),

@@ -13,6 +13,7 @@ use node::{HintsWanted, Outcome, Purpose, TaskDriver, TaskEvent, Turn, records};
 
 use super::machine::Input;
 use super::{Due, Place, World};
+use crate::histories::is_contended;
 use crate::ledger::show;
 use crate::store::Asker;
 
@@ -120,6 +121,10 @@ impl World {
     /// A node keeps a hint from here on.
     pub(super) fn note_hint(&mut self, holder: usize, hint: &Hint) {
         let Hint { peer, key, time, .. } = hint;
+        // What outranks a conditional write may have been written before it.
+        if is_contended(key) {
+            return;
+        }
         let owed = self.owed.entry((usize::from(peer.0), holder, key.clone())).or_insert(*time);
         *owed = (*owed).max(*time);
     }

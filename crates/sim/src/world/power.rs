@@ -8,7 +8,7 @@ use cluster::{Config, MembershipState, NodeConfig, NodeId, Shared, handshake, or
 use lsm::{Error, MemDisk, SyncMode};
 use node::identity::Named;
 use node::link::{Bounds, Keeper, Link, PING_MICROS, PeerTable, Pings};
-use node::records::CODEC;
+use node::records::{CODEC, STEPS};
 use node::{PageWork, Pages, StartError, Started, Starting, Task};
 
 use super::endpoint::Memory;
@@ -126,6 +126,7 @@ impl World {
             max_skew_micros: self.plan.max_skew_micros,
             brief_bytes: BRIEF_BYTES,
             codec: CODEC,
+            steps: STEPS,
         };
         let node_config = NodeConfig { max_skew_micros: config.max_skew_micros };
         let nodes = self.plan.nodes;

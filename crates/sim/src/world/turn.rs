@@ -8,12 +8,14 @@ use cluster::{
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
-use node::{Asked, Driver, Loop, Outcome, Purpose, TaskEvent, Turn, WriteError, records};
+use node::{
+    Asked as PageAsked, Driver, Loop, Outcome, Purpose, TaskEvent, Turn, WriteError, records,
+};
 
 use super::lines::{answer_line, brief};
 use super::machine::{Input, Outbox, Taken};
 use super::{Due, Place, World};
-use crate::ledger::{ClientOutcome, What};
+use crate::ledger::{Asked, ClientOutcome, What};
 use crate::records::{WriteId, make};
 use crate::store::Asker;
 
@@ -136,7 +138,7 @@ impl World {
             }
             Input::Wake => self.drive(place, out, |own, driver| own.wake(driver)),
             Input::Busy(call) => {
-                self.take_page(place, call, Asked::Busy, out);
+                self.take_page(place, call, PageAsked::Busy, out);
                 self.drive(place, out, |_, _| {});
             }
             Input::Ready { connection, end } => self.take_ready(place, connection, end, out),
@@ -288,6 +290,12 @@ impl World {
                 let event = Event::Get { client, key: asked.key, quorum: asked.quorum };
                 self.handle(place, event, out);
                 return;
+            }
+            What::Change(wanted) => {
+                let Asked { key, quorum, .. } = asked;
+                let conditional = wanted.of(number);
+                let event = Event::Change { client, key, conditional, quorum };
+                return self.handle(place, event, out);
             }
             What::Put | What::Scan => Kind::Value,
             What::Delete => Kind::Tombstone,

@@ -15,10 +15,22 @@ function encoded(key) {
   return encodeURIComponent(key).replaceAll("%25", "%");
 }
 
+/** What decides between two replicas' records, as text; nothing if there is none. */
+function rank({ version, ballot }) {
+  return version === undefined ? undefined : `${version} ${ballot ?? "0".repeat(16)}`;
+}
+
+/** Who wrote a record, and when. */
+function written({ version, ballot, timestamp_ms: when, origin }) {
+  if (version === undefined) return "–";
+  const who = ballot === undefined ? origin || "an unknown node" : "a conditional write";
+  return `${moment(when)} by ${who}`;
+}
+
 /** What is to be said of a replica's record beside the newest one. */
 function judge(replica, newest) {
   if (replica.version !== undefined) {
-    return replica.version === newest ? ["newest", "good"] : ["older", "warn"];
+    return rank(replica) === newest ? ["newest", "good"] : ["older", "warn"];
   }
   if (replica.holds !== "absent") return ["unknown", "bad"];
   if (newest !== undefined) return [replica.authoritative ? "missing" : "not rebuilt yet", "warn"];
@@ -28,12 +40,11 @@ function judge(replica, newest) {
 function row(replica, newest) {
   const [word, mood] = judge(replica, newest);
   const badge = word ? [" ", element("span", `badge ${mood}`, word)] : [];
-  const written = replica.version === undefined ? "–"
-    : `${moment(replica.timestamp_ms)} by ${replica.origin || "an unknown node"}`;
+  const step = replica.step === undefined ? "" : ` step ${replica.step}`;
   const cells = [
     [SAYS[replica.holds] ?? replica.holds, ...badge],
-    [replica.version ? element("code", "", replica.version) : "–"],
-    [written],
+    replica.version ? [element("code", "", replica.version), step] : ["–"],
+    [written(replica)],
     [replica.holds === "value" ? bytes(replica.value_bytes) : "–"],
     [replica.version === undefined ? "–" : replica.copies || "default"],
   ];
@@ -53,14 +64,17 @@ function verdict(replicas, newest) {
   const but = silent === 0 ? "" : ` ${silent} of ${replicas.length} replicas did not answer.`;
   const holders = replicas.filter((replica) => replica.version !== undefined);
   if (holders.length === 0) return `No replica that answered has this key.${but}`;
-  const same = holders.filter((replica) => replica.version === newest).length;
-  if (same === replicas.length) return `All ${same} replicas hold the same version.`;
-  return `${same} of ${replicas.length} replicas hold the newest version that was found.${but}`;
+  const holding = holders.filter((replica) => rank(replica) === newest);
+  const same = holding.length;
+  const chosen = holding[0].ballot === undefined ? ""
+    : same * 2 > replicas.length ? " It is chosen." : " It is not chosen yet.";
+  if (same === replicas.length) return `All ${same} replicas hold the same version.${chosen}`;
+  return `${same} of ${replicas.length} replicas hold the newest version that was found.`
+    + `${chosen}${but}`;
 }
 
 function show(host, { key, partition, replicas }) {
-  const versions = replicas.map((replica) => replica.version).filter(Boolean).sort();
-  const newest = versions[versions.length - 1];
+  const newest = replicas.map(rank).filter(Boolean).sort().at(-1);
   const heads = COLUMNS.map((title) => {
     const head = element("th", "", title);
     head.scope = "col";

@@ -10,6 +10,8 @@ use crate::record::{Outline, Rank, Record};
 pub(in crate::coordinator) struct Read {
     pub(super) client: ClientId,
     pub(super) stage: Stage,
+    /// How often it was outbid.
+    pub(super) outbid: u32,
     /// One for each replica, in the order in which they are asked.
     pub(in crate::coordinator) votes: Vec<ReadVote>,
 }
@@ -70,7 +72,7 @@ pub(in crate::coordinator) enum ReadState {
 
 /// What a replica reported of its record.
 #[derive(Debug, Clone)]
-pub(super) enum Reported {
+pub(in crate::coordinator) enum Reported {
     /// All of it.
     Whole(Record),
     /// Without its content: it is long and was not sent, or the content was dropped.
@@ -78,14 +80,14 @@ pub(super) enum Reported {
 }
 
 impl Reported {
-    pub(super) fn rank(&self) -> Rank {
+    pub(in crate::coordinator) fn rank(&self) -> Rank {
         match self {
             Self::Whole(record) => record.rank,
             Self::Outline(outline) => outline.rank,
         }
     }
 
-    pub(super) fn whole(&self) -> Option<&Record> {
+    pub(in crate::coordinator) fn whole(&self) -> Option<&Record> {
         match self {
             Self::Whole(record) => Some(record),
             Self::Outline(_) => None,
@@ -140,11 +142,10 @@ impl ReadVote {
         Self { node, place, state: ReadState::Idle, reported: None }
     }
 
-    /// Whether the replica is known to hold a record, or a newer one.
+    /// Whether the replica is known to hold a record, or a newer one that came after it.
     pub(super) fn holds(&self, record: &Record) -> bool {
-        let reported = self.reported.as_ref();
-        self.state == ReadState::Holds
-            || reported.is_some_and(|reported| reported.rank() >= record.rank)
+        let comes_after = |reported: &Reported| reported.rank().comes_after(&record.rank);
+        self.state == ReadState::Holds || self.reported.as_ref().is_some_and(comes_after)
     }
 }
 
@@ -158,7 +159,7 @@ impl Read {
     }
 
     /// The answer, once it is decided, or what is newer than that by now.
-    pub(super) fn newest(&self) -> Option<&Record> {
+    pub(in crate::coordinator) fn newest(&self) -> Option<&Record> {
         match &self.stage {
             Stage::Asking { .. } => None,
             Stage::Decided(newest) | Stage::Answered(newest) => newest.as_ref(),

@@ -3,7 +3,7 @@
 use super::ASK_AGAIN_TIMES;
 use super::state::{Read, ReadState, ReadVote, Reported, Stage};
 use crate::coordinator::Coordinator;
-use crate::coordinator::part::VoteAt;
+use crate::coordinator::part::{ReplicaError, VoteAt};
 use crate::coordinator::slots::{Slot, Work};
 use crate::event::{FailureKind, Now};
 use crate::record::Record;
@@ -19,6 +19,9 @@ pub(super) enum Step {
     Wait,
     /// Ask the replicas that were not authoritative once more, a little later.
     AskAgain,
+    /// Begin anew, a little later: the newest record is one that a conditional write made, and
+    /// another one is about to outrank it.
+    BeginAnew,
     Answer,
     Deny,
 }
@@ -104,7 +107,14 @@ impl Coordinator {
         // One that was asked what it holds is repaired once it has replied: its reply to the first
         // request would be taken for one to the second, which has the same id.
         let asked = read.count(|vote| vote.state.is_asked() && vote.place < copies);
-        if held + repairing + asked >= wanted { Step::Wait } else { Step::Deny }
+        let outbid = |state| state == ReadState::Failed(ReplicaError::Outbid);
+        if held + repairing + asked >= wanted {
+            Step::Wait
+        } else if read.count_states(outbid) > 0 {
+            Step::BeginAnew
+        } else {
+            Step::Deny
+        }
     }
 
     /// Whether a replica reported a future record, and thus nothing of what that one hides.

@@ -29,7 +29,11 @@ const CODEC: Codec = Codec {
     parse: |bytes| {
         let time = u64::from_le_bytes(*bytes.first_chunk()?);
         let version = Version { time, origin: 0 };
-        Some(Record { rank: Rank { version, kind: Kind::Value, check: 0 }, copies: 0, bytes })
+        Some(Record {
+            rank: Rank { version, ballot: 0, kind: Kind::Value, check: 0 },
+            copies: 0,
+            bytes,
+        })
     },
     verify: |_, _| true,
     reissue: |_, record, _| record.clone(),

@@ -1,0 +1,220 @@
+//! Conditional writes: what a client asks for, and what comes of it on the record that there is.
+//!
+//! ```text
+//!  newest record ──▶ condition ─┬─ true ──▶ change ──▶ the next record, a step further
+//!                               └─ false ─▶ unmet: the tag of what there is
+//! ```
+
+use bytes::Bytes;
+
+use crate::clock::Version;
+use crate::record::{Kind, MAX_OPERATIONS, Next, Operation, Record, Steps, StepsCodec};
+
+/// The family of a key that nobody ever wrote: below every version that a clock issues.
+pub(crate) const NEVER_WRITTEN: Version = Version { time: 0, origin: u32::MAX };
+
+/// What identifies a state of a key: what its `ETag` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    /// The version of the plain write that it goes back to.
+    pub version: Version,
+    /// How many conditional writes there were since, and the id of the last one.
+    pub last: Option<(u32, u64)>,
+}
+
+/// What must be true of the newest record for a change to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    /// Nothing.
+    Any,
+    /// There is a value.
+    Exists,
+    /// There is none.
+    Absent,
+    /// There is a value, and its tag is one of these.
+    OneOf(Vec<Tag>),
+}
+
+/// What is to be done to a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It becomes this one.
+    Put(Bytes),
+    /// It goes.
+    Delete,
+    /// It is a decimal number, and this is added to it. No value counts as 0.
+    Add(i64),
+}
+
+/// A conditional write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conditional {
+    /// What must be true.
+    pub condition: Condition,
+    /// What is done then.
+    pub change: Change,
+}
+
+/// Why a change can't be made of any value like the one that there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Impossible {
+    /// Something is to be added to a value that is no decimal number of 64 bits.
+    NotANumber,
+    /// The sum does not fit into 64 bits.
+    Overflow,
+}
+
+/// What comes of a conditional write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// It was done.
+    Changed {
+        /// The key's state after it.
+        tag: Tag,
+        /// What an addition came to.
+        result: Option<i64>,
+    },
+    /// The condition is not true.
+    Unmet {
+        /// The tag of the value that there is.
+        current: Option<Tag>,
+    },
+    /// It can't be done.
+    Impossible(Impossible),
+}
+
+/// What a conditional write makes of the newest record.
+pub(crate) enum Outcome {
+    /// This record, and this answer once it is chosen.
+    Next(Record, Done),
+    /// Nothing; this answer, once the newest record is chosen.
+    Nothing(Done),
+}
+
+impl Done {
+    /// Whether it can have come of an addition (`adds`), or of another change: only an addition
+    /// has a result.
+    pub(crate) fn fits(&self, adds: bool) -> bool {
+        match self {
+            Self::Changed { result, .. } => result.is_some() == adds,
+            Self::Unmet { .. } => true,
+            Self::Impossible(_) => adds,
+        }
+    }
+}
+
+impl Tag {
+    /// The tag of a record.
+    pub fn of(record: &Record, codec: &StepsCodec) -> Self {
+        let version = record.rank.version;
+        if record.rank.ballot == 0 {
+            return Self { version, last: None };
+        }
+        Self::after(version, &(codec.steps)(record))
+    }
+
+    fn after(version: Version, steps: &Steps) -> Self {
+        let last = steps.operations.last().map(|last| (steps.step, last.id));
+        Self { version, last }
+    }
+}
+
+impl Steps {
+    /// These and one more.
+    fn and(&self, operation: Operation) -> Self {
+        let skip = (self.operations.len() + 1).saturating_sub(MAX_OPERATIONS);
+        let mut operations = self.operations[skip..].to_vec();
+        operations.push(operation);
+        Self { step: self.step.saturating_add(1), operations }
+    }
+
+    /// Whether they tell if an operation was done that would have been this step or a later one.
+    pub(crate) fn tell_of(&self, id: u64, step: u32) -> bool {
+        // A faulty peer may have sent fewer steps than operations.
+        let forgotten = self.step.saturating_sub(self.operations.len() as u32);
+        step > forgotten || self.has(id)
+    }
+
+    /// Whether an operation is among them.
+    pub(crate) fn has(&self, id: u64) -> bool {
+        self.operations.iter().any(|operation| operation.id == id)
+    }
+
+    /// What came of an operation that is among them.
+    fn done(&self, family: Version, id: u64) -> Option<Done> {
+        let place = self.operations.iter().position(|operation| operation.id == id)?;
+        let later = (self.operations.len() - 1 - place) as u32;
+        let tag = Tag { version: family, last: Some((self.step.saturating_sub(later), id)) };
+        Some(Done::Changed { tag, result: self.operations[place].result })
+    }
+}
+
+impl Conditional {
+    /// What operation `id` makes of the newest record, under a ballot.
+    pub(crate) fn apply(
+        &self,
+        key: &[u8],
+        id: u64,
+        ballot: u64,
+        base: Option<&Record>,
+        codec: &StepsCodec,
+    ) -> Outcome {
+        let family = base.map_or(NEVER_WRITTEN, |base| base.rank.version);
+        let steps = match base {
+            Some(base) if base.rank.ballot > 0 => (codec.steps)(base),
+            _ => Steps::default(),
+        };
+        // An earlier try of its own was taken up by somebody.
+        if let Some(done) = steps.done(family, id) {
+            return Outcome::Nothing(done);
+        }
+        let value = base.filter(|base| base.rank.kind == Kind::Value);
+        let current = value.map(|_| Tag::after(family, &steps));
+        let is_met = match &self.condition {
+            Condition::Any => true,
+            Condition::Exists => current.is_some(),
+            Condition::Absent => current.is_none(),
+            Condition::OneOf(tags) => current.is_some_and(|current| tags.contains(&current)),
+        };
+        if !is_met {
+            return Outcome::Nothing(Done::Unmet { current });
+        }
+        let (kind, value, result) = match &self.change {
+            Change::Put(value) => (Kind::Value, value.clone(), None),
+            Change::Delete => (Kind::Tombstone, Bytes::new(), None),
+            Change::Add(number) => match sum(value.map(codec.value).as_deref(), *number) {
+                Ok(sum) => (Kind::Value, Bytes::from(sum.to_string()), Some(sum)),
+                Err(why) => return Outcome::Nothing(Done::Impossible(why)),
+            },
+        };
+        let steps = steps.and(Operation { id, result });
+        let tag = Tag::after(family, &steps);
+        let (steps, value) = (&steps, &value);
+        let next = Next { family, ballot, kind, copies: 0, steps, value };
+        Outcome::Next((codec.build)(key, &next), Done::Changed { tag, result })
+    }
+}
+
+/// A decimal number, plus another one.
+fn sum(value: Option<&[u8]>, number: i64) -> Result<i64, Impossible> {
+    let value = value.map_or(Some(0), |value| std::str::from_utf8(value).ok()?.parse().ok());
+    let value: i64 = value.ok_or(Impossible::NotANumber)?;
+    value.checked_add(number).ok_or(Impossible::Overflow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_with_more_operations_than_steps_harms_nobody() {
+        let operation = |id| Operation { id, result: None };
+        let steps = Steps { step: 1, operations: (0..3).map(operation).collect() };
+        let done = |id| match steps.done(NEVER_WRITTEN, id) {
+            Some(Done::Changed { tag, .. }) => tag.last,
+            _ => None,
+        };
+        assert_eq!([done(2), done(0), done(9)], [Some((1, 2)), Some((0, 0)), None]);
+        assert!(steps.tell_of(9, 1) && steps.tell_of(0, 0) && !steps.tell_of(9, 0));
+    }
+}

@@ -1,0 +1,193 @@
+//! The replica's side of conditional writes: promises, and records that are stored only if they may
+//! be.
+//!
+//! ```text
+//!  Prepare ─▶ promise ─▶ read ─▶ the newest record
+//!  Write of a record with a ballot ─▶ hold the key's bucket ─▶ read ─┬─▶ write, durably ─▶ Stored
+//!                                      └─ Outbid                     └─ outranked ─▶ Newer
+//! ```
+//!
+//! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2, with
+//! a register that plain writes overwrite without asking.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::Coordinator;
+use crate::clock::Clock;
+use crate::event::{Demand, Effect, Now, OpId, StoreError};
+use crate::message::Reply;
+use crate::promises::Held;
+use crate::record::Record;
+use crate::topology::partition_of;
+
+/// What is under way on a replica. One entry for each request of a coordinator that has not been
+/// answered, so no more than there are of those.
+#[derive(Debug, Default)]
+pub(super) struct Acceptor {
+    /// Promises that were given, while the record is read; until when it is of use.
+    promised: BTreeMap<OpId, u64>,
+    storing: BTreeMap<OpId, Storing>,
+}
+
+/// A record that is to be stored.
+#[derive(Debug)]
+struct Storing {
+    key: Bytes,
+    record: Record,
+    demand: Demand,
+    held: Held,
+    /// Whether it was handed to the store: until then it is only looked what is there.
+    writes: bool,
+}
+
+impl Acceptor {
+    pub(super) fn is_empty(&self) -> bool {
+        self.promised.is_empty() && self.storing.is_empty()
+    }
+
+    /// Whether the store was asked to read for this.
+    pub(super) fn reads(&self, op: OpId) -> bool {
+        !self.is_empty()
+            && (self.promised.contains_key(&op)
+                || self.storing.get(&op).is_some_and(|storing| !storing.writes))
+    }
+}
+
+impl Coordinator {
+    /// A coordinator asks for a promise.
+    pub(super) fn prepare(
+        &mut self,
+        now: Now,
+        op: OpId,
+        (key, ballot, most): (Bytes, u64, u32),
+        demand: Demand,
+        out: &mut Vec<Effect>,
+    ) {
+        let partition = partition_of(&key);
+        if self.is_late(now, op, ballot) {
+            return self.done(op, Reply::Ahead, out);
+        }
+        // It may have promised more than it knows, or could not know it after a crash.
+        if !self.shared.membership.is_whole(|| partition) || !self.admits(now, op, ballot) {
+            return self.done(op, Reply::Absent { authoritative: false }, out);
+        }
+        if let Err(promise) = self.shared.promises.promise(&key, ballot) {
+            return self.done(op, Reply::Outbid { promise }, out);
+        }
+        self.acceptor.promised.insert(op, demand.until);
+        out.push(Effect::Read { op, key, most, demand });
+    }
+
+    /// A record that a conditional write made is to be stored: by its coordinator, or by whoever
+    /// found it elsewhere.
+    pub(super) fn accept(
+        &mut self,
+        now: Now,
+        op: OpId,
+        key: Bytes,
+        record: Record,
+        demand: Demand,
+        out: &mut Vec<Effect>,
+    ) {
+        let ballot = record.rank.ballot;
+        // A life that lost its disk may have promised that much.
+        let promise = self.shared.membership.promised_before();
+        if ballot <= promise {
+            return self.done(op, Reply::Outbid { promise }, out);
+        }
+        // A faulty peer asks two things under one id.
+        let is_known = self.acceptor.storing.contains_key(&op);
+        if is_known || !self.admits(now, op, ballot) {
+            return self.done(op, Reply::Busy, out);
+        }
+        let held = match self.shared.promises.hold(&key, ballot) {
+            Ok(held) => held,
+            Err(promise) => return self.done(op, Reply::Outbid { promise }, out),
+        };
+        out.push(Effect::Read { op, key: key.clone(), most: 0, demand });
+        let storing = Storing { key, record, demand, held, writes: false };
+        self.acceptor.storing.insert(op, storing);
+    }
+
+    /// The store read for a promise, or before a record is stored.
+    pub(super) fn accepts_read(
+        &mut self,
+        op: OpId,
+        read: Result<Reply, StoreError>,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.acceptor.promised.remove(&op).is_some() {
+            let reply = read.unwrap_or_else(|error| super::replica::reply_to_error(&error));
+            return self.done(op, reply, out);
+        }
+        let rank = match read {
+            Ok(Reply::Found { record, .. }) => Some(record.rank),
+            Ok(Reply::Long { outline, .. }) => Some(outline.rank),
+            Ok(_) => None,
+            Err(error) => {
+                self.give_up(op);
+                return self.done(op, super::replica::reply_to_error(&error), out);
+            }
+        };
+        let storing = self.acceptor.storing.get_mut(&op).expect("it was just found");
+        if let Some(rank) = rank.filter(|rank| *rank > storing.record.rank) {
+            self.give_up(op);
+            return self.done(op, Reply::Newer { time: rank.when() }, out);
+        }
+        storing.writes = true;
+        let (key, record, demand) = (storing.key.clone(), storing.record.clone(), storing.demand);
+        self.must_look(&record);
+        out.push(Effect::Write { op, key, record, look: false, durable: true, demand });
+    }
+
+    /// The store wrote; returns whether that was such a record.
+    pub(super) fn accepts_written(
+        &mut self,
+        op: OpId,
+        result: &Result<Option<u64>, StoreError>,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        if !self.acceptor.storing.get(&op).is_some_and(|storing| storing.writes) {
+            return false;
+        }
+        self.give_up(op);
+        self.done(op, super::replica::reply_to_write(result), out);
+        true
+    }
+
+    /// Reads that were skipped, because nobody waits for them, end here.
+    pub(super) fn accepts_no_longer(&mut self, now: Now) {
+        self.acceptor.promised.retain(|_, until| *until > now.mono);
+        let is_over = |storing: &Storing| !storing.writes && storing.demand.until <= now.mono;
+        let over = self.acceptor.storing.iter().filter(|(_, storing)| is_over(storing));
+        let over: Vec<OpId> = over.map(|(op, _)| *op).collect();
+        over.into_iter().for_each(|op| self.give_up(op));
+    }
+
+    fn give_up(&mut self, op: OpId) {
+        let storing = self.acceptor.storing.remove(&op).expect("it is being stored");
+        self.shared.promises.free(storing.held);
+    }
+
+    /// Whether a ballot may be promised: it is below the bound above which the next start begins,
+    /// and above all that this node may have promised and lost.
+    fn admits(&self, now: Now, op: OpId, ballot: u64) -> bool {
+        self.shared.clock.admit(ballot, now.wall, self.skew_of(op))
+            && ballot > self.shared.membership.promised_before()
+    }
+
+    fn is_late(&self, now: Now, op: OpId, ballot: u64) -> bool {
+        Clock::is_ahead(ballot, now.wall, self.skew_of(op))
+    }
+
+    /// How far ahead of the wall clock a ballot may be: this node's own may be as far as its clock
+    /// is, as the versions of its writes.
+    fn skew_of(&self, op: OpId) -> u64 {
+        match op {
+            OpId::Slot(_) => u64::MAX,
+            OpId::Peer { .. } => self.config.max_skew_micros,
+        }
+    }
+}

@@ -1,0 +1,580 @@
+//! Conditional writes, as their coordinator does them: promises of a majority, then the next record
+//! on a majority.
+//!
+//! ```text
+//!  ballot ─▶ Prepare ─▶ a majority has promised: the newest record of those that it holds
+//!    ▲                    ├─ condition true ──▶ the next record ─▶ stored by a majority ─▶ answer
+//!    │                    └─ false ─┬─ a majority holds it ──────────────────────────────▶ answer
+//!    │                              └─ bring it to a majority ─▶ stored by a majority ───▶ answer
+//!    └── a little later ◀── outbid, outranked, or too few
+//! ```
+//!
+//! Whatever is answered is about a record that is *chosen*: a majority stored it under one ballot.
+//! A try whose record may be stored somewhere is followed up for as long as the deadline lasts: the
+//! newest record has its id, or the write was not done. No later try goes back behind the plain
+//! write that an earlier one was based on. If a plain write came between two tries the
+//! first one's record is no longer told by the replicas, and the outcome stays unknown.
+//!
+//! The protocol is checked by a model: `docs/conditional-model.md`.
+
+pub(super) mod home;
+pub(super) mod state;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::Coordinator;
+use super::part::{Errand, ReplicaError, VoteAt, Way};
+use super::read::state::Reported;
+use super::slots::{Slot, Work};
+use super::write::BEHIND;
+use crate::clock::Version;
+use crate::conditional::{Change, Condition, Conditional, Done, NEVER_WRITTEN, Outcome};
+use crate::event::{
+    Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
+};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::quorum::Quorum;
+use crate::record::Record;
+use state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
+
+/// A write that was outbid is tried again after about so many microseconds, then after twice that,
+/// and so on …
+const PAUSE_MICROS: u64 = 1_000;
+
+/// … so many times.
+const PAUSE_DOUBLINGS: u32 = 5;
+
+/// A write that one replica has outbid is begun anew if the others do not reply for so long.
+const LATE_MICROS: u64 = 20_000;
+
+/// Why the outcome of a write is not known although a majority answered.
+const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
+    that the key does not tell any more whether the first try was done";
+
+/// The same.
+const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one \
+    and did not answer, and no trace of the write is found";
+
+/// The same.
+const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
+    whether the first try was done can't be told any more";
+
+impl Coordinator {
+    pub(super) fn change(
+        &mut self,
+        now: Now,
+        client: ClientId,
+        key: Bytes,
+        conditional: Conditional,
+        quorum: Quorum,
+        out: &mut Vec<Effect>,
+    ) {
+        let deadline = now.mono + self.config.deadline_micros;
+        let id = self.add_change(deadline, Asker::Client(client), key, conditional, quorum);
+        let Some(number) = self.issue_ballot(now, id, out) else { return };
+        // No two ballots of this node are equal.
+        let number = xxh3_64_with_seed(&number.time.to_le_bytes(), number.origin.into());
+        self.slots.change(id).id = number;
+        self.bring_home(now, id, out);
+    }
+
+    /// Another node takes this one for the home of a key.
+    pub(super) fn change_for(
+        &mut self,
+        now: Now,
+        op: OpId,
+        demand: Demand,
+        (key, number, ack): (Bytes, u64, u8),
+        conditional: Conditional,
+        out: &mut Vec<Effect>,
+    ) {
+        let from = self.view.topology.default_copies();
+        let quorum = Quorum { ack: ack.clamp(from / 2 + 1, from), from };
+        let id = self.add_change(demand.until, Asker::Peer(op), key, conditional, quorum);
+        self.slots.change(id).id = number;
+        self.wait_for_turn(now, id, out);
+    }
+
+    fn add_change(
+        &mut self,
+        deadline: u64,
+        asker: Asker,
+        key: Bytes,
+        conditional: Conditional,
+        quorum: Quorum,
+    ) -> SlotId {
+        self.look_up_replicas(&key, quorum.from);
+        let work = ChangeWork {
+            asker,
+            conditional,
+            id: 0,
+            stage: Stage::Queued,
+            tries: 0,
+            turn: None,
+            elsewhere: false,
+            found: None,
+            tried: None,
+            votes: self.replicas.iter().map(|node| ChangeVote::new(*node)).collect(),
+        };
+        let (view, work) = (Rc::clone(&self.view), Work::Change(Box::new(work)));
+        self.slots.add(Slot { view, deadline, key, quorum, work, detail: None })
+    }
+
+    /// A quorum read has found a record that less than a majority holds, and that can't be brought
+    /// to one under its own ballot, for a higher one was promised: it goes there under a new one,
+    /// as a conditional write does that finds its condition not true.
+    pub(super) fn complete(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        client: ClientId,
+        out: &mut Vec<Effect>,
+    ) {
+        let slot = self.slots.get(id);
+        let (deadline, key, quorum) = (slot.deadline, slot.key.clone(), slot.quorum);
+        self.slots.remove(id);
+        let never = Conditional { condition: Condition::OneOf(Vec::new()), change: Change::Delete };
+        let id = self.add_change(deadline, Asker::Reader(client), key, never, quorum);
+        self.slots.change(id).id = id.0;
+        self.try_change(now, id, out);
+    }
+
+    /// A version of this node's clock; without one the write is refused.
+    fn issue_ballot(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) -> Option<Version> {
+        match self.shared.clock.issue(now.wall) {
+            Ok(version) => Some(version),
+            Err(reached) => {
+                self.slots.get_mut(id).detail = Some(reached.to_string());
+                self.deny_change(now, id, FailureKind::Busy, out);
+                None
+            }
+        }
+    }
+
+    /// Begins, or begins anew, with a ballot above all that this node has seen.
+    fn try_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let Some(version) = self.issue_ballot(now, id, out) else { return };
+        let change = self.slots.change(id);
+        change.tries += 1;
+        change.stage = Stage::Preparing { ballot: version.time };
+        self.ask_all_of_change(now, id, out);
+    }
+
+    /// Asks all replicas for what the stage needs. Returns the slot's new id: replies to what was
+    /// asked before are stale.
+    fn ask_all_of_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) -> SlotId {
+        let id = self.slots.renew(id);
+        for vote in &mut self.slots.change(id).votes {
+            vote.state = ChangeState::Asked(Errand { since: now.mono, way: Way::Waits });
+        }
+        for vote in 0..self.slots.change(id).votes.len() {
+            self.ask_of_change(now, id, VoteAt(vote), out);
+        }
+        id
+    }
+
+    /// Asks one replica for what it has to do next.
+    pub(super) fn ask_of_change(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+        out: &mut Vec<Effect>,
+    ) {
+        let change = self.slots.change(id);
+        if matches!(change.stage, Stage::Pausing | Stage::Queued) {
+            // What was lost with a connection is asked again with the next try.
+            return;
+        }
+        let node = change.votes[vote].node;
+        let is_own = node == self.shared.own;
+        let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
+        let errand = Errand { since: now.mono, way };
+        let most = if is_own { u32::MAX } else { self.config.brief_bytes };
+        let slot = self.slots.get_mut(id);
+        let (key, demand) = (slot.key.clone(), slot.demand(Class::Client));
+        let Work::Change(change) = &mut slot.work else { unreachable!("{id:?} is no change") };
+        let vote = &mut change.votes[vote];
+        let fetches = matches!(vote.state, ChangeState::Fetching(_));
+        vote.state =
+            if fetches { ChangeState::Fetching(errand) } else { ChangeState::Asked(errand) };
+        let request = match (&change.stage, &vote.reported) {
+            (Stage::Preparing { .. }, Some(Reported::Outline(outline))) if fetches => {
+                Request::Read { key, most: outline.bytes }
+            }
+            (Stage::Forwarded, _) => {
+                let (id, conditional) = (change.id, change.conditional.clone());
+                Request::Change { key, id, ack: slot.quorum.ack, conditional }
+            }
+            (Stage::Preparing { ballot }, _) => Request::Prepare { key, ballot: *ballot, most },
+            // After the answer too: to one whose connection was lost.
+            (Stage::Storing { record, .. } | Stage::Answered(Some(record)), _) => {
+                Request::Write { key, record: record.clone() }
+            }
+            (stage, _) => unreachable!("nobody is asked anything in {stage:?}"),
+        };
+        if is_own {
+            self.ask_here(now, id, demand, request, out);
+        } else {
+            let remaining = demand.until.saturating_sub(now.mono);
+            self.send(node, id, remaining, Class::Client, request, out);
+        }
+    }
+
+    /// This node is a replica itself. Its own ballots are as far ahead as its clock may be.
+    fn ask_here(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        demand: Demand,
+        request: Request,
+        out: &mut Vec<Effect>,
+    ) {
+        let op = OpId::Slot(id);
+        match request {
+            Request::Write { key, record } if record.rank.ballot > 0 => {
+                self.accept(now, op, key, record, demand, out);
+            }
+            Request::Write { key, record } => self.write_to_store(op, key, record, demand, out),
+            request => self.perform(now, op, demand, request, out),
+        }
+    }
+
+    /// A replica replied, this node's too.
+    pub(super) fn change_replied(
+        &mut self,
+        now: Now,
+        peer: NodeId,
+        id: SlotId,
+        reply: Reply,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(VoteAt(vote)) = self.slots.change(id).awaited(peer) else { return };
+        if matches!(self.slots.change(id).stage, Stage::Forwarded) {
+            return self.home_replied(now, id, &reply, out);
+        }
+        let verify = self.config.codec.verify;
+        let prepares = matches!(self.slots.change(id).stage, Stage::Preparing { .. });
+        let reported = match reply {
+            Reply::Outbid { promise } => {
+                self.follow(now, id, promise);
+                return self.change_failed(now, id, VoteAt(vote), ReplicaError::Outbid, out);
+            }
+            Reply::Newer { time } if !prepares => {
+                self.follow(now, id, time);
+                return self.change_failed(now, id, VoteAt(vote), ReplicaError::Outbid, out);
+            }
+            Reply::Stored if !prepares => {
+                self.slots.change(id).votes[vote].state = ChangeState::Stored;
+                return self.advance_change(now, id, out);
+            }
+            Reply::Found { authoritative: false, .. }
+            | Reply::Long { authoritative: false, .. }
+            | Reply::Absent { authoritative: false }
+                if prepares =>
+            {
+                let error = ReplicaError::NotAuthoritative;
+                return self.change_failed(now, id, VoteAt(vote), error, out);
+            }
+            Reply::Found { record, .. } if prepares => {
+                if !verify(&self.slots.get(id).key, &record) {
+                    return self.change_failed(now, id, VoteAt(vote), ReplicaError::Failed, out);
+                }
+                Some(Reported::Whole(record))
+            }
+            Reply::Long { outline, .. } if prepares => Some(Reported::Outline(outline)),
+            Reply::Absent { .. } if prepares => None,
+            reply => {
+                let error = ReplicaError::of_refusal(&reply);
+                return self.change_failed(now, id, VoteAt(vote), error, out);
+            }
+        };
+        let vote = &mut self.slots.change(id).votes[vote];
+        if matches!(vote.state, ChangeState::Fetching(_))
+            && vote.rank() != reported.as_ref().map(Reported::rank)
+        {
+            // Another write has come since it promised.
+            vote.state = ChangeState::Failed(ReplicaError::Outbid);
+        } else {
+            vote.reported = reported;
+            vote.state = ChangeState::Promised;
+        }
+        self.advance_change(now, id, out);
+    }
+
+    /// The next ballot must be above this one. One that is too far ahead can't be followed.
+    fn follow(&mut self, now: Now, id: SlotId, ballot: u64) {
+        if !self.shared.clock.merge(ballot, now.wall, self.config.max_skew_micros) {
+            self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
+        }
+    }
+
+    /// A replica did not do its part.
+    pub(super) fn change_failed(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+        error: ReplicaError,
+        out: &mut Vec<Effect>,
+    ) {
+        let change = self.slots.change(id);
+        if matches!(change.stage, Stage::Forwarded) {
+            return self.home_failed(now, id, error, out);
+        }
+        change.votes[vote].state = ChangeState::Failed(error);
+        if error == ReplicaError::Outbid && !change.is_answered() {
+            // Those that have not replied may take long.
+            self.slots.hedge_at(now.mono + LATE_MICROS, id);
+        }
+        self.advance_change(now, id, out);
+    }
+
+    /// Goes on as soon as a majority has done its part, or can't any more.
+    fn advance_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let ack = self.slots.get(id).ack();
+        let Work::Change(change) = &self.slots.get(id).work else {
+            unreachable!("{id:?} is no change");
+        };
+        let open = change.count(ChangeState::is_asked);
+        let did = match &change.stage {
+            Stage::Preparing { .. } => {
+                let promised = change.count(ChangeState::has_promised);
+                if open == 0 { promised } else { promised - self.hidden(now, id) }
+            }
+            Stage::Storing { .. } => change.count(|state| state == ChangeState::Stored),
+            Stage::Pausing | Stage::Queued | Stage::Forwarded => return,
+            Stage::Answered(_) => {
+                if open == 0 {
+                    self.end_change(now, id, out);
+                }
+                return;
+            }
+        };
+        if did >= ack {
+            let change = self.slots.change(id);
+            match std::mem::replace(&mut change.stage, Stage::Pausing) {
+                Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
+                Stage::Storing { record, then } => {
+                    self.answer_change(now, id, then, Some(record), out);
+                }
+                stage => unreachable!("nothing is done in {stage:?}"),
+            }
+        } else if did + open < ack {
+            self.try_change_later(now, id, out);
+        }
+    }
+
+    /// A majority has promised.
+    fn promised(&mut self, now: Now, id: SlotId, ballot: u64, out: &mut Vec<Effect>) {
+        let ack = self.slots.get(id).ack();
+        let newest = match self.newest_of_change(now, id) {
+            Ok(newest) => newest,
+            // It is long, and its content is needed.
+            Err(vote) => {
+                self.slots.change(id).stage = Stage::Preparing { ballot };
+                return self.fetch_for_change(now, id, vote, out);
+            }
+        };
+        let rank = newest.as_ref().map(|newest| newest.rank);
+        let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
+        let told = newest.as_ref().map(codec.steps);
+        let change = self.slots.change(id);
+        if let Some(Tried { record: tried, then, step }) = &change.tried {
+            let (family, newest) = (tried.rank.version, rank.map(|rank| rank.version));
+            let is_told = told.as_ref().is_none_or(|steps| steps.tell_of(change.id, *step));
+            if newest > Some(family) || newest == Some(family) && !is_told {
+                let why = if is_told { PLAIN_BETWEEN } else { MANY_BETWEEN };
+                self.slots.get_mut(id).detail = Some(why.to_owned());
+                return self.deny_change(now, id, FailureKind::TooFew, out);
+            }
+            // What it was based on is not told any more: done on something older, it would come to
+            // be done twice as soon as the first record is found.
+            if newest < Some(family) && family > NEVER_WRITTEN {
+                let (record, then) = ((codec.reballot)(&key, tried, ballot), *then);
+                return self.store_for_change(now, id, record, then, out);
+            }
+        }
+        if change.elsewhere && !told.is_some_and(|steps| steps.has(change.id)) {
+            self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
+            return self.deny_change(now, id, FailureKind::TooFew, out);
+        }
+        if matches!(change.asker, Asker::Reader(_)) {
+            change.found = newest.clone();
+        }
+        let is_chosen = change.promised().filter(|vote| vote.rank() == rank).count() >= ack;
+        match change.conditional.apply(&key, change.id, ballot, newest.as_ref(), &codec) {
+            Outcome::Next(record, then) => {
+                let step = (codec.steps)(&record).step;
+                let step = change.tried.as_ref().map_or(step, |tried| step.min(tried.step));
+                change.tried = Some(Tried { record: record.clone(), then, step });
+                self.store_for_change(now, id, record, then, out);
+            }
+            Outcome::Nothing(then) if is_chosen => self.answer_change(now, id, then, None, out),
+            Outcome::Nothing(then) => {
+                let newest = newest.expect("that there is none is known of a majority");
+                if self.is_ahead(now, &newest) {
+                    // No replica takes it, and this one must not.
+                    self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
+                    return self.deny_change(now, id, FailureKind::Busy, out);
+                }
+                // A plain record has no ballot: it is brought to a majority as a read does it.
+                let is_plain = newest.rank.ballot == 0;
+                let record =
+                    if is_plain { newest } else { (codec.reballot)(&key, &newest, ballot) };
+                self.store_for_change(now, id, record, then, out);
+            }
+        }
+    }
+
+    /// The newest record that was reported; or whose vote it is, if its content is not here.
+    ///
+    /// A future record is passed over if enough replicas reported none, as in reads.
+    fn newest_of_change(&self, now: Now, id: SlotId) -> Result<Option<Record>, VoteAt> {
+        let slot = self.slots.get(id);
+        let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
+        let clear = change.count(ChangeState::has_promised) - self.hidden(now, id);
+        let counts = |vote: &ChangeVote| clear < slot.ack() || !self.hides_from(now, vote);
+        let reports = change.votes.iter().enumerate();
+        let reports = reports.filter(|(_, vote)| vote.state.has_promised() && counts(vote));
+        let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
+        // Of equal ones, one that is here whole.
+        let newest =
+            reports.max_by_key(|(_, reported)| (reported.rank(), reported.whole().is_some()));
+        match newest {
+            None => Ok(None),
+            Some((_, Reported::Whole(record))) => Ok(Some(record.clone())),
+            Some((vote, Reported::Outline(_))) => Err(vote),
+        }
+    }
+
+    /// Whether a replica reported a future record, and thus nothing of what that one hides.
+    fn hides_from(&self, now: Now, vote: &ChangeVote) -> bool {
+        vote.rank().is_some_and(|rank| self.is_future(now, rank))
+    }
+
+    /// How many of the replicas that promised reported one.
+    fn hidden(&self, now: Now, id: SlotId) -> usize {
+        let Work::Change(change) = &self.slots.get(id).work else { return 0 };
+        change.promised().filter(|vote| self.hides_from(now, vote)).count()
+    }
+
+    fn fetch_for_change(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        VoteAt(vote): VoteAt,
+        out: &mut Vec<Effect>,
+    ) {
+        let voter = &mut self.slots.change(id).votes[vote];
+        if !matches!(voter.state, ChangeState::Fetching(_)) {
+            voter.state = ChangeState::Fetching(Errand { since: now.mono, way: Way::Waits });
+            self.ask_of_change(now, id, VoteAt(vote), out);
+        }
+    }
+
+    fn store_for_change(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        record: Record,
+        then: Done,
+        out: &mut Vec<Effect>,
+    ) {
+        self.slots.change(id).stage = Stage::Storing { record, then };
+        self.ask_all_of_change(now, id, out);
+    }
+
+    /// Tries again after a pause, which differs from one to the next, so that two that outbid each
+    /// other part; or gives up, if that would change nothing.
+    fn try_change_later(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let change = self.slots.change(id);
+        if !change.is_worth_another_try() {
+            let failure = change.failure();
+            return self.deny_change(now, id, failure, out);
+        }
+        change.stage = Stage::Pausing;
+        // What became of a record is not told for long.
+        let doublings = if change.tried.is_some() { 0 } else { change.tries.min(PAUSE_DOUBLINGS) };
+        let pause = PAUSE_MICROS << doublings;
+        let jitter = xxh3_64_with_seed(&change.tries.to_le_bytes(), change.id) % pause;
+        let id = self.slots.renew(id);
+        self.slots.hedge_at(now.mono + pause / 2 + jitter, id);
+    }
+
+    /// A pause is over; or it was outbid, and the others are late.
+    pub(super) fn change_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        match self.slots.change(id).stage {
+            Stage::Queued => self.look_for_turn(now, id, out),
+            _ => self.try_change(now, id, out),
+        }
+    }
+
+    fn answer_change(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        done: Done,
+        stored: Option<Record>,
+        out: &mut Vec<Effect>,
+    ) {
+        self.end_turn(now, id);
+        let change = self.slots.change(id);
+        let answer = match change.asker {
+            Asker::Reader(_) => Answer::Found(change.found.take()),
+            Asker::Client(_) | Asker::Peer(_) => Answer::Done(done),
+        };
+        let asker = change.asker;
+        self.tell(asker, answer, out);
+        let change = self.slots.change(id);
+        let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
+        change.stage = Stage::Answered(stored);
+        if !open {
+            self.end_change(now, id, out);
+        }
+    }
+
+    fn deny_change(&mut self, now: Now, id: SlotId, failure: FailureKind, out: &mut Vec<Effect>) {
+        self.leave_queue(id);
+        self.end_turn(now, id);
+        let slot = self.slots.get(id);
+        let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
+        let did = |state| matches!(state, ChangeState::Stored | ChangeState::Promised);
+        let failed = RequestFailed {
+            failure,
+            acked: change.count(did) as u8,
+            parts: change.parts(),
+            since: slot.deadline.saturating_sub(self.config.deadline_micros),
+            quorum: slot.quorum,
+            is_write: !matches!(change.asker, Asker::Reader(_)),
+            unknown: change.is_begun(),
+            detail: slot.detail.clone(),
+        };
+        let asker = change.asker;
+        self.tell(asker, Answer::Failed(failed), out);
+        self.slots.remove(id);
+    }
+
+    /// No reply is awaited any more, or the deadline is over. A record that is known to be chosen
+    /// becomes a hint for each replica that missed it.
+    pub(super) fn end_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let slot = self.slots.get(id);
+        let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
+        let Stage::Answered(stored) = &change.stage else {
+            let failure = change.failure();
+            return self.deny_change(now, id, failure, out);
+        };
+        if let Some(record) = stored.clone() {
+            let key = slot.key.clone();
+            let missed = change.votes.iter().filter(|vote| vote.state != ChangeState::Stored);
+            let missed: Vec<NodeId> = missed.map(|vote| vote.node).collect();
+            for peer in missed {
+                self.missed_by(peer, key.clone(), record.clone(), out);
+            }
+        }
+        self.slots.remove(id);
+    }
+}

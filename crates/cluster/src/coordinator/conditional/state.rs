@@ -1,0 +1,200 @@
+//! What is known of a conditional write under way, and of each replica's part in it.
+
+use crate::conditional::{Conditional, Done};
+use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
+use crate::coordinator::read::state::Reported;
+use crate::event::{ClientId, FailureKind, OpId, Part};
+use crate::message::NodeId;
+use crate::record::{Rank, Record};
+use crate::turns::Turn;
+
+/// A conditional write under way.
+#[derive(Debug)]
+pub(in crate::coordinator) struct ChangeWork {
+    pub(super) asker: Asker,
+    pub(super) conditional: Conditional,
+    /// What it is known by, however often it is tried.
+    pub(super) id: u64,
+    pub(super) stage: Stage,
+    /// How often it was tried.
+    pub(super) tries: u32,
+    /// Its turn, if it has it.
+    pub(super) turn: Option<InTurn>,
+    /// Whether another node may have begun it, or may yet.
+    pub(super) elsewhere: bool,
+    /// For a reader: the newest record of those that a majority held.
+    pub(super) found: Option<Record>,
+    /// What a replica may hold of an earlier try.
+    pub(super) tried: Option<Tried>,
+    /// One for each replica.
+    pub(in crate::coordinator) votes: Vec<ChangeVote>,
+}
+
+/// The turn that a write has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InTurn {
+    pub(super) turn: Turn,
+    /// How many writes of this loop have had it in a row.
+    pub(super) in_a_row: u32,
+}
+
+/// Who asked for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Asker {
+    Client(ClientId),
+    /// A client that reads what too few hold, as it turned out.
+    Reader(ClientId),
+    /// Another node, whose request it is.
+    Peer(OpId),
+}
+
+/// A try whose record may be held.
+#[derive(Debug)]
+pub(super) struct Tried {
+    /// The record of the last one.
+    pub(super) record: Record,
+    /// What that comes to.
+    pub(super) then: Done,
+    /// Which step of the family it would have been, the first time.
+    pub(super) step: u32,
+}
+
+/// How far it is.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Replicas are asked for promises.
+    Preparing { ballot: u64 },
+    /// They are asked to store this record; then the client is answered this.
+    Storing { record: Record, then: Done },
+    /// The key's home was asked to do it.
+    Forwarded,
+    /// Others of the key come first.
+    Queued,
+    /// It was outbid, and is tried again a little later.
+    Pausing,
+    /// The client was answered; replicas that have yet to say whether they store the record may
+    /// miss it.
+    Answered(Option<Record>),
+}
+
+/// One replica's part.
+#[derive(Debug)]
+pub(in crate::coordinator) struct ChangeVote {
+    pub(in crate::coordinator) node: NodeId,
+    pub(in crate::coordinator) state: ChangeState,
+    /// What it held when it promised.
+    pub(super) reported: Option<Reported>,
+}
+
+/// What a replica does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::coordinator) enum ChangeState {
+    /// It was asked for a promise, or to store the record.
+    Asked(Errand),
+    /// It has promised.
+    Promised,
+    /// It has promised, reported a long record, and was asked to send it.
+    Fetching(Errand),
+    /// It stored the record.
+    Stored,
+    /// It did not do its part.
+    Failed(ReplicaError),
+}
+
+impl ChangeState {
+    pub(in crate::coordinator) fn errand_mut(&mut self) -> Option<&mut Errand> {
+        match self {
+            Self::Asked(errand) | Self::Fetching(errand) => Some(errand),
+            Self::Promised | Self::Stored | Self::Failed(_) => None,
+        }
+    }
+
+    pub(super) fn is_asked(self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+
+    pub(super) fn has_promised(self) -> bool {
+        matches!(self, Self::Promised | Self::Fetching(_))
+    }
+}
+
+impl ChangeVote {
+    pub(super) fn new(node: NodeId) -> Self {
+        let state = ChangeState::Asked(Errand { since: 0, way: Way::Waits });
+        Self { node, state, reported: None }
+    }
+
+    pub(super) fn rank(&self) -> Option<Rank> {
+        self.reported.as_ref().map(Reported::rank)
+    }
+}
+
+impl ChangeWork {
+    pub(in crate::coordinator) fn is_answered(&self) -> bool {
+        matches!(self.stage, Stage::Answered(_))
+    }
+
+    pub(in crate::coordinator) fn is_forwarded(&self) -> bool {
+        matches!(self.stage, Stage::Forwarded)
+    }
+
+    pub(super) fn count(&self, wanted: impl Fn(ChangeState) -> bool) -> usize {
+        self.votes.iter().filter(|vote| wanted(vote.state)).count()
+    }
+
+    /// The vote of a node that has yet to reply; `None` = what it says is stale.
+    pub(in crate::coordinator) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
+        let is_it = |vote: &ChangeVote| {
+            vote.node == node
+                && matches!(vote.state, ChangeState::Asked(_) | ChangeState::Fetching(_))
+        };
+        self.votes.iter().position(is_it).map(VoteAt)
+    }
+
+    /// The replicas that have promised.
+    pub(super) fn promised(&self) -> impl Iterator<Item = &ChangeVote> {
+        self.votes.iter().filter(|vote| vote.state.has_promised())
+    }
+
+    fn failures(&self) -> impl Iterator<Item = ReplicaError> + Clone {
+        self.votes.iter().filter_map(|vote| match vote.state {
+            ChangeState::Failed(error) => Some(error),
+            _ => None,
+        })
+    }
+
+    pub(super) fn failure(&self) -> FailureKind {
+        let outbid = self.failures().any(|error| error == ReplicaError::Outbid);
+        let did = |state: ChangeState| state.has_promised() || state == ChangeState::Stored;
+        let waits = matches!(self.stage, Stage::Pausing | Stage::Queued);
+        if !self.is_begun() && (outbid || waits) {
+            FailureKind::Busy
+        } else if self.count(did) > 0 {
+            FailureKind::TooFew
+        } else {
+            failure(self.failures())
+        }
+    }
+
+    /// Whether a record of it may be held somewhere, or come to be.
+    pub(super) fn is_begun(&self) -> bool {
+        self.tried.is_some() || self.elsewhere || self.is_forwarded()
+    }
+
+    /// Whether another try may succeed where this one can't: something was in its way that passes,
+    /// or it is to be found out what became of it.
+    pub(super) fn is_worth_another_try(&self) -> bool {
+        let passes = |error| matches!(error, ReplicaError::Outbid | ReplicaError::NotAuthoritative);
+        self.is_begun() || self.failures().any(passes)
+    }
+
+    /// What each replica did.
+    pub(super) fn parts(&self) -> Vec<(NodeId, Part)> {
+        let part = |vote: &ChangeVote| match vote.state {
+            ChangeState::Asked(_) | ChangeState::Fetching(_) => Part::Open,
+            ChangeState::Promised | ChangeState::Stored => Part::Done,
+            ChangeState::Failed(error) => error.part(),
+        };
+        self.votes.iter().map(|vote| (vote.node, part(vote))).collect()
+    }
+}

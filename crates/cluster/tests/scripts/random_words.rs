@@ -1,0 +1,88 @@
+//! What others say in the random test of a coordinator, each by the bits of a number.
+
+use bytes::Bytes;
+use cluster::{
+    Change, Condition, Conditional, Done, Impossible, Kind, Next, Operation, Page, Record, Reply,
+    Steps, Tag, Version,
+};
+
+use crate::toy;
+use crate::words::BASE;
+
+/// One of some records of a key that others may hold.
+pub(crate) fn record(key: &[u8], n: u64, damaged: bool) -> Record {
+    let version = Version { time: (BASE - 10 + n) << 12, origin: 1 };
+    let kind = if n == 5 { Kind::Tombstone } else { Kind::Value };
+    let record = toy::record(key, kind, "old", version, 0);
+    if damaged { toy::damaged(record) } else { record }
+}
+
+/// One that a conditional write made, by another coordinator.
+pub(crate) fn conditional(key: &[u8], b: u16) -> Record {
+    let version = Version { time: (BASE - 10 + u64::from(b >> 8 & 3)) << 12, origin: 1 };
+    let operations = 0..u64::from(b >> 10 & 15).min(8);
+    let operations = operations.map(|id| Operation { id, result: None }).collect();
+    let steps = Steps { step: u32::from(b >> 12 & 3), operations };
+    let ballot = (BASE - 10 + u64::from(b >> 11)) << 12;
+    let (kind, copies) = (Kind::Value, 0);
+    let next = Next { family: version, ballot, kind, copies, steps: &steps, value: b"7" };
+    (toy::STEPS.build)(key, &next)
+}
+
+pub(crate) fn wanted(b: u16) -> Conditional {
+    let condition = match b >> 4 & 3 {
+        0 => Condition::Absent,
+        1 => Condition::Exists,
+        _ => Condition::Any,
+    };
+    let change = match b >> 2 & 3 {
+        0 => Change::Delete,
+        1 => Change::Put(Bytes::from("9")),
+        _ => Change::Add(1),
+    };
+    Conditional { condition, change }
+}
+
+/// What a home says.
+pub(crate) fn done(b: u16, adds: bool) -> Done {
+    let version = Version { time: newer_time(b), origin: 1 };
+    match b >> 4 & 3 {
+        0 => Done::Unmet { current: None },
+        1 if adds => Done::Impossible(Impossible::Overflow),
+        _ => {
+            let tag = Tag { version, last: Some((1, u64::from(b))) };
+            Done::Changed { tag, result: adds.then_some(1) }
+        }
+    }
+}
+
+/// Around the versions that are issued, some of them further ahead than any clock is taken in.
+pub(crate) fn newer_time(b: u16) -> u64 {
+    (BASE + u64::from(b >> 8) * 10_000) << 12
+}
+
+/// Mostly what answers the request.
+pub(crate) fn reply(b: u16, is_write: bool, found: Option<Record>, authoritative: bool) -> Reply {
+    let (verb, newer) = (b % 8, newer_time(b));
+    match (verb, found) {
+        (0..3, _) if is_write => Reply::Stored,
+        (0..3, Some(record)) => Reply::Found { record, authoritative },
+        (3, _) if is_write => Reply::Newer { time: newer },
+        (3, _) => Reply::Absent { authoritative },
+        (4, _) => Reply::Busy,
+        (5, _) => Reply::NoSpace,
+        (6, _) => Reply::Failed,
+        _ if authoritative => Reply::Ahead,
+        _ => Reply::Page(Page { items: Vec::new(), next: None, authoritative }),
+    }
+}
+
+/// A long record is told without its content, which nobody can check then.
+pub(crate) fn brief(reply: Reply) -> Reply {
+    match reply {
+        Reply::Found { record, authoritative } => {
+            Reply::Long { outline: record.outline(), authoritative }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,240 @@
+//! Records that conditional writes made, mostly of an old version, with a young ballot. Wherever
+//! two of a key lie, the greatest by order is found, and it counts as written when its ballot was.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+use crate::record::{RecordRef, Steps};
+
+/// So that a compaction goes a level deeper each time.
+fn deep() -> Options {
+    Options { new_tree_bits: 0, level1_bytes: 1, ..small_options() }
+}
+
+fn made(key: &[u8], time: u64, ballot: u64, kind: Kind, value: &[u8]) -> Record {
+    let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
+    Record::new(key, &Fields { steps, ..Fields::new(kind, version(time)) }, value)
+}
+
+/// What decides, apart from the code that is tested.
+fn rank(record: &Record) -> (Version, u64, u8, u64) {
+    let view = record.view();
+    (view.version(), view.ballot(), view.kind() as u8, view.check())
+}
+
+fn store(engine: &Engine, key: &[u8], record: &Record) {
+    let mut batch = Batch::new();
+    batch.record(Space::Data, key, record).unwrap();
+    engine.commit(std::iter::once(&batch)).unwrap();
+}
+
+fn note(model: &mut Model, key: &[u8], record: Record) {
+    let held = model.entry(key.to_vec()).or_insert_with(|| record.clone());
+    if rank(&record) > rank(held) {
+        *held = record;
+    }
+}
+
+/// The store by gets, a scan, and scans since every time that matters.
+fn check_all(engine: &Engine, model: &Model, times: u64) {
+    let is = |found: RecordRef<'_>, expected: &Record| rank(&found.to_record()) == rank(expected);
+    for (key, expected) in model {
+        match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+            Lookup::Found(found) => assert!(is(found.view(), expected), "{found:?} {expected:?}"),
+            other => panic!("{other:?}, not {expected:?}"),
+        }
+        for time in 0..=times {
+            let newer = engine.holds_newer(Space::Data, key, version(time)).unwrap();
+            let held = expected.view().version();
+            let expected = if held > version(time) { Newer::Held(held) } else { Newer::No };
+            assert_eq!(newer, expected, "above {time}");
+        }
+    }
+    for since in 0..=times + 1 {
+        let mut found = BTreeMap::new();
+        let mut scan = engine.snapshot().scan_since(Space::Data, b"", None, since);
+        while let Some((key, record)) = scan.next().unwrap() {
+            found.insert(key.to_vec(), record.to_record());
+        }
+        for (key, expected) in model.iter().filter(|(_, held)| held.view().when() >= since) {
+            let found = found.get(key).unwrap_or_else(|| panic!("{expected:?} since {since}"));
+            assert!(is(found.view(), expected), "{found:?}, not {expected:?} since {since}");
+        }
+        assert!(found.keys().all(|key| model.contains_key(key)));
+    }
+    let times = model.values().map(|held| held.view().when().max(held.view().version().time));
+    assert!(engine.greatest_time() >= times.max().unwrap_or(0));
+}
+
+/// One record twice over all places in which two can lie, either of them first.
+#[test]
+fn the_greater_ballot_is_found_wherever_the_two_are() {
+    let flush = |engine: &Engine| {
+        engine.rotate_all();
+        while engine.flush_one().unwrap() == Work::Done {}
+    };
+    let steps: [&dyn Fn(&Engine); 5] = [
+        &|_| (),
+        &|engine| engine.rotate_all(),
+        &flush,
+        &|engine| {
+            flush(engine);
+            while engine.compact_one().unwrap() == Work::Done {}
+        },
+        &|engine| {
+            flush(engine);
+            engine.compact_all().unwrap();
+        },
+    ];
+    let records = [(5, 0), (5, 8), (5, 9), (4, 20), (6, 0)];
+    for first in records {
+        for second in records.into_iter().filter(|second| *second != first) {
+            for (between, after) in (0..25).map(|n| (steps[n / 5], steps[n % 5])) {
+                let (disk, options) = (MemDisk::new(), deep());
+                let (engine, mut model) = (open(&disk, &options), Model::new());
+                for (time, ballot) in [first, second] {
+                    let record = made(b"k", time, ballot, Kind::Value, b"value");
+                    store(&engine, b"k", &record);
+                    note(&mut model, b"k", record);
+                    check_all(&engine, &model, 21);
+                    between(&engine);
+                    check_all(&engine, &model, 21);
+                }
+                after(&engine);
+                check_all(&engine, &model, 21);
+                drop(engine);
+                check_all(&open(&disk, &options), &model, 21);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write { key: u8, time: u64, ballot: u64, tombstone: bool, fill: u8 },
+    Rotate,
+    Flush,
+    Compact,
+    CompactAll,
+    Reopen,
+    Crash(u64),
+}
+
+/// Times and ballots are of one range, so that each comes before and after the others.
+const TIMES: u64 = 12;
+
+fn step() -> impl Strategy<Value = Step> {
+    let ballot = prop_oneof![Just(0), 1..TIMES];
+    let write = (0u8..5, 1..TIMES, ballot, any::<bool>(), 0u8..3);
+    prop_oneof![
+        10 => write.prop_map(|(key, time, ballot, tombstone, fill)| {
+            Step::Write { key, time, ballot, tombstone, fill }
+        }),
+        2 => Just(Step::Rotate),
+        2 => Just(Step::Flush),
+        2 => Just(Step::Compact),
+        1 => Just(Step::CompactAll),
+        1 => Just(Step::Reopen),
+        1 => any::<u64>().prop_map(Step::Crash),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 200 }))]
+
+    #[test]
+    fn equals_a_sorted_map_by_order(steps in vec(step(), 1..60)) {
+        let (mut disk, options) = (MemDisk::new(), deep());
+        let (mut engine, mut model) = (open(&disk, &options), Model::new());
+        for step in steps {
+            match step {
+                Step::Write { key, time, ballot, tombstone, fill } => {
+                    let kind = if tombstone { Kind::Tombstone } else { Kind::Value };
+                    let value = vec![fill; usize::from(fill) * 100];
+                    let value = if tombstone { &[] } else { &value[..] };
+                    let record = made(&[key], time, ballot, kind, value);
+                    store(&engine, &[key], &record);
+                    note(&mut model, &[key], record);
+                }
+                Step::Rotate => engine.rotate_all(),
+                Step::Flush => drop(engine.flush_one().unwrap()),
+                Step::Compact => drop(engine.compact_one().unwrap()),
+                Step::CompactAll => engine.compact_all().unwrap(),
+                Step::Reopen => {
+                    drop(engine);
+                    engine = open(&disk, &options);
+                }
+                Step::Crash(seed) => {
+                    drop(engine);
+                    disk = disk.crash(seed);
+                    engine = open(&disk, &options);
+                }
+            }
+            check_all(&engine, &model, TIMES);
+        }
+        engine.close().unwrap();
+        drop(engine);
+        check_all(&open(&disk, &options), &model, TIMES);
+    }
+
+    /// Everything written after a time goes, what was made of an older record too.
+    #[test]
+    fn what_was_written_after_a_time_is_removed(
+        writes in vec((0u8..40, 1..TIMES, 0..TIMES, 0u8..4), 1..120),
+        limit in 0..TIMES,
+    ) {
+        let (disk, options) = (MemDisk::new(), deep());
+        let (engine, mut model) = (open(&disk, &options), Model::new());
+        for (key, time, ballot, then) in writes {
+            let late = if ballot > 0 { ballot > limit } else { time > limit };
+            // Of what a compaction has dropped, nothing comes back: so each has its own keys.
+            let key = [key, u8::from(late)];
+            let record = made(&key, time, ballot, Kind::Value, b"value");
+            store(&engine, &key, &record);
+            if !late {
+                note(&mut model, &key, record);
+            }
+            match then {
+                0 => engine.rotate_all(),
+                1 => drop(engine.flush_one().unwrap()),
+                2 => drop(engine.compact_one().unwrap()),
+                _ => {}
+            }
+        }
+        let above = Above { time: limit, spaces: &[Space::Data] };
+        let mut found = 0;
+        engine.records_above(above, |_, key, when| {
+            assert!(key[1] == 1 && when > limit);
+            found += 1;
+        }).unwrap();
+        prop_assert_eq!(engine.remove_above(above).unwrap(), found);
+        check_all(&engine, &model, TIMES);
+        check(&engine, &model);
+        drop(engine);
+        check(&open(&disk, &options), &model);
+    }
+}
+
+/// A tombstone hides what has an older version, and what has its version and an older ballot.
+#[test]
+fn a_tombstone_may_go_by_when_it_was_written() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&asked);
+    let may_purge: crate::MayPurge = Arc::new(move |_, _, when| {
+        noted.lock().unwrap().push(when);
+        false
+    });
+    let options = Options { may_purge, ..deep() };
+    let engine = open(&MemDisk::new(), &options);
+    for (key, ballot) in [(b"a", 0), (b"b", 90), (b"c", 3)] {
+        store(&engine, key, &made(key, 5, ballot, Kind::Tombstone, b""));
+    }
+    engine.rotate_all();
+    engine.flush_one().unwrap();
+    store(&engine, b"a", &made(b"a", 4, 0, Kind::Value, b""));
+    engine.rotate_all();
+    engine.flush_one().unwrap();
+    engine.compact_all().unwrap();
+    assert_eq!(*asked.lock().unwrap(), [5, 90, 5]);
+}

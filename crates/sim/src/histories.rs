@@ -1,0 +1,299 @@
+//! Contended keys: few, of which all writes are with conditions or quorums of majorities, so that
+//! each is one register to its clients. What they asked of each key and were answered is kept as a
+//! history, and is checked in the end.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use cluster::{Answer, Conditional, Done, Impossible, Record, Version};
+use lsm::RecordRef;
+use node::records::STEPS;
+
+use crate::ledger::{Asked, ClientOutcome, What};
+use crate::linear::{self, Change, Condition, End, History, Operation, Tag, Told, Verdict, chain};
+use crate::values::{decode, encode, value_of};
+
+/// How the keys' names begin.
+const PREFIX: &str = "contended-";
+
+/// Most configurations that the search for one key's order looks at: some seconds.
+const MOST_CONFIGURATIONS: usize = 2_000_000;
+
+/// How operations on contended keys ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Contended {
+    /// Reads, and plain writes, that were answered.
+    pub plain: u64,
+    /// Conditional writes that were done.
+    pub changed: u64,
+    /// Those whose condition was not true, or that can't be done.
+    pub unmet: u64,
+    /// What was refused, or failed with nothing done.
+    pub failed: u64,
+    /// Writes of which nobody knows.
+    pub unknown: u64,
+    /// Histories that were found right.
+    pub checked: u64,
+    /// Histories for which the search was given up.
+    pub gave_up: u64,
+}
+
+impl Contended {
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.plain += other.plain;
+        self.changed += other.changed;
+        self.unmet += other.unmet;
+        self.failed += other.failed;
+        self.unknown += other.unknown;
+        self.checked += other.checked;
+        self.gave_up += other.gave_up;
+    }
+}
+
+impl fmt::Display for Contended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { plain, changed, unmet, failed, unknown, checked, gave_up } = self;
+        write!(
+            f,
+            "contended keys: {changed} changed, {unmet} unmet, {plain} plain, {failed} failed, \
+             {unknown} unknown; {checked} histories checked, {gave_up} given up"
+        )
+    }
+}
+
+/// What a client wants of a contended key, apart from the value, which follows from its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) condition: cluster::Condition,
+    pub(crate) action: Action,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Put,
+    Delete,
+    Add(i64),
+}
+
+impl Wanted {
+    /// As the protocol has it.
+    pub(crate) fn of(self, number: u64) -> Conditional {
+        let change = match self.action {
+            Action::Put => cluster::Change::Put(Bytes::from(encode(value_of(number)))),
+            Action::Delete => cluster::Change::Delete,
+            Action::Add(number) => cluster::Change::Add(number),
+        };
+        Conditional { condition: self.condition, change }
+    }
+}
+
+/// An operation as it is kept until the end.
+#[derive(Debug)]
+struct Kept {
+    operation: Operation,
+    /// Known to have had no effect, or a read without an answer.
+    is_void: bool,
+    is_plain: bool,
+    /// The first version of a plain write, and whether it was given another one.
+    first: Option<Version>,
+    is_reissued: bool,
+}
+
+#[derive(Debug, Default)]
+struct OfKey {
+    kept: BTreeMap<u64, Kept>,
+    /// Nothing that is answered from here on counts.
+    is_over: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Histories {
+    of_keys: BTreeMap<Bytes, OfKey>,
+    /// How often all keys were given up for new ones.
+    generation: u32,
+    pub(crate) tally: Contended,
+}
+
+/// Whether a key is one of those.
+pub(crate) fn is_contended(key: &[u8]) -> bool {
+    key.starts_with(PREFIX.as_bytes())
+}
+
+impl Histories {
+    /// The name of a key.
+    pub(crate) fn key(&self, name: impl std::fmt::Display) -> Bytes {
+        Bytes::from(format!("{PREFIX}{}-{name}", self.generation))
+    }
+
+    pub(crate) fn begin(&mut self, number: u64, now: u64, asked: &Asked) {
+        let put = Change::Put(value_of(number));
+        let (is_plain, asked_for) = match &asked.what {
+            What::Scan => return,
+            What::Get => (true, linear::Asked::Get),
+            What::Put => (true, linear::Asked::Change(Condition::Any, put)),
+            What::Delete => (true, linear::Asked::Change(Condition::Any, Change::Delete)),
+            What::Change(Wanted { condition, action }) => {
+                let change = match action {
+                    Action::Put => put,
+                    Action::Delete => Change::Delete,
+                    Action::Add(number) => Change::Add(*number),
+                };
+                (false, linear::Asked::Change(condition_of(condition), change))
+            }
+        };
+        let end = End::Unknown;
+        let operation = Operation { number, call: now, asked: asked_for, end };
+        let (is_void, first, is_reissued) = (false, None, false);
+        let kept = Kept { operation, is_void, is_plain, first, is_reissued };
+        self.of_keys.entry(asked.key.clone()).or_default().kept.insert(number, kept);
+    }
+
+    /// A plain write has a version. Returns whether it is one of a contended key.
+    pub(crate) fn versioned(&mut self, key: &Bytes, number: u64, version: Version) -> bool {
+        let of_key = self.of_keys.get_mut(key);
+        let Some(kept) = of_key.and_then(|of_key| of_key.kept.get_mut(&number)) else {
+            return false;
+        };
+        let first = *kept.first.get_or_insert(version);
+        kept.is_reissued |= first != version;
+        true
+    }
+
+    /// A client has its outcome; returns what is wrong with that by itself.
+    pub(crate) fn end(
+        &mut self,
+        now: u64,
+        number: u64,
+        asked: &Asked,
+        outcome: &ClientOutcome,
+    ) -> Option<String> {
+        let of_key = self.of_keys.get_mut(&asked.key)?;
+        let kept = of_key.kept.get_mut(&number)?;
+        let told = match outcome {
+            ClientOutcome::Answer(Answer::Failed(failed)) if failed.unknown => None,
+            ClientOutcome::Answer(Answer::Failed(_)) | ClientOutcome::Refused => {
+                self.tally.failed += 1;
+                kept.is_void = true;
+                return None;
+            }
+            ClientOutcome::Nothing => None,
+            ClientOutcome::Answer(Answer::Found(record)) => {
+                let Some(found) = found(&asked.key, record.as_ref()) else {
+                    return Some(format!("invented: {number} returns {record:?}"));
+                };
+                Some(Told::Found(found))
+            }
+            ClientOutcome::Answer(Answer::Written(version)) => {
+                let tag = tag_of(cluster::Tag { version: *version, last: None });
+                Some(Told::Changed { tag, sum: None })
+            }
+            ClientOutcome::Answer(Answer::Done(done)) => Some(match *done {
+                Done::Changed { tag, result } => Told::Changed { tag: tag_of(tag), sum: result },
+                Done::Unmet { current } => Told::Unmet(current.map(tag_of)),
+                Done::Impossible(Impossible::NotANumber) => Told::NotANumber,
+                Done::Impossible(Impossible::Overflow) => {
+                    return Some(format!("{number} overflows: {:?}", kept.operation));
+                }
+            }),
+            ClientOutcome::Range(_) => return Some(format!("{number} is no range")),
+        };
+        match told {
+            None if kept.operation.asked == linear::Asked::Get => kept.is_void = true,
+            None => self.tally.unknown += 1,
+            Some(_) if kept.is_plain => self.tally.plain += 1,
+            Some(Told::Changed { .. }) => self.tally.changed += 1,
+            Some(_) => self.tally.unmet += 1,
+        }
+        if let Some(told) = told
+            && !of_key.is_over
+        {
+            kept.operation.end = End::At(now, told);
+        }
+        let seen = match outcome {
+            ClientOutcome::Answer(Answer::Found(Some(record))) => write_of(record),
+            ClientOutcome::Answer(Answer::Written(version)) => Some((number, *version)),
+            _ => None,
+        };
+        if let Some((number, version)) = seen {
+            self.versioned(&asked.key, number, version);
+        }
+        None
+    }
+
+    /// What was acknowledged may be gone, and nobody is to blame: clients go on with other keys.
+    pub(crate) fn give_up_keys(&mut self) {
+        self.generation += 1;
+        self.of_keys.values_mut().for_each(|of_key| of_key.is_over = true);
+    }
+
+    /// Keys that are in use.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Bytes> + '_ {
+        let used = self.of_keys.iter().filter(|(_, of_key)| !of_key.is_over);
+        used.map(|(key, _)| key.clone())
+    }
+
+    /// Checks every history; returns what is wrong.
+    pub(crate) fn judge(&mut self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (key, of_key) in std::mem::take(&mut self.of_keys) {
+            let kept = of_key.kept.into_values().filter(|kept| !kept.is_void);
+            let operations = kept.flat_map(Kept::operations).collect();
+            let history = History { operations };
+            if let Some(what) = chain::check(&history) {
+                wrong.push(format!("{key:?}: {what}"));
+            }
+            match history.check(MOST_CONFIGURATIONS) {
+                Verdict::Linearizable => self.tally.checked += 1,
+                Verdict::GaveUp => self.tally.gave_up += 1,
+                Verdict::Wrong(what) => wrong.push(format!("{key:?}: {what}")),
+            }
+        }
+        wrong
+    }
+}
+
+impl Kept {
+    /// What takes effect. A plain write that is given another version on its way may have been seen
+    /// under the first one, and be seen again after what came between: a known anomaly.
+    fn operations(self) -> Vec<Operation> {
+        if !self.is_reissued {
+            return vec![self.operation];
+        }
+        let end = self.operation.end.at().map_or(End::Unknown, End::Before);
+        vec![Operation { end, ..self.operation.clone() }, self.operation]
+    }
+}
+
+/// The number and version of a plain write; `None` = a conditional one made the record.
+fn write_of(record: &Record) -> Option<(u64, Version)> {
+    let view = RecordRef::parse(&record.bytes).ok()?;
+    let number = u64::from_le_bytes(view.extension().try_into().ok()?);
+    (record.rank.ballot == 0).then_some((number, record.rank.version))
+}
+
+fn condition_of(condition: &cluster::Condition) -> Condition {
+    match condition {
+        cluster::Condition::Any => Condition::Any,
+        cluster::Condition::Exists => Condition::Exists,
+        cluster::Condition::Absent => Condition::Absent,
+        cluster::Condition::OneOf(tags) => {
+            Condition::OneOf(tags.iter().map(|tag| tag_of(*tag)).collect())
+        }
+    }
+}
+
+fn tag_of(cluster::Tag { version, last }: cluster::Tag) -> Tag {
+    let Version { time, origin } = version;
+    Tag { family: (time, origin), last }
+}
+
+/// What a read returned; `None` = what nobody can have written.
+fn found(key: &[u8], record: Option<&Record>) -> Option<Option<(linear::Value, Tag)>> {
+    let Some(record) = record else { return Some(None) };
+    let tag = tag_of(cluster::Tag::of(record, &STEPS));
+    Some(decode(key, record)?.map(|value| (value, tag)))
+}

@@ -1,0 +1,55 @@
+//! What tags say of themselves: after a plain write conditional ones make steps 1, 2, 3 …, each
+//! once, and a later one is further.
+//!
+//! ```text
+//!  plain write: family ─▶ step 1 ─▶ step 2 ─▶ (3: nobody knows whose) ─▶ step 4
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::{Asked, End, History, Operation, Told};
+
+/// What is wrong with the tags of a history, if anything is.
+pub(crate) fn check(history: &History) -> Option<String> {
+    let mut families: BTreeMap<(u64, u32), BTreeMap<u32, &Operation>> = BTreeMap::new();
+    for operation in &history.operations {
+        let End::At(_, Told::Changed { tag, .. }) = &operation.end else { continue };
+        let Some((step, _)) = tag.last else { continue };
+        let family = families.entry(tag.family).or_default();
+        if let Some(other) = family.insert(step, operation) {
+            return Some(format!("both are step {step} of a family:\n  {other}\n  {operation}"));
+        }
+    }
+    // Steps of operations whose clients were told nothing.
+    let unknown = history.operations.iter().filter(|operation| operation.may_be_a_step());
+    let mut unknown = unknown.count();
+    for family in families.values() {
+        let mut last: Option<(u32, &Operation)> = None;
+        // The latest call of those with lower steps.
+        let mut latest: Option<&Operation> = None;
+        for (step, operation) in family {
+            let between = step - 1 - last.map_or(0, |(step, _)| step);
+            let Some(left) = unknown.checked_sub(between as usize) else {
+                return Some(format!("nobody did the {between} steps before this:\n  {operation}"));
+            };
+            unknown = left;
+            if let Some(later) = latest
+                && operation.end.at() < Some(later.call)
+            {
+                return Some(format!("a later one has a lower step:\n  {operation}\n  {later}"));
+            }
+            if latest.is_none_or(|latest| latest.call < operation.call) {
+                latest = Some(operation);
+            }
+            last = Some((*step, operation));
+        }
+    }
+    None
+}
+
+impl Operation {
+    /// Whether it may have made a step that nobody was told of.
+    fn may_be_a_step(&self) -> bool {
+        matches!((&self.asked, &self.end), (Asked::Change(..), End::Unknown))
+    }
+}

@@ -1,0 +1,246 @@
+//! Whether what clients saw of one key could have come from one copy of it that does one operation
+//! after the other: *linearizable* (Herlihy, Wing 1990).
+//!
+//! ```text
+//!  call ──────────── answer        an operation takes effect at one moment between the two;
+//!        call ── answer            one without an answer at any time after its call, or never
+//! ```
+//!
+//! After Wing and Gong, *Testing and verifying concurrent objects* (1993), with what G. Lowe,
+//! *Testing for linearizability* (2017) added: the history is gone through in the order of time,
+//! and an operation takes effect in the search only when the next answer needs it. So what fails is
+//! the shortest prefix that fails.
+//!
+//! Tags are opaque: two that are equal are of one state, the one that one operation made; two that
+//! differ are of two. What is in a tag is judged by [`chain`] alone.
+
+pub(crate) mod chain;
+mod print;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use search::{SPARE, Search};
+
+/// What a key may have as its value. Each write has one of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Value {
+    /// Something can be added to it.
+    Number(i64),
+    /// Anything else.
+    Text(u64),
+}
+
+/// What identifies a state of the key to clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Tag {
+    /// Time and origin of the version of the plain write that it goes back to.
+    pub(crate) family: (u64, u32),
+    /// Conditional writes since, and the id of the last.
+    pub(crate) last: Option<(u32, u64)>,
+}
+
+/// What must be true.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Any,
+    Exists,
+    Absent,
+    OneOf(Vec<Tag>),
+}
+
+/// What is done then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Put(Value),
+    Delete,
+    Add(i64),
+}
+
+/// An operation; a plain write has the condition `Any`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Get,
+    Change(Condition, Change),
+}
+
+/// What a client was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    Found(Option<(Value, Tag)>),
+    Changed {
+        tag: Tag,
+        sum: Option<i64>,
+    },
+    /// The condition is not true, for this is the value's tag.
+    Unmet(Option<Tag>),
+    /// Something was to be added to what is no number.
+    NotANumber,
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was answered then.
+    At(u64, Told),
+    /// It may have taken effect, or may yet do so.
+    Unknown,
+    /// It may have taken effect, but not after that time, nor after the next operation of the
+    /// history: that one is the same write, which was given another version on its way, and may
+    /// have been seen before under the first one.
+    Before(u64),
+}
+
+/// An operation as its client knows it. One that is known to have had no effect is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Operation {
+    /// What people call it.
+    pub(crate) number: u64,
+    pub(crate) call: u64,
+    pub(crate) asked: Asked,
+    pub(crate) end: End,
+}
+
+/// What came of a check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Linearizable,
+    /// Why not, for people.
+    Wrong(String),
+    /// The search had gone through as many states as it may.
+    GaveUp,
+}
+
+/// Operations of one key, in the order of their calls.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) operations: Vec<Operation>,
+}
+
+/// The one copy: its value, and the operation that made it, by its place in the history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct State {
+    pub(crate) value: Option<Value>,
+    pub(crate) made_by: Option<u32>,
+}
+
+/// Who made the states that tags are of.
+#[derive(Debug, Default)]
+struct Tags {
+    /// Places of operations that were answered a tag of their own.
+    makers: BTreeMap<Tag, u32>,
+    /// What the state of a tag has as its value, as far as anybody was told.
+    values: BTreeMap<Tag, Value>,
+}
+
+impl History {
+    /// Whether one copy could have answered like this; `most` is how many states are looked at.
+    pub(crate) fn check(&self, most: usize) -> Verdict {
+        let tags = match Tags::of(self) {
+            Ok(tags) => tags,
+            Err(wrong) => return Verdict::Wrong(wrong),
+        };
+        let search = |spare| Search::new(self, &tags, most, spare).run();
+        let is_found = |spare| search(spare) == Verdict::Linearizable;
+        if SPARE.into_iter().any(is_found) { Verdict::Linearizable } else { search(usize::MAX) }
+    }
+}
+
+impl Tags {
+    fn of(history: &History) -> Result<Self, String> {
+        let mut tags = Self::default();
+        for (place, operation) in (0..).zip(&history.operations) {
+            match operation.end {
+                End::At(_, Told::Changed { tag, .. }) => {
+                    if let Some(other) = tags.makers.insert(tag, place) {
+                        let other = history.operations[other as usize].number;
+                        let number = operation.number;
+                        return Err(format!("{number} and {other} both made {tag}"));
+                    }
+                }
+                End::At(_, Told::Found(Some((value, tag)))) => {
+                    if let Some(other) = tags.values.insert(tag, value)
+                        && other != value
+                    {
+                        return Err(format!("{tag} is the tag of {value} and of {other}"));
+                    }
+                }
+                End::At(..) | End::Unknown | End::Before(_) => {}
+            }
+        }
+        Ok(tags)
+    }
+
+    /// Whether a tag can be that of a state.
+    fn is_of(&self, tag: Tag, state: State, history: &History) -> bool {
+        if let Some(maker) = self.makers.get(&tag) {
+            return state.made_by == Some(*maker);
+        }
+        // It was made by somebody who was told nothing. Who that is shows by the value.
+        let has_another = state.made_by.is_none_or(|maker| {
+            let operation = &history.operations[maker as usize];
+            matches!(operation.end, End::At(..))
+        });
+        let value = self.values.get(&tag);
+        !has_another && value.is_none_or(|value| state.value == Some(*value))
+    }
+}
+
+impl Operation {
+    /// What it makes of a state, at `place` in the history; `None` if its client would have been
+    /// told something else, or if nobody could tell that it was done.
+    fn apply(&self, place: u32, state: State, tags: &Tags, history: &History) -> Option<State> {
+        let has = |tag| state.value.is_some() && tags.is_of(tag, state, history);
+        let told = match self.end {
+            End::At(_, told) => Some(told),
+            End::Unknown | End::Before(_) => None,
+        };
+        let (condition, change) = match (&self.asked, told) {
+            (Asked::Get, Some(Told::Found(found))) => {
+                let fits = found.map(|(value, _)| value) == state.value;
+                return (fits && found.is_none_or(|(_, tag)| has(tag))).then_some(state);
+            }
+            (Asked::Get, _) => return None,
+            (Asked::Change(condition, change), _) => (condition, change),
+        };
+        let is_met = match (condition, told) {
+            (Condition::Any, _) => true,
+            (Condition::Exists, _) => state.value.is_some(),
+            (Condition::Absent, _) => state.value.is_none(),
+            (Condition::OneOf(tags), Some(Told::Unmet(current))) => {
+                current.is_some_and(|current| tags.contains(&current))
+            }
+            (Condition::OneOf(tags), _) => tags.iter().any(|tag| has(*tag)),
+        };
+        if let Some(Told::Unmet(current)) = told {
+            let fits = current.map_or(state.value.is_none(), has);
+            return (!is_met && fits).then_some(state);
+        }
+        if !is_met {
+            return None;
+        }
+        let value = match (change, state.value) {
+            (Change::Put(value), _) => Some(*value),
+            (Change::Delete, _) => None,
+            (Change::Add(_), Some(Value::Text(_))) => {
+                return (told == Some(Told::NotANumber)).then_some(state);
+            }
+            (Change::Add(number), None) => Some(Value::Number(*number)),
+            (Change::Add(number), Some(Value::Number(value))) => {
+                Some(Value::Number(value + number))
+            }
+        };
+        let sum = match (change, value) {
+            (Change::Add(_), Some(Value::Number(sum))) => Some(sum),
+            _ => None,
+        };
+        let fits = match told {
+            Some(Told::Changed { sum: told, .. }) => told == sum,
+            Some(_) => false,
+            None => true,
+        };
+        fits.then_some(State { value, made_by: Some(place) })
+    }
+}

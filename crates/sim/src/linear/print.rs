@@ -1,0 +1,122 @@
+//! Histories as people read them.
+
+use std::collections::BTreeSet;
+use std::fmt::{Display, Formatter, Result};
+
+use super::{Asked, Change, Condition, End, History, Operation, State, Tag, Told, Value};
+
+/// How many of the operations that were answered before are printed.
+const BEFORE: usize = 24;
+
+/// Why a history is not linearizable: the operation whose answer does not fit, what the key may
+/// have held, and what was under way.
+pub(super) fn explain(
+    history: &History,
+    open: &BTreeSet<u32>,
+    states: &BTreeSet<State>,
+    at: u64,
+    place: u32,
+) -> String {
+    let wrong = &history.operations[place as usize];
+    let mut lines = vec![format!("not linearizable, as of the answer to {}:", wrong.number)];
+    let mut answered: Vec<&Operation> =
+        history.operations.iter().filter(|operation| operation.ended_before(at)).collect();
+    answered.sort_by_key(|operation| operation.end.at());
+    let shown = answered.len().saturating_sub(BEFORE);
+    if shown > 0 {
+        lines.push(format!("  ({shown} operations before these)"));
+    }
+    lines.extend(answered[shown..].iter().map(|operation| format!("  {operation}")));
+    let states: Vec<String> = states.iter().map(|state| state.told(history)).collect();
+    lines.push(format!("then the key had {}", states.join(", or ")));
+    lines.push("under way, or without an answer:".to_owned());
+    let others = open.iter().filter(|other| **other != place);
+    lines.extend(others.map(|other| format!("  {}", history.operations[*other as usize])));
+    lines.push(format!("does not fit:\n  {wrong}"));
+    lines.join("\n")
+}
+
+impl Operation {
+    fn ended_before(&self, at: u64) -> bool {
+        self.end.at().is_some_and(|end| end < at)
+    }
+}
+
+impl End {
+    pub(crate) fn at(&self) -> Option<u64> {
+        match self {
+            Self::At(at, _) => Some(*at),
+            Self::Unknown | Self::Before(_) => None,
+        }
+    }
+}
+
+impl State {
+    fn told(&self, history: &History) -> String {
+        let value = self.value.map_or("nothing".to_owned(), |value| value.to_string());
+        match self.made_by {
+            Some(maker) => format!("{value} of {}", history.operations[maker as usize].number),
+            None => value,
+        }
+    }
+}
+
+impl Display for Value {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "text-{text}"),
+        }
+    }
+}
+
+impl Display for Tag {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let (time, origin) = self.family;
+        write!(f, "\"{time:x}-{origin:08x}")?;
+        match self.last {
+            Some((step, id)) => write!(f, "-{step}-{id:x}\""),
+            None => write!(f, "\""),
+        }
+    }
+}
+
+impl Display for Operation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let seconds = |micros: u64| format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+        let end = self.end.at().map_or("never".to_owned(), seconds);
+        write!(f, "{:>6} {} to {end:<10} ", self.number, seconds(self.call))?;
+        match &self.asked {
+            Asked::Get => write!(f, "get")?,
+            Asked::Change(condition, change) => {
+                match change {
+                    Change::Put(value) => write!(f, "put {value}")?,
+                    Change::Delete => write!(f, "delete")?,
+                    Change::Add(number) => write!(f, "add {number}")?,
+                }
+                match condition {
+                    Condition::Any => {}
+                    Condition::Exists => write!(f, " if there is a value")?,
+                    Condition::Absent => write!(f, " if there is none")?,
+                    Condition::OneOf(tags) => {
+                        let tags: Vec<String> = tags.iter().map(Tag::to_string).collect();
+                        write!(f, " if it is {}", tags.join(" or "))?;
+                    }
+                }
+            }
+        }
+        match &self.end {
+            End::Unknown => write!(f, ": not known"),
+            End::Before(_) => write!(f, ": under its first version"),
+            End::At(_, Told::Found(None)) => write!(f, ": nothing"),
+            End::At(_, Told::Found(Some((value, tag)))) => write!(f, ": {value} {tag}"),
+            End::At(_, Told::Changed { tag, sum: None }) => write!(f, ": done, {tag}"),
+            End::At(_, Told::Changed { tag, sum: Some(sum) }) => {
+                write!(f, ": done, {sum} {tag}")
+            }
+            End::At(_, Told::Unmet(None)) => write!(f, ": unmet, there is none"),
+            End::At(_, Told::Unmet(Some(tag))) => write!(f, ": unmet, it is {tag}"),
+            End::At(_, Told::NotANumber) => write!(f, ": not a number"),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The search for an order in which one copy could have done the operations of a history.
+//!
+//! ```text
+//!  configurations: a state, and which of the operations under way have taken effect
+//!      │  call: one more is under way
+//!      ▼  answer: each configuration in which it has not taken effect goes on, in every way there
+//!  configurations    is, until it has; none is left = not linearizable
+//! ```
+//!
+//! An operation without an answer is under way for ever, and need not take effect: of two
+//! configurations that are equal but for such operations, one that has used some of those that the
+//! other has used can do all that the other can, and the other is dropped.
+//!
+//! With many such operations there are too many ways all the same. So the search first goes only
+//! the ways that need few of them: an order that it finds so is one. If it finds none, all are
+//! gone.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{End, History, State, Tags, Verdict, print};
+
+/// What happens in the history, in the order of time; at one time calls come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Call,
+    Answer,
+    /// It can't take effect any more.
+    Over,
+}
+
+/// Operations, by their places, in order.
+type Places = Vec<u32>;
+
+/// A way in which all may have gone so far.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Configuration {
+    state: State,
+    /// Those under way that have taken effect and will be answered.
+    done: Places,
+    /// Those that have taken effect and will not be answered.
+    used: Places,
+}
+
+/// Configurations without those that another one makes needless.
+#[derive(Debug, Default)]
+struct Kept {
+    by_what: BTreeMap<(State, Places), Vec<Places>>,
+}
+
+/// See the module.
+pub(crate) struct Search<'a> {
+    history: &'a History,
+    tags: &'a Tags,
+    /// Under way, with or without an answer to come.
+    open: BTreeSet<u32>,
+    configurations: Vec<Configuration>,
+    /// How many may still be looked at.
+    left: usize,
+    /// How many operations without an answer more than needed may be used from one answer to the
+    /// next.
+    spare: usize,
+}
+
+/// For [`Search::spare`]: what is tried before any number is.
+pub(super) const SPARE: [usize; 2] = [0, 1];
+
+impl<'a> Search<'a> {
+    pub(super) fn new(history: &'a History, tags: &'a Tags, most: usize, spare: usize) -> Self {
+        let state = State { value: None, made_by: None };
+        let begin = Configuration { state, done: Vec::new(), used: Vec::new() };
+        let configurations = vec![begin];
+        Self { history, tags, open: BTreeSet::new(), configurations, left: most, spare }
+    }
+
+    pub(super) fn run(mut self) -> Verdict {
+        let operations = &self.history.operations;
+        let mut events = Vec::new();
+        for (place, operation) in (0..).zip(operations) {
+            events.push((operation.call, What::Call, place));
+            match operation.end {
+                End::At(at, _) => events.push((at, What::Answer, place)),
+                End::Before(at) => events.push((at, What::Over, place)),
+                End::Unknown => {}
+            }
+        }
+        events.sort_unstable();
+        for (at, what, place) in events {
+            match what {
+                What::Call => {
+                    self.open.insert(place);
+                }
+                What::Over => self.is_over(place),
+                What::Answer => {
+                    let Some(next) = self.answered(place) else { return Verdict::GaveUp };
+                    if next.is_empty() {
+                        return Verdict::Wrong(self.explain(at, place));
+                    }
+                    self.open.remove(&place);
+                    self.configurations = next;
+                }
+            }
+        }
+        Verdict::Linearizable
+    }
+
+    fn is_over(&mut self, place: u32) {
+        self.open.remove(&place);
+        let mut kept = Kept::default();
+        for mut configuration in std::mem::take(&mut self.configurations) {
+            configuration.used.retain(|used| *used != place);
+            kept.add(configuration);
+        }
+        self.configurations = kept.into_all();
+    }
+
+    /// All ways in which an operation may have taken effect before its answer; `None` = they are
+    /// too many.
+    fn answered(&mut self, place: u32) -> Option<Vec<Configuration>> {
+        let (mut seen, mut next) = (Kept::default(), Kept::default());
+        let mut most_used = usize::MAX;
+        // What uses few operations without an answer comes first: it makes others needless.
+        let mut waiting: BTreeMap<usize, VecDeque<Configuration>> = BTreeMap::new();
+        for mut configuration in self.configurations.iter().cloned() {
+            if let Ok(at) = configuration.done.binary_search(&place) {
+                configuration.done.remove(at);
+                most_used = most_used.min(configuration.used.len().saturating_add(self.spare));
+                next.add(configuration);
+            } else if seen.add(configuration.clone()) {
+                waiting.entry(configuration.used.len()).or_default().push_back(configuration);
+            }
+        }
+        while let Some(mut first) = waiting.first_entry() {
+            if *first.key() > most_used {
+                break;
+            }
+            let Some(configuration) = first.get_mut().pop_front() else {
+                first.remove();
+                continue;
+            };
+            for other in &self.open {
+                let Some(mut after) = self.after(&configuration, *other) else { continue };
+                self.left = self.left.checked_sub(1)?;
+                if *other == place {
+                    after.done.retain(|done| *done != place);
+                    most_used = most_used.min(after.used.len().saturating_add(self.spare));
+                    next.add(after);
+                } else if seen.add(after.clone()) {
+                    waiting.entry(after.used.len()).or_default().push_back(after);
+                }
+            }
+        }
+        Some(next.into_all())
+    }
+
+    /// What comes of a configuration when an operation that is under way takes effect.
+    fn after(&self, configuration: &Configuration, place: u32) -> Option<Configuration> {
+        let operation = &self.history.operations[place as usize];
+        let is_answered = matches!(operation.end, End::At(..));
+        let taken = if is_answered { &configuration.done } else { &configuration.used };
+        let at = taken.binary_search(&place).err()?;
+        let is_before = matches!(operation.end, End::Before(_));
+        if is_before && configuration.done.contains(&(place + 1)) {
+            return None;
+        }
+        let state = operation.apply(place, configuration.state, self.tags, self.history)?;
+        let mut after = Configuration { state, ..configuration.clone() };
+        let taken = if is_answered { &mut after.done } else { &mut after.used };
+        taken.insert(at, place);
+        Some(after)
+    }
+
+    fn explain(&self, at: u64, place: u32) -> String {
+        let states: BTreeSet<State> = self.configurations.iter().map(|c| c.state).collect();
+        print::explain(self.history, &self.open, &states, at, place)
+    }
+}
+
+impl Kept {
+    /// Adds a configuration, unless there is one that can do as much. Returns whether it was added.
+    fn add(&mut self, Configuration { state, done, used }: Configuration) -> bool {
+        let same = self.by_what.entry((state, done)).or_default();
+        if same.iter().any(|fewer| is_within(fewer, &used)) {
+            return false;
+        }
+        same.retain(|more| !is_within(&used, more));
+        same.push(used);
+        true
+    }
+
+    fn into_all(self) -> Vec<Configuration> {
+        let all = self.by_what.into_iter().flat_map(|((state, done), used)| {
+            used.into_iter().map(move |used| Configuration { state, done: done.clone(), used })
+        });
+        all.collect()
+    }
+}
+
+/// Whether all of `few` are in `many`; both are in order.
+fn is_within(few: &[u32], many: &[u32]) -> bool {
+    let mut many = many.iter();
+    few.iter().all(|one| many.any(|other| other == one))
+}

@@ -1,0 +1,47 @@
+//! Values of contended keys: numbers, to which something can be added, and texts. Each write has
+//! one of its own, so that from a value can be told whose it is.
+
+use cluster::Record;
+use lsm::RecordRef;
+use node::records::CODEC;
+
+use crate::linear::Value;
+
+/// What additions to a number must stay below, all together, for it to be told from the next.
+const APART: i64 = 1 << 32;
+
+/// The value that an operation writes, by its number: one in eight is a text.
+pub(crate) fn value_of(number: u64) -> Value {
+    if number % 8 == 7 { Value::Text(number) } else { Value::Number(number as i64 * APART) }
+}
+
+/// The value in bytes.
+pub(crate) fn encode(value: Value) -> Vec<u8> {
+    let text = match value {
+        Value::Number(number) => return number.to_string().into_bytes(),
+        Value::Text(text) => text,
+    };
+    // Longer than what replicas report at once; some longer than what travels in one piece.
+    let len = if text % 64 == 63 { 40_000 } else { 8 + text as usize % 512 };
+    let mut bytes = format!("text {text} ").into_bytes();
+    bytes.resize(bytes.len() + len, b'.');
+    bytes
+}
+
+/// The value of a record, `Some(None)` of a tombstone; `None` if nobody can have written it.
+pub(crate) fn decode(key: &[u8], record: &Record) -> Option<Option<Value>> {
+    let view = RecordRef::parse(&record.bytes).ok()?;
+    let same = (CODEC.parse)(record.bytes.clone()).is_some_and(|parsed| parsed == *record);
+    if !same || !(CODEC.verify)(key, record) {
+        return None;
+    }
+    if record.rank.kind == cluster::Kind::Tombstone {
+        return Some(None);
+    }
+    let text = str::from_utf8(view.value()).ok()?;
+    let value = match text.strip_prefix("text ") {
+        None => Value::Number(text.parse().ok()?),
+        Some(rest) => Value::Text(rest.split(' ').next()?.parse().ok()?),
+    };
+    (encode(value) == text.as_bytes()).then_some(Some(value))
+}

@@ -1,0 +1,92 @@
+//! Clients of contended keys: reads, writes with conditions, and plain ones between them. A
+//! condition on tags names what the client saw last, or before that.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use cluster::{Answer, Condition, Done, Tag, quorum};
+use node::records::STEPS;
+
+use crate::histories::{Action, Histories, Wanted};
+use crate::ledger::{Asked, ClientOutcome, What};
+use crate::plan::Plan;
+use crate::random::Random;
+
+/// What one of them remembers.
+#[derive(Debug, Default)]
+pub(super) struct Contender {
+    /// Tags of a key, the latest last.
+    seen: BTreeMap<Bytes, Vec<Tag>>,
+}
+
+/// How many tags of a key it remembers.
+const MOST_TAGS: usize = 2;
+
+impl Contender {
+    pub(super) fn question(
+        &self,
+        plan: &Plan,
+        random: &mut Random,
+        histories: &Histories,
+    ) -> Asked {
+        let key = histories.key(random.index(plan.contended_keys));
+        let what = if random.permille(300) {
+            What::Get
+        } else if random.permille(plan.plain_writes) {
+            if random.permille(700) { What::Put } else { What::Delete }
+        } else {
+            let condition = self.condition(&key, random);
+            let action = match random.below(10) {
+                0..4 => Action::Put,
+                4..6 => Action::Delete,
+                _ => Action::Add(random.between(1, 1000) as i64),
+            };
+            What::Change(Wanted { condition, action })
+        };
+        contended(plan, what, key)
+    }
+
+    fn condition(&self, key: &Bytes, random: &mut Random) -> Condition {
+        match (random.below(10), self.seen.get(key)) {
+            (0..3, _) => Condition::Any,
+            (3, _) => Condition::Exists,
+            (4..6, _) => Condition::Absent,
+            (6.., None) => Condition::Absent,
+            (6.., Some(seen)) => {
+                // Mostly the latest, sometimes both, seldom the one before only.
+                match random.below(10) {
+                    0..7 => Condition::OneOf(seen[seen.len() - 1..].to_vec()),
+                    7..9 => Condition::OneOf(seen.clone()),
+                    _ => Condition::OneOf(seen[..1].to_vec()),
+                }
+            }
+        }
+    }
+
+    /// Takes note of a tag.
+    pub(super) fn saw(&mut self, key: Bytes, outcome: &ClientOutcome) {
+        let ClientOutcome::Answer(answer) = outcome else { return };
+        let tag = match answer {
+            Answer::Found(record) => record.as_ref().map(|record| Tag::of(record, &STEPS)),
+            Answer::Written(version) => Some(Tag { version: *version, last: None }),
+            Answer::Done(Done::Changed { tag, .. }) => Some(*tag),
+            Answer::Done(Done::Unmet { current }) => *current,
+            Answer::Done(Done::Impossible(_)) | Answer::Failed(_) => None,
+        };
+        let Some(tag) = tag else { return };
+        let seen = self.seen.entry(key).or_default();
+        seen.retain(|other| *other != tag);
+        seen.push(tag);
+        let most = seen.len().saturating_sub(MOST_TAGS);
+        seen.drain(..most);
+    }
+}
+
+/// A request for a contended key: of a majority of the usual replicas.
+pub(super) fn contended(plan: &Plan, what: What, key: Bytes) -> Asked {
+    let (nodes, replicas) = (plan.nodes as u32, u32::from(plan.replicas));
+    let copies = nodes.min(replicas);
+    let ack = copies / 2 + 1;
+    let quorum = quorum(Some(ack), None, nodes, replicas).expect("a majority is possible");
+    Asked { what, key, quorum, default_copies: true }
+}

@@ -1,0 +1,175 @@
+//! What a request makes its execution depend on: `If-Match` and `If-None-Match`, as RFC 9110, 13.1
+//! has them. A condition is never ignored.
+
+use cluster::{Condition, Tag};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+
+use super::etags;
+use super::problem::Problem;
+use crate::counters::Kind;
+
+/// The condition that the headers of a write put.
+pub(super) fn of(headers: &HeaderMap, kind: Kind) -> Result<Condition, Problem> {
+    match (headers.contains_key(IF_MATCH), headers.contains_key(IF_NONE_MATCH)) {
+        (true, true) => Err(bad("If-Match and If-None-Match together are not supported")),
+        (false, true) if kind == Kind::Delete => {
+            Err(bad("If-None-Match makes no sense on DELETE; use If-Match"))
+        }
+        (false, true) => match listed(headers, &IF_NONE_MATCH)? {
+            Listed::Any => Ok(Condition::Absent),
+            Listed::Tags(_) => Err(bad("of If-None-Match only * is supported on a write")),
+        },
+        (true, false) => match listed(headers, &IF_MATCH)? {
+            Listed::Any => Ok(Condition::Exists),
+            // Weak tags match nothing here, nor do those that no node has made.
+            Listed::Tags(tags) => Ok(Condition::OneOf(tags.into_iter().flatten().collect())),
+        },
+        (false, false) => Ok(Condition::Any),
+    }
+}
+
+/// Whether one of the tags that `If-None-Match` lists is `tag` (in quotes), or any will do. That a
+/// tag is weak makes no difference (RFC 9110, 13.1.2).
+pub(super) fn lists(headers: &HeaderMap, tag: &HeaderValue) -> Result<bool, Problem> {
+    let mut found = false;
+    for list in headers.get_all(IF_NONE_MATCH) {
+        found |= each(&IF_NONE_MATCH, list, |_, listed| listed == tag.as_bytes())?;
+    }
+    Ok(found)
+}
+
+/// What a header lists.
+enum Listed {
+    Any,
+    /// `None` = a tag that none of a kvorum's values can have.
+    Tags(Vec<Option<Tag>>),
+}
+
+fn listed(headers: &HeaderMap, name: &HeaderName) -> Result<Listed, Problem> {
+    let (mut any, mut tags) = (false, Vec::new());
+    for list in headers.get_all(name) {
+        any |= each(name, list, |weak, tag| {
+            tags.push(etags::parse(tag).filter(|_| !weak));
+            false
+        })?;
+    }
+    match (any, tags.is_empty()) {
+        (true, true) => Ok(Listed::Any),
+        (false, false) => Ok(Listed::Tags(tags)),
+        (true, false) => Err(bad(&format!("{name}: either * or tags"))),
+        (false, true) => Err(bad(&format!("{name} is empty"))),
+    }
+}
+
+/// Looks at each tag of a list: whether it is weak, and the tag in its quotes. Whether one of them
+/// is what `wanted` says, or the list is `*`.
+fn each(
+    name: &HeaderName,
+    list: &HeaderValue,
+    mut wanted: impl FnMut(bool, &[u8]) -> bool,
+) -> Result<bool, Problem> {
+    let list = list.as_bytes().trim_ascii();
+    if list == b"*" {
+        return Ok(true);
+    }
+    let (mut rest, mut found) = (list, false);
+    while !rest.is_empty() {
+        let (weak, tag, behind) = first_tag(rest).ok_or_else(|| {
+            let shown: String = String::from_utf8_lossy(list).chars().take(100).collect();
+            bad(&format!("{name}: {shown:?} is neither a list of quoted entity tags nor \"*\""))
+        })?;
+        found |= wanted(weak, tag);
+        rest = behind;
+    }
+    Ok(found)
+}
+
+/// The first of a list's tags: whether it is weak, it in quotes, and what is behind its comma.
+fn first_tag(list: &[u8]) -> Option<(bool, &[u8], &[u8])> {
+    let strong = list.strip_prefix(b"W/").unwrap_or(list);
+    let weak = strong.len() < list.len();
+    let inner = strong.strip_prefix(b"\"")?;
+    let end = inner.iter().position(|byte| *byte == b'"')?;
+    let (tag, behind) = strong.split_at(end + 2);
+    let behind = behind.trim_ascii_start();
+    if behind.is_empty() {
+        return Some((weak, tag, behind));
+    }
+    let more = behind.strip_prefix(b",")?.trim_ascii_start();
+    Some((weak, tag, more))
+}
+
+fn bad(detail: &str) -> Problem {
+    Problem::bad_request(detail.to_owned()).undone()
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::Version;
+
+    use super::*;
+
+    fn headers(name: &HeaderName, lists: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for list in lists {
+            headers.append(name.clone(), HeaderValue::from_str(list).unwrap());
+        }
+        headers
+    }
+
+    fn found(lists_: &[&str]) -> Option<bool> {
+        lists(&headers(&IF_NONE_MATCH, lists_), &HeaderValue::from_static("\"k-1\"")).ok()
+    }
+
+    #[test]
+    fn a_tag_is_found_in_a_list() {
+        for list in [
+            &["\"k-1\""][..],
+            &["W/\"k-1\""],
+            &["\"a\", \"k-1\""],
+            &["\"a\"\t,\"k-1\" , \"b\""],
+            &["\"a\"", "\"k-1\""],
+            &["*"],
+            &["\"with, comma\",\"k-1\","],
+        ] {
+            assert_eq!(found(list), Some(true), "{list:?}");
+        }
+        for list in [&["\"a\""][..], &["\"k-11\""], &[""], &["\"x, k-1\""]] {
+            assert_eq!(found(list), Some(false), "{list:?}");
+        }
+        for list in [&["k-1"][..], &["\"k-1"], &["\"a\" \"k-1\""], &["'k-1'"], &["*, \"a\""]] {
+            assert_eq!(found(list), None, "{list:?}");
+        }
+    }
+
+    const PLAIN: Tag = Tag { version: Version { time: 1, origin: 2 }, last: None };
+    const PLAIN_TEXT: &str = "\"0000000000000001-00000002\"";
+
+    fn condition(name: &HeaderName, lists: &[&str], kind: Kind) -> Option<Condition> {
+        of(&headers(name, lists), kind).ok()
+    }
+
+    #[test]
+    fn conditions_of_writes() {
+        let (put, delete) = (Kind::Put, Kind::Delete);
+        assert_eq!(condition(&IF_MATCH, &["*"], put), Some(Condition::Exists));
+        assert_eq!(condition(&IF_NONE_MATCH, &["*"], put), Some(Condition::Absent));
+        assert_eq!(condition(&IF_NONE_MATCH, &["*"], delete), None);
+        assert_eq!(condition(&IF_NONE_MATCH, &[PLAIN_TEXT], put), None);
+        let one = Some(Condition::OneOf(vec![PLAIN]));
+        assert_eq!(condition(&IF_MATCH, &[PLAIN_TEXT], delete), one);
+        assert_eq!(condition(&IF_MATCH, &["\"x\"", PLAIN_TEXT], put), one, "not ours");
+        let none = Some(Condition::OneOf(Vec::new()));
+        assert_eq!(condition(&IF_MATCH, &[&format!("W/{PLAIN_TEXT}")], put), none, "weak");
+        for cut in ["", "*, \"a\"", "\"0000000000000001-00000002", "x", "\"a\" \"b\""] {
+            assert_eq!(condition(&IF_MATCH, &[cut], put), None, "{cut:?}");
+        }
+        assert_eq!(condition(&IF_MATCH, &["*", PLAIN_TEXT], put), None);
+        let many = [PLAIN_TEXT; 1000].join(", ");
+        let tags = condition(&IF_MATCH, &[&many], put);
+        assert_eq!(tags, Some(Condition::OneOf(vec![PLAIN; 1000])));
+        let mut both = headers(&IF_MATCH, &["*"]);
+        both.append(IF_NONE_MATCH, HeaderValue::from_static("*"));
+        assert!(of(&both, put).is_err());
+    }
+}

@@ -1,0 +1,226 @@
+//! Conditional writes and additions: what a client sees, on one node and on three.
+
+use std::thread;
+
+use crate::client::{Client, Response};
+use crate::cluster::Cluster;
+use crate::process::{Node, kvorum};
+
+fn ask(client: &mut Client, method: &str, target: &str, headers: &str, body: &str) -> Response {
+    let length = body.len();
+    client.send(format!(
+        "{method} /v0/entity?{target} HTTP/1.1\r\nHost: localhost\r\n{headers}\
+         Content-Length: {length}\r\n\r\n{body}"
+    ));
+    client.response()
+}
+
+fn put(client: &mut Client, key: &str, condition: &str, value: &str) -> Response {
+    ask(client, "PUT", &format!("id={key}"), &format!("{condition}\r\n"), value)
+}
+
+fn delete(client: &mut Client, key: &str, condition: &str) -> Response {
+    ask(client, "DELETE", &format!("id={key}"), &format!("{condition}\r\n"), "")
+}
+
+fn add(client: &mut Client, key: &str, number: &str) -> Response {
+    ask(client, "POST", &format!("id={key}&add={number}"), "", "")
+}
+
+fn tag(response: &Response) -> String {
+    response.header("etag").expect("it has an ETag").to_owned()
+}
+
+fn is(tag: &str) -> String {
+    format!("If-Match: {tag}")
+}
+
+const ABSENT: &str = "If-None-Match: *";
+const EXISTS: &str = "If-Match: *";
+
+/// Everything that a table of requests would say, through any of these clients.
+fn all_that_is_promised(clients: &mut [Client]) {
+    let count = clients.len();
+    let mut turn = 0;
+    let mut next = || {
+        turn += 1;
+        turn % count
+    };
+    assert_eq!(put(&mut clients[next()], "k", EXISTS, "x").status, 412);
+    let first = put(&mut clients[next()], "k", ABSENT, "one");
+    assert_eq!(first.status, 201);
+    let refused = put(&mut clients[next()], "k", ABSENT, "two");
+    assert_eq!((refused.status, tag(&refused)), (412, tag(&first)));
+    assert_eq!(refused.json()["outcome"], "none");
+    assert_eq!(refused.json()["type"], "precondition-failed");
+    let read = clients[next()].get("/v0/entity?id=k");
+    assert_eq!((tag(&read), read.body()), (tag(&first), b"one".to_vec()));
+
+    let listed = format!("If-Match: \"x\", {}", tag(&first));
+    let second = put(&mut clients[next()], "k", &listed, "two");
+    assert_eq!(second.status, 201);
+    assert_ne!(tag(&second), tag(&first));
+    assert_eq!(put(&mut clients[next()], "k", &is(&tag(&first)), "three").status, 412);
+    let weak = format!("If-Match: W/{}", tag(&second));
+    assert_eq!(put(&mut clients[next()], "k", &weak, "three").status, 412, "a weak tag");
+
+    // A write without a condition begins anew, and its tag is one like any other.
+    let plain = clients[next()].put("/v0/entity?id=k", b"plain");
+    assert_eq!(put(&mut clients[next()], "k", &is(&tag(&second)), "three").status, 412);
+    let third = put(&mut clients[next()], "k", &is(&tag(&plain)), "three");
+    assert_eq!(third.status, 201);
+    let unchanged = format!("If-None-Match: {}\r\n", tag(&third));
+    let read = format!("GET /v0/entity?id=k HTTP/1.1\r\nHost: localhost\r\n{unchanged}\r\n");
+    let client = &mut clients[next()];
+    client.send(read);
+    assert_eq!(client.head_response().status, 304);
+
+    assert_eq!(delete(&mut clients[next()], "k", &is(&tag(&plain))).status, 412);
+    assert_eq!(delete(&mut clients[next()], "k", &is(&tag(&third))).status, 202);
+    assert_eq!(clients[next()].get("/v0/entity?id=k").status, 404);
+    let gone = delete(&mut clients[next()], "k", EXISTS);
+    assert_eq!((gone.status, gone.header("etag")), (412, None));
+    assert_eq!(put(&mut clients[next()], "k", ABSENT, "again").status, 201);
+
+    for (number, sum) in [("5", "5"), ("-7", "-2"), ("0", "-2"), ("9223372036854775807", "")] {
+        let added = add(&mut clients[next()], "n", number);
+        let sum = if sum.is_empty() { "9223372036854775805" } else { sum };
+        assert_eq!((added.status, added.body()), (200, sum.as_bytes().to_vec()));
+        assert_eq!(tag(&added), tag(&clients[next()].get("/v0/entity?id=n")));
+    }
+    let over = add(&mut clients[next()], "n", "3");
+    assert_eq!((over.status, over.json()["type"].as_str()), (409, Some("overflow")));
+    for (key, value) in [("a", "12a"), ("b", ""), ("c", "1.5"), ("d", " 1")] {
+        clients[next()].put(&format!("/v0/entity?id={key}"), value.as_bytes());
+        let refused = add(&mut clients[next()], key, "1");
+        assert_eq!((refused.status, refused.json()["type"].as_str()), (409, Some("not-a-number")));
+    }
+    let large = "1".repeat(1 << 20);
+    clients[next()].put("/v0/entity?id=large", large.as_bytes());
+    assert_eq!(add(&mut clients[next()], "large", "1").status, 409);
+    let tag = tag(&clients[next()].get("/v0/entity?id=large"));
+    let half = &large[..large.len() / 2];
+    assert_eq!(put(&mut clients[next()], "large", &is(&tag), half).status, 201);
+    assert_eq!(clients[next()].get("/v0/entity?id=large").body(), half.as_bytes());
+}
+
+#[test]
+fn one_node_keeps_what_is_promised() {
+    let node = Node::start(&[]);
+    all_that_is_promised(&mut [node.client()]);
+}
+
+#[test]
+fn so_do_three_through_whomever() {
+    let cluster = Cluster::start(3, &[]);
+    all_that_is_promised(&mut [cluster.client(0), cluster.client(1), cluster.client(2)]);
+}
+
+#[test]
+fn so_does_a_node_that_does_not_sync_its_other_writes() {
+    let node = Node::start(&["--sync", "never"]);
+    all_that_is_promised(&mut [node.client()]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_as_not_done() {
+    let cluster = Cluster::start(3, &[]);
+    let mut client = cluster.client(0);
+    client.put("/v0/entity?id=k", b"old");
+    let many = vec!["\"0123456789abcdef-01234567\""; 500].join(",");
+    for (method, target, headers) in [
+        ("PUT", "id=k&from=1", "If-Match: *\r\n"),
+        ("PUT", "id=k&ack=1", "If-Match: *\r\n"),
+        ("PUT", "id=k", "If-Match: *\r\nIf-None-Match: *\r\n"),
+        ("PUT", "id=k", "If-Match: \"0123\r\n"),
+        ("PUT", "id=k", "If-Match: \r\n"),
+        ("PUT", "id=k", "If-Match: *, \"a\"\r\n"),
+        ("PUT", "id=k", "If-None-Match: \"a\"\r\n"),
+        ("DELETE", "id=k", "If-None-Match: *\r\n"),
+        ("POST", "id=k&add=1", "If-Match: *\r\n"),
+        ("POST", "id=k&add=1", "Idempotency-Key: x\r\n"),
+        ("POST", "id=k", ""),
+        ("POST", "id=k&add=", ""),
+        ("POST", "id=k&add=+1", ""),
+        ("POST", "id=k&add=1.5", ""),
+        ("POST", "id=k&add=9223372036854775808", ""),
+        ("POST", "id=k&add=1&add=2", ""),
+        ("POST", "id=k&add=1&from=1", ""),
+    ] {
+        let refused = ask(&mut client, method, target, headers, "new");
+        assert_eq!(refused.status, 400, "{method} {target} {headers}");
+    }
+    let refused = ask(&mut client, "PUT", "id=k", &format!("If-Match: {many}\r\n"), "new");
+    assert_eq!(refused.status, 412, "a long list without the right one");
+    let usual = ask(&mut client, "PUT", "id=k&ack=3&from=3", "If-Match: *\r\n", "new");
+    assert_eq!(usual.status, 201, "the default may be said");
+}
+
+/// No addition is lost or done twice, however many come at once to whichever node.
+#[test]
+fn additions_at_once_add_up() {
+    const EACH: i64 = 40;
+    let cluster = Cluster::start(3, &[]);
+    let mut threads = Vec::new();
+    for number in 0..6 {
+        let mut client = cluster.client(number % 3);
+        threads.push(thread::spawn(move || {
+            let mut sums = Vec::new();
+            while sums.len() < EACH as usize {
+                let added = add(&mut client, "n", "1");
+                match added.status {
+                    200 => {
+                        let sum = String::from_utf8(added.body()).unwrap();
+                        sums.push(sum.parse::<i64>().unwrap());
+                    }
+                    // Overloaded, and not done.
+                    503 => assert_eq!(added.json()["outcome"], "none"),
+                    other => panic!("{other}: {:?}", added.json()),
+                }
+            }
+            sums
+        }));
+    }
+    let mut sums: Vec<i64> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
+    sums.sort_unstable();
+    assert_eq!(sums, (1..=6 * EACH).collect::<Vec<_>>(), "each sum is told once");
+}
+
+#[test]
+fn a_majority_suffices_and_less_does_not() {
+    let mut cluster = Cluster::start(3, &[]);
+    let mut client = cluster.client(0);
+    let first = put(&mut client, "k", ABSENT, "one");
+    cluster.kill(2);
+    let second = put(&mut client, "k", &is(&tag(&first)), "two");
+    assert_eq!(second.status, 201);
+    cluster.kill(1);
+    let failed = put(&mut client, "k", &is(&tag(&second)), "three");
+    assert!(matches!(failed.status, 503 | 504), "{}", failed.status);
+    cluster.up(1);
+    cluster.up(2);
+    cluster.settled();
+    // Who was away has it by now, or gets it with the next: nothing is lost, nothing done twice.
+    let mut other = cluster.client(2);
+    let read = other.get("/v0/entity?id=k");
+    assert_eq!((read.status, read.body(), tag(&read)), (200, b"two".to_vec(), tag(&second)));
+    assert_eq!(put(&mut other, "k", &is(&tag(&second)), "three").status, 201);
+}
+
+#[test]
+fn what_was_acknowledged_outlives_a_kill_whatever_the_sync_mode() {
+    for sync in ["always", "interval:60000", "never"] {
+        let node = Node::start(&["--sync", sync]);
+        let mut client = node.client();
+        let mut last = put(&mut client, "k", ABSENT, "0");
+        for number in 1..20 {
+            last = put(&mut client, "k", &is(&tag(&last)), &number.to_string());
+            assert_eq!(last.status, 201);
+        }
+        let data = node.kill();
+        let node = Node::start_with(kvorum(), data, &["--sync", sync]);
+        let read = node.client().get("/v0/entity?id=k");
+        assert_eq!((read.body(), tag(&read)), (b"19".to_vec(), tag(&last)), "{sync}");
+        assert_eq!(put(&mut node.client(), "k", &is(&tag(&last)), "20").status, 201);
+    }
+}
