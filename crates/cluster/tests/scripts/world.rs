@@ -104,7 +104,9 @@ impl World {
         let topology = topology(nodes, replicas as u8);
         let origin = origin_of(&topology.member(own).name);
         let clock = Arc::new(Clock::start(origin, BASE, 0));
+        let lost_a_disk = option(&words, "disk", "lost") == "lost";
         let membership = Membership::new(state, lost_before, true);
+        let membership = membership.promised(if lost_a_disk { lost_before } else { 0 });
         let lineage = lineage(option(&words, "lives", "1:0"))?;
         let logs = Arc::new(Logs::new(OWN_DISK, lineage, &[]));
         let shared = Shared::new(topology.clone(), own, clock, membership, 0, logs);
