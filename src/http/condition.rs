@@ -72,16 +72,23 @@ fn each(
     if list == b"*" {
         return Ok(true);
     }
-    let (mut rest, mut found) = (list, false);
+    let (mut rest, mut found) = (between(list), false);
     while !rest.is_empty() {
         let (weak, tag, behind) = first_tag(rest).ok_or_else(|| {
             let shown: String = String::from_utf8_lossy(list).chars().take(100).collect();
             bad(&format!("{name}: {shown:?} is neither a list of quoted entity tags nor \"*\""))
         })?;
         found |= wanted(weak, tag);
-        rest = behind;
+        rest = between(behind);
     }
     Ok(found)
+}
+
+/// A list from its next element on: empty ones are not looked at (RFC 9110, 5.6.1.2).
+fn between(list: &[u8]) -> &[u8] {
+    let is_none = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
+    let first = list.iter().position(|byte| !is_none(byte)).unwrap_or(list.len());
+    &list[first..]
 }
 
 /// The first of a list's tags: whether it is weak, it in quotes, and what is behind its comma.
@@ -131,6 +138,7 @@ mod tests {
             &["\"a\"", "\"k-1\""],
             &["*"],
             &["\"with, comma\",\"k-1\","],
+            &[", \"a\",,\t, \"k-1\""],
         ] {
             assert_eq!(found(list), Some(true), "{list:?}");
         }

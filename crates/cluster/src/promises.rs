@@ -16,7 +16,7 @@
 //! is durable and visible there: nobody is promised anything in between.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -35,6 +35,8 @@ pub(crate) struct Promises {
     floor: AtomicU64,
     /// The floor below which nothing is being stored.
     settled: AtomicU64,
+    /// Pages of records that are being stored without a look at promises: none is given meanwhile.
+    pages: AtomicUsize,
     /// Not allocated before the first conditional write.
     buckets: OnceLock<Box<[Bucket]>>,
 }
@@ -47,7 +49,7 @@ impl Promises {
     /// `floor`: nothing above it was promised before.
     pub(crate) fn new(floor: u64) -> Self {
         let [floor, settled] = [floor, floor].map(AtomicU64::new);
-        Self { floor, settled, buckets: OnceLock::new() }
+        Self { floor, settled, pages: AtomicUsize::new(0), buckets: OnceLock::new() }
     }
 
     /// Promises this ballot for all keys. Returns whether all is stored by now that was let pass
@@ -66,6 +68,17 @@ impl Promises {
             self.settled.fetch_max(floor, Ordering::SeqCst);
         }
         settled
+    }
+
+    /// Gives no promises, until [`Promises::resume`] was called as often.
+    pub(crate) fn pause(&self) {
+        self.pages.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// See [`Promises::pause`].
+    pub(crate) fn resume(&self) {
+        let before = self.pages.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "each pause ends once");
     }
 
     /// Promises a ballot for a key. Refused is one that is not above what was promised; that is
@@ -99,7 +112,7 @@ impl Promises {
             return Err(self.floor().max(bucket.promise.load(Ordering::Relaxed)));
         }
         let promised = self.floor().max(bucket.promise.load(Ordering::Relaxed));
-        if !suffices(promised) {
+        if !suffices(promised) || self.pages.load(Ordering::SeqCst) > 0 {
             self.free(Held(place));
             return Err(promised);
         }
@@ -152,5 +165,17 @@ mod tests {
         promises.free(early);
         assert!(promises.raise(8), "a later one need not be waited for");
         promises.free(late);
+    }
+
+    #[test]
+    fn while_a_page_is_stored_nothing_is_promised() {
+        let promises = Promises::new(0);
+        promises.pause();
+        promises.pause();
+        assert!(promises.raise(4));
+        promises.resume();
+        assert_eq!((promises.promise(b"k", 5), promises.hold(b"k", 5).unwrap_err()), (Err(4), 4));
+        promises.resume();
+        assert_eq!((promises.promise(b"k", 4), promises.promise(b"k", 5)), (Err(4), Ok(())));
     }
 }

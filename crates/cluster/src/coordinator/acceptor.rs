@@ -10,14 +10,14 @@
 //! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2, with
 //! a register that plain writes overwrite without asking.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
 use super::Coordinator;
 use crate::clock::Clock;
 use crate::event::{Demand, Effect, Now, OpId, StoreError};
-use crate::message::Reply;
+use crate::message::{Class, Reply};
 use crate::promises::Held;
 use crate::record::Record;
 use crate::topology::partition_of;
@@ -29,6 +29,8 @@ pub(super) struct Acceptor {
     /// Promises that were given, while the record is read; until when it is of use.
     promised: BTreeMap<OpId, u64>,
     storing: BTreeMap<OpId, Storing>,
+    /// Pages of records from other nodes that are being stored.
+    pages: BTreeSet<OpId>,
 }
 
 /// A record that is to be stored.
@@ -140,6 +142,38 @@ impl Coordinator {
         let (key, record, demand) = (storing.key.clone(), storing.record.clone(), storing.demand);
         self.must_look(&record);
         out.push(Effect::Write { op, key, record, look: false, durable: true, demand });
+    }
+
+    /// A page of records that a node has streamed to this one is to be stored, whatever is promised
+    /// for their keys: a record of it that was made under a lower ballot must not come up after a
+    /// coordinator was promised that there is none. So nothing is promised until it is stored, and
+    /// what was promised before is taken back. Returns `false` if it can't be stored yet.
+    pub(super) fn accepts_page(
+        &mut self,
+        now: Now,
+        op: OpId,
+        class: Class,
+        items: &[(Bytes, Record)],
+    ) -> bool {
+        if class != Class::Repair || items.iter().all(|(_, record)| record.rank.ballot == 0) {
+            return true;
+        }
+        self.shared.promises.pause();
+        let all = self.shared.clock.now(now.wall) + 1;
+        // It is of this node's own clock.
+        let may = self.shared.promise_all(now, all, u64::MAX);
+        if may && self.acceptor.pages.insert(op) {
+            return true;
+        }
+        self.shared.promises.resume();
+        false
+    }
+
+    /// A page is stored, or was not.
+    pub(super) fn page_written(&mut self, op: OpId) {
+        if self.acceptor.pages.remove(&op) {
+            self.shared.promises.resume();
+        }
     }
 
     /// The store wrote; returns whether that was such a record.

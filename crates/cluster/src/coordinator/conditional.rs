@@ -50,6 +50,12 @@ const PAUSE_DOUBLINGS: u32 = 5;
 /// A write that one replica has outbid is begun anew if the others do not reply for so long.
 const LATE_MICROS: u64 = 20_000;
 
+/// How late a long record may come from one replica before another one is asked, in microseconds.
+const LONG_LATE: u64 = 200_000;
+
+/// The home is left this part of the time less, so that it can say that it has not begun.
+const HOME_SHARE: u64 = 8;
+
 /// Why the outcome of a write is not known although a majority answered.
 const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
     that the key does not tell any more whether the first try was done";
@@ -219,7 +225,10 @@ impl Coordinator {
         if is_own {
             self.ask_here(now, id, demand, request, out);
         } else {
-            let remaining = demand.until.saturating_sub(now.mono);
+            let mut remaining = demand.until.saturating_sub(now.mono);
+            if matches!(request, Request::Change { .. }) {
+                remaining -= remaining / HOME_SHARE;
+            }
             self.send(node, id, remaining, Class::Client, request, out);
         }
     }
@@ -473,6 +482,7 @@ impl Coordinator {
         if !matches!(voter.state, ChangeState::Fetching(_)) {
             voter.state = ChangeState::Fetching(Errand { since: now.mono, way: Way::Waits });
             self.ask_of_change(now, id, VoteAt(vote), out);
+            self.slots.hedge_at(now.mono + LONG_LATE, id);
         }
     }
 
@@ -507,7 +517,13 @@ impl Coordinator {
 
     /// A pause is over; or it was outbid, and the others are late.
     pub(super) fn change_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
-        match self.slots.change(id).stage {
+        let change = self.slots.change(id);
+        let is_fetching = |vote: &ChangeVote| matches!(vote.state, ChangeState::Fetching(_));
+        if let Some(vote) = change.votes.iter().position(is_fetching) {
+            // Another one may have the record too.
+            return self.change_failed(now, id, VoteAt(vote), ReplicaError::Silent, out);
+        }
+        match change.stage {
             Stage::Queued => self.look_for_turn(now, id, out),
             _ => self.try_change(now, id, out),
         }

@@ -78,13 +78,15 @@ impl Coordinator {
                 }
             }
             Request::Writes { items } => {
-                if items.iter().all(|(key, record)| verify(key, record)) {
+                if !items.iter().all(|(key, record)| verify(key, record)) {
+                    self.done(op, Reply::Failed, out);
+                } else if !self.accepts_page(now, op, demand.class, &items) {
+                    self.done(op, Reply::Busy, out);
+                } else {
                     for (_, record) in &items {
                         self.must_look(record);
                     }
                     out.push(Effect::WriteAll { op, items, demand });
-                } else {
-                    self.done(op, Reply::Failed, out);
                 }
             }
             // Asked again a little later: what is being stored below that ballot is stored by then.
@@ -210,6 +212,7 @@ impl Coordinator {
         if self.accepts_written(op, &result, out) {
             return;
         }
+        self.page_written(op);
         let lost = self.overtaken.remove(&op);
         let result = result.map(|newer| newer.max(lost));
         match op {

@@ -110,7 +110,8 @@ impl Node {
                     (!ahead || asks_ahead) && !source.has_done(marked)
                 };
                 let due: Vec<Numbered> = marks.iter().filter(due).copied().collect();
-                let promise = self.shared.clock.now(now.wall);
+                // Above all that was promised.
+                let promise = self.shared.clock.now(now.wall) + 1;
                 source.walk = Walk::over(due, promise);
                 if source.walk.is_some() && !self.shared.promise_all(now, promise, skew) {
                     source.walk = None;
