@@ -244,10 +244,7 @@ impl Coordinator {
     ) {
         let op = OpId::Slot(id);
         match request {
-            Request::Write { key, record } if record.rank.ballot > 0 => {
-                self.accept(now, op, key, record, demand, out);
-            }
-            Request::Write { key, record } => self.write_to_store(op, key, record, demand, out),
+            Request::Write { key, record } => self.hold_record(now, op, key, record, demand, out),
             request => self.perform(now, op, demand, request, out),
         }
     }

@@ -69,10 +69,8 @@ impl Coordinator {
                 self.done(op, Reply::Ahead, out);
             }
             Request::Write { key, record } => {
-                if verify(&key, &record) && record.rank.ballot > 0 {
-                    self.accept(now, op, key, record, demand, out);
-                } else if verify(&key, &record) {
-                    self.write_to_store(op, key, record, demand, out);
+                if verify(&key, &record) {
+                    self.hold_record(now, op, key, record, demand, out);
                 } else {
                     self.done(op, Reply::Failed, out);
                 }
@@ -118,6 +116,23 @@ impl Coordinator {
     pub(super) fn is_authoritative(&self, partition: Option<u16>, time: Option<u64>) -> bool {
         let partition = partition.expect("only what reads a key gets such a reply");
         self.shared.membership.is_authoritative(partition, time)
+    }
+
+    /// Stores a record, unless a conditional write made it and this node has promised otherwise.
+    pub(super) fn hold_record(
+        &mut self,
+        now: Now,
+        op: OpId,
+        key: Bytes,
+        record: Record,
+        demand: Demand,
+        out: &mut Vec<Effect>,
+    ) {
+        if record.rank.ballot > 0 {
+            self.accept(now, op, key, record, demand, out);
+        } else {
+            self.write_to_store(op, key, record, demand, out);
+        }
     }
 
     /// Writes a record to the store. The result will say whether a newer one is here, or may have
