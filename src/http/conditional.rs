@@ -4,13 +4,12 @@ use cluster::{Change, Condition, Conditional, Done, Impossible};
 use hyper::{HeaderMap, StatusCode};
 use node::link::Room;
 
-use super::entity::{self, TOO_MANY, shared_key};
+use super::entity::{self, shared_key};
 use super::params::{self, ConditionalParams};
 use super::problem::Problem;
 use super::upload::{Upload, Value};
 use super::{Answer, Service, condition};
 use crate::counters::Kind;
-use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 pub(super) async fn put(
     service: &Service,
@@ -21,15 +20,7 @@ pub(super) async fn put(
     let params = params::conditional(query, service.replication())?;
     let condition = condition::of(headers, Kind::Put)?;
     let value = upload.receive(service.limits()).await?;
-    let quorum = params.quorum;
-    let passed = if value.len() > LONG_RECORD {
-        let most = longest_wait(service.limits().deadline);
-        let patience = most.saturating_sub(upload.waited_for_room());
-        let pass = service.requests.enter(value.len(), patience).await;
-        Some(pass.ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))?)
-    } else {
-        None
-    };
+    let passed = entity::pass(service, upload, value.len(), params.quorum).await?;
     let value = match value {
         Value::Whole(bytes, None) => bytes,
         Value::Whole(bytes, Some(held)) => held.keep(bytes),

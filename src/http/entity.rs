@@ -13,12 +13,13 @@ use super::params::{self, EntityParams};
 use super::problem::{self, Problem};
 use super::upload::Upload;
 use super::{Answer, Body, NOSNIFF, Service, condition};
+use crate::node::gate::Pass;
 use crate::node::requests::{Requests, Unversioned};
 use crate::settings::memory::{LONG_RECORD, longest_wait};
 
 const TOO_MANY_READ: &str = "the memory for large values in responses is in use";
 
-pub(super) const TOO_MANY: &str = "too many large writes are in progress";
+const TOO_MANY: &str = "too many large writes are in progress";
 
 /// `unless`: the headers, if they say which versions the client has already.
 pub(super) async fn get(
@@ -64,15 +65,7 @@ pub(super) async fn put(
 ) -> Result<Answer, Problem> {
     let EntityParams { key, quorum, copies } = params::entity(query, service.replication())?;
     let value = upload.receive(service.limits()).await?;
-    // Until it passes nothing is sent, and it can be refused as if it had never come.
-    let passed = if value.len() > LONG_RECORD {
-        let most = longest_wait(service.limits().deadline);
-        let patience = most.saturating_sub(upload.waited_for_room());
-        let pass = service.requests.enter(value.len(), patience).await;
-        Some(pass.ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))?)
-    } else {
-        None
-    };
+    let passed = pass(service, upload, value.len(), quorum).await?;
     let mut record = record(service, &key, quorum, copies, Some(&value)).await?;
     // The record has the value now; the memory that is set aside for it goes over to it, until the
     // last replica has it.
@@ -83,6 +76,23 @@ pub(super) async fn put(
     drop(passed);
     let tag = Tag { version, last: None };
     Ok(Answer { tag: Some(tag), ..Answer::empty(StatusCode::CREATED) })
+}
+
+/// Waits for a long value's turn to be written; short ones have none. Until it passes nothing is
+/// sent, and it can be refused as if it had never come.
+pub(super) async fn pass<'a>(
+    service: &'a Service,
+    upload: &Upload<'_>,
+    bytes: usize,
+    quorum: Quorum,
+) -> Result<Option<Pass<'a>>, Problem> {
+    if bytes <= LONG_RECORD {
+        return Ok(None);
+    }
+    let most = longest_wait(service.limits().deadline);
+    let patience = most.saturating_sub(upload.waited_for_room());
+    let pass = service.requests.enter(bytes, patience).await;
+    pass.map(Some).ok_or_else(|| Problem::overload(TOO_MANY).undone().votes(quorum))
 }
 
 pub(super) async fn delete(service: &Service, query: &str) -> Result<Answer, Problem> {

@@ -47,7 +47,7 @@ impl Etags {
 }
 
 /// The tag that is in these quotes; `None` = no value has it.
-pub(super) fn parse(text: &[u8]) -> Option<Tag> {
+pub(crate) fn parse(text: &[u8]) -> Option<Tag> {
     let text = std::str::from_utf8(text).ok()?.strip_prefix('"')?.strip_suffix('"')?;
     let mut parts = text.split('-');
     let time = hex(parts.next()?, 16)?;

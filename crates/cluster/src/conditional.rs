@@ -85,8 +85,8 @@ pub enum Done {
 
 /// What a conditional write makes of the newest record.
 pub(crate) enum Outcome {
-    /// This record, and this answer once it is chosen.
-    Next(Record, Done),
+    /// This record, which is this step of its family, and this answer once it is chosen.
+    Next { record: Record, then: Done, step: u32 },
     /// Nothing; this answer, once the newest record is chosen.
     Nothing(Done),
 }
@@ -150,26 +150,23 @@ impl Steps {
 }
 
 impl Conditional {
-    /// What operation `id` makes of the newest record, under a ballot.
+    /// What operation `id` makes of the newest record, under a ballot. `steps` are those in it.
     pub(crate) fn apply(
         &self,
         key: &[u8],
         id: u64,
         ballot: u64,
         base: Option<&Record>,
+        steps: &Steps,
         codec: &StepsCodec,
     ) -> Outcome {
         let family = base.map_or(NEVER_WRITTEN, |base| base.rank.version);
-        let steps = match base {
-            Some(base) if base.rank.ballot > 0 => (codec.steps)(base),
-            _ => Steps::default(),
-        };
         // An earlier try of its own was taken up by somebody.
         if let Some(done) = steps.done(family, id) {
             return Outcome::Nothing(done);
         }
         let value = base.filter(|base| base.rank.kind == Kind::Value);
-        let current = value.map(|_| Tag::after(family, &steps));
+        let current = value.map(|_| Tag::after(family, steps));
         let is_met = match &self.condition {
             Condition::Any => true,
             Condition::Exists => current.is_some(),
@@ -191,7 +188,8 @@ impl Conditional {
         let tag = Tag::after(family, &steps);
         let (steps, value) = (&steps, &value);
         let next = Next { family, ballot, kind, copies: 0, steps, value };
-        Outcome::Next((codec.build)(key, &next), Done::Changed { tag, result })
+        let record = (codec.build)(key, &next);
+        Outcome::Next { record, then: Done::Changed { tag, result }, step: steps.step }
     }
 }
 

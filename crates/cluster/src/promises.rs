@@ -2,10 +2,10 @@
 //! nothing under a lower ballot.
 //!
 //! ```text
-//!  hash of the key ─▶ one of 65,536 buckets: the greatest ballot that was promised for any key in
-//!                     it, and whether a record is being stored there
-//!  all keys ────────▶ the floor: what was promised for all, at the start, and to nodes that are
-//!                     rebuilt
+//!  the key's partition ─▶ its bucket: the greatest ballot that was promised for any key in it,
+//!                         and whether a record is being stored there
+//!  all keys ────────────▶ the floor: what was promised for all, at the start, and to nodes that are
+//!                         rebuilt
 //! ```
 //!
 //! Keys that share a bucket may be refused without need, and try again. Promises are in memory
@@ -18,9 +18,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use xxhash_rust::xxh3::xxh3_64;
-
-const BUCKETS: usize = 1 << 16;
+use crate::topology::{PARTITIONS, partition_of};
 
 #[derive(Debug, Default)]
 struct Bucket {
@@ -106,7 +104,7 @@ impl Promises {
         suffices: impl FnOnce(u64) -> bool,
         ballot: u64,
     ) -> Result<Held, u64> {
-        let place = xxh3_64(key) as usize % BUCKETS;
+        let place = usize::from(partition_of(key));
         let bucket = &self.buckets()[place];
         if bucket.held.swap(true, Ordering::SeqCst) {
             return Err(self.floor().max(bucket.promise.load(Ordering::Relaxed)));
@@ -125,7 +123,7 @@ impl Promises {
     }
 
     fn buckets(&self) -> &[Bucket] {
-        self.buckets.get_or_init(|| (0..BUCKETS).map(|_| Bucket::default()).collect())
+        self.buckets.get_or_init(|| (0..PARTITIONS).map(|_| Bucket::default()).collect())
     }
 }
 

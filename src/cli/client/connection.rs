@@ -7,6 +7,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use crate::http::etags;
 use crate::settings::units::Time;
 
 /// Headers of an answer; kvorum sends at most six.
@@ -40,22 +41,9 @@ pub(super) struct Head {
     pub(super) chunked: bool,
 }
 
-/// The version that a tag names, if it is one of kvorum's: `"0123456789abcdef-01234567"`, and
-/// `-STEP-0123456789abcdef` after conditional writes.
+/// The version that a tag names, if it is one of kvorum's.
 pub(super) fn version(tag: &str) -> Option<String> {
-    let version = tag.strip_prefix('"')?.strip_suffix('"')?;
-    let parts: Vec<&str> = version.split('-').collect();
-    let hex = |text: &str, digits: usize| {
-        text.len() == digits && text.bytes().all(|digit| digit.is_ascii_hexdigit())
-    };
-    let known = match parts[..] {
-        [time, origin] => hex(time, 16) && hex(origin, 8),
-        [time, origin, step, id] => {
-            hex(time, 16) && hex(origin, 8) && step.parse::<u32>().is_ok() && hex(id, 16)
-        }
-        _ => false,
-    };
-    known.then(|| version.to_owned())
+    etags::parse(tag.as_bytes()).map(|_| tag.trim_matches('"').to_owned())
 }
 
 pub(super) fn malformed(what: &str) -> io::Error {

@@ -67,12 +67,14 @@ impl Coordinator {
         demand: Demand,
         out: &mut Vec<Effect>,
     ) {
-        let partition = partition_of(&key);
         if self.is_late(now, op, ballot) {
             return self.done(op, Reply::Ahead, out);
         }
         // It may have promised more than it knows, or could not know it after a crash.
-        if !self.shared.membership.is_whole(|| partition) || !self.admits(now, op, ballot) {
+        let membership = &self.shared.membership;
+        let knows =
+            membership.is_whole(|| partition_of(&key)) && ballot > membership.promised_before();
+        if !knows || !self.admits(now, op, ballot) {
             return self.done(op, Reply::Absent { authoritative: false }, out);
         }
         if let Err(promise) = self.shared.promises.promise(&key, ballot) {
@@ -205,11 +207,9 @@ impl Coordinator {
         self.shared.promises.free(storing.held);
     }
 
-    /// Whether a ballot may be promised: it is below the bound above which the next start begins,
-    /// and above all that this node may have promised and lost.
+    /// Whether a ballot may be promised: it is below the bound above which the next start begins.
     fn admits(&self, now: Now, op: OpId, ballot: u64) -> bool {
         self.shared.clock.admit(ballot, now.wall, self.skew_of(op))
-            && ballot > self.shared.membership.promised_before()
     }
 
     fn is_late(&self, now: Now, op: OpId, ballot: u64) -> bool {

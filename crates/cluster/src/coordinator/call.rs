@@ -50,15 +50,16 @@ impl Coordinator {
 
     /// Sends a call's request, or carries it out here.
     pub(super) fn call_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
-        let slot = self.slots.get_mut(id);
-        let remaining = slot.deadline.saturating_sub(now.mono);
+        let slot = self.slots.get(id);
         let until = slot.deadline;
-        let Work::Call(call) = &mut slot.work else { unreachable!("{id:?} is no call") };
+        let remaining = until.saturating_sub(now.mono);
+        let Work::Call(call) = &slot.work else { unreachable!("{id:?} is no call") };
         let (node, class, request) = (call.node, call.class, call.request.clone());
-        let is_own = node == self.shared.own;
-        let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
-        call.errand = Errand { since: now.mono, way };
-        if is_own {
+        let errand = self.errand_to(now, node);
+        if let Work::Call(call) = &mut self.slots.get_mut(id).work {
+            call.errand = errand;
+        }
+        if node == self.shared.own {
             self.perform(now, OpId::Slot(id), Demand { class, until }, request, out);
         } else {
             self.send(node, id, remaining, class, request, out);

@@ -27,6 +27,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::Coordinator;
 use super::part::{Errand, ReplicaError, VoteAt, Way};
+use super::read::LONG_LATE;
 use super::read::state::Reported;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
@@ -50,9 +51,6 @@ const PAUSE_DOUBLINGS: u32 = 5;
 /// A write that one replica has outbid is begun anew if the others do not reply for so long.
 const LATE_MICROS: u64 = 20_000;
 
-/// How late a long record may come from one replica before another one is asked, in microseconds.
-const LONG_LATE: u64 = 200_000;
-
 /// The home is left this part of the time less, so that it can say that it has not begun.
 const HOME_SHARE: u64 = 8;
 
@@ -67,6 +65,14 @@ const ELSEWHERE: &str = "the node that coordinates the writes of this key was as
 /// The same.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
     whether the first try was done can't be told any more";
+
+/// The conditional write of a slot that is known to be one.
+fn change_of(slot: &Slot) -> &ChangeWork {
+    match &slot.work {
+        Work::Change(change) => change,
+        other => unreachable!("no conditional write: {other:?}"),
+    }
+}
 
 impl Coordinator {
     pub(super) fn change(
@@ -169,9 +175,8 @@ impl Coordinator {
         self.ask_all_of_change(now, id, out);
     }
 
-    /// Asks all replicas for what the stage needs. Returns the slot's new id: replies to what was
-    /// asked before are stale.
-    fn ask_all_of_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) -> SlotId {
+    /// Asks all replicas for what the stage needs. Replies to what was asked before are stale.
+    fn ask_all_of_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let id = self.slots.renew(id);
         for vote in &mut self.slots.change(id).votes {
             vote.state = ChangeState::Asked(Errand { since: now.mono, way: Way::Waits });
@@ -179,7 +184,6 @@ impl Coordinator {
         for vote in 0..self.slots.change(id).votes.len() {
             self.ask_of_change(now, id, VoteAt(vote), out);
         }
-        id
     }
 
     /// Asks one replica for what it has to do next.
@@ -190,15 +194,9 @@ impl Coordinator {
         VoteAt(vote): VoteAt,
         out: &mut Vec<Effect>,
     ) {
-        let change = self.slots.change(id);
-        if matches!(change.stage, Stage::Pausing | Stage::Queued) {
-            // What was lost with a connection is asked again with the next try.
-            return;
-        }
-        let node = change.votes[vote].node;
+        let node = self.slots.change(id).votes[vote].node;
         let is_own = node == self.shared.own;
-        let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
-        let errand = Errand { since: now.mono, way };
+        let errand = self.errand_to(now, node);
         let most = if is_own { u32::MAX } else { self.config.brief_bytes };
         let slot = self.slots.get_mut(id);
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Client));
@@ -342,14 +340,12 @@ impl Coordinator {
     /// Goes on as soon as a majority has done its part, or can't any more.
     fn advance_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let ack = self.slots.get(id).ack();
-        let Work::Change(change) = &self.slots.get(id).work else {
-            unreachable!("{id:?} is no change");
-        };
+        let change = change_of(self.slots.get(id));
         let open = change.count(ChangeState::is_asked);
         let did = match &change.stage {
             Stage::Preparing { .. } => {
                 let promised = change.count(ChangeState::has_promised);
-                if open == 0 { promised } else { promised - self.hidden(now, id) }
+                if open == 0 { promised } else { promised - self.hidden(now, change) }
             }
             Stage::Storing { .. } => change.count(|state| state == ChangeState::Stored),
             Stage::Pausing | Stage::Queued | Stage::Forwarded => return,
@@ -387,11 +383,11 @@ impl Coordinator {
         };
         let rank = newest.as_ref().map(|newest| newest.rank);
         let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
-        let told = newest.as_ref().map(codec.steps);
+        let told = newest.as_ref().map(codec.steps).unwrap_or_default();
         let change = self.slots.change(id);
         if let Some(Tried { record: tried, then, step }) = &change.tried {
             let (family, newest) = (tried.rank.version, rank.map(|rank| rank.version));
-            let is_told = told.as_ref().is_none_or(|steps| steps.tell_of(change.id, *step));
+            let is_told = told.tell_of(change.id, *step);
             if newest > Some(family) || newest == Some(family) && !is_told {
                 let why = if is_told { PLAIN_BETWEEN } else { MANY_BETWEEN };
                 self.slots.get_mut(id).detail = Some(why.to_owned());
@@ -404,7 +400,7 @@ impl Coordinator {
                 return self.store_for_change(now, id, record, then, out);
             }
         }
-        if change.elsewhere && !told.is_some_and(|steps| steps.has(change.id)) {
+        if change.elsewhere && !told.has(change.id) {
             self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
             return self.deny_change(now, id, FailureKind::TooFew, out);
         }
@@ -412,9 +408,9 @@ impl Coordinator {
             change.found = newest.clone();
         }
         let is_chosen = change.promised().filter(|vote| vote.rank() == rank).count() >= ack;
-        match change.conditional.apply(&key, change.id, ballot, newest.as_ref(), &codec) {
-            Outcome::Next(record, then) => {
-                let step = (codec.steps)(&record).step;
+        let base = newest.as_ref();
+        match change.conditional.apply(&key, change.id, ballot, base, &told, &codec) {
+            Outcome::Next { record, then, step } => {
                 let step = change.tried.as_ref().map_or(step, |tried| step.min(tried.step));
                 change.tried = Some(Tried { record: record.clone(), then, step });
                 self.store_for_change(now, id, record, then, out);
@@ -441,8 +437,8 @@ impl Coordinator {
     /// A future record is passed over if enough replicas reported none, as in reads.
     fn newest_of_change(&self, now: Now, id: SlotId) -> Result<Option<Record>, VoteAt> {
         let slot = self.slots.get(id);
-        let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
-        let clear = change.count(ChangeState::has_promised) - self.hidden(now, id);
+        let change = change_of(slot);
+        let clear = change.count(ChangeState::has_promised) - self.hidden(now, change);
         let counts = |vote: &ChangeVote| clear < slot.ack() || !self.hides_from(now, vote);
         let reports = change.votes.iter().enumerate();
         let reports = reports.filter(|(_, vote)| vote.state.has_promised() && counts(vote));
@@ -463,8 +459,7 @@ impl Coordinator {
     }
 
     /// How many of the replicas that promised reported one.
-    fn hidden(&self, now: Now, id: SlotId) -> usize {
-        let Work::Change(change) = &self.slots.get(id).work else { return 0 };
+    fn hidden(&self, now: Now, change: &ChangeWork) -> usize {
         change.promised().filter(|vote| self.hides_from(now, vote)).count()
     }
 
@@ -554,7 +549,7 @@ impl Coordinator {
         self.leave_queue(id);
         self.end_turn(now, id);
         let slot = self.slots.get(id);
-        let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
+        let change = change_of(slot);
         let did = |state| matches!(state, ChangeState::Stored | ChangeState::Promised);
         let failed = RequestFailed {
             failure,
@@ -575,7 +570,7 @@ impl Coordinator {
     /// becomes a hint for each replica that missed it.
     pub(super) fn end_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
-        let Work::Change(change) = &slot.work else { unreachable!("{id:?} is no change") };
+        let change = change_of(slot);
         let Stage::Answered(stored) = &change.stage else {
             let failure = change.failure();
             return self.deny_change(now, id, failure, out);

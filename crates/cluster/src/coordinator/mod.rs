@@ -193,6 +193,16 @@ impl Coordinator {
         }
     }
 
+    /// It is looked at a request that is late, or waited.
+    fn hedge(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let Some(slot) = self.slots.find(id).filter(|slot| !slot.is_answered()) else { return };
+        match &slot.work {
+            Work::Read(_) => self.hedge_read(now, id, out),
+            Work::Change(_) => self.change_again(now, id, out),
+            Work::Write(_) | Work::Call(_) => unreachable!("{id:?} is never hedged"),
+        }
+    }
+
     /// A slot's deadline is over: whoever waits is answered, and the slot is freed.
     fn expire(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         match &mut self.slots.get_mut(id).work {

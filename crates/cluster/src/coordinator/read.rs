@@ -26,7 +26,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::part::{Errand, ReplicaError, VoteAt, Way};
+use super::part::{Errand, ReplicaError, VoteAt};
 use super::slots::{Slot, Work};
 use super::{Coordinator, MAX_BACKGROUND};
 use crate::event::{Answer, ClientId, Effect, Now, OpId, RequestFailed, SlotId, StoreError};
@@ -55,7 +55,7 @@ const FUTURE: &str = "a record of this key with a timestamp ahead of this node's
 
 /// How long a long record may take, in microseconds, from this node's store, where it may have to
 /// wait for memory, or from another node, before the next node is asked to send it.
-const LONG_LATE: u64 = 200_000;
+pub(super) const LONG_LATE: u64 = 200_000;
 
 impl Coordinator {
     pub(super) fn get(
@@ -88,13 +88,6 @@ impl Coordinator {
             self.ask(now, id, VoteAt(vote), out);
         }
         self.arm_hedge(now, id);
-    }
-
-    /// The errand of a replica that is asked now.
-    fn errand_to(&self, now: Now, node: NodeId) -> Errand {
-        let is_own = node == self.shared.own;
-        let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
-        Errand { since: now.mono, way }
     }
 
     /// Asks a replica what it holds: of a long record another node reports the outline.
@@ -136,11 +129,8 @@ impl Coordinator {
 
     /// The hedge is due: the replicas that were asked, or are being repaired, are late, and the
     /// next one is taken.
-    pub(super) fn hedge(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
-        let Some(slot) = self.slots.find(id).filter(|slot| !slot.is_answered()) else { return };
-        if matches!(slot.work, Work::Change(_)) {
-            return self.change_again(now, id, out);
-        }
+    pub(super) fn hedge_read(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        let slot = self.slots.get(id);
         let read = read_of(slot);
         match &read.stage {
             Stage::Answered(_) => unreachable!("an answered read is not hedged"),

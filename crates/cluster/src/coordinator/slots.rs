@@ -98,9 +98,7 @@ impl Slot {
             Work::Write(write) => {
                 write.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
             }
-            Work::Change(change) => {
-                change.votes.iter_mut().find(|vote| vote.node == node)?.state.errand_mut()
-            }
+            Work::Change(change) => change.errand_of(node),
             Work::Call(call) => Some(&mut call.errand).filter(|_| call.node == node),
         }
     }

@@ -29,6 +29,13 @@ impl Coordinator {
         out.push(Effect::Send { peer, message: Message { id: id.0, body } });
     }
 
+    /// The errand of a node that is asked now.
+    pub(super) fn errand_to(&self, now: Now, node: NodeId) -> Errand {
+        let is_own = node == self.shared.own;
+        let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
+        Errand { since: now.mono, way }
+    }
+
     /// The error of this node's vote for a failure of its store; the detail is kept for the client.
     pub(super) fn note_store_error(&mut self, id: SlotId, error: StoreError) -> ReplicaError {
         let (replica_error, detail) = match error {

@@ -79,14 +79,13 @@ impl Coordinator {
         VoteAt(vote): VoteAt,
         out: &mut Vec<Effect>,
     ) {
+        let node = self.slots.write(id).votes[vote].node;
+        let errand = self.errand_to(now, node);
         let slot = self.slots.get_mut(id);
         let Work::Write(write) = &mut slot.work else { unreachable!("{id:?} is no write") };
         let (key, record) = (slot.key.clone(), write.record.clone());
-        let node = write.votes[vote].node;
-        let is_own = node == self.shared.own;
-        let way = if is_own || self.peers.is_up(node) { Way::Sent } else { Way::Waits };
-        write.votes[vote].state = WriteState::Asked(Errand { since: now.mono, way });
-        if is_own {
+        write.votes[vote].state = WriteState::Asked(errand);
+        if node == self.shared.own {
             let demand = slot.demand(Class::Client);
             self.write_to_store(OpId::Slot(id), key, record, demand, out);
         } else {
@@ -104,13 +103,8 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         let Some(slot) = self.slots.find(id) else { return };
-        if matches!(slot.work, Work::Call(_)) {
-            let reply = super::replica::reply_to_write(&result);
-            self.end_call(id, Ok(reply), out);
-            return;
-        }
-        if matches!(slot.work, Work::Change(_)) {
-            // A plain record that it brings to a majority.
+        // Of a conditional write it is a plain record that is brought to a majority.
+        if matches!(slot.work, Work::Call(_) | Work::Change(_)) {
             let reply = super::replica::reply_to_write(&result);
             return self.replied(now, self.shared.own, id, reply, out);
         }

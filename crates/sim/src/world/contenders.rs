@@ -85,8 +85,6 @@ impl Contender {
 /// A request for a contended key: of a majority of the usual replicas.
 pub(super) fn contended(plan: &Plan, what: What, key: Bytes) -> Asked {
     let (nodes, replicas) = (plan.nodes as u32, u32::from(plan.replicas));
-    let copies = nodes.min(replicas);
-    let ack = copies / 2 + 1;
-    let quorum = quorum(Some(ack), None, nodes, replicas).expect("a majority is possible");
+    let quorum = quorum(None, None, nodes, replicas).expect("a majority is possible");
     Asked { what, key, quorum, default_copies: true }
 }

@@ -102,7 +102,7 @@ pub(in crate::coordinator) enum ChangeState {
 }
 
 impl ChangeState {
-    pub(in crate::coordinator) fn errand_mut(&mut self) -> Option<&mut Errand> {
+    fn errand_mut(&mut self) -> Option<&mut Errand> {
         match self {
             Self::Asked(errand) | Self::Fetching(errand) => Some(errand),
             Self::Promised | Self::Stored | Self::Failed(_) => None,
@@ -144,11 +144,25 @@ impl ChangeWork {
 
     /// The vote of a node that has yet to reply; `None` = what it says is stale.
     pub(in crate::coordinator) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
+        if !self.asks() {
+            return None;
+        }
         let is_it = |vote: &ChangeVote| {
             vote.node == node
                 && matches!(vote.state, ChangeState::Asked(_) | ChangeState::Fetching(_))
         };
         self.votes.iter().position(is_it).map(VoteAt)
+    }
+
+    /// What a node was asked and has not replied to.
+    pub(in crate::coordinator) fn errand_of(&mut self, node: NodeId) -> Option<&mut Errand> {
+        let VoteAt(vote) = self.awaited(node)?;
+        self.votes[vote].state.errand_mut()
+    }
+
+    /// Whether a reply is of use: while it waits, what was asked before is stale.
+    fn asks(&self) -> bool {
+        !matches!(self.stage, Stage::Pausing | Stage::Queued)
     }
 
     /// The replicas that have promised.
