@@ -55,7 +55,8 @@ pub(crate) fn parse(text: &[u8]) -> Option<Tag> {
     let last = match (parts.next(), parts.next(), parts.next()) {
         (None, ..) => None,
         (Some(step), Some(id), None) => {
-            let plain = step.bytes().all(|byte| byte.is_ascii_digit()) && !step.starts_with('0');
+            let digits = step.bytes().all(|byte| byte.is_ascii_digit());
+            let plain = digits && (step == "0" || !step.starts_with('0'));
             Some((step.parse().ok().filter(|_| plain)?, hex(id, 16)?))
         }
         _ => return None,
@@ -98,7 +99,7 @@ mod tests {
     fn tags_are_read_as_they_are_written_and_no_other_way() {
         let etags = Etags::default();
         let version = Version { time: 0xfeed_0000_0000_0001, origin: 7 };
-        for last in [None, Some((1, 0)), Some((u32::MAX, u64::MAX))] {
+        for last in [None, Some((1, 0)), Some((0, 1)), Some((u32::MAX, u64::MAX))] {
             let tag = Tag { version, last };
             assert_eq!(parse(etags.of(tag).as_bytes()), Some(tag));
         }
@@ -110,7 +111,7 @@ mod tests {
             "\"feed000000000001-00000007-\"",
             "\"feed000000000001-00000007-1\"",
             "\"feed000000000001-00000007-01-0000000000000000\"",
-            "\"feed000000000001-00000007-0-0000000000000000\"",
+            "\"feed000000000001-00000007-00-0000000000000000\"",
             "\"feed000000000001-00000007-4294967296-0000000000000000\"",
             "\"feed000000000001-00000007-1-0000000000000000-\"",
             "feed000000000001-00000007",

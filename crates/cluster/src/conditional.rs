@@ -1,8 +1,8 @@
 //! Conditional writes: what a client asks for, and what comes of it on the record that there is.
 //!
 //! ```text
-//!  newest record ──▶ condition ─┬─ true ──▶ change ──▶ the next record, a step further
-//!                               └─ false ─▶ unmet: the tag of what there is
+//!  newest record ─▶ state ─▶ condition ─┬─ true ──▶ change ─▶ the state a step further ─▶ record
+//!                                       └─ false ─▶ unmet: the tag of what there is
 //! ```
 
 use bytes::Bytes;
@@ -83,12 +83,12 @@ pub enum Done {
     Impossible(Impossible),
 }
 
-/// What a conditional write makes of the newest record.
-pub(crate) enum Outcome {
-    /// This record, which is this step of its family, and this answer once it is chosen.
-    Next { record: Record, then: Done, step: u32 },
-    /// Nothing; this answer, once the newest record is chosen.
-    Nothing(Done),
+/// A key's state, as conditional writes make it one after the other.
+#[derive(Debug)]
+pub(crate) struct State {
+    family: Version,
+    value: Option<Bytes>,
+    steps: Steps,
 }
 
 impl Done {
@@ -125,14 +125,13 @@ impl Steps {
         let skip = (self.operations.len() + 1).saturating_sub(MAX_OPERATIONS);
         let mut operations = self.operations[skip..].to_vec();
         operations.push(operation);
-        Self { step: self.step.saturating_add(1), operations }
+        Self { step: self.step.wrapping_add(1), operations }
     }
 
     /// Whether they tell if an operation was done that would have been this step or a later one.
     pub(crate) fn tell_of(&self, id: u64, step: u32) -> bool {
-        // A faulty peer may have sent fewer steps than operations.
-        let forgotten = self.step.saturating_sub(self.operations.len() as u32);
-        step > forgotten || self.has(id)
+        let forgotten = self.step.wrapping_sub(self.operations.len() as u32);
+        comes_before(forgotten, step) || self.has(id)
     }
 
     /// Whether an operation is among them.
@@ -144,53 +143,72 @@ impl Steps {
     fn done(&self, family: Version, id: u64) -> Option<Done> {
         let place = self.operations.iter().position(|operation| operation.id == id)?;
         let later = (self.operations.len() - 1 - place) as u32;
-        let tag = Tag { version: family, last: Some((self.step.saturating_sub(later), id)) };
+        let tag = Tag { version: family, last: Some((self.step.wrapping_sub(later), id)) };
         Some(Done::Changed { tag, result: self.operations[place].result })
     }
 }
 
-impl Conditional {
-    /// What operation `id` makes of the newest record, under a ballot. `steps` are those in it.
-    pub(crate) fn apply(
-        &self,
-        key: &[u8],
-        id: u64,
-        ballot: u64,
-        base: Option<&Record>,
-        steps: &Steps,
-        codec: &StepsCodec,
-    ) -> Outcome {
-        let family = base.map_or(NEVER_WRITTEN, |base| base.rank.version);
+impl State {
+    /// The state that a record says, or that there is none.
+    pub(crate) fn of(newest: Option<&Record>, codec: &StepsCodec) -> Self {
+        let Some(newest) = newest else {
+            return Self { family: NEVER_WRITTEN, value: None, steps: Steps::default() };
+        };
+        let value = (newest.rank.kind == Kind::Value).then(|| (codec.value)(newest));
+        Self { family: newest.rank.version, value, steps: (codec.steps)(newest) }
+    }
+
+    /// The conditional writes that are in it.
+    pub(crate) fn steps(&self) -> &Steps {
+        &self.steps
+    }
+
+    /// Does a conditional write, known as `id`, and says what came of it. It is not done twice.
+    pub(crate) fn apply(&mut self, id: u64, conditional: &Conditional) -> Done {
         // An earlier try of its own was taken up by somebody.
-        if let Some(done) = steps.done(family, id) {
-            return Outcome::Nothing(done);
+        if let Some(done) = self.steps.done(self.family, id) {
+            return done;
         }
-        let value = base.filter(|base| base.rank.kind == Kind::Value);
-        let current = value.map(|_| Tag::after(family, steps));
-        let is_met = match &self.condition {
+        let current = self.value.as_ref().map(|_| self.tag());
+        let is_met = match &conditional.condition {
             Condition::Any => true,
             Condition::Exists => current.is_some(),
             Condition::Absent => current.is_none(),
             Condition::OneOf(tags) => current.is_some_and(|current| tags.contains(&current)),
         };
         if !is_met {
-            return Outcome::Nothing(Done::Unmet { current });
+            return Done::Unmet { current };
         }
-        let (kind, value, result) = match &self.change {
-            Change::Put(value) => (Kind::Value, value.clone(), None),
-            Change::Delete => (Kind::Tombstone, Bytes::new(), None),
-            Change::Add(number) => match sum(value.map(codec.value).as_deref(), *number) {
-                Ok(sum) => (Kind::Value, Bytes::from(sum.to_string()), Some(sum)),
-                Err(why) => return Outcome::Nothing(Done::Impossible(why)),
+        let (value, result) = match &conditional.change {
+            Change::Put(value) => (Some(value.clone()), None),
+            Change::Delete => (None, None),
+            Change::Add(number) => match sum(self.value.as_deref(), *number) {
+                Ok(sum) => (Some(Bytes::from(sum.to_string())), Some(sum)),
+                Err(why) => return Done::Impossible(why),
             },
         };
-        let steps = steps.and(Operation { id, result });
-        let tag = Tag::after(family, &steps);
-        let (steps, value) = (&steps, &value);
-        let next = Next { family, ballot, kind, copies: 0, steps, value };
-        let record = (codec.build)(key, &next);
-        Outcome::Next { record, then: Done::Changed { tag, result }, step: steps.step }
+        self.value = value;
+        self.steps = self.steps.and(Operation { id, result });
+        Done::Changed { tag: self.tag(), result }
     }
+
+    /// The record that says so, under a ballot.
+    pub(crate) fn record(&self, key: &[u8], ballot: u64, codec: &StepsCodec) -> Record {
+        let kind = if self.value.is_some() { Kind::Value } else { Kind::Tombstone };
+        let value = self.value.as_deref().unwrap_or_default();
+        let (family, steps) = (self.family, &self.steps);
+        (codec.build)(key, &Next { family, ballot, kind, copies: 0, steps, value })
+    }
+
+    fn tag(&self) -> Tag {
+        Tag::after(self.family, &self.steps)
+    }
+}
+
+/// Which of two steps of a family is the earlier one. They begin anew after 2³² (serial number
+/// arithmetic, RFC 1982, section 3.2).
+pub(crate) fn comes_before(one: u32, other: u32) -> bool {
+    (one.wrapping_sub(other) as i32) < 0
 }
 
 /// A decimal number, plus another one.
@@ -212,7 +230,22 @@ mod tests {
             Some(Done::Changed { tag, .. }) => tag.last,
             _ => None,
         };
-        assert_eq!([done(2), done(0), done(9)], [Some((1, 2)), Some((0, 0)), None]);
-        assert!(steps.tell_of(9, 1) && steps.tell_of(0, 0) && !steps.tell_of(9, 0));
+        assert_eq!([done(2), done(0), done(9)], [Some((1, 2)), Some((u32::MAX, 0)), None]);
+        assert!(steps.tell_of(9, 1));
+    }
+
+    #[test]
+    fn after_four_billion_steps_they_go_on() {
+        let operation = |id| Operation { id, result: None };
+        let steps = Steps { step: u32::MAX, operations: (0..8).map(operation).collect() };
+        let steps = steps.and(operation(8)).and(operation(9));
+        assert_eq!((steps.step, steps.operations.len()), (1, 8));
+        let tag = |id| match steps.done(NEVER_WRITTEN, id) {
+            Some(Done::Changed { tag, .. }) => tag.last,
+            _ => None,
+        };
+        assert_eq!([tag(9), tag(8), tag(7)], [Some((1, 9)), Some((0, 8)), Some((u32::MAX, 7))]);
+        assert!(steps.tell_of(99, 1) && steps.tell_of(99, u32::MAX - 5));
+        assert!(!steps.tell_of(99, u32::MAX - 6) && steps.tell_of(2, u32::MAX - 6));
     }
 }

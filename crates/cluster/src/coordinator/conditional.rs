@@ -18,6 +18,7 @@
 //! The protocol is checked by a model: `docs/conditional-model.md`.
 
 pub(super) mod home;
+mod round;
 pub(super) mod state;
 
 use std::rc::Rc;
@@ -32,14 +33,14 @@ use super::read::state::Reported;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::clock::Version;
-use crate::conditional::{Change, Condition, Conditional, Done, NEVER_WRITTEN, Outcome};
+use crate::conditional::{Change, Condition, Conditional, Done};
 use crate::event::{
     Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
 };
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::Quorum;
 use crate::record::Record;
-use state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
+use state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage};
 
 /// A write that was outbid is tried again after about so many microseconds, then after twice that,
 /// and so on …
@@ -53,18 +54,6 @@ const LATE_MICROS: u64 = 20_000;
 
 /// The home is left this part of the time less, so that it can say that it has not begun.
 const HOME_SHARE: u64 = 8;
-
-/// Why the outcome of a write is not known although a majority answered.
-const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
-    that the key does not tell any more whether the first try was done";
-
-/// The same.
-const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one \
-    and did not answer, and no trace of the write is found";
-
-/// The same.
-const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
-    whether the first try was done can't be told any more";
 
 /// The conditional write of a slot that is known to be one.
 fn change_of(slot: &Slot) -> &ChangeWork {
@@ -126,6 +115,7 @@ impl Coordinator {
             stage: Stage::Queued,
             tries: 0,
             turn: None,
+            riders: Vec::new(),
             elsewhere: false,
             found: None,
             tried: None,
@@ -168,6 +158,7 @@ impl Coordinator {
 
     /// Begins, or begins anew, with a ballot above all that this node has seen.
     fn try_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        self.dissolve(id);
         let Some(version) = self.issue_ballot(now, id, out) else { return };
         let change = self.slots.change(id);
         change.tries += 1;
@@ -348,7 +339,7 @@ impl Coordinator {
                 if open == 0 { promised } else { promised - self.hidden(now, change) }
             }
             Stage::Storing { .. } => change.count(|state| state == ChangeState::Stored),
-            Stage::Pausing | Stage::Queued | Stage::Forwarded => return,
+            Stage::Pausing | Stage::Queued | Stage::Rides(_) | Stage::Forwarded => return,
             Stage::Answered(_) => {
                 if open == 0 {
                     self.end_change(now, id, out);
@@ -368,99 +359,6 @@ impl Coordinator {
         } else if did + open < ack {
             self.try_change_later(now, id, out);
         }
-    }
-
-    /// A majority has promised.
-    fn promised(&mut self, now: Now, id: SlotId, ballot: u64, out: &mut Vec<Effect>) {
-        let ack = self.slots.get(id).ack();
-        let newest = match self.newest_of_change(now, id) {
-            Ok(newest) => newest,
-            // It is long, and its content is needed.
-            Err(vote) => {
-                self.slots.change(id).stage = Stage::Preparing { ballot };
-                return self.fetch_for_change(now, id, vote, out);
-            }
-        };
-        let rank = newest.as_ref().map(|newest| newest.rank);
-        let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
-        let told = newest.as_ref().map(codec.steps).unwrap_or_default();
-        let change = self.slots.change(id);
-        if let Some(Tried { record: tried, then, step }) = &change.tried {
-            let (family, newest) = (tried.rank.version, rank.map(|rank| rank.version));
-            let is_told = told.tell_of(change.id, *step);
-            if newest > Some(family) || newest == Some(family) && !is_told {
-                let why = if is_told { PLAIN_BETWEEN } else { MANY_BETWEEN };
-                self.slots.get_mut(id).detail = Some(why.to_owned());
-                return self.deny_change(now, id, FailureKind::TooFew, out);
-            }
-            // What it was based on is not told any more: done on something older, it would come to
-            // be done twice as soon as the first record is found.
-            if newest < Some(family) && family > NEVER_WRITTEN {
-                let (record, then) = ((codec.reballot)(&key, tried, ballot), *then);
-                return self.store_for_change(now, id, record, then, out);
-            }
-        }
-        if change.elsewhere && !told.has(change.id) {
-            self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
-            return self.deny_change(now, id, FailureKind::TooFew, out);
-        }
-        if matches!(change.asker, Asker::Reader(_)) {
-            change.found = newest.clone();
-        }
-        let is_chosen = change.promised().filter(|vote| vote.rank() == rank).count() >= ack;
-        let base = newest.as_ref();
-        match change.conditional.apply(&key, change.id, ballot, base, &told, &codec) {
-            Outcome::Next { record, then, step } => {
-                let step = change.tried.as_ref().map_or(step, |tried| step.min(tried.step));
-                change.tried = Some(Tried { record: record.clone(), then, step });
-                self.store_for_change(now, id, record, then, out);
-            }
-            Outcome::Nothing(then) if is_chosen => self.answer_change(now, id, then, None, out),
-            Outcome::Nothing(then) => {
-                let newest = newest.expect("that there is none is known of a majority");
-                if self.is_ahead(now, &newest) {
-                    // No replica takes it, and this one must not.
-                    self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
-                    return self.deny_change(now, id, FailureKind::Busy, out);
-                }
-                // A plain record has no ballot: it is brought to a majority as a read does it.
-                let is_plain = newest.rank.ballot == 0;
-                let record =
-                    if is_plain { newest } else { (codec.reballot)(&key, &newest, ballot) };
-                self.store_for_change(now, id, record, then, out);
-            }
-        }
-    }
-
-    /// The newest record that was reported; or whose vote it is, if its content is not here.
-    ///
-    /// A future record is passed over if enough replicas reported none, as in reads.
-    fn newest_of_change(&self, now: Now, id: SlotId) -> Result<Option<Record>, VoteAt> {
-        let slot = self.slots.get(id);
-        let change = change_of(slot);
-        let clear = change.count(ChangeState::has_promised) - self.hidden(now, change);
-        let counts = |vote: &ChangeVote| clear < slot.ack() || !self.hides_from(now, vote);
-        let reports = change.votes.iter().enumerate();
-        let reports = reports.filter(|(_, vote)| vote.state.has_promised() && counts(vote));
-        let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
-        // Of equal ones, one that is here whole.
-        let newest =
-            reports.max_by_key(|(_, reported)| (reported.rank(), reported.whole().is_some()));
-        match newest {
-            None => Ok(None),
-            Some((_, Reported::Whole(record))) => Ok(Some(record.clone())),
-            Some((vote, Reported::Outline(_))) => Err(vote),
-        }
-    }
-
-    /// Whether a replica reported a future record, and thus nothing of what that one hides.
-    fn hides_from(&self, now: Now, vote: &ChangeVote) -> bool {
-        vote.rank().is_some_and(|rank| self.is_future(now, rank))
-    }
-
-    /// How many of the replicas that promised reported one.
-    fn hidden(&self, now: Now, change: &ChangeWork) -> usize {
-        change.promised().filter(|vote| self.hides_from(now, vote)).count()
     }
 
     fn fetch_for_change(
@@ -537,6 +435,7 @@ impl Coordinator {
         };
         let asker = change.asker;
         self.tell(asker, answer, out);
+        self.answer_riders(id, out);
         let change = self.slots.change(id);
         let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
         change.stage = Stage::Answered(stored);
@@ -547,6 +446,7 @@ impl Coordinator {
 
     fn deny_change(&mut self, now: Now, id: SlotId, failure: FailureKind, out: &mut Vec<Effect>) {
         self.leave_queue(id);
+        self.dissolve(id);
         self.end_turn(now, id);
         let slot = self.slots.get(id);
         let change = change_of(slot);

@@ -7,18 +7,20 @@
 //!              └─ yes ─▶ queue of the key ─▶ its turn ─▶ Prepare …
 //! ```
 //!
-//! That is so that writes of one key wait for each other instead of outbidding each other. Nothing
-//! depends on it: anybody may coordinate at any time. If the connection to the home is lost with a
+//! That is so that writes of one key wait for each other instead of outbidding each other; and what
+//! waits when a round begins is done in it, up to eight of them. Nothing depends on it: anybody may coordinate at any time. If the connection to the home is lost with a
 //! write, this node looks whether the write was done, and does not do it once more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::Coordinator;
 use super::state::{Asker, ChangeVote, InTurn, Stage};
+use super::{Coordinator, change_of};
 use crate::conditional::Change;
 use crate::coordinator::part::{ReplicaError, VoteAt};
+use crate::coordinator::slots::Slot;
 use crate::event::{Answer, Effect, FailureKind, Now, OpId, RequestFailed, SlotId};
 use crate::message::{NodeId, Reply};
+use crate::record::MAX_OPERATIONS;
 use crate::turns::{Turn, Turns};
 
 /// Conditional writes that wait for their turn on one loop; more are refused as overload.
@@ -29,6 +31,13 @@ const LOOK_AGAIN: u64 = 500;
 
 /// A loop ends its turn after so many writes if another one waits for it: some milliseconds.
 const MAX_IN_A_ROW: u32 = 16;
+
+/// So many others are done in a write's round: the key must tell of each of them whether it was
+/// done, should the round fail.
+const MAX_RIDERS: usize = MAX_OPERATIONS - 1;
+
+/// They are looked for among so many that wait.
+const RIDERS_WITHIN: usize = 64;
 
 /// Conditional writes of one loop that wait for their turn.
 #[derive(Debug, Default)]
@@ -181,14 +190,58 @@ impl Coordinator {
         Some(first)
     }
 
+    /// Takes writes of the same key out of the queue, to be done in the round of this one.
+    pub(super) fn take_riders(&mut self, id: SlotId) -> Vec<SlotId> {
+        let (slots, mut riders) = (&self.slots, Vec::new());
+        let first = slots.get(id);
+        let Some(InTurn { turn, .. }) = change_of(first).turn else { return riders };
+        let Some(queue) = self.queues.waiting.get_mut(&turn) else { return riders };
+        if !change_of(first).is_fresh() {
+            return riders;
+        }
+        let may_ride = |other: &Slot| {
+            other.key == first.key && other.quorum == first.quorum && change_of(other).is_fresh()
+        };
+        let mut place = 0;
+        while place < queue.len().min(RIDERS_WITHIN) && riders.len() < MAX_RIDERS {
+            if may_ride(slots.get(queue[place])) {
+                riders.extend(queue.remove(place));
+            } else {
+                place += 1;
+            }
+        }
+        self.queues.count -= riders.len();
+        if queue.is_empty() {
+            self.queues.waiting.remove(&turn);
+        }
+        riders
+    }
+
+    /// A round is not done: those that rode wait for their own turns, before all others.
+    pub(super) fn dissolve(&mut self, id: SlotId) {
+        let riders = std::mem::take(&mut self.slots.change(id).riders);
+        let turn = Turns::of(&self.slots.get(id).key);
+        for rider in riders.into_iter().rev() {
+            // Its deadline may be over.
+            if self.slots.find(rider).is_some() {
+                self.slots.change(rider).stage = Stage::Queued;
+                self.queues.waiting.entry(turn).or_default().push_front(rider);
+                self.queues.count += 1;
+            }
+        }
+    }
+
     /// A write is answered: the next of this loop has its turn, but for the sake of other loops not
     /// too many of them in a row.
     pub(super) fn end_turn(&mut self, now: Now, id: SlotId) {
         let Some(InTurn { turn, in_a_row }) = self.slots.change(id).turn.take() else { return };
-        if in_a_row >= MAX_IN_A_ROW && self.shared.turns.is_wanted(turn) {
+        let next = self.queues.waiting.get(&turn).and_then(|queue| queue.front().copied());
+        // What became of one that was tried is not told for long.
+        let is_fresh = next.is_none_or(|next| self.slots.change(next).is_fresh());
+        if is_fresh && in_a_row >= MAX_IN_A_ROW && self.shared.turns.is_wanted(turn) {
             self.give_up_turn(turn);
-            if let Some(first) = self.queues.waiting.get(&turn).and_then(|queue| queue.front()) {
-                self.slots.hedge_at(now.mono + LOOK_AGAIN, *first);
+            if let Some(next) = next {
+                self.slots.hedge_at(now.mono + LOOK_AGAIN, next);
             }
             return;
         }

@@ -3,7 +3,7 @@
 use crate::conditional::{Conditional, Done};
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
 use crate::coordinator::read::state::Reported;
-use crate::event::{ClientId, FailureKind, OpId, Part};
+use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
 use crate::message::NodeId;
 use crate::record::{Rank, Record};
 use crate::turns::Turn;
@@ -20,6 +20,8 @@ pub(in crate::coordinator) struct ChangeWork {
     pub(super) tries: u32,
     /// Its turn, if it has it.
     pub(super) turn: Option<InTurn>,
+    /// Others of the key that are done in its round.
+    pub(super) riders: Vec<SlotId>,
     /// Whether another node may have begun it, or may yet.
     pub(super) elsewhere: bool,
     /// For a reader: the newest record of those that a majority held.
@@ -70,6 +72,8 @@ pub(super) enum Stage {
     Forwarded,
     /// Others of the key come first.
     Queued,
+    /// It is done in the round of another one; then it is answered this.
+    Rides(Done),
     /// It was outbid, and is tried again a little later.
     Pausing,
     /// The client was answered; replicas that have yet to say whether they store the record may
@@ -162,7 +166,11 @@ impl ChangeWork {
 
     /// Whether a reply is of use: while it waits, what was asked before is stale.
     fn asks(&self) -> bool {
-        !matches!(self.stage, Stage::Pausing | Stage::Queued)
+        !self.waits()
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.stage, Stage::Pausing | Stage::Queued | Stage::Rides(_))
     }
 
     /// The replicas that have promised.
@@ -180,14 +188,18 @@ impl ChangeWork {
     pub(super) fn failure(&self) -> FailureKind {
         let outbid = self.failures().any(|error| error == ReplicaError::Outbid);
         let did = |state: ChangeState| state.has_promised() || state == ChangeState::Stored;
-        let waits = matches!(self.stage, Stage::Pausing | Stage::Queued);
-        if !self.is_begun() && (outbid || waits) {
+        if !self.is_begun() && (outbid || self.waits()) {
             FailureKind::Busy
         } else if self.count(did) > 0 {
             FailureKind::TooFew
         } else {
             failure(self.failures())
         }
+    }
+
+    /// Whether it was never tried, by whomever: then it may be done together with others.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.tried.is_none() && !self.elsewhere
     }
 
     /// Whether a record of it may be held somewhere, or come to be.

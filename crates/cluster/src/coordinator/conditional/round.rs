@@ -1,0 +1,223 @@
+//! A round: what is done once a majority has promised, of one write or of several that wait for the
+//! same key.
+//!
+//! ```text
+//!  promises ─▶ the newest record ─▶ what became of an earlier try? ─┬─ it can't be told ─▶ unknown
+//!                                                                   ├─ it is brought once more
+//!                                                                   └─ it was not done, or none
+//!                          state ◀──────────────────────────────────────────────────────┘
+//!                            ├─ this write's operation, then those of its *riders*
+//!                            ├─ changed ──▶ the next record ─▶ stored by a majority ─▶ all answered
+//!                            └─ unchanged ─▶ chosen? ─▶ all answered; else it is brought to a majority
+//! ```
+//!
+//! A round that fails is dissolved: each of its writes goes on by itself, and looks whether it was
+//! done.
+
+use super::state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
+use super::{Coordinator, change_of};
+use crate::clock::Version;
+use crate::conditional::{Done, NEVER_WRITTEN, State, comes_before};
+use crate::coordinator::part::VoteAt;
+use crate::coordinator::read::state::Reported;
+use crate::coordinator::write::BEHIND;
+use crate::event::{Answer, Effect, FailureKind, Now, SlotId};
+use crate::record::{Rank, Record, Steps};
+
+/// Why the outcome of a write is not known although a majority answered.
+const MANY_BETWEEN: &str = "so many other conditional writes came between two tries of this one \
+    that the key does not tell any more whether the first try was done";
+
+/// The same.
+const ELSEWHERE: &str = "the node that coordinates the writes of this key was asked for this one \
+    and did not answer, and no trace of the write is found";
+
+/// The same.
+const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
+    whether the first try was done can't be told any more";
+
+/// What is known of an earlier try, now that a majority has promised.
+enum Earlier {
+    /// There was none, or the newest record tells what became of it.
+    Told,
+    /// It can't be told.
+    Unknown(&'static str),
+    /// What it was based on is not told any more: done on something older, it would come to be done
+    /// twice as soon as the first record is found. So that one is brought once more.
+    Again(Record, Done),
+}
+
+impl ChangeWork {
+    /// What became of its earlier tries. `newest` is the family of the newest record.
+    fn look_back(&self, newest: Option<Version>, told: &Steps) -> Earlier {
+        if self.elsewhere && !told.has(self.id) {
+            return Earlier::Unknown(ELSEWHERE);
+        }
+        let Some(Tried { record, then, step }) = &self.tried else { return Earlier::Told };
+        let family = record.rank.version;
+        if newest > Some(family) {
+            Earlier::Unknown(PLAIN_BETWEEN)
+        } else if newest == Some(family) && !told.tell_of(self.id, *step) {
+            Earlier::Unknown(MANY_BETWEEN)
+        } else if newest < Some(family) && family > NEVER_WRITTEN {
+            Earlier::Again(record.clone(), *then)
+        } else {
+            Earlier::Told
+        }
+    }
+
+    /// Its operation is done in this record, if a majority comes to hold it.
+    fn is_tried(&mut self, record: &Record, then: Done) {
+        let Done::Changed { tag, .. } = then else { return };
+        let Some((step, _)) = tag.last else { return };
+        let before = self.tried.as_ref().map(|tried| tried.step);
+        let step = before.filter(|before| comes_before(*before, step)).unwrap_or(step);
+        self.tried = Some(Tried { record: record.clone(), then, step });
+    }
+}
+
+impl Coordinator {
+    /// A majority has promised.
+    pub(super) fn promised(&mut self, now: Now, id: SlotId, ballot: u64, out: &mut Vec<Effect>) {
+        let newest = match self.newest_of_change(now, id) {
+            Ok(newest) => newest,
+            // It is long, and its content is needed.
+            Err(vote) => {
+                self.slots.change(id).stage = Stage::Preparing { ballot };
+                return self.fetch_for_change(now, id, vote, out);
+            }
+        };
+        let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
+        let mut state = State::of(newest.as_ref(), &codec);
+        let family = newest.as_ref().map(|newest| newest.rank.version);
+        match self.slots.change(id).look_back(family, state.steps()) {
+            Earlier::Told => {}
+            Earlier::Unknown(why) => {
+                self.slots.get_mut(id).detail = Some(why.to_owned());
+                return self.deny_change(now, id, FailureKind::TooFew, out);
+            }
+            Earlier::Again(record, then) => {
+                let record = (codec.reballot)(&key, &record, ballot);
+                return self.store_for_change(now, id, record, then, out);
+            }
+        }
+        let change = self.slots.change(id);
+        if matches!(change.asker, Asker::Reader(_)) {
+            change.found = newest.clone();
+        }
+        let (then, is_changed) = self.do_round(id, &mut state);
+        if is_changed {
+            let record = state.record(&key, ballot, &codec);
+            return self.store_round(now, id, record, then, out);
+        }
+        let rank = newest.as_ref().map(|newest| newest.rank);
+        match newest {
+            _ if self.is_settled(id, rank, state.steps()) => self.answer_change(now, id, then, None, out),
+            Some(newest) if self.is_ahead(now, &newest) => {
+                // No replica takes it, and this one must not.
+                self.slots.get_mut(id).detail = Some(BEHIND.to_owned());
+                self.deny_change(now, id, FailureKind::Busy, out);
+            }
+            newest => {
+                let has_tried = self.slots.change(id).tried.is_some();
+                let record = match newest {
+                    Some(newest) if newest.rank.ballot > 0 => {
+                        (codec.reballot)(&key, &newest, ballot)
+                    }
+                    // It is brought to a majority as a read does it.
+                    Some(newest) if !has_tried => newest,
+                    _ => state.record(&key, ballot, &codec),
+                };
+                self.store_for_change(now, id, record, then, out);
+            }
+        }
+    }
+
+    /// Does a write's operation, and those of its riders. Returns what comes of its own, and
+    /// whether any of them changes something.
+    fn do_round(&mut self, id: SlotId, state: &mut State) -> (Done, bool) {
+        let before = state.steps().step;
+        let change = self.slots.change(id);
+        let then = state.apply(change.id, &change.conditional);
+        let riders = self.take_riders(id);
+        for rider in &riders {
+            let change = self.slots.change(*rider);
+            change.stage = Stage::Rides(state.apply(change.id, &change.conditional));
+        }
+        self.slots.change(id).riders = riders;
+        (then, state.steps().step != before)
+    }
+
+    /// What a round changes is on its way.
+    fn store_round(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        record: Record,
+        then: Done,
+        out: &mut Vec<Effect>,
+    ) {
+        let change = self.slots.change(id);
+        change.is_tried(&record, then);
+        let riders = change.riders.clone();
+        for rider in riders {
+            let change = self.slots.change(rider);
+            if let Stage::Rides(then) = change.stage {
+                change.is_tried(&record, then);
+            }
+        }
+        self.store_for_change(now, id, record, then, out);
+    }
+
+    /// A round is done: those that rode are answered too.
+    pub(super) fn answer_riders(&mut self, id: SlotId, out: &mut Vec<Effect>) {
+        for rider in std::mem::take(&mut self.slots.change(id).riders) {
+            // Its deadline may be over.
+            let Some(slot) = self.slots.find(rider) else { continue };
+            let change = change_of(slot);
+            let Stage::Rides(done) = change.stage else { continue };
+            self.tell(change.asker, Answer::Done(done), out);
+            self.slots.remove(rider);
+        }
+    }
+
+    /// Whether what is newest will stay so if nothing is done: a majority holds it, and no record
+    /// of an earlier try may still come up, which is not in it, and outrank it.
+    fn is_settled(&mut self, id: SlotId, newest: Option<Rank>, told: &Steps) -> bool {
+        let ack = self.slots.get(id).ack();
+        let change = self.slots.change(id);
+        let holds = change.promised().filter(|vote| vote.rank() == newest).count();
+        holds >= ack && (change.tried.is_none() || told.has(change.id))
+    }
+
+    /// The newest record that was reported; or whose vote it is, if its content is not here.
+    ///
+    /// A future record is passed over if enough replicas reported none, as in reads.
+    fn newest_of_change(&self, now: Now, id: SlotId) -> Result<Option<Record>, VoteAt> {
+        let slot = self.slots.get(id);
+        let change = change_of(slot);
+        let clear = change.count(ChangeState::has_promised) - self.hidden(now, change);
+        let counts = |vote: &ChangeVote| clear < slot.ack() || !self.hides_from(now, vote);
+        let reports = change.votes.iter().enumerate();
+        let reports = reports.filter(|(_, vote)| vote.state.has_promised() && counts(vote));
+        let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
+        // Of equal ones, one that is here whole.
+        let newest =
+            reports.max_by_key(|(_, reported)| (reported.rank(), reported.whole().is_some()));
+        match newest {
+            None => Ok(None),
+            Some((_, Reported::Whole(record))) => Ok(Some(record.clone())),
+            Some((vote, Reported::Outline(_))) => Err(vote),
+        }
+    }
+
+    /// Whether a replica reported a future record, and thus nothing of what that one hides.
+    fn hides_from(&self, now: Now, vote: &ChangeVote) -> bool {
+        vote.rank().is_some_and(|rank| self.is_future(now, rank))
+    }
+
+    /// How many of the replicas that promised reported one.
+    pub(super) fn hidden(&self, now: Now, change: &ChangeWork) -> usize {
+        change.promised().filter(|vote| self.hides_from(now, vote)).count()
+    }
+}
