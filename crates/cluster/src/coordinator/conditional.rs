@@ -113,6 +113,7 @@ impl Coordinator {
             conditional,
             id: 0,
             stage: Stage::Queued,
+            since: 0,
             tries: 0,
             turn: None,
             riders: Vec::new(),
@@ -162,6 +163,7 @@ impl Coordinator {
         let Some(version) = self.issue_ballot(now, id, out) else { return };
         let change = self.slots.change(id);
         change.tries += 1;
+        change.since = now.mono;
         change.stage = Stage::Preparing { ballot: version.time };
         self.ask_all_of_change(now, id, out);
     }

@@ -124,7 +124,8 @@ impl Coordinator {
     /// Begins a write as soon as it is its turn.
     pub(super) fn wait_for_turn(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let turn = Turns::of(&self.slots.get(id).key);
-        self.slots.change(id).stage = Stage::Queued;
+        let change = self.slots.change(id);
+        (change.stage, change.since) = (Stage::Queued, now.mono);
         let is_own = self.queues.own.contains(&turn);
         let is_first = !self.queues.waiting.contains_key(&turn);
         if !is_own && is_first && self.shared.turns.take(turn) {
@@ -220,6 +221,22 @@ impl Coordinator {
     /// A round is not done: those that rode wait for their own turns, before all others.
     pub(super) fn dissolve(&mut self, id: SlotId) {
         let riders = std::mem::take(&mut self.slots.change(id).riders);
+        self.queue_again(id, riders);
+    }
+
+    /// A round changes nothing, so that it does not show whether a plain write came since promises
+    /// were asked for. What began to wait before that is answered; the others may have begun after
+    /// such a write was acknowledged, and wait for their own turns.
+    pub(super) fn part_with_late(&mut self, id: SlotId) {
+        let change = self.slots.change(id);
+        let (asked, riders) = (change.since, std::mem::take(&mut change.riders));
+        let is_early = |rider: &SlotId| change_of(self.slots.get(*rider)).since < asked;
+        let (early, late) = riders.into_iter().partition(is_early);
+        self.slots.change(id).riders = early;
+        self.queue_again(id, late);
+    }
+
+    fn queue_again(&mut self, id: SlotId, riders: Vec<SlotId>) {
         let turn = Turns::of(&self.slots.get(id).key);
         for rider in riders.into_iter().rev() {
             // Its deadline may be over.

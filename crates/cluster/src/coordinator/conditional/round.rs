@@ -110,9 +110,12 @@ impl Coordinator {
             let record = state.record(&key, ballot, &codec);
             return self.store_round(now, id, record, then, out);
         }
+        self.part_with_late(id);
         let rank = newest.as_ref().map(|newest| newest.rank);
         match newest {
-            _ if self.is_settled(id, rank, state.steps()) => self.answer_change(now, id, then, None, out),
+            _ if self.is_settled(id, rank, state.steps()) => {
+                self.answer_change(now, id, then, None, out)
+            }
             Some(newest) if self.is_ahead(now, &newest) => {
                 // No replica takes it, and this one must not.
                 self.slots.get_mut(id).detail = Some(BEHIND.to_owned());

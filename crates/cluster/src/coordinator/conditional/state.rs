@@ -16,6 +16,8 @@ pub(in crate::coordinator) struct ChangeWork {
     /// What it is known by, however often it is tried.
     pub(super) id: u64,
     pub(super) stage: Stage,
+    /// When it began to wait for its turn; then, when promises were asked for.
+    pub(super) since: u64,
     /// How often it was tried.
     pub(super) tries: u32,
     /// Its turn, if it has it.
