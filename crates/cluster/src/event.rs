@@ -38,6 +38,7 @@ use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
 use crate::promises::Promises;
 use crate::quorum::Quorum;
+use crate::recent::Recent;
 use crate::record::{Codec, Outline, Record, StepsCodec};
 use crate::topology::{Topology, partition_of};
 use crate::turns::Turns;
@@ -67,6 +68,8 @@ pub struct Shared {
     pub logs: Arc<Logs>,
     /// What was promised to coordinators of conditional writes.
     pub(crate) promises: Promises,
+    /// Which conditional writes this node has stored lately.
+    pub(crate) recent: Recent,
     /// Which conditional writes are under way.
     pub(crate) turns: Turns,
 }
@@ -84,7 +87,8 @@ impl Shared {
         let (hints, missed) = (HintLedger::default(), Missed::default());
         let own_name = topology.member(own).name.clone();
         let (views, newest) = (Views::fixed(topology), AtomicU64::new(newest));
-        let (promises, turns) = (Promises::new(clock.now(0)), Turns::default());
+        let (floor, turns) = (clock.now(0), Turns::default());
+        let (promises, recent) = (Promises::new(floor), Recent::new(floor));
         Self {
             views,
             own,
@@ -96,6 +100,7 @@ impl Shared {
             missed,
             logs,
             promises,
+            recent,
             turns,
         }
     }

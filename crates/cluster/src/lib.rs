@@ -16,6 +16,7 @@ mod missed;
 mod node;
 mod promises;
 mod quorum;
+mod recent;
 mod record;
 mod scan;
 mod topology;
@@ -37,6 +38,7 @@ pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent};
 pub use quorum::{Quorum, Refusal, quorum};
+pub use recent::Recalled;
 pub use record::{
     Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,
 };

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::conditional::{Conditional, Done};
 use crate::missed::Mark;
+use crate::recent::Recalled;
 use crate::record::{Outline, Record};
 
 /// A node. It is given its id once, and keeps it whoever comes or goes; no other node is given it
@@ -71,6 +72,15 @@ pub enum Request {
         ballot: u64,
         /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
         most: u32,
+    },
+    /// Whether the node has stored a record with a conditional write in it. Is answered `Recalled`.
+    Recall {
+        /// The key.
+        key: Bytes,
+        /// What the write is known by.
+        id: u64,
+        /// The ballot under which it was first tried.
+        since: u64,
     },
     /// To change a value if a condition is met, as its coordinator. Is answered `Done`, `Failed` if
     /// the outcome is not known, and otherwise by a refusal: then nothing was done.
@@ -204,6 +214,8 @@ pub enum Reply {
     },
     /// To `Change`.
     Done(Done),
+    /// To `Recall`.
+    Recalled(Recalled),
     /// To `Prepare`, and to a write of a record that a conditional write made: refused, a higher
     /// ballot was promised, or such a record is being stored. Nothing was changed.
     Outbid {

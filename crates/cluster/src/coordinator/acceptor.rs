@@ -10,7 +10,7 @@
 //! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2, with
 //! a register that plain writes overwrite without asking.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::event::{Demand, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Reply};
 use crate::promises::Held;
+use crate::recent::{From, Recalled};
 use crate::record::Record;
 use crate::topology::partition_of;
 
@@ -29,8 +30,16 @@ pub(super) struct Acceptor {
     /// Promises that were given, while the record is read; until when it is of use.
     promised: BTreeMap<OpId, u64>,
     storing: BTreeMap<OpId, Storing>,
-    /// Pages of records from other nodes that are being stored.
-    pages: BTreeSet<OpId>,
+    /// Records that conditional writes made, in pages from other nodes that are being stored.
+    pages: BTreeMap<OpId, Page>,
+}
+
+/// Some records of other nodes.
+#[derive(Debug)]
+struct Page {
+    items: Vec<(Bytes, Record)>,
+    /// Whether nothing is promised until they are stored.
+    pauses: bool,
 }
 
 /// A record that is to be stored.
@@ -149,7 +158,8 @@ impl Coordinator {
     /// A page of records that a node has streamed to this one is to be stored, whatever is promised
     /// for their keys: a record of it that was made under a lower ballot must not come up after a
     /// coordinator was promised that there is none. So nothing is promised until it is stored, and
-    /// what was promised before is taken back. Returns `false` if it can't be stored yet.
+    /// what was promised before is taken back. Hints are chosen: they harm no promise. Returns
+    /// `false` if it can't be stored yet.
     pub(super) fn accepts_page(
         &mut self,
         now: Now,
@@ -157,24 +167,48 @@ impl Coordinator {
         class: Class,
         items: &[(Bytes, Record)],
     ) -> bool {
-        if class != Class::Repair || items.iter().all(|(_, record)| record.rank.ballot == 0) {
+        let items: Vec<_> = items.iter().filter(|(_, r)| r.rank.ballot > 0).cloned().collect();
+        let Some(greatest) = items.iter().map(|(_, record)| record.rank.ballot).max() else {
             return true;
+        };
+        // A faulty peer asks two things under one id.
+        if self.acceptor.pages.contains_key(&op) {
+            return false;
         }
-        self.shared.promises.pause();
-        let all = self.shared.clock.now(now.wall) + 1;
-        // It is of this node's own clock.
-        let may = self.shared.promise_all(now, all, u64::MAX);
-        if may && self.acceptor.pages.insert(op) {
-            return true;
+        let pauses = class == Class::Repair;
+        if pauses {
+            self.shared.promises.pause();
+            let all = self.shared.clock.now(now.wall) + 1;
+            // They are of this node's own clock, or not too far ahead of it.
+            if !self.shared.promise_all(now, all.max(greatest), u64::MAX) {
+                self.shared.promises.resume();
+                return false;
+            }
         }
-        self.shared.promises.resume();
-        false
+        self.acceptor.pages.insert(op, Page { items, pauses });
+        true
     }
 
     /// A page is stored, or was not.
-    pub(super) fn page_written(&mut self, op: OpId) {
-        if self.acceptor.pages.remove(&op) {
+    pub(super) fn page_written(&mut self, op: OpId, is_stored: bool) {
+        let Some(Page { items, pauses }) = self.acceptor.pages.remove(&op) else { return };
+        for (key, record) in items.iter().filter(|_| is_stored) {
+            let steps = (self.config.steps.steps)(record);
+            self.shared.recent.note(key, record, &steps, From::Replica);
+        }
+        if pauses {
             self.shared.promises.resume();
+        }
+    }
+
+    /// What this node knows of a conditional write that was first tried under `since`.
+    pub(super) fn recalls(&self, key: &[u8], id: u64, since: u64) -> Recalled {
+        match self.shared.recent.recall(key, id, since) {
+            // A life that lost its disk may have stored it.
+            Recalled::Never if since <= self.shared.membership.promised_before() => {
+                Recalled::Forgotten
+            }
+            recalled => recalled,
         }
     }
 
@@ -187,6 +221,11 @@ impl Coordinator {
     ) -> bool {
         if !self.acceptor.storing.get(&op).is_some_and(|storing| storing.writes) {
             return false;
+        }
+        let storing = &self.acceptor.storing[&op];
+        if result.is_ok() {
+            let (record, steps) = (&storing.record, (self.config.steps.steps)(&storing.record));
+            self.shared.recent.note(&storing.key, record, &steps, From::Coordinator);
         }
         self.give_up(op);
         self.done(op, super::replica::reply_to_write(result), out);

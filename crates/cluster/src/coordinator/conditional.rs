@@ -173,6 +173,7 @@ impl Coordinator {
         let id = self.slots.renew(id);
         for vote in &mut self.slots.change(id).votes {
             vote.state = ChangeState::Asked(Errand { since: now.mono, way: Way::Waits });
+            vote.recalled = None;
         }
         for vote in 0..self.slots.change(id).votes.len() {
             self.ask_of_change(now, id, VoteAt(vote), out);
@@ -195,12 +196,16 @@ impl Coordinator {
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Client));
         let Work::Change(change) = &mut slot.work else { unreachable!("{id:?} is no change") };
         let vote = &mut change.votes[vote];
+        vote.state = vote.state.anew(errand);
         let fetches = matches!(vote.state, ChangeState::Fetching(_));
-        vote.state =
-            if fetches { ChangeState::Fetching(errand) } else { ChangeState::Asked(errand) };
         let request = match (&change.stage, &vote.reported) {
             (Stage::Preparing { .. }, Some(Reported::Outline(outline))) if fetches => {
                 Request::Read { key, most: outline.bytes }
+            }
+            (Stage::Preparing { .. }, _) if matches!(vote.state, ChangeState::Recalling(_)) => {
+                // Of one that another node has done or not, nothing is known.
+                let since = change.tried.as_ref().map_or(0, |tried| tried.since);
+                Request::Recall { key, id: change.id, since }
             }
             (Stage::Forwarded, _) => {
                 let (id, conditional) = (change.id, change.conditional.clone());
@@ -254,8 +259,19 @@ impl Coordinator {
             return self.home_replied(now, id, &reply, out);
         }
         let verify = self.config.codec.verify;
-        let prepares = matches!(self.slots.change(id).stage, Stage::Preparing { .. });
+        let change = self.slots.change(id);
+        let prepares = matches!(change.stage, Stage::Preparing { .. });
+        let recalls = matches!(change.votes[vote].state, ChangeState::Recalling(_));
         let reported = match reply {
+            Reply::Recalled(recalled) if recalls => {
+                let vote = &mut change.votes[vote];
+                (vote.state, vote.recalled) = (ChangeState::Promised, Some(recalled));
+                return self.advance_change(now, id, out);
+            }
+            reply if recalls => {
+                let error = ReplicaError::of_refusal(&reply);
+                return self.change_failed(now, id, VoteAt(vote), error, out);
+            }
             Reply::Outbid { promise } => {
                 self.follow(now, id, promise);
                 return self.change_failed(now, id, VoteAt(vote), ReplicaError::Outbid, out);

@@ -46,6 +46,7 @@ impl ReplicaError {
             | Reply::Long { .. }
             | Reply::Absent { .. }
             | Reply::Done(_)
+            | Reply::Recalled(_)
             | Reply::Page(_)
             | Reply::Pong => Self::Failed,
         }

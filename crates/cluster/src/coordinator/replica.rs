@@ -57,6 +57,10 @@ impl Coordinator {
             Request::Change { key, id, ack, conditional } => {
                 self.change_for(now, op, demand, (key, id, ack), conditional, out);
             }
+            Request::Recall { key, id, since } => {
+                let recalled = self.recalls(&key, id, since);
+                self.done(op, Reply::Recalled(recalled), out);
+            }
             Request::Prepare { key, ballot, most } => {
                 self.prepare(now, op, (key, ballot, most), demand, out);
             }
@@ -227,7 +231,7 @@ impl Coordinator {
         if self.accepts_written(op, &result, out) {
             return;
         }
-        self.page_written(op);
+        self.page_written(op, result.is_ok());
         let lost = self.overtaken.remove(&op);
         let result = result.map(|newer| newer.max(lost));
         match op {

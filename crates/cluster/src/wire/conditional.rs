@@ -4,6 +4,7 @@ use super::Malformed;
 use super::decode::Reader;
 use crate::clock::Version;
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
+use crate::recent::Recalled;
 
 /// Bytes of a tag: time, origin, whether there is a last step, that, its id.
 const TAG_LEN: usize = 8 + 4 + 1 + 4 + 8;
@@ -75,6 +76,25 @@ pub(super) fn put_done(out: &mut Vec<u8>, done: &Done) {
     }
 }
 
+pub(super) fn recalled_len(recalled: &Recalled) -> usize {
+    1 + match recalled {
+        Recalled::Never | Recalled::Forgotten => 0,
+        Recalled::Stored { done, .. } => size_of::<u64>() + done_len(done),
+    }
+}
+
+pub(super) fn put_recalled(out: &mut Vec<u8>, recalled: &Recalled) {
+    match recalled {
+        Recalled::Never => out.push(0),
+        Recalled::Forgotten => out.push(1),
+        Recalled::Stored { ballot, done } => {
+            out.push(2);
+            out.extend_from_slice(&ballot.to_le_bytes());
+            put_done(out, done);
+        }
+    }
+}
+
 fn put_tag(out: &mut Vec<u8>, Tag { version, last }: Tag) {
     let (step, id) = last.unwrap_or_default();
     out.extend_from_slice(&version.time.to_le_bytes());
@@ -128,6 +148,15 @@ impl Reader {
                 true => Impossible::Overflow,
             }),
             _ => return Err(Malformed("an unknown outcome")),
+        })
+    }
+
+    pub(super) fn recalled(&mut self) -> Result<Recalled, Malformed> {
+        Ok(match self.u8()? {
+            0 => Recalled::Never,
+            1 => Recalled::Forgotten,
+            2 => Recalled::Stored { ballot: self.u64()?, done: self.done()? },
+            _ => return Err(Malformed("an unknown word of what was stored")),
         })
     }
 

@@ -236,6 +236,9 @@ impl Reader {
                 let (key, id, ack) = (self.key()?, self.u64()?, self.u8()?);
                 Request::Change { key, id, ack, conditional: self.conditional()? }
             }
+            kind::RECALL => {
+                Request::Recall { key: self.key()?, id: self.u64()?, since: self.u64()? }
+            }
             kind::PREPARE => {
                 Request::Prepare { key: self.key()?, ballot: self.u64()?, most: self.u32()? }
             }
@@ -265,6 +268,7 @@ impl Reader {
             kind::STORED => Reply::Stored,
             kind::NEWER => Reply::Newer { time: self.u64()? },
             kind::DONE => Reply::Done(self.done()?),
+            kind::RECALLED => Reply::Recalled(self.recalled()?),
             kind::OUTBID => Reply::Outbid { promise: self.u64()? },
             kind::AHEAD => Reply::Ahead,
             kind::BUSY => Reply::Busy,

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::conditional::{conditional_len, done_len, put_conditional, put_done};
+use super::conditional::{
+    conditional_len, done_len, put_conditional, put_done, put_recalled, recalled_len,
+};
 use super::{
     ALL_PARTITIONS, ENVELOPE_FULL, ENVELOPE_HEAD, ITEM_HEAD, MARK_LEN, PIECE_MAX, Sender, flag,
     kind,
@@ -180,6 +182,7 @@ pub fn message_len(message: &Message) -> usize {
             Request::Change { key, conditional, .. } => {
                 KEY_LEN + key.len() + 8 + 1 + conditional_len(conditional)
             }
+            Request::Recall { key, .. } => KEY_LEN + key.len() + 8 + 8,
             Request::Prepare { key, .. } => KEY_LEN + key.len() + 8 + size_of::<u32>(),
             Request::Write { key, record } => item_len(key, record),
             Request::Writes { items } => items_len(items),
@@ -190,6 +193,7 @@ pub fn message_len(message: &Message) -> usize {
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
         Body::Reply(Reply::Long { .. }) => OUTLINE_LEN,
         Body::Reply(Reply::Done(done)) => done_len(done),
+        Body::Reply(Reply::Recalled(recalled)) => recalled_len(recalled),
         Body::Reply(Reply::Newer { .. } | Reply::Outbid { .. }) => size_of::<u64>(),
         Body::Reply(Reply::Page(page)) => {
             page.next.as_ref().map_or(0, |next| KEY_LEN + next.len()) + items_len(&page.items)
@@ -230,6 +234,7 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
         Request::Read { .. } => (kind::READ, 0),
         Request::Change { .. } => (kind::CHANGE, 0),
         Request::Prepare { .. } => (kind::PREPARE, 0),
+        Request::Recall { .. } => (kind::RECALL, 0),
         Request::Write { .. } => (kind::WRITE, 0),
         Request::Writes { .. } => (kind::WRITES, 0),
         Request::Page(page) => {
@@ -251,6 +256,7 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
         Reply::Stored => (kind::STORED, 0),
         Reply::Newer { .. } => (kind::NEWER, 0),
         Reply::Done(_) => (kind::DONE, 0),
+        Reply::Recalled(_) => (kind::RECALLED, 0),
         Reply::Outbid { .. } => (kind::OUTBID, 0),
         Reply::Ahead => (kind::AHEAD, 0),
         Reply::Busy => (kind::BUSY, 0),
@@ -277,6 +283,11 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
             out.push(*ack);
             put_conditional(out, conditional);
         }
+        Request::Recall { key, id, since } => {
+            put_key(out, key);
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&since.to_le_bytes());
+        }
         Request::Prepare { key, ballot, most } => {
             put_key(out, key);
             out.extend_from_slice(&ballot.to_le_bytes());
@@ -296,6 +307,7 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         Reply::Long { outline, .. } => put_outline(out, outline),
         Reply::Newer { time } => out.extend_from_slice(&time.to_le_bytes()),
         Reply::Done(done) => put_done(out, done),
+        Reply::Recalled(recalled) => put_recalled(out, recalled),
         Reply::Outbid { promise } => out.extend_from_slice(&promise.to_le_bytes()),
         Reply::Page(Page { items, next, authoritative: _ }) => {
             if let Some(next) = next {

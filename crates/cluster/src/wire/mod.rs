@@ -125,6 +125,7 @@ mod kind {
     pub(super) const MISSED: u8 = 0x06;
     pub(super) const PREPARE: u8 = 0x07;
     pub(super) const CHANGE: u8 = 0x08;
+    pub(super) const RECALL: u8 = 0x09;
 
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
@@ -146,6 +147,7 @@ mod kind {
     pub(super) const LONG: u8 = 0x8c;
     pub(super) const OUTBID: u8 = 0x8d;
     pub(super) const DONE: u8 = 0x8e;
+    pub(super) const RECALLED: u8 = 0x8f;
 }
 
 /// Flags of items; each is allowed where it means something only.

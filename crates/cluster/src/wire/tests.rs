@@ -6,6 +6,7 @@ use crate::clock::Version;
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
+use crate::recent::Recalled;
 use crate::record::{Codec, Kind, Rank, Record};
 
 const SENDER: Sender =
@@ -61,6 +62,11 @@ fn request() -> impl Strategy<Value = Request> {
         vec(entry(), 0..5).prop_map(|items| Request::Writes { items }),
         (entry(), any::<u64>(), any::<u32>())
             .prop_map(|((key, _), ballot, most)| Request::Prepare { key, ballot, most }),
+        (entry(), any::<u64>(), any::<u64>()).prop_map(|((key, _), id, since)| Request::Recall {
+            key,
+            id,
+            since
+        }),
         (entry(), any::<u64>(), any::<u8>(), conditional()).prop_map(
             |((key, _), id, ack, conditional)| Request::Change { key, id, ack, conditional }
         ),
@@ -99,6 +105,14 @@ fn conditional() -> impl Strategy<Value = Conditional> {
     (condition, change).prop_map(|(condition, change)| Conditional { condition, change })
 }
 
+fn recalled() -> impl Strategy<Value = Recalled> {
+    prop_oneof![
+        Just(Recalled::Never),
+        Just(Recalled::Forgotten),
+        (any::<u64>(), done()).prop_map(|(ballot, done)| Recalled::Stored { ballot, done }),
+    ]
+}
+
 fn done() -> impl Strategy<Value = Done> {
     prop_oneof![
         (tag(), any::<Option<i64>>()).prop_map(|(tag, result)| Done::Changed { tag, result }),
@@ -121,6 +135,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         any::<u64>().prop_map(|time| Reply::Newer { time }),
         any::<u64>().prop_map(|promise| Reply::Outbid { promise }),
         done().prop_map(Reply::Done),
+        recalled().prop_map(Reply::Recalled),
         Just(Reply::Ahead),
         Just(Reply::Busy),
         Just(Reply::NoSpace),
@@ -474,7 +489,15 @@ fn conditional_writes() -> Vec<(&'static str, Item)> {
         let body = Body::Request { remaining_ms, class, request };
         Item::Message(Message { id: 0x0807_0605_0403_0201, body })
     };
-    let done = |done| Item::Message(Message { id: 9, body: Body::Reply(Reply::Done(done)) });
+    let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
+    let done = |done| reply(Reply::Done(done));
+    let recalled = |recalled| reply(Reply::Recalled(recalled));
+    let changed = Done::Changed { tag, result: None };
+    let recall = Request::Recall { key: Bytes::from_static(b"key"), id: 0x0b0c, since: 6 };
+    let recall = Item::Message(Message {
+        id: 9,
+        body: Body::Request { class: Class::Client, remaining_ms: 100, request: recall },
+    });
     vec![
         ("change, one of", change(Condition::OneOf(vec![plain, tag]), put)),
         ("change, absent", change(Condition::Absent, Change::Delete)),
@@ -486,6 +509,10 @@ fn conditional_writes() -> Vec<(&'static str, Item)> {
         ("done, unmet, none", done(Done::Unmet { current: None })),
         ("done, no number", done(Done::Impossible(Impossible::NotANumber))),
         ("done, overflow", done(Done::Impossible(Impossible::Overflow))),
+        ("recall", recall),
+        ("recalled, never", recalled(Recalled::Never)),
+        ("recalled, forgotten", recalled(Recalled::Forgotten)),
+        ("recalled, stored", recalled(Recalled::Stored { ballot: 6, done: changed })),
     ]
 }
 

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use cluster::{
     Change, Class, Condition, Conditional, ConnectionId, Done, Filter, Kind, Mark, MembershipState,
-    NodeId, OpId, Page, PageRequest, Record, Reply, Request, SlotId, Tag, Topology, Version,
-    origin_of,
+    NodeId, OpId, Page, PageRequest, Recalled, Record, Reply, Request, SlotId, Tag, Topology,
+    Version, origin_of,
 };
 
 use crate::toy;
@@ -279,6 +279,11 @@ impl Words {
                 let ballot = version(ballot.trim_start_matches('^'))?.time;
                 Ok(Request::Prepare { key, ballot, most: BRIEF_BYTES })
             }
+            "recall" => {
+                let (key, id) = (self.key(next(words, "a key")?)?, next(words, "an id")?);
+                let since = version(next(words, "a ballot")?.trim_start_matches('^'))?.time;
+                Ok(Request::Recall { key, id: number(id, "id")?, since })
+            }
             "write" => {
                 let (key, record) = self.item(next(words, "key=record")?)?;
                 Ok(Request::Write { key, record })
@@ -346,6 +351,11 @@ impl Words {
                 let key = Self::name_of(key);
                 format!("prepare {key} ^{}{}", ballot_text(*ballot), up_to(*most))
             }
+            Request::Recall { key, id, since } => {
+                let since =
+                    if *since > 0 { format!(" ^{}", ballot_text(*since)) } else { String::new() };
+                format!("recall {} {id}{since}", Self::name_of(key))
+            }
             Request::Write { key, record } => format!("write {}", self.item_text(key, record)),
             Request::Writes { items } => format!("writes {}", self.items_text(items)),
             Request::Page(page) => self.page_request_text(page),
@@ -399,6 +409,15 @@ impl Words {
             "absent" => Ok(Reply::Absent { authoritative: authoritative(words) }),
             "stored" => Ok(Reply::Stored),
             "newer" => Ok(Reply::Newer { time: newer(words.next())? }),
+            "never" => Ok(Reply::Recalled(Recalled::Never)),
+            "forgotten" => Ok(Reply::Recalled(Recalled::Forgotten)),
+            "kept" => {
+                let ballot = version(next(words, "a ballot")?.trim_start_matches('^'))?.time;
+                let tag = Tag { version: version(next(words, "a version")?)?, last: Some((1, 7)) };
+                let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
+                let done = Done::Changed { tag, result };
+                Ok(Reply::Recalled(Recalled::Stored { ballot, done }))
+            }
             "changed" => {
                 let version = version(next(words, "a version")?)?;
                 let tag = Tag { version, last: Some((1, 7)) };
@@ -443,6 +462,10 @@ impl Words {
                 )
             }
             Reply::Done(done) => self.done_text(done),
+            Reply::Recalled(Recalled::Stored { ballot, done }) => {
+                format!("kept ^{}: {}", ballot_text(*ballot), self.done_text(done))
+            }
+            Reply::Recalled(recalled) => lower(recalled),
             Reply::Outbid { promise } => format!("outbid {}", ballot_text(*promise)),
             Reply::Newer { time: 0 } => "newer".to_owned(),
             Reply::Newer { time } => format!("newer {}ms", after_base(*time)),

@@ -15,13 +15,14 @@
 //! done.
 
 use super::state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
-use super::{Coordinator, change_of};
+use super::{Coordinator, LATE_MICROS, change_of};
 use crate::clock::Version;
-use crate::conditional::{Done, NEVER_WRITTEN, State, comes_before};
-use crate::coordinator::part::VoteAt;
+use crate::conditional::{Change, Done, NEVER_WRITTEN, State, comes_before};
+use crate::coordinator::part::{Errand, VoteAt, Way};
 use crate::coordinator::read::state::Reported;
 use crate::coordinator::write::BEHIND;
 use crate::event::{Answer, Effect, FailureKind, Now, SlotId};
+use crate::recent::Recalled;
 use crate::record::{Rank, Record, Steps};
 
 /// Why the outcome of a write is not known although a majority answered.
@@ -47,13 +48,25 @@ enum Earlier {
     Again(Record, Done),
 }
 
+/// The same, by the word of replicas.
+enum Word {
+    /// A majority has stored it, under one ballot.
+    Done(Done),
+    /// No majority has, nor ever will.
+    Never,
+    /// Some have yet to say.
+    Open,
+    /// It can't be told.
+    Unclear,
+}
+
 impl ChangeWork {
     /// What became of its earlier tries. `newest` is the family of the newest record.
     fn look_back(&self, newest: Option<Version>, told: &Steps) -> Earlier {
         if self.elsewhere && !told.has(self.id) {
             return Earlier::Unknown(ELSEWHERE);
         }
-        let Some(Tried { record, then, step }) = &self.tried else { return Earlier::Told };
+        let Some(Tried { record, then, step, .. }) = &self.tried else { return Earlier::Told };
         let family = record.rank.version;
         if newest > Some(family) {
             Earlier::Unknown(PLAIN_BETWEEN)
@@ -70,9 +83,12 @@ impl ChangeWork {
     fn is_tried(&mut self, record: &Record, then: Done) {
         let Done::Changed { tag, .. } = then else { return };
         let Some((step, _)) = tag.last else { return };
-        let before = self.tried.as_ref().map(|tried| tried.step);
-        let step = before.filter(|before| comes_before(*before, step)).unwrap_or(step);
-        self.tried = Some(Tried { record: record.clone(), then, step });
+        let (mut first, mut since) = (step, record.rank.ballot);
+        if let Some(tried) = &self.tried {
+            first = if comes_before(tried.step, step) { tried.step } else { step };
+            since = tried.since;
+        }
+        self.tried = Some(Tried { record: record.clone(), then, step: first, since });
     }
 }
 
@@ -92,10 +108,18 @@ impl Coordinator {
         let family = newest.as_ref().map(|newest| newest.rank.version);
         match self.slots.change(id).look_back(family, state.steps()) {
             Earlier::Told => {}
-            Earlier::Unknown(why) => {
-                self.slots.get_mut(id).detail = Some(why.to_owned());
-                return self.deny_change(now, id, FailureKind::TooFew, out);
-            }
+            Earlier::Unknown(why) => match self.word_of_replicas(id) {
+                Word::Done(done) => return self.answer_change(now, id, done, None, out),
+                Word::Never => {}
+                Word::Open => {
+                    self.slots.change(id).stage = Stage::Preparing { ballot };
+                    return self.recall(now, id, out);
+                }
+                Word::Unclear => {
+                    self.slots.get_mut(id).detail = Some(why.to_owned());
+                    return self.deny_change(now, id, FailureKind::TooFew, out);
+                }
+            },
             Earlier::Again(record, then) => {
                 let record = (codec.reballot)(&key, &record, ballot);
                 return self.store_for_change(now, id, record, then, out);
@@ -134,6 +158,44 @@ impl Coordinator {
                 self.store_for_change(now, id, record, then, out);
             }
         }
+    }
+
+    /// What replicas know of an earlier try, of which the key does not tell.
+    fn word_of_replicas(&self, id: SlotId) -> Word {
+        let slot = self.slots.get(id);
+        let change = change_of(slot);
+        let adds = matches!(change.conditional.change, Change::Add(_));
+        let words = change.promised().filter_map(|vote| vote.recalled);
+        let is_done = |word: Recalled| match word {
+            Recalled::Stored { ballot, done: done @ Done::Changed { .. } } => {
+                let same = words.clone().filter(|other| *other == word).count();
+                (ballot > 0 && same >= slot.ack() && done.fits(adds)).then_some(done)
+            }
+            _ => None,
+        };
+        if let Some(done) = words.clone().find_map(is_done) {
+            return Word::Done(done);
+        }
+        // So many that those which may have stored it are no majority.
+        let enough = change.votes.len() - usize::from(slot.quorum.from / 2);
+        let never = words.clone().filter(|word| *word == Recalled::Never).count();
+        if never >= enough {
+            return Word::Never;
+        }
+        let open = change.count(ChangeState::is_asked) > 0;
+        if open || words.count() < change.promised().count() { Word::Open } else { Word::Unclear }
+    }
+
+    /// Asks those that have promised, and were not asked yet.
+    fn recall(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+        for vote in 0..self.slots.change(id).votes.len() {
+            let voter = &mut self.slots.change(id).votes[vote];
+            if voter.state == ChangeState::Promised && voter.recalled.is_none() {
+                voter.state = ChangeState::Recalling(Errand { since: now.mono, way: Way::Waits });
+                self.ask_of_change(now, id, VoteAt(vote), out);
+            }
+        }
+        self.slots.hedge_at(now.mono + LATE_MICROS, id);
     }
 
     /// Does a write's operation, and those of its riders. Returns what comes of its own, and

@@ -5,6 +5,7 @@ use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
 use crate::coordinator::read::state::Reported;
 use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
 use crate::message::NodeId;
+use crate::recent::Recalled;
 use crate::record::{Rank, Record};
 use crate::turns::Turn;
 
@@ -61,6 +62,8 @@ pub(super) struct Tried {
     pub(super) then: Done,
     /// Which step of the family it would have been, the first time.
     pub(super) step: u32,
+    /// The ballot of the first one.
+    pub(super) since: u64,
 }
 
 /// How far it is.
@@ -90,6 +93,8 @@ pub(in crate::coordinator) struct ChangeVote {
     pub(in crate::coordinator) state: ChangeState,
     /// What it held when it promised.
     pub(super) reported: Option<Reported>,
+    /// What it knows of an earlier try.
+    pub(super) recalled: Option<Recalled>,
 }
 
 /// What a replica does.
@@ -101,6 +106,8 @@ pub(in crate::coordinator) enum ChangeState {
     Promised,
     /// It has promised, reported a long record, and was asked to send it.
     Fetching(Errand),
+    /// It has promised, and was asked what it knows of an earlier try.
+    Recalling(Errand),
     /// It stored the record.
     Stored,
     /// It did not do its part.
@@ -110,7 +117,7 @@ pub(in crate::coordinator) enum ChangeState {
 impl ChangeState {
     fn errand_mut(&mut self) -> Option<&mut Errand> {
         match self {
-            Self::Asked(errand) | Self::Fetching(errand) => Some(errand),
+            Self::Asked(errand) | Self::Fetching(errand) | Self::Recalling(errand) => Some(errand),
             Self::Promised | Self::Stored | Self::Failed(_) => None,
         }
     }
@@ -120,14 +127,23 @@ impl ChangeState {
     }
 
     pub(super) fn has_promised(self) -> bool {
-        matches!(self, Self::Promised | Self::Fetching(_))
+        matches!(self, Self::Promised | Self::Fetching(_) | Self::Recalling(_))
+    }
+
+    /// The same state, of something that is asked now.
+    pub(super) fn anew(self, errand: Errand) -> Self {
+        match self {
+            Self::Fetching(_) => Self::Fetching(errand),
+            Self::Recalling(_) => Self::Recalling(errand),
+            Self::Asked(_) | Self::Promised | Self::Stored | Self::Failed(_) => Self::Asked(errand),
+        }
     }
 }
 
 impl ChangeVote {
     pub(super) fn new(node: NodeId) -> Self {
         let state = ChangeState::Asked(Errand { since: 0, way: Way::Waits });
-        Self { node, state, reported: None }
+        Self { node, state, reported: None, recalled: None }
     }
 
     pub(super) fn rank(&self) -> Option<Rank> {
@@ -154,8 +170,8 @@ impl ChangeWork {
             return None;
         }
         let is_it = |vote: &ChangeVote| {
-            vote.node == node
-                && matches!(vote.state, ChangeState::Asked(_) | ChangeState::Fetching(_))
+            let mut state = vote.state;
+            vote.node == node && state.errand_mut().is_some()
         };
         self.votes.iter().position(is_it).map(VoteAt)
     }
@@ -176,7 +192,7 @@ impl ChangeWork {
     }
 
     /// The replicas that have promised.
-    pub(super) fn promised(&self) -> impl Iterator<Item = &ChangeVote> {
+    pub(super) fn promised(&self) -> impl Iterator<Item = &ChangeVote> + Clone {
         self.votes.iter().filter(|vote| vote.state.has_promised())
     }
 
@@ -219,7 +235,9 @@ impl ChangeWork {
     /// What each replica did.
     pub(super) fn parts(&self) -> Vec<(NodeId, Part)> {
         let part = |vote: &ChangeVote| match vote.state {
-            ChangeState::Asked(_) | ChangeState::Fetching(_) => Part::Open,
+            ChangeState::Asked(_) | ChangeState::Fetching(_) | ChangeState::Recalling(_) => {
+                Part::Open
+            }
             ChangeState::Promised | ChangeState::Stored => Part::Done,
             ChangeState::Failed(error) => error.part(),
         };

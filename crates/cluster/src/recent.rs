@@ -1,0 +1,180 @@
+//! Which conditional writes this node, as a replica, has stored lately: so that a coordinator whose
+//! try was lost can learn what became of it, although the key itself does not tell any more.
+//!
+//! ```text
+//!  a record with a ballot is stored ─▶ each operation in it: (key, id) ─▶ step, sum
+//!  Recall (key, id, ballot of the first try) ─▶ Stored │ Never │ Forgotten
+//! ```
+//!
+//! What is not noted was never stored here, unless it may have been forgotten: all that was noted
+//! under a ballot up to a bound, which rises as old entries go, and begins as the floor of promises
+//! does, for this is in memory only.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::clock::Version;
+use crate::conditional::{Done, Tag};
+use crate::record::{Record, Steps};
+
+/// So many are kept: eight seconds of the 8,000 in a second that one key takes. Some 6 MiB.
+const MOST: usize = 65_536;
+
+/// What a replica knows of a conditional write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recalled {
+    /// It never stored a record with it.
+    Never,
+    /// It has stored one.
+    Stored {
+        /// Under this ballot, the first time; 0 = it came from another replica, not from its
+        /// coordinator.
+        ballot: u64,
+        /// What came of the write in that record.
+        done: Done,
+    },
+    /// It may have stored one.
+    Forgotten,
+}
+
+/// A hash of the key, and the write's id.
+type Name = (u64, u64);
+
+#[derive(Debug)]
+struct Stored {
+    ballot: u64,
+    family: Version,
+    step: u32,
+    result: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    stored: HashMap<Name, Stored>,
+    /// In the order of noting, each with the ballot of its record.
+    order: VecDeque<(Name, u64)>,
+    /// What was noted up to this ballot may be forgotten.
+    forgotten: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    kept: Mutex<Kept>,
+}
+
+/// Where a record came from that a replica has stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum From {
+    /// From its coordinator: if a majority has it from there, it is chosen.
+    Coordinator,
+    /// From a replica.
+    Replica,
+}
+
+impl Recent {
+    /// `forgotten`: all ballots up to this one may have been stored before.
+    pub(crate) fn new(forgotten: u64) -> Self {
+        let (stored, order) = (HashMap::new(), VecDeque::new());
+        Self { kept: Mutex::new(Kept { stored, order, forgotten }) }
+    }
+
+    /// A record that has these steps is stored.
+    pub(crate) fn note(&self, key: &[u8], record: &Record, steps: &Steps, from: From) {
+        let (hash, family) = (xxh3_64(key), record.rank.version);
+        let ballot = if from == From::Coordinator { record.rank.ballot } else { 0 };
+        let mut kept = self.kept.lock().expect("nobody panics while it is locked");
+        let Kept { stored, order, forgotten } = &mut *kept;
+        for (later, operation) in steps.operations.iter().rev().enumerate() {
+            let step = steps.step.wrapping_sub(later as u32);
+            let (name, result) = ((hash, operation.id), operation.result);
+            let known = stored.get(&name);
+            if known.is_none() {
+                order.push_back((name, record.rank.ballot));
+            }
+            if known.is_none_or(|known| known.ballot == 0 && ballot > 0) {
+                stored.insert(name, Stored { ballot, family, step, result });
+            }
+        }
+        while order.len() > MOST {
+            if let Some((name, ballot)) = order.pop_front() {
+                stored.remove(&name);
+                *forgotten = (*forgotten).max(ballot);
+            }
+        }
+    }
+
+    /// What is known of a write that was first tried under `since`.
+    pub(crate) fn recall(&self, key: &[u8], id: u64, since: u64) -> Recalled {
+        let kept = self.kept.lock().expect("nobody panics while it is locked");
+        match kept.stored.get(&(xxh3_64(key), id)) {
+            Some(&Stored { ballot, family, step, result }) => {
+                let tag = Tag { version: family, last: Some((step, id)) };
+                Recalled::Stored { ballot, done: Done::Changed { tag, result } }
+            }
+            None if since <= kept.forgotten => Recalled::Forgotten,
+            None => Recalled::Never,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::record::{Kind, Operation, Rank};
+
+    const FAMILY: Version = Version { time: 5, origin: 1 };
+
+    fn record(ballot: u64) -> Record {
+        let rank = Rank { version: FAMILY, ballot, kind: Kind::Value, check: 0 };
+        Record { rank, copies: 0, bytes: Bytes::new() }
+    }
+
+    fn steps(step: u32, ids: &[u64]) -> Steps {
+        let operation = |id: &u64| Operation { id: *id, result: Some(*id as i64) };
+        Steps { step, operations: ids.iter().map(operation).collect() }
+    }
+
+    fn stored(ballot: u64, step: u32, id: u64) -> Recalled {
+        let tag = Tag { version: FAMILY, last: Some((step, id)) };
+        Recalled::Stored { ballot, done: Done::Changed { tag, result: Some(id as i64) } }
+    }
+
+    #[test]
+    fn what_was_stored_first_is_told() {
+        let recent = Recent::new(10);
+        recent.note(b"k", &record(20), &steps(3, &[1, 2]), From::Coordinator);
+        recent.note(b"k", &record(30), &steps(4, &[1, 2, 3]), From::Coordinator);
+        let told = |id| recent.recall(b"k", id, 15);
+        assert_eq!(
+            [told(1), told(2), told(3)],
+            [stored(20, 2, 1), stored(20, 3, 2), stored(30, 4, 3)]
+        );
+        assert_eq!((told(4), recent.recall(b"l", 1, 15)), (Recalled::Never, Recalled::Never));
+        assert_eq!(recent.recall(b"k", 4, 10), Recalled::Forgotten, "it may be of an earlier life");
+    }
+
+    #[test]
+    fn a_record_of_another_replica_proves_nothing() {
+        let recent = Recent::new(0);
+        recent.note(b"k", &record(20), &steps(1, &[1]), From::Replica);
+        assert_eq!(recent.recall(b"k", 1, 15), stored(0, 1, 1));
+        recent.note(b"k", &record(30), &steps(1, &[1]), From::Coordinator);
+        assert_eq!(recent.recall(b"k", 1, 15), stored(30, 1, 1));
+    }
+
+    #[test]
+    fn what_goes_is_known_to_be_forgotten() {
+        let recent = Recent::new(0);
+        for id in 1..=MOST as u64 + 2 {
+            recent.note(b"k", &record(100 + id), &steps(id as u32, &[id]), From::Coordinator);
+        }
+        assert_eq!(recent.recall(b"k", 2, 102), Recalled::Forgotten);
+        assert_eq!(recent.recall(b"k", 3, 102), stored(103, 3, 3));
+        assert_eq!(recent.recall(b"k", 2, 103), Recalled::Never);
+    }
+}
