@@ -18,7 +18,7 @@ pub(super) async fn put(
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
     let params = params::conditional(query, service.replication())?;
-    let condition = condition::of(headers, Kind::Put)?;
+    let (condition, id) = (condition::of(headers, Kind::Put)?, condition::id(headers)?);
     let value = upload.receive(service.limits()).await?;
     let passed = entity::pass(service, upload, value.len(), params.quorum).await?;
     let value = match value {
@@ -26,7 +26,8 @@ pub(super) async fn put(
         Value::Whole(bytes, Some(held)) => held.keep(bytes),
         Value::Gathered { bytes, held } => held.keep(bytes.into()),
     };
-    let done = change(service, params, Conditional { condition, change: Change::Put(value) }).await;
+    let conditional = Conditional { condition, change: Change::Put(value) };
+    let done = change(service, params, conditional, id).await;
     drop(passed);
     let (tag, _) = changed(done?)?;
     Ok(Answer { tag: Some(tag), ..Answer::empty(StatusCode::CREATED) })
@@ -38,17 +39,22 @@ pub(super) async fn delete(
     headers: &HeaderMap,
 ) -> Result<Answer, Problem> {
     let params = params::conditional(query, service.replication())?;
-    let condition = condition::of(headers, Kind::Delete)?;
+    let (condition, id) = (condition::of(headers, Kind::Delete)?, condition::id(headers)?);
     let conditional = Conditional { condition, change: Change::Delete };
-    changed(change(service, params, conditional).await?)?;
+    changed(change(service, params, conditional, id).await?)?;
     Ok(Answer::empty(StatusCode::ACCEPTED))
 }
 
 /// `POST …&add=N`: the value is a decimal number, and becomes greater by N.
-pub(super) async fn add(service: &Service, query: &str) -> Result<Answer, Problem> {
+pub(super) async fn add(
+    service: &Service,
+    query: &str,
+    headers: &HeaderMap,
+) -> Result<Answer, Problem> {
     let (params, number) = params::addition(query, service.replication())?;
+    let id = condition::id(headers)?;
     let conditional = Conditional { condition: Condition::Any, change: Change::Add(number) };
-    let (tag, sum) = changed(change(service, params, conditional).await?)?;
+    let (tag, sum) = changed(change(service, params, conditional, id).await?)?;
     let sum = sum.expect("an addition that was done has a sum");
     Ok(Answer { tag: Some(tag), ..Answer::text(StatusCode::OK, sum.to_string()) })
 }
@@ -57,9 +63,10 @@ async fn change(
     service: &Service,
     params: ConditionalParams<'_>,
     conditional: Conditional,
+    id: Option<u64>,
 ) -> Result<Done, Problem> {
     let ConditionalParams { key, quorum } = params;
-    match service.requests.change(shared_key(key), conditional, quorum).await {
+    match service.requests.change(shared_key(key), conditional, quorum, id).await {
         cluster::Answer::Done(done) => Ok(done),
         cluster::Answer::Failed(failed) => Err(entity::refused(service, failed)),
         cluster::Answer::Found(_) | cluster::Answer::Written(_) => {
@@ -82,5 +89,6 @@ fn changed(done: Done) -> Result<(cluster::Tag, Option<i64>), Problem> {
                 9223372036854775807)";
             Err(Problem::conflict("overflow", "Sum out of range", what))
         }
+        Done::Forgotten => Err(Problem::forgotten()),
     }
 }

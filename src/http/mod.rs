@@ -128,7 +128,7 @@ pub(crate) async fn answer(
         (Ok(true), Some(_), Kind::Delete) => {
             conditional::delete(&service, query, &head.headers).await
         }
-        (_, Some(_), Kind::Add) => conditional::add(&service, query).await,
+        (_, Some(_), Kind::Add) => conditional::add(&service, query, &head.headers).await,
         (_, Some(_), Kind::Put) => entity::put(&service, query, &mut upload).await,
         (_, Some(_), Kind::Delete) => entity::delete(&service, query).await,
         (_, Some(_), Kind::Range) => entities::get(&service, &watch, query).await,

@@ -188,6 +188,16 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, kind, title, detail.to_owned()).undone()
     }
 
+    /// A write with an idempotency key that came before, and whose outcome is not known any more.
+    pub(super) fn forgotten() -> Self {
+        let detail = "a write with this Idempotency-Key was begun before, and whether it was done \
+            can't be told any more; it was not done once more: read the key";
+        let kind = "idempotency-key-used";
+        let problem =
+            Self::new(StatusCode::CONFLICT, kind, "Idempotency key used", detail.to_owned());
+        Self { outcome: Some(Outcome::Unknown), ..problem }
+    }
+
     pub(super) fn overload(what: &str) -> Self {
         let detail = format!("{what}; retry later");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "overload", "Overloaded", detail)

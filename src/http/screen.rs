@@ -47,10 +47,14 @@ pub(super) fn admit(
             // The other one decides, RFC 9110, 13.1.3.
             "if-modified-since"
                 if kind == Kind::Get && head.headers.contains_key(IF_NONE_MATCH) => {}
+            "idempotency-key" if matches!(kind, Kind::Put | Kind::Delete | Kind::Add) => {
+                is_conditional = true;
+            }
+            // It says nothing about a read of a value, which can be sent again as it is.
             "idempotency-key" if kind != Kind::Get => {
-                let detail = "Idempotency-Key is not supported: use If-Match or If-None-Match, \
-                    which say what became of a write";
-                return Err(Problem::bad_request(detail.to_owned()).undone());
+                let detail = "Idempotency-Key is not supported here; it can be given with PUT and \
+                    DELETE of a value, and POST with add";
+                return Err(Problem::bad_request(detail.to_owned()));
             }
             condition if condition.starts_with("if-") => return Err(conditional(condition, kind)),
             "origin" => asked.origin = Some(value.as_bytes()),

@@ -27,7 +27,7 @@ use cluster::{
 use lsm::{Batch, Engine, Lookup, Space, Wait};
 use node::identity::Keeps;
 use node::link::Room;
-use node::{Driver, Loop, Outcome, Purpose, Turn, records};
+use node::{Driver, Loop, Outcome, Purpose, Turn, Wanted, records};
 use slab::Slab;
 use tokio::task::spawn_local;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
@@ -53,7 +53,7 @@ enum LoopEvent {
     /// For the coordinator.
     Event(Event),
     /// A read that had to wait is done, of which a record of so many bytes is wanted at most.
-    Read(OpId, u32, Result<Option<Record>, StoreError>),
+    Read(OpId, Wanted, Result<Option<Record>, StoreError>),
     /// A write is done, or known not to be.
     Written(Purpose, Outcome),
     /// Something of the node's own was stored, or could not be.
@@ -206,7 +206,7 @@ impl Requests {
         {
             return Ok(None);
         }
-        match node.reads.get(key, 0, deadline).await {
+        match node.reads.get(Space::Data, key, 0, deadline).await {
             Ok(Lookup::TooLong(bytes)) => {
                 let held = node.answers.wait(bytes, longest_wait(deadline)).await;
                 held.map(Some).ok_or(ReadError::NoRoom)
@@ -248,12 +248,13 @@ impl Requests {
         key: Bytes,
         conditional: Conditional,
         quorum: Quorum,
+        id: Option<u64>,
     ) -> Answer {
         // A ballot is a version of this node's clock.
         self.node.comparison.wait().await;
         let slot = self.coordination.clients.open();
         let client = ClientId(slot.number);
-        self.dispatch(Event::Change { client, key, conditional, quorum });
+        self.dispatch(Event::Change { client, key, conditional, quorum, id });
         slot.wait().await
     }
 
@@ -290,7 +291,7 @@ impl Requests {
         while let Some(event) = next {
             match event {
                 LoopEvent::Event(event) => own.handle(driver, event),
-                LoopEvent::Read(op, most, result) => own.was_read(driver, op, most, result),
+                LoopEvent::Read(op, wanted, result) => own.was_read(driver, op, &wanted, result),
                 LoopEvent::Written(purpose, outcome) => own.written(driver, purpose, &outcome),
                 LoopEvent::Kept(op, keeps, result) => own.kept(driver, op, &keeps, result),
                 LoopEvent::Wake => own.wake(driver),
@@ -331,7 +332,7 @@ impl Requests {
     async fn read_patiently(
         &self,
         op: OpId,
-        key: &Bytes,
+        wanted: &Wanted,
         demand: Demand,
         mut room: Option<Held>,
     ) -> Result<Option<Record>, ReadError> {
@@ -342,9 +343,10 @@ impl Requests {
         };
         let deadline = self.coordination.when(demand);
         let left = || deadline.saturating_duration_since(Instant::now());
+        let (space, key) = wanted.place();
         loop {
             let within = room.as_ref().map_or(0, Held::bytes);
-            match node.reads.get(key, within, left()).await? {
+            match node.reads.get(space, key, within, left()).await? {
                 Lookup::Found(record) => {
                     let mut record = records::from_store(&record);
                     if let Some(mut held) = room.filter(|_| record.bytes.len() > LONG_RECORD) {
@@ -410,15 +412,15 @@ impl Driver for Process<'_> {
         self.0.node.db.engine()
     }
 
-    fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error> {
-        self.engine().get(Space::Data, key, Wait::No)
+    fn try_get(&mut self, space: Space, key: &[u8]) -> Result<Lookup, lsm::Error> {
+        self.engine().get(space, key, Wait::No)
     }
 
-    fn read(&mut self, op: OpId, key: Bytes, most: u32, demand: Demand) {
+    fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand) {
         let this = Rc::clone(self.0);
         let room = this.coordination.room.take();
         spawn_local(async move {
-            let result = match this.read_patiently(op, &key, demand, room).await {
+            let result = match this.read_patiently(op, &wanted, demand, room).await {
                 // Whoever asked knows by itself that its time is up.
                 Err(ReadError::Deadline) => return,
                 Err(ReadError::QueueFull) => Err(StoreError::Busy(QUEUE_FULL)),
@@ -426,7 +428,7 @@ impl Driver for Process<'_> {
                 Err(ReadError::Store(error)) => Err(records::store_error(&error)),
                 Ok(record) => Ok(record),
             };
-            this.handle(LoopEvent::Read(op, most, result));
+            this.handle(LoopEvent::Read(op, wanted, result));
         });
     }
 

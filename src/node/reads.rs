@@ -42,6 +42,7 @@ pub(crate) enum ReadError {
 }
 
 struct Get {
+    space: Space,
     key: Box<[u8]>,
     deadline: Instant,
     /// Memory that it may take for a long record.
@@ -136,7 +137,7 @@ impl Shared {
                     let _ = get.reply.send(Err(ReadError::Deadline));
                 }
                 Job::Get(get) => {
-                    let result = db.engine().get(Space::Data, &get.key, Wait::Within(get.room));
+                    let result = db.engine().get(get.space, &get.key, Wait::Within(get.room));
                     let result = result.map_err(ReadError::Store);
                     let _ = get.reply.send(result);
                 }
@@ -185,6 +186,7 @@ impl ReadPool {
     /// every read may. Waits for a thread and the disk, but not longer than `wait`.
     pub(crate) async fn get(
         &self,
+        space: Space,
         key: &[u8],
         room: usize,
         wait: Duration,
@@ -197,7 +199,7 @@ impl ReadPool {
                 return Err(ReadError::QueueFull);
             }
             let since = profile::queued();
-            queues.gets.push_back(Get { key: key.into(), deadline, room, reply, since });
+            queues.gets.push_back(Get { space, key: key.into(), deadline, room, reply, since });
         }
         self.shared.arrived.notify_one();
         match tokio::time::timeout_at(deadline.into(), answer).await {

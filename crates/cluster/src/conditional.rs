@@ -6,12 +6,28 @@
 //! ```
 
 use bytes::Bytes;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clock::Version;
 use crate::record::{Kind, MAX_OPERATIONS, Next, Operation, Record, Steps, StepsCodec};
 
 /// The family of a key that nobody ever wrote: below every version that a clock issues.
 pub(crate) const NEVER_WRITTEN: Version = Version { time: 0, origin: u32::MAX };
+
+/// For so long, in microseconds, a node remembers the writes that clients gave an idempotency key:
+/// longer than anybody tries again by himself, and short enough for what it takes on disk.
+pub const REMEMBERED_MICROS: u64 = 24 * 3600 * 1_000_000;
+
+/// What a write with this idempotency key is known by.
+pub fn id_of_idempotency_key(key: &[u8]) -> u64 {
+    xxh3_64(key) | 1
+}
+
+/// Whether what is known by this id was given an idempotency key: it may come again, from a client
+/// that has lost the answer. All others have even ids.
+pub fn has_idempotency_key(id: u64) -> bool {
+    id & 1 == 1
+}
 
 /// What identifies a state of a key: what its `ETag` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +97,9 @@ pub enum Done {
     },
     /// It can't be done.
     Impossible(Impossible),
+    /// A write with the same idempotency key was begun before, and it can't be told any more what
+    /// became of it. Nothing was done now.
+    Forgotten,
 }
 
 /// A key's state, as conditional writes make it one after the other.
@@ -97,7 +116,7 @@ impl Done {
     pub(crate) fn fits(&self, adds: bool) -> bool {
         match self {
             Self::Changed { result, .. } => result.is_some() == adds,
-            Self::Unmet { .. } => true,
+            Self::Unmet { .. } | Self::Forgotten => true,
             Self::Impossible(_) => adds,
         }
     }

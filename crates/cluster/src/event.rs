@@ -14,6 +14,7 @@
 //! | effect | ends in | may be skipped |
 //! |---|---|---|
 //! | `Read` | `Read`, `Outlined` | after its [`Demand::until`]: then nothing needs to be read |
+//! | `Recall` | `Recalled` | the same |
 //! | `Page` | `Paged` | the same |
 //! | `Write`, `WriteAll` | `Written` | no; what has not begun by `until` ends in `Busy` |
 //! | `KeepMissed` | `Written` | no |
@@ -38,7 +39,7 @@ use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
 use crate::promises::Promises;
 use crate::quorum::Quorum;
-use crate::recent::Recent;
+use crate::recent::{Recalled, Recent};
 use crate::record::{Codec, Outline, Record, StepsCodec};
 use crate::topology::{Topology, partition_of};
 use crate::turns::Turns;
@@ -129,6 +130,11 @@ impl Shared {
         let lost_before = self.membership.lost_of(|| partition_of(key))?;
         let ahead = self.missed.since(self.own, partition_of(key));
         Some(lost_before.max(ahead)).filter(|lost| *lost >= time)
+    }
+
+    /// Whether this process knows that a conditional write is in a record that it has stored.
+    pub fn has_stored(&self, key: &[u8], id: u64) -> bool {
+        matches!(self.recent.recall(key, id, 0), Recalled::Stored { .. })
     }
 
     /// Promises a ballot for all keys. Returns `false` if that can't be done yet.
@@ -260,6 +266,8 @@ pub enum Event {
         conditional: Conditional,
         /// A majority at least of the default number of copies.
         quorum: Quorum,
+        /// What it is known by if it has an idempotency key.
+        id: Option<u64>,
     },
     /// A client writes or deletes.
     Write {
@@ -289,6 +297,13 @@ pub enum Event {
         op: OpId,
         /// The newest record, verified.
         result: Result<Option<Record>, StoreError>,
+    },
+    /// The store looked for a conditional write.
+    Recalled {
+        /// On whose behalf.
+        op: OpId,
+        /// What it kept of it.
+        result: Result<Option<Recalled>, StoreError>,
     },
     /// The store read a record that is longer than was wanted.
     Outlined {
@@ -370,6 +385,18 @@ pub enum Effect {
         key: Bytes,
         /// Bytes of the longest record that is wanted.
         most: u32,
+        /// For whom, and until when.
+        demand: Demand,
+    },
+    /// Look in this node's store for a conditional write that has an idempotency key; ends in
+    /// [`Event::Recalled`].
+    Recall {
+        /// On whose behalf.
+        op: OpId,
+        /// The key.
+        key: Bytes,
+        /// What the write is known by.
+        id: u64,
         /// For whom, and until when.
         demand: Demand,
     },

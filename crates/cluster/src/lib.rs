@@ -25,7 +25,10 @@ mod view;
 pub mod wire;
 
 pub use clock::{BoundReached, Clock, Version, origin_of};
-pub use conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
+pub use conditional::{
+    Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, has_idempotency_key,
+    id_of_idempotency_key,
+};
 pub use coordinator::Coordinator;
 pub use event::{
     Answer, CallId, ClientId, Config, ConnectionId, Demand, Effect, Event, FailureKind, HintId,

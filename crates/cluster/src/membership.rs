@@ -203,8 +203,13 @@ impl Membership {
         (!self.is_whole(partition)).then(|| self.lost_before())
     }
 
+    /// All others have said that they never knew another disk of this node.
+    pub fn has_no_former_life(&self) {
+        self.promised_before.store(0, Ordering::Relaxed);
+    }
+
     /// The greatest ballot that a former life may have promised, and lost with its disk.
-    pub(crate) fn promised_before(&self) -> u64 {
+    pub fn promised_before(&self) -> u64 {
         self.promised_before.load(Ordering::Relaxed)
     }
 

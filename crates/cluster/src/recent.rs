@@ -11,6 +11,7 @@
 //! does, for this is in memory only.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Mutex;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -52,7 +53,8 @@ struct Stored {
 
 #[derive(Debug)]
 struct Kept {
-    stored: HashMap<Name, Stored>,
+    /// With a hasher without a seed, as all of the protocol.
+    stored: HashMap<Name, Stored, BuildHasherDefault<DefaultHasher>>,
     /// In the order of noting, each with the ballot of its record.
     order: VecDeque<(Name, u64)>,
     /// What was noted up to this ballot may be forgotten.
@@ -77,17 +79,27 @@ pub(crate) enum From {
 impl Recent {
     /// `forgotten`: all ballots up to this one may have been stored before.
     pub(crate) fn new(forgotten: u64) -> Self {
-        let (stored, order) = (HashMap::new(), VecDeque::new());
+        let (stored, order) = (HashMap::default(), VecDeque::new());
         Self { kept: Mutex::new(Kept { stored, order, forgotten }) }
     }
 
-    /// A record that has these steps is stored.
-    pub(crate) fn note(&self, key: &[u8], record: &Record, steps: &Steps, from: From) {
+    /// A record is stored. `before`: the steps of the one that was held until then, of which all
+    /// operations were noted, or are known to be forgotten.
+    pub(crate) fn note(
+        &self,
+        key: &[u8],
+        record: &Record,
+        [before, steps]: [&Steps; 2],
+        from: From,
+    ) {
         let (hash, family) = (xxh3_64(key), record.rank.version);
         let ballot = if from == From::Coordinator { record.rank.ballot } else { 0 };
         let mut kept = self.kept.lock().expect("nobody panics while it is locked");
         let Kept { stored, order, forgotten } = &mut *kept;
         for (later, operation) in steps.operations.iter().rev().enumerate() {
+            if before.has(operation.id) {
+                continue;
+            }
             let step = steps.step.wrapping_sub(later as u32);
             let (name, result) = ((hash, operation.id), operation.result);
             let known = stored.get(&name);
@@ -127,6 +139,7 @@ mod tests {
     use super::*;
     use crate::record::{Kind, Operation, Rank};
 
+    const NONE: Steps = Steps { step: 0, operations: Vec::new() };
     const FAMILY: Version = Version { time: 5, origin: 1 };
 
     fn record(ballot: u64) -> Record {
@@ -147,8 +160,8 @@ mod tests {
     #[test]
     fn what_was_stored_first_is_told() {
         let recent = Recent::new(10);
-        recent.note(b"k", &record(20), &steps(3, &[1, 2]), From::Coordinator);
-        recent.note(b"k", &record(30), &steps(4, &[1, 2, 3]), From::Coordinator);
+        recent.note(b"k", &record(20), [&NONE, &steps(3, &[1, 2])], From::Coordinator);
+        recent.note(b"k", &record(30), [&NONE, &steps(4, &[1, 2, 3])], From::Coordinator);
         let told = |id| recent.recall(b"k", id, 15);
         assert_eq!(
             [told(1), told(2), told(3)],
@@ -159,11 +172,23 @@ mod tests {
     }
 
     #[test]
+    fn what_was_held_before_is_not_noted_again() {
+        let recent = Recent::new(0);
+        let (before, after) = (steps(3, &[1, 2]), steps(4, &[1, 5, 3]));
+        recent.note(b"k", &record(20), [&before, &after], From::Coordinator);
+        let told = |id| recent.recall(b"k", id, 15);
+        assert_eq!(
+            [told(1), told(5), told(3)],
+            [Recalled::Never, stored(20, 3, 5), stored(20, 4, 3)]
+        );
+    }
+
+    #[test]
     fn a_record_of_another_replica_proves_nothing() {
         let recent = Recent::new(0);
-        recent.note(b"k", &record(20), &steps(1, &[1]), From::Replica);
+        recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], From::Replica);
         assert_eq!(recent.recall(b"k", 1, 15), stored(0, 1, 1));
-        recent.note(b"k", &record(30), &steps(1, &[1]), From::Coordinator);
+        recent.note(b"k", &record(30), [&NONE, &steps(1, &[1])], From::Coordinator);
         assert_eq!(recent.recall(b"k", 1, 15), stored(30, 1, 1));
     }
 
@@ -171,7 +196,12 @@ mod tests {
     fn what_goes_is_known_to_be_forgotten() {
         let recent = Recent::new(0);
         for id in 1..=MOST as u64 + 2 {
-            recent.note(b"k", &record(100 + id), &steps(id as u32, &[id]), From::Coordinator);
+            recent.note(
+                b"k",
+                &record(100 + id),
+                [&NONE, &steps(id as u32, &[id])],
+                From::Coordinator,
+            );
         }
         assert_eq!(recent.recall(b"k", 2, 102), Recalled::Forgotten);
         assert_eq!(recent.recall(b"k", 3, 102), stored(103, 3, 3));

@@ -29,7 +29,7 @@ pub enum Space {
     Node = 2,
     /// Reserved for conditional writes.
     Conditions = 3,
-    /// Reserved for idempotency keys.
+    /// Conditional writes with an idempotency key, for as long as they may come again.
     Idempotency = 4,
 }
 

@@ -17,7 +17,8 @@ pub enum SyncMode {
     Never,
 }
 
-/// Says whether a tombstone of a key may be dropped once nothing older lies below it, by the time
+/// Says whether a tombstone of a key, or any record of [`Space::Idempotency`], may be dropped once
+/// nothing older lies below it, by the time
 /// of its version or, if that is greater, at which it was written
 /// ([`RecordRef::when`](crate::RecordRef::when)). With more than one replica the answer is no until
 /// every replica is known to hold it.

@@ -5,7 +5,7 @@ use cluster::{
     Answer, CallId, Class, ClientId, ConnectionId, Demand, Event, FailureKind, Message, NodeId,
     Now, OpId, PageRequest, Reply, Request,
 };
-use lsm::{Batch, Engine, Lookup};
+use lsm::{Batch, Engine, Lookup, Space};
 
 use crate::hints::Hint;
 use crate::identity::Keeps;
@@ -62,6 +62,35 @@ pub struct Delivered {
     pub bytes: u64,
 }
 
+/// What is to be read.
+#[derive(Debug, Clone)]
+pub enum Wanted {
+    /// The newest record of a key, for a coordinator that wants none that is longer than `most`.
+    Record {
+        /// The key.
+        key: Bytes,
+        /// Bytes.
+        most: u32,
+    },
+    /// What is kept of a conditional write with an idempotency key.
+    Operation {
+        /// Its key in the store.
+        name: Bytes,
+        /// What it is known by.
+        id: u64,
+    },
+}
+
+impl Wanted {
+    /// Where it is.
+    pub fn place(&self) -> (Space, &Bytes) {
+        match self {
+            Self::Record { key, .. } => (Space::Data, key),
+            Self::Operation { name, .. } => (Space::Idempotency, name),
+        }
+    }
+}
+
 /// A turn of a loop: its time, and the writes that it collects.
 pub trait Turn {
     /// The time.
@@ -83,11 +112,11 @@ pub trait Driver: Turn {
     fn engine(&self) -> &Engine;
 
     /// Reads the newest record of a key, as far as that needs no waiting.
-    fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error>;
+    fn try_get(&mut self, space: Space, key: &[u8]) -> Result<Lookup, lsm::Error>;
 
     /// Reads it where waiting is allowed; ends in [`Loop::was_read`](crate::Loop::was_read), or in
     /// nothing if nobody waits for it any more.
-    fn read(&mut self, op: OpId, key: Bytes, most: u32, demand: Demand);
+    fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand);
 
     /// Reads a page; ends in [`Event::Paged`], or in nothing if nobody waits for it any more. Those
     /// that clients wait for go first.

@@ -19,14 +19,16 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use cluster::{
-    Config, Coordinator, Demand, Effect, Event, OpId, Record, Shared, StoreError, hint_bytes,
+    Config, Coordinator, Demand, Effect, Event, MAX_OPERATIONS, OpId, Record, Shared, StoreError,
+    hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
 
 use crate::backlog::{Backlog, Bounds, WRITE_OVERHEAD, Write};
-use crate::driver::{Delivered, Driver, Outcome, Purpose, WriteError};
+use crate::driver::{Delivered, Driver, Outcome, Purpose, Wanted, WriteError};
 use crate::hints::{self, Hint};
 use crate::identity::{Identity, Keeps};
+use crate::operations::{self, OPERATION_BYTES};
 use crate::records;
 
 /// Events that one event may cause at once. With more it is clear that they never end: there are
@@ -80,10 +82,10 @@ impl Loop {
         &mut self,
         driver: &mut D,
         op: OpId,
-        most: u32,
+        wanted: &Wanted,
         result: Result<Option<Record>, StoreError>,
     ) {
-        self.handle(driver, read_event(op, most, result));
+        self.handle(driver, read_event(op, wanted, result));
     }
 
     /// A write is done, or failed.
@@ -165,7 +167,13 @@ impl Loop {
 
     fn perform<D: Driver>(&mut self, driver: &mut D, effect: Effect) {
         match effect {
-            Effect::Read { op, key, most, demand } => self.read(driver, op, key, most, demand),
+            Effect::Read { op, key, most, demand } => {
+                self.read(driver, op, Wanted::Record { key, most }, demand);
+            }
+            Effect::Recall { op, key, id, demand } => {
+                let name = operations::name(&key, id);
+                self.read(driver, op, Wanted::Operation { name, id }, demand);
+            }
             Effect::Write { op, key, record, look, durable, demand } => {
                 let until = demand.until;
                 self.store(driver, Write { op, key, record, look, durable, until });
@@ -187,16 +195,17 @@ impl Loop {
         }
     }
 
-    fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, key: Bytes, most: u32, demand: Demand) {
-        let result = match driver.try_get(&key) {
+    fn read<D: Driver>(&mut self, driver: &mut D, op: OpId, wanted: Wanted, demand: Demand) {
+        let (space, key) = wanted.place();
+        let result = match driver.try_get(space, key) {
             Ok(Lookup::Found(record)) => Ok(Some(records::from_store(&record))),
             Ok(Lookup::Absent) => Ok(None),
             Ok(Lookup::WouldBlock | Lookup::TooLong(_)) => {
-                return driver.read(op, key, most, demand);
+                return driver.read(op, wanted, demand);
             }
             Err(error) => Err(records::store_error(&error)),
         };
-        self.events.push_back(read_event(op, most, result));
+        self.events.push_back(read_event(op, &wanted, result));
     }
 
     /// Writes a record to this node's store; ends in an event.
@@ -220,9 +229,10 @@ impl Loop {
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
         let Write { op, key, record, look, durable, until: _ } = write;
         let newer = if *look { self.newer(driver, key, record) } else { None };
-        let bytes = key.len() + record.bytes.len() + WRITE_OVERHEAD;
+        let bytes = bytes_of(key, record);
         driver.write(bytes, Purpose::Op(*op, newer), |batch| {
             batch.record(Space::Data, key, &records::to_store(record))?;
+            operations::put(&self.shared, batch, key, record)?;
             if *durable {
                 batch.make_durable();
             }
@@ -243,10 +253,12 @@ impl Loop {
 
     /// Several records, all or nothing. They are hints of another node, which asks again.
     fn store_all<D: Driver>(&mut self, driver: &mut D, op: OpId, items: &[(Bytes, Record)]) {
-        let bytes = items.iter().map(|(k, r)| k.len() + r.bytes.len() + WRITE_OVERHEAD).sum();
+        let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
+        let shared = &self.shared;
         let added = driver.write(bytes, Purpose::Op(op, None), |batch| {
             items.iter().try_for_each(|(key, record)| {
-                batch.record(Space::Data, key, &records::to_store(record))
+                batch.record(Space::Data, key, &records::to_store(record))?;
+                operations::put(shared, batch, key, record)
             })
         });
         if let Err(error) = added {
@@ -287,14 +299,25 @@ impl Loop {
     }
 }
 
-/// The event of a store's read, for a coordinator that wants no record longer than `most`.
-fn read_event(op: OpId, most: u32, result: Result<Option<Record>, StoreError>) -> Event {
-    match result {
-        Ok(Some(record)) if record.bytes.len() > most as usize => {
+/// The event of a store's read.
+fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
+    match (wanted, result) {
+        (Wanted::Record { most, .. }, Ok(Some(record))) if record.bytes.len() > *most as usize => {
             Event::Outlined { op, outline: record.outline() }
         }
-        result => Event::Read { op, result },
+        (Wanted::Record { .. }, result) => Event::Read { op, result },
+        (Wanted::Operation { id, .. }, result) => {
+            let parse = |entry: Record| operations::parse(*id, &entry);
+            let result = result.and_then(|entry| entry.map(parse).transpose());
+            Event::Recalled { op, result }
+        }
     }
+}
+
+/// About what a record adds to the log.
+fn bytes_of(key: &[u8], record: &Record) -> usize {
+    let operations = if record.rank.ballot > 0 { MAX_OPERATIONS * OPERATION_BYTES } else { 0 };
+    key.len() + record.bytes.len() + WRITE_OVERHEAD + operations
 }
 
 fn write_error(error: &WriteError) -> StoreError {

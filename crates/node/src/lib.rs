@@ -22,6 +22,7 @@ mod event_loop;
 pub mod hints;
 pub mod identity;
 pub mod link;
+mod operations;
 mod pages;
 mod range;
 pub mod records;
@@ -34,7 +35,9 @@ mod store;
 mod task;
 
 pub use clock::{BoundedClock, NoVersion};
-pub use driver::{Delivered, Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, WriteError};
+pub use driver::{
+    Delivered, Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError,
+};
 pub use event_loop::Loop;
 pub use pages::{PageWork, Pages};
 pub use range::{Asked, RETRY_MICROS, Range, RangeStep};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use cluster::{
     Answer, CallId, Class, ClientId, Clock, Config, ConnectionId, Demand, FailureKind, Logs,
     Member, Membership, MembershipState, Message, NodeId, Now, OpId, PageRequest, Reply, Request,
@@ -10,7 +9,7 @@ use cluster::{
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, Space, Version, Wait};
 
-use crate::driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, WriteError};
+use crate::driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError};
 use crate::identity::{Identity, Keeps, Named, NewIdentity};
 use crate::store::Store;
 use crate::task::TaskEvent;
@@ -27,7 +26,7 @@ pub(crate) const DEADLINE: u64 = 1_000_000;
 /// What a driver was asked for, but for writes.
 #[derive(Debug)]
 pub(crate) enum Done {
-    Read(OpId, u32),
+    Read(OpId, Wanted),
     Page,
     Keep(Option<OpId>, Batch, Keeps),
     Send,
@@ -175,7 +174,7 @@ impl Driver for Stage {
         &self.engine
     }
 
-    fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error> {
+    fn try_get(&mut self, space: Space, key: &[u8]) -> Result<Lookup, lsm::Error> {
         if self.cold {
             return Ok(Lookup::WouldBlock);
         }
@@ -183,11 +182,11 @@ impl Driver for Stage {
             let (file, what) = ("a table".to_owned(), "a block's checksum".to_owned());
             return Err(lsm::Error::Corrupt { file, offset: 0, what });
         }
-        self.engine.get(Space::Data, key, Wait::No)
+        self.engine.get(space, key, Wait::No)
     }
 
-    fn read(&mut self, op: OpId, _key: Bytes, most: u32, _demand: Demand) {
-        self.done.push(Done::Read(op, most));
+    fn read(&mut self, op: OpId, wanted: Wanted, _demand: Demand) {
+        self.done.push(Done::Read(op, wanted));
     }
 
     fn page(&mut self, _op: OpId, _request: PageRequest, _demand: Demand) {

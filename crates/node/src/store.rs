@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cluster::Clock;
+use cluster::{Clock, REMEMBERED_MICROS};
 use lsm::{Batch, Db, Engine, Error, MayPurge, Space};
 
 /// A store that is read and written step by step.
@@ -47,6 +47,8 @@ pub fn may_purge(alone: bool, wall_micros: impl Fn() -> u64 + Send + Sync + 'sta
     Arc::new(move |space, _key, written| match space {
         // Nobody else has hints: one that was delivered is gone for good.
         Space::Hints => true,
+        // Nobody sends it again.
+        Space::Idempotency => Clock::micros(written) + REMEMBERED_MICROS < wall_micros(),
         _ => alone && Clock::micros(written) + PURGE_AFTER < wall_micros(),
     })
 }
@@ -63,5 +65,7 @@ mod tests {
         assert!(!may(true, Space::Data, PURGE_AFTER), "one that is older may be on its way");
         assert!(!may(false, Space::Data, 2 * PURGE_AFTER));
         assert!(may(false, Space::Hints, 0), "nobody else has hints");
+        assert!(may(false, Space::Idempotency, REMEMBERED_MICROS + 1));
+        assert!(!may(true, Space::Idempotency, REMEMBERED_MICROS), "it may come again");
     }
 }

@@ -157,7 +157,7 @@ impl Task {
         }
         match *keeps {
             Keeps::Claim(..) => {}
-            Keeps::MembershipState(state, _) => {
+            Keeps::MembershipState { state, .. } => {
                 let event = NodeEvent::Stood { state, kept };
                 if kept {
                     note_state(state);
@@ -175,7 +175,7 @@ impl Task {
             Keeps::Claim(peer, ..) => {
                 tracing::warn!(%error, peer = self.name(*peer), "cannot persist peer incarnation");
             }
-            Keeps::MembershipState(state, _) => {
+            Keeps::MembershipState { state, .. } => {
                 tracing::warn!(%error, ?state, "cannot persist the node's membership state");
             }
             Keeps::Missed(node, _) => {

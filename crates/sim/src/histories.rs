@@ -33,6 +33,8 @@ pub struct Contended {
     pub failed: u64,
     /// Writes of which nobody knows.
     pub unknown: u64,
+    /// Those of them that were sent again, and answered then.
+    pub again: u64,
     /// Histories that were found right.
     pub checked: u64,
     /// Histories for which the search was given up.
@@ -47,6 +49,7 @@ impl Contended {
         self.unmet += other.unmet;
         self.failed += other.failed;
         self.unknown += other.unknown;
+        self.again += other.again;
         self.checked += other.checked;
         self.gave_up += other.gave_up;
     }
@@ -54,11 +57,11 @@ impl Contended {
 
 impl fmt::Display for Contended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { plain, changed, unmet, failed, unknown, checked, gave_up } = self;
+        let Self { plain, changed, unmet, failed, unknown, again, checked, gave_up } = self;
         write!(
             f,
             "contended keys: {changed} changed, {unmet} unmet, {plain} plain, {failed} failed, \
-             {unknown} unknown; {checked} histories checked, {gave_up} given up"
+             {unknown} unknown, {again} of them not when sent again; {checked} histories checked, {gave_up} given up"
         )
     }
 }
@@ -68,6 +71,18 @@ impl fmt::Display for Contended {
 pub(crate) struct Wanted {
     pub(crate) condition: cluster::Condition,
     pub(crate) action: Action,
+    pub(crate) sent: Sent,
+}
+
+/// Whether it can be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It has no idempotency key.
+    Once,
+    /// It has one.
+    First,
+    /// It is what the client sent under this number.
+    Again(u64),
 }
 
 /// What is to be done.
@@ -79,10 +94,24 @@ pub(crate) enum Action {
 }
 
 impl Wanted {
+    /// The number under which it was sent first.
+    pub(crate) fn first(&self, number: u64) -> u64 {
+        match self.sent {
+            Sent::Once | Sent::First => number,
+            Sent::Again(first) => first,
+        }
+    }
+
+    /// What it is known by, if it has an idempotency key.
+    pub(crate) fn id(&self, number: u64) -> Option<u64> {
+        let key = self.first(number).to_le_bytes();
+        (self.sent != Sent::Once).then(|| cluster::id_of_idempotency_key(&key))
+    }
+
     /// As the protocol has it.
     pub(crate) fn of(self, number: u64) -> Conditional {
         let change = match self.action {
-            Action::Put => cluster::Change::Put(Bytes::from(encode(value_of(number)))),
+            Action::Put => cluster::Change::Put(Bytes::from(encode(value_of(self.first(number))))),
             Action::Delete => cluster::Change::Delete,
             Action::Add(number) => cluster::Change::Add(number),
         };
@@ -136,7 +165,8 @@ impl Histories {
             What::Get => (true, linear::Asked::Get),
             What::Put => (true, linear::Asked::Change(Condition::Any, put)),
             What::Delete => (true, linear::Asked::Change(Condition::Any, Change::Delete)),
-            What::Change(Wanted { condition, action }) => {
+            What::Change(Wanted { sent: Sent::Again(_), .. }) => return,
+            What::Change(Wanted { condition, action, .. }) => {
                 let change = match action {
                     Action::Put => put,
                     Action::Delete => Change::Delete,
@@ -171,10 +201,17 @@ impl Histories {
         asked: &Asked,
         outcome: &ClientOutcome,
     ) -> Option<String> {
+        let (number, is_again) = match &asked.what {
+            What::Change(wanted) => (wanted.first(number), wanted.first(number) != number),
+            _ => (number, false),
+        };
         let of_key = self.of_keys.get_mut(&asked.key)?;
         let kept = of_key.kept.get_mut(&number)?;
         let told = match outcome {
             ClientOutcome::Answer(Answer::Failed(failed)) if failed.unknown => None,
+            // What was sent before may have been done.
+            ClientOutcome::Answer(Answer::Failed(_)) | ClientOutcome::Refused if is_again => None,
+            ClientOutcome::Answer(Answer::Done(Done::Forgotten)) => None,
             ClientOutcome::Answer(Answer::Failed(_)) | ClientOutcome::Refused => {
                 self.tally.failed += 1;
                 kept.is_void = true;
@@ -198,12 +235,15 @@ impl Histories {
                 Done::Impossible(Impossible::Overflow) => {
                     return Some(format!("{number} overflows: {:?}", kept.operation));
                 }
+                Done::Forgotten => unreachable!("it was looked for above"),
             }),
             ClientOutcome::Range(_) => return Some(format!("{number} is no range")),
         };
         match told {
             None if kept.operation.asked == linear::Asked::Get => kept.is_void = true,
+            None if is_again => {}
             None => self.tally.unknown += 1,
+            Some(_) if is_again => self.tally.again += 1,
             Some(_) if kept.is_plain => self.tally.plain += 1,
             Some(Told::Changed { .. }) => self.tally.changed += 1,
             Some(_) => self.tally.unmet += 1,

@@ -52,6 +52,15 @@ pub(crate) struct IfMatch {
     pub(crate) if_match: Vec<String>,
 }
 
+/// What a write is known by.
+#[derive(Debug, Args)]
+pub(crate) struct Known {
+    /// A word of 1 to 64 bytes that is new for each write: sent again with it within a day, the
+    /// write is done once
+    #[arg(long, value_name = "WORD")]
+    pub(crate) idempotency_key: Option<String>,
+}
+
 /// Everything after `put`.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
@@ -78,6 +87,10 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "*", value_parser = ["*"], conflicts_with = "if_match")]
     pub(crate) if_none_match: Option<String>,
 
+    /// As what.
+    #[command(flatten)]
+    pub(crate) known: Known,
+
     /// How many.
     #[command(flatten)]
     pub(crate) votes: Votes,
@@ -93,6 +106,10 @@ pub(crate) struct DelArgs {
     /// If.
     #[command(flatten)]
     pub(crate) condition: IfMatch,
+
+    /// As what.
+    #[command(flatten)]
+    pub(crate) known: Known,
 
     /// Which.
     #[command(flatten)]
@@ -112,6 +129,10 @@ pub(crate) struct AddArgs {
     /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN
     #[arg(long)]
     pub(crate) escaped: bool,
+
+    /// As what.
+    #[command(flatten)]
+    pub(crate) known: Known,
 
     /// Where.
     #[command(flatten)]

@@ -8,7 +8,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
-use super::args::IfMatch;
+use super::args::{IfMatch, Known};
 use super::bytes::{add as add_bytes, escape, percent};
 use super::connection::{self, Head};
 use super::problem::stranger;
@@ -33,7 +33,8 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
     let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
     let condition = args.if_none_match.as_ref().map(|any| format!("If-None-Match: {any}\r\n"));
     let condition = condition.map_or_else(|| if_match(&args.condition), Ok)?;
-    let (head, body) = ask(&args.ask, "PUT", &target, &condition, Some(&value))?;
+    let headers = condition + &known(&args.known)?;
+    let (head, body) = ask(&args.ask, "PUT", &target, &headers, Some(&value))?;
     finish_write(&key, &head, &body, &args.ask)
 }
 
@@ -69,10 +70,11 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
 }
 
 /// Deletes a value.
-pub(crate) fn del(DelArgs { condition, key: args }: &DelArgs) -> Result<(), Unable> {
+pub(crate) fn del(DelArgs { condition, known: word, key: args }: &DelArgs) -> Result<(), Unable> {
     let key = key_bytes(&args.key, args.escaped)?;
     let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
-    let (head, body) = ask(&args.ask, "DELETE", &target, &if_match(condition)?, None)?;
+    let headers = if_match(condition)? + &known(word)?;
+    let (head, body) = ask(&args.ask, "DELETE", &target, &headers, None)?;
     finish_write(&key, &head, &body, &args.ask)
 }
 
@@ -80,7 +82,7 @@ pub(crate) fn del(DelArgs { condition, key: args }: &DelArgs) -> Result<(), Unab
 pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     let key = key_bytes(&args.key, args.escaped)?;
     let target = format!("/v0/entity?id={}&add={}", percent(&key), args.number);
-    let (head, body) = ask(&args.ask, "POST", &target, "", Some(b""))?;
+    let (head, body) = ask(&args.ask, "POST", &target, &known(&args.known)?, Some(b""))?;
     if head.status != 200 {
         return Err(Problem::tell(head.status, &body, &args.ask));
     }
@@ -95,6 +97,16 @@ pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     } else {
         print(&format!("{sum}\n"))
     }
+}
+
+/// The header of an idempotency key, with its end; nothing if there is none.
+fn known(Known { idempotency_key }: &Known) -> Result<String, Unable> {
+    let Some(word) = idempotency_key else { return Ok(String::new()) };
+    if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let shown = word.escape_debug();
+        return Err(fail(format!("--idempotency-key \"{shown}\": visible ASCII characters only")));
+    }
+    Ok(format!("Idempotency-Key: {word}\r\n"))
 }
 
 /// The header of a condition, with its end; nothing if there is none.

@@ -56,14 +56,15 @@ fn what_would_block_the_loop_is_read_by_the_pool() {
     for number in (0..1_000).step_by(97) {
         let inline = db.engine().get(Space::Data, &key(number), Wait::No).unwrap();
         blocked += u32::from(matches!(inline, lsm::Lookup::WouldBlock));
-        let lsm::Lookup::Found(found) = block_on(pool.get(&key(number), 0, PATIENCE)).unwrap()
+        let lsm::Lookup::Found(found) =
+            block_on(pool.get(Space::Data, &key(number), 0, PATIENCE)).unwrap()
         else {
             panic!("{number} is not found")
         };
         assert_eq!(found.value(), [number as u8; 1000][..]);
     }
     assert!(blocked > 0, "nothing ever blocked");
-    let absent = block_on(pool.get(b"absent", 0, PATIENCE)).unwrap();
+    let absent = block_on(pool.get(Space::Data, b"absent", 0, PATIENCE)).unwrap();
     assert!(matches!(absent, lsm::Lookup::Absent));
     pool.stop();
 }
@@ -75,9 +76,9 @@ fn the_queue_is_bounded_and_waiting_ends() {
     block_on(async {
         let wait = Duration::from_millis(10);
         let (one, two, three) = tokio::join!(
-            nobody.get(b"a", 0, wait),
-            nobody.get(b"b", 0, wait),
-            nobody.get(b"c", 0, wait)
+            nobody.get(Space::Data, b"a", 0, wait),
+            nobody.get(Space::Data, b"b", 0, wait),
+            nobody.get(Space::Data, b"c", 0, wait)
         );
         assert!(matches!(one, Err(ReadError::Deadline)));
         assert!(matches!(two, Err(ReadError::Deadline)));
@@ -91,7 +92,14 @@ fn pages_and_gets_take_turns() {
     let mut queues = Queues::default();
     let get = || {
         let (reply, _) = oneshot::channel();
-        Get { key: Box::default(), deadline: Instant::now(), room: 0, reply, since: None }
+        Get {
+            space: Space::Data,
+            key: Box::default(),
+            deadline: Instant::now(),
+            room: 0,
+            reply,
+            since: None,
+        }
     };
     let page = || {
         let (reply, _) = oneshot::channel();

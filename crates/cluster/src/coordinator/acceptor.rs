@@ -16,11 +16,12 @@ use bytes::Bytes;
 
 use super::Coordinator;
 use crate::clock::Clock;
+use crate::conditional::{REMEMBERED_MICROS, has_idempotency_key};
 use crate::event::{Demand, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Reply};
 use crate::promises::Held;
 use crate::recent::{From, Recalled};
-use crate::record::Record;
+use crate::record::{Record, Steps};
 use crate::topology::partition_of;
 
 /// What is under way on a replica. One entry for each request of a coordinator that has not been
@@ -47,6 +48,8 @@ struct Page {
 struct Storing {
     key: Bytes,
     record: Record,
+    /// The conditional writes that are in the record before it.
+    before: Steps,
     demand: Demand,
     held: Held,
     /// Whether it was handed to the store: until then it is only looked what is there.
@@ -119,8 +122,10 @@ impl Coordinator {
             Ok(held) => held,
             Err(promise) => return self.done(op, Reply::Outbid { promise }, out),
         };
-        out.push(Effect::Read { op, key: key.clone(), most: 0, demand });
-        let storing = Storing { key, record, demand, held, writes: false };
+        let most = self.config.brief_bytes;
+        out.push(Effect::Read { op, key: key.clone(), most, demand });
+        let before = Steps::default();
+        let storing = Storing { key, record, before, demand, held, writes: false };
         self.acceptor.storing.insert(op, storing);
     }
 
@@ -135,8 +140,12 @@ impl Coordinator {
             let reply = read.unwrap_or_else(|error| super::replica::reply_to_error(&error));
             return self.done(op, reply, out);
         }
+        let storing = self.acceptor.storing.get_mut(&op).expect("it was just found");
         let rank = match read {
-            Ok(Reply::Found { record, .. }) => Some(record.rank),
+            Ok(Reply::Found { record, .. }) => {
+                storing.before = (self.config.steps.steps)(&record);
+                Some(record.rank)
+            }
             Ok(Reply::Long { outline, .. }) => Some(outline.rank),
             Ok(_) => None,
             Err(error) => {
@@ -144,7 +153,6 @@ impl Coordinator {
                 return self.done(op, super::replica::reply_to_error(&error), out);
             }
         };
-        let storing = self.acceptor.storing.get_mut(&op).expect("it was just found");
         if let Some(rank) = rank.filter(|rank| *rank > storing.record.rank) {
             self.give_up(op);
             return self.done(op, Reply::Newer { time: rank.when() }, out);
@@ -194,22 +202,52 @@ impl Coordinator {
         let Some(Page { items, pauses }) = self.acceptor.pages.remove(&op) else { return };
         for (key, record) in items.iter().filter(|_| is_stored) {
             let steps = (self.config.steps.steps)(record);
-            self.shared.recent.note(key, record, &steps, From::Replica);
+            self.shared.recent.note(key, record, [&Steps::default(), &steps], From::Replica);
         }
         if pauses {
             self.shared.promises.resume();
         }
     }
 
-    /// What this node knows of a conditional write that was first tried under `since`.
-    pub(super) fn recalls(&self, key: &[u8], id: u64, since: u64) -> Recalled {
-        match self.shared.recent.recall(key, id, since) {
+    /// Another node, or this one, asks for a conditional write that was first tried under `since`;
+    /// of one with an idempotency key that does not matter, for it may be from long ago.
+    pub(super) fn recall_of(
+        &mut self,
+        op: OpId,
+        (key, id, since): (Bytes, u64, u64),
+        demand: Demand,
+        out: &mut Vec<Effect>,
+    ) {
+        let recalled = match self.shared.recent.recall(&key, id, since) {
+            Recalled::Never | Recalled::Forgotten if has_idempotency_key(id) => {
+                return out.push(Effect::Recall { op, key, id, demand });
+            }
             // A life that lost its disk may have stored it.
             Recalled::Never if since <= self.shared.membership.promised_before() => {
                 Recalled::Forgotten
             }
             recalled => recalled,
-        }
+        };
+        self.done(op, Reply::Recalled(recalled), out);
+    }
+
+    /// The store looked for one that has an idempotency key.
+    pub(super) fn was_recalled(
+        &mut self,
+        now: Now,
+        op: OpId,
+        result: Result<Option<Recalled>, StoreError>,
+        out: &mut Vec<Effect>,
+    ) {
+        let lost = Clock::micros(self.shared.membership.promised_before());
+        let reply = match result {
+            Ok(Some(recalled)) => Reply::Recalled(recalled),
+            // A life that lost its disk may have stored it.
+            Ok(None) if lost + REMEMBERED_MICROS > now.wall => Reply::Recalled(Recalled::Forgotten),
+            Ok(None) => Reply::Recalled(Recalled::Never),
+            Err(error) => super::replica::reply_to_error(&error),
+        };
+        self.done(op, reply, out);
     }
 
     /// The store wrote; returns whether that was such a record.
@@ -224,8 +262,9 @@ impl Coordinator {
         }
         let storing = &self.acceptor.storing[&op];
         if result.is_ok() {
-            let (record, steps) = (&storing.record, (self.config.steps.steps)(&storing.record));
-            self.shared.recent.note(&storing.key, record, &steps, From::Coordinator);
+            let Storing { key, record, before, .. } = storing;
+            let steps = (self.config.steps.steps)(record);
+            self.shared.recent.note(key, record, [before, &steps], From::Coordinator);
         }
         self.give_up(op);
         self.done(op, super::replica::reply_to_write(result), out);

@@ -68,17 +68,17 @@ impl Coordinator {
         &mut self,
         now: Now,
         client: ClientId,
-        key: Bytes,
+        (key, number): (Bytes, Option<u64>),
         conditional: Conditional,
         quorum: Quorum,
         out: &mut Vec<Effect>,
     ) {
         let deadline = now.mono + self.config.deadline_micros;
         let id = self.add_change(deadline, Asker::Client(client), key, conditional, quorum);
-        let Some(number) = self.issue_ballot(now, id, out) else { return };
+        let Some(ballot) = self.issue_ballot(now, id, out) else { return };
         // No two ballots of this node are equal.
-        let number = xxh3_64_with_seed(&number.time.to_le_bytes(), number.origin.into());
-        self.slots.change(id).id = number;
+        let own = xxh3_64_with_seed(&ballot.time.to_le_bytes(), ballot.origin.into()) & !1;
+        self.slots.change(id).id = number.unwrap_or(own);
         self.bring_home(now, id, out);
     }
 
@@ -141,7 +141,6 @@ impl Coordinator {
         self.slots.remove(id);
         let never = Conditional { condition: Condition::OneOf(Vec::new()), change: Change::Delete };
         let id = self.add_change(deadline, Asker::Reader(client), key, never, quorum);
-        self.slots.change(id).id = id.0;
         self.try_change(now, id, out);
     }
 

@@ -129,9 +129,10 @@ impl Coordinator {
             Event::Write { client, key, record, quorum } => {
                 self.write(now, client, key, record, quorum, out);
             }
-            Event::Change { client, key, conditional, quorum } => {
-                self.change(now, client, key, conditional, quorum, out);
+            Event::Change { client, key, conditional, quorum, id } => {
+                self.change(now, client, (key, id), conditional, quorum, out);
             }
+            Event::Recalled { op, result } => self.was_recalled(now, op, result, out),
             Event::Call { call, node, class, request } => {
                 self.call(now, call, node, class, request, out);
             }

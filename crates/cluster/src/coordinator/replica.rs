@@ -58,8 +58,7 @@ impl Coordinator {
                 self.change_for(now, op, demand, (key, id, ack), conditional, out);
             }
             Request::Recall { key, id, since } => {
-                let recalled = self.recalls(&key, id, since);
-                self.done(op, Reply::Recalled(recalled), out);
+                self.recall_of(op, (key, id, since), demand, out);
             }
             Request::Prepare { key, ballot, most } => {
                 self.prepare(now, op, (key, ballot, most), demand, out);

@@ -56,6 +56,7 @@ pub(super) fn done_len(done: &Done) -> usize {
         Done::Changed { result, .. } => TAG_LEN + 1 + result.map_or(0, |_| size_of::<i64>()),
         Done::Unmet { current } => 1 + current.map_or(0, |_| TAG_LEN),
         Done::Impossible(_) => 1,
+        Done::Forgotten => 0,
     }
 }
 
@@ -73,6 +74,7 @@ pub(super) fn put_done(out: &mut Vec<u8>, done: &Done) {
         }
         Done::Impossible(Impossible::NotANumber) => out.extend_from_slice(&[2, 0]),
         Done::Impossible(Impossible::Overflow) => out.extend_from_slice(&[2, 1]),
+        Done::Forgotten => out.push(3),
     }
 }
 
@@ -147,6 +149,7 @@ impl Reader {
                 false => Impossible::NotANumber,
                 true => Impossible::Overflow,
             }),
+            3 => Done::Forgotten,
             _ => return Err(Malformed("an unknown outcome")),
         })
     }

@@ -119,6 +119,7 @@ fn done() -> impl Strategy<Value = Done> {
         proptest::option::of(tag()).prop_map(|current| Done::Unmet { current }),
         Just(Done::Impossible(Impossible::NotANumber)),
         Just(Done::Impossible(Impossible::Overflow)),
+        Just(Done::Forgotten),
     ]
 }
 
@@ -509,6 +510,7 @@ fn conditional_writes() -> Vec<(&'static str, Item)> {
         ("done, unmet, none", done(Done::Unmet { current: None })),
         ("done, no number", done(Done::Impossible(Impossible::NotANumber))),
         ("done, overflow", done(Done::Impossible(Impossible::Overflow))),
+        ("done, forgotten", done(Done::Forgotten)),
         ("recall", recall),
         ("recalled, never", recalled(Recalled::Never)),
         ("recalled, forgotten", recalled(Recalled::Forgotten)),

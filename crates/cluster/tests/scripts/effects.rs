@@ -14,6 +14,9 @@ impl Words {
                 let most = if *most == u32::MAX { String::new() } else { up_to(*most) };
                 format!("store: {} read {}{most}", op(*id), Self::name_of(key))
             }
+            Effect::Recall { op: id, key, id: write, .. } => {
+                format!("store: {} recall {} {write}", op(*id), Self::name_of(key))
+            }
             Effect::Write { op: id, key, record, look, durable, .. } => {
                 let look = if *look { " look" } else { "" };
                 let durable = if *durable { " durably" } else { "" };
@@ -126,6 +129,7 @@ impl Words {
             Done::Unmet { current: None } => "unmet, there is none".to_owned(),
             Done::Unmet { current: Some(current) } => format!("unmet, there is {}", tag(current)),
             Done::Impossible(why) => format!("impossible, {}", lower(why)),
+            Done::Forgotten => "forgotten".to_owned(),
         }
     }
 }

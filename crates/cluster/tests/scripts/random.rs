@@ -9,7 +9,7 @@ use bytes::Bytes;
 use cluster::{
     Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Done,
     Effect, Event, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, Page, Quorum,
-    Rank, Record, Reply, Request, Shared, SlotId, StoreError, View,
+    Rank, Recalled, Record, Reply, Request, Shared, SlotId, StoreError, View,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -55,6 +55,16 @@ enum What {
     Prepare,
     /// Of a home: whether it is an addition.
     Change(bool),
+    Recall,
+}
+
+/// What a replica knows of a conditional write.
+fn recalled(b: u16) -> Recalled {
+    match b & 24 {
+        0 => Recalled::Forgotten,
+        8 => Recalled::Never,
+        _ => Recalled::Stored { ballot: u64::from(b >> 8 & 1), done: done(b, b & 32 != 0) },
+    }
 }
 
 /// The least id of a conditional write that no record of others has.
@@ -80,6 +90,8 @@ struct Client {
     is_change: bool,
     /// A home said that it was done.
     told: bool,
+    /// A replica knew of it.
+    recalled: bool,
     /// The operations that are in records that somebody was asked to store.
     sent: HashMap<Rank, Vec<u64>>,
     /// Who is authoritative for its answer to the read.
@@ -223,7 +235,7 @@ impl Random {
     fn client(&mut self, quorum: Quorum, is_change: bool) -> (ClientId, Bytes) {
         self.next += 1;
         let key = Bytes::from(self.next.to_string());
-        let (answers, done_nowhere, told) = (0, false, false);
+        let (answers, done_nowhere, told, recalled) = (0, false, false, false);
         let (authoritative, holds, beside, confused, sent) = Default::default();
         let (begun, view) = (self.mono, self.shared.view());
         let asks = Client {
@@ -234,6 +246,7 @@ impl Random {
             done_nowhere,
             is_change,
             told,
+            recalled,
             sent,
             authoritative,
             holds,
@@ -251,7 +264,8 @@ impl Random {
         let quorum = Quorum { ack, from };
         let (client, key) = self.client(quorum, true);
         let conditional = wanted(b);
-        self.handle(Event::Change { client, key, conditional, quorum });
+        let id = (b & 256 != 0).then_some(OWN_IDS + 2 * self.next + 1);
+        self.handle(Event::Change { client, key, conditional, quorum, id });
     }
 
     /// Another node asks something of conditional writes.
@@ -259,8 +273,9 @@ impl Random {
         self.next += 1;
         let (connection, id, class) = (ConnectionId(1), self.next, Class::Client);
         let (key, ballot) = (Bytes::from("called"), newer_time(b));
-        let is_change = a.is_multiple_of(3);
-        let request = match a % 3 {
+        let is_change = a.is_multiple_of(4);
+        let request = match a % 4 {
+            3 => Request::Recall { key, id, since: ballot },
             0 => Request::Change { key, id, ack: (b % 4) as u8, conditional: wanted(b) },
             1 => Request::Prepare { key, ballot, most: BRIEF_BYTES },
             _ => Request::Write { record: conditional(&key, b), key },
@@ -314,7 +329,8 @@ impl Random {
     fn note(&mut self, asked: &Asked, found: Option<&Record>, b: u16) {
         let (verb, authoritative) = (b % 8, b & 64 == 0);
         let node = asked.peer.unwrap_or(NodeId(0));
-        if let Some(client) = self.clients.get_mut(&asked.key) {
+        let is_recall = asked.what == What::Recall;
+        if let Some(client) = self.clients.get_mut(&asked.key).filter(|_| !is_recall) {
             let authoritative = asked.peer.is_none() || authoritative;
             match (&asked.record, found) {
                 (None, Some(found)) if toy::verify(&asked.key, found) => {
@@ -331,8 +347,11 @@ impl Random {
                 _ => {}
             }
         }
-        if let (What::Change(_), Some(client)) = (asked.what, self.clients.get_mut(&asked.key)) {
-            client.told |= verb < 4;
+        let client = self.clients.get_mut(&asked.key);
+        match (asked.what, client) {
+            (What::Change(_), Some(client)) => client.told |= verb < 4,
+            (What::Recall, Some(client)) => client.recalled |= verb < 4,
+            _ => {}
         }
     }
 
@@ -369,6 +388,10 @@ impl Random {
             (None, false) if asked.brief && found.is_some() => {
                 Event::Outlined { op, outline: found.expect("it is some").outline() }
             }
+            (None, false) if asked.what == What::Recall => {
+                let kept = (verb == 3).then(|| recalled(b));
+                Event::Recalled { op, result: if verb < 4 { Ok(kept) } else { Err(error) } }
+            }
             (None, false) => {
                 Event::Read { op, result: if verb < 4 { Ok(found) } else { Err(error) } }
             }
@@ -383,6 +406,7 @@ impl Random {
             (Some(peer), _) => {
                 let reply = match asked.what {
                     What::Change(adds) if verb < 4 => Reply::Done(done(b, adds)),
+                    What::Recall if verb < 4 => Reply::Recalled(recalled(b)),
                     What::Prepare if verb == 5 => Reply::Outbid { promise: newer_time(b) },
                     What::Usual if is_conditional && verb == 5 => {
                         Reply::Outbid { promise: newer_time(b) }
@@ -435,6 +459,9 @@ impl Random {
                 self.may_hold(NodeId(0), &key, &record);
                 self.ask(None, op, key, Some(record), false, What::Usual);
             }
+            Effect::Recall { op, key, .. } => {
+                self.ask(None, op, key, None, false, What::Recall);
+            }
             Effect::Send { peer, message } => {
                 assert_ne!(peer, NodeId(0), "a node does not write to itself");
                 let Body::Request { remaining_ms, class, request } = message.body else { panic!() };
@@ -451,6 +478,7 @@ impl Random {
                     }
                     Request::Read { key, .. } => (key, None, What::Usual),
                     Request::Prepare { key, .. } => (key, None, What::Prepare),
+                    Request::Recall { key, .. } => (key, None, What::Recall),
                     Request::Change { key, conditional, .. } => {
                         (key, None, What::Change(matches!(conditional.change, Change::Add(_))))
                     }
@@ -533,7 +561,10 @@ impl Random {
                 let mut ranks = client.holds.iter().map(|(_, rank)| rank);
                 let chosen = ranks.any(|rank| is_told(rank) && nodes(rank) >= ack);
                 let absent = matches!(done, Done::Unmet { current: None } | Done::Impossible(_));
-                assert!(chosen || client.told || absent, "what is told is not chosen: {done:?}");
+                assert!(
+                    chosen || client.told || client.recalled || absent,
+                    "what is told is not chosen: {done:?}"
+                );
             }
             Answer::Found(found) => {
                 let authoritative = client.authoritative.union(&client.confused).count();

@@ -411,13 +411,7 @@ impl Words {
             "newer" => Ok(Reply::Newer { time: newer(words.next())? }),
             "never" => Ok(Reply::Recalled(Recalled::Never)),
             "forgotten" => Ok(Reply::Recalled(Recalled::Forgotten)),
-            "kept" => {
-                let ballot = version(next(words, "a ballot")?.trim_start_matches('^'))?.time;
-                let tag = Tag { version: version(next(words, "a version")?)?, last: Some((1, 7)) };
-                let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
-                let done = Done::Changed { tag, result };
-                Ok(Reply::Recalled(Recalled::Stored { ballot, done }))
-            }
+            "kept" => Ok(Reply::Recalled(self.kept(words)?)),
             "changed" => {
                 let version = version(next(words, "a version")?)?;
                 let tag = Tag { version, last: Some((1, 7)) };
@@ -434,6 +428,17 @@ impl Words {
             "page" => Ok(Reply::Page(self.page(words)?)),
             other => Err(format!("{other:?} is no reply")),
         }
+    }
+
+    /// `^1 never 5`: stored under that ballot, in that family, as its first step; the sum was 5.
+    pub(crate) fn kept<'a>(
+        &self,
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<Recalled, String> {
+        let ballot = version(next(words, "a ballot")?.trim_start_matches('^'))?.time;
+        let tag = Tag { version: version(next(words, "a version")?)?, last: Some((1, 7)) };
+        let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
+        Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result } })
     }
 
     pub(crate) fn reply_text(&self, reply: &Reply) -> String {

@@ -21,6 +21,7 @@ const OWN_DISK: u64 = 100;
 #[derive(Debug, Clone)]
 enum Asked {
     Read(Vec<u8>),
+    Recall,
     Write,
     Keep(NodeId),
     Page,
@@ -188,6 +189,7 @@ impl World {
         for effect in &effects {
             let (op, asked) = match effect {
                 Effect::Read { op, key, .. } => (*op, Asked::Read(key.to_vec())),
+                Effect::Recall { op, .. } => (*op, Asked::Recall),
                 Effect::Write { op, .. } | Effect::WriteAll { op, .. } => (*op, Asked::Write),
                 Effect::KeepMissed { op, node } => (*op, Asked::Keep(*node)),
                 Effect::Page { op, .. } => (*op, Asked::Page),
@@ -379,6 +381,9 @@ impl World {
             }
             other => return Err(format!("{other:?} is no change")),
         };
+        let mut words = words.peekable();
+        let id = words.next_if_eq(&"known").and_then(|_| words.next());
+        let id = id.map(|id| id.parse().map_err(|_| format!("{id:?} is no id"))).transpose()?;
         let condition = match (words.next(), words.next()) {
             (Some("if"), Some("exists")) => Condition::Exists,
             (Some("if"), Some("absent")) => Condition::Absent,
@@ -390,7 +395,7 @@ impl World {
         };
         let (quorum, _) = self.quorum(None)?;
         let conditional = Conditional { condition, change };
-        Ok(Event::Change { client, key, conditional, quorum })
+        Ok(Event::Change { client, key, conditional, quorum, id })
     }
 
     /// Has the clock's bound persisted, if it is wanted.
@@ -428,6 +433,11 @@ impl World {
         let asked = self.asked.get(&words::op(op)).cloned();
         let (op, asked) = asked.ok_or_else(|| format!("{name} asked nothing of the store"))?;
         let error = match next(words, "a result")? {
+            "never" => return Ok(Event::Recalled { op, result: Ok(None) }),
+            "kept" => {
+                let kept = self.words.kept(words)?;
+                return Ok(Event::Recalled { op, result: Ok(Some(kept)) });
+            }
             "found" => {
                 let Asked::Read(key) = asked else { return Err("nothing was read".to_owned()) };
                 let record = self.words.record(&key, next(words, "a record")?)?;
@@ -461,6 +471,7 @@ impl World {
         };
         Ok(match asked {
             Asked::Read(_) => Event::Read { op, result: Err(error) },
+            Asked::Recall => Event::Recalled { op, result: Err(error) },
             Asked::Write | Asked::Keep(_) => Event::Written { op, result: Err(error) },
             Asked::Page => Event::Paged { op, result: Err(error) },
         })

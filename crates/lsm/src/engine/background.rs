@@ -300,7 +300,7 @@ impl Engine {
         merge.seek(&[]).map_err(|error| self.classify(error))?;
         while merge.valid() {
             let (key, record) = (merge.key(), merge.record());
-            if record.kind() == Kind::Value || !self.may_purge(tree, &input_ids, to, key, record) {
+            if !may_go(key, record.kind()) || !self.may_purge(tree, &input_ids, to, key, record) {
                 let out = match &mut writer {
                     Some(out) => out,
                     None => writer.insert(unfinished.table()?),
@@ -331,7 +331,7 @@ impl Engine {
         self.background.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a tombstone can go: allowed from outside, and nothing of its key is anywhere else in
+    /// Whether a record can go: allowed from outside, and nothing of its key is anywhere else in
     /// the tree, neither below nor above, where a record that arrived late may be older. `inputs`
     /// are the sorted ids of the tables that are merged.
     fn may_purge(
@@ -487,4 +487,10 @@ fn apart(level: &[Arc<Table>]) -> bool {
 /// Empty levels.
 pub(super) fn no_tables() -> Levels {
     vec![Vec::new(); MAX_LEVELS]
+}
+
+/// Whether a record of this kind can ever go by itself: tombstones, and what is kept for a time
+/// only.
+fn may_go(key: &[u8], kind: Kind) -> bool {
+    kind != Kind::Value || key[0] == Space::Idempotency as u8
 }

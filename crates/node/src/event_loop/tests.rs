@@ -112,8 +112,8 @@ fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
     stage.cold = true;
     own.handle(&mut stage, read(4, b"k"));
     let done = stage.take();
-    let [Done::Read(op, BRIEF)] = done[..] else { panic!("{done:?}") };
-    own.was_read(&mut stage, op, BRIEF, Ok(Some(record)));
+    let [Done::Read(op, wanted)] = &done[..] else { panic!("{done:?}") };
+    own.was_read(&mut stage, *op, wanted, Ok(Some(record)));
     assert_eq!(stage.replies(), [(4, Reply::Long { outline, authoritative: true })]);
 }
 

@@ -84,7 +84,6 @@ pub(crate) struct NewIdentity {
 pub struct Identity {
     incarnation: u64,
     cluster: u64,
-    lost_before: u64,
     state: Mutex<State>,
 }
 
@@ -127,8 +126,15 @@ pub enum Keeps {
     /// What is known of a peer; the time of the record's version orders it among what was known
     /// before and after.
     Claim(NodeId, Claim, u64),
-    /// The node's membership state, and with it its own marks up to this change.
-    MembershipState(MembershipState, u64),
+    /// The node's membership state.
+    MembershipState {
+        /// It.
+        state: MembershipState,
+        /// See [`Identity::lost_before`].
+        lost_before: u64,
+        /// With it, the node's own marks up to this change.
+        changes: u64,
+    },
     /// So many changes of what a node is marked to lack.
     Missed(NodeId, u64),
 }
@@ -198,15 +204,14 @@ impl Identity {
         let peers = peers(engine)?;
         version.time = version.time.max(newest(engine)?);
         let kept = agreed(stored.as_ref(), named, new);
-        let (incarnation, cluster, lost_before) =
-            (kept.incarnation, kept.cluster, kept.lost_before);
+        let (incarnation, cluster) = (kept.incarnation, kept.cluster);
         let mut state = State { kept, version, peers };
         if stored.as_ref() != Some(&state.kept) {
             let encoded = state.kept.encode();
             let written = store.commit(state.batch(&[(KEY, &encoded)]));
             written.map_err(in_store)?;
         }
-        Ok(Self { incarnation, cluster, lost_before, state: Mutex::new(state) })
+        Ok(Self { incarnation, cluster, state: Mutex::new(state) })
     }
 
     /// Random, never 0: made once for the directory.
@@ -219,9 +224,10 @@ impl Identity {
         self.cluster
     }
 
-    /// Greatest time of a version that a former life of this node may have acknowledged.
+    /// Greatest time of a version that a former life of this node may have acknowledged; 0 = there
+    /// was none, as all others have said.
     pub fn lost_before(&self) -> u64 {
-        self.lost_before
+        self.lock().kept.lost_before
     }
 
     /// The node's membership state.
@@ -244,11 +250,16 @@ impl Identity {
     /// A batch that stores the membership state and, with it, what this node is marked to lack.
     pub(crate) fn keep_state(&self, shared: &Shared, state: MembershipState) -> (Batch, Keeps) {
         let mut held = self.lock();
-        let kept = Kept { state, ..held.kept.clone() };
+        let lost_before = match (held.kept.state, state) {
+            // All others have said that they never knew another disk of this name.
+            (MembershipState::Joining, MembershipState::Member) => 0,
+            _ => shared.membership.promised_before().max(held.kept.lost_before),
+        };
+        let kept = Kept { state, lost_before, ..held.kept.clone() };
         let (lacks, changes) = shared.missed.encode(shared.own);
         let lacks_key = [LACKS, kept.name.as_bytes()].concat();
         let batch = held.batch(&[(KEY, &kept.encode()), (&lacks_key, &lacks)]);
-        (batch, Keeps::MembershipState(state, changes))
+        (batch, Keeps::MembershipState { state, lost_before, changes })
     }
 
     /// A batch that stores what is known of a peer.
@@ -288,9 +299,13 @@ impl Identity {
                 shared.logs.know(*peer, claim.incarnation);
                 shared.logs.kept(*peer, claim);
             }
-            Keeps::MembershipState(state, changes) => {
+            Keeps::MembershipState { state, lost_before, changes } => {
                 shared.missed.kept(shared.own, *changes);
-                self.lock().kept.state = *state;
+                let mut held = self.lock();
+                (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
+                if *lost_before == 0 {
+                    shared.membership.has_no_former_life();
+                }
             }
             Keeps::Missed(node, changes) => shared.missed.kept(*node, *changes),
         }

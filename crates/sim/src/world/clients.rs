@@ -119,7 +119,7 @@ impl World {
         if self.ledger.asked(number).is_none() {
             return;
         }
-        let key = self.ledger.asked(number).expect("just looked up").key.clone();
+        let asked = self.ledger.asked(number).expect("just looked up").clone();
         self.ledger.end(self.now, number, outcome);
         self.answers.insert(number, outcome.clone());
         let waiting = self.clients.iter().position(|client| client.waits_for == Some(number));
@@ -127,7 +127,7 @@ impl World {
             self.answers.remove(&number);
             self.clients[client].waits_for = None;
             if let Some(contender) = &mut self.clients[client].contender {
-                contender.saw(key, outcome);
+                contender.saw(number, asked, outcome);
             }
             let pause = self.random.between(0, self.plan.think_micros);
             self.agenda.put(self.now + pause, Due::Client(client));

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use cluster::{Answer, Condition, Done, Tag, quorum};
 use node::records::STEPS;
 
-use crate::histories::{Action, Histories, Wanted};
+use crate::histories::{Action, Histories, Sent, Wanted};
 use crate::ledger::{Asked, ClientOutcome, What};
 use crate::plan::Plan;
 use crate::random::Random;
@@ -17,6 +17,8 @@ use crate::random::Random;
 pub(super) struct Contender {
     /// Tags of a key, the latest last.
     seen: BTreeMap<Bytes, Vec<Tag>>,
+    /// A write of which it does not know what became of it, to be sent again.
+    open: Option<(Bytes, Wanted)>,
 }
 
 /// How many tags of a key it remembers.
@@ -24,11 +26,14 @@ const MOST_TAGS: usize = 2;
 
 impl Contender {
     pub(super) fn question(
-        &self,
+        &mut self,
         plan: &Plan,
         random: &mut Random,
         histories: &Histories,
     ) -> Asked {
+        if let Some((key, wanted)) = self.open.take().filter(|_| random.permille(900)) {
+            return contended(plan, What::Change(wanted), key);
+        }
         let key = histories.key(random.index(plan.contended_keys));
         let what = if random.permille(300) {
             What::Get
@@ -41,7 +46,8 @@ impl Contender {
                 4..6 => Action::Delete,
                 _ => Action::Add(random.between(1, 1000) as i64),
             };
-            What::Change(Wanted { condition, action })
+            let sent = if random.permille(500) { Sent::First } else { Sent::Once };
+            What::Change(Wanted { condition, action, sent })
         };
         contended(plan, what, key)
     }
@@ -63,15 +69,30 @@ impl Contender {
         }
     }
 
-    /// Takes note of a tag.
-    pub(super) fn saw(&mut self, key: Bytes, outcome: &ClientOutcome) {
+    /// Takes note of a tag, or of a write that it has to send again.
+    pub(super) fn saw(&mut self, number: u64, asked: Asked, outcome: &ClientOutcome) {
+        let Asked { what, key, .. } = asked;
+        let is_told = match outcome {
+            ClientOutcome::Answer(Answer::Failed(failed)) => !failed.unknown,
+            ClientOutcome::Answer(_) | ClientOutcome::Refused => true,
+            ClientOutcome::Nothing | ClientOutcome::Range(_) => false,
+        };
+        if let What::Change(wanted) = what
+            && wanted.sent != Sent::Once
+            && (!is_told
+                || wanted.first(number) != number
+                    && !matches!(outcome, ClientOutcome::Answer(Answer::Done(_))))
+        {
+            let sent = Sent::Again(wanted.first(number));
+            self.open = Some((key.clone(), Wanted { sent, ..wanted }));
+        }
         let ClientOutcome::Answer(answer) = outcome else { return };
         let tag = match answer {
             Answer::Found(record) => record.as_ref().map(|record| Tag::of(record, &STEPS)),
             Answer::Written(version) => Some(Tag { version: *version, last: None }),
             Answer::Done(Done::Changed { tag, .. }) => Some(*tag),
             Answer::Done(Done::Unmet { current }) => *current,
-            Answer::Done(Done::Impossible(_)) | Answer::Failed(_) => None,
+            Answer::Done(Done::Impossible(_) | Done::Forgotten) | Answer::Failed(_) => None,
         };
         let Some(tag) = tag else { return };
         let seen = self.seen.entry(key).or_default();

@@ -8,7 +8,7 @@ use cluster::{Answer, Condition, Done, MembershipState, NodeId, Quorum, Record, 
 
 use super::World;
 use super::contenders::contended;
-use crate::histories::{Action, Wanted, is_contended};
+use crate::histories::{Action, Sent, Wanted, is_contended};
 use crate::ledger::{Asked, ClientOutcome, What, show};
 use crate::wall::true_wall;
 
@@ -118,7 +118,8 @@ impl World {
 
     /// Conditional writes succeed again, one after the other on each key.
     fn conditional_writes_succeed(&mut self) {
-        let change = |condition, action| What::Change(Wanted { condition, action });
+        let change =
+            |condition, action| What::Change(Wanted { condition, action, sent: Sent::Once });
         let steps = [
             change(Condition::Absent, Action::Put),
             change(Condition::Exists, Action::Put),

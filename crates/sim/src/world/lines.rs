@@ -17,7 +17,7 @@ pub(super) fn brief(event: &Event) -> String {
                 client.0, quorum.ack, quorum.from
             )
         }
-        Event::Change { client, key, conditional, quorum } => {
+        Event::Change { client, key, conditional, quorum, .. } => {
             let change = match &conditional.change {
                 Change::Put(value) => format!("put of {} bytes", value.len()),
                 other => format!("{other:?}"),

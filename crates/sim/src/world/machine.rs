@@ -7,7 +7,7 @@ use cluster::{CallId, ClientId, Event, OpId, Record, Shared, StoreError};
 use lsm::MemDisk;
 use node::identity::Keeps;
 use node::link::{Attempt, Keeper, Link, PeerTable, Pings};
-use node::{BoundedClock, Outcome, Pages, Purpose, Starting, Task};
+use node::{BoundedClock, Outcome, Pages, Purpose, Starting, Task, Wanted};
 
 use super::Due;
 use super::endpoint::{Endpoint, Memory};
@@ -26,7 +26,7 @@ pub(crate) enum Input {
     /// Something has arrived at this loop's end of a connection, or there is room at it.
     Ready { connection: u64, end: usize },
     /// A read that had to wait is done, of which so many bytes are wanted at most.
-    Read(OpId, u32, Result<Option<Record>, StoreError>),
+    Read(OpId, Wanted, Result<Option<Record>, StoreError>),
     /// A write is done, or known not to be.
     Written(Purpose, Outcome),
     /// Something of the node's own was stored, or could not be.

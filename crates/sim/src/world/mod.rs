@@ -29,7 +29,7 @@ mod wire;
 use std::collections::BTreeMap;
 
 use ::node::link::Attempt;
-use ::node::{HintsWanted, TaskEvent};
+use ::node::{HintsWanted, TaskEvent, Wanted};
 use bytes::Bytes;
 use cluster::{CallId, Demand, Member, OpId, PageRequest, Topology};
 
@@ -62,7 +62,7 @@ pub(crate) enum Due {
     /// The store's group is synced.
     Commit { node: usize, life: u32 },
     /// The disk has read.
-    Read { place: Place, op: OpId, key: Bytes, most: u32, demand: Demand },
+    Read { place: Place, op: OpId, wanted: Wanted, demand: Demand },
     /// A pool thread has read a page.
     Page { place: Place, op: OpId, request: PageRequest, demand: Demand },
     /// A node's own machine gets to know something.
@@ -190,8 +190,8 @@ impl World {
             Due::Turn(place) => self.turn(place),
             Due::Wake(place) => self.wake(place),
             Due::Commit { node, life } => self.commit(node, life),
-            Due::Read { place, op, key, most, demand } => {
-                self.was_read(place, op, &key, most, demand);
+            Due::Read { place, op, wanted, demand } => {
+                self.was_read(place, op, wanted, demand);
             }
             Due::Page { place, op, request, demand } => {
                 self.was_paged(place, op, &request, demand);

@@ -1,7 +1,6 @@
 //! A turn of a loop: drives [`node::Loop`] with all that waits, and does what it wants done. The
 //! writes of a turn become one batch, the messages on a connection one envelope.
 
-use bytes::Bytes;
 use cluster::{
     Answer, CallId, ClientId, ConnectionId, Demand, Event, FailureKind, Message, NodeId, Now, OpId,
     PageRequest, Reply, RequestFailed,
@@ -9,7 +8,8 @@ use cluster::{
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
 use node::{
-    Asked as PageAsked, Driver, Loop, Outcome, Purpose, TaskEvent, Turn, WriteError, records,
+    Asked as PageAsked, Driver, Loop, Outcome, Purpose, TaskEvent, Turn, Wanted, WriteError,
+    records,
 };
 
 use super::lines::{answer_line, brief};
@@ -53,17 +53,17 @@ impl Driver for InTurn<'_> {
         process.expect("its loop is in a turn").store.engine()
     }
 
-    fn try_get(&mut self, key: &[u8]) -> Result<Lookup, lsm::Error> {
+    fn try_get(&mut self, space: Space, key: &[u8]) -> Result<Lookup, lsm::Error> {
         if self.world.random.permille(self.world.plan.cold_reads) {
             return Ok(Lookup::WouldBlock);
         }
-        self.engine().get(Space::Data, key, lsm::Wait::No)
+        self.engine().get(space, key, lsm::Wait::No)
     }
 
-    fn read(&mut self, op: OpId, key: Bytes, most: u32, demand: Demand) {
+    fn read(&mut self, op: OpId, wanted: Wanted, demand: Demand) {
         let (world, place) = (&mut *self.world, self.place);
         let at = world.now + world.disk_micros(place.node);
-        world.agenda.put(at, Due::Read { place, op, key, most, demand });
+        world.agenda.put(at, Due::Read { place, op, wanted, demand });
     }
 
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand) {
@@ -124,8 +124,8 @@ impl World {
     fn take_input(&mut self, place: Place, input: Input, out: &mut Outbox) {
         match input {
             Input::Event(event) => self.handle(place, event, out),
-            Input::Read(op, most, result) => {
-                self.drive(place, out, |own, driver| own.was_read(driver, op, most, result));
+            Input::Read(op, wanted, result) => {
+                self.drive(place, out, |own, driver| own.was_read(driver, op, &wanted, result));
             }
             Input::Written(purpose, outcome) => {
                 if let (Purpose::Hint(hint), Ok(())) = (&purpose, &outcome) {
@@ -239,23 +239,17 @@ impl World {
         self.times(place.node).mono >= demand.until
     }
 
-    pub(super) fn was_read(
-        &mut self,
-        place: Place,
-        op: OpId,
-        key: &Bytes,
-        most: u32,
-        demand: Demand,
-    ) {
+    pub(super) fn was_read(&mut self, place: Place, op: OpId, wanted: Wanted, demand: Demand) {
         if self.is_over(place, demand) {
             return;
         }
         let Some(process) = self.process(place) else { return };
-        let result = match process.store.engine().read(Space::Data, key) {
+        let (space, key) = wanted.place();
+        let result = match process.store.engine().read(space, key) {
             Ok(record) => Ok(record.map(|record| records::from_store(&record))),
             Err(error) => Err(records::store_error(&error)),
         };
-        self.input(place, Input::Read(op, most, result));
+        self.input(place, Input::Read(op, wanted, result));
     }
 
     pub(super) fn was_paged(
@@ -293,8 +287,8 @@ impl World {
             }
             What::Change(wanted) => {
                 let Asked { key, quorum, .. } = asked;
-                let conditional = wanted.of(number);
-                let event = Event::Change { client, key, conditional, quorum };
+                let (id, conditional) = (wanted.id(number), wanted.of(number));
+                let event = Event::Change { client, key, conditional, quorum, id };
                 return self.handle(place, event, out);
             }
             What::Put | What::Scan => Kind::Value,

@@ -17,7 +17,7 @@
 use super::state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
 use super::{Coordinator, LATE_MICROS, change_of};
 use crate::clock::Version;
-use crate::conditional::{Change, Done, NEVER_WRITTEN, State, comes_before};
+use crate::conditional::{Change, Done, NEVER_WRITTEN, State, comes_before, has_idempotency_key};
 use crate::coordinator::part::{Errand, VoteAt, Way};
 use crate::coordinator::read::state::Reported;
 use crate::coordinator::write::BEHIND;
@@ -36,6 +36,10 @@ const ELSEWHERE: &str = "the node that coordinates the writes of this key was as
 /// The same.
 const PLAIN_BETWEEN: &str = "a write without a condition came between two tries of this one, and \
     whether the first try was done can't be told any more";
+
+/// The same.
+const SAID_AGAIN: &str = "a write with this idempotency key was begun before, and whether it was \
+    done can't be told any more";
 
 /// What is known of an earlier try, now that a majority has promised.
 enum Earlier {
@@ -63,20 +67,28 @@ enum Word {
 impl ChangeWork {
     /// What became of its earlier tries. `newest` is the family of the newest record.
     fn look_back(&self, newest: Option<Version>, told: &Steps) -> Earlier {
-        if self.elsewhere && !told.has(self.id) {
-            return Earlier::Unknown(ELSEWHERE);
+        if told.has(self.id) {
+            return Earlier::Told;
         }
-        let Some(Tried { record, then, step, .. }) = &self.tried else { return Earlier::Told };
-        let family = record.rank.version;
-        if newest > Some(family) {
-            Earlier::Unknown(PLAIN_BETWEEN)
-        } else if newest == Some(family) && !told.tell_of(self.id, *step) {
-            Earlier::Unknown(MANY_BETWEEN)
-        } else if newest < Some(family) && family > NEVER_WRITTEN {
-            Earlier::Again(record.clone(), *then)
-        } else {
-            Earlier::Told
+        let family = self.tried.as_ref().map(|tried| tried.record.rank.version);
+        match &self.tried {
+            Some(Tried { record, then, .. }) if newest < family && family > Some(NEVER_WRITTEN) => {
+                Earlier::Again(record.clone(), *then)
+            }
+            _ if has_idempotency_key(self.id) => Earlier::Unknown(SAID_AGAIN),
+            _ if self.elsewhere => Earlier::Unknown(ELSEWHERE),
+            Some(_) if newest > family => Earlier::Unknown(PLAIN_BETWEEN),
+            Some(tried) if newest == family && !told.tell_of(self.id, tried.step) => {
+                Earlier::Unknown(MANY_BETWEEN)
+            }
+            _ => Earlier::Told,
         }
+    }
+
+    /// Whether it was not begun by this request, but may have been by an earlier one with the same
+    /// idempotency key.
+    fn is_only_said_again(&self) -> bool {
+        has_idempotency_key(self.id) && !self.is_begun()
     }
 
     /// Its operation is done in this record, if a majority comes to hold it.
@@ -114,6 +126,9 @@ impl Coordinator {
                 Word::Open => {
                     self.slots.change(id).stage = Stage::Preparing { ballot };
                     return self.recall(now, id, out);
+                }
+                Word::Unclear if self.slots.change(id).is_only_said_again() => {
+                    return self.answer_change(now, id, Done::Forgotten, None, out);
                 }
                 Word::Unclear => {
                     self.slots.get_mut(id).detail = Some(why.to_owned());

@@ -1,6 +1,6 @@
 //! What is known of a conditional write under way, and of each replica's part in it.
 
-use crate::conditional::{Conditional, Done};
+use crate::conditional::{Conditional, Done, has_idempotency_key};
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
 use crate::coordinator::read::state::Reported;
 use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
@@ -215,9 +215,10 @@ impl ChangeWork {
         }
     }
 
-    /// Whether it was never tried, by whomever: then it may be done together with others.
+    /// Whether it is known that it was never tried, by whomever: then it may be done together with
+    /// others.
     pub(super) fn is_fresh(&self) -> bool {
-        self.tried.is_none() && !self.elsewhere
+        self.tried.is_none() && !self.elsewhere && !has_idempotency_key(self.id)
     }
 
     /// Whether a record of it may be held somewhere, or come to be.
