@@ -1,7 +1,18 @@
 #!/usr/bin/env bash
 # Builds everything that is measured with one profile, then measures it: see docs/benchmarks.md.
+# etcd is built from its sources at the first run; ETCD names another etcd.
 # CARGO names another cargo (default: cargo).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 "${CARGO:-cargo}" build --release --quiet -p kvorum -p bench-cluster
+case " $* " in
+*' --no-etcd '* | *' --help '* | *' -h '*) ;;
+*)
+    if [ -z "${ETCD:-}" ]; then
+        # Without it an etcd that is installed is measured, or none, and the report says which.
+        ETCD=$(bench/cluster/etcd/build.sh) || ETCD=
+    fi
+    ;;
+esac
+export ETCD="${ETCD:-}"
 exec target/release/bench-cluster "$@"

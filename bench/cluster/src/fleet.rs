@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bench_table::{Server, find};
+use bench_table::Server;
 use load::{KeyOrder, Keys, Outcome, Pace, Plan, Requests, Target, Write};
 
+use crate::etcd;
 use crate::requests;
 
 /// Connections of every closed loop.
@@ -161,7 +162,7 @@ impl Place {
         peers: &[SocketAddr],
         own: usize,
     ) -> Result<Command, String> {
-        let mut command = Command::new(find("etcd", "etcd-server")?);
+        let mut command = Command::new(etcd::program()?);
         let (client, peer) = (format!("http://{}", clients[own]), format!("http://{}", peers[own]));
         command.arg("--name").arg(node_name(own)).arg("--data-dir");
         command.arg(self.root.join(format!("etcd-{}", clients[own].port())));

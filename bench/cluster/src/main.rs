@@ -9,6 +9,7 @@
 //! alternate over all rows, forwards and backwards, and ratios are taken repeat by repeat.
 
 mod cost;
+mod etcd;
 mod fleet;
 mod kill;
 mod metrics;
@@ -104,6 +105,12 @@ fn run(args: &Args) -> Result<(), String> {
          all CPUs; kvorum with `--loops {}`.",
         scale.repeats, scale.seconds, args.loops
     ));
+    if bench.etcd {
+        match etcd::version() {
+            Ok(version) => bench.report.say(&format!("The rival is etcd {version}.")),
+            Err(why) => bench.report.say(&format!("There is no rival: {why}")),
+        }
+    }
     let all = [Section::Quorum, Section::Seed002, Section::Seed000, Section::Kill];
     let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
     for section in sections {

@@ -1,0 +1,43 @@
+//! The etcd that is measured: the one that `bench/cluster.sh` builds, or one that is installed.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use bench_table::find;
+
+/// Where it is: `ETCD` is how `bench/cluster.sh` says it.
+pub(crate) fn program() -> Result<PathBuf, String> {
+    let built = std::env::var_os("ETCD").filter(|path| !path.is_empty());
+    built.map(PathBuf::from).map_or_else(|| find("etcd", "etcd-server"), Ok).map_err(|why| {
+        format!("{why}; or install Go, with which bench/cluster.sh builds a current one")
+    })
+}
+
+/// Its version.
+pub(crate) fn version() -> Result<String, String> {
+    let program = program()?;
+    let shown = program.display();
+    let output = Command::new(&program)
+        .arg("--version")
+        .output()
+        .map_err(|error| format!("{shown}: {error}"))?;
+    version_of(&String::from_utf8_lossy(&output.stdout))
+        .map(str::to_owned)
+        .ok_or_else(|| format!("`{shown} --version` does not tell a version: is it etcd?"))
+}
+
+fn version_of(said: &str) -> Option<&str> {
+    said.lines().find_map(|line| line.strip_prefix("etcd Version: ")).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version_of;
+
+    #[test]
+    fn the_version_is_found_in_what_etcd_says() {
+        let said = "etcd Version: 3.7.3\nGit SHA: Not provided\nGo Version: go1.26.8\n";
+        assert_eq!(version_of(said), Some("3.7.3"));
+        assert_eq!(version_of("nginx version: 1.26"), None);
+    }
+}
