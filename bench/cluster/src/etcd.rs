@@ -1,9 +1,13 @@
 //! The etcd that is measured: the one that `bench/cluster.sh` builds, or one that is installed.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
 use bench_table::find;
+use load::server::Metrics;
+
+use crate::metrics::LIMIT;
 
 /// Where it is: `ETCD` is how `bench/cluster.sh` says it.
 pub(crate) fn program() -> Result<PathBuf, String> {
@@ -28,6 +32,18 @@ pub(crate) fn version() -> Result<String, String> {
 
 fn version_of(said: &str) -> Option<&str> {
     said.lines().find_map(|line| line.strip_prefix("etcd Version: ")).map(str::trim)
+}
+
+/// Which of these nodes leads. One that follows would only pass requests on to it.
+pub(crate) fn leader(nodes: &[SocketAddr]) -> Result<SocketAddr, String> {
+    let leads = |node: &&SocketAddr| {
+        let metrics = Metrics::scrape(**node, "/metrics", LIMIT).unwrap_or_default();
+        metrics.total("etcd_server_is_leader") == Some(1.0)
+    };
+    let found = nodes.iter().find(leads).copied();
+    found.ok_or_else(|| {
+        "no node of etcd says that it leads: run this again, or with --no-etcd".to_owned()
+    })
 }
 
 #[cfg(test)]

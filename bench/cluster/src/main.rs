@@ -8,6 +8,7 @@
 //! Nothing is pinned: three nodes and a client share two CPUs as the kernel sees fit. Repeats
 //! alternate over all rows, forwards and backwards, and ratios are taken repeat by repeat.
 
+mod conditional;
 mod cost;
 mod etcd;
 mod fleet;
@@ -30,7 +31,7 @@ struct Args {
     /// What to measure, in this order; all by default.
     #[arg(value_enum)]
     sections: Vec<Section>,
-    /// Some four minutes: fewer and shorter repeats. For a look, not for publishing.
+    /// Some five minutes: fewer and shorter repeats. For a look, not for publishing.
     #[arg(long)]
     quick: bool,
     /// Repeats of each row [default: 5, quick: 2].
@@ -63,6 +64,9 @@ enum Section {
     Seed000,
     /// One of three nodes killed and back under load.
     Kill,
+    /// Closed loop, always synced: PUT, PUT with a condition, etcd's transaction that compares and
+    /// puts; additions to one key; 412.
+    Conditional,
 }
 
 /// How much to measure.
@@ -111,7 +115,8 @@ fn run(args: &Args) -> Result<(), String> {
             Err(why) => bench.report.say(&format!("There is no rival: {why}")),
         }
     }
-    let all = [Section::Quorum, Section::Seed002, Section::Seed000, Section::Kill];
+    let all =
+        [Section::Quorum, Section::Seed002, Section::Seed000, Section::Kill, Section::Conditional];
     let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
     for section in sections {
         match section {
@@ -119,6 +124,7 @@ fn run(args: &Args) -> Result<(), String> {
             Section::Seed002 => seeds::seed002(&mut bench)?,
             Section::Seed000 => seeds::seed000(&mut bench)?,
             Section::Kill => kill::run(&mut bench)?,
+            Section::Conditional => conditional::run(&mut bench)?,
         }
         if let Some(out) = &args.out {
             bench.report.save(out).map_err(|error| format!("{}: {error}", out.display()))?;

@@ -13,7 +13,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Counts(Vec<Metrics>);
 
 impl Counts {
-    /// Of these nodes, now; nothing of those that are not kvorum.
+    /// Of these nodes, now; nothing of those that don't tell.
     pub(crate) fn of(nodes: &[SocketAddr]) -> Self {
         let of = |node: &SocketAddr| Metrics::scrape(*node, "/metrics", LIMIT).unwrap_or_default();
         Self(nodes.iter().map(of).collect())
@@ -27,8 +27,12 @@ impl Counts {
 
     /// 0 if there is no such metric.
     pub(crate) fn get(&self, name: &str) -> f64 {
-        let name = format!("kvorum_{name}");
-        self.0.iter().filter_map(|node| node.total(&name)).sum()
+        self.named(&format!("kvorum_{name}"))
+    }
+
+    /// The same by a metric's whole name, which need not be kvorum's.
+    pub(crate) fn named(&self, name: &str) -> f64 {
+        self.0.iter().filter_map(|node| node.total(name)).sum()
     }
 
     /// One over the other, if both were counted.

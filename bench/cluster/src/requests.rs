@@ -1,6 +1,7 @@
 //! Requests as they go over the wire: keys `key0`, `key1` … with values `value0`, `value1` …, as
 //! the seeds' scripts (`crates/load/tests/scripts/put.lua`) make them.
 
+use std::fmt::Arguments;
 use std::io::Write as _;
 
 use base64::Engine as _;
@@ -22,10 +23,57 @@ pub(crate) const ETCD: Write = |put, number, out| {
     } else {
         ("range", format!(r#"{{"key":"{key}"}}"#))
     };
+    gateway(path, &body, out);
+};
+
+/// Ten bytes.
+const VALUE: &str = "0123456789";
+
+/// A plain write.
+pub(crate) const PLAIN: Write = |_, number, out| {
+    change("PUT", format_args!("id=key{number}"), "", VALUE, out);
+};
+
+/// A write to a key that must be there.
+pub(crate) const IF_MATCH: Write = |_, number, out| {
+    change("PUT", format_args!("id=key{number}"), "If-Match: *\r\n", VALUE, out);
+};
+
+/// A write to one key that must not be there, but is: 412.
+pub(crate) const IF_NONE_MATCH: Write = |_, _, out| {
+    change("PUT", format_args!("id=key0"), "If-None-Match: *\r\n", VALUE, out);
+};
+
+/// An addition to one number.
+pub(crate) const ADD: Write = |_, _, out| {
+    change("POST", format_args!("id={HOT}&add=1"), "", "", out);
+};
+
+/// The key of that number.
+pub(crate) const HOT: &str = "hot";
+
+/// etcd's conditional write: a transaction that compares, which for these keys always holds, and
+/// puts.
+pub(crate) const ETCD_IF: Write = |_, number, out| {
+    let key = STANDARD.encode(format!("key{number}"));
+    let value = STANDARD.encode(VALUE);
+    let compare =
+        format!(r#"{{"key":"{key}","target":"MOD","result":"GREATER","mod_revision":"-1"}}"#);
+    let put = format!(r#"{{"request_put":{{"key":"{key}","value":"{value}"}}}}"#);
+    gateway("txn", &format!(r#"{{"compare":[{compare}],"success":[{put}]}}"#), out);
+};
+
+fn change(method: &str, query: Arguments<'_>, header: &str, value: &str, out: &mut Vec<u8>) {
+    let len = value.len();
+    say(out, format_args!("{method} /v0/entity?{query} HTTP/1.1\r\nHost: localhost\r\n{header}"));
+    say(out, format_args!("Content-Length: {len}\r\n\r\n{value}"));
+}
+
+fn gateway(path: &str, body: &str, out: &mut Vec<u8>) {
     let len = body.len();
     say(out, format_args!("POST /v3/kv/{path} HTTP/1.1\r\nHost: localhost\r\n"));
     say(out, format_args!("Content-Type: application/json\r\nContent-Length: {len}\r\n\r\n{body}"));
-};
+}
 
 fn entity(query: &str, put: bool, number: u64, out: &mut Vec<u8>) {
     let method = if put { "PUT" } else { "GET" };
@@ -39,7 +87,7 @@ fn entity(query: &str, put: bool, number: u64, out: &mut Vec<u8>) {
     }
 }
 
-fn say(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+fn say(out: &mut Vec<u8>, text: Arguments<'_>) {
     out.write_fmt(text).expect("a Vec takes everything");
 }
 
@@ -55,8 +103,11 @@ mod tests {
 
     #[test]
     fn lengths_are_right() {
+        let entities = [(DEFAULT, true), (ONE_COPY, true), (PLAIN, true), (IF_MATCH, true)];
+        let others = [(IF_NONE_MATCH, true), (ADD, true)];
+        let etcd = [(ETCD, true), (ETCD, false), (ETCD_IF, true)];
         for number in [0, 7, 10, 99_999, 100_000] {
-            for (write, put) in [(DEFAULT, true), (ONE_COPY, true), (ETCD, true), (ETCD, false)] {
+            for (write, put) in entities.into_iter().chain(others).chain(etcd) {
                 let text = text(write, put, number);
                 let (head, body) = text.split_once("\r\n\r\n").unwrap();
                 let len = format!("Content-Length: {}", body.len());
@@ -72,5 +123,17 @@ mod tests {
         assert!(text(ONE_COPY, true, 5).starts_with("PUT /v0/entity?ack=1&from=1&id=key5 HTTP"));
         assert!(text(ONE_COPY, true, 5).ends_with("\r\n\r\nvalue5"));
         assert!(text(ETCD, true, 5).ends_with(r#"{"key":"a2V5NQ==","value":"dmFsdWU1"}"#));
+        let unless = "PUT /v0/entity?id=key0 HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: *\r\n";
+        assert!(text(IF_NONE_MATCH, true, 5).starts_with(unless));
+        assert!(
+            text(IF_MATCH, true, 5)
+                .contains("?id=key5 HTTP/1.1\r\nHost: localhost\r\nIf-Match: *\r\n")
+        );
+        assert!(text(ADD, true, 5).starts_with("POST /v0/entity?id=hot&add=1 HTTP/1.1\r\n"));
+        let body = text(ETCD_IF, true, 5);
+        let body = body.split_once("\r\n\r\n").unwrap().1;
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["success"][0]["request_put"]["key"], "a2V5NQ==");
+        assert_eq!(body["compare"][0]["key"], "a2V5NQ==");
     }
 }
