@@ -138,7 +138,11 @@ fn what_makes_no_sense_is_refused_as_not_done() {
         ("PUT", "id=k", "If-None-Match: \"a\"\r\n"),
         ("DELETE", "id=k", "If-None-Match: *\r\n"),
         ("POST", "id=k&add=1", "If-Match: *\r\n"),
-        ("POST", "id=k&add=1", "Idempotency-Key: x\r\n"),
+        ("POST", "id=k&add=1", "Idempotency-Key: \r\n"),
+        ("POST", "id=k&add=1", "Idempotency-Key: x\r\nIdempotency-Key: x\r\n"),
+        ("PUT", "id=k", &format!("Idempotency-Key: {}\r\n", "x".repeat(65))),
+        ("PUT", "id=k&ack=1", "Idempotency-Key: x\r\n"),
+        ("DELETE", "id=k&from=1", "Idempotency-Key: x\r\n"),
         ("POST", "id=k", ""),
         ("POST", "id=k&add=", ""),
         ("POST", "id=k&add=+1", ""),
@@ -223,4 +227,59 @@ fn what_was_acknowledged_outlives_a_kill_whatever_the_sync_mode() {
         assert_eq!((read.body(), tag(&read)), (b"19".to_vec(), tag(&last)), "{sync}");
         assert_eq!(put(&mut node.client(), "k", &is(&tag(&last)), "20").status, 201);
     }
+}
+
+/// The same write, sent again with the same idempotency key, is done once: told by the key's list,
+/// by replicas that have stored it when others came between, and after a restart too.
+#[test]
+fn a_write_with_an_idempotency_key_is_done_once() {
+    let mut cluster = Cluster::start(3, &[]);
+    let key = |word: &str| format!("Idempotency-Key: {word}\r\n");
+    let mut client = cluster.client(0);
+    let first = ask(&mut client, "POST", "id=n&add=5", &key("once"), "");
+    assert_eq!((first.status, first.body()), (200, b"5".to_vec()));
+    let answer = |response: &Response| {
+        (response.status, response.body(), response.header("etag").map(str::to_owned))
+    };
+    let again = ask(&mut cluster.client(1), "POST", "id=n&add=5", &key("once"), "");
+    assert_eq!(answer(&again), answer(&first), "at another node");
+    for sum in 6..=17 {
+        let other = ask(&mut client, "POST", "id=n&add=1", "", "");
+        assert_eq!(other.body(), sum.to_string().as_bytes());
+    }
+    let again = ask(&mut client, "POST", "id=n&add=5", &key("once"), "");
+    assert_eq!(answer(&again), answer(&first), "after twelve others");
+    assert_eq!(ask(&mut client, "PUT", "id=n", "", "100").status, 201);
+    let again = ask(&mut client, "POST", "id=n&add=5", &key("once"), "");
+    assert_eq!(answer(&again), answer(&first), "after a plain write");
+    drop(client);
+    for node in 0..3 {
+        cluster.stop(node);
+        cluster.up(node);
+    }
+    cluster.settled();
+    let mut client = cluster.client(2);
+    let again = ask(&mut client, "POST", "id=n&add=5", &key("once"), "");
+    assert_eq!(answer(&again), answer(&first), "after a restart");
+    assert_eq!(client.get("/v0/entity?id=n").body(), b"100");
+    let other = ask(&mut client, "POST", "id=n&add=5", &key("another"), "");
+    assert_eq!(other.body(), b"105");
+}
+
+#[test]
+fn plain_writes_with_an_idempotency_key_are_done_once_too() {
+    let cluster = Cluster::start(3, &[]);
+    let mut client = cluster.client(0);
+    let key = "Idempotency-Key: \"8e03978e-40d5-43dd-bc93-6894a57f9324\"\r\n";
+    let put = ask(&mut client, "PUT", "id=k", key, "mine");
+    assert_eq!(put.status, 201);
+    assert_eq!(ask(&mut client, "PUT", "id=k", "", "theirs").status, 201);
+    let again = ask(&mut client, "PUT", "id=k", key, "mine");
+    assert_eq!((again.status, again.header("etag")), (201, put.header("etag")));
+    assert_eq!(client.get("/v0/entity?id=k").body(), b"theirs");
+    let delete = ask(&mut client, "DELETE", "id=k", "Idempotency-Key: d\r\n", "");
+    assert_eq!(delete.status, 202);
+    assert_eq!(ask(&mut client, "PUT", "id=k", "If-None-Match: *\r\n", "new").status, 201);
+    assert_eq!(ask(&mut client, "DELETE", "id=k", "Idempotency-Key: d\r\n", "").status, 202);
+    assert_eq!(client.get("/v0/entity?id=k").body(), b"new");
 }
