@@ -308,6 +308,7 @@ impl Problem {
         Answer {
             status: StatusCode::from_u16(self.status).expect("made of a StatusCode"),
             tag: self.tag.map(|tag| *tag),
+            receipt: None,
             content_type: Some(CONTENT_TYPE),
             headers: &[],
             body: Body::Whole(Bytes::from(body)),
@@ -381,6 +382,7 @@ pub(super) fn not_found() -> Answer {
     Answer {
         status: StatusCode::NOT_FOUND,
         tag: None,
+        receipt: None,
         content_type: Some(CONTENT_TYPE),
         headers: &[],
         body: Body::Whole(Bytes::from_static(NOT_FOUND)),

@@ -4,8 +4,8 @@
 //! ```text
 //!  the key's partition ─▶ its bucket: the greatest ballot that was promised for any key in it,
 //!                         and whether a record is being stored there
-//!  all keys ────────────▶ the floor: what was promised for all, at the start, and to nodes that are
-//!                         rebuilt
+//!  all keys ────────────▶ the floor: what was promised for all, at the start, and to nodes that
+//!                         are rebuilt
 //! ```
 //!
 //! Keys that share a bucket may be refused without need, and try again. Promises are in memory

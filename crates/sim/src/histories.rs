@@ -187,11 +187,11 @@ impl Histories {
                 };
                 Some(Told::Found(found))
             }
-            ClientOutcome::Answer(Answer::Written(version)) => {
+            ClientOutcome::Answer(Answer::Written(version, _)) => {
                 let tag = tag_of(cluster::Tag { version: *version, last: None });
                 Some(Told::Changed { tag, sum: None })
             }
-            ClientOutcome::Answer(Answer::Done(done)) => Some(match *done {
+            ClientOutcome::Answer(Answer::Done(done, _)) => Some(match *done {
                 Done::Changed { tag, result } => Told::Changed { tag: tag_of(tag), sum: result },
                 Done::Unmet { current } => Told::Unmet(current.map(tag_of)),
                 Done::Impossible(Impossible::NotANumber) => Told::NotANumber,
@@ -215,7 +215,7 @@ impl Histories {
         }
         let seen = match outcome {
             ClientOutcome::Answer(Answer::Found(Some(record))) => write_of(record),
-            ClientOutcome::Answer(Answer::Written(version)) => Some((number, *version)),
+            ClientOutcome::Answer(Answer::Written(version, _)) => Some((number, *version)),
             _ => None,
         };
         if let Some((number, version)) = seen {

@@ -52,6 +52,14 @@ pub(crate) struct IfMatch {
     pub(crate) if_match: Vec<String>,
 }
 
+/// Whether to ask for a receipt.
+#[derive(Debug, Args)]
+pub(crate) struct WantReceipt {
+    /// Print which replicas had acknowledged the write when it was answered
+    #[arg(long)]
+    pub(crate) receipt: bool,
+}
+
 /// Everything after `put`.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
@@ -78,6 +86,10 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "*", value_parser = ["*"], conflicts_with = "if_match")]
     pub(crate) if_none_match: Option<String>,
 
+    /// Who.
+    #[command(flatten)]
+    pub(crate) receipt: WantReceipt,
+
     /// How many.
     #[command(flatten)]
     pub(crate) votes: Votes,
@@ -93,6 +105,10 @@ pub(crate) struct DelArgs {
     /// If.
     #[command(flatten)]
     pub(crate) condition: IfMatch,
+
+    /// Who.
+    #[command(flatten)]
+    pub(crate) receipt: WantReceipt,
 
     /// Which.
     #[command(flatten)]
@@ -112,6 +128,10 @@ pub(crate) struct AddArgs {
     /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN
     #[arg(long)]
     pub(crate) escaped: bool,
+
+    /// Who.
+    #[command(flatten)]
+    pub(crate) receipt: WantReceipt,
 
     /// Where.
     #[command(flatten)]

@@ -31,6 +31,7 @@ use super::read::LONG_LATE;
 use super::read::state::Reported;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
+use crate::acks::{Acks, ReplicaSet};
 use crate::clock::Version;
 use crate::conditional::{Change, Condition, Conditional, Done, NEVER_WRITTEN, Outcome};
 use crate::event::{
@@ -361,7 +362,8 @@ impl Coordinator {
             match std::mem::replace(&mut change.stage, Stage::Pausing) {
                 Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
                 Stage::Storing { record, then } => {
-                    self.answer_change(now, id, then, Some(record), out);
+                    let by = change.replicas(|vote| vote.state == ChangeState::Stored);
+                    self.answer_change(now, id, then, by, Some(record), out);
                 }
                 stage => unreachable!("nothing is done in {stage:?}"),
             }
@@ -408,6 +410,7 @@ impl Coordinator {
             change.found = newest.clone();
         }
         let is_chosen = change.promised().filter(|vote| vote.rank() == rank).count() >= ack;
+        let by = change.replicas(|vote| vote.state.has_promised() && vote.rank() == rank);
         let base = newest.as_ref();
         match change.conditional.apply(&key, change.id, ballot, base, &told, &codec) {
             Outcome::Next { record, then, step } => {
@@ -415,7 +418,7 @@ impl Coordinator {
                 change.tried = Some(Tried { record: record.clone(), then, step });
                 self.store_for_change(now, id, record, then, out);
             }
-            Outcome::Nothing(then) if is_chosen => self.answer_change(now, id, then, None, out),
+            Outcome::Nothing(then) if is_chosen => self.answer_change(now, id, then, by, None, out),
             Outcome::Nothing(then) => {
                 let newest = newest.expect("that there is none is known of a majority");
                 if self.is_ahead(now, &newest) {
@@ -526,14 +529,16 @@ impl Coordinator {
         now: Now,
         id: SlotId,
         done: Done,
+        by: ReplicaSet,
         stored: Option<Record>,
         out: &mut Vec<Effect>,
     ) {
         self.end_turn(now, id);
+        let acks = Acks { epoch: self.slots.get(id).view.epoch, by };
         let change = self.slots.change(id);
         let answer = match change.asker {
             Asker::Reader(_) => Answer::Found(change.found.take()),
-            Asker::Client(_) | Asker::Peer(_) => Answer::Done(done),
+            Asker::Client(_) | Asker::Peer(_) => Answer::Done(done, acks),
         };
         let asker = change.asker;
         self.tell(asker, answer, out);

@@ -2,6 +2,7 @@
 
 use super::Malformed;
 use super::decode::Reader;
+use crate::acks::ReplicaSet;
 use crate::clock::Version;
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 
@@ -51,14 +52,17 @@ pub(super) fn put_conditional(out: &mut Vec<u8>, conditional: &Conditional) {
 }
 
 pub(super) fn done_len(done: &Done) -> usize {
-    1 + match done {
-        Done::Changed { result, .. } => TAG_LEN + 1 + result.map_or(0, |_| size_of::<i64>()),
-        Done::Unmet { current } => 1 + current.map_or(0, |_| TAG_LEN),
-        Done::Impossible(_) => 1,
-    }
+    // Which replicas, and what it is.
+    1 + 1
+        + match done {
+            Done::Changed { result, .. } => TAG_LEN + 1 + result.map_or(0, |_| size_of::<i64>()),
+            Done::Unmet { current } => 1 + current.map_or(0, |_| TAG_LEN),
+            Done::Impossible(_) => 1,
+        }
 }
 
-pub(super) fn put_done(out: &mut Vec<u8>, done: &Done) {
+pub(super) fn put_done(out: &mut Vec<u8>, done: &Done, by: ReplicaSet) {
+    out.push(by.0);
     match done {
         Done::Changed { tag, result } => {
             out.push(0);
@@ -111,8 +115,9 @@ impl Reader {
         Ok(Conditional { condition, change })
     }
 
-    pub(super) fn done(&mut self) -> Result<Done, Malformed> {
-        Ok(match self.u8()? {
+    pub(super) fn done(&mut self) -> Result<(Done, ReplicaSet), Malformed> {
+        let by = ReplicaSet(self.u8()?);
+        let done = match self.u8()? {
             0 => {
                 let tag = self.tag()?;
                 let has_result = self.flag()?;
@@ -128,7 +133,8 @@ impl Reader {
                 true => Impossible::Overflow,
             }),
             _ => return Err(Malformed("an unknown outcome")),
-        })
+        };
+        Ok((done, by))
     }
 
     fn tag(&mut self) -> Result<Tag, Malformed> {

@@ -264,7 +264,10 @@ impl Reader {
             kind::ABSENT => Reply::Absent { authoritative },
             kind::STORED => Reply::Stored,
             kind::NEWER => Reply::Newer { time: self.u64()? },
-            kind::DONE => Reply::Done(self.done()?),
+            kind::DONE => {
+                let (done, by) = self.done()?;
+                Reply::Done(done, by)
+            }
             kind::OUTBID => Reply::Outbid { promise: self.u64()? },
             kind::AHEAD => Reply::Ahead,
             kind::BUSY => Reply::Busy,

@@ -2,6 +2,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::acks::ReplicaSet;
 use crate::clock::Version;
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
@@ -120,7 +121,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         Just(Reply::Stored),
         any::<u64>().prop_map(|time| Reply::Newer { time }),
         any::<u64>().prop_map(|promise| Reply::Outbid { promise }),
-        done().prop_map(Reply::Done),
+        (done(), any::<u8>()).prop_map(|(done, by)| Reply::Done(done, ReplicaSet(by))),
         Just(Reply::Ahead),
         Just(Reply::Busy),
         Just(Reply::NoSpace),
@@ -474,7 +475,10 @@ fn conditional_writes() -> Vec<(&'static str, Item)> {
         let body = Body::Request { remaining_ms, class, request };
         Item::Message(Message { id: 0x0807_0605_0403_0201, body })
     };
-    let done = |done| Item::Message(Message { id: 9, body: Body::Reply(Reply::Done(done)) });
+    let done = |done| {
+        let reply = Reply::Done(done, ReplicaSet(0b101));
+        Item::Message(Message { id: 9, body: Body::Reply(reply) })
+    };
     vec![
         ("change, one of", change(Condition::OneOf(vec![plain, tag]), put)),
         ("change, absent", change(Condition::Absent, Change::Delete)),

@@ -68,10 +68,10 @@ impl Contender {
         let ClientOutcome::Answer(answer) = outcome else { return };
         let tag = match answer {
             Answer::Found(record) => record.as_ref().map(|record| Tag::of(record, &STEPS)),
-            Answer::Written(version) => Some(Tag { version: *version, last: None }),
-            Answer::Done(Done::Changed { tag, .. }) => Some(*tag),
-            Answer::Done(Done::Unmet { current }) => *current,
-            Answer::Done(Done::Impossible(_)) | Answer::Failed(_) => None,
+            Answer::Written(version, _) => Some(Tag { version: *version, last: None }),
+            Answer::Done(Done::Changed { tag, .. }, _) => Some(*tag),
+            Answer::Done(Done::Unmet { current }, _) => *current,
+            Answer::Done(Done::Impossible(_), _) | Answer::Failed(_) => None,
         };
         let Some(tag) = tag else { return };
         let seen = self.seen.entry(key).or_default();
