@@ -85,14 +85,7 @@ async fn change(
             Ok(Changed { tag, sum, receipt })
         }
         Done::Unmet { current } => Err(Problem::unmet(current)),
-        Done::Impossible(Impossible::NotANumber) => {
-            let what = "the value is not a decimal number of 64 bits, such as 12 or -3";
-            Err(Problem::conflict("not-a-number", "Not a number", what))
-        }
-        Done::Impossible(Impossible::Overflow) => {
-            let what = "the sum does not fit into 64 bits (-9223372036854775808 to \
-                9223372036854775807)";
-            Err(Problem::conflict("overflow", "Sum out of range", what))
-        }
+        Done::Impossible(Impossible::NotANumber) => Err(Problem::not_a_number()),
+        Done::Impossible(Impossible::Overflow) => Err(Problem::overflow()),
     }
 }

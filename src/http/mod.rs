@@ -19,6 +19,8 @@ mod entities;
 mod entity;
 pub(crate) mod etags;
 mod guest;
+#[cfg(test)]
+mod openapi;
 mod origin;
 mod others;
 mod params;

@@ -65,19 +65,38 @@ pub(super) struct ProfileParams {
     pub(super) idle: bool,
 }
 
+/// What may be asked of a read …
+pub(super) const READ: [&str; 3] = ["id", "ack", "from"];
+
+/// … of a write …
+pub(super) const WRITE: [&str; 4] = ["id", "ack", "from", "receipt"];
+
+/// … of an addition …
+pub(super) const ADD: [&str; 5] = ["id", "add", "ack", "from", "receipt"];
+
+/// … of a range …
+pub(super) const RANGE: [&str; 5] = ["start", "end", "ack", "from", "local"];
+
+/// … of a key's replicas …
+pub(super) const PLACEMENT: [&str; 2] = ["id", "from"];
+
+/// … of the dashboard's events …
+pub(super) const EVENTS: [&str; 1] = ["local"];
+
+/// … and of a recording.
+pub(super) const PROFILE: [&str; 4] = ["event", "seconds", "format", "idle"];
+
 /// Seconds of a recording that does not say how long.
 const DEFAULT_SECONDS: u32 = 20;
 
 /// What was found for one parameter so far.
 type Slot<'a> = Option<&'a str>;
 
-fn fill<'a, const N: usize>(
-    query: &'a str,
-    names: [&str; N],
-    slots: &mut [Slot<'a>; N],
-) -> Result<(), Problem> {
+/// What a query has under each of these names.
+fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a>; N], Problem> {
+    let mut slots = [None; N];
     if query.is_empty() {
-        return Ok(());
+        return Ok(slots);
     }
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -90,22 +109,18 @@ fn fill<'a, const N: usize>(
             return Err(bad(format!("duplicate parameter {name:?}")));
         }
     }
-    Ok(())
+    Ok(slots)
 }
 
 pub(super) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
-    let mut slots = [None; 3];
-    fill(query, ["id", "ack", "from"], &mut slots)?;
-    let [id, ack, from] = slots;
+    let [id, ack, from] = fill(query, READ)?;
     let key = key("id", required("id", id)?)?;
     let quorum = agree(ack, from, replication)?;
     Ok(ReadParams { key, quorum })
 }
 
 pub(super) fn write(query: &str, replication: Replication) -> Result<WriteParams<'_>, Problem> {
-    let mut slots = [None; 4];
-    fill(query, ["id", "ack", "from", "receipt"], &mut slots)?;
-    let [id, ack, from, receipt] = slots;
+    let [id, ack, from, receipt] = fill(query, WRITE)?;
     let key = key("id", required("id", id)?)?;
     let quorum = agree(ack, from, replication)?;
     let copies = from.map_or(0, |_| quorum.from);
@@ -117,9 +132,7 @@ pub(super) fn conditional(
     query: &str,
     replication: Replication,
 ) -> Result<ConditionalParams<'_>, Problem> {
-    let mut slots = [None; 4];
-    fill(query, ["id", "ack", "from", "receipt"], &mut slots)?;
-    majority(slots, replication)
+    majority(fill(query, WRITE)?, replication)
 }
 
 /// A key, and what is to be added to its value.
@@ -127,9 +140,7 @@ pub(super) fn addition(
     query: &str,
     replication: Replication,
 ) -> Result<(ConditionalParams<'_>, i64), Problem> {
-    let mut slots = [None; 5];
-    fill(query, ["id", "add", "ack", "from", "receipt"], &mut slots)?;
-    let [id, add, ack, from, receipt] = slots;
+    let [id, add, ack, from, receipt] = fill(query, ADD)?;
     let add = required("add", add)?;
     let digits = add.strip_prefix('-').unwrap_or(add);
     let number = add.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
@@ -169,9 +180,7 @@ fn wants_receipt(value: Slot<'_>, Quorum { from, .. }: Quorum) -> Result<bool, P
 }
 
 pub(super) fn entities(query: &str, replication: Replication) -> Result<EntitiesParams, Problem> {
-    let mut slots = [None; 5];
-    fill(query, ["start", "end", "ack", "from", "local"], &mut slots)?;
-    let [start, end, ack, from, local] = slots;
+    let [start, end, ack, from, local] = fill(query, RANGE)?;
     let start = key("start", required("start", start)?)?.into_owned();
     let end = match end {
         Some("") => {
@@ -190,18 +199,15 @@ pub(super) fn placement(
     query: &str,
     replication: Replication,
 ) -> Result<(Cow<'_, [u8]>, u8), Problem> {
-    let mut slots = [None; 2];
-    fill(query, ["id", "from"], &mut slots)?;
-    let [id, from] = slots;
+    let [id, from] = fill(query, PLACEMENT)?;
     let key = key("id", required("id", id)?)?;
     Ok((key, agree(Some("1"), from, replication)?.from))
 }
 
 /// Whether only this node's events are meant.
 pub(super) fn events(query: &str) -> Result<bool, Problem> {
-    let mut slots = [None; 1];
-    fill(query, ["local"], &mut slots)?;
-    flag("local", slots[0])
+    let [local] = fill(query, EVENTS)?;
+    flag("local", local)
 }
 
 pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
@@ -209,9 +215,7 @@ pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     let query = percent_decode(query.as_bytes())
         .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
         .ok_or_else(|| bad(format!("query {query:?} is not percent-encoded UTF-8")))?;
-    let mut slots = [None; 4];
-    fill(&query, ["event", "seconds", "format", "idle"], &mut slots)?;
-    let [events, seconds, format, idle] = slots;
+    let [events, seconds, format, idle] = fill(&query, PROFILE)?;
     let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad)?;
     let format: Format = format.unwrap_or("html").parse().map_err(bad)?;
     if format.is_of_one() && events.len() > 1 {
