@@ -1,12 +1,14 @@
 //! Conditional writes of one value: with `If-Match` or `If-None-Match`, and additions.
 
-use cluster::{Change, Condition, Conditional, Done, Impossible};
+use cluster::{Change, Condition, Conditional, Done, Impossible, Tag};
+use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 use node::link::Room;
 
 use super::entity::{self, shared_key};
 use super::params::{self, ConditionalParams};
 use super::problem::Problem;
+use super::receipt::Wanted;
 use super::upload::{Upload, Value};
 use super::{Answer, Service, condition};
 use crate::counters::Kind;
@@ -29,8 +31,8 @@ pub(super) async fn put(
     let conditional = Conditional { condition, change: Change::Put(value) };
     let done = change(service, params, conditional, id).await;
     drop(passed);
-    let (tag, _) = changed(done?)?;
-    Ok(Answer { tag: Some(tag), ..Answer::empty(StatusCode::CREATED) })
+    let Changed { tag, receipt, .. } = done?;
+    Ok(Answer { tag: Some(tag), receipt, ..Answer::empty(StatusCode::CREATED) })
 }
 
 pub(super) async fn delete(
@@ -41,8 +43,8 @@ pub(super) async fn delete(
     let params = params::conditional(query, service.replication())?;
     let (condition, id) = (condition::of(headers, Kind::Delete)?, condition::id(headers)?);
     let conditional = Conditional { condition, change: Change::Delete };
-    changed(change(service, params, conditional, id).await?)?;
-    Ok(Answer::empty(StatusCode::ACCEPTED))
+    let Changed { receipt, .. } = change(service, params, conditional, id).await?;
+    Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
 /// `POST …&add=N`: the value is a decimal number, and becomes greater by N.
@@ -54,9 +56,18 @@ pub(super) async fn add(
     let (params, number) = params::addition(query, service.replication())?;
     let id = condition::id(headers)?;
     let conditional = Conditional { condition: Condition::Any, change: Change::Add(number) };
-    let (tag, sum) = changed(change(service, params, conditional, id).await?)?;
+    let Changed { tag, sum, receipt } = change(service, params, conditional, id).await?;
     let sum = sum.expect("an addition that was done has a sum");
-    Ok(Answer { tag: Some(tag), ..Answer::text(StatusCode::OK, sum.to_string()) })
+    Ok(Answer { tag: Some(tag), receipt, ..Answer::text(StatusCode::OK, sum.to_string()) })
+}
+
+/// A change that was made.
+struct Changed {
+    /// The state after it.
+    tag: Tag,
+    /// What an addition came to.
+    sum: Option<i64>,
+    receipt: Option<Box<HeaderValue>>,
 }
 
 async fn change(
@@ -64,31 +75,25 @@ async fn change(
     params: ConditionalParams<'_>,
     conditional: Conditional,
     id: Option<u64>,
-) -> Result<Done, Problem> {
-    let ConditionalParams { key, quorum } = params;
-    match service.requests.change(shared_key(key), conditional, quorum, id).await {
-        cluster::Answer::Done(done) => Ok(done),
-        cluster::Answer::Failed(failed) => Err(entity::refused(service, failed)),
-        cluster::Answer::Found(_) | cluster::Answer::Written(_) => {
+) -> Result<Changed, Problem> {
+    let ConditionalParams { key, quorum, receipt } = params;
+    let key = shared_key(key);
+    let wanted = receipt.then(|| Wanted::conditional(&key, quorum));
+    let (done, acks) = match service.requests.change(key, conditional, quorum, id).await {
+        cluster::Answer::Done(done, acks) => (done, acks),
+        cluster::Answer::Failed(failed) => return Err(entity::refused(service, failed)),
+        cluster::Answer::Found(_) | cluster::Answer::Written(..) => {
             unreachable!("neither was asked for")
         }
-    }
-}
-
-/// The state after a change, and what an addition came to.
-fn changed(done: Done) -> Result<(cluster::Tag, Option<i64>), Problem> {
+    };
     match done {
-        Done::Changed { tag, result } => Ok((tag, result)),
+        Done::Changed { tag, result: sum } => {
+            let receipt = wanted.map(|wanted| wanted.header(service, tag, acks));
+            Ok(Changed { tag, sum, receipt })
+        }
         Done::Unmet { current } => Err(Problem::unmet(current)),
-        Done::Impossible(Impossible::NotANumber) => {
-            let what = "the value is not a decimal number of 64 bits, such as 12 or -3";
-            Err(Problem::conflict("not-a-number", "Not a number", what))
-        }
-        Done::Impossible(Impossible::Overflow) => {
-            let what = "the sum does not fit into 64 bits (-9223372036854775808 to \
-                9223372036854775807)";
-            Err(Problem::conflict("overflow", "Sum out of range", what))
-        }
+        Done::Impossible(Impossible::NotANumber) => Err(Problem::not_a_number()),
+        Done::Impossible(Impossible::Overflow) => Err(Problem::overflow()),
         Done::Forgotten => Err(Problem::forgotten()),
     }
 }

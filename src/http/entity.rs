@@ -4,13 +4,15 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{Quorum, Tag, Version};
+use cluster::{Quorum, Tag};
+use hyper::header::HeaderValue;
 use hyper::{HeaderMap, StatusCode};
 use node::link::Room;
 use node::records;
 
-use super::params::{self, EntityParams};
+use super::params::{self, ReadParams, WriteParams};
 use super::problem::{self, Problem};
+use super::receipt::Wanted;
 use super::upload::Upload;
 use super::{Answer, Body, NOSNIFF, Service, condition};
 use crate::node::gate::Pass;
@@ -27,7 +29,7 @@ pub(super) async fn get(
     query: &str,
     unless: Option<&HeaderMap>,
 ) -> Result<Answer, Problem> {
-    let EntityParams { key, quorum, .. } = params::entity(query, service.replication())?;
+    let ReadParams { key, quorum } = params::read(query, service.replication())?;
     let key = shared_key(key);
     let room = service.requests.room_for(&key).await;
     let room = room.map_err(|_| Problem::overload(TOO_MANY_READ).votes(quorum))?;
@@ -35,7 +37,7 @@ pub(super) async fn get(
         cluster::Answer::Found(Some(record)) => record,
         cluster::Answer::Found(None) => return Ok(problem::not_found()),
         cluster::Answer::Failed(failed) => return Err(refused(service, failed)),
-        cluster::Answer::Written(_) | cluster::Answer::Done(_) => {
+        cluster::Answer::Written(..) | cluster::Answer::Done(..) => {
             unreachable!("a read writes nothing")
         }
     };
@@ -52,6 +54,7 @@ pub(super) async fn get(
     Ok(Answer {
         status: StatusCode::OK,
         tag: Some(tag),
+        receipt: None,
         content_type: Some("application/octet-stream"),
         headers: NOSNIFF,
         body,
@@ -63,19 +66,19 @@ pub(super) async fn put(
     query: &str,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
-    let EntityParams { key, quorum, copies } = params::entity(query, service.replication())?;
+    let params = params::write(query, service.replication())?;
+    let quorum = params.quorum;
     let value = upload.receive(service.limits()).await?;
     let passed = pass(service, upload, value.len(), quorum).await?;
-    let mut record = record(service, &key, quorum, copies, Some(&value)).await?;
+    let mut record = record(service, &params, Some(&value)).await?;
     // The record has the value now; the memory that is set aside for it goes over to it, until the
     // last replica has it.
     if let Some(held) = value.into_held() {
         record.bytes = held.keep(record.bytes);
     }
-    let version = write(service, key, quorum, record).await?;
+    let (tag, receipt) = write(service, params, record).await?;
     drop(passed);
-    let tag = Tag { version, last: None };
-    Ok(Answer { tag: Some(tag), ..Answer::empty(StatusCode::CREATED) })
+    Ok(Answer { tag: Some(tag), receipt, ..Answer::empty(StatusCode::CREATED) })
 }
 
 /// Waits for a long value's turn to be written; short ones have none. Until it passes nothing is
@@ -96,38 +99,42 @@ pub(super) async fn pass<'a>(
 }
 
 pub(super) async fn delete(service: &Service, query: &str) -> Result<Answer, Problem> {
-    let EntityParams { key, quorum, copies } = params::entity(query, service.replication())?;
-    let record = record(service, &key, quorum, copies, None).await?;
-    write(service, key, quorum, record).await?;
-    Ok(Answer::empty(StatusCode::ACCEPTED))
+    let params = params::write(query, service.replication())?;
+    let record = record(service, &params, None).await?;
+    let (_, receipt) = write(service, params, record).await?;
+    Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
 /// The record of a new value, or of a deletion, with a new version.
 async fn record(
     service: &Service,
-    key: &[u8],
-    quorum: Quorum,
-    copies: u8,
+    params: &WriteParams<'_>,
     value: Option<&[u8]>,
 ) -> Result<cluster::Record, Problem> {
+    let WriteParams { key, quorum, copies, .. } = params;
     let version = service.requests.version().await.map_err(|unversioned| match unversioned {
-        Unversioned::Clock(error) => Problem::version(&error, quorum),
-        Unversioned::Ahead => Problem::clock_ahead(quorum),
+        Unversioned::Clock(error) => Problem::version(&error, *quorum),
+        Unversioned::Ahead => Problem::clock_ahead(*quorum),
     })?;
-    Ok(Requests::record(key, version, copies, value))
+    Ok(Requests::record(key, version, *copies, value))
 }
 
-/// Has a record written; the version that it has in the end.
+/// Has a record written; the tag that it has in the end, and the receipt if one is wanted.
 async fn write(
     service: &Service,
-    key: Cow<'_, [u8]>,
-    quorum: Quorum,
+    params: WriteParams<'_>,
     record: cluster::Record,
-) -> Result<Version, Problem> {
-    match service.requests.write(shared_key(key), record, quorum).await {
-        cluster::Answer::Written(version) => Ok(version),
+) -> Result<(Tag, Option<Box<HeaderValue>>), Problem> {
+    let WriteParams { key, quorum, receipt, .. } = params;
+    let key = shared_key(key);
+    let wanted = receipt.then(|| Wanted::plain(service, &key, quorum));
+    match service.requests.write(key, record, quorum).await {
+        cluster::Answer::Written(version, acks) => {
+            let tag = Tag { version, last: None };
+            Ok((tag, wanted.map(|wanted| wanted.header(service, tag, acks))))
+        }
         cluster::Answer::Failed(failed) => Err(refused(service, failed)),
-        cluster::Answer::Found(_) | cluster::Answer::Done(_) => {
+        cluster::Answer::Found(_) | cluster::Answer::Done(..) => {
             unreachable!("it is a write without a condition")
         }
     }

@@ -19,12 +19,15 @@ mod entities;
 mod entity;
 pub(crate) mod etags;
 mod guest;
+#[cfg(test)]
+mod openapi;
 mod origin;
 mod others;
 mod params;
 mod peer;
 mod problem;
 mod profile;
+pub(crate) mod receipt;
 mod routes;
 mod screen;
 mod service;
@@ -49,6 +52,7 @@ pub(crate) use body::Body;
 pub(crate) use cluster::MAX_LOOKS;
 pub(crate) use origin::Names;
 use problem::Problem;
+use receipt::RECEIPT;
 use routes::{Ask, Handler, Route};
 pub(crate) use service::Service;
 pub(crate) use ui::MAX_STREAMS;
@@ -69,6 +73,7 @@ pub(crate) const MAX_HEAD_LEN: usize = 16 * 1024;
 struct Answer {
     status: StatusCode,
     tag: Option<Tag>,
+    receipt: Option<Box<HeaderValue>>,
     content_type: Option<&'static str>,
     /// More headers.
     headers: &'static [(&'static str, &'static str)],
@@ -77,12 +82,14 @@ struct Answer {
 
 impl Answer {
     fn empty(status: StatusCode) -> Self {
-        Self { status, tag: None, content_type: None, headers: &[], body: Body::Empty }
+        let (tag, receipt, content_type) = (None, None, None);
+        Self { status, tag, receipt, content_type, headers: &[], body: Body::Empty }
     }
 
     fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
         let content_type = Some("text/plain; charset=utf-8");
-        Self { status, tag: None, content_type, headers: &[], body: Body::Whole(text.into()) }
+        let body = Body::Whole(text.into());
+        Self { content_type, body, ..Self::empty(status) }
     }
 }
 
@@ -182,6 +189,9 @@ fn respond(
     };
     if let Some(tag) = answer.tag {
         headers.insert(ETAG, service.etags.of(tag));
+    }
+    if let Some(receipt) = answer.receipt {
+        headers.insert(RECEIPT, *receipt);
     }
     if let Some(content_type) = answer.content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

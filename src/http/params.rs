@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use cluster::{Quorum, quorum};
+use cluster::{Quorum, ReplicaSet, quorum};
 use profile::{Event, Format};
 
 use super::MAX_KEY_LEN;
@@ -19,13 +19,22 @@ pub(super) struct Replication {
     pub(crate) replicas: u32,
 }
 
-/// One key.
+/// One key that is read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct EntityParams<'a> {
+pub(super) struct ReadParams<'a> {
+    pub(super) key: Cow<'a, [u8]>,
+    pub(super) quorum: Quorum,
+}
+
+/// One key that is written or deleted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WriteParams<'a> {
     pub(super) key: Cow<'a, [u8]>,
     pub(super) quorum: Quorum,
     /// `from` if it was said, otherwise 0: what a record keeps of it.
     pub(super) copies: u8,
+    /// Whether the answer is to name who acknowledged it.
+    pub(super) receipt: bool,
 }
 
 /// One key whose value is changed under a condition: by a majority of its replicas at least.
@@ -33,6 +42,8 @@ pub(super) struct EntityParams<'a> {
 pub(super) struct ConditionalParams<'a> {
     pub(super) key: Cow<'a, [u8]>,
     pub(super) quorum: Quorum,
+    /// As of any write.
+    pub(super) receipt: bool,
 }
 
 /// A range of keys: `start ≤ key < end`; no `end` = to the last key.
@@ -54,19 +65,38 @@ pub(super) struct ProfileParams {
     pub(super) idle: bool,
 }
 
+/// What may be asked of a read …
+pub(super) const READ: [&str; 3] = ["id", "ack", "from"];
+
+/// … of a write …
+pub(super) const WRITE: [&str; 4] = ["id", "ack", "from", "receipt"];
+
+/// … of an addition …
+pub(super) const ADD: [&str; 5] = ["id", "add", "ack", "from", "receipt"];
+
+/// … of a range …
+pub(super) const RANGE: [&str; 5] = ["start", "end", "ack", "from", "local"];
+
+/// … of a key's replicas …
+pub(super) const PLACEMENT: [&str; 2] = ["id", "from"];
+
+/// … of the dashboard's events …
+pub(super) const EVENTS: [&str; 1] = ["local"];
+
+/// … and of a recording.
+pub(super) const PROFILE: [&str; 4] = ["event", "seconds", "format", "idle"];
+
 /// Seconds of a recording that does not say how long.
 const DEFAULT_SECONDS: u32 = 20;
 
 /// What was found for one parameter so far.
 type Slot<'a> = Option<&'a str>;
 
-fn fill<'a, const N: usize>(
-    query: &'a str,
-    names: [&str; N],
-    slots: &mut [Slot<'a>; N],
-) -> Result<(), Problem> {
+/// What a query has under each of these names.
+fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a>; N], Problem> {
+    let mut slots = [None; N];
     if query.is_empty() {
-        return Ok(());
+        return Ok(slots);
     }
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -79,27 +109,30 @@ fn fill<'a, const N: usize>(
             return Err(bad(format!("duplicate parameter {name:?}")));
         }
     }
-    Ok(())
+    Ok(slots)
 }
 
-pub(super) fn entity(query: &str, replication: Replication) -> Result<EntityParams<'_>, Problem> {
-    let mut slots = [None; 3];
-    fill(query, ["id", "ack", "from"], &mut slots)?;
-    let [id, ack, from] = slots;
+pub(super) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
+    let [id, ack, from] = fill(query, READ)?;
+    let key = key("id", required("id", id)?)?;
+    let quorum = agree(ack, from, replication)?;
+    Ok(ReadParams { key, quorum })
+}
+
+pub(super) fn write(query: &str, replication: Replication) -> Result<WriteParams<'_>, Problem> {
+    let [id, ack, from, receipt] = fill(query, WRITE)?;
     let key = key("id", required("id", id)?)?;
     let quorum = agree(ack, from, replication)?;
     let copies = from.map_or(0, |_| quorum.from);
-    Ok(EntityParams { key, quorum, copies })
+    let receipt = wants_receipt(receipt, quorum)?;
+    Ok(WriteParams { key, quorum, copies, receipt })
 }
 
 pub(super) fn conditional(
     query: &str,
     replication: Replication,
 ) -> Result<ConditionalParams<'_>, Problem> {
-    let mut slots = [None; 3];
-    fill(query, ["id", "ack", "from"], &mut slots)?;
-    let [id, ack, from] = slots;
-    majority(id, ack, from, replication)
+    majority(fill(query, WRITE)?, replication)
 }
 
 /// A key, and what is to be added to its value.
@@ -107,9 +140,7 @@ pub(super) fn addition(
     query: &str,
     replication: Replication,
 ) -> Result<(ConditionalParams<'_>, i64), Problem> {
-    let mut slots = [None; 4];
-    fill(query, ["id", "add", "ack", "from"], &mut slots)?;
-    let [id, add, ack, from] = slots;
+    let [id, add, ack, from, receipt] = fill(query, ADD)?;
     let add = required("add", add)?;
     let digits = add.strip_prefix('-').unwrap_or(add);
     let number = add.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
@@ -117,15 +148,13 @@ pub(super) fn addition(
         let shown: String = add.chars().take(100).collect();
         bad(format!("add={shown:?} is not a decimal number of 64 bits, such as 12 or -3"))
     })?;
-    Ok((majority(id, ack, from, replication)?, number))
+    Ok((majority([id, ack, from, receipt], replication)?, number))
 }
 
-fn majority<'a>(
-    id: Slot<'a>,
-    ack: Slot<'_>,
-    from: Slot<'_>,
+fn majority(
+    [id, ack, from, receipt]: [Slot<'_>; 4],
     on: Replication,
-) -> Result<ConditionalParams<'a>, Problem> {
+) -> Result<ConditionalParams<'_>, Problem> {
     let key = key("id", required("id", id)?)?;
     let usual = agree(None, None, on)?;
     if from.is_some() && agree(None, from, on)?.from != usual.from {
@@ -137,13 +166,21 @@ fn majority<'a>(
         let (ack, usual) = (quorum.ack, usual.ack);
         return Err(bad(format!("ack={ack} is too few for a conditional write: {usual} or more")));
     }
-    Ok(ConditionalParams { key, quorum })
+    let receipt = wants_receipt(receipt, quorum)?;
+    Ok(ConditionalParams { key, quorum, receipt })
+}
+
+/// Whether a receipt is asked for. Which replicas acknowledged is told by one byte.
+fn wants_receipt(value: Slot<'_>, Quorum { from, .. }: Quorum) -> Result<bool, Problem> {
+    let (wanted, most) = (flag("receipt", value)?, ReplicaSet::MOST);
+    if wanted && from > most {
+        return Err(bad(format!("receipt=true is limited to from={most}; this is from={from}")));
+    }
+    Ok(wanted)
 }
 
 pub(super) fn entities(query: &str, replication: Replication) -> Result<EntitiesParams, Problem> {
-    let mut slots = [None; 5];
-    fill(query, ["start", "end", "ack", "from", "local"], &mut slots)?;
-    let [start, end, ack, from, local] = slots;
+    let [start, end, ack, from, local] = fill(query, RANGE)?;
     let start = key("start", required("start", start)?)?.into_owned();
     let end = match end {
         Some("") => {
@@ -162,18 +199,15 @@ pub(super) fn placement(
     query: &str,
     replication: Replication,
 ) -> Result<(Cow<'_, [u8]>, u8), Problem> {
-    let mut slots = [None; 2];
-    fill(query, ["id", "from"], &mut slots)?;
-    let [id, from] = slots;
+    let [id, from] = fill(query, PLACEMENT)?;
     let key = key("id", required("id", id)?)?;
     Ok((key, agree(Some("1"), from, replication)?.from))
 }
 
 /// Whether only this node's events are meant.
 pub(super) fn events(query: &str) -> Result<bool, Problem> {
-    let mut slots = [None; 1];
-    fill(query, ["local"], &mut slots)?;
-    flag("local", slots[0])
+    let [local] = fill(query, EVENTS)?;
+    flag("local", local)
 }
 
 pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
@@ -181,9 +215,7 @@ pub(super) fn profile(query: &str) -> Result<ProfileParams, Problem> {
     let query = percent_decode(query.as_bytes())
         .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
         .ok_or_else(|| bad(format!("query {query:?} is not percent-encoded UTF-8")))?;
-    let mut slots = [None; 4];
-    fill(&query, ["event", "seconds", "format", "idle"], &mut slots)?;
-    let [events, seconds, format, idle] = slots;
+    let [events, seconds, format, idle] = fill(&query, PROFILE)?;
     let events = profile::event::list(events.unwrap_or("cpu")).map_err(bad)?;
     let format: Format = format.unwrap_or("html").parse().map_err(bad)?;
     if format.is_of_one() && events.len() > 1 {
@@ -286,13 +318,17 @@ mod tests {
 
     /// Queries made of what means something in them, and any text.
     const QUERIES: &str =
-        "[ -~]{0,60}|((id|ack|from|start|end|local|x)(=[%0-9a-fx]{0,8})?[&=]?){0,6}";
+        "[ -~]{0,60}|((id|ack|from|add|receipt|start|end|local|x)(=[%0-9a-fx]{0,8})?[&=]?){0,6}";
 
     const ONE: Replication = Replication { nodes: 1, replicas: 3 };
     const FIVE: Replication = Replication { nodes: 5, replicas: 3 };
 
+    fn detail(problem: Problem) -> String {
+        serde_json::to_value(problem).unwrap()["detail"].as_str().unwrap().to_owned()
+    }
+
     fn decoded(query: &str) -> Vec<u8> {
-        entity(query, ONE).unwrap().key.into_owned()
+        read(query, ONE).unwrap().key.into_owned()
     }
 
     #[test]
@@ -309,16 +345,16 @@ mod tests {
 
     #[test]
     fn a_key_without_escapes_is_not_copied() {
-        assert!(matches!(entity("id=plain", ONE).unwrap().key, Cow::Borrowed(_)));
+        assert!(matches!(read("id=plain", ONE).unwrap().key, Cow::Borrowed(_)));
     }
 
     #[test]
     fn quorums_are_read() {
-        let quorum = |query| entity(query, FIVE).unwrap().quorum;
+        let quorum = |query| read(query, FIVE).unwrap().quorum;
         assert_eq!(quorum("id=a"), Quorum { ack: 2, from: 3 });
         assert_eq!(quorum("ack=1&id=a&from=5"), Quorum { ack: 1, from: 5 });
         assert_eq!(quorum("ack=0002&id=a"), Quorum { ack: 2, from: 3 });
-        let copies = |query| entity(query, FIVE).unwrap().copies;
+        let copies = |query| write(query, FIVE).unwrap().copies;
         assert_eq!((copies("id=a&ack=1"), copies("id=a&from=3")), (0, 3));
     }
 
@@ -359,7 +395,37 @@ mod tests {
             "id=a&start=b",
             &long,
         ] {
-            assert!(entity(query, FIVE).is_err(), "{query:?} was taken");
+            assert!(read(query, FIVE).is_err(), "{query:?} was taken to read");
+            assert!(write(query, FIVE).is_err(), "{query:?} was taken to write");
+        }
+    }
+
+    #[test]
+    fn receipts_are_for_writes() {
+        let many = Replication { nodes: 20, replicas: 9 };
+        let wants = |query| write(query, FIVE).unwrap().receipt;
+        assert_eq!([wants("id=a"), wants("id=a&receipt=false")], [false, false]);
+        assert!(wants("receipt=true&id=a&ack=1&from=5"));
+        assert!(conditional("id=a&receipt=true", FIVE).unwrap().receipt);
+        assert!(addition("id=a&add=1&receipt=true", FIVE).unwrap().0.receipt);
+        assert!(write("id=a&from=8&receipt=true", many).unwrap().receipt);
+        for query in
+            ["receipt=", "receipt", "receipt=1", "receipt=True", "receipt=true&receipt=true"]
+        {
+            let query = format!("id=a&{query}");
+            let refused = detail(write(&query, FIVE).unwrap_err());
+            assert!(refused.contains("receipt"), "{query}: {refused}");
+            assert!(conditional(&query, FIVE).is_err() && addition(&query, FIVE).is_err());
+        }
+        assert!(write("id=a&receipt=true", many).is_err(), "from=9 by default");
+        for refused in [
+            read("id=a&receipt=true", FIVE).err(),
+            entities("start=a&receipt=true", FIVE).err(),
+            placement("id=a&receipt=true", FIVE).err(),
+            profile("receipt=true").err(),
+        ] {
+            let refused = detail(refused.unwrap());
+            assert!(refused.contains("unknown parameter \"receipt\""), "{refused}");
         }
     }
 
@@ -392,7 +458,10 @@ mod tests {
         #[test]
         fn any_query_is_understood_or_refused(query in QUERIES) {
             let replication = FIVE;
-            let _ = entity(&query, replication);
+            let _ = read(&query, replication);
+            let _ = write(&query, replication);
+            let _ = conditional(&query, replication);
+            let _ = addition(&query, replication);
             let _ = entities(&query, replication);
             let _ = placement(&query, replication);
             let _ = profile(&query);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use cluster::{FailureKind, NodeId, Part, Quorum, Refusal, RequestFailed, Tag};
 use hyper::{Method, StatusCode};
 use node::NoVersion;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{Answer, Body};
 
@@ -52,11 +52,66 @@ struct Failure {
 /// Names that a sentence has at most; the lists have all.
 const NAMED: usize = 4;
 
+/// Declares the types of problems: each with its status, its name in answers, and its title.
+macro_rules! types {
+    ($($word:ident: $status:ident $name:literal $title:literal;)*) => {
+        /// What a problem is: its `type`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Type { $($word),* }
+
+        impl Type {
+            #[cfg(test)]
+            pub(super) const ALL: &[Self] = &[$(Self::$word),*];
+
+            pub(super) fn status(self) -> StatusCode {
+                match self { $(Self::$word => StatusCode::$status),* }
+            }
+
+            pub(super) fn name(self) -> &'static str {
+                match self { $(Self::$word => $name),* }
+            }
+
+            fn title(self) -> &'static str {
+                match self { $(Self::$word => $title),* }
+            }
+        }
+    };
+}
+
+types! {
+    BadRequest: BAD_REQUEST "bad-request" "Bad request";
+    Forbidden: FORBIDDEN "forbidden" "Admin access required";
+    ForeignOrigin: FORBIDDEN "foreign-origin" "Cross-origin request refused";
+    NotFound: NOT_FOUND "not-found" "Key not found";
+    MethodNotAllowed: METHOD_NOT_ALLOWED "method-not-allowed" "Method not allowed";
+    RecordingInProgress: CONFLICT "recording-in-progress" "A recording is already running";
+    NotANumber: CONFLICT "not-a-number" "Not a number";
+    Overflow: CONFLICT "overflow" "Sum out of range";
+    IdempotencyKeyUsed: CONFLICT "idempotency-key-used" "Idempotency key used";
+    PreconditionFailed: PRECONDITION_FAILED "precondition-failed" "Precondition failed";
+    ValueTooLarge: PAYLOAD_TOO_LARGE "value-too-large" "Value too large";
+    MisdirectedRequest: MISDIRECTED_REQUEST "misdirected-request" "Misdirected request";
+    UpgradeRequired: UPGRADE_REQUIRED "upgrade-required" "Upgrade required";
+    StorageFailed: INTERNAL_SERVER_ERROR "storage-failed" "Storage failed";
+    RecordingFailed: INTERNAL_SERVER_ERROR "recording-failed" "Recording failed";
+    TransferCoding: NOT_IMPLEMENTED "transfer-coding" "Transfer-Encoding not supported";
+    Overload: SERVICE_UNAVAILABLE "overload" "Overloaded";
+    Fenced: SERVICE_UNAVAILABLE "fenced" "This node is fenced";
+    TooFewReplicas: GATEWAY_TIMEOUT "too-few-replicas" "Not enough replicas answered";
+    NoSpace: INSUFFICIENT_STORAGE "no-space" "Disk full";
+}
+
+impl Serialize for Type {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.name())
+    }
+}
+
 /// Why a request was not done.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
     #[serde(rename = "type")]
-    kind: &'static str,
+    kind: Type,
     title: &'static str,
     status: u16,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -78,15 +133,14 @@ pub(super) struct Problem {
 const NOT_FOUND: &[u8] = br#"{"type":"not-found","title":"Key not found","status":404}"#;
 
 impl Problem {
-    fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: String) -> Self {
-        let status = status.as_u16();
+    fn new(kind: Type, detail: String) -> Self {
+        let (title, status) = (kind.title(), kind.status().as_u16());
         let (votes, parts, outcome) = (None, None, None);
         Self { kind, title, status, detail, votes, parts, outcome, allow: None, tag: None }
     }
 
     pub(super) fn bad_request(detail: String) -> Self {
-        let title = "Bad request";
-        Self::new(StatusCode::BAD_REQUEST, "bad-request", title, detail)
+        Self::new(Type::BadRequest, detail)
     }
 
     pub(super) fn quorum(refusal: Refusal) -> Self {
@@ -101,23 +155,17 @@ impl Problem {
     pub(super) fn method(method: &Method, allow: &'static str) -> Self {
         let shown: String = method.as_str().chars().take(20).collect();
         let detail = format!("{shown} is not allowed on this path; allowed: {allow}");
-        let title = "Method not allowed";
-        let mut problem =
-            Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", title, detail);
-        problem.allow = Some(allow);
-        problem
+        Self { allow: Some(allow), ..Self::new(Type::MethodNotAllowed, detail) }
     }
 
     pub(super) fn upgrade(protocol: &str) -> Self {
         let detail = format!("this path is for other nodes, which send Upgrade: {protocol}");
-        let title = "Upgrade required";
-        Self::new(StatusCode::UPGRADE_REQUIRED, "upgrade-required", title, detail)
+        Self::new(Type::UpgradeRequired, detail)
     }
 
     /// An admin request of somebody who may not.
     pub(super) fn forbidden(detail: &str) -> Self {
-        let title = "Admin access required";
-        Self::new(StatusCode::FORBIDDEN, "forbidden", title, detail.to_owned())
+        Self::new(Type::Forbidden, detail.to_owned())
     }
 
     /// A request that somebody else's page has sent.
@@ -126,8 +174,7 @@ impl Problem {
             "{who} may not send requests to a node that listens on loopback, because then any web \
              page could; use the node's own pages (/ui), a program, or your own proxy"
         );
-        Self::new(StatusCode::FORBIDDEN, "foreign-origin", "Cross-origin request refused", detail)
-            .undone()
+        Self::new(Type::ForeignOrigin, detail).undone()
     }
 
     /// A request under a name that is not this node's.
@@ -138,38 +185,28 @@ impl Problem {
              to its own names, because a foreign page could point any other name at it; use the \
              IP address, or start the node with --allow-host NAME"
         );
-        let (status, title) = (StatusCode::MISDIRECTED_REQUEST, "Misdirected request");
-        Self::new(status, "misdirected-request", title, detail).undone()
+        Self::new(Type::MisdirectedRequest, detail).undone()
     }
 
     /// A body that is encoded for its way.
     pub(super) fn coding() -> Self {
         let detail = "the only supported Transfer-Encoding is \"chunked\", once";
-        let (status, title) = (StatusCode::NOT_IMPLEMENTED, "Transfer-Encoding not supported");
-        Self::new(status, "transfer-coding", title, detail.to_owned()).undone()
+        Self::new(Type::TransferCoding, detail.to_owned()).undone()
     }
 
     /// Two recordings at once.
     pub(super) fn recording_runs(detail: String) -> Self {
-        Self::new(
-            StatusCode::CONFLICT,
-            "recording-in-progress",
-            "A recording is already \
-            running",
-            detail,
-        )
+        Self::new(Type::RecordingInProgress, detail)
     }
 
     /// A recording that came to nothing.
     pub(super) fn no_recording(detail: String) -> Self {
-        let status = StatusCode::INTERNAL_SERVER_ERROR;
-        Self::new(status, "recording-failed", "Recording failed", detail)
+        Self::new(Type::RecordingFailed, detail)
     }
 
     pub(super) fn too_large(bound: usize) -> Self {
         let detail = format!("the value is longer than {bound} bytes (--max-value)");
-        let title = "Value too large";
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "value-too-large", title, detail).undone()
+        Self::new(Type::ValueTooLarge, detail).undone()
     }
 
     /// A write whose condition is not true; `current` is the tag of the value that there is.
@@ -178,29 +215,35 @@ impl Problem {
             Some(_) => "the condition is not true of the value that there is: its tag is in ETag",
             None => "the condition is not true: there is no value",
         };
-        let (status, title) = (StatusCode::PRECONDITION_FAILED, "Precondition failed");
-        let problem = Self::new(status, "precondition-failed", title, detail.to_owned());
+        let problem = Self::new(Type::PreconditionFailed, detail.to_owned());
         Self { tag: current.map(Box::new), ..problem.undone() }
     }
 
-    /// A write that can't be done to the value that there is.
-    pub(super) fn conflict(kind: &'static str, title: &'static str, detail: &str) -> Self {
-        Self::new(StatusCode::CONFLICT, kind, title, detail.to_owned()).undone()
+    /// An addition to a value that is no number.
+    pub(super) fn not_a_number() -> Self {
+        let detail = "the value is not a decimal number of 64 bits, such as 12 or -3";
+        Self::new(Type::NotANumber, detail.to_owned()).undone()
+    }
+
+    /// An addition whose sum does not fit.
+    pub(super) fn overflow() -> Self {
+        let detail = "the sum does not fit into 64 bits (-9223372036854775808 to \
+            9223372036854775807)";
+        Self::new(Type::Overflow, detail.to_owned()).undone()
     }
 
     /// A write with an idempotency key that came before, and whose outcome is not known any more.
     pub(super) fn forgotten() -> Self {
-        let detail = "a write with this Idempotency-Key was begun before, and whether it was done \
-            can't be told any more; it was not done once more: read the key";
-        let kind = "idempotency-key-used";
-        let problem =
-            Self::new(StatusCode::CONFLICT, kind, "Idempotency key used", detail.to_owned());
+        let detail = "a write with this Idempotency-Key was begun before, and whether it was this \
+            one, and was done, can't be told any more; it was not done once more: read the key, and \
+            give each write a key of its own";
+        let problem = Self::new(Type::IdempotencyKeyUsed, detail.to_owned());
         Self { outcome: Some(Outcome::Unknown), ..problem }
     }
 
     pub(super) fn overload(what: &str) -> Self {
         let detail = format!("{what}; retry later");
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "overload", "Overloaded", detail)
+        Self::new(Type::Overload, detail)
     }
 
     /// A client that found no place.
@@ -210,18 +253,15 @@ impl Problem {
     }
 
     fn too_few(detail: String) -> Self {
-        let title = "Not enough replicas answered";
-        Self::new(StatusCode::GATEWAY_TIMEOUT, "too-few-replicas", title, detail)
+        Self::new(Type::TooFewReplicas, detail)
     }
 
     fn no_space(detail: String) -> Self {
-        let status = StatusCode::INSUFFICIENT_STORAGE;
-        Self::new(status, "no-space", "Disk full", detail)
+        Self::new(Type::NoSpace, detail)
     }
 
     pub(super) fn storage(detail: impl Into<String>) -> Self {
-        let status = StatusCode::INTERNAL_SERVER_ERROR;
-        Self::new(status, "storage-failed", "Storage failed", detail.into())
+        Self::new(Type::StorageFailed, detail.into())
     }
 
     /// A range of which not even the first item could be read.
@@ -266,7 +306,7 @@ impl Problem {
     pub(super) fn fenced() -> Self {
         let detail = "another process with a copy of this node's data directory was started later \
             and serves in its place; stop one of them, then restart the other";
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "fenced", "This node is fenced", detail.into())
+        Self::new(Type::Fenced, detail.to_owned())
     }
 
     /// A write that got no version.
@@ -318,6 +358,7 @@ impl Problem {
         Answer {
             status: StatusCode::from_u16(self.status).expect("made of a StatusCode"),
             tag: self.tag.map(|tag| *tag),
+            receipt: None,
             content_type: Some(CONTENT_TYPE),
             headers: &[],
             body: Body::Whole(Bytes::from(body)),
@@ -389,8 +430,9 @@ fn shown(took: Duration) -> String {
 /// No value under the key: an answer, not a failure.
 pub(super) fn not_found() -> Answer {
     Answer {
-        status: StatusCode::NOT_FOUND,
+        status: Type::NotFound.status(),
         tag: None,
+        receipt: None,
         content_type: Some(CONTENT_TYPE),
         headers: &[],
         body: Body::Whole(Bytes::from_static(NOT_FOUND)),
@@ -461,7 +503,7 @@ mod tests {
             (FailureKind::Failed, true, 500, "storage-failed"),
         ] {
             let problem = failed(failure, unknown, true);
-            assert_eq!((problem.status, problem.kind), (status, kind), "{failure:?}");
+            assert_eq!((problem.status, problem.kind.name()), (status, kind), "{failure:?}");
             let outcome = if unknown { Outcome::Unknown } else { Outcome::None };
             assert_eq!(problem.outcome, Some(outcome), "{failure:?}");
             assert_eq!(problem.retry(), status == 503);
@@ -472,7 +514,7 @@ mod tests {
     #[test]
     fn a_damaged_record_is_never_a_404() {
         let problem = failed(FailureKind::Failed, false, false);
-        assert_eq!((problem.status, problem.kind), (500, "storage-failed"));
+        assert_eq!((problem.status, problem.kind), (500, Type::StorageFailed));
         assert_eq!(problem.outcome, None, "reads have no outcome");
     }
 
@@ -485,6 +527,8 @@ mod tests {
         assert_eq!((&json["from"], &json["outcome"]), (&1.into(), &"unknown".into()));
         assert_eq!(json["status"], 504);
         let absent: serde_json::Value = serde_json::from_slice(NOT_FOUND).unwrap();
-        assert_eq!(absent["status"], 404);
+        let (kind, title) = (Type::NotFound.name(), Type::NotFound.title());
+        let wanted = serde_json::json!({"type": kind, "title": title, "status": 404});
+        assert_eq!(absent, wanted);
     }
 }

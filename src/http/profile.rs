@@ -55,6 +55,7 @@ pub(super) async fn get(
     Ok(Answer {
         status: StatusCode::OK,
         tag: None,
+        receipt: None,
         content_type: Some(format.content_type()),
         headers: &[],
         body: Body::Whole(Bytes::from(written)),

@@ -17,7 +17,7 @@ use crate::http::connection::Watch;
 /// A resource, by its path.
 #[derive(Clone, Copy)]
 pub(super) struct Route {
-    path: &'static str,
+    pub(super) path: &'static str,
     /// The methods, as `Allow` lists them.
     pub(super) allowed: &'static str,
     pub(super) place: Place,
@@ -63,7 +63,7 @@ const ONLY_GET: &str = "GET";
 const READ: &str = "GET, HEAD";
 
 /// The paths that are asked for most come first. The dashboard's files are in [`ui`].
-const ROUTES: [Route; 11] = [
+pub(super) const ROUTES: [Route; 11] = [
     Route {
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::{
-    Class, NodeEvent, NodeId, PageRequest, Quorum, Record, Request, Shared, Version, View,
+    Acks, Class, NodeEvent, NodeId, PageRequest, Quorum, Record, Request, Shared, Version, View,
 };
-use lsm::{Fields, Kind};
+use lsm::{Fields, Kind, SyncMode};
 use node::{Asked, Loop, NoVersion, Purpose, Range, records};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
@@ -230,6 +230,25 @@ impl Requests {
     /// A node's name.
     pub(crate) fn name(&self, node: NodeId) -> String {
         self.node.shared.name_of(node)
+    }
+
+    /// The names of the replicas that acknowledged a write, in the key's order; `None` = the
+    /// members changed meanwhile.
+    pub(crate) fn acked(&self, key: &[u8], from: u8, acks: Acks) -> Option<Vec<String>> {
+        let view = self.view();
+        let mut replicas = Vec::new();
+        view.topology.replicas(view.topology.partition_of(key), from, &mut replicas);
+        let named = replicas.iter().enumerate().filter(|(place, _)| acks.by.has(*place));
+        (view.epoch == acks.epoch).then(|| named.map(|(_, node)| self.name(*node)).collect())
+    }
+
+    /// When this node says that it stored a plain write, as `--sync` names it.
+    pub(crate) fn sync(&self) -> &'static str {
+        match self.node.config.sync {
+            SyncMode::Always => "always",
+            SyncMode::Interval(_) => "interval",
+            SyncMode::Never => "never",
+        }
     }
 
     /// This node.

@@ -282,4 +282,12 @@ fn plain_writes_with_an_idempotency_key_are_done_once_too() {
     assert_eq!(ask(&mut client, "PUT", "id=k", "If-None-Match: *\r\n", "new").status, 201);
     assert_eq!(ask(&mut client, "DELETE", "id=k", "Idempotency-Key: d\r\n", "").status, 202);
     assert_eq!(client.get("/v0/entity?id=k").body(), b"new");
+    for (method, target) in [("POST", "id=k&add=1"), ("PUT", "id=k"), ("DELETE", "id=k")] {
+        let word = format!("Idempotency-Key: {method}\r\n");
+        ask(&mut client, "POST", "id=other&add=1", "Idempotency-Key: other\r\n", "");
+        assert!(ask(&mut client, "POST", "id=sum&add=1", &word, "").status == 200);
+        let another = ask(&mut client, method, &target.replace('k', "sum"), &word, "7");
+        let expected = if method == "POST" { 200 } else { 409 };
+        assert_eq!(another.status, expected, "{method}: another write with the same key");
+    }
 }

@@ -26,6 +26,7 @@ mod process;
 mod profile;
 mod protocol;
 mod ranges;
+mod receipts;
 mod recipes;
 mod rollback;
 mod settings;

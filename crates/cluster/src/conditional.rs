@@ -186,7 +186,9 @@ impl State {
     pub(crate) fn apply(&mut self, id: u64, conditional: &Conditional) -> Done {
         // An earlier try of its own was taken up by somebody.
         if let Some(done) = self.steps.done(self.family, id) {
-            return done;
+            // A client may give another write the same idempotency key.
+            let adds = matches!(conditional.change, Change::Add(_));
+            return if done.fits(adds) { done } else { Done::Forgotten };
         }
         let current = self.value.as_ref().map(|_| self.tag());
         let is_met = match &conditional.condition {

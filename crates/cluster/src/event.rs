@@ -30,6 +30,7 @@ use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 
+use crate::acks::Acks;
 use crate::clock::{Clock, Version};
 use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
@@ -492,9 +493,9 @@ pub enum Answer {
     /// To a read: the newest record of those that had to answer.
     Found(Option<Record>),
     /// To a write: enough replicas hold the record, with this version.
-    Written(Version),
+    Written(Version, Acks),
     /// To a conditional write: what came of it. Enough replicas hold what it is based on.
-    Done(Done),
+    Done(Done, Acks),
     /// Not enough replicas did their part.
     Failed(RequestFailed),
 }

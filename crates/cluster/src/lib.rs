@@ -1,6 +1,7 @@
 //! kvorum's replication protocol, without any I/O: no sockets, files, threads or clocks. Whoever
 //! embeds it brings the time and the bytes, so that a simulation can run the very same code.
 
+mod acks;
 mod by_node;
 mod choice;
 mod clock;
@@ -24,6 +25,7 @@ mod turns;
 mod view;
 pub mod wire;
 
+pub use acks::{Acks, ReplicaSet};
 pub use clock::{BoundReached, Clock, Version, origin_of};
 pub use conditional::{
     Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, has_idempotency_key,

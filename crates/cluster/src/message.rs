@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::acks::ReplicaSet;
 use crate::conditional::{Conditional, Done};
 use crate::missed::Mark;
 use crate::recent::Recalled;
@@ -212,8 +213,8 @@ pub enum Reply {
         /// The time of that record's version, or one that it is not above.
         time: u64,
     },
-    /// To `Change`.
-    Done(Done),
+    /// To `Change`: what came of it, and which of the key's replicas hold what it is based on.
+    Done(Done, ReplicaSet),
     /// To `Recall`.
     Recalled(Recalled),
     /// To `Prepare`, and to a write of a record that a conditional write made: refused, a higher

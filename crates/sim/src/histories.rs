@@ -165,10 +165,9 @@ impl Histories {
             What::Get => (true, linear::Asked::Get),
             What::Put => (true, linear::Asked::Change(Condition::Any, put)),
             What::Delete => (true, linear::Asked::Change(Condition::Any, Change::Delete)),
-            What::Change(Wanted { sent: Sent::Again(_), .. }) => return,
-            What::Change(Wanted { condition, action, .. }) => {
+            What::Change(wanted @ Wanted { condition, action, .. }) => {
                 let change = match action {
-                    Action::Put => put,
+                    Action::Put => Change::Put(value_of(wanted.first(number))),
                     Action::Delete => Change::Delete,
                     Action::Add(number) => Change::Add(*number),
                 };
@@ -177,7 +176,12 @@ impl Histories {
         };
         let end = End::Unknown;
         let operation = Operation { number, call: now, asked: asked_for, end };
-        let (is_void, first, is_reissued) = (false, None, false);
+        // What is sent again is the same write, unless it turns out to find its condition not true.
+        let sent = match &asked.what {
+            What::Change(wanted) => wanted.sent,
+            _ => Sent::Once,
+        };
+        let (is_void, first, is_reissued) = (matches!(sent, Sent::Again(_)), None, false);
         let kept = Kept { operation, is_void, is_plain, first, is_reissued };
         self.of_keys.entry(asked.key.clone()).or_default().kept.insert(number, kept);
     }
@@ -201,17 +205,25 @@ impl Histories {
         asked: &Asked,
         outcome: &ClientOutcome,
     ) -> Option<String> {
-        let (number, is_again) = match &asked.what {
-            What::Change(wanted) => (wanted.first(number), wanted.first(number) != number),
-            _ => (number, false),
+        let (number, again) = match &asked.what {
+            What::Change(wanted) => (wanted.first(number), number),
+            _ => (number, number),
         };
+        let is_again = again != number;
+        // The first one may be on its way still, and find its condition true later.
+        let unmet = matches!(
+            outcome,
+            ClientOutcome::Answer(Answer::Done(Done::Unmet { .. } | Done::Impossible(_), _))
+        );
+        let number = if unmet { again } else { number };
         let of_key = self.of_keys.get_mut(&asked.key)?;
         let kept = of_key.kept.get_mut(&number)?;
+        kept.is_void &= !unmet;
         let told = match outcome {
             ClientOutcome::Answer(Answer::Failed(failed)) if failed.unknown => None,
             // What was sent before may have been done.
             ClientOutcome::Answer(Answer::Failed(_)) | ClientOutcome::Refused if is_again => None,
-            ClientOutcome::Answer(Answer::Done(Done::Forgotten)) => None,
+            ClientOutcome::Answer(Answer::Done(Done::Forgotten, _)) => None,
             ClientOutcome::Answer(Answer::Failed(_)) | ClientOutcome::Refused => {
                 self.tally.failed += 1;
                 kept.is_void = true;
@@ -224,11 +236,11 @@ impl Histories {
                 };
                 Some(Told::Found(found))
             }
-            ClientOutcome::Answer(Answer::Written(version)) => {
+            ClientOutcome::Answer(Answer::Written(version, _)) => {
                 let tag = tag_of(cluster::Tag { version: *version, last: None });
                 Some(Told::Changed { tag, sum: None })
             }
-            ClientOutcome::Answer(Answer::Done(done)) => Some(match *done {
+            ClientOutcome::Answer(Answer::Done(done, _)) => Some(match *done {
                 Done::Changed { tag, result } => Told::Changed { tag: tag_of(tag), sum: result },
                 Done::Unmet { current } => Told::Unmet(current.map(tag_of)),
                 Done::Impossible(Impossible::NotANumber) => Told::NotANumber,
@@ -255,7 +267,7 @@ impl Histories {
         }
         let seen = match outcome {
             ClientOutcome::Answer(Answer::Found(Some(record))) => write_of(record),
-            ClientOutcome::Answer(Answer::Written(version)) => Some((number, *version)),
+            ClientOutcome::Answer(Answer::Written(version, _)) => Some((number, *version)),
             _ => None,
         };
         if let Some((number, version)) = seen {

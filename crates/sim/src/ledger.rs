@@ -237,7 +237,7 @@ impl Ledger {
                 self.tally.reads += 1;
                 self.read(now, &operation, record.as_ref());
             }
-            (ClientOutcome::Answer(Answer::Written(version)), What::Put | What::Delete) => {
+            (ClientOutcome::Answer(Answer::Written(version, _)), What::Put | What::Delete) => {
                 self.tally.writes += 1;
                 self.wrote(now, write, &operation, *version);
             }

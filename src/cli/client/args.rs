@@ -61,6 +61,14 @@ pub(crate) struct Known {
     pub(crate) idempotency_key: Option<String>,
 }
 
+/// Whether to ask for a receipt.
+#[derive(Debug, Args)]
+pub(crate) struct WantReceipt {
+    /// Print which replicas had acknowledged the write when it was answered
+    #[arg(long)]
+    pub(crate) receipt: bool,
+}
+
 /// Everything after `put`.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
@@ -91,6 +99,10 @@ pub(crate) struct PutArgs {
     #[command(flatten)]
     pub(crate) known: Known,
 
+    /// Who.
+    #[command(flatten)]
+    pub(crate) receipt: WantReceipt,
+
     /// How many.
     #[command(flatten)]
     pub(crate) votes: Votes,
@@ -110,6 +122,10 @@ pub(crate) struct DelArgs {
     /// As what.
     #[command(flatten)]
     pub(crate) known: Known,
+
+    /// Who.
+    #[command(flatten)]
+    pub(crate) receipt: WantReceipt,
 
     /// Which.
     #[command(flatten)]
@@ -133,6 +149,10 @@ pub(crate) struct AddArgs {
     /// As what.
     #[command(flatten)]
     pub(crate) known: Known,
+
+    /// Who.
+    #[command(flatten)]
+    pub(crate) receipt: WantReceipt,
 
     /// Where.
     #[command(flatten)]

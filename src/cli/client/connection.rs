@@ -8,9 +8,10 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use crate::http::etags;
+use crate::http::receipt::{RECEIPT, Receipt};
 use crate::settings::units::Time;
 
-/// Headers of an answer; kvorum sends at most six.
+/// Headers of an answer; kvorum sends at most seven.
 const MAX_HEADERS: usize = 32;
 
 /// Bytes of an answer's head: far more than kvorum's, so that it is somebody else's.
@@ -37,6 +38,8 @@ pub(super) struct Head {
     pub(super) status: u16,
     /// The version of the value: an `ETag` as kvorum makes them.
     pub(super) version: Option<String>,
+    /// Who acknowledged a write, if that was asked for.
+    pub(super) receipt: Option<Receipt>,
     length: Option<u64>,
     pub(super) chunked: bool,
 }
@@ -140,6 +143,7 @@ impl Connection {
         Ok(Head {
             status: answer.code.ok_or_else(|| malformed("it has no status line"))?,
             version: header("etag").and_then(version),
+            receipt: header(RECEIPT.as_str()).and_then(Receipt::parse),
             length: header("content-length").and_then(|length| length.parse().ok()),
             chunked: header("transfer-encoding") == Some("chunked"),
         })

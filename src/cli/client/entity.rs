@@ -8,7 +8,7 @@ use std::path::Path;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 
-use super::args::{IfMatch, Known};
+use super::args::{IfMatch, Known, WantReceipt};
 use super::bytes::{add as add_bytes, escape, percent};
 use super::connection::{self, Head};
 use super::problem::stranger;
@@ -16,6 +16,7 @@ use super::{
     AddArgs, Ask, DelArgs, KeyArgs, Problem, PutArgs, Unable, connect, fail, key_bytes, print,
 };
 use super::{BY, unreachable_node};
+use crate::http::receipt::{RECEIPT, Receipt};
 use crate::operations::stderr;
 use crate::settings::config::MAX_VALUE;
 
@@ -30,12 +31,13 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
         (None, Some(dash)) if dash == "-" => read(io::stdin().lock(), "stdin")?,
         (None, value) => value.as_ref().map_or(Vec::new(), |value| value.as_bytes().to_vec()),
     };
-    let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
+    let (votes, receipt) = (args.votes.query(), args.receipt.query());
+    let target = format!("/v0/entity?id={}{votes}{receipt}", percent(&key));
     let condition = args.if_none_match.as_ref().map(|any| format!("If-None-Match: {any}\r\n"));
     let condition = condition.map_or_else(|| if_match(&args.condition), Ok)?;
     let headers = condition + &known(&args.known)?;
     let (head, body) = ask(&args.ask, "PUT", &target, &headers, Some(&value))?;
-    finish_write(&key, &head, &body, &args.ask)
+    finish_write(&key, &head, &body, &args.ask, &args.receipt)
 }
 
 /// Reads a value.
@@ -70,18 +72,21 @@ pub(crate) fn get(args: &KeyArgs) -> Result<(), Unable> {
 }
 
 /// Deletes a value.
-pub(crate) fn del(DelArgs { condition, known: word, key: args }: &DelArgs) -> Result<(), Unable> {
+pub(crate) fn del(args: &DelArgs) -> Result<(), Unable> {
+    let DelArgs { condition, known: word, receipt, key: args } = args;
     let key = key_bytes(&args.key, args.escaped)?;
-    let target = format!("/v0/entity?id={}{}", percent(&key), args.votes.query());
+    let votes = args.votes.query();
+    let target = format!("/v0/entity?id={}{votes}{}", percent(&key), receipt.query());
     let headers = if_match(condition)? + &known(word)?;
     let (head, body) = ask(&args.ask, "DELETE", &target, &headers, None)?;
-    finish_write(&key, &head, &body, &args.ask)
+    finish_write(&key, &head, &body, &args.ask, receipt)
 }
 
 /// Adds to a number.
 pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     let key = key_bytes(&args.key, args.escaped)?;
-    let target = format!("/v0/entity?id={}&add={}", percent(&key), args.number);
+    let (number, receipt) = (args.number, args.receipt.query());
+    let target = format!("/v0/entity?id={}&add={number}{receipt}", percent(&key));
     let (head, body) = ask(&args.ask, "POST", &target, &known(&args.known)?, Some(b""))?;
     if head.status != 200 {
         return Err(Problem::tell(head.status, &body, &args.ask));
@@ -93,10 +98,33 @@ pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     if args.ask.json {
         let mut object = described(&key, &head);
         object.insert("sum".to_owned(), sum.into());
-        print(&format!("{}\n", Value::from(object)))
+        print(&format!("{}\n", Value::from(object)))?;
     } else {
-        print(&format!("{sum}\n"))
+        print(&format!("{sum}\n{}", receipt_line(&head)))?;
     }
+    check_receipt(&head, &args.ask, &args.receipt)
+}
+
+/// A receipt for people, if there is one.
+fn receipt_line(head: &Head) -> String {
+    let Some(Receipt { version, epoch, ack, from, sync, by }) = &head.receipt else {
+        return String::new();
+    };
+    let by =
+        by.as_ref().map_or("replicas whose names are not known".to_owned(), |by| by.join(", "));
+    format!(
+        "version {version} acknowledged by {by} ({ack} of {from} required, sync {sync}, epoch \
+         {epoch})\n"
+    )
+}
+
+/// A write was done, but not as it was to be told of.
+fn check_receipt(head: &Head, ask: &Ask, wanted: &WantReceipt) -> Result<(), Unable> {
+    if wanted.receipt && head.receipt.is_none() {
+        let url = &ask.url;
+        return Err(fail(format!("{url}: written, but the response has no {RECEIPT} header")));
+    }
+    Ok(())
 }
 
 /// The header of an idempotency key, with its end; nothing if there is none.
@@ -169,7 +197,13 @@ fn upload_bar(bytes: usize) -> ProgressBar {
     ProgressBar::new(bytes as u64).with_style(style.expect("the template is well-formed"))
 }
 
-fn finish_write(key: &[u8], head: &Head, body: &[u8], ask: &Ask) -> Result<(), Unable> {
+fn finish_write(
+    key: &[u8],
+    head: &Head,
+    body: &[u8],
+    ask: &Ask,
+    wanted: &WantReceipt,
+) -> Result<(), Unable> {
     if head.status == 412 && Problem::is_unmet(head.status, body) {
         let _ = Problem::tell(head.status, body, ask);
         return Err(Unable::No);
@@ -180,7 +214,12 @@ fn finish_write(key: &[u8], head: &Head, body: &[u8], ask: &Ask) -> Result<(), U
     if head.status == 201 && head.version.is_none() {
         return Err(foreign(ask, head.status));
     }
-    if ask.json { print(&format!("{}\n", Value::from(described(key, head)))) } else { Ok(()) }
+    if ask.json {
+        print(&format!("{}\n", Value::from(described(key, head))))?;
+    } else {
+        print(&receipt_line(head))?;
+    }
+    check_receipt(head, ask, wanted)
 }
 
 /// A success that kvorum would tell otherwise.
@@ -194,6 +233,9 @@ fn described(key: &[u8], head: &Head) -> Map<String, Value> {
     add_bytes(&mut object, "key", key);
     if let Some(version) = &head.version {
         object.insert("version".to_owned(), version.as_str().into());
+    }
+    if let Some(receipt) = &head.receipt {
+        object.insert("receipt".to_owned(), serde_json::json!(receipt));
     }
     object
 }

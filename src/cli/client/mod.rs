@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 pub(crate) use args::{AddArgs, DelArgs, KeyArgs, PutArgs, ScanArgs, StatusArgs};
-use args::{Ask, Votes};
+use args::{Ask, Votes, WantReceipt};
 use connection::Connection;
 pub(crate) use entity::{add, del, get, put};
 use problem::Problem;
@@ -96,6 +96,13 @@ fn key_bytes(key: &OsStr, escaped: bool) -> Result<Vec<u8>, Unable> {
         false => key.as_bytes().to_vec(),
     };
     if bytes.is_empty() { Err(fail("the key must not be empty")) } else { Ok(bytes) }
+}
+
+impl WantReceipt {
+    /// As it follows another parameter in a query string.
+    fn query(&self) -> &'static str {
+        if self.receipt { "&receipt=true" } else { "" }
+    }
 }
 
 impl Votes {

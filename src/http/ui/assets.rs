@@ -90,6 +90,7 @@ impl Asset {
         Answer {
             status: StatusCode::OK,
             tag: None,
+            receipt: None,
             content_type: Some(self.content_type),
             headers: self.headers,
             body: Body::Whole(Bytes::from_static(self.text.as_bytes())),

@@ -32,6 +32,7 @@ use super::read::LONG_LATE;
 use super::read::state::Reported;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
+use crate::acks::{Acks, ReplicaSet};
 use crate::clock::Version;
 use crate::conditional::{Change, Condition, Conditional, Done};
 use crate::event::{
@@ -369,7 +370,8 @@ impl Coordinator {
             match std::mem::replace(&mut change.stage, Stage::Pausing) {
                 Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
                 Stage::Storing { record, then } => {
-                    self.answer_change(now, id, then, Some(record), out);
+                    let by = change.replicas(|vote| vote.state == ChangeState::Stored);
+                    self.answer_change(now, id, then, by, Some(record), out);
                 }
                 stage => unreachable!("nothing is done in {stage:?}"),
             }
@@ -441,18 +443,20 @@ impl Coordinator {
         now: Now,
         id: SlotId,
         done: Done,
+        by: ReplicaSet,
         stored: Option<Record>,
         out: &mut Vec<Effect>,
     ) {
         self.end_turn(now, id);
+        let acks = Acks { epoch: self.slots.get(id).view.epoch, by };
         let change = self.slots.change(id);
         let answer = match change.asker {
             Asker::Reader(_) => Answer::Found(change.found.take()),
-            Asker::Client(_) | Asker::Peer(_) => Answer::Done(done),
+            Asker::Client(_) | Asker::Peer(_) => Answer::Done(done, acks),
         };
         let asker = change.asker;
         self.tell(asker, answer, out);
-        self.answer_riders(id, out);
+        self.answer_riders(id, acks, out);
         let change = self.slots.change(id);
         let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
         change.stage = Stage::Answered(stored);

@@ -45,7 +45,7 @@ impl ReplicaError {
             | Reply::Found { .. }
             | Reply::Long { .. }
             | Reply::Absent { .. }
-            | Reply::Done(_)
+            | Reply::Done(..)
             | Reply::Recalled(_)
             | Reply::Page(_)
             | Reply::Pong => Self::Failed,

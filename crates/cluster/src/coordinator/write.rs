@@ -22,6 +22,7 @@ use bytes::Bytes;
 use super::Coordinator;
 use super::part::{Errand, ReplicaError, VoteAt, Way};
 use super::slots::{Slot, Work};
+use crate::acks::Acks;
 use crate::clock::Clock;
 use crate::event::{
     Answer, ClientId, Effect, FailureKind, Now, OpId, RequestFailed, SlotId, StoreError,
@@ -205,12 +206,14 @@ impl Coordinator {
 
     /// Answers the client as soon as that is possible; ends when no reply is awaited any more.
     fn advance_write(&mut self, id: SlotId, out: &mut Vec<Effect>) {
-        let ack = self.slots.get(id).ack();
+        let slot = self.slots.get(id);
+        let (ack, epoch) = (slot.ack(), slot.view.epoch);
         let write = self.slots.write(id);
         let (held, open) = (write.held(), write.count(WriteState::is_open));
         if !write.is_answered() && held >= ack {
             write.answered();
-            let answer = Answer::Written(write.record.rank.version);
+            let acks = Acks { epoch, by: write.held_by() };
+            let answer = Answer::Written(write.record.rank.version, acks);
             out.push(Effect::Answer { client: write.client, answer });
         } else if !write.is_answered() && held + open < ack && !write.is_worth_waiting() {
             self.deny_write(id, |failed| failed, out);

@@ -9,6 +9,7 @@ use super::{
     ALL_PARTITIONS, ENVELOPE_HEAD, ENVELOPE_MAX, ITEM_HEAD, Item, KEY_MAX, MARK_LEN, Malformed,
     PIECE_MAX, Sender, WHOLE_MAX, flag, kind,
 };
+use crate::acks::ReplicaSet;
 use crate::clock::Version;
 use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{MAX_LISTED, Mark};
@@ -267,7 +268,10 @@ impl Reader {
             kind::ABSENT => Reply::Absent { authoritative },
             kind::STORED => Reply::Stored,
             kind::NEWER => Reply::Newer { time: self.u64()? },
-            kind::DONE => Reply::Done(self.done()?),
+            kind::DONE => {
+                let by = ReplicaSet(self.u8()?);
+                Reply::Done(self.done()?, by)
+            }
             kind::RECALLED => Reply::Recalled(self.recalled()?),
             kind::OUTBID => Reply::Outbid { promise: self.u64()? },
             kind::AHEAD => Reply::Ahead,

@@ -192,7 +192,7 @@ pub fn message_len(message: &Message) -> usize {
         },
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
         Body::Reply(Reply::Long { .. }) => OUTLINE_LEN,
-        Body::Reply(Reply::Done(done)) => done_len(done),
+        Body::Reply(Reply::Done(done, _)) => 1 + done_len(done),
         Body::Reply(Reply::Recalled(recalled)) => recalled_len(recalled),
         Body::Reply(Reply::Newer { .. } | Reply::Outbid { .. }) => size_of::<u64>(),
         Body::Reply(Reply::Page(page)) => {
@@ -255,7 +255,7 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
         Reply::Absent { authoritative: word } => (kind::ABSENT, authoritative(word)),
         Reply::Stored => (kind::STORED, 0),
         Reply::Newer { .. } => (kind::NEWER, 0),
-        Reply::Done(_) => (kind::DONE, 0),
+        Reply::Done(..) => (kind::DONE, 0),
         Reply::Recalled(_) => (kind::RECALLED, 0),
         Reply::Outbid { .. } => (kind::OUTBID, 0),
         Reply::Ahead => (kind::AHEAD, 0),
@@ -306,7 +306,10 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         Reply::Found { record, .. } => put_record(out, record),
         Reply::Long { outline, .. } => put_outline(out, outline),
         Reply::Newer { time } => out.extend_from_slice(&time.to_le_bytes()),
-        Reply::Done(done) => put_done(out, done),
+        Reply::Done(done, by) => {
+            out.push(by.0);
+            put_done(out, done);
+        }
         Reply::Recalled(recalled) => put_recalled(out, recalled),
         Reply::Outbid { promise } => out.extend_from_slice(&promise.to_le_bytes()),
         Reply::Page(Page { items, next, authoritative: _ }) => {

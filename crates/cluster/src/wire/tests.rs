@@ -2,6 +2,7 @@ use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::acks::ReplicaSet;
 use crate::clock::Version;
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
@@ -135,7 +136,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         Just(Reply::Stored),
         any::<u64>().prop_map(|time| Reply::Newer { time }),
         any::<u64>().prop_map(|promise| Reply::Outbid { promise }),
-        done().prop_map(Reply::Done),
+        (done(), any::<u8>()).prop_map(|(done, by)| Reply::Done(done, ReplicaSet(by))),
         recalled().prop_map(Reply::Recalled),
         Just(Reply::Ahead),
         Just(Reply::Busy),
@@ -491,7 +492,7 @@ fn conditional_writes() -> Vec<(&'static str, Item)> {
         Item::Message(Message { id: 0x0807_0605_0403_0201, body })
     };
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
-    let done = |done| reply(Reply::Done(done));
+    let done = |done| reply(Reply::Done(done, ReplicaSet(0b101)));
     let recalled = |recalled| reply(Reply::Recalled(recalled));
     let changed = Done::Changed { tag, result: None };
     let recall = Request::Recall { key: Bytes::from_static(b"key"), id: 0x0b0c, since: 6 };

@@ -1,7 +1,8 @@
 //! What comes of an event, a line each.
 
 use cluster::{
-    Answer, Body, Done, Effect, FailureKind, Message, NodeEffect, Quorum, RequestFailed, Step, Tag,
+    Answer, Body, Done, Effect, FailureKind, Message, NodeEffect, Quorum, ReplicaSet,
+    RequestFailed, Step, Tag,
 };
 
 use crate::words::{Words, lower, op, slot, up_to};
@@ -108,11 +109,20 @@ impl Words {
         match answer {
             Answer::Found(None) => "absent".to_owned(),
             Answer::Found(Some(record)) => format!("found {}", self.record_text(None, record)),
-            Answer::Written(version) => format!("written {}", self.version_text(*version)),
-            Answer::Done(done) => self.done_text(done),
+            Answer::Written(version, acks) => {
+                format!("written {} {}", self.version_text(*version), held_by(acks.by))
+            }
+            Answer::Done(done, acks) => format!("{} {}", self.done_text(done), held_by(acks.by)),
             Answer::Failed(failed) => failed_text(failed),
         }
     }
+}
+
+/// Places in the key's order, counted from 1.
+pub(crate) fn held_by(by: ReplicaSet) -> String {
+    let places = (0..usize::from(ReplicaSet::MOST)).filter(|place| by.has(*place));
+    let places: Vec<String> = places.map(|place| (place + 1).to_string()).collect();
+    format!("(by {})", if places.is_empty() { "none".to_owned() } else { places.join(", ") })
 }
 
 impl Words {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Done,
-    Effect, Event, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, Page, Quorum,
-    Rank, Recalled, Record, Reply, Request, Shared, SlotId, StoreError, View,
+    Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Coordinator,
+    Done, Effect, Event, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, Page,
+    Quorum, Rank, Recalled, Record, ReplicaSet, Reply, Request, Shared, SlotId, StoreError, View,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -104,6 +104,21 @@ struct Client {
     confused: HashSet<NodeId>,
 }
 
+impl Client {
+    /// Whether those of its replicas that an answer names are enough, and said to hold such a
+    /// record, or talk nonsense.
+    fn is_held_by(&self, key: &[u8], acks: Acks, is: impl Fn(&Rank) -> bool) -> bool {
+        assert_eq!(acks.epoch, self.view.epoch);
+        let (topology, mut replicas) = (&self.view.topology, Vec::new());
+        topology.replicas(topology.partition_of(key), self.quorum.from, &mut replicas);
+        let said = |node| self.holds.iter().any(|(holder, rank)| holder == node && is(rank));
+        let named = replicas.iter().enumerate().filter(|(place, _)| acks.by.has(*place));
+        let holds = named.map(|(_, node)| said(node) || self.confused.contains(node));
+        let holds: Vec<bool> = holds.collect();
+        holds.len() >= usize::from(self.quorum.ack) && holds.iter().all(|holds| *holds)
+    }
+}
+
 struct Random {
     /// All nodes that are members now and then.
     nodes: u16,
@@ -189,7 +204,7 @@ impl Random {
         let (id, authoritative) = (id ^ u64::from(b & 256), b & 16 == 0);
         let reply = match b % 11 {
             7 => Reply::Outbid { promise: newer_time(b) },
-            8 => Reply::Done(done(b, b & 32 != 0)),
+            8 => Reply::Done(done(b, b & 32 != 0), ReplicaSet::default()),
             9 => Reply::Found { record: conditional(&key, b), authoritative },
             0 => Reply::Stored,
             1 => Reply::Newer { time: newer_time(b) },
@@ -202,7 +217,7 @@ impl Random {
         };
         if let Some(client) = self.clients.get_mut(&key) {
             client.confused.insert(peer);
-            client.told |= matches!(reply, Reply::Done(_));
+            client.told |= matches!(reply, Reply::Done(..));
         }
         self.connect(peer);
         self.handle(Event::Reply { peer, id, reply });
@@ -405,7 +420,9 @@ impl Random {
             },
             (Some(peer), _) => {
                 let reply = match asked.what {
-                    What::Change(adds) if verb < 4 => Reply::Done(done(b, adds)),
+                    What::Change(adds) if verb < 4 => {
+                        Reply::Done(done(b, adds), ReplicaSet::default())
+                    }
                     What::Recall if verb < 4 => Reply::Recalled(recalled(b)),
                     What::Prepare if verb == 5 => Reply::Outbid { promise: newer_time(b) },
                     What::Usual if is_conditional && verb == 5 => {
@@ -540,15 +557,17 @@ impl Random {
             nodes.chain(&client.confused).collect::<HashSet<_>>().len()
         };
         match answer {
-            Answer::Written(version) => {
-                let held = holding(&|rank| rank.version == *version);
+            Answer::Written(version, acks) => {
+                let is_it = |rank: &Rank| rank.version == *version;
+                assert!(client.is_held_by(&key, *acks, is_it), "not by all of {acks:?}");
+                let held = holding(&is_it);
                 assert!(held >= ack, "{held} hold it, not {ack}");
                 let below = client.beside.iter().filter(|(_, time)| *time < version.time);
                 let below = below.map(|(node, _)| node).chain(&client.confused);
                 let below: HashSet<&NodeId> = below.collect();
                 assert!(below.len() >= ack, "it does not come after what was there before");
             }
-            Answer::Done(done) => {
+            Answer::Done(done, acks) => {
                 assert!(client.is_change);
                 let is_told = |rank: &Rank| match done {
                     Done::Changed { tag, .. } => {
@@ -561,10 +580,10 @@ impl Random {
                 let mut ranks = client.holds.iter().map(|(_, rank)| rank);
                 let chosen = ranks.any(|rank| is_told(rank) && nodes(rank) >= ack);
                 let absent = matches!(done, Done::Unmet { current: None } | Done::Impossible(_));
-                assert!(
-                    chosen || client.told || client.recalled || absent,
-                    "what is told is not chosen: {done:?}"
-                );
+                let is_said = client.told || client.recalled;
+                assert!(chosen || is_said || absent, "what is told is not chosen: {done:?}");
+                let unsaid = absent || client.recalled || acks.by == ReplicaSet::default();
+                assert!(unsaid || client.is_held_by(&key, *acks, is_told), "not by {acks:?}");
             }
             Answer::Found(found) => {
                 let authoritative = client.authoritative.union(&client.confused).count();

@@ -109,7 +109,7 @@ impl Cluster {
 }
 
 fn is_written(effects: &[Effect], to: u64) -> bool {
-    matches!(effects, [Effect::Answer { client: ClientId(client), answer: Answer::Written(_) }]
+    matches!(effects, [Effect::Answer { client: ClientId(client), answer: Answer::Written(..) }]
         if *client == to)
 }
 

@@ -7,10 +7,11 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use cluster::{
     Change, Class, Condition, Conditional, ConnectionId, Done, Filter, Kind, Mark, MembershipState,
-    NodeId, OpId, Page, PageRequest, Recalled, Record, Reply, Request, SlotId, Tag, Topology,
-    Version, origin_of,
+    NodeId, OpId, Page, PageRequest, Recalled, Record, ReplicaSet, Reply, Request, SlotId, Tag,
+    Topology, Version, origin_of,
 };
 
+use crate::effects::held_by;
 use crate::toy;
 
 /// The wall clock of a script's beginning, in microseconds since 1970.
@@ -416,7 +417,9 @@ impl Words {
                 let version = version(next(words, "a version")?)?;
                 let tag = Tag { version, last: Some((1, 7)) };
                 let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
-                Ok(Reply::Done(Done::Changed { tag, result }))
+                // As the first and the third replica hold it.
+                let by = ReplicaSet::of([0, 2].into_iter());
+                Ok(Reply::Done(Done::Changed { tag, result }, by))
             }
             "outbid" => Ok(Reply::Outbid { promise: version(next(words, "a ballot")?)?.time }),
             "ahead" => Ok(Reply::Ahead),
@@ -466,7 +469,7 @@ impl Words {
                     not_authoritative(&page.authoritative)
                 )
             }
-            Reply::Done(done) => self.done_text(done),
+            Reply::Done(done, by) => format!("{} {}", self.done_text(done), held_by(*by)),
             Reply::Recalled(Recalled::Stored { ballot, done }) => {
                 format!("kept ^{}: {}", ballot_text(*ballot), self.done_text(done))
             }

@@ -81,7 +81,7 @@ impl Contender {
             && wanted.sent != Sent::Once
             && (!is_told
                 || wanted.first(number) != number
-                    && !matches!(outcome, ClientOutcome::Answer(Answer::Done(_))))
+                    && !matches!(outcome, ClientOutcome::Answer(Answer::Done(..))))
         {
             let sent = Sent::Again(wanted.first(number));
             self.open = Some((key.clone(), Wanted { sent, ..wanted }));
@@ -89,10 +89,10 @@ impl Contender {
         let ClientOutcome::Answer(answer) = outcome else { return };
         let tag = match answer {
             Answer::Found(record) => record.as_ref().map(|record| Tag::of(record, &STEPS)),
-            Answer::Written(version) => Some(Tag { version: *version, last: None }),
-            Answer::Done(Done::Changed { tag, .. }) => Some(*tag),
-            Answer::Done(Done::Unmet { current }) => *current,
-            Answer::Done(Done::Impossible(_) | Done::Forgotten) | Answer::Failed(_) => None,
+            Answer::Written(version, _) => Some(Tag { version: *version, last: None }),
+            Answer::Done(Done::Changed { tag, .. }, _) => Some(*tag),
+            Answer::Done(Done::Unmet { current }, _) => *current,
+            Answer::Done(Done::Impossible(_) | Done::Forgotten, _) | Answer::Failed(_) => None,
         };
         let Some(tag) = tag else { return };
         let seen = self.seen.entry(key).or_default();

@@ -132,10 +132,10 @@ impl World {
             let ask = |n| contended(&self.plan, what.clone(), key(n));
             for (question, outcome) in self.ask_all((0..16).map(ask).collect()) {
                 let done = match &outcome {
-                    ClientOutcome::Answer(Answer::Done(done)) => {
+                    ClientOutcome::Answer(Answer::Done(done, _)) => {
                         matches!(done, Done::Changed { .. })
                     }
-                    ClientOutcome::Answer(Answer::Written(_)) => true,
+                    ClientOutcome::Answer(Answer::Written(..)) => true,
                     _ => false,
                 };
                 if !done {
@@ -160,7 +160,7 @@ impl World {
             for (question, outcome) in self.ask_all(questions.collect()) {
                 let done = match &outcome {
                     ClientOutcome::Answer(Answer::Found(found)) => found.is_some(),
-                    ClientOutcome::Answer(Answer::Written(_)) => true,
+                    ClientOutcome::Answer(Answer::Written(..)) => true,
                     _ => false,
                 };
                 if !done {

@@ -79,8 +79,8 @@ pub(super) fn answer_line(answer: &Answer) -> String {
         Answer::Found(record) => {
             format!("found {:?}", record.as_ref().map(|r| rank_line(&r.rank)))
         }
-        Answer::Written(version) => format!("written {:x}", version.time),
-        Answer::Done(done) => format!("{done:x?}"),
+        Answer::Written(version, _) => format!("written {:x}", version.time),
+        Answer::Done(done, _) => format!("{done:x?}"),
         Answer::Failed(failed) => format!("{failed:?}"),
     }
 }

@@ -81,11 +81,11 @@ impl Coordinator {
     ) {
         let adds = matches!(self.slots.change(id).conditional.change, Change::Add(_));
         match reply {
-            Reply::Done(done) if done.fits(adds) => {
-                self.answer_change(now, id, *done, None, out);
+            Reply::Done(done, by) if done.fits(adds) => {
+                self.answer_change(now, id, *done, *by, None, out);
             }
             // Or it says what makes no sense.
-            Reply::Failed | Reply::Done(_) => {
+            Reply::Failed | Reply::Done(..) => {
                 let change = self.slots.change(id);
                 change.elsewhere = true;
                 self.coordinate_here(now, id, out);
@@ -295,7 +295,7 @@ impl Coordinator {
             }
             Asker::Peer(OpId::Peer { connection, id, .. }) => {
                 let reply = match answer {
-                    Answer::Done(done) => Reply::Done(done),
+                    Answer::Done(done, acks) => Reply::Done(done, acks.by),
                     Answer::Failed(RequestFailed { unknown: false, failure, .. }) => {
                         let is_full = failure == FailureKind::NoSpace;
                         if is_full { Reply::NoSpace } else { Reply::Busy }

@@ -16,6 +16,7 @@
 
 use super::state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
 use super::{Coordinator, LATE_MICROS, change_of};
+use crate::acks::{Acks, ReplicaSet};
 use crate::clock::Version;
 use crate::conditional::{Change, Done, NEVER_WRITTEN, State, comes_before, has_idempotency_key};
 use crate::coordinator::part::{Errand, VoteAt, Way};
@@ -55,7 +56,7 @@ enum Earlier {
 /// The same, by the word of replicas.
 enum Word {
     /// A majority has stored it, under one ballot.
-    Done(Done),
+    Done(Done, ReplicaSet),
     /// No majority has, nor ever will.
     Never,
     /// Some have yet to say.
@@ -121,14 +122,17 @@ impl Coordinator {
         match self.slots.change(id).look_back(family, state.steps()) {
             Earlier::Told => {}
             Earlier::Unknown(why) => match self.word_of_replicas(id) {
-                Word::Done(done) => return self.answer_change(now, id, done, None, out),
+                Word::Done(done, by) => {
+                    return self.answer_change(now, id, done, by, None, out);
+                }
                 Word::Never => {}
                 Word::Open => {
                     self.slots.change(id).stage = Stage::Preparing { ballot };
                     return self.recall(now, id, out);
                 }
                 Word::Unclear if self.slots.change(id).is_only_said_again() => {
-                    return self.answer_change(now, id, Done::Forgotten, None, out);
+                    let by = ReplicaSet::default();
+                    return self.answer_change(now, id, Done::Forgotten, by, None, out);
                 }
                 Word::Unclear => {
                     self.slots.get_mut(id).detail = Some(why.to_owned());
@@ -153,7 +157,9 @@ impl Coordinator {
         let rank = newest.as_ref().map(|newest| newest.rank);
         match newest {
             _ if self.is_settled(id, rank, state.steps()) => {
-                self.answer_change(now, id, then, None, out)
+                let holds = |vote: &ChangeVote| vote.state.has_promised() && vote.rank() == rank;
+                let by = self.slots.change(id).replicas(holds);
+                self.answer_change(now, id, then, by, None, out);
             }
             Some(newest) if self.is_ahead(now, &newest) => {
                 // No replica takes it, and this one must not.
@@ -184,12 +190,14 @@ impl Coordinator {
         let is_done = |word: Recalled| match word {
             Recalled::Stored { ballot, done: done @ Done::Changed { .. } } => {
                 let same = words.clone().filter(|other| *other == word).count();
-                (ballot > 0 && same >= slot.ack() && done.fits(adds)).then_some(done)
+                let is_it = ballot > 0 && same >= slot.ack() && done.fits(adds);
+                let by = || change.replicas(|vote| vote.recalled == Some(word));
+                is_it.then(|| Word::Done(done, by()))
             }
             _ => None,
         };
         if let Some(done) = words.clone().find_map(is_done) {
-            return Word::Done(done);
+            return done;
         }
         // So many that those which may have stored it are no majority.
         let enough = change.votes.len() - usize::from(slot.quorum.from / 2);
@@ -250,13 +258,13 @@ impl Coordinator {
     }
 
     /// A round is done: those that rode are answered too.
-    pub(super) fn answer_riders(&mut self, id: SlotId, out: &mut Vec<Effect>) {
+    pub(super) fn answer_riders(&mut self, id: SlotId, acks: Acks, out: &mut Vec<Effect>) {
         for rider in std::mem::take(&mut self.slots.change(id).riders) {
             // Its deadline may be over.
             let Some(slot) = self.slots.find(rider) else { continue };
             let change = change_of(slot);
             let Stage::Rides(done) = change.stage else { continue };
-            self.tell(change.asker, Answer::Done(done), out);
+            self.tell(change.asker, Answer::Done(done, acks), out);
             self.slots.remove(rider);
         }
     }

@@ -1,5 +1,6 @@
 //! What is known of a conditional write under way, and of each replica's part in it.
 
+use crate::acks::ReplicaSet;
 use crate::conditional::{Conditional, Done, has_idempotency_key};
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
 use crate::coordinator::read::state::Reported;
@@ -189,6 +190,12 @@ impl ChangeWork {
 
     fn waits(&self) -> bool {
         matches!(self.stage, Stage::Pausing | Stage::Queued | Stage::Rides(_))
+    }
+
+    /// The replicas whose votes are like this.
+    pub(super) fn replicas(&self, wanted: impl Fn(&ChangeVote) -> bool) -> ReplicaSet {
+        let votes = self.votes.iter().enumerate().filter(|(_, vote)| wanted(vote));
+        ReplicaSet::of(votes.map(|(place, _)| place))
     }
 
     /// The replicas that have promised.

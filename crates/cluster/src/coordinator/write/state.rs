@@ -1,5 +1,6 @@
 //! What is known of a write under way, and of each replica's part in it.
 
+use crate::acks::ReplicaSet;
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
 use crate::event::{ClientId, FailureKind, Part};
 use crate::message::NodeId;
@@ -114,6 +115,12 @@ impl Write {
 
     pub(super) fn held(&self) -> usize {
         self.count(|state| state == WriteState::Holds)
+    }
+
+    pub(super) fn held_by(&self) -> ReplicaSet {
+        let held =
+            self.votes.iter().enumerate().filter(|(_, vote)| vote.state == WriteState::Holds);
+        ReplicaSet::of(held.map(|(place, _)| place))
     }
 
     /// The vote of a node that has yet to reply; `None` = what it says is stale.

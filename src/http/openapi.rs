@@ -1,0 +1,140 @@
+//! Holds `docs/openapi.yaml` against the code: what a client reads there is what there is, and all
+//! of it.
+
+use std::collections::BTreeSet;
+
+use yaml_rust2::{Yaml, YamlLoader};
+
+use super::params;
+use super::problem::Type;
+use super::receipt::RECEIPT;
+use super::routes::ROUTES;
+
+/// The dashboard's page; its other files are nobody's business.
+const PAGE: (&str, &str) = ("/ui", "GET, HEAD");
+
+/// Routes whose queries are read, and what may be in them. Other queries are not looked at.
+const QUERIES: [(&str, &str, &[&str]); 10] = [
+    ("get", "/v0/entity", &params::READ),
+    ("head", "/v0/entity", &params::READ),
+    ("put", "/v0/entity", &params::WRITE),
+    ("delete", "/v0/entity", &params::WRITE),
+    ("post", "/v0/entity", &params::ADD),
+    ("get", "/v0/entities", &params::RANGE),
+    ("get", "/admin/profile", &params::PROFILE),
+    ("get", "/ui/key", &params::PLACEMENT),
+    ("head", "/ui/key", &params::PLACEMENT),
+    ("get", "/ui/events", &params::EVENTS),
+];
+
+fn document() -> Yaml {
+    let text = include_str!("../../docs/openapi.yaml");
+    YamlLoader::load_from_str(text).unwrap().remove(0)
+}
+
+fn text(yaml: &Yaml) -> &str {
+    yaml.as_str().unwrap_or_else(|| panic!("{yaml:?} is no text"))
+}
+
+/// What is under a map's keys, in the document's order.
+fn entries(yaml: &Yaml) -> impl Iterator<Item = (&str, &Yaml)> {
+    let entries = yaml.as_hash().unwrap_or_else(|| panic!("{yaml:?} is no map"));
+    entries.iter().map(|(key, value)| (text(key), value))
+}
+
+/// What a `$ref` points to, or the thing itself.
+fn resolved<'a>(document: &'a Yaml, yaml: &'a Yaml) -> &'a Yaml {
+    let Some(path) = yaml["$ref"].as_str() else { return yaml };
+    let path = path.strip_prefix("#/").unwrap_or_else(|| panic!("{path} is not in the document"));
+    let found = path.split('/').fold(document, |yaml, name| &yaml[name]);
+    assert!(!found.is_badvalue(), "{path} is not there");
+    found
+}
+
+/// Each operation: method, path, itself.
+fn operations(document: &Yaml) -> Vec<(&str, &str, &Yaml)> {
+    let paths = entries(&document["paths"]);
+    paths.flat_map(|(path, of)| entries(of).map(move |(method, of)| (method, path, of))).collect()
+}
+
+fn query_parameters<'a>(document: &'a Yaml, operation: &'a Yaml) -> Vec<&'a str> {
+    let parameters = operation["parameters"].as_vec().map_or(&[][..], Vec::as_slice);
+    let parameters = parameters.iter().map(|parameter| resolved(document, parameter));
+    let queries = parameters.filter(|parameter| text(&parameter["in"]) == "query");
+    queries.map(|parameter| text(&parameter["name"])).collect()
+}
+
+#[test]
+fn routes_and_methods_are_those_of_the_table() {
+    let document = document();
+    let documented = operations(&document).into_iter();
+    let documented: BTreeSet<(String, &str)> =
+        documented.map(|(method, path, _)| (method.to_uppercase(), path)).collect();
+    let table = ROUTES.iter().map(|route| (route.path, route.allowed)).chain([PAGE]);
+    let table: BTreeSet<(String, &str)> = table
+        .flat_map(|(path, allowed)| allowed.split(", ").map(move |one| (one.to_owned(), path)))
+        .collect();
+    assert_eq!(documented, table);
+}
+
+#[test]
+fn query_parameters_are_those_that_are_read() {
+    let document = document();
+    for (method, path, operation) in operations(&document) {
+        let documented: BTreeSet<&str> =
+            query_parameters(&document, operation).into_iter().collect();
+        let known = QUERIES.iter().find(|(one, at, _)| (*one, *at) == (method, path));
+        let known: BTreeSet<&str> =
+            known.map_or(&[][..], |known| known.2).iter().copied().collect();
+        assert_eq!(documented, known, "{method} {path}");
+    }
+}
+
+#[test]
+fn problems_are_those_that_are_answered() {
+    let document = document();
+    let mut documented = BTreeSet::new();
+    for (status, response) in entries(&document["components"]["responses"]) {
+        let schemas = &response["content"]["application/problem+json"]["schema"]["allOf"];
+        let types = schemas.as_vec().into_iter().flatten();
+        for kind in types.filter_map(|schema| schema["properties"]["type"]["enum"].as_vec()) {
+            documented.extend(kind.iter().map(|kind| (status.to_owned(), text(kind))));
+        }
+    }
+    let all = Type::ALL.iter().map(|kind| (kind.status().as_str().to_owned(), kind.name()));
+    assert_eq!(documented, all.collect());
+}
+
+#[test]
+fn an_operation_answers_a_problem_under_its_own_status() {
+    let document = document();
+    for (method, path, operation) in operations(&document) {
+        for (status, response) in entries(&operation["responses"]) {
+            if let Some(shared) = response["$ref"].as_str() {
+                let own = format!("#/components/responses/{status}");
+                assert_eq!(shared, own, "{method} {path}");
+            }
+            let response = resolved(&document, response);
+            let example = &response["content"]["application/problem+json"]["example"];
+            if !example.is_badvalue() {
+                assert_eq!(example["status"].as_i64(), status.parse().ok(), "{status}");
+            }
+            for (_, header) in response["headers"].as_hash().into_iter().flatten() {
+                resolved(&document, header);
+            }
+        }
+    }
+}
+
+#[test]
+fn receipts_are_where_they_can_be_asked_for() {
+    let document = document();
+    let header = entries(&document["components"]["headers"]);
+    assert!(header.map(|(name, _)| name.to_lowercase()).any(|name| name == RECEIPT.as_str()));
+    for (method, path, operation) in operations(&document) {
+        let asked = query_parameters(&document, operation).contains(&"receipt");
+        let given = entries(&operation["responses"])
+            .any(|(_, response)| !response["headers"]["Kvorum-Receipt"].is_badvalue());
+        assert_eq!(given, asked, "{method} {path}");
+    }
+}
