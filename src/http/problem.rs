@@ -234,9 +234,9 @@ impl Problem {
 
     /// A write with an idempotency key that came before, and whose outcome is not known any more.
     pub(super) fn forgotten() -> Self {
-        let detail = "a write with this Idempotency-Key was begun before, and whether it was this \
-            one, and was done, can't be told any more; it was not done once more: read the key, and \
-            give each write a key of its own";
+        let detail = "a write with this Idempotency-Key was begun before, and whether it was \
+            this one, and was done, can't be told any more; it was not done once more: read the \
+            key, and give each write a word of its own";
         let problem = Self::new(Type::IdempotencyKeyUsed, detail.to_owned());
         Self { outcome: Some(Outcome::Unknown), ..problem }
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Space::Idempotency   key := hash of the user's key u64 │ id u64
-//!                       value := family (time u64, origin u32) │ step u32 │ sum i64, if there is one
+//!                       value := family (time u64, origin u32) │ step u32 │ sum i64, if any
 //!                       version := the ballot of the record that it was stored with
 //! ```
 //!

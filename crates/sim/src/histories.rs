@@ -61,7 +61,8 @@ impl fmt::Display for Contended {
         write!(
             f,
             "contended keys: {changed} changed, {unmet} unmet, {plain} plain, {failed} failed, \
-             {unknown} unknown, {again} of them not when sent again; {checked} histories checked, {gave_up} given up"
+             {unknown} unknown, {again} of them not when sent again; {checked} histories checked, \
+             {gave_up} given up"
         )
     }
 }

@@ -117,7 +117,7 @@ impl Coordinator {
             since: 0,
             tries: 0,
             turn: None,
-            riders: Vec::new(),
+            followers: Vec::new(),
             elsewhere: false,
             found: None,
             tried: None,
@@ -357,7 +357,7 @@ impl Coordinator {
                 if open == 0 { promised } else { promised - self.hidden(now, change) }
             }
             Stage::Storing { .. } => change.count(|state| state == ChangeState::Stored),
-            Stage::Pausing | Stage::Queued | Stage::Rides(_) | Stage::Forwarded => return,
+            Stage::Pausing | Stage::Queued | Stage::Follows(_) | Stage::Forwarded => return,
             Stage::Answered(_) => {
                 if open == 0 {
                     self.end_change(now, id, out);
@@ -456,7 +456,7 @@ impl Coordinator {
         };
         let asker = change.asker;
         self.tell(asker, answer, out);
-        self.answer_riders(id, acks, out);
+        self.answer_followers(id, acks, out);
         let change = self.slots.change(id);
         let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
         change.stage = Stage::Answered(stored);

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! That is so that writes of one key wait for each other instead of outbidding each other; and what
-//! waits when a round begins is done in it, up to eight of them. Nothing depends on it: anybody may coordinate at any time. If the connection to the home is lost with a
-//! write, this node looks whether the write was done, and does not do it once more.
+//! waits when a majority has promised is done in one round, up to eight of them. Nothing depends on
+//! it: anybody may coordinate at any time. If the connection to the home is lost with a write, this
+//! node looks whether the write was done, and does not do it once more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -34,10 +35,10 @@ const MAX_IN_A_ROW: u32 = 16;
 
 /// So many others are done in a write's round: the key must tell of each of them whether it was
 /// done, should the round fail.
-const MAX_RIDERS: usize = MAX_OPERATIONS - 1;
+const MAX_FOLLOWERS: usize = MAX_OPERATIONS - 1;
 
 /// They are looked for among so many that wait.
-const RIDERS_WITHIN: usize = 64;
+const FOLLOWERS_WITHIN: usize = 64;
 
 /// Conditional writes of one loop that wait for their turn.
 #[derive(Debug, Default)]
@@ -192,36 +193,36 @@ impl Coordinator {
     }
 
     /// Takes writes of the same key out of the queue, to be done in the round of this one.
-    pub(super) fn take_riders(&mut self, id: SlotId) -> Vec<SlotId> {
-        let (slots, mut riders) = (&self.slots, Vec::new());
+    pub(super) fn take_followers(&mut self, id: SlotId) -> Vec<SlotId> {
+        let (slots, mut followers) = (&self.slots, Vec::new());
         let first = slots.get(id);
-        let Some(InTurn { turn, .. }) = change_of(first).turn else { return riders };
-        let Some(queue) = self.queues.waiting.get_mut(&turn) else { return riders };
+        let Some(InTurn { turn, .. }) = change_of(first).turn else { return followers };
+        let Some(queue) = self.queues.waiting.get_mut(&turn) else { return followers };
         if !change_of(first).is_fresh() {
-            return riders;
+            return followers;
         }
-        let may_ride = |other: &Slot| {
+        let may_follow = |other: &Slot| {
             other.key == first.key && other.quorum == first.quorum && change_of(other).is_fresh()
         };
         let mut place = 0;
-        while place < queue.len().min(RIDERS_WITHIN) && riders.len() < MAX_RIDERS {
-            if may_ride(slots.get(queue[place])) {
-                riders.extend(queue.remove(place));
+        while place < queue.len().min(FOLLOWERS_WITHIN) && followers.len() < MAX_FOLLOWERS {
+            if may_follow(slots.get(queue[place])) {
+                followers.extend(queue.remove(place));
             } else {
                 place += 1;
             }
         }
-        self.queues.count -= riders.len();
+        self.queues.count -= followers.len();
         if queue.is_empty() {
             self.queues.waiting.remove(&turn);
         }
-        riders
+        followers
     }
 
-    /// A round is not done: those that rode wait for their own turns, before all others.
+    /// A round is not done: its followers wait for their own turns, before all others.
     pub(super) fn dissolve(&mut self, id: SlotId) {
-        let riders = std::mem::take(&mut self.slots.change(id).riders);
-        self.queue_again(id, riders);
+        let followers = std::mem::take(&mut self.slots.change(id).followers);
+        self.queue_again(id, followers);
     }
 
     /// A round changes nothing, so that it does not show whether a plain write came since promises
@@ -229,20 +230,20 @@ impl Coordinator {
     /// such a write was acknowledged, and wait for their own turns.
     pub(super) fn part_with_late(&mut self, id: SlotId) {
         let change = self.slots.change(id);
-        let (asked, riders) = (change.since, std::mem::take(&mut change.riders));
-        let is_early = |rider: &SlotId| change_of(self.slots.get(*rider)).since < asked;
-        let (early, late) = riders.into_iter().partition(is_early);
-        self.slots.change(id).riders = early;
+        let (asked, followers) = (change.since, std::mem::take(&mut change.followers));
+        let is_early = |follower: &SlotId| change_of(self.slots.get(*follower)).since < asked;
+        let (early, late) = followers.into_iter().partition(is_early);
+        self.slots.change(id).followers = early;
         self.queue_again(id, late);
     }
 
-    fn queue_again(&mut self, id: SlotId, riders: Vec<SlotId>) {
+    fn queue_again(&mut self, id: SlotId, followers: Vec<SlotId>) {
         let turn = Turns::of(&self.slots.get(id).key);
-        for rider in riders.into_iter().rev() {
+        for follower in followers.into_iter().rev() {
             // Its deadline may be over.
-            if self.slots.find(rider).is_some() {
-                self.slots.change(rider).stage = Stage::Queued;
-                self.queues.waiting.entry(turn).or_default().push_front(rider);
+            if self.slots.find(follower).is_some() {
+                self.slots.change(follower).stage = Stage::Queued;
+                self.queues.waiting.entry(turn).or_default().push_front(follower);
                 self.queues.count += 1;
             }
         }

@@ -2,16 +2,16 @@
 //! same key.
 //!
 //! ```text
-//!  promises ─▶ the newest record ─▶ what became of an earlier try? ─┬─ it can't be told ─▶ unknown
+//!  promises ─▶ the newest record ─▶ what became of an earlier try? ─┬─ can't be told ─▶ unknown
 //!                                                                   ├─ it is brought once more
-//!                                                                   └─ it was not done, or none
-//!                          state ◀──────────────────────────────────────────────────────┘
-//!                            ├─ this write's operation, then those of its *riders*
-//!                            ├─ changed ──▶ the next record ─▶ stored by a majority ─▶ all answered
-//!                            └─ unchanged ─▶ chosen? ─▶ all answered; else it is brought to a majority
+//!                                                                   └─ not done, or there is none
+//!         the state that it says ◀───────────────────────────────────────────┘
+//!          ├─ this write's operation, then those of its *followers*
+//!          ├─ changed ──▶ the next record ─▶ stored by a majority ─▶ all are answered
+//!          └─ unchanged ─▶ a majority holds it ─▶ all are answered; else it is brought to one
 //! ```
 //!
-//! A round that fails is dissolved: each of its writes goes on by itself, and looks whether it was
+//! A round that fails is dissolved: each of its writes is tried alone, and looks whether it was
 //! done.
 
 use super::state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
@@ -153,6 +153,11 @@ impl Coordinator {
             let record = state.record(&key, ballot, &codec);
             return self.store_round(now, id, record, then, out);
         }
+        // Who was handed it may yet find its condition true: nothing tells him of this answer.
+        if self.slots.change(id).elsewhere && !matches!(then, Done::Changed { .. }) {
+            self.slots.get_mut(id).detail = Some(ELSEWHERE.to_owned());
+            return self.deny_change(now, id, FailureKind::TooFew, out);
+        }
         self.part_with_late(id);
         let rank = newest.as_ref().map(|newest| newest.rank);
         match newest {
@@ -221,18 +226,18 @@ impl Coordinator {
         self.slots.hedge_at(now.mono + LATE_MICROS, id);
     }
 
-    /// Does a write's operation, and those of its riders. Returns what comes of its own, and
+    /// Does a write's operation, and those of its followers. Returns what comes of its own, and
     /// whether any of them changes something.
     fn do_round(&mut self, id: SlotId, state: &mut State) -> (Done, bool) {
         let before = state.steps().step;
         let change = self.slots.change(id);
         let then = state.apply(change.id, &change.conditional);
-        let riders = self.take_riders(id);
-        for rider in &riders {
-            let change = self.slots.change(*rider);
-            change.stage = Stage::Rides(state.apply(change.id, &change.conditional));
+        let followers = self.take_followers(id);
+        for follower in &followers {
+            let change = self.slots.change(*follower);
+            change.stage = Stage::Follows(state.apply(change.id, &change.conditional));
         }
-        self.slots.change(id).riders = riders;
+        self.slots.change(id).followers = followers;
         (then, state.steps().step != before)
     }
 
@@ -247,25 +252,25 @@ impl Coordinator {
     ) {
         let change = self.slots.change(id);
         change.is_tried(&record, then);
-        let riders = change.riders.clone();
-        for rider in riders {
-            let change = self.slots.change(rider);
-            if let Stage::Rides(then) = change.stage {
+        let followers = change.followers.clone();
+        for follower in followers {
+            let change = self.slots.change(follower);
+            if let Stage::Follows(then) = change.stage {
                 change.is_tried(&record, then);
             }
         }
         self.store_for_change(now, id, record, then, out);
     }
 
-    /// A round is done: those that rode are answered too.
-    pub(super) fn answer_riders(&mut self, id: SlotId, acks: Acks, out: &mut Vec<Effect>) {
-        for rider in std::mem::take(&mut self.slots.change(id).riders) {
+    /// A round is done: its followers are answered too.
+    pub(super) fn answer_followers(&mut self, id: SlotId, acks: Acks, out: &mut Vec<Effect>) {
+        for follower in std::mem::take(&mut self.slots.change(id).followers) {
             // Its deadline may be over.
-            let Some(slot) = self.slots.find(rider) else { continue };
+            let Some(slot) = self.slots.find(follower) else { continue };
             let change = change_of(slot);
-            let Stage::Rides(done) = change.stage else { continue };
+            let Stage::Follows(done) = change.stage else { continue };
             self.tell(change.asker, Answer::Done(done, acks), out);
-            self.slots.remove(rider);
+            self.slots.remove(follower);
         }
     }
 

@@ -25,7 +25,7 @@ pub(in crate::coordinator) struct ChangeWork {
     /// Its turn, if it has it.
     pub(super) turn: Option<InTurn>,
     /// Others of the key that are done in its round.
-    pub(super) riders: Vec<SlotId>,
+    pub(super) followers: Vec<SlotId>,
     /// Whether another node may have begun it, or may yet.
     pub(super) elsewhere: bool,
     /// For a reader: the newest record of those that a majority held.
@@ -79,7 +79,7 @@ pub(super) enum Stage {
     /// Others of the key come first.
     Queued,
     /// It is done in the round of another one; then it is answered this.
-    Rides(Done),
+    Follows(Done),
     /// It was outbid, and is tried again a little later.
     Pausing,
     /// The client was answered; replicas that have yet to say whether they store the record may
@@ -189,7 +189,7 @@ impl ChangeWork {
     }
 
     fn waits(&self) -> bool {
-        matches!(self.stage, Stage::Pausing | Stage::Queued | Stage::Rides(_))
+        matches!(self.stage, Stage::Pausing | Stage::Queued | Stage::Follows(_))
     }
 
     /// The replicas whose votes are like this.
