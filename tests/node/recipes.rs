@@ -30,8 +30,8 @@ fn a_counter_a_lock_and_a_queue_work_as_the_readme_says() {
     }
     let node = Node::start(&[]);
     let recipes = recipes();
-    let [counter, lock, queue] = recipes.split("\n\n").collect::<Vec<_>>()[..] else {
-        panic!("three recipes, with a line between them: {recipes}");
+    let [counter, lock, queue, again] = recipes.split("\n\n").collect::<Vec<_>>()[..] else {
+        panic!("four recipes, with a line between them: {recipes}");
     };
     assert_eq!((run(&node, counter), run(&node, counter)), ("1".to_owned(), "2".to_owned()));
     assert_eq!((run(&node, lock), run(&node, lock)), ("mine\n".to_owned(), "mine\n".to_owned()));
@@ -41,4 +41,5 @@ fn a_counter_a_lock_and_a_queue_work_as_the_readme_says() {
     assert_eq!(run(&node, &taken), "", "it is somebody else's");
     assert_eq!((run(&node, queue), run(&node, queue)), ("some work".into(), "some work".into()));
     assert_eq!(node.client().get("/v0/entity?id=head").body(), b"2");
+    assert_eq!((run(&node, again), run(&node, again)), ("100".into(), "100".into()));
 }

@@ -30,7 +30,7 @@ const MAX_QUEUED: usize = 4096;
 /// How often it is looked whether another loop of this node has ended its turn, in microseconds.
 const LOOK_AGAIN: u64 = 500;
 
-/// A loop ends its turn after so many writes if another one waits for it: some milliseconds.
+/// A loop ends its turn after so many rounds if another one waits for it: some milliseconds.
 const MAX_IN_A_ROW: u32 = 16;
 
 /// So many others are done in a write's round: the key must tell of each of them whether it was

@@ -40,7 +40,7 @@ pub(in crate::coordinator) struct ChangeWork {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InTurn {
     pub(super) turn: Turn,
-    /// How many writes of this loop have had it in a row.
+    /// How many rounds of this loop there were in a row.
     pub(super) in_a_row: u32,
 }
 
