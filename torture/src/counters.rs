@@ -1,6 +1,7 @@
 //! Row 30: additions to a few counters, through all nodes at once, while nodes are killed and stand
 //! still. No addition is lost, none is done twice: sums that were told are all different, and the
-//! last one is the number of those that were done.
+//! last one is the number of those that were done. A third of the clients give each addition an
+//! idempotency key, and send it again until they are told what came of it.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -33,6 +34,26 @@ struct Told {
     unknown: u64,
     /// Refused, and said not to be done.
     refused: u64,
+    /// Told when they were sent again.
+    again: u64,
+}
+
+/// What came of one request.
+enum Outcome {
+    Told(i64),
+    Undone,
+    Unknown,
+    /// It was sent before, and what became of it is not known any more.
+    Used,
+}
+
+/// An addition of a client that sends it again.
+struct Open {
+    counter: usize,
+    key: String,
+    begun: Instant,
+    /// Whether an earlier request may have done it.
+    unknown: bool,
 }
 
 #[derive(Debug)]
@@ -84,7 +105,7 @@ fn faults(setup: &Setup, cluster: &mut Cluster, random: &mut Random) -> Result<(
 }
 
 fn judge(cluster: &Cluster, shared: &Shared, rounds: u32) -> Result<String, Failure> {
-    let (mut done, mut unknown, mut refused) = (0, 0, 0);
+    let (mut done, mut unknown, mut refused, mut again) = (0, 0, 0, 0);
     for (counter, told) in shared.told.iter().enumerate() {
         let told = told.lock().unwrap_or_else(PoisonError::into_inner);
         let last = read(cluster.addresses()[counter % NODES], counter)?;
@@ -101,13 +122,14 @@ fn judge(cluster: &Cluster, shared: &Shared, rounds: u32) -> Result<String, Fail
         done += told.sums.len();
         unknown += told.unknown;
         refused += told.refused;
+        again += told.again;
     }
     if done == 0 {
         return Err(Failure::Broken("no addition was acknowledged".to_owned()));
     }
     Ok(format!(
-        "{rounds} kills and pauses: {done} additions acknowledged, {unknown} unknown, {refused} \
-         refused, 0 lost, 0 done twice"
+        "{rounds} kills and pauses: {done} additions acknowledged, {again} of them when they were \
+         sent again, {unknown} unknown, {refused} refused, 0 lost, 0 done twice"
     ))
 }
 
@@ -152,53 +174,92 @@ fn start(
 impl Shared {
     /// One client: one addition after the other, each at whichever node.
     fn add(&self, number: usize, mut random: Random) -> Result<(), Failure> {
+        let insists = number.is_multiple_of(3);
         let mut place = number;
         let mut connection: Option<Client> = None;
-        while !self.stop.load(Ordering::Relaxed) {
-            let counter = random.below(COUNTERS as u64) as usize;
-            let target = target(counter) + "&add=1";
+        let mut open: Option<Open> = None;
+        while open.is_some() || !self.stop.load(Ordering::Relaxed) {
+            let addition = open.take().unwrap_or_else(|| Open {
+                counter: random.below(COUNTERS as u64) as usize,
+                key: format!("{:016x}", random.number()),
+                begun: Instant::now(),
+                unknown: false,
+            });
             let client = match connection.take().filter(Client::is_open) {
                 Some(client) => Ok(client),
                 None => Client::connect_within(self.addresses[place % NODES], PATIENCE),
             };
             let Ok(mut client) = client else {
-                // Nothing was sent.
                 place += 1;
                 thread::sleep(Duration::from_millis(5));
+                // Nothing was sent.
+                if addition.unknown {
+                    open = self.note(addition, Outcome::Undone, insists)?;
+                }
                 continue;
             };
-            let answer = client.request("POST", &target, b"");
-            let fails = !answer.as_ref().is_ok_and(|answer| answer.status == 200);
-            self.note(counter, answer)?;
-            if fails || random.percent(5) {
+            let key = if insists { Some(&addition.key) } else { None };
+            let outcome = outcome(ask(&mut client, addition.counter, key))?;
+            if !matches!(outcome, Outcome::Told(_)) || random.percent(5) {
                 place += 1;
             } else {
                 connection = Some(client);
             }
+            open = self.note(addition, outcome, insists)?;
         }
         Ok(())
     }
 
-    fn note(&self, counter: usize, answer: std::io::Result<Answer>) -> Result<(), Failure> {
-        let mut told = self.told[counter].lock().unwrap_or_else(PoisonError::into_inner);
-        match answer {
-            Ok(answer) if answer.status == 200 => {
-                let sum = sum(&answer)?;
+    /// Takes note of what came of an addition; returns it if it is to be sent again.
+    fn note(
+        &self,
+        addition: Open,
+        outcome: Outcome,
+        insists: bool,
+    ) -> Result<Option<Open>, Failure> {
+        let mut told = self.told[addition.counter].lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Outcome::Told(sum) => {
                 if !told.sums.insert(sum) {
                     return Err(Failure::Broken(format!("sum {sum} was told twice")));
                 }
+                told.again += u64::from(addition.unknown);
             }
-            Ok(answer) => {
-                let text = String::from_utf8_lossy(&answer.body).into_owned();
-                if answer.status < 500 {
-                    return Err(Failure::Broken(format!("{}: {text}", answer.status)));
-                }
-                let undone = text.contains("\"outcome\":\"none\"");
-                told.refused += u64::from(undone);
-                told.unknown += u64::from(!undone);
+            Outcome::Undone if !addition.unknown => told.refused += 1,
+            Outcome::Undone | Outcome::Unknown if insists && addition.is_worth_another_try() => {
+                return Ok(Some(Open { unknown: true, ..addition }));
             }
-            Err(_) => told.unknown += 1,
+            Outcome::Undone | Outcome::Unknown | Outcome::Used => told.unknown += 1,
         }
-        Ok(())
+        Ok(None)
+    }
+}
+
+impl Open {
+    fn is_worth_another_try(&self) -> bool {
+        self.unknown && self.begun.elapsed() < READABLE || self.begun.elapsed() < PATIENCE
+    }
+}
+
+/// Adds one to a counter.
+fn ask(client: &mut Client, counter: usize, key: Option<&String>) -> std::io::Result<Answer> {
+    let key = key.map(|key| format!("Idempotency-Key: {key}\r\n")).unwrap_or_default();
+    let target = target(counter) + "&add=1";
+    let head = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\n{key}\r\n");
+    client.send_raw(head.as_bytes())?;
+    client.answer()
+}
+
+fn outcome(answer: std::io::Result<Answer>) -> Result<Outcome, Failure> {
+    let Ok(answer) = answer else { return Ok(Outcome::Unknown) };
+    if answer.status == 200 {
+        return Ok(Outcome::Told(sum(&answer)?));
+    }
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    match answer.status {
+        409 if text.contains("idempotency-key-used") => Ok(Outcome::Used),
+        status if status < 500 => Err(Failure::Broken(format!("{status}: {text}"))),
+        _ if text.contains("\"outcome\":\"none\"") => Ok(Outcome::Undone),
+        _ => Ok(Outcome::Unknown),
     }
 }

@@ -130,6 +130,10 @@ impl Coordinator {
                     self.slots.change(id).stage = Stage::Preparing { ballot };
                     return self.recall(now, id, out);
                 }
+                // Another one may tell, once it is not outbid any more.
+                Word::Unclear if self.slots.change(id).is_outbid() => {
+                    return self.try_change_later(now, id, out);
+                }
                 Word::Unclear if self.slots.change(id).is_only_said_again() => {
                     let by = ReplicaSet::default();
                     return self.answer_change(now, id, Done::Forgotten, by, None, out);
@@ -159,6 +163,20 @@ impl Coordinator {
             return self.deny_change(now, id, FailureKind::TooFew, out);
         }
         self.part_with_late(id);
+        self.answer_unchanged(now, id, ballot, (newest, state), then, out);
+    }
+
+    /// A round changes nothing: it is answered once what is newest will stay so.
+    fn answer_unchanged(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        ballot: u64,
+        (newest, state): (Option<Record>, State),
+        then: Done,
+        out: &mut Vec<Effect>,
+    ) {
+        let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
         let rank = newest.as_ref().map(|newest| newest.rank);
         match newest {
             _ if self.is_settled(id, rank, state.steps()) => {

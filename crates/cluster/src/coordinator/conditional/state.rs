@@ -211,7 +211,7 @@ impl ChangeWork {
     }
 
     pub(super) fn failure(&self) -> FailureKind {
-        let outbid = self.failures().any(|error| error == ReplicaError::Outbid);
+        let outbid = self.is_outbid();
         let did = |state: ChangeState| state.has_promised() || state == ChangeState::Stored;
         if !self.is_begun() && (outbid || self.waits()) {
             FailureKind::Busy
@@ -238,6 +238,11 @@ impl ChangeWork {
     pub(super) fn is_worth_another_try(&self) -> bool {
         let passes = |error| matches!(error, ReplicaError::Outbid | ReplicaError::NotAuthoritative);
         self.is_begun() || self.failures().any(passes)
+    }
+
+    /// Whether a replica has promised others a higher ballot.
+    pub(super) fn is_outbid(&self) -> bool {
+        self.failures().any(|error| error == ReplicaError::Outbid)
     }
 
     /// What each replica did.
