@@ -160,10 +160,9 @@ impl Steps {
 
     /// What came of an operation that is among them.
     fn done(&self, family: Version, id: u64) -> Option<Done> {
-        let place = self.operations.iter().position(|operation| operation.id == id)?;
-        let later = (self.operations.len() - 1 - place) as u32;
-        let tag = Tag { version: family, last: Some((self.step.wrapping_sub(later), id)) };
-        Some(Done::Changed { tag, result: self.operations[place].result })
+        let (step, operation) = self.numbered().find(|(_, operation)| operation.id == id)?;
+        let tag = Tag { version: family, last: Some((step, id)) };
+        Some(Done::Changed { tag, result: operation.result })
     }
 }
 

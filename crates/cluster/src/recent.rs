@@ -96,11 +96,10 @@ impl Recent {
         let ballot = if from == From::Coordinator { record.rank.ballot } else { 0 };
         let mut kept = self.kept.lock().expect("nobody panics while it is locked");
         let Kept { stored, order, forgotten } = &mut *kept;
-        for (later, operation) in steps.operations.iter().rev().enumerate() {
+        for (step, operation) in steps.numbered() {
             if before.has(operation.id) {
                 continue;
             }
-            let step = steps.step.wrapping_sub(later as u32);
             let (name, result) = ((hash, operation.id), operation.result);
             let known = stored.get(&name);
             if known.is_none() {

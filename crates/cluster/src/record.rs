@@ -86,6 +86,14 @@ pub struct Steps {
     pub operations: Vec<Operation>,
 }
 
+impl Steps {
+    /// The operations, each with its step, the newest first.
+    pub fn numbered(&self) -> impl Iterator<Item = (u32, &Operation)> {
+        let newest_first = self.operations.iter().rev().enumerate();
+        newest_first.map(|(later, operation)| (self.step.wrapping_sub(later as u32), operation))
+    }
+}
+
 /// A conditional write that was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {

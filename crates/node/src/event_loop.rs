@@ -28,7 +28,7 @@ use crate::backlog::{Backlog, Bounds, WRITE_OVERHEAD, Write};
 use crate::driver::{Delivered, Driver, Outcome, Purpose, Wanted, WriteError};
 use crate::hints::{self, Hint};
 use crate::identity::{Identity, Keeps};
-use crate::operations::{self, OPERATION_BYTES};
+use crate::operations::{self, OPERATION_BYTES, Via};
 use crate::records;
 
 /// Events that one event may cause at once. With more it is clear that they never end: there are
@@ -232,7 +232,7 @@ impl Loop {
         let bytes = bytes_of(key, record);
         driver.write(bytes, Purpose::Op(*op, newer), |batch| {
             batch.record(Space::Data, key, &records::to_store(record))?;
-            operations::put(&self.shared, batch, key, record)?;
+            operations::put(&self.shared, batch, (key, record), Via::Accept)?;
             if *durable {
                 batch.make_durable();
             }
@@ -258,7 +258,7 @@ impl Loop {
         let added = driver.write(bytes, Purpose::Op(op, None), |batch| {
             items.iter().try_for_each(|(key, record)| {
                 batch.record(Space::Data, key, &records::to_store(record))?;
-                operations::put(shared, batch, key, record)
+                operations::put(shared, batch, (key, record), Via::Replica)
             })
         });
         if let Err(error) = added {

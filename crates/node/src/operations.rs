@@ -4,7 +4,9 @@
 //! ```text
 //!  Space::Idempotency   key := hash of the user's key u64 │ id u64
 //!                       value := family (time u64, origin u32) │ step u32 │ sum i64, if any
-//!                       version := the ballot of the record that it was stored with
+//!                       version := time: the ballot of the record that it was stored with;
+//!                                  origin: 0 = the record came from its coordinator,
+//!                                  1 = from another replica
 //! ```
 //!
 //! An entry is in the batch of its record. It goes when its table is merged and it is older than
@@ -23,6 +25,15 @@ const VALUE_LEN: usize = 8 + 4 + 4;
 /// About what an entry adds to a batch, in bytes.
 pub(crate) const OPERATION_BYTES: usize = 80;
 
+/// How the record of an entry came to this replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// It was accepted under its ballot: that counts for whether a majority did.
+    Accept,
+    /// In a page or as a hint, from a replica that held it: that proves nothing of this one.
+    Replica,
+}
+
 /// The key of an entry.
 pub(crate) fn name(key: &[u8], id: u64) -> Bytes {
     let mut name = [0; 16];
@@ -35,14 +46,14 @@ pub(crate) fn name(key: &[u8], id: u64) -> Bytes {
 pub(crate) fn put(
     shared: &Shared,
     batch: &mut Batch,
-    key: &[u8],
-    record: &Record,
+    (key, record): (&[u8], &Record),
+    via: Via,
 ) -> Result<(), lsm::Error> {
     if record.rank.ballot == 0 {
         return Ok(());
     }
     let steps = (records::STEPS.steps)(record);
-    for (later, operation) in steps.operations.iter().rev().enumerate() {
+    for (step, operation) in steps.numbered() {
         if !has_idempotency_key(operation.id) || shared.has_stored(key, operation.id) {
             continue;
         }
@@ -50,9 +61,9 @@ pub(crate) fn put(
         let mut value = Vec::with_capacity(VALUE_LEN + 8);
         value.extend_from_slice(&family.time.to_le_bytes());
         value.extend_from_slice(&family.origin.to_le_bytes());
-        value.extend_from_slice(&steps.step.wrapping_sub(later as u32).to_le_bytes());
+        value.extend_from_slice(&step.to_le_bytes());
         value.extend(operation.result.iter().flat_map(|sum| sum.to_le_bytes()));
-        let version = lsm::Version { time: record.rank.ballot, origin: 0 };
+        let version = lsm::Version { time: record.rank.ballot, origin: via as u32 };
         batch.put(Space::Idempotency, &name(key, operation.id), version, &value)?;
     }
     Ok(())
@@ -73,7 +84,8 @@ pub(crate) fn parse(id: u64, entry: &Record) -> Result<Recalled, StoreError> {
         0 => None,
         _ => Some(i64::from_le_bytes(sum.try_into().map_err(|_| damaged())?)),
     };
-    let ballot = entry.rank.version.time;
+    let Version { time: ballot, origin: via } = entry.rank.version;
+    let ballot = if via == Via::Accept as u32 { ballot } else { 0 };
     Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result } })
 }
 
@@ -107,7 +119,7 @@ mod tests {
         let stage = Stage::new();
         let mut batch = Batch::new();
         let record = record(99, &[(4, None), (5, None), (7, Some(-3))]);
-        put(&stage.shared, &mut batch, b"k", &record).unwrap();
+        put(&stage.shared, &mut batch, (b"k", &record), Via::Accept).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         let stored = |id, step, result| {
             let tag = Tag { version: FAMILY, last: Some((step, id)) };
@@ -118,6 +130,17 @@ mod tests {
             [stored(5, 19, None), stored(7, 20, Some(-3))]
         );
         assert_eq!([found(&stage, 4), found(&stage, 9)], [None, None]);
+    }
+
+    #[test]
+    fn what_came_from_a_replica_does_not_count_as_accepted() {
+        let stage = Stage::new();
+        let mut batch = Batch::new();
+        put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, None)])), Via::Replica).unwrap();
+        Store::commit(&stage.engine, batch).unwrap();
+        let tag = Tag { version: FAMILY, last: Some((20, 5)) };
+        let stored = Recalled::Stored { ballot: 0, done: Done::Changed { tag, result: None } };
+        assert_eq!(found(&stage, 5), Some(stored));
     }
 
     #[test]

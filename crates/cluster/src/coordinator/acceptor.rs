@@ -257,12 +257,9 @@ impl Coordinator {
         result: &Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) -> bool {
-        if !self.acceptor.storing.get(&op).is_some_and(|storing| storing.writes) {
-            return false;
-        }
-        let storing = &self.acceptor.storing[&op];
+        let storing = self.acceptor.storing.get(&op).filter(|storing| storing.writes);
+        let Some(Storing { key, record, before, .. }) = storing else { return false };
         if result.is_ok() {
-            let Storing { key, record, before, .. } = storing;
             let steps = (self.config.steps.steps)(record);
             self.shared.recent.note(key, record, [before, &steps], From::Coordinator);
         }

@@ -167,7 +167,8 @@ impl ChangeWork {
 
     /// The vote of a node that has yet to reply; `None` = what it says is stale.
     pub(in crate::coordinator) fn awaited(&self, node: NodeId) -> Option<VoteAt> {
-        if !self.asks() {
+        // What was asked before is stale.
+        if self.waits() {
             return None;
         }
         let is_it = |vote: &ChangeVote| {
@@ -183,11 +184,7 @@ impl ChangeWork {
         self.votes[vote].state.errand_mut()
     }
 
-    /// Whether a reply is of use: while it waits, what was asked before is stale.
-    fn asks(&self) -> bool {
-        !self.waits()
-    }
-
+    /// Whether nobody is asked anything now.
     fn waits(&self) -> bool {
         matches!(self.stage, Stage::Pausing | Stage::Queued | Stage::Follows(_))
     }
