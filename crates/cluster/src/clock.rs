@@ -21,6 +21,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub(crate) const COUNTER_BITS: u32 = 12;
 
+const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
+
 /// How far ahead of the clock the bound is persisted, in microseconds: twice the default
 /// `--max-clock-skew`. Half of it is left at least, so that a record of a clock as far ahead as
 /// that is followed at once, even if it is the first that is heard of it. Nearer would be better
@@ -86,6 +88,17 @@ impl Clock {
         }
     }
 
+    /// A ballot to ask for promises under, greater than all versions and ballots before it. The
+    /// counter is left to the ballots that follow it, each of them as good as promised with it.
+    pub(crate) fn issue_ballot(&self, wall_micros: u64) -> Result<u64, BoundReached> {
+        let wall = wall_micros << COUNTER_BITS;
+        let bound = self.bound.load(Ordering::Relaxed);
+        let after = |last: u64| wall.max((last | COUNTER) + 1);
+        let next = |last: u64| Some(after(last)).filter(|next| *next <= bound);
+        let issued = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        issued.map(after).map_err(|_| BoundReached)
+    }
+
     /// Takes in another node's clock: versions issued from now on are greater than `time`. One that
     /// is more than `max_skew_micros` ahead of this node's wall clock is not taken in, and `false`
     /// is returned: a single broken clock must not carry the whole cluster away.
@@ -123,7 +136,7 @@ impl Clock {
     /// The greatest time of a version that is not ahead.
     pub fn limit(wall_micros: u64, max_skew_micros: u64) -> u64 {
         let micros = wall_micros.saturating_add(max_skew_micros).min(u64::MAX >> COUNTER_BITS);
-        micros << COUNTER_BITS | ((1 << COUNTER_BITS) - 1)
+        micros << COUNTER_BITS | COUNTER
     }
 
     /// The least time of a version of these microseconds since 1970.
@@ -175,6 +188,11 @@ impl Clock {
     }
 }
 
+/// The ballot under which a coordinator may go on that was promised this one, or went on under it.
+pub(crate) fn next_ballot(ballot: u64) -> Option<u64> {
+    (ballot & COUNTER < COUNTER).then_some(ballot + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +211,21 @@ mod tests {
         let clock = Clock::start(7, WALL, 0);
         assert_eq!(clock.issue(WALL), Err(BoundReached));
         assert_eq!(clock.issue(WALL + 1), Err(BoundReached));
+    }
+
+    #[test]
+    fn a_ballot_leaves_room_for_those_that_follow_it() {
+        let clock = running(WALL, 0);
+        let first = clock.issue(WALL).unwrap().time;
+        let ballot = clock.issue_ballot(WALL).unwrap();
+        assert_eq!(ballot, (WALL + 1) << COUNTER_BITS, "above what was issued");
+        assert_eq!(clock.issue_ballot(WALL), Ok((WALL + 2) << COUNTER_BITS));
+        assert!(clock.issue(WALL).unwrap().time > ballot && ballot > first);
+        assert_eq!(clock.issue_ballot(WALL + 9), Ok((WALL + 9) << COUNTER_BITS));
+        let last = std::iter::successors(Some(ballot), |ballot| next_ballot(*ballot)).last();
+        assert_eq!(last, Some(((WALL + 2) << COUNTER_BITS) - 1));
+        clock.stop();
+        assert_eq!(clock.issue_ballot(WALL + 10), Err(BoundReached));
     }
 
     #[test]

@@ -34,6 +34,7 @@ use crate::acks::Acks;
 use crate::clock::{Clock, Version};
 use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
+use crate::kept::Keeper;
 use crate::logs::Logs;
 use crate::membership::Membership;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
@@ -74,6 +75,8 @@ pub struct Shared {
     pub(crate) recent: Recent,
     /// Which conditional writes are under way.
     pub(crate) turns: Turns,
+    /// What the next ones go on from.
+    pub(crate) keeper: Keeper,
 }
 
 impl Shared {
@@ -89,7 +92,7 @@ impl Shared {
         let (hints, missed) = (HintLedger::default(), Missed::default());
         let own_name = topology.member(own).name.clone();
         let (views, newest) = (Views::fixed(topology), AtomicU64::new(newest));
-        let (floor, turns) = (clock.now(0), Turns::default());
+        let (floor, turns, keeper) = (clock.now(0), Turns::default(), Keeper::default());
         let (promises, recent) = (Promises::new(floor), Recent::new(floor));
         Self {
             views,
@@ -104,6 +107,7 @@ impl Shared {
             promises,
             recent,
             turns,
+            keeper,
         }
     }
 }

@@ -10,6 +10,7 @@ mod coordinator;
 mod event;
 pub mod handshake;
 mod hints;
+mod kept;
 mod logs;
 mod membership;
 mod message;

@@ -194,7 +194,7 @@ impl Membership {
             None => self.state(),
             Some(_) => self.state_of(partition()),
         };
-        self.is_clear() && state == MembershipState::Member
+        self.knows_what_it_lost() && state == MembershipState::Member
     }
 
     /// The greatest time of a version of a partition that the node may have acknowledged and lost;
@@ -224,14 +224,14 @@ impl Membership {
             let code = code.load(Ordering::Acquire);
             code == AS_THE_NODE || code == MembershipState::Member as u8
         };
-        self.is_clear()
+        self.knows_what_it_lost()
             && self.state() == MembershipState::Member
             && self.apart.get().is_none_or(|apart| apart.iter().all(is_member))
     }
 
     /// Whether all who can be reached were asked, and none of them knew anything that contradicts
     /// the state.
-    fn is_clear(&self) -> bool {
+    pub(crate) fn knows_what_it_lost(&self) -> bool {
         self.is_confirmed() && !self.doubted.load(Ordering::Acquire)
     }
 }

@@ -103,6 +103,15 @@ pub enum Request {
         /// Its record.
         record: Record,
     },
+    /// To hold a record that a conditional write made, of a coordinator that goes on from its last
+    /// one of the key, under the next ballot, and asked for no promises. Is answered as a `Write`;
+    /// a node that is not authoritative for the key says so, and stores nothing.
+    AcceptNext {
+        /// The key.
+        key: Bytes,
+        /// Its record.
+        record: Record,
+    },
     /// To hold several records: hints. One reply for all of them.
     Writes {
         /// Keys and records.

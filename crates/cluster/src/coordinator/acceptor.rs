@@ -4,13 +4,14 @@
 //! ```text
 //!  Prepare ─▶ promise ─▶ read ─▶ the newest record
 //!  Write of a record with a ballot ─▶ hold the key's bucket ─▶ read ─┬─▶ write, durably ─▶ Stored
-//!                                      └─ Outbid                     └─ outranked ─▶ Newer
+//!                       ▲              ├─ Outbid                     └─ outranked ─▶ Newer
+//!                       └─ a little later ◀─ another one is being stored there
 //! ```
 //!
 //! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2, with
 //! a register that plain writes overwrite without asking.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
@@ -24,6 +25,9 @@ use crate::recent::{From, Recalled};
 use crate::record::{Record, Steps};
 use crate::topology::partition_of;
 
+/// How often it is looked whether a record that another loop stores is stored, in microseconds.
+const LOOK_AGAIN: u64 = 500;
+
 /// What is under way on a replica. One entry for each request of a coordinator that has not been
 /// answered, so no more than there are of those.
 #[derive(Debug, Default)]
@@ -31,6 +35,13 @@ pub(super) struct Acceptor {
     /// Promises that were given, while the record is read; until when it is of use.
     promised: BTreeMap<OpId, u64>,
     storing: BTreeMap<OpId, Storing>,
+    /// Records that come after others which are being stored: a coordinator goes on as soon as a
+    /// majority has stored one, and this replica may be slower.
+    waiting: BTreeMap<u16, VecDeque<(OpId, Demand, Arrived)>>,
+    /// When it is looked whether they can be stored.
+    look_at: u64,
+    /// Partitions in which a record was stored just now, and others wait.
+    freed: Vec<u16>,
     /// Records that conditional writes made, in pages from other nodes that are being stored.
     pages: BTreeMap<OpId, Page>,
 }
@@ -41,6 +52,15 @@ struct Page {
     items: Vec<(Bytes, Record)>,
     /// Whether nothing is promised until they are stored.
     pauses: bool,
+}
+
+/// A record that has arrived to be stored.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    pub(super) key: Bytes,
+    pub(super) record: Record,
+    /// Whether its coordinator has asked for no promises since its last one.
+    pub(super) goes_on: bool,
 }
 
 /// A record that is to be stored.
@@ -58,7 +78,12 @@ struct Storing {
 
 impl Acceptor {
     pub(super) fn is_empty(&self) -> bool {
-        self.promised.is_empty() && self.storing.is_empty()
+        self.promised.is_empty() && self.storing.is_empty() && self.waiting.is_empty()
+    }
+
+    /// When it is looked again, if anything waits.
+    pub(super) fn next_look(&self) -> Option<u64> {
+        (!self.waiting.is_empty()).then_some(self.look_at)
     }
 
     /// Whether the store was asked to read for this.
@@ -102,31 +127,102 @@ impl Coordinator {
         &mut self,
         now: Now,
         op: OpId,
-        key: Bytes,
-        record: Record,
+        arrived: Arrived,
         demand: Demand,
         out: &mut Vec<Effect>,
     ) {
-        let ballot = record.rank.ballot;
+        let partition = partition_of(&arrived.key);
+        if let Some(waits) = self.try_accept(now, op, arrived, demand, out) {
+            let waiting = &mut self.acceptor.waiting;
+            if waiting.is_empty() {
+                self.acceptor.look_at = now.mono + LOOK_AGAIN;
+            }
+            waiting.entry(partition).or_default().push_back((op, demand, waits));
+        }
+    }
+
+    /// Returns what has to wait: nothing higher is promised, but another record is being stored, or
+    /// a page of them.
+    fn try_accept(
+        &mut self,
+        now: Now,
+        op: OpId,
+        arrived: Arrived,
+        demand: Demand,
+        out: &mut Vec<Effect>,
+    ) -> Option<Arrived> {
+        let ballot = arrived.record.rank.ballot;
+        let refusal = match self.refusal(now, op, &arrived) {
+            Some(refusal) => refusal,
+            None => match self.shared.promises.hold(&arrived.key, ballot) {
+                Ok(held) => {
+                    let Arrived { key, record, .. } = arrived;
+                    let most = self.config.brief_bytes;
+                    out.push(Effect::Read { op, key: key.clone(), most, demand });
+                    let before = Steps::default();
+                    let storing = Storing { key, record, before, demand, held, writes: false };
+                    self.acceptor.storing.insert(op, storing);
+                    return None;
+                }
+                Err(promise) if promise <= ballot => return Some(arrived),
+                Err(promise) => Reply::Outbid { promise },
+            },
+        };
+        self.done(op, refusal, out);
+        None
+    }
+
+    /// Why a record is not stored, whatever is promised.
+    fn refusal(&self, now: Now, op: OpId, arrived: &Arrived) -> Option<Reply> {
+        let ballot = arrived.record.rank.ballot;
+        let membership = &self.shared.membership;
         // A life that lost its disk may have promised that much.
-        let promise = self.shared.membership.promised_before();
+        let promise = membership.promised_before();
         if ballot <= promise {
-            return self.done(op, Reply::Outbid { promise }, out);
+            return Some(Reply::Outbid { promise });
+        }
+        // As long as it does not know what it lost it may have promised more than it knows; and
+        // without the plain writes that it lost it would let pass what goes on from before them.
+        let is_whole = || membership.is_whole(|| partition_of(&arrived.key));
+        if !membership.knows_what_it_lost() || arrived.goes_on && !is_whole() {
+            return Some(Reply::Absent { authoritative: false });
         }
         // A faulty peer asks two things under one id.
         let is_known = self.acceptor.storing.contains_key(&op);
-        if is_known || !self.admits(now, op, ballot) {
-            return self.done(op, Reply::Busy, out);
+        (is_known || !self.admits(now, op, ballot)).then_some(Reply::Busy)
+    }
+
+    /// What waits is stored as far as it can be: in partitions where a record of this loop was
+    /// stored just now.
+    pub(super) fn accepts_after_others(&mut self, now: Now, out: &mut Vec<Effect>) -> bool {
+        let Some(partition) = self.acceptor.freed.pop() else { return false };
+        self.accepts_waiting(now, partition, out);
+        true
+    }
+
+    /// The same in all of them, for other loops may have stored one.
+    pub(super) fn look_again(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.acceptor.look_at = now.mono + LOOK_AGAIN;
+        let partitions: Vec<u16> = self.acceptor.waiting.keys().copied().collect();
+        for partition in partitions {
+            self.accepts_waiting(now, partition, out);
         }
-        let held = match self.shared.promises.hold(&key, ballot) {
-            Ok(held) => held,
-            Err(promise) => return self.done(op, Reply::Outbid { promise }, out),
-        };
-        let most = self.config.brief_bytes;
-        out.push(Effect::Read { op, key: key.clone(), most, demand });
-        let before = Steps::default();
-        let storing = Storing { key, record, before, demand, held, writes: false };
-        self.acceptor.storing.insert(op, storing);
+    }
+
+    fn accepts_waiting(&mut self, now: Now, partition: u16, out: &mut Vec<Effect>) {
+        let Some(mut waiting) = self.acceptor.waiting.remove(&partition) else { return };
+        while let Some((op, demand, arrived)) = waiting.pop_front() {
+            // Else nobody waits for the reply.
+            if demand.until > now.mono
+                && let Some(waits) = self.try_accept(now, op, arrived, demand, out)
+            {
+                waiting.push_front((op, demand, waits));
+                break;
+            }
+        }
+        if !waiting.is_empty() {
+            self.acceptor.waiting.insert(partition, waiting);
+        }
     }
 
     /// The store read for a promise, or before a record is stored.
@@ -280,6 +376,10 @@ impl Coordinator {
     fn give_up(&mut self, op: OpId) {
         let storing = self.acceptor.storing.remove(&op).expect("it is being stored");
         self.shared.promises.free(storing.held);
+        let partition = partition_of(&storing.key);
+        if self.acceptor.waiting.contains_key(&partition) {
+            self.acceptor.freed.push(partition);
+        }
     }
 
     /// Whether a ballot may be promised: it is below the bound above which the next start begins.

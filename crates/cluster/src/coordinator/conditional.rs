@@ -33,7 +33,7 @@ use super::read::state::Reported;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::acks::{Acks, ReplicaSet};
-use crate::clock::Version;
+use crate::clock::BoundReached;
 use crate::conditional::{Change, Condition, Conditional, Done};
 use crate::event::{
     Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
@@ -76,9 +76,10 @@ impl Coordinator {
     ) {
         let deadline = now.mono + self.config.deadline_micros;
         let id = self.add_change(deadline, Asker::Client(client), key, conditional, quorum);
-        let Some(ballot) = self.issue_ballot(now, id, out) else { return };
-        // No two ballots of this node are equal.
-        let own = xxh3_64_with_seed(&ballot.time.to_le_bytes(), ballot.origin.into()) & !1;
+        let version = self.shared.clock.issue(now.wall);
+        let Some(version) = self.issued(now, id, version, out) else { return };
+        // No two versions are equal.
+        let own = xxh3_64_with_seed(&version.time.to_le_bytes(), version.origin.into()) & !1;
         self.slots.change(id).id = number.unwrap_or(own);
         self.bring_home(now, id, out);
     }
@@ -145,10 +146,16 @@ impl Coordinator {
         self.try_change(now, id, out);
     }
 
-    /// A version of this node's clock; without one the write is refused.
-    fn issue_ballot(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) -> Option<Version> {
-        match self.shared.clock.issue(now.wall) {
-            Ok(version) => Some(version),
+    /// What this node's clock has issued; without it the write is refused.
+    fn issued<T>(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        issued: Result<T, BoundReached>,
+        out: &mut Vec<Effect>,
+    ) -> Option<T> {
+        match issued {
+            Ok(issued) => Some(issued),
             Err(reached) => {
                 self.slots.get_mut(id).detail = Some(reached.to_string());
                 self.deny_change(now, id, FailureKind::Busy, out);
@@ -157,14 +164,19 @@ impl Coordinator {
         }
     }
 
-    /// Begins, or begins anew, with a ballot above all that this node has seen.
+    /// Begins, or begins anew, with a ballot above all that this node has seen; or goes on under one
+    /// that was promised before.
     fn try_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         self.dissolve(id);
-        let Some(version) = self.issue_ballot(now, id, out) else { return };
+        if self.goes_on(now, id, out) {
+            return;
+        }
+        let ballot = self.shared.clock.issue_ballot(now.wall);
+        let Some(ballot) = self.issued(now, id, ballot, out) else { return };
         let change = self.slots.change(id);
         change.tries += 1;
         change.since = now.mono;
-        change.stage = Stage::Preparing { ballot: version.time };
+        change.stage = Stage::Preparing { ballot };
         self.ask_all_of_change(now, id, out);
     }
 
@@ -212,6 +224,9 @@ impl Coordinator {
                 Request::Change { key, id, ack: slot.quorum.ack, conditional }
             }
             (Stage::Preparing { ballot }, _) => Request::Prepare { key, ballot: *ballot, most },
+            (Stage::Storing { record, goes_on: true, .. }, _) => {
+                Request::AcceptNext { key, record: record.clone() }
+            }
             // After the answer too: to one whose connection was lost.
             (Stage::Storing { record, .. } | Stage::Answered(Some(record)), _) => {
                 Request::Write { key, record: record.clone() }
@@ -286,9 +301,7 @@ impl Coordinator {
             }
             Reply::Found { authoritative: false, .. }
             | Reply::Long { authoritative: false, .. }
-            | Reply::Absent { authoritative: false }
-                if prepares =>
-            {
+            | Reply::Absent { authoritative: false } => {
                 let error = ReplicaError::NotAuthoritative;
                 return self.change_failed(now, id, VoteAt(vote), error, out);
             }
@@ -369,12 +382,18 @@ impl Coordinator {
             let change = self.slots.change(id);
             match std::mem::replace(&mut change.stage, Stage::Pausing) {
                 Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
-                Stage::Storing { record, then } => {
+                Stage::Storing { record, then, .. } => {
                     let by = change.replicas(|vote| vote.state == ChangeState::Stored);
+                    if record.rank.ballot > 0 {
+                        self.keep(id, record.clone(), record.rank.ballot);
+                    }
                     self.answer_change(now, id, then, by, Some(record), out);
                 }
                 stage => unreachable!("nothing is done in {stage:?}"),
             }
+        } else if did + open < ack && change.is_going_on() {
+            // The others refuse it because of a write that came in between: it is not outbid.
+            self.try_change(now, id, out);
         } else if did + open < ack {
             self.try_change_later(now, id, out);
         }
@@ -401,9 +420,10 @@ impl Coordinator {
         id: SlotId,
         record: Record,
         then: Done,
+        goes_on: bool,
         out: &mut Vec<Effect>,
     ) {
-        self.slots.change(id).stage = Stage::Storing { record, then };
+        self.slots.change(id).stage = Stage::Storing { record, then, goes_on };
         self.ask_all_of_change(now, id, out);
     }
 

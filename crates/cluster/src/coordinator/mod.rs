@@ -155,7 +155,7 @@ impl Coordinator {
         loop {
             if let Some((id, reply)) = self.done_here.pop() {
                 self.replied(now, self.shared.own, id, reply, out);
-            } else if !self.begin_next(now, out) {
+            } else if !self.accepts_after_others(now, out) && !self.begin_next(now, out) {
                 return;
             }
         }
@@ -166,8 +166,8 @@ impl Coordinator {
         if self.slots.is_empty() && self.acceptor.is_empty() {
             return None;
         }
-        let sweep = self.next_sweep;
-        Some(self.slots.next_hedge().map_or(sweep, |hedge| hedge.min(sweep)))
+        let wakes = [self.slots.next_hedge(), self.acceptor.next_look()];
+        wakes.into_iter().flatten().chain([self.next_sweep]).min()
     }
 
     /// Requests under way.
@@ -183,6 +183,9 @@ impl Coordinator {
     fn tick(&mut self, now: Now, out: &mut Vec<Effect>) {
         while let Some(id) = self.slots.pop_hedge(now.mono) {
             self.hedge(now, id, out);
+        }
+        if self.acceptor.next_look().is_some_and(|at| at <= now.mono) {
+            self.look_again(now, out);
         }
         if now.mono < self.next_sweep {
             return;

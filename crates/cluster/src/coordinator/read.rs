@@ -26,6 +26,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::acceptor::Arrived;
 use super::part::{Errand, ReplicaError, VoteAt};
 use super::slots::{Slot, Work};
 use super::{Coordinator, MAX_BACKGROUND};
@@ -396,7 +397,8 @@ impl Coordinator {
         let record = read_of(slot).newest().expect("a repair has a record").clone();
         let (key, demand) = (slot.key.clone(), slot.demand(Class::Repair));
         if node == self.shared.own && record.rank.ballot > 0 {
-            self.accept(now, OpId::Slot(id), key, record, demand, out);
+            let arrived = Arrived { key, record, goes_on: false };
+            self.accept(now, OpId::Slot(id), arrived, demand, out);
         } else if node == self.shared.own {
             // Whether a newer record is held already does not matter: the repair is done.
             self.must_look(&record);

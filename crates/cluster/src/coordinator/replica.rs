@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::Coordinator;
+use super::acceptor::Arrived;
 use crate::clock::Clock;
 use crate::event::{ConnectionId, Demand, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Filter, PageRequest, Reply, Request};
@@ -65,7 +66,9 @@ impl Coordinator {
             }
             // Whatever its class: once it is stored it would hide every write of the key until its
             // time comes, and read repair would spread it.
-            Request::Write { record, .. } if self.is_ahead(now, &record) => {
+            Request::Write { record, .. } | Request::AcceptNext { record, .. }
+                if self.is_ahead(now, &record) =>
+            {
                 self.done(op, Reply::Ahead, out);
             }
             Request::Writes { items } if items.iter().any(|(_, r)| self.is_ahead(now, r)) => {
@@ -74,6 +77,14 @@ impl Coordinator {
             Request::Write { key, record } => {
                 if verify(&key, &record) {
                     self.hold_record(now, op, key, record, demand, out);
+                } else {
+                    self.done(op, Reply::Failed, out);
+                }
+            }
+            Request::AcceptNext { key, record } => {
+                if record.rank.ballot > 0 && verify(&key, &record) {
+                    let arrived = Arrived { key, record, goes_on: true };
+                    self.accept(now, op, arrived, demand, out);
                 } else {
                     self.done(op, Reply::Failed, out);
                 }
@@ -132,7 +143,8 @@ impl Coordinator {
         out: &mut Vec<Effect>,
     ) {
         if record.rank.ballot > 0 {
-            self.accept(now, op, key, record, demand, out);
+            let arrived = Arrived { key, record, goes_on: false };
+            self.accept(now, op, arrived, demand, out);
         } else {
             self.write_to_store(op, key, record, demand, out);
         }

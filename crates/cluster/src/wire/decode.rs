@@ -247,6 +247,10 @@ impl Reader {
                 let (key, record) = self.entry(codec)?;
                 Request::Write { key, record }
             }
+            kind::ACCEPT_NEXT => {
+                let (key, record) = self.entry(codec)?;
+                Request::AcceptNext { key, record }
+            }
             kind::WRITES => Request::Writes { items: self.entries(codec)? },
             kind::PAGE => Request::Page(self.page_request(head)?),
             kind::MISSED => self.marks()?,

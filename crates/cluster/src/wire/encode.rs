@@ -184,7 +184,9 @@ pub fn message_len(message: &Message) -> usize {
             }
             Request::Recall { key, .. } => KEY_LEN + key.len() + 8 + 8,
             Request::Prepare { key, .. } => KEY_LEN + key.len() + 8 + size_of::<u32>(),
-            Request::Write { key, record } => item_len(key, record),
+            Request::Write { key, record } | Request::AcceptNext { key, record } => {
+                item_len(key, record)
+            }
             Request::Writes { items } => items_len(items),
             Request::Page(request) => page_request_len(request),
             Request::Missed { marks, .. } => 2 + 4 + MARK_LEN * marks.len(),
@@ -236,6 +238,7 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
         Request::Prepare { .. } => (kind::PREPARE, 0),
         Request::Recall { .. } => (kind::RECALL, 0),
         Request::Write { .. } => (kind::WRITE, 0),
+        Request::AcceptNext { .. } => (kind::ACCEPT_NEXT, 0),
         Request::Writes { .. } => (kind::WRITES, 0),
         Request::Page(page) => {
             let bounded = if page.end.is_some() { flag::BOUNDED } else { 0 };
@@ -293,7 +296,9 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
             out.extend_from_slice(&ballot.to_le_bytes());
             out.extend_from_slice(&most.to_le_bytes());
         }
-        Request::Write { key, record } => put_entry(out, key, record),
+        Request::Write { key, record } | Request::AcceptNext { key, record } => {
+            put_entry(out, key, record);
+        }
         Request::Writes { items } => put_entries(out, items),
         Request::Page(request) => put_page_request(out, request),
         Request::Missed { node, marks } => put_marks(out, *node, marks),

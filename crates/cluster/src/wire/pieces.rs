@@ -70,7 +70,10 @@ impl Cut {
 /// Takes the content out of the record that a message ends with, if it does.
 fn take_last_record(message: &mut Message) -> Bytes {
     let record = match &mut message.body {
-        Body::Request { request: Request::Write { record, .. }, .. }
+        Body::Request {
+            request: Request::Write { record, .. } | Request::AcceptNext { record, .. },
+            ..
+        }
         | Body::Reply(Reply::Found { record, .. }) => Some(record),
         Body::Request { request: Request::Writes { items }, .. }
         | Body::Reply(Reply::Page(Page { items, .. })) => {

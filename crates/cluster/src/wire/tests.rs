@@ -60,6 +60,7 @@ fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         (entry(), any::<u32>()).prop_map(|((key, _), most)| Request::Read { key, most }),
         entry().prop_map(|(key, record)| Request::Write { key, record }),
+        entry().prop_map(|(key, record)| Request::AcceptNext { key, record }),
         vec(entry(), 0..5).prop_map(|items| Request::Writes { items }),
         (entry(), any::<u64>(), any::<u32>())
             .prop_map(|((key, _), ballot, most)| Request::Prepare { key, ballot, most }),
@@ -446,6 +447,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("page held by", ask(Class::Stream, page(held_by, Some(key())))),
         ("missed", ask(Class::Hint, Request::Missed { node: NodeId(7), marks })),
         ("ping", ask(Class::Client, Request::Ping)),
+        ("accept next", ask(Class::Client, Request::AcceptNext { key: key(), record: short() })),
         ("prepare", ask(Class::Client, Request::Prepare { key: key(), ballot: 7, most: 0x4000 })),
         ("found", reply(Reply::Found { record: short(), authoritative: false })),
         ("found authoritative", reply(Reply::Found { record: short(), authoritative: true })),

@@ -15,9 +15,20 @@ pub(crate) const MAJORITY: usize = 2;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Message {
     Prepare(u8),
-    Accept { record: Record, repair: bool },
+    Accept { record: Record, ask: Ask },
     Put(Record),
     Read,
+}
+
+/// Who asks a replica to store a conditional record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Ask {
+    /// Its coordinator, to which a majority has promised.
+    Promised,
+    /// The same, which goes on from its last record and asked for no promises.
+    GoesOn,
+    /// Whoever read it elsewhere.
+    Repair,
 }
 
 /// What a client wants.
@@ -60,7 +71,7 @@ pub(crate) enum Phase {
 /// A client with its one operation, and the coordinator that does it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    pub(crate) number: u8,
+    number: u8,
     pub(crate) op: Op,
     pub(crate) phase: Phase,
     /// How often it began.
@@ -69,6 +80,10 @@ pub(crate) struct Client {
     pub(crate) refused: bool,
     /// The record of an earlier try that a replica may hold.
     tried: Option<Record>,
+    /// Whether its coordinator does another client's append next.
+    pub(crate) has_heir: bool,
+    /// What that one goes on from: a record that a majority has stored.
+    pub(crate) kept: Option<Record>,
 }
 
 /// What comes of an event.
@@ -81,21 +96,27 @@ pub(crate) enum Step {
 
 impl Client {
     pub(crate) fn new(number: u8, op: Op) -> Self {
-        Self { number, op, phase: Phase::Ready, tries: 0, refused: false, tried: None }
+        let (phase, tried, kept) = (Phase::Ready, None, None);
+        Self { number, op, phase, tries: 0, refused: false, tried, has_heir: false, kept }
     }
 
-    pub(crate) fn ballot(&self) -> u8 {
-        self.tries * 8 + self.number + 1
+    /// Two clients may have the same: a replica promises it to one of them.
+    pub(crate) fn ballot(&self, rules: &Rules) -> u8 {
+        (self.number + 2 * self.tries) * if rules.room_to_go_on { 2 } else { 1 }
     }
 
     /// Begins, or begins anew: what is sent to all replicas.
-    pub(crate) fn begin(&mut self, family: u8) -> Message {
+    pub(crate) fn begin(&mut self, family: u8, rules: &Rules) -> Message {
         self.tries += 1;
         self.refused = false;
         match self.op {
             Op::Append(_) => {
+                if let Some(record) = self.kept.take() {
+                    let ballot = record.ballot + 1;
+                    return self.append_to(record, ballot, Ask::GoesOn);
+                }
                 self.phase = Phase::Preparing { got: BTreeMap::new() };
-                Message::Prepare(self.ballot())
+                Message::Prepare(self.ballot(rules))
             }
             Op::Put(value) => {
                 let record = Record { family, ballot: 0, value: vec![value], ids: Vec::new() };
@@ -118,12 +139,14 @@ impl Client {
         rules: &Rules,
     ) -> Step {
         match asked {
-            Message::Prepare(ballot) if *ballot == self.ballot() => {
+            Message::Prepare(ballot) if *ballot == self.ballot(rules) => {
                 self.prepared(from, reply, rules)
             }
-            Message::Accept { record, repair: false } => self.accepted(from, record, reply),
+            Message::Accept { record, ask: Ask::Promised | Ask::GoesOn } => {
+                self.accepted(from, record, reply)
+            }
             Message::Put(record) if matches!(self.op, Op::Put(_)) => self.put(from, record, reply),
-            Message::Put(record) | Message::Accept { record, repair: true } => {
+            Message::Put(record) | Message::Accept { record, ask: Ask::Repair } => {
                 self.repaired(from, record, reply)
             }
             Message::Read => self.read(from, reply),
@@ -164,8 +187,12 @@ impl Client {
         match reply {
             Reply::Stored => {
                 stored.insert(from);
+                if stored.len() < MAJORITY {
+                    return Step::Wait;
+                }
                 let value = up_to(&record.value, &op);
-                if stored.len() < MAJORITY { Step::Wait } else { self.answer(Some(value)) }
+                self.kept = self.has_heir.then(|| record.clone());
+                self.answer(Some(value))
             }
             Reply::Newer { below } if *fate => {
                 let is_ours = |below: &Record| {
@@ -218,7 +245,7 @@ impl Client {
         Step::Send(if newest.ballot == 0 {
             Message::Put(newest)
         } else {
-            Message::Accept { record: newest, repair: true }
+            Message::Accept { record: newest, ask: Ask::Repair }
         })
     }
 
@@ -243,14 +270,14 @@ impl Client {
         let newest = records.max_by_key(|record| record.rank()).expect("a majority").clone();
         if newest.ids.contains(&id) {
             // Chosen only when a majority holds it: completed under this ballot.
-            let record = Record { ballot: self.ballot(), ..newest };
+            let record = Record { ballot: self.ballot(rules), ..newest };
             return self.accept(record, false);
         }
         let tried = self.tried.clone();
         if let Some(tried) = tried.as_ref().filter(|tried| tried.family > newest.family)
             && rules.no_way_back
         {
-            let record = Record { ballot: self.ballot(), ..tried.clone() };
+            let record = Record { ballot: self.ballot(rules), ..tried.clone() };
             return self.accept(record, false);
         }
         let ended = tried.map(|tried| tried.family).filter(|tried| *tried < newest.family);
@@ -265,22 +292,31 @@ impl Client {
             let last = both.flatten().filter(|record| record.family == tried);
             let last = last.max_by_key(|record| record.rank()).cloned();
             if let Some(last) = last.filter(|last| last.ids.contains(&id)) {
-                let record = Record { ballot: self.ballot(), ..last };
+                let record = Record { ballot: self.ballot(rules), ..last };
                 return self.accept(record, true);
             }
         }
-        let mut record = newest;
-        record.ballot = self.ballot();
+        Step::Send(self.append_to(newest, self.ballot(rules), Ask::Promised))
+    }
+
+    /// The next record.
+    fn append_to(&mut self, mut record: Record, ballot: u8, ask: Ask) -> Message {
+        let id = id_of(&self.op);
+        record.ballot = ballot;
         record.value.push(id);
         record.ids.push(id);
         self.tried = Some(record.clone());
-        self.accept(record, false)
+        self.accepting(record, false, ask)
     }
 
     fn accept(&mut self, record: Record, fate: bool) -> Step {
+        Step::Send(self.accepting(record, fate, Ask::Promised))
+    }
+
+    fn accepting(&mut self, record: Record, fate: bool, ask: Ask) -> Message {
         let (stored, closed) = (BTreeSet::new(), BTreeMap::new());
         self.phase = Phase::Accepting { record: record.clone(), stored, closed, fate };
-        Step::Send(Message::Accept { record, repair: false })
+        Message::Accept { record, ask }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One replica of one key: a record, what of an earlier family it displaced, and a promise.
 
+use crate::client::Ask;
 use crate::rules::Rules;
 
 /// A record: a plain write (ballot 0) begins a family, a conditional one continues it.
@@ -32,6 +33,8 @@ pub(crate) struct Replica {
     /// The last conditional record of an earlier family that was displaced here.
     pub(crate) below: Option<Record>,
     pub(crate) promise: u8,
+    /// What an earlier life may have promised, as long as this one does not know of it.
+    pub(crate) floor: Option<u8>,
     /// Whether it holds all that it ever acknowledged.
     pub(crate) authoritative: bool,
 }
@@ -59,7 +62,8 @@ pub(crate) enum Reply {
 
 impl Replica {
     pub(crate) fn new() -> Self {
-        Self { record: Record::absent(), below: None, promise: 0, authoritative: true }
+        let record = Record::absent();
+        Self { record, below: None, promise: 0, floor: None, authoritative: true }
     }
 
     /// A coordinator asks for a promise.
@@ -74,9 +78,15 @@ impl Replica {
         Reply::Promise { record: self.record.clone(), below: self.below.clone() }
     }
 
-    /// A conditional record; `repair` = it is brought here, by whoever read it elsewhere.
-    pub(crate) fn accept(&mut self, record: &Record, repair: bool, rules: &Rules) -> Reply {
-        if record.ballot < self.promise && (rules.repair_obeys_promise || !repair) {
+    /// A conditional record.
+    pub(crate) fn accept(&mut self, record: &Record, ask: Ask, rules: &Rules) -> Reply {
+        if ask == Ask::GoesOn && !self.authoritative && rules.rebuilt_before_going_on {
+            return Reply::Unknown;
+        }
+        if self.floor.is_some() && rules.loss_known_first {
+            return Reply::Unknown;
+        }
+        if record.ballot < self.promise && (rules.repair_obeys_promise || ask != Ask::Repair) {
             return Reply::Outbid;
         }
         if self.record.rank() > record.rank() {

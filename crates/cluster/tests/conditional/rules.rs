@@ -21,8 +21,15 @@ pub(crate) struct Rules {
     pub(crate) promise_outlives_disk: bool,
     /// A replica that is rebuilt promises nothing.
     pub(crate) rebuilt_first: bool,
+    /// A replica that does not know yet what it may have lost stores no conditional record.
+    pub(crate) loss_known_first: bool,
     /// Who sends a rebuilt replica its records promises first what that one promises.
     pub(crate) sources_promise: bool,
+    /// Nobody asks for promises under the ballot that follows one which a majority has promised: a
+    /// coordinator may go on under it.
+    pub(crate) room_to_go_on: bool,
+    /// A replica that is rebuilt stores nothing for a coordinator that goes on.
+    pub(crate) rebuilt_before_going_on: bool,
 }
 
 /// All of them.
@@ -35,5 +42,8 @@ pub(crate) const RULES: Rules = Rules {
     promise_outlives_restart: true,
     promise_outlives_disk: true,
     rebuilt_first: true,
+    loss_known_first: true,
     sources_promise: true,
+    room_to_go_on: true,
+    rebuilt_before_going_on: true,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 use stateright::{Model, Property};
 
-use crate::client::{Client, Message, Op, Phase, REPLICAS, Step};
+use crate::client::{Ask, Client, Message, Op, Phase, REPLICAS, Step};
 use crate::replica::{Record, Replica, Reply};
 use crate::rules::Rules;
 
@@ -58,6 +58,8 @@ pub(crate) enum Action {
     Restart(usize),
     /// It starts with an empty disk, …
     Wipe(usize),
+    /// … learns from the others that it held records before, …
+    Learn(usize),
     /// … and is sent what the others hold.
     Rebuild(usize),
 }
@@ -79,6 +81,8 @@ pub(crate) struct World {
     pub(crate) fault: Fault,
     /// Whether answers to writes may be lost.
     pub(crate) lost_replies: bool,
+    /// Whether one coordinator does the first and the last operation, and goes on from the first.
+    pub(crate) goes_on: bool,
 }
 
 impl State {
@@ -93,13 +97,22 @@ impl State {
         self.sent.retain(|(from, _, message)| *from != client || !is_idle(message));
     }
 
-    fn begin(&mut self, number: usize) {
+    /// The first client's coordinator has what the last one's operation goes on from.
+    fn hand_on(&mut self, client: usize) {
+        let kept = self.clients[client].kept.take();
+        let heir = self.clients.last_mut().expect("there are clients");
+        if kept.is_some() && heir.phase == Phase::Ready {
+            heir.kept = kept;
+        }
+    }
+
+    fn begin(&mut self, number: usize, rules: &Rules) {
         let (client, n) = (&mut self.clients[number], number as u8);
         if client.tries == 0 {
             self.history.on_invoke(n, client.op.clone()).expect("each has one operation");
         }
         self.plain += u8::from(matches!(client.op, Op::Put(_)));
-        let message = client.begin(self.plain);
+        let message = client.begin(self.plain, rules);
         self.withdraw(n);
         self.send(n, &message);
     }
@@ -108,7 +121,7 @@ impl State {
         let replica = &mut self.replicas[to];
         match message {
             Message::Prepare(ballot) => replica.prepare(*ballot, rules),
-            Message::Accept { record, repair } => replica.accept(record, *repair, rules),
+            Message::Accept { record, ask } => replica.accept(record, *ask, rules),
             Message::Put(record) => replica.put(record, rules),
             Message::Read if replica.authoritative => Reply::Holds(replica.record.clone()),
             Message::Read => Reply::Unknown,
@@ -116,10 +129,16 @@ impl State {
     }
 
     fn wipe(&mut self, number: usize, rules: &Rules) {
-        // Clocks are as far apart as they may be at most: no ballot that was promised is above.
-        let greatest = self.clients.iter().map(|client| client.ballot() | 7).max().unwrap_or(0);
-        let promise = if rules.promise_outlives_disk { greatest + 1 } else { 0 };
-        self.replicas[number] = Replica { promise, authoritative: false, ..Replica::new() };
+        // No ballot that it has promised, or of a record that it held, is above.
+        let promised = self.replicas[number].promise;
+        let floor = if rules.promise_outlives_disk { promised + 1 } else { 0 };
+        let replica = Replica { floor: Some(floor), authoritative: false, ..Replica::new() };
+        self.replicas[number] = replica;
+    }
+
+    fn learn(&mut self, number: usize) {
+        let replica = &mut self.replicas[number];
+        replica.promise = replica.promise.max(replica.floor.take().expect("it is yet to learn"));
     }
 
     /// `None` = what the others hold can't be taken: it is to be completed first.
@@ -139,7 +158,7 @@ impl State {
         if replica.record.rank() < newest.rank() {
             if is_chosen {
                 replica.store(&newest, rules);
-            } else if replica.accept(&newest, true, rules) != Reply::Stored {
+            } else if replica.accept(&newest, Ask::Repair, rules) != Reply::Stored {
                 return None;
             }
         }
@@ -155,9 +174,11 @@ impl Model for World {
 
     fn init_states(&self) -> Vec<State> {
         let client = |(n, (op, _)): (usize, &(Op, u8))| Client::new(n as u8, op.clone());
+        let mut clients: Vec<Client> = self.ops.iter().enumerate().map(client).collect();
+        clients[0].has_heir = self.goes_on;
         vec![State {
             replicas: std::array::from_fn(|_| Replica::new()),
-            clients: self.ops.iter().enumerate().map(client).collect(),
+            clients,
             sent: BTreeSet::new(),
             history: LinearizabilityTester::new(Register(Vec::new())),
             faults: u8::from(self.fault != Fault::Nothing),
@@ -185,10 +206,14 @@ impl Model for World {
             actions.push(Action::Deliver { client, to, message, heard: true });
         }
         for n in 0..REPLICAS {
-            let whole = state.replicas.iter().all(|replica| replica.authoritative);
+            // A plain write that is acknowledged by a disk which is lost before another replica holds it
+            // is lost: that is about plain writes, and left out.
+            let puts = state.clients.iter().any(|c| matches!(c.phase, Phase::Putting { .. }));
+            let whole = !puts && state.replicas.iter().all(|replica| replica.authoritative);
             match self.fault {
                 Fault::Restart if state.faults > 0 => actions.push(Action::Restart(n)),
                 Fault::Wipe if state.faults > 0 && whole => actions.push(Action::Wipe(n)),
+                _ if state.replicas[n].floor.is_some() => actions.push(Action::Learn(n)),
                 _ if !state.replicas[n].authoritative => actions.push(Action::Rebuild(n)),
                 _ => {}
             }
@@ -198,7 +223,7 @@ impl Model for World {
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut state = last.clone();
         match action {
-            Action::Begin(n) => state.begin(n),
+            Action::Begin(n) => state.begin(n, &self.rules),
             Action::Deliver { client, to, message, heard } => {
                 state.sent.remove(&(client, to, message.clone()));
                 let reply = state.ask(usize::from(to), &message, &self.rules);
@@ -214,6 +239,7 @@ impl Model for World {
                     Step::Answer(value) => {
                         state.history.on_return(client, value).expect("it was asked once");
                         state.withdraw(client);
+                        state.hand_on(usize::from(client));
                     }
                 }
             }
@@ -227,6 +253,7 @@ impl Model for World {
                 state.faults -= 1;
                 state.wipe(n, &self.rules);
             }
+            Action::Learn(n) => state.learn(n),
             Action::Rebuild(n) => state.rebuild(n, &self.rules)?,
         }
         Some(state)

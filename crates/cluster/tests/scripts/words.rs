@@ -289,6 +289,10 @@ impl Words {
                 let (key, record) = self.item(next(words, "key=record")?)?;
                 Ok(Request::Write { key, record })
             }
+            "next" => {
+                let (key, record) = self.item(next(words, "key=record")?)?;
+                Ok(Request::AcceptNext { key, record })
+            }
             "writes" => {
                 let items = words.map(|word| self.item(word)).collect::<Result<_, _>>()?;
                 Ok(Request::Writes { items })
@@ -358,6 +362,7 @@ impl Words {
                 format!("recall {} {id}{since}", Self::name_of(key))
             }
             Request::Write { key, record } => format!("write {}", self.item_text(key, record)),
+            Request::AcceptNext { key, record } => format!("next {}", self.item_text(key, record)),
             Request::Writes { items } => format!("writes {}", self.items_text(items)),
             Request::Page(page) => self.page_request_text(page),
             Request::Missed { node, marks } => {

@@ -93,7 +93,7 @@ pub(crate) fn without(nodes: u16, away: u16, replicas: u8) -> Topology {
 
 impl World {
     /// `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms] [membership=member]
-    /// [lost_before=0ms] [lives=1:0]`.
+    /// [lost_before=0ms] [confirmed=yes] [lives=1:0]`.
     pub(crate) fn new(words: &str) -> Result<Self, String> {
         let words: Vec<&str> = words.split_whitespace().collect();
         let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
@@ -106,7 +106,8 @@ impl World {
         let origin = origin_of(&topology.member(own).name);
         let clock = Arc::new(Clock::start(origin, BASE, 0));
         let lost_a_disk = option(&words, "disk", "lost") == "lost";
-        let membership = Membership::new(state, lost_before, true);
+        let confirmed = option(&words, "confirmed", "yes") == "yes";
+        let membership = Membership::new(state, lost_before, confirmed);
         let membership = membership.promised(if lost_a_disk { lost_before } else { 0 });
         let lineage = lineage(option(&words, "lives", "1:0"))?;
         let logs = Arc::new(Logs::new(OWN_DISK, lineage, &[]));
@@ -214,7 +215,8 @@ impl World {
                 && let cluster::Body::Request { request, .. } = &message.body
                 && let cluster::Request::Read { key, .. }
                 | cluster::Request::Prepare { key, .. }
-                | cluster::Request::Write { key, .. } = request
+                | cluster::Request::Write { key, .. }
+                | cluster::Request::AcceptNext { key, .. } = request
             {
                 self.keys.insert(message.id, key.to_vec());
             }

@@ -48,6 +48,9 @@ fn request_line(request: &Request) -> String {
         Request::Write { key, record } => {
             format!("write {key:?} {}", rank_line(&record.rank))
         }
+        Request::AcceptNext { key, record } => {
+            format!("accept next {key:?} {}", rank_line(&record.rank))
+        }
         Request::Writes { items } => format!("writes {}", items.len()),
         other => format!("{other:?}"),
     }

@@ -55,9 +55,12 @@ impl Coordinator {
     /// The first of the replicas in `self.replicas` that is up. Of one that no link was made to yet
     /// that is not known.
     fn home(&self) -> NodeId {
-        let own = self.shared.own;
-        let is_up = |node: &NodeId| *node == own || self.peers.is_up(*node);
-        self.replicas.iter().copied().find(is_up).unwrap_or(own)
+        let is_up = |node: &NodeId| self.is_up(*node);
+        self.replicas.iter().copied().find(is_up).unwrap_or(self.shared.own)
+    }
+
+    pub(super) fn is_up(&self, node: NodeId) -> bool {
+        node == self.shared.own || self.peers.is_up(node)
     }
 
     /// Hands a client's write to the home of its key.

@@ -23,6 +23,7 @@ use crate::coordinator::part::{Errand, VoteAt, Way};
 use crate::coordinator::read::state::Reported;
 use crate::coordinator::write::BEHIND;
 use crate::event::{Answer, Effect, FailureKind, Now, SlotId};
+use crate::kept::Kept;
 use crate::recent::Recalled;
 use crate::record::{Rank, Record, Steps};
 
@@ -145,7 +146,7 @@ impl Coordinator {
             },
             Earlier::Again(record, then) => {
                 let record = (codec.reballot)(&key, &record, ballot);
-                return self.store_for_change(now, id, record, then, out);
+                return self.store_for_change(now, id, record, then, false, out);
             }
         }
         let change = self.slots.change(id);
@@ -155,7 +156,7 @@ impl Coordinator {
         let (then, is_changed) = self.do_round(id, &mut state);
         if is_changed {
             let record = state.record(&key, ballot, &codec);
-            return self.store_round(now, id, record, then, out);
+            return self.store_round(now, id, record, then, false, out);
         }
         // Who was handed it may yet find its condition true: nothing tells him of this answer.
         if self.slots.change(id).elsewhere && !matches!(then, Done::Changed { .. }) {
@@ -179,7 +180,10 @@ impl Coordinator {
         let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
         let rank = newest.as_ref().map(|newest| newest.rank);
         match newest {
-            _ if self.is_settled(id, rank, state.steps()) => {
+            newest if self.is_settled(id, rank, state.steps()) => {
+                if let Some(newest) = newest {
+                    self.keep(id, newest, ballot);
+                }
                 let holds = |vote: &ChangeVote| vote.state.has_promised() && vote.rank() == rank;
                 let by = self.slots.change(id).replicas(holds);
                 self.answer_change(now, id, then, by, None, out);
@@ -199,9 +203,51 @@ impl Coordinator {
                     Some(newest) if !has_tried => newest,
                     _ => state.record(&key, ballot, &codec),
                 };
-                self.store_for_change(now, id, record, then, out);
+                self.store_for_change(now, id, record, then, false, out);
             }
         }
+    }
+
+    /// A majority holds the record and has promised the ballot, or stored the record under it: the
+    /// next write of the key, if it is this loop's or another one's of this node, goes on from there.
+    pub(super) fn keep(&self, id: SlotId, record: Record, ballot: u64) {
+        let slot = self.slots.get(id);
+        let change = change_of(slot);
+        let kept = Kept::after(record, ballot, change.since, slot.view.epoch);
+        // Without a turn another one may go on at the same time.
+        if let Some(kept) = kept.filter(|_| change.turn.is_some()) {
+            self.shared.keeper.put(&slot.key, kept);
+        }
+    }
+
+    /// Goes on from what was kept of the last write of the key, if that changes something: that it is
+    /// stored by a majority shows that no plain write came in between, and nothing else does.
+    pub(super) fn goes_on(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) -> bool {
+        let slot = self.slots.get(id);
+        let change = change_of(slot);
+        if change.turn.is_none() || change.tries > 0 || !change.is_fresh() {
+            return false;
+        }
+        // Else it would be begun here and could not be done, where asking for promises shows that
+        // and begins nothing.
+        let is_up = |vote: &&ChangeVote| self.is_up(vote.node);
+        if change.votes.iter().filter(is_up).count() < slot.ack() {
+            return false;
+        }
+        let (key, epoch) = (slot.key.clone(), slot.view.epoch);
+        let Some(kept) = self.shared.keeper.take(&key, now.mono, epoch) else { return false };
+        let codec = self.config.steps;
+        let mut state = State::of(Some(&kept.record), &codec);
+        let (then, is_changed) = self.do_round(id, &mut state);
+        if !is_changed {
+            self.dissolve(id);
+            return false;
+        }
+        let change = self.slots.change(id);
+        (change.tries, change.since) = (1, kept.since);
+        let record = state.record(&key, kept.ballot, &codec);
+        self.store_round(now, id, record, then, true, out);
+        true
     }
 
     /// What replicas know of an earlier try, of which the key does not tell.
@@ -266,6 +312,7 @@ impl Coordinator {
         id: SlotId,
         record: Record,
         then: Done,
+        goes_on: bool,
         out: &mut Vec<Effect>,
     ) {
         let change = self.slots.change(id);
@@ -277,7 +324,7 @@ impl Coordinator {
                 change.is_tried(&record, then);
             }
         }
-        self.store_for_change(now, id, record, then, out);
+        self.store_for_change(now, id, record, then, goes_on, out);
     }
 
     /// A round is done: its followers are answered too.

@@ -18,7 +18,8 @@ pub(in crate::coordinator) struct ChangeWork {
     /// What it is known by, however often it is tried.
     pub(super) id: u64,
     pub(super) stage: Stage,
-    /// When it began to wait for its turn; then, when promises were asked for.
+    /// When it began to wait for its turn; then, when promises were asked for, by it or by the one
+    /// that it goes on from.
     pub(super) since: u64,
     /// How often it was tried.
     pub(super) tries: u32,
@@ -72,8 +73,9 @@ pub(super) struct Tried {
 pub(super) enum Stage {
     /// Replicas are asked for promises.
     Preparing { ballot: u64 },
-    /// They are asked to store this record; then the client is answered this.
-    Storing { record: Record, then: Done },
+    /// They are asked to store this record; then the client is answered this. `goes_on`: by a
+    /// promise of before.
+    Storing { record: Record, then: Done, goes_on: bool },
     /// The key's home was asked to do it.
     Forwarded,
     /// Others of the key come first.
@@ -159,6 +161,10 @@ impl ChangeWork {
 
     pub(in crate::coordinator) fn is_forwarded(&self) -> bool {
         matches!(self.stage, Stage::Forwarded)
+    }
+
+    pub(super) fn is_going_on(&self) -> bool {
+        matches!(self.stage, Stage::Storing { goes_on: true, .. })
     }
 
     pub(super) fn count(&self, wanted: impl Fn(ChangeState) -> bool) -> usize {

@@ -1,0 +1,147 @@
+//! What the home of a key keeps of a conditional write: the newest record, which a majority holds,
+//! and that the same majority has promised a ballot. So the next write of the key goes on from
+//! there, under the ballot that follows, and asks for no promises.
+//!
+//! ```text
+//!  Prepare b ─▶ store under b ─▶ answered ─▶ store under b + 1 ─▶ answered ─▶ b + 2 …
+//!                                  └─ kept ─┘                       └─ kept ─┘
+//! ```
+//!
+//! Nobody else is promised a ballot between two of them, for those that promises are asked for leave
+//! room ([`Clock::issue_ballot`](crate::Clock::issue_ballot)). A plain write asks nobody: a replica
+//! that holds one refuses what would come before it. So what goes on is stored by a majority, or
+//! promises are asked for after all; and nothing is ever answered by what is kept alone.
+//!
+//! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2.1,
+//! the one-round-trip optimization; here a range of ballots is promised, not the next one of each
+//! record.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::sync::Mutex;
+
+use crate::clock::next_ballot;
+use crate::record::Record;
+
+/// So many keys, each of them and its record no longer than [`MOST_BYTES`] together: 4 MiB.
+const MOST: usize = 4096;
+
+/// See [`MOST`]. Longer values cost so much more that a round of short messages matters less.
+const MOST_BYTES: usize = 1024;
+
+/// So long after promises were asked for they are asked for again, in microseconds: ballots are
+/// times too, and must stay near those of other writes, which replicas remember for eight seconds.
+const MOST_MICROS: u64 = 5_000_000;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The newest record.
+    pub(crate) record: Record,
+    /// A ballot that was promised, and under which nothing was stored yet.
+    pub(crate) ballot: u64,
+    /// When promises were asked for.
+    pub(crate) since: u64,
+    /// In which epoch.
+    pub(crate) epoch: u64,
+}
+
+type Keys = HashMap<Box<[u8]>, Kept, BuildHasherDefault<DefaultHasher>>;
+
+#[derive(Debug, Default)]
+struct All {
+    by_key: Keys,
+    /// In the order of keeping, with the ballot; what was taken since is still in here.
+    order: VecDeque<(Box<[u8]>, u64)>,
+}
+
+/// What is kept of all keys, for all loops of the node. Who has a key's turn takes it out.
+#[derive(Debug, Default)]
+pub(crate) struct Keeper {
+    all: Mutex<All>,
+}
+
+impl Kept {
+    /// `ballot` was promised, and the last under which something was stored.
+    pub(crate) fn after(record: Record, ballot: u64, since: u64, epoch: u64) -> Option<Self> {
+        next_ballot(ballot).map(|ballot| Self { record, ballot, since, epoch })
+    }
+}
+
+impl Keeper {
+    /// Keeps it, unless it is too long.
+    pub(crate) fn put(&self, key: &[u8], kept: Kept) {
+        if key.len() + kept.record.bytes.len() > MOST_BYTES {
+            return;
+        }
+        let mut all = self.all.lock().expect("nobody panics while it is locked");
+        all.order.push_back((key.into(), kept.ballot));
+        all.by_key.insert(key.into(), kept);
+        if all.order.len() > MOST
+            && let Some((key, ballot)) = all.order.pop_front()
+            && all.by_key.get(&key).is_some_and(|kept| kept.ballot == ballot)
+        {
+            all.by_key.remove(&key);
+        }
+    }
+
+    /// What was kept of a key, if it is of use in this epoch.
+    pub(crate) fn take(&self, key: &[u8], mono: u64, epoch: u64) -> Option<Kept> {
+        let mut all = self.all.lock().expect("nobody panics while it is locked");
+        let is_of_use =
+            |kept: &Kept| kept.epoch == epoch && mono.saturating_sub(kept.since) < MOST_MICROS;
+        all.by_key.remove(key).filter(is_of_use)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::clock::Version;
+    use crate::record::{Kind, Rank};
+
+    fn kept(ballot: u64, bytes: usize) -> Kept {
+        let version = Version { time: 5, origin: 1 };
+        let rank = Rank { version, ballot, kind: Kind::Value, check: 0 };
+        let record = Record { rank, copies: 0, bytes: Bytes::from(vec![0; bytes]) };
+        Kept::after(record, ballot, 7, 1).unwrap()
+    }
+
+    #[test]
+    fn what_is_kept_is_taken_once() {
+        let keeper = Keeper::default();
+        keeper.put(b"k", kept(4096, 9));
+        keeper.put(b"k", kept(4097, 9));
+        assert_eq!(keeper.take(b"l", 8, 1), None);
+        assert_eq!(keeper.take(b"k", 8, 1).unwrap().ballot, 4098);
+        assert_eq!(keeper.take(b"k", 8, 1), None);
+    }
+
+    #[test]
+    fn what_is_old_or_of_another_epoch_is_of_no_use() {
+        let keeper = Keeper::default();
+        keeper.put(b"k", kept(4096, 9));
+        assert_eq!(keeper.take(b"k", 8, 2), None);
+        keeper.put(b"k", kept(4096, 9));
+        assert_eq!(keeper.take(b"k", 7 + MOST_MICROS, 1), None);
+        keeper.put(b"k", kept(4096, 9));
+        assert!(keeper.take(b"k", 6 + MOST_MICROS, 1).is_some());
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let keeper = Keeper::default();
+        keeper.put(b"k", kept(4096, MOST_BYTES));
+        assert_eq!(keeper.take(b"k", 8, 1), None);
+        keeper.put(b"first", kept(4096, 9));
+        for n in 0..MOST as u64 {
+            keeper.put(b"k", kept(n << 12, 9));
+            assert!(n % 2 == 0 || keeper.take(b"k", 8, 1).is_some());
+        }
+        assert_eq!(keeper.take(b"first", 8, 1), None);
+        let all = keeper.all.lock().unwrap();
+        assert_eq!((all.order.len(), all.by_key.len()), (MOST, 0));
+    }
+}
