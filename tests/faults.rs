@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, counters, crowd, descriptors, disk_full, fuzz,
-    hints, kill, lives, memory, mixed, partition, pause, power_cut, real_input, restarts, scans,
-    settings, slow, stderr, steady, stranger, sync_error, tombstones, unread, wiped, wrong_clock,
+    hints, histories, kill, lives, memory, mixed, partition, pause, power_cut, real_input,
+    restarts, scans, settings, slow, stderr, steady, stranger, sync_error, tombstones, unread,
+    wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -134,6 +135,11 @@ fn row_26_hints_and_a_holder_that_is_killed() {
 #[test]
 fn row_30_additions_while_nodes_are_killed_and_stand_still() {
     row("30", counters::run(&setup(4)));
+}
+
+#[test]
+fn row_30_histories_while_nodes_are_killed_and_cut_off() {
+    row("30, histories", histories::run(&setup(1)));
 }
 
 #[test]

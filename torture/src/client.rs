@@ -22,7 +22,7 @@ pub struct Client {
 pub struct Answer {
     /// Its status code.
     pub status: u16,
-    /// The version of what it is about: `ETag`, without its quotes.
+    /// The version of what it is about: `ETag`, without its quotes, or the receipt's.
     pub version: Option<String>,
     /// Its body.
     pub body: Vec<u8>,
@@ -166,6 +166,9 @@ impl Client {
             }
             if let Some(version) = line.strip_prefix("etag: ") {
                 head.version = Some(version.trim_matches('"').to_owned());
+            }
+            if let Some(receipt) = line.strip_prefix("kvorum-receipt: version=\"") {
+                head.version = receipt.split('"').next().map(str::to_owned);
             }
             head.chunked |= line == "transfer-encoding: chunked";
             head.closes |= line == "connection: close";

@@ -11,8 +11,8 @@ use lsm::RecordRef;
 use node::records::STEPS;
 
 use crate::ledger::{Asked, ClientOutcome, What};
-use crate::linear::{self, Change, Condition, End, History, Operation, Tag, Told, Verdict, chain};
 use crate::values::{decode, encode, value_of};
+use linear::{Change, Condition, End, History, Operation, Tag, Told, Verdict, chain};
 
 /// How the keys' names begin.
 const PREFIX: &str = "contended-";

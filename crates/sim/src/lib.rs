@@ -11,7 +11,6 @@ mod agenda;
 mod histories;
 mod journal;
 mod ledger;
-mod linear;
 mod network;
 mod plan;
 mod random;

@@ -5,7 +5,7 @@ use cluster::Record;
 use lsm::RecordRef;
 use node::records::CODEC;
 
-use crate::linear::Value;
+use linear::Value;
 
 /// What additions to a number must stay below, all together, for it to be told from the next.
 const APART: i64 = 1 << 32;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::{Asked, End, History, Operation, Told};
 
 /// What is wrong with the tags of a history, if anything is.
-pub(crate) fn check(history: &History) -> Option<String> {
+pub fn check(history: &History) -> Option<String> {
     let mut families: BTreeMap<(u64, u32), BTreeMap<u32, &Operation>> = BTreeMap::new();
     for operation in &history.operations {
         let End::At(_, Told::Changed { tag, .. }) = &operation.end else { continue };

@@ -14,7 +14,7 @@
 //! Tags are opaque: two that are equal are of one state, the one that one operation made; two that
 //! differ are of two. What is in a tag is judged by [`chain`] alone.
 
-pub(crate) mod chain;
+pub mod chain;
 mod print;
 mod search;
 #[cfg(test)]
@@ -26,7 +26,7 @@ use search::{SPARE, Search};
 
 /// What a key may have as its value. Each write has one of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Value {
+pub enum Value {
     /// Something can be added to it.
     Number(i64),
     /// Anything else.
@@ -35,43 +35,56 @@ pub(crate) enum Value {
 
 /// What identifies a state of the key to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Tag {
+pub struct Tag {
     /// Time and origin of the version of the plain write that it goes back to.
-    pub(crate) family: (u64, u32),
+    pub family: (u64, u32),
     /// Conditional writes since, and the id of the last.
-    pub(crate) last: Option<(u32, u64)>,
+    pub last: Option<(u32, u64)>,
 }
 
 /// What must be true.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Condition {
+pub enum Condition {
+    /// Whatever there is.
     Any,
+    /// There is a value.
     Exists,
+    /// There is none.
     Absent,
+    /// The value has one of these tags.
     OneOf(Vec<Tag>),
 }
 
 /// What is done then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
+    /// This is the value.
     Put(Value),
+    /// There is none.
     Delete,
+    /// It is more by this; no value counts as 0.
     Add(i64),
 }
 
 /// An operation; a plain write has the condition `Any`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub enum Asked {
+    /// What the value is.
     Get,
+    /// A write.
     Change(Condition, Change),
 }
 
 /// What a client was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub enum Told {
+    /// The value, if there is one.
     Found(Option<(Value, Tag)>),
+    /// It is done.
     Changed {
+        /// Of the state that it made.
         tag: Tag,
+        /// What an addition came to.
         sum: Option<i64>,
     },
     /// The condition is not true, for this is the value's tag.
@@ -82,7 +95,7 @@ pub(crate) enum Told {
 
 /// How an operation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
     /// It was answered then.
     At(u64, Told),
     /// It may have taken effect, or may yet do so.
@@ -95,17 +108,21 @@ pub(crate) enum End {
 
 /// An operation as its client knows it. One that is known to have had no effect is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Operation {
+pub struct Operation {
     /// What people call it.
-    pub(crate) number: u64,
-    pub(crate) call: u64,
-    pub(crate) asked: Asked,
-    pub(crate) end: End,
+    pub number: u64,
+    /// When it was called.
+    pub call: u64,
+    /// What was asked.
+    pub asked: Asked,
+    /// How it ended.
+    pub end: End,
 }
 
 /// What came of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
+    /// One copy could have answered like this.
     Linearizable,
     /// Why not, for people.
     Wrong(String),
@@ -115,8 +132,9 @@ pub(crate) enum Verdict {
 
 /// Operations of one key, in the order of their calls.
 #[derive(Debug, Default)]
-pub(crate) struct History {
-    pub(crate) operations: Vec<Operation>,
+pub struct History {
+    /// See above.
+    pub operations: Vec<Operation>,
 }
 
 /// The one copy: its value, and the operation that made it, by its place in the history.
@@ -137,7 +155,7 @@ struct Tags {
 
 impl History {
     /// Whether one copy could have answered like this; `most` is how many states are looked at.
-    pub(crate) fn check(&self, most: usize) -> Verdict {
+    pub fn check(&self, most: usize) -> Verdict {
         let tags = match Tags::of(self) {
             Ok(tags) => tags,
             Err(wrong) => return Verdict::Wrong(wrong),

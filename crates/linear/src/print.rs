@@ -43,7 +43,8 @@ impl Operation {
 }
 
 impl End {
-    pub(crate) fn at(&self) -> Option<u64> {
+    /// When it was answered.
+    pub fn at(&self) -> Option<u64> {
         match self {
             Self::At(at, _) => Some(*at),
             Self::Unknown | Self::Before(_) => None,

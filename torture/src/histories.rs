@@ -1,0 +1,172 @@
+//! Rows 15 to 19 with conditional writes: short histories of contended keys, as clients of all
+//! nodes saw them while nodes were killed, stood still and were cut off, each checked for
+//! linearizability.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::net::Net;
+use crate::random::Random;
+use crate::register::{Checked, Register};
+use crate::{Failure, Setup};
+
+const NODES: usize = 3;
+const CLIENTS: usize = 12;
+
+/// Keys at a time: two or three clients each.
+const KEYS: usize = 5;
+
+/// Longer than a node's deadline.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+#[derive(Debug)]
+struct Shared {
+    addresses: Vec<SocketAddr>,
+    stop: AtomicBool,
+    registers: Vec<Register>,
+    /// Of the next operation.
+    number: AtomicU64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Kill,
+    Pause,
+    Isolate,
+    OneWay,
+    Bridge,
+    Loss,
+}
+
+const FAULTS: [Fault; 6] =
+    [Fault::Kill, Fault::Isolate, Fault::Pause, Fault::OneWay, Fault::Bridge, Fault::Loss];
+
+/// `rounds` of all faults.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let net = Net::new(NODES)?;
+    net.inside(|| play(setup, &net))
+}
+
+fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
+    let args = ["--sync", "interval", "--memory", "64MiB"];
+    let mut cluster = Cluster::start(setup, NODES, Some(net), &args)?;
+    let begun = Instant::now();
+    let shared = Arc::new(Shared {
+        addresses: cluster.addresses().to_vec(),
+        stop: AtomicBool::new(false),
+        registers: (0..KEYS).map(|place| Register::new(place, begun)).collect(),
+        number: AtomicU64::new(1),
+    });
+    let mut random = Random::new(setup.seed);
+    let clients = start(&shared, &mut random)?;
+    let faults = faults(setup, net, &mut cluster, &mut random);
+    shared.stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+    }
+    faults?;
+    let mut checked = Checked::default();
+    for register in &shared.registers {
+        let of_it = register.check().map_err(|failure| match failure {
+            Failure::Broken(what) => Failure::Broken(format!("{what} (seed {})", setup.seed)),
+            other => other,
+        })?;
+        checked.add(&of_it);
+    }
+    let Checked { histories, operations, conditional, unmet, unknown, twice, gave_up } = checked;
+    if conditional == 0 || unmet == 0 {
+        return Err(Failure::Broken("no condition was met, or all were".to_owned()));
+    }
+    Ok(format!(
+        "{} faults: {histories} histories of {operations} operations are linearizable \
+         ({conditional} conditional writes, {unmet} unmet, {unknown} unknown), {twice} of them with \
+         a plain write that was seen twice, {gave_up} given up",
+        setup.rounds as usize * FAULTS.len()
+    ))
+}
+
+fn faults(
+    setup: &Setup,
+    net: &Net,
+    cluster: &mut Cluster,
+    random: &mut Random,
+) -> Result<(), Failure> {
+    for _ in 0..setup.rounds {
+        for fault in FAULTS {
+            let node = random.below(NODES as u64) as usize;
+            let other = (node + 1 + random.below(2) as usize) % NODES;
+            thread::sleep(Duration::from_millis(random.below(setup.size(600, 200))));
+            let lasts = Duration::from_millis(100 + random.below(setup.size(2500, 500)));
+            match fault {
+                Fault::Kill => cluster.kill(node)?,
+                Fault::Pause => cluster.node(node)?.signal(Signal::STOP)?,
+                Fault::Isolate => net.isolate(node)?,
+                Fault::OneWay => net.cut(node, other)?,
+                Fault::Bridge => net.part(node, other)?,
+                Fault::Loss => net.lose(20)?,
+            }
+            thread::sleep(lasts);
+            match fault {
+                Fault::Kill => cluster.start_node(node)?,
+                Fault::Pause => cluster.node(node)?.signal(Signal::CONT)?,
+                Fault::Isolate | Fault::OneWay | Fault::Bridge | Fault::Loss => net.heal()?,
+            }
+            // Otherwise the next fault comes while this one heals.
+            if random.percent(50) {
+                cluster.until_ready()?;
+            }
+        }
+    }
+    cluster.until_ready()?;
+    thread::sleep(Duration::from_millis(300));
+    Ok(())
+}
+
+fn start(
+    shared: &Arc<Shared>,
+    random: &mut Random,
+) -> Result<Vec<JoinHandle<Result<(), Failure>>>, Failure> {
+    let client = |number| {
+        let (shared, random) = (Arc::clone(shared), Random::new(random.number()));
+        let builder = thread::Builder::new().stack_size(256 << 10);
+        Ok(builder.spawn(move || shared.play(number, random))?)
+    };
+    (0..CLIENTS).map(client).collect()
+}
+
+impl Shared {
+    /// One client: one operation after the other, each at whichever node.
+    fn play(&self, mut place: usize, mut random: Random) -> Result<(), Failure> {
+        let mut connection: Option<Client> = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            let register = &self.registers[random.below(KEYS as u64) as usize];
+            let client = match connection.take().filter(Client::is_open) {
+                Some(client) => Ok(client),
+                None => Client::connect_within(self.addresses[place % NODES], PATIENCE),
+            };
+            let Ok(mut client) = client else {
+                place += 1;
+                thread::sleep(Duration::from_millis(5));
+                continue;
+            };
+            let number = self.number.fetch_add(1, Ordering::Relaxed);
+            let call = register.call(number, &mut random);
+            let answer = call.ask(&mut client);
+            let stays = answer.as_ref().is_ok_and(|answer| answer.status < 500 && !answer.closes);
+            register.end(&call, answer)?;
+            if stays && !random.percent(5) {
+                connection = Some(client);
+            } else {
+                place += 1;
+            }
+        }
+        Ok(())
+    }
+}

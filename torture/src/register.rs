@@ -1,0 +1,315 @@
+//! A key as a register: what is asked of it over HTTP, with conditions and without, and what the
+//! answers say, as a history that can be checked.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use linear::{Asked, Change, Condition, End, History, Operation, Tag, Told, Value, Verdict, chain};
+
+use crate::Failure;
+use crate::client::{Answer, Client};
+use crate::random::Random;
+
+/// So many operations on a key, then it is left for another one: short histories are checked fast.
+const OPERATIONS: usize = 14;
+
+/// Most configurations that a check looks at.
+const MOST_CONFIGURATIONS: usize = 500_000;
+
+/// So many of the tags that were seen last are remembered for conditions.
+const TAGS: usize = 3;
+
+/// What clients do with one key after the other.
+#[derive(Debug)]
+pub(crate) struct Register {
+    name: String,
+    begun: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Of the present key, which is the one of this number.
+    kept: Vec<Kept>,
+    generation: u32,
+    tags: Vec<Tag>,
+    finished: Vec<Vec<Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    operation: Operation,
+    /// Known to have had no effect.
+    is_void: bool,
+    is_plain_write: bool,
+}
+
+/// An operation that a client has begun.
+#[derive(Debug)]
+pub(crate) struct Call {
+    key: String,
+    generation: u32,
+    place: usize,
+    asked: Asked,
+    is_plain: bool,
+}
+
+/// How histories were found.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Checked {
+    pub(crate) histories: u64,
+    /// What had an effect or may have had one, or was read.
+    pub(crate) operations: u64,
+    pub(crate) conditional: u64,
+    pub(crate) unmet: u64,
+    pub(crate) unknown: u64,
+    /// Histories that fit only if a plain write was seen twice, under two versions.
+    pub(crate) twice: u64,
+    pub(crate) gave_up: u64,
+}
+
+/// What is to be noted of a call.
+enum Outcome {
+    Told(Told),
+    Void,
+    Unknown,
+}
+
+impl Register {
+    pub(crate) fn new(place: usize, begun: Instant) -> Self {
+        Self { name: format!("h{place}"), begun, state: Mutex::default() }
+    }
+
+    fn now(&self) -> u64 {
+        self.begun.elapsed().as_micros() as u64
+    }
+
+    /// An operation on the present key. `number`: no two are equal.
+    pub(crate) fn call(&self, number: u64, random: &mut Random) -> Call {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.kept.len() >= OPERATIONS {
+            let kept = std::mem::take(&mut state.kept);
+            state.finished.push(kept);
+            state.generation += 1;
+            state.tags.clear();
+        }
+        let (asked, is_plain) = wanted(number, &state.tags, random);
+        let (call, end) = (self.now(), End::Unknown);
+        let operation = Operation { number, call, asked: asked.clone(), end };
+        let is_plain_write = is_plain && asked != Asked::Get;
+        state.kept.push(Kept { operation, is_void: false, is_plain_write });
+        let (generation, place) = (state.generation, state.kept.len() - 1);
+        Call { key: format!("{}-{generation}", self.name), generation, place, asked, is_plain }
+    }
+
+    /// How it ended.
+    pub(crate) fn end(&self, call: &Call, answer: io::Result<Answer>) -> Result<(), Failure> {
+        let now = self.now();
+        let outcome = match answer {
+            Err(_) => Outcome::Unknown,
+            Ok(answer) => outcome(call, &answer)?,
+        };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Outcome::Told(Told::Changed { tag, .. } | Told::Found(Some((_, tag)))) = outcome
+            && state.generation == call.generation
+        {
+            state.tags.insert(0, tag);
+            state.tags.truncate(TAGS);
+        }
+        let kept = state.kept_of(call);
+        match outcome {
+            Outcome::Told(told) => kept.operation.end = End::At(now, told),
+            Outcome::Void => kept.is_void = true,
+            // A read without an answer says nothing.
+            Outcome::Unknown => kept.is_void = call.asked == Asked::Get,
+        }
+        Ok(())
+    }
+
+    /// Checks all histories, of which no operation is under way.
+    pub(crate) fn check(&self) -> Result<Checked, Failure> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = std::mem::take(&mut state.kept);
+        let all = std::mem::take(&mut state.finished).into_iter().chain([last]);
+        let mut checked = Checked::default();
+        for (generation, kept) in all.enumerate() {
+            check(kept, &mut checked)
+                .map_err(|what| Failure::Broken(format!("{}-{generation}: {what}", self.name)))?;
+        }
+        Ok(checked)
+    }
+}
+
+impl State {
+    fn kept_of(&mut self, call: &Call) -> &mut Kept {
+        if call.generation == self.generation {
+            &mut self.kept[call.place]
+        } else {
+            &mut self.finished[call.generation as usize][call.place]
+        }
+    }
+}
+
+impl Checked {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.histories += other.histories;
+        self.operations += other.operations;
+        self.conditional += other.conditional;
+        self.unmet += other.unmet;
+        self.unknown += other.unknown;
+        self.twice += other.twice;
+        self.gave_up += other.gave_up;
+    }
+
+    fn count(&mut self, kept: &Kept) {
+        self.operations += 1;
+        match &kept.operation.end {
+            End::At(_, Told::Changed { .. }) if !kept.is_plain_write => self.conditional += 1,
+            End::At(_, Told::Unmet(_) | Told::NotANumber) => self.unmet += 1,
+            End::Unknown => self.unknown += 1,
+            _ => {}
+        }
+    }
+}
+
+fn check(kept: Vec<Kept>, checked: &mut Checked) -> Result<(), String> {
+    let kept: Vec<Kept> = kept.into_iter().filter(|kept| !kept.is_void).collect();
+    kept.iter().for_each(|kept| checked.count(kept));
+    checked.histories += 1;
+    let operations = kept.iter().map(|kept| kept.operation.clone()).collect();
+    let history = History { operations };
+    if let Some(what) = chain::check(&history) {
+        return Err(what);
+    }
+    match history.check(MOST_CONFIGURATIONS) {
+        Verdict::Linearizable => return Ok(()),
+        Verdict::GaveUp => checked.gave_up += 1,
+        Verdict::Wrong(what) => {
+            // A plain write that was given another version on its way may be seen under both: a
+            // known anomaly, of which a client is not told.
+            let operations = kept.into_iter().flat_map(Kept::seen_twice).collect();
+            match (History { operations }).check(MOST_CONFIGURATIONS) {
+                Verdict::Wrong(_) => return Err(what),
+                Verdict::Linearizable => checked.twice += 1,
+                Verdict::GaveUp => checked.gave_up += 1,
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Kept {
+    fn seen_twice(self) -> Vec<Operation> {
+        if !self.is_plain_write {
+            return vec![self.operation];
+        }
+        let end = self.operation.end.at().map_or(End::Unknown, End::Before);
+        vec![Operation { end, ..self.operation.clone() }, self.operation]
+    }
+}
+
+/// What a client does next, and whether without a condition.
+fn wanted(number: u64, tags: &[Tag], random: &mut Random) -> (Asked, bool) {
+    let text = Change::Put(Value::Text(number));
+    let any = |change| Asked::Change(Condition::Any, change);
+    let conditional = |condition, change| (Asked::Change(condition, change), false);
+    let tag = || tags.first().copied().into_iter().collect::<Vec<Tag>>();
+    match random.below(100) {
+        0..24 => (Asked::Get, true),
+        24..36 => (any(text), true),
+        36..40 => (any(Change::Delete), true),
+        40..50 => conditional(Condition::Absent, text),
+        50..56 => conditional(Condition::Exists, Change::Put(Value::Number(number as i64 * 1000))),
+        56..60 => conditional(Condition::Exists, Change::Delete),
+        60..64 => conditional(Condition::OneOf(tag()), Change::Delete),
+        64..68 => conditional(Condition::OneOf(tags.to_vec()), text),
+        68..82 => conditional(Condition::OneOf(tag()), text),
+        _ => conditional(Condition::Any, Change::Add(1 + random.below(9) as i64)),
+    }
+}
+
+impl Call {
+    /// Sends it, and waits for the answer.
+    pub(crate) fn ask(&self, client: &mut Client) -> io::Result<Answer> {
+        let target = format!("/v0/entity?id={}", self.key);
+        let (condition, change) = match &self.asked {
+            Asked::Get => return client.request("GET", &target, b""),
+            Asked::Change(condition, change) => (condition, change),
+        };
+        let condition = match condition {
+            Condition::Any => String::new(),
+            Condition::Exists => "If-Match: *\r\n".to_owned(),
+            Condition::Absent => "If-None-Match: *\r\n".to_owned(),
+            Condition::OneOf(tags) => {
+                // One that no value has, for there must be one.
+                let tags = tags.iter().copied().map(text_of).chain(["\"none\"".to_owned()]);
+                format!("If-Match: {}\r\n", tags.collect::<Vec<_>>().join(", "))
+            }
+        };
+        let (method, target, body) = match change {
+            Change::Put(Value::Text(number)) => ("PUT", target, format!("t{number}")),
+            Change::Put(Value::Number(number)) => ("PUT", target, number.to_string()),
+            // There is no ETag of what is gone.
+            Change::Delete => ("DELETE", format!("{target}&receipt=true"), String::new()),
+            Change::Add(number) => ("POST", format!("{target}&add={number}"), String::new()),
+        };
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{condition}Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        client.send_raw(&[head.as_bytes(), body.as_bytes()].concat())?;
+        client.answer()
+    }
+}
+
+fn outcome(call: &Call, answer: &Answer) -> Result<Outcome, Failure> {
+    let text = String::from_utf8_lossy(&answer.body);
+    let odd = || {
+        let (asked, status) = (&call.asked, answer.status);
+        Failure::Broken(format!("{}: {asked:?} is answered {status}: {text}", call.key))
+    };
+    let tag = || answer.version.as_deref().map(tag_of).transpose();
+    let tag = tag().map_err(|()| odd())?;
+    let told = match (&call.asked, answer.status) {
+        (Asked::Get, 200) => {
+            Told::Found(Some((value_of(&text).ok_or_else(odd)?, tag.ok_or_else(odd)?)))
+        }
+        (Asked::Get, 404) => Told::Found(None),
+        (Asked::Change(_, Change::Add(_)), 200) => {
+            let sum = Some(text.parse().map_err(|_| odd())?);
+            Told::Changed { tag: tag.ok_or_else(odd)?, sum }
+        }
+        (Asked::Change(_, Change::Add(_)), 409) => Told::NotANumber,
+        (Asked::Change(..), 201 | 202) => Told::Changed { tag: tag.ok_or_else(odd)?, sum: None },
+        (Asked::Change(..), 412) if !call.is_plain => Told::Unmet(tag),
+        (_, 503 | 504 | 507) if text.contains("\"outcome\":\"none\"") => return Ok(Outcome::Void),
+        (_, 500..) => return Ok(Outcome::Unknown),
+        _ => return Err(odd()),
+    };
+    Ok(Outcome::Told(told))
+}
+
+fn value_of(text: &str) -> Option<Value> {
+    match text.strip_prefix('t') {
+        Some(number) => number.parse().ok().map(Value::Text),
+        None => text.parse().ok().map(Value::Number),
+    }
+}
+
+fn text_of(tag: Tag) -> String {
+    let (time, origin) = tag.family;
+    let last = tag.last.map(|(step, id)| format!("-{step}-{id:016x}")).unwrap_or_default();
+    format!("\"{time:016x}-{origin:08x}{last}\"")
+}
+
+fn tag_of(text: &str) -> Result<Tag, ()> {
+    let hex = |text: Option<&str>| u64::from_str_radix(text.ok_or(())?, 16).map_err(drop);
+    let mut parts = text.split('-');
+    let family = (hex(parts.next())?, hex(parts.next())? as u32);
+    let last = match parts.next() {
+        None => None,
+        Some(step) => Some((step.parse().map_err(drop)?, hex(parts.next())?)),
+    };
+    Ok(Tag { family, last })
+}
