@@ -1,7 +1,8 @@
-//! Rows 15 to 19 with conditional writes: short histories of contended keys, as clients of all
-//! nodes saw them while nodes were killed, stood still and were cut off, each checked for
-//! linearizability.
+//! Rows 15 to 18, 20 and 22 with conditional writes: short histories of contended keys, as clients
+//! of all nodes saw them while nodes were killed, restarted, stood still, were cut off and lost
+//! their disks, each checked for linearizability.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,6 +39,9 @@ struct Shared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Kill,
+    Restart,
+    /// Killed, and its directory is gone.
+    Wipe,
     Pause,
     Isolate,
     OneWay,
@@ -45,8 +49,16 @@ enum Fault {
     Loss,
 }
 
-const FAULTS: [Fault; 6] =
-    [Fault::Kill, Fault::Isolate, Fault::Pause, Fault::OneWay, Fault::Bridge, Fault::Loss];
+const FAULTS: [Fault; 8] = [
+    Fault::Kill,
+    Fault::Isolate,
+    Fault::Pause,
+    Fault::OneWay,
+    Fault::Wipe,
+    Fault::Bridge,
+    Fault::Restart,
+    Fault::Loss,
+];
 
 /// `rounds` of all faults.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
@@ -102,10 +114,19 @@ fn faults(
         for fault in FAULTS {
             let node = random.below(NODES as u64) as usize;
             let other = (node + 1 + random.below(2) as usize) % NODES;
+            // A disk may be lost only if all others are whole.
+            if fault == Fault::Wipe || random.percent(50) {
+                cluster.until_ready()?;
+            }
             thread::sleep(Duration::from_millis(random.below(setup.size(600, 200))));
             let lasts = Duration::from_millis(100 + random.below(setup.size(2500, 500)));
             match fault {
                 Fault::Kill => cluster.kill(node)?,
+                Fault::Restart => cluster.stop(node)?,
+                Fault::Wipe => {
+                    cluster.kill(node)?;
+                    fs::remove_dir_all(cluster.data(node))?;
+                }
                 Fault::Pause => cluster.node(node)?.signal(Signal::STOP)?,
                 Fault::Isolate => net.isolate(node)?,
                 Fault::OneWay => net.cut(node, other)?,
@@ -114,13 +135,13 @@ fn faults(
             }
             thread::sleep(lasts);
             match fault {
-                Fault::Kill => cluster.start_node(node)?,
+                Fault::Kill | Fault::Restart => cluster.start_node(node)?,
+                Fault::Wipe => {
+                    cluster.start_node(node)?;
+                    cluster.until_ready()?;
+                }
                 Fault::Pause => cluster.node(node)?.signal(Signal::CONT)?,
                 Fault::Isolate | Fault::OneWay | Fault::Bridge | Fault::Loss => net.heal()?,
-            }
-            // Otherwise the next fault comes while this one heals.
-            if random.percent(50) {
-                cluster.until_ready()?;
             }
         }
     }
