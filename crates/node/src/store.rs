@@ -36,20 +36,22 @@ impl Store for Engine {
     }
 }
 
-/// Age in microseconds at which a tombstone may go from the bottom of the only replica. A write
+/// Age in microseconds at which a tombstone, or a value that has expired so long ago, may go from the
+/// bottom of the only replica. A write
 /// that is older than its key's tombstone can still be on its way into the log for as long as a
 /// request may take; this is far beyond that.
 const PURGE_AFTER: u64 = 600_000_000;
 
-/// Which tombstones the engine may drop. When this node is `alone`, it decides by their age. With
-/// others, a tombstone stays: one of them may have missed it, and would bring back what it deleted.
+/// Which tombstones and expired values the engine may drop. When this node is `alone`, it decides by
+/// their age. With others they stay: one of them may have missed a tombstone, or an expired value,
+/// and would bring back what that hides.
 pub fn may_purge(alone: bool, wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> MayPurge {
-    Arc::new(move |space, _key, written| match space {
+    Arc::new(move |space, _key, latest| match space {
         // Nobody else has hints: one that was delivered is gone for good.
         Space::Hints => true,
         // Nobody sends it again.
-        Space::Idempotency => Clock::micros(written) + REMEMBERED_MICROS < wall_micros(),
-        _ => alone && Clock::micros(written) + PURGE_AFTER < wall_micros(),
+        Space::Idempotency => Clock::micros(latest) + REMEMBERED_MICROS < wall_micros(),
+        _ => alone && Clock::micros(latest) + PURGE_AFTER < wall_micros(),
     })
 }
 
