@@ -28,7 +28,7 @@ pub(super) async fn put(
         Value::Whole(bytes, Some(held)) => held.keep(bytes),
         Value::Gathered { bytes, held } => held.keep(bytes.into()),
     };
-    let conditional = Conditional { condition, change: Change::Put(value) };
+    let conditional = Conditional { condition, change: Change::Put(value), expiry_ms: 0 };
     let done = change(service, params, conditional, id).await;
     drop(passed);
     let Changed { tag, receipt, .. } = done?;
@@ -42,7 +42,7 @@ pub(super) async fn delete(
 ) -> Result<Answer, Problem> {
     let params = params::conditional(query, service.replication())?;
     let (condition, id) = (condition::of(headers, Kind::Delete)?, condition::id(headers)?);
-    let conditional = Conditional { condition, change: Change::Delete };
+    let conditional = Conditional { condition, change: Change::Delete, expiry_ms: 0 };
     let Changed { receipt, .. } = change(service, params, conditional, id).await?;
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
@@ -55,7 +55,8 @@ pub(super) async fn add(
 ) -> Result<Answer, Problem> {
     let (params, number) = params::addition(query, service.replication())?;
     let id = condition::id(headers)?;
-    let conditional = Conditional { condition: Condition::Any, change: Change::Add(number) };
+    let conditional =
+        Conditional { condition: Condition::Any, change: Change::Add(number), expiry_ms: 0 };
     let Changed { tag, sum, receipt } = change(service, params, conditional, id).await?;
     let sum = sum.expect("an addition that was done has a sum");
     Ok(Answer { tag: Some(tag), receipt, ..Answer::text(StatusCode::OK, sum.to_string()) })
@@ -87,7 +88,7 @@ async fn change(
         }
     };
     match done {
-        Done::Changed { tag, result: sum } => {
+        Done::Changed { tag, result: sum, .. } => {
             let receipt = wanted.map(|wanted| wanted.header(service, tag, acks));
             Ok(Changed { tag, sum, receipt })
         }

@@ -74,7 +74,7 @@ pub(crate) fn parse(id: u64, entry: &Record) -> Result<Recalled, StoreError> {
         _ => Some(i64::from_le_bytes(sum.try_into().map_err(|_| damaged())?)),
     };
     let ballot = entry.rank.version.time;
-    Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result } })
+    Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0 } })
 }
 
 #[cfg(test)]
@@ -91,8 +91,8 @@ mod tests {
     fn record(ballot: u64, operations: &[(u64, Option<i64>)]) -> Record {
         let operation = |&(id, result): &(u64, Option<i64>)| Operation { id, result };
         let steps = Steps { step: 20, operations: operations.iter().map(operation).collect() };
-        let (kind, copies) = (Kind::Value, 0);
-        let next = Next { family: FAMILY, ballot, kind, copies, steps: &steps, value: b"v" };
+        let (kind, copies, expiry_ms, value) = (Kind::Value, 0, 0, &b"v"[..]);
+        let next = Next { family: FAMILY, ballot, kind, copies, expiry_ms, steps: &steps, value };
         (records::STEPS.build)(b"k", &next)
     }
 
@@ -111,7 +111,7 @@ mod tests {
         Store::commit(&stage.engine, batch).unwrap();
         let stored = |id, step, result| {
             let tag = Tag { version: FAMILY, last: Some((step, id)) };
-            Some(Recalled::Stored { ballot: 99, done: Done::Changed { tag, result } })
+            Some(Recalled::Stored { ballot: 99, done: Done::Changed { tag, result, expiry_ms: 0 } })
         };
         assert_eq!(
             [found(&stage, 5), found(&stage, 7)],

@@ -116,7 +116,7 @@ impl Wanted {
             Action::Delete => cluster::Change::Delete,
             Action::Add(number) => cluster::Change::Add(number),
         };
-        Conditional { condition: self.condition, change }
+        Conditional { condition: self.condition, change, expiry_ms: 0 }
     }
 }
 
@@ -242,7 +242,9 @@ impl Histories {
                 Some(Told::Changed { tag, sum: None })
             }
             ClientOutcome::Answer(Answer::Done(done, _)) => Some(match *done {
-                Done::Changed { tag, result } => Told::Changed { tag: tag_of(tag), sum: result },
+                Done::Changed { tag, result, .. } => {
+                    Told::Changed { tag: tag_of(tag), sum: result }
+                }
                 Done::Unmet { current } => Told::Unmet(current.map(tag_of)),
                 Done::Impossible(Impossible::NotANumber) => Told::NotANumber,
                 Done::Impossible(Impossible::Overflow) => {

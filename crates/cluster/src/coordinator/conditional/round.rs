@@ -117,7 +117,7 @@ impl Coordinator {
             }
         };
         let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
-        let mut state = State::of(newest.as_ref(), &codec);
+        let mut state = State::of(newest.as_ref(), ballot, &codec);
         let family = newest.as_ref().map(|newest| newest.rank.version);
         match self.slots.change(id).look_back(family, state.steps()) {
             Earlier::Told => {}
