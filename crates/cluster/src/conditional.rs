@@ -71,8 +71,8 @@ pub struct Conditional {
     pub condition: Condition,
     /// What is done then.
     pub change: Change,
-    /// When the value that it writes expires, in milliseconds since 1970. 0: what is put never; what
-    /// something is added to when it would have.
+    /// When the value that it writes expires, in milliseconds since 1970. 0: what is put never; a
+    /// sum when what was added to would have.
     pub expiry_ms: u64,
 }
 

@@ -368,7 +368,8 @@ impl World {
         Ok(Event::Get { client, key, quorum })
     }
 
-    /// `change c1 a put x`, `del`, `add 5`; then `until 30ms`; then `if exists`, `if absent`, `if @5n1` (a plain tag).
+    /// `change c1 a put x`, `del`, `add 5`; then `until 30ms`; then `if exists`, `if absent`, `if
+    /// @5n1` (a plain tag).
     fn change(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
         let client = cluster::ClientId(numbered(next(words, "a client")?, 'c')?);
         let key = self.words.key(next(words, "a key")?)?;
