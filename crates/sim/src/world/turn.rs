@@ -153,6 +153,7 @@ impl World {
     }
 
     fn end_turn(&mut self, place: Place, mut out: Outbox) {
+        self.note_clock(place);
         self.flush_writes(place, &mut out);
         self.flush_all(place);
         self.arm(place);
@@ -270,6 +271,7 @@ impl World {
     fn take_request(&mut self, place: Place, number: u64, out: &mut Outbox) {
         let now = self.times(place.node);
         let Some(asked) = self.ledger.asked(number).cloned() else { return };
+        let expiry_ms = self.expiry_ms(place, number, &asked);
         if asked.what == What::Scan {
             self.begin_walk(place, number, asked.quorum, out);
             return self.drive(place, out, |_, _| {});
@@ -287,7 +289,7 @@ impl World {
             }
             What::Change(wanted) => {
                 let Asked { key, quorum, .. } = asked;
-                let (id, conditional) = (wanted.id(number), wanted.of(number));
+                let (id, conditional) = (wanted.id(number), wanted.of(number, expiry_ms));
                 let event = Event::Change { client, key, conditional, quorum, id };
                 return self.handle(place, event, out);
             }
@@ -304,7 +306,7 @@ impl World {
             self.answer(place, client, Answer::Failed(failed));
             return;
         };
-        let fields = Fields { copies, ..Fields::new(kind, version) };
+        let fields = Fields { copies, expiry_ms, ..Fields::new(kind, version) };
         let record = make(&asked.key, WriteId(number), fields);
         self.ledger.versioned(self.now, WriteId(number), record.rank.version);
         let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum };
