@@ -30,8 +30,9 @@ fn the_recipes_work_as_the_readme_says() {
     }
     let node = Node::start(&[]);
     let recipes = recipes();
-    let [counter, lock, queue, lease, limit, again] = recipes.split("\n\n").collect::<Vec<_>>()[..] else {
-        panic!("six recipes, with a line between them: {recipes}");
+    let recipes: Vec<&str> = recipes.split("\n\n").collect();
+    let [counter, lock, queue, lease, limit, again] = recipes[..] else {
+        panic!("six recipes, with a line between them: {recipes:?}");
     };
     assert_eq!((run(&node, counter), run(&node, counter)), ("1".to_owned(), "2".to_owned()));
     assert_eq!((run(&node, lock), run(&node, lock)), ("mine\n".to_owned(), "mine\n".to_owned()));

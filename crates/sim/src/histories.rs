@@ -2,7 +2,7 @@
 //! each is one register to its clients. What they asked of each key and were answered is kept as a
 //! history, and is checked in the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
@@ -289,11 +289,7 @@ impl Histories {
             && !of_key.is_over
         {
             kept.operation.end = End::At(now, told);
-            let Life { expiry_ms, judged_ms: (_, latest) } = &mut kept.operation.life;
-            *latest = latest_ms;
-            if let ClientOutcome::Answer(Answer::Found(found)) = outcome {
-                *expiry_ms = found.as_ref().map_or(0, STEPS.expiry_ms);
-            }
+            kept.judged(latest_ms, outcome);
         }
         let seen = match outcome {
             ClientOutcome::Answer(Answer::Found(Some(record))) => write_of(record),
@@ -321,7 +317,8 @@ impl Histories {
     /// Checks every history; returns what is wrong.
     pub(crate) fn judge(&mut self) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (key, of_key) in std::mem::take(&mut self.of_keys) {
+        for (key, mut of_key) in std::mem::take(&mut self.of_keys) {
+            of_key.find_reissued();
             let kept = of_key.kept.into_values().filter(|kept| !kept.is_void);
             let operations = kept.flat_map(Kept::operations).collect();
             let history = History { operations };
@@ -338,7 +335,34 @@ impl Histories {
     }
 }
 
+impl OfKey {
+    /// A plain write that was never answered may have been given another version that no read
+    /// showed, for a conditional write came on top of it: a family that is no other write's.
+    fn find_reissued(&mut self) {
+        let told = self.kept.values().filter_map(|kept| kept.operation.end.told());
+        let families: BTreeSet<(u64, u32)> = told.filter_map(Told::tag).map(|t| t.family).collect();
+        let versions = self.kept.values().filter_map(|kept| kept.first);
+        let known: BTreeSet<(u64, u32)> = versions.map(|v| (v.time, v.origin)).collect();
+        let unknown: Vec<_> = families.difference(&known).copied().collect();
+        let open = self.kept.values_mut().filter(|kept| kept.operation.end == End::Unknown);
+        for kept in open {
+            let Some(Version { time, origin }) = kept.first else { continue };
+            let is_later = |(later, by): &(u64, u32)| *by == origin && *later > time;
+            kept.is_reissued |= unknown.iter().any(is_later);
+        }
+    }
+}
+
 impl Kept {
+    /// It was answered: by when it was judged, and when what it found expires.
+    fn judged(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
+        let Life { expiry_ms, judged_ms: (_, latest) } = &mut self.operation.life;
+        *latest = latest_ms;
+        if let ClientOutcome::Answer(Answer::Found(found)) = outcome {
+            *expiry_ms = found.as_ref().map_or(0, STEPS.expiry_ms);
+        }
+    }
+
     /// What takes effect. A plain write that is given another version on its way may have been seen
     /// under the first one, and be seen again after what came between: a known anomaly.
     fn operations(self) -> Vec<Operation> {

@@ -163,6 +163,28 @@ impl History {
     }
 }
 
+impl Told {
+    /// The tag that it tells of.
+    pub(crate) fn tag(self) -> Option<Tag> {
+        match self {
+            Self::Found(found) => found.map(|(_, tag)| tag),
+            Self::Changed { tag, .. } => Some(tag),
+            Self::Unmet(current) => current,
+            Self::NotANumber => None,
+        }
+    }
+}
+
+impl End {
+    /// What the client was told.
+    pub(crate) fn told(self) -> Option<Told> {
+        match self {
+            Self::At(_, told) => Some(told),
+            Self::Unknown | Self::Before(_) => None,
+        }
+    }
+}
+
 impl Tags {
     fn of(history: &History) -> Result<Self, String> {
         let mut tags = Self::default();
@@ -233,10 +255,7 @@ impl Operation {
         history: &History,
     ) -> Option<State> {
         let has = |tag| value.is_some() && tags.is_of(tag, state, history);
-        let told = match self.end {
-            End::At(_, told) => Some(told),
-            End::Unknown | End::Before(_) => None,
-        };
+        let told = self.end.told();
         let (condition, change) = match (&self.asked, told) {
             (Asked::Get, Some(Told::Found(found))) => {
                 let held = (state.value, self.life.expiry_ms == state.expiry_ms);

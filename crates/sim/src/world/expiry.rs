@@ -1,8 +1,8 @@
 //! Values that expire: how long they live, and by which clocks that can be judged.
 //!
 //! ```text
-//!  behind all clocks, and as long before as a round may take ─ earliest │ … judged … │ latest ─ the
-//!                                                                  furthest that one has been ahead
+//!  the clock that is furthest behind ─┐               ┌─ the furthest that one has been ahead
+//!  ────────────── earliest ◀─ a round ┴── judged … ───┴ latest ─────────────────────▶ time
 //! ```
 
 use cluster::Clock;
@@ -35,7 +35,7 @@ impl World {
         1 + draw / 100_000 % most
     }
 
-    /// When the value of a write expires, as the node that takes it in says: as the process does it.
+    /// When the value of a write expires, as the node that takes it in says.
     pub(super) fn expiry_ms(&mut self, place: Place, number: u64, asked: &Asked) -> u64 {
         let wall = self.times(place.node).wall;
         let Some(process) = self.process(place) else { return 0 };
