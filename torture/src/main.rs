@@ -7,9 +7,9 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full,
-    fuzz, hints, kill, lives, memory, mixed, overload, partition, pause, power_cut, real_input,
-    restarts, rollback, scans, settings, slow, slow_replica, stderr, steady, stranger, sync_error,
-    tombstones, unread, wiped, wrong_clock,
+    expiry, fuzz, hints, kill, lives, memory, mixed, overload, partition, pause, power_cut,
+    real_input, restarts, rollback, scans, settings, slow, slow_replica, stderr, steady, stranger,
+    sync_error, tombstones, unread, wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -88,6 +88,8 @@ enum Row {
     Hints,
     /// Row 30: additions to a few counters while nodes are killed and stand still
     Counters,
+    /// Row 37: values that expire, while clocks step and nodes are killed (libfaketime)
+    Ttl,
     /// Row 38: an older copy of a directory put back, twins, a lost interval (root for the last)
     Rollback,
     /// Replicas that missed writes: a full disk (root), overload, a pause
@@ -111,7 +113,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 35] = [
+    const EACH: [Self; 36] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -137,6 +139,7 @@ impl Row {
         Self::Corrupt,
         Self::Hints,
         Self::Counters,
+        Self::Ttl,
         Self::Rollback,
         Self::Converge,
         Self::Overload,
@@ -160,6 +163,7 @@ impl Row {
             Self::Partition => 3,
             Self::Pause | Self::Lives => 16,
             Self::Restarts | Self::Blackout | Self::Mixed => 10,
+            Self::Ttl => 60,
             Self::Killed | Self::Counters | Self::Scans | Self::Clocks | Self::Crowd => 20,
             Self::Wrongclock | Self::Settings => 12,
             Self::Corrupt => 50,
@@ -200,6 +204,7 @@ impl Row {
             Self::Corrupt => corrupt::run(setup),
             Self::Hints => hints::run(setup),
             Self::Counters => counters::run(setup),
+            Self::Ttl => expiry::run(setup),
             Self::Rollback => rollback::run(setup),
             Self::Converge => converge::run(setup),
             Self::Overload => overload::run(setup),
