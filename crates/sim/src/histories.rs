@@ -2,7 +2,7 @@
 //! each is one register to its clients. What they asked of each key and were answered is kept as a
 //! history, and is checked in the end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
@@ -219,6 +219,16 @@ impl Histories {
         }
     }
 
+    /// A replica is sent a plain write, maybe with another version than it had at first: one that
+    /// no read may ever show, for a conditional write comes on top of it.
+    pub(crate) fn is_sent(&mut self, key: &Bytes, record: &Record) {
+        if is_contended(key)
+            && let Some((number, version)) = write_of(record)
+        {
+            self.versioned(key, number, version);
+        }
+    }
+
     /// A client has its outcome; returns what is wrong with that by itself. `latest_ms`: no clock
     /// that it was judged by was ahead of that.
     pub(crate) fn end(
@@ -317,8 +327,7 @@ impl Histories {
     /// Checks every history; returns what is wrong.
     pub(crate) fn judge(&mut self) -> Vec<String> {
         let mut wrong = Vec::new();
-        for (key, mut of_key) in std::mem::take(&mut self.of_keys) {
-            of_key.find_reissued();
+        for (key, of_key) in std::mem::take(&mut self.of_keys) {
             let kept = of_key.kept.into_values().filter(|kept| !kept.is_void);
             let operations = kept.flat_map(Kept::operations).collect();
             let history = History { operations };
@@ -332,24 +341,6 @@ impl Histories {
             }
         }
         wrong
-    }
-}
-
-impl OfKey {
-    /// A plain write that was never answered may have been given another version that no read
-    /// showed, for a conditional write came on top of it: a family that is no other write's.
-    fn find_reissued(&mut self) {
-        let told = self.kept.values().filter_map(|kept| kept.operation.end.told());
-        let families: BTreeSet<(u64, u32)> = told.filter_map(Told::tag).map(|t| t.family).collect();
-        let versions = self.kept.values().filter_map(|kept| kept.first);
-        let known: BTreeSet<(u64, u32)> = versions.map(|v| (v.time, v.origin)).collect();
-        let unknown: Vec<_> = families.difference(&known).copied().collect();
-        let open = self.kept.values_mut().filter(|kept| kept.operation.end == End::Unknown);
-        for kept in open {
-            let Some(Version { time, origin }) = kept.first else { continue };
-            let is_later = |(later, by): &(u64, u32)| *by == origin && *later > time;
-            kept.is_reissued |= unknown.iter().any(is_later);
-        }
     }
 }
 

@@ -138,6 +138,8 @@ pub(crate) struct State {
     pub(crate) value: Option<Value>,
     /// When that expires; 0 = never.
     pub(crate) expiry_ms: u64,
+    /// Whether somebody has found it expired: nobody who is judged later finds it alive.
+    pub(crate) is_over: bool,
     pub(crate) made_by: Option<u32>,
 }
 
@@ -160,18 +162,6 @@ impl History {
         let search = |spare| Search::new(self, &tags, most, spare).run();
         let is_found = |spare| search(spare) == Verdict::Linearizable;
         if SPARE.into_iter().any(is_found) { Verdict::Linearizable } else { search(usize::MAX) }
-    }
-}
-
-impl Told {
-    /// The tag that it tells of.
-    pub(crate) fn tag(self) -> Option<Tag> {
-        match self {
-            Self::Found(found) => found.map(|(_, tag)| tag),
-            Self::Changed { tag, .. } => Some(tag),
-            Self::Unmet(current) => current,
-            Self::NotANumber => None,
-        }
     }
 }
 
@@ -237,10 +227,11 @@ impl Operation {
     ) -> impl Iterator<Item = State> {
         let (earliest, latest) = self.life.judged_ms;
         let expires = state.value.is_some() && state.expiry_ms != 0 && self.asked != Asked::Get;
-        let may_live = !expires || state.expiry_ms > earliest;
+        let may_live = !expires || !state.is_over && state.expiry_ms > earliest;
         let may_be_over = expires && state.expiry_ms <= latest;
         let living = may_live.then(|| self.apply(place, state, state.value, tags, history));
-        let expired = may_be_over.then(|| self.apply(place, state, None, tags, history));
+        let over = State { is_over: true, ..state };
+        let expired = may_be_over.then(|| self.apply(place, over, None, tags, history));
         [living, expired].into_iter().flatten().flatten()
     }
 
@@ -303,6 +294,6 @@ impl Operation {
             Some(_) => false,
             None => true,
         };
-        fits.then_some(State { value, expiry_ms, made_by: Some(place) })
+        fits.then_some(State { value, expiry_ms, is_over: false, made_by: Some(place) })
     }
 }

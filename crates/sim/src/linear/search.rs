@@ -66,7 +66,7 @@ pub(super) const SPARE: [usize; 2] = [0, 1];
 
 impl<'a> Search<'a> {
     pub(super) fn new(history: &'a History, tags: &'a Tags, most: usize, spare: usize) -> Self {
-        let state = State { value: None, expiry_ms: 0, made_by: None };
+        let state = State { value: None, expiry_ms: 0, is_over: false, made_by: None };
         let begin = Configuration { state, done: Vec::new(), used: Vec::new() };
         let configurations = vec![begin];
         Self { history, tags, open: BTreeSet::new(), configurations, left: most, spare }

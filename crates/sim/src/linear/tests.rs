@@ -330,6 +330,23 @@ fn what_has_expired_is_none_to_a_condition() {
     is_wrong(&with_lives(gone, [(50, 10, 10), (0, 40, 49)]), 2);
 }
 
+/// Conditional writes are judged by times that only grow; reads are not.
+#[test]
+fn what_one_found_expired_is_not_alive_to_the_next() {
+    let gone = (2, 3, change(Exists, Delete), Unmet(None));
+    let history = |second: (u64, u64, Asked, Told)| {
+        let operations = [(0, 1, put(1), done(plain(1))), gone.clone(), second];
+        history(operations)
+    };
+    let lives = [(50, 10, 10), (0, 40, 60), (0, 40, 60)];
+    let alive = (4, 5, change(Absent, Put(Number(2))), Unmet(Some(plain(1))));
+    is_wrong(&with_lives(history(alive), lives), 3);
+    let at_once = (2, 3, change(Absent, Put(Number(2))), Unmet(Some(plain(1))));
+    is_right(&with_lives(history(at_once), lives));
+    let read = (4, 5, Asked::Get, found(1, plain(1)));
+    is_right(&with_lives(history(read), [(50, 10, 10), (0, 40, 60), (50, 0, 0)]));
+}
+
 #[test]
 fn a_read_shows_what_has_expired_and_when() {
     let read = |expiry_ms, life| {

@@ -3,7 +3,7 @@
 
 use cluster::{
     Answer, CallId, ClientId, ConnectionId, Demand, Event, FailureKind, Message, NodeId, Now, OpId,
-    PageRequest, Reply, RequestFailed,
+    PageRequest, Reply, Request, RequestFailed,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
@@ -97,6 +97,9 @@ impl Driver for InTurn<'_> {
     }
 
     fn note(&mut self, event: &Event) {
+        if let Event::Request { request: Request::Write { key, record }, .. } = event {
+            self.world.ledger.histories.is_sent(key, record);
+        }
         let Place { node, index, .. } = self.place;
         let now = self.world.now;
         self.world.journal.line(now, format_args!("n{node}.{index} <- {}", brief(event)));
