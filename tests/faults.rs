@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use torture::{
-    Failure, Setup, blackout, clocks, corrupt, counters, crowd, descriptors, disk_full, fuzz,
-    hints, histories, kill, lives, memory, mixed, partition, pause, power_cut, real_input,
+    Failure, Setup, blackout, clocks, corrupt, counters, crowd, descriptors, disk_full, expiry,
+    fuzz, hints, histories, kill, lives, memory, mixed, partition, pause, power_cut, real_input,
     restarts, scans, settings, slow, stderr, steady, stranger, sync_error, tombstones, unread,
     wiped, wrong_clock,
 };
@@ -53,6 +53,11 @@ fn row_10_io_errors() {
 #[test]
 fn row_12_too_few_descriptors() {
     row("12", descriptors::run(&setup(1)));
+}
+
+#[test]
+fn row_37_values_that_expire_while_clocks_step() {
+    row("37", expiry::run(&setup(6)));
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(super) async fn put(
     headers: &HeaderMap,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
-    let params = params::conditional(query, service.replication())?;
+    let params = params::conditional_put(query, service.replication(), service.limits().max_ttl)?;
     let (condition, id) = (condition::of(headers, Kind::Put)?, condition::id(headers)?);
     let value = upload.receive(service.limits()).await?;
     let passed = entity::pass(service, upload, value.len(), params.quorum).await?;
@@ -28,11 +28,10 @@ pub(super) async fn put(
         Value::Whole(bytes, Some(held)) => held.keep(bytes),
         Value::Gathered { bytes, held } => held.keep(bytes.into()),
     };
-    let conditional = Conditional { condition, change: Change::Put(value) };
-    let done = change(service, params, conditional, id).await;
+    let done = change(service, params, (condition, Change::Put(value)), id).await;
     drop(passed);
-    let Changed { tag, receipt, .. } = done?;
-    Ok(Answer { tag: Some(tag), receipt, ..Answer::empty(StatusCode::CREATED) })
+    let Changed { tag, expiry_ms, receipt, .. } = done?;
+    Ok(Answer { tag: Some(tag), receipt, expiry_ms, ..Answer::empty(StatusCode::CREATED) })
 }
 
 pub(super) async fn delete(
@@ -40,10 +39,10 @@ pub(super) async fn delete(
     query: &str,
     headers: &HeaderMap,
 ) -> Result<Answer, Problem> {
-    let params = params::conditional(query, service.replication())?;
+    let params = params::conditional_delete(query, service.replication())?;
     let (condition, id) = (condition::of(headers, Kind::Delete)?, condition::id(headers)?);
-    let conditional = Conditional { condition, change: Change::Delete };
-    let Changed { receipt, .. } = change(service, params, conditional, id).await?;
+    let done = change(service, params, (condition, Change::Delete), id).await;
+    let Changed { receipt, .. } = done?;
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
@@ -53,12 +52,14 @@ pub(super) async fn add(
     query: &str,
     headers: &HeaderMap,
 ) -> Result<Answer, Problem> {
-    let (params, number) = params::addition(query, service.replication())?;
+    let most = service.limits().max_ttl;
+    let (params, number) = params::addition(query, service.replication(), most)?;
     let id = condition::id(headers)?;
-    let conditional = Conditional { condition: Condition::Any, change: Change::Add(number) };
-    let Changed { tag, sum, receipt } = change(service, params, conditional, id).await?;
+    let done = change(service, params, (Condition::Any, Change::Add(number)), id).await;
+    let Changed { tag, sum, expiry_ms, receipt } = done?;
     let sum = sum.expect("an addition that was done has a sum");
-    Ok(Answer { tag: Some(tag), receipt, ..Answer::text(StatusCode::OK, sum.to_string()) })
+    let text = Answer::text(StatusCode::OK, sum.to_string());
+    Ok(Answer { tag: Some(tag), receipt, expiry_ms, ..text })
 }
 
 /// A change that was made.
@@ -67,17 +68,21 @@ struct Changed {
     tag: Tag,
     /// What an addition came to.
     sum: Option<i64>,
+    /// When the value expires that it left; 0 = never, or the key does not tell any more.
+    expiry_ms: u64,
     receipt: Option<Box<HeaderValue>>,
 }
 
 async fn change(
     service: &Service,
     params: ConditionalParams<'_>,
-    conditional: Conditional,
+    (condition, change): (Condition, Change),
     id: Option<u64>,
 ) -> Result<Changed, Problem> {
-    let ConditionalParams { key, quorum, receipt } = params;
+    let ConditionalParams { key, quorum, receipt, ttl } = params;
     let key = shared_key(key);
+    let expiry_ms = service.requests.expiry_ms(ttl);
+    let conditional = Conditional { condition, change, expiry_ms };
     let wanted = receipt.then(|| Wanted::conditional(&key, quorum));
     let (done, acks) = match service.requests.change(key, conditional, quorum, id).await {
         cluster::Answer::Done(done, acks) => (done, acks),
@@ -87,9 +92,11 @@ async fn change(
         }
     };
     match done {
-        Done::Changed { tag, result: sum } => {
+        Done::Changed { tag, result: sum, expiry_ms: told } => {
             let receipt = wanted.map(|wanted| wanted.header(service, tag, acks));
-            Ok(Changed { tag, sum, receipt })
+            // What was sent again may have been done with another one.
+            let expiry_ms = if told == 0 && id.is_none() { expiry_ms } else { told };
+            Ok(Changed { tag, sum, expiry_ms, receipt })
         }
         Done::Unmet { current } => Err(Problem::unmet(current)),
         Done::Impossible(Impossible::NotANumber) => Err(Problem::not_a_number()),

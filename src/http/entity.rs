@@ -41,13 +41,15 @@ pub(super) async fn get(
             unreachable!("a read writes nothing")
         }
     };
-    let Some(value) = Requests::value(&record) else { return Ok(problem::not_found()) };
+    let Some((value, expiry_ms)) = Requests::value(&record) else {
+        return Ok(problem::not_found());
+    };
     let tag = Tag::of(&record, &records::STEPS);
     if let Some(headers) = unless
         && condition::lists(headers, &service.etags.of(tag))?
     {
         let tag = Some(tag);
-        return Ok(Answer { tag, ..Answer::empty(StatusCode::NOT_MODIFIED) });
+        return Ok(Answer { tag, expiry_ms, ..Answer::empty(StatusCode::NOT_MODIFIED) });
     }
     // A long one has its memory until the last byte is sent: see `memory`.
     let body = Body::Whole(value);
@@ -55,6 +57,7 @@ pub(super) async fn get(
         status: StatusCode::OK,
         tag: Some(tag),
         receipt: None,
+        expiry_ms,
         content_type: Some("application/octet-stream"),
         headers: NOSNIFF,
         body,
@@ -66,11 +69,12 @@ pub(super) async fn put(
     query: &str,
     upload: &mut Upload<'_>,
 ) -> Result<Answer, Problem> {
-    let params = params::write(query, service.replication())?;
+    let params = params::put(query, service.replication(), service.limits().max_ttl)?;
     let quorum = params.quorum;
     let value = upload.receive(service.limits()).await?;
     let passed = pass(service, upload, value.len(), quorum).await?;
-    let mut record = record(service, &params, Some(&value)).await?;
+    let expiry_ms = service.requests.expiry_ms(params.ttl);
+    let mut record = record(service, &params, Some((&value, expiry_ms))).await?;
     // The record has the value now; the memory that is set aside for it goes over to it, until the
     // last replica has it.
     if let Some(held) = value.into_held() {
@@ -78,7 +82,7 @@ pub(super) async fn put(
     }
     let (tag, receipt) = write(service, params, record).await?;
     drop(passed);
-    Ok(Answer { tag: Some(tag), receipt, ..Answer::empty(StatusCode::CREATED) })
+    Ok(Answer { tag: Some(tag), receipt, expiry_ms, ..Answer::empty(StatusCode::CREATED) })
 }
 
 /// Waits for a long value's turn to be written; short ones have none. Until it passes nothing is
@@ -99,17 +103,17 @@ pub(super) async fn pass<'a>(
 }
 
 pub(super) async fn delete(service: &Service, query: &str) -> Result<Answer, Problem> {
-    let params = params::write(query, service.replication())?;
+    let params = params::delete(query, service.replication())?;
     let record = record(service, &params, None).await?;
     let (_, receipt) = write(service, params, record).await?;
     Ok(Answer { receipt, ..Answer::empty(StatusCode::ACCEPTED) })
 }
 
-/// The record of a new value, or of a deletion, with a new version.
+/// The record of a new value and its expiry, or of a deletion, with a new version.
 async fn record(
     service: &Service,
     params: &WriteParams<'_>,
-    value: Option<&[u8]>,
+    value: Option<(&[u8], u64)>,
 ) -> Result<cluster::Record, Problem> {
     let WriteParams { key, quorum, copies, .. } = params;
     let version = service.requests.version().await.map_err(|unversioned| match unversioned {

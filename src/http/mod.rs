@@ -18,6 +18,7 @@ pub(crate) mod connection;
 mod entities;
 mod entity;
 pub(crate) mod etags;
+pub(crate) mod expires;
 mod guest;
 #[cfg(test)]
 mod openapi;
@@ -50,6 +51,7 @@ use node::link::PEER_PROTOCOL;
 
 pub(crate) use body::Body;
 pub(crate) use cluster::MAX_LOOKS;
+use expires::EXPIRES;
 pub(crate) use origin::Names;
 use problem::Problem;
 use receipt::RECEIPT;
@@ -74,6 +76,8 @@ struct Answer {
     status: StatusCode,
     tag: Option<Tag>,
     receipt: Option<Box<HeaderValue>>,
+    /// When the value expires, in milliseconds since 1970; 0 = never, or there is none.
+    expiry_ms: u64,
     content_type: Option<&'static str>,
     /// More headers.
     headers: &'static [(&'static str, &'static str)],
@@ -83,7 +87,8 @@ struct Answer {
 impl Answer {
     fn empty(status: StatusCode) -> Self {
         let (tag, receipt, content_type) = (None, None, None);
-        Self { status, tag, receipt, content_type, headers: &[], body: Body::Empty }
+        let headers = &[];
+        Self { status, tag, receipt, expiry_ms: 0, content_type, headers, body: Body::Empty }
     }
 
     fn text(status: StatusCode, text: impl Into<Bytes>) -> Self {
@@ -192,6 +197,9 @@ fn respond(
     }
     if let Some(receipt) = answer.receipt {
         headers.insert(RECEIPT, *receipt);
+    }
+    if answer.expiry_ms != 0 {
+        headers.insert(EXPIRES, expires::of(answer.expiry_ms));
     }
     if let Some(content_type) = answer.content_type {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use yaml_rust2::{Yaml, YamlLoader};
 
+use super::expires::EXPIRES;
 use super::params;
 use super::problem::Type;
 use super::receipt::RECEIPT;
@@ -17,8 +18,8 @@ const PAGE: (&str, &str) = ("/ui", "GET, HEAD");
 const QUERIES: [(&str, &str, &[&str]); 10] = [
     ("get", "/v0/entity", &params::READ),
     ("head", "/v0/entity", &params::READ),
-    ("put", "/v0/entity", &params::WRITE),
-    ("delete", "/v0/entity", &params::WRITE),
+    ("put", "/v0/entity", &params::PUT),
+    ("delete", "/v0/entity", &params::DELETE),
     ("post", "/v0/entity", &params::ADD),
     ("get", "/v0/entities", &params::RANGE),
     ("get", "/admin/profile", &params::PROFILE),
@@ -135,6 +136,20 @@ fn receipts_are_where_they_can_be_asked_for() {
         let asked = query_parameters(&document, operation).contains(&"receipt");
         let given = entries(&operation["responses"])
             .any(|(_, response)| !response["headers"]["Kvorum-Receipt"].is_badvalue());
+        assert_eq!(given, asked, "{method} {path}");
+    }
+}
+
+#[test]
+fn expiries_are_told_where_they_can_be_set_or_read() {
+    let document = document();
+    let header = entries(&document["components"]["headers"]);
+    assert!(header.map(|(name, _)| name.to_lowercase()).any(|name| name == EXPIRES.as_str()));
+    for (method, path, operation) in operations(&document) {
+        let reads = path == "/v0/entity" && ["get", "head"].contains(&method);
+        let asked = reads || query_parameters(&document, operation).contains(&"ttl");
+        let given = entries(&operation["responses"])
+            .any(|(_, response)| !response["headers"]["Kvorum-Expires"].is_badvalue());
         assert_eq!(given, asked, "{method} {path}");
     }
 }

@@ -9,6 +9,7 @@ use profile::{Event, Format};
 
 use super::MAX_KEY_LEN;
 use super::problem::Problem;
+use crate::settings::units::Ttl;
 
 /// The cluster as quorums see it.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +36,8 @@ pub(super) struct WriteParams<'a> {
     pub(super) copies: u8,
     /// Whether the answer is to name who acknowledged it.
     pub(super) receipt: bool,
+    /// How long the value lives; `None` = for ever.
+    pub(super) ttl: Option<Ttl>,
 }
 
 /// One key whose value is changed under a condition: by a majority of its replicas at least.
@@ -44,6 +47,8 @@ pub(super) struct ConditionalParams<'a> {
     pub(super) quorum: Quorum,
     /// As of any write.
     pub(super) receipt: bool,
+    /// The same; of an addition `None` = as long as what it adds to.
+    pub(super) ttl: Option<Ttl>,
 }
 
 /// A range of keys: `start ≤ key < end`; no `end` = to the last key.
@@ -69,10 +74,13 @@ pub(super) struct ProfileParams {
 pub(super) const READ: [&str; 3] = ["id", "ack", "from"];
 
 /// … of a write …
-pub(super) const WRITE: [&str; 4] = ["id", "ack", "from", "receipt"];
+pub(super) const PUT: [&str; 5] = ["id", "ack", "from", "receipt", "ttl"];
+
+/// … of a deletion …
+pub(super) const DELETE: [&str; 4] = ["id", "ack", "from", "receipt"];
 
 /// … of an addition …
-pub(super) const ADD: [&str; 5] = ["id", "add", "ack", "from", "receipt"];
+pub(super) const ADD: [&str; 6] = ["id", "add", "ack", "from", "receipt", "ttl"];
 
 /// … of a range …
 pub(super) const RANGE: [&str; 5] = ["start", "end", "ack", "from", "local"];
@@ -103,7 +111,8 @@ fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a
         let Some(place) = names.iter().position(|known| *known == name) else {
             let shown: String = name.chars().take(100).collect();
             let known = names.join(", ");
-            return Err(bad(format!("unknown parameter {shown:?}; known: {known}")));
+            let fix = if name == "ttl" { "; omit it: only PUT and POST take a ttl" } else { "" };
+            return Err(bad(format!("unknown parameter {shown:?}; known: {known}{fix}")));
         };
         if slots[place].replace(value).is_some() {
             return Err(bad(format!("duplicate parameter {name:?}")));
@@ -119,28 +128,56 @@ pub(super) fn read(query: &str, replication: Replication) -> Result<ReadParams<'
     Ok(ReadParams { key, quorum })
 }
 
-pub(super) fn write(query: &str, replication: Replication) -> Result<WriteParams<'_>, Problem> {
-    let [id, ack, from, receipt] = fill(query, WRITE)?;
-    let key = key("id", required("id", id)?)?;
-    let quorum = agree(ack, from, replication)?;
-    let copies = from.map_or(0, |_| quorum.from);
-    let receipt = wants_receipt(receipt, quorum)?;
-    Ok(WriteParams { key, quorum, copies, receipt })
+/// A key that is written; `most` is what its value may live.
+pub(super) fn put(
+    query: &str,
+    replication: Replication,
+    most: Ttl,
+) -> Result<WriteParams<'_>, Problem> {
+    let [id, ack, from, receipt, ttl] = fill(query, PUT)?;
+    write([id, ack, from, receipt], live(ttl, most)?, replication)
 }
 
-pub(super) fn conditional(
+pub(super) fn delete(query: &str, replication: Replication) -> Result<WriteParams<'_>, Problem> {
+    write(fill(query, DELETE)?, None, replication)
+}
+
+fn write(
+    [id, ack, from, receipt]: [Slot<'_>; 4],
+    ttl: Option<Ttl>,
+    on: Replication,
+) -> Result<WriteParams<'_>, Problem> {
+    let key = key("id", required("id", id)?)?;
+    let quorum = agree(ack, from, on)?;
+    let copies = from.map_or(0, |_| quorum.from);
+    let receipt = wants_receipt(receipt, quorum)?;
+    Ok(WriteParams { key, quorum, copies, receipt, ttl })
+}
+
+/// The same under a condition.
+pub(super) fn conditional_put(
+    query: &str,
+    replication: Replication,
+    most: Ttl,
+) -> Result<ConditionalParams<'_>, Problem> {
+    let [id, ack, from, receipt, ttl] = fill(query, PUT)?;
+    majority([id, ack, from, receipt], live(ttl, most)?, replication)
+}
+
+pub(super) fn conditional_delete(
     query: &str,
     replication: Replication,
 ) -> Result<ConditionalParams<'_>, Problem> {
-    majority(fill(query, WRITE)?, replication)
+    majority(fill(query, DELETE)?, None, replication)
 }
 
 /// A key, and what is to be added to its value.
 pub(super) fn addition(
     query: &str,
     replication: Replication,
+    most: Ttl,
 ) -> Result<(ConditionalParams<'_>, i64), Problem> {
-    let [id, add, ack, from, receipt] = fill(query, ADD)?;
+    let [id, add, ack, from, receipt, ttl] = fill(query, ADD)?;
     let add = required("add", add)?;
     let digits = add.strip_prefix('-').unwrap_or(add);
     let number = add.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()));
@@ -148,11 +185,25 @@ pub(super) fn addition(
         let shown: String = add.chars().take(100).collect();
         bad(format!("add={shown:?} is not a decimal number of 64 bits, such as 12 or -3"))
     })?;
-    Ok((majority([id, ack, from, receipt], replication)?, number))
+    Ok((majority([id, ack, from, receipt], live(ttl, most)?, replication)?, number))
+}
+
+/// How long a value lives, if that is said: no longer than `most`.
+fn live(ttl: Slot<'_>, most: Ttl) -> Result<Option<Ttl>, Problem> {
+    let Some(text) = ttl else { return Ok(None) };
+    let ttl: Ttl = text.parse().map_err(|wrong| bad(format!("ttl={wrong}")))?;
+    if ttl > most {
+        return Err(bad(format!(
+            "ttl={ttl} is more than this node's --max-ttl: {most} or less; without a ttl a value \
+             never expires"
+        )));
+    }
+    Ok(Some(ttl))
 }
 
 fn majority(
     [id, ack, from, receipt]: [Slot<'_>; 4],
+    ttl: Option<Ttl>,
     on: Replication,
 ) -> Result<ConditionalParams<'_>, Problem> {
     let key = key("id", required("id", id)?)?;
@@ -167,7 +218,7 @@ fn majority(
         return Err(bad(format!("ack={ack} is too few for a conditional write: {usual} or more")));
     }
     let receipt = wants_receipt(receipt, quorum)?;
-    Ok(ConditionalParams { key, quorum, receipt })
+    Ok(ConditionalParams { key, quorum, receipt, ttl })
 }
 
 /// Whether a receipt is asked for. Which replicas acknowledged is told by one byte.
@@ -317,11 +368,29 @@ mod tests {
     use super::*;
 
     /// Queries made of what means something in them, and any text.
-    const QUERIES: &str =
-        "[ -~]{0,60}|((id|ack|from|add|receipt|start|end|local|x)(=[%0-9a-fx]{0,8})?[&=]?){0,6}";
+    const QUERIES: &str = "[ -~]{0,60}|\
+        ((id|ack|from|add|receipt|ttl|start|end|local|x)(=[%0-9a-fxsmhd]{0,8})?[&=]?){0,6}";
 
     const ONE: Replication = Replication { nodes: 1, replicas: 3 };
     const FIVE: Replication = Replication { nodes: 5, replicas: 3 };
+
+    const MONTH: &str = "30d";
+
+    fn most() -> Ttl {
+        MONTH.parse().unwrap()
+    }
+
+    fn write(query: &str, on: Replication) -> Result<WriteParams<'_>, Problem> {
+        put(query, on, most())
+    }
+
+    fn conditional(query: &str, on: Replication) -> Result<ConditionalParams<'_>, Problem> {
+        conditional_put(query, on, most())
+    }
+
+    fn addition(query: &str, on: Replication) -> Result<(ConditionalParams<'_>, i64), Problem> {
+        super::addition(query, on, most())
+    }
 
     fn detail(problem: Problem) -> String {
         serde_json::to_value(problem).unwrap()["detail"].as_str().unwrap().to_owned()
@@ -397,6 +466,7 @@ mod tests {
         ] {
             assert!(read(query, FIVE).is_err(), "{query:?} was taken to read");
             assert!(write(query, FIVE).is_err(), "{query:?} was taken to write");
+            assert!(delete(query, FIVE).is_err(), "{query:?} was taken to delete");
         }
     }
 
@@ -426,6 +496,55 @@ mod tests {
         ] {
             let refused = detail(refused.unwrap());
             assert!(refused.contains("unknown parameter \"receipt\""), "{refused}");
+        }
+    }
+
+    #[test]
+    fn values_may_be_given_a_time_to_live() {
+        let lives = |ttl: &str| {
+            let (put, add) = (format!("id=a&ttl={ttl}"), format!("id=a&add=1&ttl={ttl}"));
+            let all = [
+                write(&put, FIVE).map(|params| params.ttl),
+                conditional(&put, FIVE).map(|params| params.ttl),
+                addition(&add, FIVE).map(|(params, _)| params.ttl),
+            ];
+            let all = all.map(|ttl| ttl.map_err(detail));
+            assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+            let [one, ..] = all;
+            one.map(|ttl| ttl.unwrap().to_string())
+        };
+        assert_eq!([lives("1s"), lives("30d")], [Ok("1s".to_owned()), Ok(MONTH.to_owned())]);
+        assert_eq!(write("id=a", FIVE).unwrap().ttl, None);
+        for (ttl, wrong) in [
+            (
+                "",
+                "ttl=\"\" is not a time to live: write a whole number and s, m, h or d, as in 90s",
+            ),
+            ("-1", "ttl=\"-1\" is not a time to live"),
+            ("0", "ttl=\"0\" is not a time to live"),
+            ("1.5h", "ttl=\"1.5h\" is not a time to live"),
+            ("999y", "ttl=\"999y\" is not a time to live"),
+            ("%39s", "ttl=\"%39s\" is not a time to live"),
+            ("0s", "ttl=\"0s\" is out of range 1s..3650d"),
+            ("3651d", "ttl=\"3651d\" is out of range 1s..3650d"),
+            ("99999999999999999999s", "ttl=\"99999999999999999999s\" is out of range 1s..3650d"),
+            ("31d", "ttl=31d is more than this node's --max-ttl: 30d or less"),
+            ("2592001s", "ttl=2592001s is more than this node's --max-ttl: 30d or less"),
+            ("1s&ttl=1s", "duplicate parameter \"ttl\""),
+        ] {
+            let said = lives(ttl).unwrap_err();
+            assert!(said.starts_with(wrong), "{ttl}: {said}");
+        }
+        for refused in [
+            read("id=a&ttl=1s", FIVE).err(),
+            delete("id=a&ttl=1s", FIVE).err(),
+            conditional_delete("id=a&ttl=1s", FIVE).err(),
+            entities("start=a&ttl=1s", FIVE).err(),
+            placement("id=a&ttl=1s", FIVE).err(),
+        ] {
+            let refused = detail(refused.unwrap());
+            assert!(refused.starts_with("unknown parameter \"ttl\""), "{refused}");
+            assert!(refused.ends_with("only PUT and POST take a ttl"), "{refused}");
         }
     }
 
@@ -460,6 +579,7 @@ mod tests {
             let replication = FIVE;
             let _ = read(&query, replication);
             let _ = write(&query, replication);
+            let _ = delete(&query, replication);
             let _ = conditional(&query, replication);
             let _ = addition(&query, replication);
             let _ = entities(&query, replication);

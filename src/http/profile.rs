@@ -56,6 +56,7 @@ pub(super) async fn get(
         status: StatusCode::OK,
         tag: None,
         receipt: None,
+        expiry_ms: 0,
         content_type: Some(format.content_type()),
         headers: &[],
         body: Body::Whole(Bytes::from(written)),

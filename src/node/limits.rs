@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::counters::budget::Budget;
 use crate::node::places::Places;
 use crate::settings::secret::Secret;
+use crate::settings::units::Ttl;
 
 /// See the module.
 pub(crate) struct Limits {
@@ -18,6 +19,8 @@ pub(crate) struct Limits {
     pub(crate) places: Places,
     /// Longest value, in bytes.
     pub(crate) max_value: usize,
+    /// Longest time that a value may live.
+    pub(crate) max_ttl: Ttl,
     /// How long a request may take.
     pub(crate) deadline: Duration,
     /// Who has it may administer the node.

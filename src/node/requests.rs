@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::{
-    Acks, Class, NodeEvent, NodeId, PageRequest, Quorum, Record, Request, Shared, Version, View,
+    Acks, Class, Clock, NodeEvent, NodeId, PageRequest, Quorum, Record, Request, Shared, Version,
+    View,
 };
 use lsm::{Fields, Kind, SyncMode};
 use node::{Asked, Loop, NoVersion, Purpose, Range, records};
@@ -30,6 +31,7 @@ use crate::node::limits::Limits;
 use crate::node::writes::Writes;
 use crate::peers::{self, DialError, FromPeers, Peers};
 use crate::settings::memory::LONG_RECORD;
+use crate::settings::units::Ttl;
 
 /// A write waits for the clock's bound for one part in so many of `--deadline`: the replicas get
 /// the whole of it afterwards.
@@ -168,17 +170,34 @@ impl Requests {
         Ok(Version { time, origin })
     }
 
-    /// The record of a new value, or of a deletion.
-    pub(crate) fn record(key: &[u8], version: Version, copies: u8, value: Option<&[u8]>) -> Record {
-        let kind = if value.is_some() { Kind::Value } else { Kind::Tombstone };
-        let fields = Fields { copies, ..Fields::new(kind, records::version(version)) };
-        records::new(key, &fields, value.unwrap_or_default())
+    /// When a value expires that is written now, in milliseconds since 1970; 0 = never.
+    ///
+    /// By the node's clock, which conditional writes judge by: it is the wall clock, unless that
+    /// was set back, or another node's is a little ahead. No value is to expire before its time.
+    pub(crate) fn expiry_ms(&self, ttl: Option<Ttl>) -> u64 {
+        let now = || Clock::micros(self.node.shared.clock.now(wall_micros()));
+        ttl.map_or(0, |ttl| now().div_ceil(1000) + ttl.millis())
     }
 
-    /// The value of a record, if it has one that has not expired. It shares the record's memory.
-    pub(crate) fn value(record: &Record) -> Option<Bytes> {
+    /// The record of a new value and its expiry, or of a deletion.
+    pub(crate) fn record(
+        key: &[u8],
+        version: Version,
+        copies: u8,
+        value: Option<(&[u8], u64)>,
+    ) -> Record {
+        let kind = if value.is_some() { Kind::Value } else { Kind::Tombstone };
+        let (value, expiry_ms) = value.unwrap_or_default();
+        let fields = Fields { copies, expiry_ms, ..Fields::new(kind, records::version(version)) };
+        records::new(key, &fields, value)
+    }
+
+    /// The value of a record, if it has one that has not expired, and its expiry, 0 = never. The
+    /// value shares the record's memory.
+    pub(crate) fn value(record: &Record) -> Option<(Bytes, u64)> {
         let record = records::to_store(record);
-        records::is_live(&record.view(), wall_micros).then(|| record.value())
+        let view = record.view();
+        records::is_live(&view, wall_micros).then(|| (record.value(), view.expiry_ms()))
     }
 
     /// Bytes of the value of a record, a tombstone's included.

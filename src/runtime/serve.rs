@@ -117,6 +117,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         looks: Budget::new(http::MAX_LOOKS),
         places: Places::new(config.connections, config.guests),
         max_value: config.max_value,
+        max_ttl: config.max_ttl,
         deadline: config.deadline,
         admin_token: config.admin_token.clone(),
     };

@@ -13,7 +13,7 @@ use crate::settings::list::{ServeArgs, Settings};
 use crate::settings::members::Members;
 use crate::settings::memory::{GUESTS, MemoryPlan};
 use crate::settings::secret::{self, Kind, Secret};
-use crate::settings::units::Size;
+use crate::settings::units::{Size, Ttl};
 use crate::settings::values::LogFormat;
 
 /// Longest value that can be asked for; a record with it fits a WAL batch many times.
@@ -49,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) deadline: Duration,
     /// Longest value in bytes.
     pub(crate) max_value: usize,
+    /// Longest time that a value may live.
+    pub(crate) max_ttl: Ttl,
     /// Event loops.
     pub(crate) loops: usize,
     /// Threads of the read pool.
@@ -123,6 +125,7 @@ fn complete(
         replicas,
         deadline: settings.deadline.0,
         max_value,
+        max_ttl: settings.max_ttl,
         loops: settings.loops.map_or_else(cpus, |n| n.0 as usize),
         read_threads: settings.read_threads.0 as usize,
         queue: settings.queue.0 as usize,

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::settings::declare::settings;
-use crate::settings::units::{Size, TimeIn};
+use crate::settings::units::{Size, TimeIn, Ttl};
 use crate::settings::values::{Listen, LogFormat, Sync, UpTo};
 
 /// Everything after `serve`.
@@ -78,6 +78,10 @@ settings! {
     max_value: Size, "KVORUM_MAX_VALUE", "SIZE", fixed "1MiB",
         "Maximum size of a value, in B, KiB or MiB, 1B..8MiB and at most 1/64 of --memory; larger \
          values are answered with 413";
+
+    max_ttl: Ttl, "KVORUM_MAX_TTL", "TIME", fixed "3650d",
+        "Maximum time to live (`ttl`) of values that clients write through this node, in s, m, h \
+         or d, 1s..3650d; longer ones are answered with 400";
 
     loops: UpTo<256>, "KVORUM_LOOPS", "N", computed "one per available CPU",
         "Event loops (threads that serve connections), 1..256";

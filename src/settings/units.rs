@@ -1,4 +1,4 @@
-//! Sizes and durations as people write them: `512MiB`, `64KiB`, `250ms`, `1s`.
+//! Sizes and durations as people write them: `512MiB`, `64KiB`, `250ms`, `1s`, `30d`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,6 +20,56 @@ pub(crate) struct Time(pub(crate) Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct TimeIn<const LEAST: u64, const MOST: u64>(pub(crate) Duration);
+
+/// How long a value lives, in seconds: 1 to [`Ttl::MOST`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Ttl(u64);
+
+const TTL_UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+
+/// Characters of a wrong value that are shown.
+const SHOWN: usize = 100;
+
+impl Ttl {
+    /// Ten years: what is to live longer is not to expire at all, as far as anybody can tell.
+    pub(crate) const MOST: Self = Self(3650 * 86_400);
+
+    const LEAST: Self = Self(1);
+
+    /// In milliseconds.
+    pub(crate) fn millis(self) -> u64 {
+        self.0 * 1000
+    }
+}
+
+impl FromStr for Ttl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let shown: String = text.chars().take(SHOWN).collect();
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let unit = TTL_UNITS.iter().find(|(name, _)| *name == unit && !number.is_empty());
+        let (_, scale) = unit.ok_or_else(|| {
+            format!(
+                "{shown:?} is not a time to live: write a whole number and s, m, h or d, as in 90s"
+            )
+        })?;
+        // One that does not fit into 64 bits is too long in any unit.
+        let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*scale));
+        let ttl = seconds.map(Self).filter(|ttl| (Self::LEAST..=Self::MOST).contains(ttl));
+        ttl.ok_or_else(|| format!("{shown:?} is out of range {}..{}", Self::LEAST, Self::MOST))
+    }
+}
+
+impl fmt::Display for Ttl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fits = |(_, scale): &&(&str, u64)| self.0.is_multiple_of(*scale);
+        let (unit, scale) = TTL_UNITS.iter().find(fits).unwrap_or(&("s", 1));
+        write!(f, "{}{unit}", self.0 / scale)
+    }
+}
 
 const SIZE_UNITS: [(&str, u64); 4] =
     [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
@@ -106,6 +156,14 @@ impl<const LEAST: u64, const MOST: u64> TryFrom<String> for TimeIn<LEAST, MOST> 
     }
 }
 
+impl TryFrom<String> for Ttl {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
 impl TryFrom<String> for Size {
     type Error = String;
 
@@ -147,6 +205,41 @@ mod tests {
         for bad in ["", "5", "ms", "5m", "5 s", "-5s", "1.5s", "99999999999999999999s"] {
             assert!(bad.parse::<Time>().is_err(), "{bad:?} was taken");
         }
+    }
+
+    #[test]
+    fn a_time_to_live_is_a_second_to_ten_years() {
+        for (text, seconds, shown) in [
+            ("1s", 1, "1s"),
+            ("90s", 90, "90s"),
+            ("0090s", 90, "90s"),
+            ("120s", 120, "2m"),
+            ("5m", 300, "5m"),
+            ("24h", 86_400, "1d"),
+            ("36h", 129_600, "36h"),
+            ("3650d", 315_360_000, "3650d"),
+            ("315360000s", 315_360_000, "3650d"),
+        ] {
+            let ttl = text.parse::<Ttl>().unwrap();
+            assert_eq!((ttl.millis(), ttl.to_string().as_str()), (seconds * 1000, shown), "{text}");
+        }
+        for bad in
+            ["", "s", "90", "-1s", "+1s", "1.5h", "999y", "1w", "90S", "1ms", " 1s", "1s ", "1 s"]
+                .into_iter()
+                .chain(["٣s", "1s1s", "0x1s", "1e3s", "90s\0"])
+        {
+            let error = bad.parse::<Ttl>().unwrap_err();
+            assert!(error.starts_with(&format!("{bad:?} is not a time to live")), "{error}");
+        }
+        for out in ["0s", "0d", "315360001s", "3651d", "87601h", "18446744073709551615d"]
+            .into_iter()
+            .chain(["18446744073709551616s", "99999999999999999999999999d", "213503982334602d"])
+        {
+            let error = out.parse::<Ttl>().unwrap_err();
+            assert_eq!(error, format!("{out:?} is out of range 1s..3650d"));
+        }
+        let long = "9".repeat(10_000) + "s";
+        assert!(long.parse::<Ttl>().unwrap_err().len() < 200);
     }
 
     #[test]

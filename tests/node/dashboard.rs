@@ -238,12 +238,22 @@ fn a_key_is_looked_up_on_each_replica() {
             (&version.as_str().into(), &3.into())
         );
         assert_eq!(replica["value_bytes"], 5);
+        assert_eq!((replica.get("expires_ms"), replica.get("expired")), (None, None));
         assert_eq!(replica["origin"], "n0");
     }
     assert_eq!(look(&cluster, "id=k&from=2")["replicas"].as_array().unwrap().len(), 2);
     for replica in look(&cluster, "id=%00absent")["replicas"].as_array().unwrap() {
         assert_eq!(replica["holds"], "absent");
     }
+    cluster.client(0).put("/v0/entity?id=short&ack=3&ttl=1s", b"x");
+    wait_until("the value's expiry", || {
+        let placement = look(&cluster, "id=short");
+        let has_expired = |replica: &Value| {
+            assert!(replica["holds"] == "value" && replica["expires_ms"].is_u64(), "{replica}");
+            replica["expired"].as_bool().unwrap()
+        };
+        placement["replicas"].as_array().unwrap().iter().all(has_expired)
+    });
     for sum in 1..3 {
         let target = "/v0/entity?id=n&add=1";
         assert_eq!(

@@ -32,3 +32,4 @@ mod rollback;
 mod settings;
 mod slow;
 mod stderr;
+mod ttl;

@@ -92,6 +92,31 @@ fn json_holds_any_bytes() {
 }
 
 #[test]
+fn a_value_with_a_time_to_live_is_a_value_like_any_other() {
+    let node = Node::start(&["--max-ttl", "1d"]);
+    assert_eq!(done(&node, &["put", "k", "v", "--ttl", "90s"]), b"");
+    assert_eq!(done(&node, &["get", "k"]), b"v", "nothing besides");
+    assert_eq!(done(&node, &["scan"]), b"k\tv\n");
+    let got = json(&done(&node, &["get", "k", "--json"]));
+    let put = json(&done(&node, &["put", "k", "7", "--ttl", "1h", "--if-match", "*", "--json"]));
+    let later = put["expires_ms"].as_u64().unwrap() - got["expires_ms"].as_u64().unwrap();
+    assert!(later > 3_000_000, "{later} ms");
+    let sum = json(&done(&node, &["add", "k", "1", "--json"]));
+    assert_eq!((&sum["sum"], &sum["expires_ms"]), (&8.into(), &put["expires_ms"]));
+    let sum = json(&done(&node, &["add", "k", "1", "--ttl", "1s", "--json"]));
+    assert!(sum["expires_ms"].as_u64() < put["expires_ms"].as_u64());
+    wait_until("its expiry", || run_at(&url(&node), &["get", "k"], b"").status.code() == Some(1));
+    assert_eq!(done(&node, &["scan"]), b"");
+    let forever = json(&done(&node, &["put", "k", "v", "--json"]));
+    assert_eq!(forever.get("expires_ms"), None);
+    let long = refused(&node, 2, &["put", "k", "v", "--ttl", "2d"]);
+    assert!(long.contains("ttl=2d is more than this node's --max-ttl: 1d"), "{long}");
+    let wrong = run_at(&url(&node), &["put", "k", "v", "--ttl", "1.5h"], b"");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(said(&wrong).contains("\"1.5h\" is not a time to live: write a whole number"));
+}
+
+#[test]
 fn problems_are_told_in_words() {
     let node = Node::start(&["--max-value", "10B"]);
     let large = refused(&node, 2, &["put", "k", "more than ten"]);

@@ -23,15 +23,16 @@ fn run(node: &Node, recipe: &str) -> String {
 }
 
 #[test]
-fn a_counter_a_lock_and_a_queue_work_as_the_readme_says() {
+fn the_recipes_work_as_the_readme_says() {
     if Command::new("curl").arg("--version").output().is_err() {
         eprintln!("skipped: there is no curl");
         return;
     }
     let node = Node::start(&[]);
     let recipes = recipes();
-    let [counter, lock, queue, again] = recipes.split("\n\n").collect::<Vec<_>>()[..] else {
-        panic!("four recipes, with a line between them: {recipes}");
+    let recipes: Vec<&str> = recipes.split("\n\n").collect();
+    let [counter, lock, queue, lease, limit, again] = recipes[..] else {
+        panic!("six recipes, with a line between them: {recipes:?}");
     };
     assert_eq!((run(&node, counter), run(&node, counter)), ("1".to_owned(), "2".to_owned()));
     assert_eq!((run(&node, lock), run(&node, lock)), ("mine\n".to_owned(), "mine\n".to_owned()));
@@ -41,5 +42,11 @@ fn a_counter_a_lock_and_a_queue_work_as_the_readme_says() {
     assert_eq!(run(&node, &taken), "", "it is somebody else's");
     assert_eq!((run(&node, queue), run(&node, queue)), ("some work".into(), "some work".into()));
     assert_eq!(node.client().get("/v0/entity?id=head").body(), b"2");
+    assert_eq!(run(&node, lease), "mine\n");
+    let held = node.client().get("/v0/entity?id=lease");
+    assert!(held.status == 200 && held.header("kvorum-expires").is_some());
+    let taken = format!("{lease}\ntrue");
+    assert_eq!(run(&node, &taken), "", "it was renewed, and is not free");
+    assert_eq!(run(&node, limit), "welcome\n");
     assert_eq!((run(&node, again), run(&node, again)), ("100".into(), "100".into()));
 }

@@ -24,6 +24,8 @@ pub struct Answer {
     pub status: u16,
     /// The version of what it is about: `ETag`, without its quotes, or the receipt's.
     pub version: Option<String>,
+    /// When the value expires, in milliseconds since 1970, if it does: `Kvorum-Expires`.
+    pub expires_ms: Option<u64>,
     /// Its body.
     pub body: Vec<u8>,
     /// The node takes no more requests on this connection.
@@ -34,6 +36,7 @@ pub struct Answer {
 struct Head {
     status: u16,
     version: Option<String>,
+    expires_ms: Option<u64>,
     length: usize,
     chunked: bool,
     closes: bool,
@@ -98,8 +101,8 @@ impl Client {
             body.resize(head.length, 0);
             self.stream.read_exact(&mut body)?;
         }
-        let Head { status, version, closes, .. } = head;
-        Ok(Answer { status, version, body, closes })
+        let Head { status, version, expires_ms, closes, .. } = head;
+        Ok(Answer { status, version, expires_ms, body, closes })
     }
 
     /// Asks and waits. An error means that nobody knows what became of it.
@@ -169,6 +172,11 @@ impl Client {
             }
             if let Some(receipt) = line.strip_prefix("kvorum-receipt: version=\"") {
                 head.version = receipt.split('"').next().map(str::to_owned);
+            }
+            if let Some(expires) = line.strip_prefix("kvorum-expires: ") {
+                // Seconds with three decimals.
+                let millis = expires.replace('.', "").parse().map_err(|_| malformed(&line))?;
+                head.expires_ms = Some(millis);
             }
             head.chunked |= line == "transfer-encoding: chunked";
             head.closes |= line == "connection: close";

@@ -136,23 +136,31 @@ pub(crate) fn start_repaired(
 
 /// Has every node of a planned cluster run with a wall clock that can be [`set`] by its file.
 pub(crate) fn faked(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
-    let library = LIBRARIES.iter().find(|path| Path::new(path).exists());
-    let library = library.ok_or_else(|| Failure::Skipped("there is no libfaketime".to_owned()))?;
     let nodes = 0..cluster.launches.len();
     let offsets: Vec<PathBuf> =
         nodes.map(|node| cluster.dir().join(format!("offset-{node}"))).collect();
     for (launch, offset) in cluster.launches.iter_mut().zip(&offsets) {
         set(offset, 0)?;
-        launch.wrapper = vec![
-            "env".to_owned(),
-            format!("LD_PRELOAD={library}"),
-            format!("FAKETIME_TIMESTAMP_FILE={}", offset.display()),
-            "FAKETIME_NO_CACHE=1".to_owned(),
-            "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
-            "DONT_FAKE_MONOTONIC=1".to_owned(),
-        ];
+        launch.wrapper = preload(offset)?;
     }
     Ok(offsets)
+}
+
+/// Runs a node with the wall clock that the file at `offset` says. `LIBFAKETIME` names the library
+/// if it is elsewhere than usual.
+pub(crate) fn preload(offset: &Path) -> Result<Vec<String>, Failure> {
+    let named = std::env::var("LIBFAKETIME").ok();
+    let library =
+        named.as_deref().into_iter().chain(LIBRARIES).find(|path| Path::new(path).exists());
+    let library = library.ok_or_else(|| Failure::Skipped("there is no libfaketime".to_owned()))?;
+    Ok(vec![
+        "env".to_owned(),
+        format!("LD_PRELOAD={library}"),
+        format!("FAKETIME_TIMESTAMP_FILE={}", offset.display()),
+        "FAKETIME_NO_CACHE=1".to_owned(),
+        "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
+        "DONT_FAKE_MONOTONIC=1".to_owned(),
+    ])
 }
 
 /// A node's wall clock is off by so many seconds from now on. Replaced as a whole: the library must

@@ -21,6 +21,7 @@ pub mod crowd;
 pub mod curve;
 pub mod descriptors;
 pub mod disk_full;
+pub mod expiry;
 pub mod fill;
 pub mod fuzz;
 pub mod ground;

@@ -7,9 +7,9 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full,
-    fuzz, hints, histories, kill, lives, memory, mixed, overload, partition, pause, power_cut,
-    real_input, restarts, rollback, scans, settings, slow, slow_replica, stderr, steady, stranger,
-    sync_error, tombstones, unread, wiped, wrong_clock,
+    expiry, fuzz, hints, histories, kill, lives, memory, mixed, overload, partition, pause,
+    power_cut, real_input, restarts, rollback, scans, settings, slow, slow_replica, stderr, steady,
+    stranger, sync_error, tombstones, unread, wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -90,6 +90,8 @@ enum Row {
     Histories,
     /// Row 30: additions to a few counters while nodes are killed and stand still
     Counters,
+    /// Row 37: values that expire, while clocks step and nodes are killed (libfaketime)
+    Ttl,
     /// Row 38: an older copy of a directory put back, twins, a lost interval (root for the last)
     Rollback,
     /// Replicas that missed writes: a full disk (root), overload, a pause
@@ -113,7 +115,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 36] = [
+    const EACH: [Self; 37] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -140,6 +142,7 @@ impl Row {
         Self::Hints,
         Self::Counters,
         Self::Histories,
+        Self::Ttl,
         Self::Rollback,
         Self::Converge,
         Self::Overload,
@@ -164,6 +167,7 @@ impl Row {
             Self::Pause | Self::Lives => 16,
             Self::Restarts | Self::Blackout | Self::Mixed => 10,
             Self::Histories => 40,
+            Self::Ttl => 60,
             Self::Killed | Self::Counters | Self::Scans | Self::Clocks | Self::Crowd => 20,
             Self::Wrongclock | Self::Settings => 12,
             Self::Corrupt => 50,
@@ -205,6 +209,7 @@ impl Row {
             Self::Hints => hints::run(setup),
             Self::Histories => histories::run(setup),
             Self::Counters => counters::run(setup),
+            Self::Ttl => expiry::run(setup),
             Self::Rollback => rollback::run(setup),
             Self::Converge => converge::run(setup),
             Self::Overload => overload::run(setup),

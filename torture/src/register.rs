@@ -5,7 +5,9 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use linear::{Asked, Change, Condition, End, History, Operation, Tag, Told, Value, Verdict, chain};
+use linear::{
+    Asked, Change, Condition, End, History, Life, Operation, Tag, Told, Value, Verdict, chain,
+};
 
 use crate::Failure;
 use crate::client::{Answer, Client};
@@ -96,7 +98,9 @@ impl Register {
         }
         let (asked, is_plain) = wanted(number, &state.tags, random);
         let (call, end) = (self.now(), End::Unknown);
-        let operation = Operation { number, call, asked: asked.clone(), end };
+        // None expires.
+        let life = Life { expiry_ms: 0, judged_ms: (0, u64::MAX) };
+        let operation = Operation { number, call, asked: asked.clone(), life, end };
         let is_plain_write = is_plain && asked != Asked::Get;
         state.kept.push(Kept { operation, is_void: false, is_plain_write });
         let (generation, place) = (state.generation, state.kept.len() - 1);

@@ -120,6 +120,7 @@ impl Bench {
             reballot: |_, record, _| record.clone(),
             steps: |_| Steps::default(),
             value: |record| record.bytes.clone(),
+            expiry_ms: |_| 0,
             build: |_, _| unreachable!("no write here is conditional"),
         };
         let (deadline_micros, max_skew_micros, brief_bytes) = (1_000_000, 500_000, 16 << 10);

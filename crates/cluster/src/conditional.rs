@@ -8,8 +8,10 @@
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::clock::Version;
-use crate::record::{Kind, MAX_OPERATIONS, Next, Operation, Record, Steps, StepsCodec};
+use crate::clock::{Clock, Version};
+use crate::record::{
+    Kind, MAX_OPERATIONS, Next, Operation, Record, Steps, StepsCodec, has_expired,
+};
 
 /// The family of a key that nobody ever wrote: below every version that a clock issues.
 pub(crate) const NEVER_WRITTEN: Version = Version { time: 0, origin: u32::MAX };
@@ -69,6 +71,9 @@ pub struct Conditional {
     pub condition: Condition,
     /// What is done then.
     pub change: Change,
+    /// When the value that it writes expires, in milliseconds since 1970. 0: what is put never; a
+    /// sum when what was added to would have.
+    pub expiry_ms: u64,
 }
 
 /// Why a change can't be made of any value like the one that there is.
@@ -89,6 +94,9 @@ pub enum Done {
         tag: Tag,
         /// What an addition came to.
         result: Option<i64>,
+        /// When the value expires that it left, in milliseconds since 1970; 0 = never, or the key
+        /// does not tell any more.
+        expiry_ms: u64,
     },
     /// The condition is not true.
     Unmet {
@@ -107,7 +115,11 @@ pub enum Done {
 pub(crate) struct State {
     family: Version,
     value: Option<Bytes>,
+    /// When that expires; 0 = never.
+    expiry_ms: u64,
     steps: Steps,
+    /// When it is looked at: whether the value has expired by then is what counts.
+    micros: u64,
 }
 
 impl Done {
@@ -158,22 +170,31 @@ impl Steps {
         self.operations.iter().any(|operation| operation.id == id)
     }
 
-    /// What came of an operation that is among them.
-    fn done(&self, family: Version, id: u64) -> Option<Done> {
+    /// What came of an operation that is among them. `expiry_ms` is that of what the last one left.
+    fn done(&self, family: Version, id: u64, expiry_ms: u64) -> Option<Done> {
         let (step, operation) = self.numbered().find(|(_, operation)| operation.id == id)?;
         let tag = Tag { version: family, last: Some((step, id)) };
-        Some(Done::Changed { tag, result: operation.result })
+        let expiry_ms = if step == self.step { expiry_ms } else { 0 };
+        Some(Done::Changed { tag, result: operation.result, expiry_ms })
     }
 }
 
 impl State {
-    /// The state that a record says, or that there is none.
-    pub(crate) fn of(newest: Option<&Record>, codec: &StepsCodec) -> Self {
+    /// The state that a record says, or that there is none, at a time of a version or ballot.
+    pub(crate) fn of(newest: Option<&Record>, at: u64, codec: &StepsCodec) -> Self {
+        let micros = Clock::micros(at);
         let Some(newest) = newest else {
-            return Self { family: NEVER_WRITTEN, value: None, steps: Steps::default() };
+            let (family, steps) = (NEVER_WRITTEN, Steps::default());
+            return Self { family, value: None, expiry_ms: 0, steps, micros };
         };
         let value = (newest.rank.kind == Kind::Value).then(|| (codec.value)(newest));
-        Self { family: newest.rank.version, value, steps: (codec.steps)(newest) }
+        let (expiry_ms, steps) = ((codec.expiry_ms)(newest), (codec.steps)(newest));
+        Self { family: newest.rank.version, value, expiry_ms, steps, micros }
+    }
+
+    /// The value, unless it has expired.
+    fn living(&self) -> Option<&Bytes> {
+        self.value.as_ref().filter(|_| !has_expired(self.expiry_ms, self.micros))
     }
 
     /// The conditional writes that are in it.
@@ -184,12 +205,12 @@ impl State {
     /// Does a conditional write, known as `id`, and says what came of it. It is not done twice.
     pub(crate) fn apply(&mut self, id: u64, conditional: &Conditional) -> Done {
         // An earlier try of its own was taken up by somebody.
-        if let Some(done) = self.steps.done(self.family, id) {
+        if let Some(done) = self.steps.done(self.family, id, self.expiry_ms) {
             // A client may give another write the same idempotency key.
             let adds = matches!(conditional.change, Change::Add(_));
             return if done.fits(adds) { done } else { Done::Forgotten };
         }
-        let current = self.value.as_ref().map(|_| self.tag());
+        let current = self.living().map(|_| self.tag());
         let is_met = match &conditional.condition {
             Condition::Any => true,
             Condition::Exists => current.is_some(),
@@ -199,25 +220,34 @@ impl State {
         if !is_met {
             return Done::Unmet { current };
         }
-        let (value, result) = match &conditional.change {
-            Change::Put(value) => (Some(value.clone()), None),
-            Change::Delete => (None, None),
-            Change::Add(number) => match sum(self.value.as_deref(), *number) {
-                Ok(sum) => (Some(Bytes::from(sum.to_string())), Some(sum)),
+        let (value, result, expiry_ms) = match &conditional.change {
+            Change::Put(value) => (Some(value.clone()), None, conditional.expiry_ms),
+            Change::Delete => (None, None, 0),
+            Change::Add(number) => match sum(self.living().map(|value| &value[..]), *number) {
+                Ok(sum) => (Some(sum.to_string().into()), Some(sum), self.expiry_of(conditional)),
                 Err(why) => return Done::Impossible(why),
             },
         };
-        self.value = value;
+        (self.value, self.expiry_ms) = (value, expiry_ms);
         self.steps = self.steps.and(Operation { id, result });
-        Done::Changed { tag: self.tag(), result }
+        Done::Changed { tag: self.tag(), result, expiry_ms }
+    }
+
+    /// When the sum of an addition expires.
+    fn expiry_of(&self, addition: &Conditional) -> u64 {
+        match (addition.expiry_ms, self.living()) {
+            (0, Some(_)) => self.expiry_ms,
+            (0, None) => 0,
+            (expiry_ms, _) => expiry_ms,
+        }
     }
 
     /// The record that says so, under a ballot.
     pub(crate) fn record(&self, key: &[u8], ballot: u64, codec: &StepsCodec) -> Record {
         let kind = if self.value.is_some() { Kind::Value } else { Kind::Tombstone };
         let value = self.value.as_deref().unwrap_or_default();
-        let (family, steps) = (self.family, &self.steps);
-        (codec.build)(key, &Next { family, ballot, kind, copies: 0, steps, value })
+        let Self { family, expiry_ms, ref steps, .. } = *self;
+        (codec.build)(key, &Next { family, ballot, kind, copies: 0, expiry_ms, steps, value })
     }
 
     fn tag(&self) -> Tag {
@@ -242,11 +272,86 @@ fn sum(value: Option<&[u8]>, number: i64) -> Result<i64, Impossible> {
 mod tests {
     use super::*;
 
+    const AT: u64 = 1_700_000_000_000;
+
+    /// A state whose value expires at `expiry_ms`, looked at `AT`.
+    fn state(value: &'static str, expiry_ms: u64) -> State {
+        let (family, steps) = (Version { time: 5, origin: 1 }, Steps::default());
+        let micros = AT * 1000 + 999;
+        State { family, value: Some(Bytes::from(value)), expiry_ms, steps, micros }
+    }
+
+    fn write(condition: Condition, change: Change, expiry_ms: u64) -> Conditional {
+        Conditional { condition, change, expiry_ms }
+    }
+
+    #[test]
+    fn an_expired_value_is_none_to_every_condition() {
+        let tag = state("1", 0).tag();
+        let put = |condition| write(condition, Change::Put(Bytes::from("2")), 0);
+        for (expiry_ms, is_there) in [(0, true), (AT + 1, true), (AT, false), (1, false)] {
+            let current = is_there.then_some(tag);
+            for (condition, is_met) in [
+                (Condition::Any, true),
+                (Condition::Exists, is_there),
+                (Condition::Absent, !is_there),
+                (Condition::OneOf(vec![tag]), is_there),
+                (Condition::OneOf(Vec::new()), false),
+            ] {
+                let mut state = state("1", expiry_ms);
+                let done = state.apply(2, &put(condition.clone()));
+                if is_met {
+                    assert!(matches!(done, Done::Changed { expiry_ms: 0, .. }), "{condition:?}");
+                    assert_eq!((state.value, state.expiry_ms), (Some(Bytes::from("2")), 0));
+                } else {
+                    assert_eq!(done, Done::Unmet { current }, "{condition:?} {expiry_ms}");
+                    assert_eq!(state.expiry_ms, expiry_ms, "it stays as it was");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_addition_keeps_the_expiry_of_what_it_adds_to_or_sets_another() {
+        let later = AT + 9_000;
+        let sum = |before, of: u64, expiry_ms| {
+            let mut state = state(before, of);
+            let done = state.apply(2, &write(Condition::Any, Change::Add(5), expiry_ms));
+            let Done::Changed { result, expiry_ms, .. } = done else { return None };
+            assert_eq!(expiry_ms, state.expiry_ms);
+            Some((result.unwrap(), expiry_ms))
+        };
+        assert_eq!(sum("7", 0, 0), Some((12, 0)));
+        assert_eq!(sum("7", later, 0), Some((12, later)));
+        assert_eq!(sum("7", later, AT + 1), Some((12, AT + 1)));
+        assert_eq!(sum("7", 0, later), Some((12, later)));
+        assert_eq!(sum("7", AT, 0), Some((5, 0)), "what has expired is not added to");
+        assert_eq!(sum("7", AT, later), Some((5, later)));
+        assert_eq!(sum("x", AT, later), Some((5, later)));
+        assert_eq!(sum("x", later, 0), None);
+    }
+
+    #[test]
+    fn the_expiry_goes_with_the_value() {
+        let mut state = state("1", AT + 5);
+        state.apply(2, &write(Condition::Any, Change::Put(Bytes::from("2")), AT + 7));
+        assert_eq!(state.expiry_ms, AT + 7);
+        let again = state.apply(2, &write(Condition::Any, Change::Put(Bytes::from("2")), AT + 9));
+        assert!(
+            matches!(again, Done::Changed { expiry_ms, .. } if expiry_ms == AT + 7),
+            "done once"
+        );
+        state.apply(4, &write(Condition::Exists, Change::Delete, 0));
+        assert_eq!((state.value.clone(), state.expiry_ms), (None, 0));
+        let first = state.apply(2, &write(Condition::Any, Change::Put(Bytes::from("2")), 0));
+        assert!(matches!(first, Done::Changed { expiry_ms: 0, .. }), "it does not tell any more");
+    }
+
     #[test]
     fn a_record_with_more_operations_than_steps_harms_nobody() {
         let operation = |id| Operation { id, result: None };
         let steps = Steps { step: 1, operations: (0..3).map(operation).collect() };
-        let done = |id| match steps.done(NEVER_WRITTEN, id) {
+        let done = |id| match steps.done(NEVER_WRITTEN, id, 0) {
             Some(Done::Changed { tag, .. }) => tag.last,
             _ => None,
         };
@@ -260,7 +365,7 @@ mod tests {
         let steps = Steps { step: u32::MAX, operations: (0..8).map(operation).collect() };
         let steps = steps.and(operation(8)).and(operation(9));
         assert_eq!((steps.step, steps.operations.len()), (1, 8));
-        let tag = |id| match steps.done(NEVER_WRITTEN, id) {
+        let tag = |id| match steps.done(NEVER_WRITTEN, id, 0) {
             Some(Done::Changed { tag, .. }) => tag.last,
             _ => None,
         };

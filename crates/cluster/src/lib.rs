@@ -47,6 +47,7 @@ pub use quorum::{Quorum, Refusal, quorum};
 pub use recent::Recalled;
 pub use record::{
     Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,
+    has_expired,
 };
 pub use scan::{PAGE_BYTES, PartitionFilter, Scan, Step};
 pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference, partition_of};

@@ -123,7 +123,7 @@ impl Recent {
         match kept.stored.get(&(xxh3_64(key), id)) {
             Some(&Stored { ballot, family, step, result }) => {
                 let tag = Tag { version: family, last: Some((step, id)) };
-                Recalled::Stored { ballot, done: Done::Changed { tag, result } }
+                Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0 } }
             }
             None if since <= kept.forgotten => Recalled::Forgotten,
             None => Recalled::Never,
@@ -153,7 +153,8 @@ mod tests {
 
     fn stored(ballot: u64, step: u32, id: u64) -> Recalled {
         let tag = Tag { version: FAMILY, last: Some((step, id)) };
-        Recalled::Stored { ballot, done: Done::Changed { tag, result: Some(id as i64) } }
+        let (result, expiry_ms) = (Some(id as i64), 0);
+        Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms } }
     }
 
     #[test]

@@ -74,6 +74,13 @@ impl Record {
     }
 }
 
+/// Whether a value that expires at `expiry_ms` (milliseconds since 1970; 0 = never) counts as
+/// deleted, for somebody whose clock shows `micros` since 1970. It is judged by who coordinates a
+/// request, and by nobody else: replicas keep, send and compare an expired value as any other.
+pub fn has_expired(expiry_ms: u64, micros: u64) -> bool {
+    expiry_ms != 0 && expiry_ms <= micros / 1000
+}
+
 /// How many conditional writes a record remembers.
 pub const MAX_OPERATIONS: usize = 8;
 
@@ -114,6 +121,8 @@ pub struct Next<'a> {
     pub kind: Kind,
     /// As [`Record::copies`].
     pub copies: u8,
+    /// When the value expires, in milliseconds since 1970; 0 = never.
+    pub expiry_ms: u64,
     /// It and those before it.
     pub steps: &'a Steps,
     /// The value; empty for a tombstone.
@@ -141,6 +150,8 @@ pub struct StepsCodec {
     pub steps: fn(&Record) -> Steps,
     /// Its value; empty for a tombstone.
     pub value: fn(&Record) -> Bytes,
+    /// When that expires, as [`Next::expiry_ms`].
+    pub expiry_ms: fn(&Record) -> u64,
     /// A record that a conditional write makes.
     pub build: fn(&[u8], &Next<'_>) -> Record,
 }

@@ -106,6 +106,18 @@ pub enum End {
     Before(u64),
 }
 
+/// Values expire: when they do is known, but not at which time a condition was judged, for that is
+/// the time of some node's clock. A read shows what there is, expired or not: whether it hides that
+/// is looked at elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Life {
+    /// When the value expires that is written, or was found, in milliseconds; 0 = never, or as
+    /// that of what is added to.
+    pub expiry_ms: u64,
+    /// The earliest and the latest time by which the operation was judged.
+    pub judged_ms: (u64, u64),
+}
+
 /// An operation as its client knows it. One that is known to have had no effect is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
@@ -115,6 +127,8 @@ pub struct Operation {
     pub call: u64,
     /// What was asked.
     pub asked: Asked,
+    /// When what it wrote or found expires, and when it was judged.
+    pub life: Life,
     /// How it ended.
     pub end: End,
 }
@@ -131,7 +145,7 @@ pub enum Verdict {
 }
 
 /// Operations of one key, in the order of their calls.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct History {
     /// See above.
     pub operations: Vec<Operation>,
@@ -141,6 +155,10 @@ pub struct History {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct State {
     pub(crate) value: Option<Value>,
+    /// When that expires; 0 = never.
+    pub expiry_ms: u64,
+    /// Whether somebody has found it expired: nobody who is judged later finds it alive.
+    pub(crate) is_over: bool,
     pub(crate) made_by: Option<u32>,
 }
 
@@ -163,6 +181,16 @@ impl History {
         let search = |spare| Search::new(self, &tags, most, spare).run();
         let is_found = |spare| search(spare) == Verdict::Linearizable;
         if SPARE.into_iter().any(is_found) { Verdict::Linearizable } else { search(usize::MAX) }
+    }
+}
+
+impl End {
+    /// What the client was told.
+    pub(crate) fn told(self) -> Option<Told> {
+        match self {
+            Self::At(_, told) => Some(told),
+            Self::Unknown | Self::Before(_) => None,
+        }
     }
 }
 
@@ -207,17 +235,41 @@ impl Tags {
 }
 
 impl Operation {
-    /// What it makes of a state, at `place` in the history; `None` if its client would have been
-    /// told something else, or if nobody could tell that it was done.
-    fn apply(&self, place: u32, state: State, tags: &Tags, history: &History) -> Option<State> {
-        let has = |tag| state.value.is_some() && tags.is_of(tag, state, history);
-        let told = match self.end {
-            End::At(_, told) => Some(told),
-            End::Unknown | End::Before(_) => None,
-        };
+    /// What it makes of a state: a value may, or must, have expired by the time that it is judged
+    /// by.
+    fn outcomes(
+        &self,
+        place: u32,
+        state: State,
+        tags: &Tags,
+        history: &History,
+    ) -> impl Iterator<Item = State> {
+        let (earliest, latest) = self.life.judged_ms;
+        let expires = state.value.is_some() && state.expiry_ms != 0 && self.asked != Asked::Get;
+        let may_live = !expires || !state.is_over && state.expiry_ms > earliest;
+        let may_be_over = expires && state.expiry_ms <= latest;
+        let living = may_live.then(|| self.apply(place, state, state.value, tags, history));
+        let over = State { is_over: true, ..state };
+        let expired = may_be_over.then(|| self.apply(place, over, None, tags, history));
+        [living, expired].into_iter().flatten().flatten()
+    }
+
+    /// The same, at `place` in the history, if `value` is what is left of the state's; `None` if
+    /// its client would have been told something else, or if nobody could tell that it was done.
+    fn apply(
+        &self,
+        place: u32,
+        state: State,
+        value: Option<Value>,
+        tags: &Tags,
+        history: &History,
+    ) -> Option<State> {
+        let has = |tag| value.is_some() && tags.is_of(tag, state, history);
+        let told = self.end.told();
         let (condition, change) = match (&self.asked, told) {
             (Asked::Get, Some(Told::Found(found))) => {
-                let fits = found.map(|(value, _)| value) == state.value;
+                let held = (state.value, self.life.expiry_ms == state.expiry_ms);
+                let fits = (found.map(|(value, _)| value), true) == held;
                 return (fits && found.is_none_or(|(_, tag)| has(tag))).then_some(state);
             }
             (Asked::Get, _) => return None,
@@ -225,29 +277,31 @@ impl Operation {
         };
         let is_met = match (condition, told) {
             (Condition::Any, _) => true,
-            (Condition::Exists, _) => state.value.is_some(),
-            (Condition::Absent, _) => state.value.is_none(),
+            (Condition::Exists, _) => value.is_some(),
+            (Condition::Absent, _) => value.is_none(),
             (Condition::OneOf(tags), Some(Told::Unmet(current))) => {
                 current.is_some_and(|current| tags.contains(&current))
             }
             (Condition::OneOf(tags), _) => tags.iter().any(|tag| has(*tag)),
         };
         if let Some(Told::Unmet(current)) = told {
-            let fits = current.map_or(state.value.is_none(), has);
+            let fits = current.map_or(value.is_none(), has);
             return (!is_met && fits).then_some(state);
         }
         if !is_met {
             return None;
         }
-        let value = match (change, state.value) {
-            (Change::Put(value), _) => Some(*value),
-            (Change::Delete, _) => None,
+        let own = self.life.expiry_ms;
+        let (value, expiry_ms) = match (change, value) {
+            (Change::Put(value), _) => (Some(*value), own),
+            (Change::Delete, _) => (None, 0),
             (Change::Add(_), Some(Value::Text(_))) => {
                 return (told == Some(Told::NotANumber)).then_some(state);
             }
-            (Change::Add(number), None) => Some(Value::Number(*number)),
+            (Change::Add(number), None) => (Some(Value::Number(*number)), own),
             (Change::Add(number), Some(Value::Number(value))) => {
-                Some(Value::Number(value + number))
+                let expiry_ms = if own == 0 { state.expiry_ms } else { own };
+                (Some(Value::Number(value + number)), expiry_ms)
             }
         };
         let sum = match (change, value) {
@@ -259,6 +313,6 @@ impl Operation {
             Some(_) => false,
             None => true,
         };
-        fits.then_some(State { value, made_by: Some(place) })
+        fits.then_some(State { value, expiry_ms, is_over: false, made_by: Some(place) })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{Display, Formatter, Result};
 
-use super::{Asked, Change, Condition, End, History, Operation, State, Tag, Told, Value};
+use super::{Asked, Change, Condition, End, History, Life, Operation, State, Tag, Told, Value};
 
 /// How many of the operations that were answered before are printed.
 const BEFORE: usize = 24;
@@ -55,11 +55,17 @@ impl End {
 impl State {
     fn told(&self, history: &History) -> String {
         let value = self.value.map_or("nothing".to_owned(), |value| value.to_string());
+        let value = value + &until(self.expiry_ms);
         match self.made_by {
             Some(maker) => format!("{value} of {}", history.operations[maker as usize].number),
             None => value,
         }
     }
+}
+
+/// When a value expires, in milliseconds.
+fn until(expiry_ms: u64) -> String {
+    if expiry_ms == 0 { String::new() } else { format!(" until {expiry_ms}") }
 }
 
 impl Display for Value {
@@ -105,6 +111,11 @@ impl Display for Operation {
                     }
                 }
             }
+        }
+        let Life { expiry_ms, judged_ms: (earliest, latest) } = self.life;
+        write!(f, "{}", until(expiry_ms))?;
+        if latest != 0 {
+            write!(f, " (judged at {earliest} to {latest})")?;
         }
         match &self.end {
             End::Unknown => write!(f, ": not known"),

@@ -66,7 +66,7 @@ pub(super) const SPARE: [usize; 2] = [0, 1];
 
 impl<'a> Search<'a> {
     pub(super) fn new(history: &'a History, tags: &'a Tags, most: usize, spare: usize) -> Self {
-        let state = State { value: None, made_by: None };
+        let state = State { value: None, expiry_ms: 0, is_over: false, made_by: None };
         let begin = Configuration { state, done: Vec::new(), used: Vec::new() };
         let configurations = vec![begin];
         Self { history, tags, open: BTreeSet::new(), configurations, left: most, spare }
@@ -138,14 +138,15 @@ impl<'a> Search<'a> {
                 continue;
             };
             for other in &self.open {
-                let Some(mut after) = self.after(&configuration, *other) else { continue };
-                self.left = self.left.checked_sub(1)?;
-                if *other == place {
-                    after.done.retain(|done| *done != place);
-                    most_used = most_used.min(after.used.len().saturating_add(self.spare));
-                    next.add(after);
-                } else if seen.add(after.clone()) {
-                    waiting.entry(after.used.len()).or_default().push_back(after);
+                for mut after in self.after(&configuration, *other) {
+                    self.left = self.left.checked_sub(1)?;
+                    if *other == place {
+                        after.done.retain(|done| *done != place);
+                        most_used = most_used.min(after.used.len().saturating_add(self.spare));
+                        next.add(after);
+                    } else if seen.add(after.clone()) {
+                        waiting.entry(after.used.len()).or_default().push_back(after);
+                    }
                 }
             }
         }
@@ -153,20 +154,23 @@ impl<'a> Search<'a> {
     }
 
     /// What comes of a configuration when an operation that is under way takes effect.
-    fn after(&self, configuration: &Configuration, place: u32) -> Option<Configuration> {
+    fn after(&self, configuration: &Configuration, place: u32) -> Vec<Configuration> {
         let operation = &self.history.operations[place as usize];
         let is_answered = matches!(operation.end, End::At(..));
         let taken = if is_answered { &configuration.done } else { &configuration.used };
-        let at = taken.binary_search(&place).err()?;
+        let Err(at) = taken.binary_search(&place) else { return Vec::new() };
         let is_before = matches!(operation.end, End::Before(_));
         if is_before && configuration.done.contains(&(place + 1)) {
-            return None;
+            return Vec::new();
         }
-        let state = operation.apply(place, configuration.state, self.tags, self.history)?;
-        let mut after = Configuration { state, ..configuration.clone() };
-        let taken = if is_answered { &mut after.done } else { &mut after.used };
-        taken.insert(at, place);
-        Some(after)
+        let states = operation.outcomes(place, configuration.state, self.tags, self.history);
+        let after = |state| {
+            let mut after = Configuration { state, ..configuration.clone() };
+            let taken = if is_answered { &mut after.done } else { &mut after.used };
+            taken.insert(at, place);
+            after
+        };
+        states.map(after).collect()
     }
 
     fn explain(&self, at: u64, place: u32) -> String {

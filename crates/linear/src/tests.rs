@@ -8,6 +8,9 @@ use super::*;
 
 const MOST: usize = 100_000;
 
+/// Of what never expires.
+const LASTING: Life = Life { expiry_ms: 0, judged_ms: (0, 0) };
+
 /// The tag of a plain write.
 fn plain(time: u64) -> Tag {
     Tag { family: (time, 1), last: None }
@@ -44,6 +47,7 @@ fn history<const N: usize>(operations: [(u64, u64, Asked, Told); N]) -> History 
         number,
         call,
         asked,
+        life: LASTING,
         end: End::At(at, told),
     };
     History { operations: (1..).zip(operations).map(one).collect() }
@@ -52,7 +56,8 @@ fn history<const N: usize>(operations: [(u64, u64, Asked, Told); N]) -> History 
 /// One more, which was never answered.
 fn unknown(mut history: History, call: u64, asked: Asked) -> History {
     let number = history.operations.len() as u64 + 1;
-    history.operations.push(Operation { number, call, asked, end: End::Unknown });
+    let (life, end) = (LASTING, End::Unknown);
+    history.operations.push(Operation { number, call, asked, life, end });
     history.operations.sort_by_key(|operation| operation.call);
     history
 }
@@ -115,7 +120,8 @@ fn what_was_never_answered_may_be_done_late_or_never() {
 
 #[test]
 fn a_write_with_another_version_may_be_seen_before_under_its_first() {
-    let first = Operation { number: 9, call: 2, asked: put(10), end: End::Before(9) };
+    let first =
+        Operation { number: 9, call: 2, asked: put(10), life: LASTING, end: End::Before(9) };
     let with_first = |rest: History| {
         let operations = [vec![first.clone()], rest.operations].concat();
         History { operations }
@@ -289,6 +295,103 @@ fn a_search_that_takes_too_long_is_given_up() {
         long = unknown(long, 1, change(Any, Add(1 << n)));
     }
     assert_eq!(long.check(MOST), Verdict::GaveUp);
+}
+
+/// A history whose operations have these lives: when what they write or find expires, and the
+/// times by which they were judged.
+fn with_lives<const N: usize>(mut history: History, lives: [(u64, u64, u64); N]) -> History {
+    for (operation, (expiry_ms, earliest, latest)) in history.operations.iter_mut().zip(lives) {
+        operation.life = Life { expiry_ms, judged_ms: (earliest, latest) };
+    }
+    history
+}
+
+#[test]
+fn what_has_expired_is_none_to_a_condition() {
+    let create = change(Absent, Put(Number(2)));
+    let created = |life| {
+        let operations = [(0, 1, put(1), done(plain(1))), (2, 3, create.clone(), done(step(1, 1)))];
+        with_lives(history(operations), [(50, 10, 10), life])
+    };
+    is_right(&created((0, 50, 50)));
+    is_right(&created((0, 40, 60)));
+    is_wrong(&created((0, 30, 49)), 2);
+    let unmet = |life| {
+        let operations =
+            [(0, 1, put(1), done(plain(1))), (2, 3, create.clone(), Unmet(Some(plain(1))))];
+        with_lives(history(operations), [(50, 10, 10), life])
+    };
+    is_right(&unmet((0, 30, 49)));
+    is_right(&unmet((0, 40, 60)));
+    is_wrong(&unmet((0, 50, 60)), 2);
+    let gone = (2, 3, change(OneOf(vec![plain(1)]), Delete), Unmet(None));
+    let gone = history([(0, 1, put(1), done(plain(1))), gone]);
+    is_right(&with_lives(gone.clone(), [(50, 10, 10), (0, 50, 50)]));
+    is_wrong(&with_lives(gone, [(50, 10, 10), (0, 40, 49)]), 2);
+}
+
+/// Conditional writes are judged by times that only grow; reads are not.
+#[test]
+fn what_one_found_expired_is_not_alive_to_the_next() {
+    let gone = (2, 3, change(Exists, Delete), Unmet(None));
+    let history = |second: (u64, u64, Asked, Told)| {
+        let operations = [(0, 1, put(1), done(plain(1))), gone.clone(), second];
+        history(operations)
+    };
+    let lives = [(50, 10, 10), (0, 40, 60), (0, 40, 60)];
+    let alive = (4, 5, change(Absent, Put(Number(2))), Unmet(Some(plain(1))));
+    is_wrong(&with_lives(history(alive), lives), 3);
+    let at_once = (2, 3, change(Absent, Put(Number(2))), Unmet(Some(plain(1))));
+    is_right(&with_lives(history(at_once), lives));
+    let read = (4, 5, Asked::Get, found(1, plain(1)));
+    is_right(&with_lives(history(read), [(50, 10, 10), (0, 40, 60), (50, 0, 0)]));
+}
+
+#[test]
+fn a_read_shows_what_has_expired_and_when() {
+    let read = |expiry_ms, life| {
+        let operations = [(0, 1, put(1), done(plain(1))), (2, 3, Asked::Get, found(1, plain(1)))];
+        with_lives(history(operations), [(expiry_ms, 10, 10), life])
+    };
+    is_right(&read(50, (50, 90, 90)));
+    is_right(&read(50, (50, 0, 0)));
+    is_wrong(&read(50, (51, 0, 0)), 2);
+    is_wrong(&read(50, (0, 0, 0)), 2);
+    is_wrong(&read(0, (50, 0, 0)), 2);
+    let hidden = history([(0, 1, put(1), done(plain(1))), (2, 3, Asked::Get, Found(None))]);
+    is_wrong(&with_lives(hidden, [(50, 10, 10), (0, 90, 90)]), 2);
+}
+
+#[test]
+fn a_sum_expires_when_what_was_added_to_would_have() {
+    let added = |total, lives| {
+        let operations = [
+            (0, 1, put(1), done(plain(1))),
+            (2, 3, change(Any, Add(5)), sum(step(1, 1), total)),
+            (4, 5, Asked::Get, found(total, step(1, 1))),
+        ];
+        with_lives(history(operations), lives)
+    };
+    is_right(&added(6, [(50, 10, 10), (0, 20, 30), (50, 0, 0)]));
+    is_right(&added(6, [(50, 10, 10), (70, 20, 30), (70, 0, 0)]));
+    is_right(&added(5, [(50, 10, 10), (0, 50, 60), (0, 0, 0)]));
+    is_right(&added(5, [(50, 10, 10), (70, 40, 60), (70, 0, 0)]));
+    is_wrong(&added(6, [(50, 10, 10), (0, 20, 30), (0, 0, 0)]), 3);
+    is_wrong(&added(5, [(50, 10, 10), (0, 40, 60), (50, 0, 0)]), 3);
+    is_wrong(&added(5, [(50, 10, 10), (0, 20, 30), (0, 0, 0)]), 2);
+    is_wrong(&added(6, [(50, 10, 10), (0, 50, 60), (50, 0, 0)]), 2);
+}
+
+/// Nobody was told whether it found a value.
+#[test]
+fn an_addition_without_an_answer_may_have_found_either() {
+    for (total, expiry_ms) in [(5, 0), (6, 50)] {
+        let operations =
+            [(0, 1, put(1), done(plain(1))), (4, 5, Asked::Get, found(total, step(1, 1)))];
+        let mut history = unknown(history(operations), 2, change(Any, Add(5)));
+        history = with_lives(history, [(50, 10, 10), (0, 40, 60), (expiry_ms, 0, 0)]);
+        is_right(&history);
+    }
 }
 
 fn chain_of<const N: usize>(tags: [(u64, u64, Tag); N]) -> Option<String> {

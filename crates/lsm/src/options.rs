@@ -17,11 +17,11 @@ pub enum SyncMode {
     Never,
 }
 
-/// Says whether a tombstone of a key, or any record of [`Space::Idempotency`], may be dropped once
-/// nothing older lies below it, by the time
-/// of its version or, if that is greater, at which it was written
-/// ([`RecordRef::when`](crate::RecordRef::when)). With more than one replica the answer is no until
-/// every replica is known to hold it.
+/// Says whether a tombstone of a key, a value of [`Space::Data`] that has an expiry, or any record
+/// of [`Space::Idempotency`], may be dropped once nothing of its key lies elsewhere. It is told the
+/// latest of the time of its version, the time at which it was written
+/// ([`RecordRef::when`](crate::RecordRef::when)), and its expiry. With more than one replica the
+/// answer is no until every replica is known to hold it.
 pub type MayPurge = Arc<dyn Fn(Space, &[u8], u64) -> bool + Send + Sync>;
 
 /// How a store is opened. `Options::default()` suits a node with 512 MiB.
@@ -53,7 +53,7 @@ pub struct Options {
     pub level1_bytes: u64,
     /// Growth from level to level.
     pub level_ratio: u64,
-    /// Whether tombstones may be dropped at the bottom.
+    /// Whether tombstones, and values that have expired, may be dropped at the bottom.
     pub may_purge: MayPurge,
 }
 

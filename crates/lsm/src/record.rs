@@ -58,6 +58,9 @@ const SHAPE_EXPIRY: u8 = 0b0100;
 const SHAPE_EXTENSION: u8 = 0b1000;
 const SHAPE_STEPS: u8 = 0b1_0000;
 
+/// Bits of a version's time below the microseconds.
+const COUNTER_BITS: u32 = 12;
+
 /// When and where a record was written: a hybrid logical clock, then the node that issued it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Version {
@@ -205,6 +208,12 @@ impl<'a> RecordRef<'a> {
     /// Milliseconds since 1970 after which it counts as deleted; 0 = never.
     pub fn expiry_ms(&self) -> u64 {
         if self.0[SHAPE_AT] & SHAPE_EXPIRY != 0 { self.u64_at(self.expiry_at()) } else { 0 }
+    }
+
+    /// The same as a time of a version, as far as there is one; 0 = never.
+    pub(crate) fn expiry_time(&self) -> u64 {
+        let micros = self.expiry_ms().saturating_mul(1000);
+        micros.min(u64::MAX >> COUNTER_BITS) << COUNTER_BITS
     }
 
     /// What its writer put beside the value; neither the engine nor the protocol looks at it.

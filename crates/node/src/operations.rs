@@ -86,7 +86,7 @@ pub(crate) fn parse(id: u64, entry: &Record) -> Result<Recalled, StoreError> {
     };
     let Version { time: ballot, origin: via } = entry.rank.version;
     let ballot = if via == Via::Accept as u32 { ballot } else { 0 };
-    Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result } })
+    Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0 } })
 }
 
 #[cfg(test)]
@@ -103,8 +103,8 @@ mod tests {
     fn record(ballot: u64, operations: &[(u64, Option<i64>)]) -> Record {
         let operation = |&(id, result): &(u64, Option<i64>)| Operation { id, result };
         let steps = Steps { step: 20, operations: operations.iter().map(operation).collect() };
-        let (kind, copies) = (Kind::Value, 0);
-        let next = Next { family: FAMILY, ballot, kind, copies, steps: &steps, value: b"v" };
+        let (kind, copies, expiry_ms, value) = (Kind::Value, 0, 0, &b"v"[..]);
+        let next = Next { family: FAMILY, ballot, kind, copies, expiry_ms, steps: &steps, value };
         (records::STEPS.build)(b"k", &next)
     }
 
@@ -123,7 +123,7 @@ mod tests {
         Store::commit(&stage.engine, batch).unwrap();
         let stored = |id, step, result| {
             let tag = Tag { version: FAMILY, last: Some((step, id)) };
-            Some(Recalled::Stored { ballot: 99, done: Done::Changed { tag, result } })
+            Some(Recalled::Stored { ballot: 99, done: Done::Changed { tag, result, expiry_ms: 0 } })
         };
         assert_eq!(
             [found(&stage, 5), found(&stage, 7)],
@@ -139,7 +139,8 @@ mod tests {
         put(&stage.shared, &mut batch, (b"k", &record(99, &[(5, None)])), Via::Replica).unwrap();
         Store::commit(&stage.engine, batch).unwrap();
         let tag = Tag { version: FAMILY, last: Some((20, 5)) };
-        let stored = Recalled::Stored { ballot: 0, done: Done::Changed { tag, result: None } };
+        let done = Done::Changed { tag, result: None, expiry_ms: 0 };
+        let stored = Recalled::Stored { ballot: 0, done };
         assert_eq!(found(&stage, 5), Some(stored));
     }
 

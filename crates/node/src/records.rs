@@ -8,7 +8,7 @@ use lsm::{Fields, Record, RecordRef};
 pub const CODEC: Codec = Codec { parse, verify, reissue };
 
 /// The same for conditional writes.
-pub const STEPS: StepsCodec = StepsCodec { reballot, steps, value, build };
+pub const STEPS: StepsCodec = StepsCodec { reballot, steps, value, expiry_ms, build };
 
 /// A new record, with the version that is in `fields`. Its checksum is computed here, once.
 pub fn new(key: &[u8], fields: &Fields<'_>, value: &[u8]) -> cluster::Record {
@@ -33,7 +33,8 @@ pub fn version(version: Version) -> lsm::Version {
 /// Whether `record` is a value that has not expired. The wall clock is read only if it can expire.
 pub fn is_live(record: &RecordRef<'_>, wall_micros: impl FnOnce() -> u64) -> bool {
     let expiry_ms = record.expiry_ms();
-    record.kind() == lsm::Kind::Value && (expiry_ms == 0 || expiry_ms > wall_micros() / 1000)
+    let has_expired = expiry_ms != 0 && cluster::has_expired(expiry_ms, wall_micros());
+    record.kind() == lsm::Kind::Value && !has_expired
 }
 
 /// An error of the engine, in the protocol's kinds.
@@ -94,8 +95,12 @@ fn value(record: &cluster::Record) -> Bytes {
     to_store(record).value()
 }
 
+fn expiry_ms(record: &cluster::Record) -> u64 {
+    to_store(record).view().expiry_ms()
+}
+
 fn build(key: &[u8], next: &Next<'_>) -> cluster::Record {
-    let Next { family, ballot, kind, copies, steps, value } = *next;
+    let Next { family, ballot, kind, copies, expiry_ms, steps, value } = *next;
     let kind = match kind {
         Kind::Value => lsm::Kind::Value,
         Kind::Tombstone => lsm::Kind::Tombstone,
@@ -104,7 +109,8 @@ fn build(key: &[u8], next: &Next<'_>) -> cluster::Record {
     let operation = |&Operation { id, result }: &Operation| lsm::Operation { id, result };
     let operations: Vec<_> = steps.operations.iter().map(operation).collect();
     let steps = lsm::Steps { ballot, step: steps.step, operations: &operations };
-    let fields = Fields { steps: Some(steps), copies, ..Fields::new(kind, version(family)) };
+    let steps = Some(steps);
+    let fields = Fields { steps, copies, expiry_ms, ..Fields::new(kind, version(family)) };
     new(key, &fields, value)
 }
 
@@ -149,7 +155,8 @@ mod tests {
         let steps = Steps { step: 7, operations: operations.to_vec() };
         let value = if kind == Kind::Value { &b"value"[..] } else { b"" };
         let family = Version { time: 5, origin: 3 };
-        build(b"k", &Next { family, ballot, kind, copies: 2, steps: &steps, value })
+        let expiry_ms = if kind == Kind::Value { 77 } else { 0 };
+        build(b"k", &Next { family, ballot, kind, copies: 2, expiry_ms, steps: &steps, value })
     }
 
     #[test]
@@ -169,7 +176,11 @@ mod tests {
                 assert_eq!((STEPS.steps)(&record).step, 7);
                 assert_eq!((STEPS.steps)(&record).operations, operations);
                 let value = if kind == Kind::Value { &b"value"[..] } else { b"" };
-                assert_eq!((STEPS.value)(&record), value);
+                let expiry_ms = if kind == Kind::Value { 77 } else { 0 };
+                assert_eq!(
+                    ((STEPS.value)(&record), (STEPS.expiry_ms)(&record)),
+                    (value.into(), expiry_ms)
+                );
             }
         }
     }
@@ -185,6 +196,7 @@ mod tests {
         assert_eq!(second.copies, first.copies);
         assert_eq!((STEPS.steps)(&second), (STEPS.steps)(&first));
         assert_eq!((STEPS.value)(&second), (STEPS.value)(&first));
+        assert_eq!([&first, &second].map(STEPS.expiry_ms), [77, 77]);
         assert_eq!((STEPS.reballot)(b"k", &second, 9), first);
     }
 

@@ -141,8 +141,8 @@ pub(crate) fn value(key: &[u8], age: u64, len: usize) -> cluster::Record {
 pub(crate) fn conditional(key: &[u8], age: u64, ballot: u64) -> cluster::Record {
     let family = cluster::Version { time: Clock::time_of(WALL - age), origin: 7 };
     let (steps, value) = (cluster::Steps::default(), &b"v"[..]);
-    let (kind, copies) = (cluster::Kind::Value, 0);
-    let next = cluster::Next { family, ballot, kind, copies, steps: &steps, value };
+    let (kind, copies, expiry_ms) = (cluster::Kind::Value, 0, 0);
+    let next = cluster::Next { family, ballot, kind, copies, expiry_ms, steps: &steps, value };
     (records::STEPS.build)(key, &next)
 }
 

@@ -36,26 +36,32 @@ impl Store for Engine {
     }
 }
 
-/// Age in microseconds at which a tombstone may go from the bottom of the only replica. A write
-/// that is older than its key's tombstone can still be on its way into the log for as long as a
-/// request may take; this is far beyond that.
+/// Age in microseconds at which a tombstone, or a value that has expired so long ago, may go from
+/// the bottom of the only replica. A write that is older than its key's tombstone can still be on
+/// its way into the log for as long as a request may take; this is far beyond that.
 const PURGE_AFTER: u64 = 600_000_000;
 
-/// Which tombstones the engine may drop. When this node is `alone`, it decides by their age. With
-/// others, a tombstone stays: one of them may have missed it, and would bring back what it deleted.
+/// Which tombstones and expired values the engine may drop. When this node is `alone`, it decides
+/// by their age. With others they stay: one of them may have missed a tombstone, or an expired
+/// value, and would bring back what that hides.
 pub fn may_purge(alone: bool, wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> MayPurge {
-    Arc::new(move |space, _key, written| match space {
+    Arc::new(move |space, _key, latest| match space {
         // Nobody else has hints: one that was delivered is gone for good.
         Space::Hints => true,
         // Nobody sends it again.
-        Space::Idempotency => Clock::micros(written) + REMEMBERED_MICROS < wall_micros(),
-        _ => alone && Clock::micros(written) + PURGE_AFTER < wall_micros(),
+        Space::Idempotency => Clock::micros(latest) + REMEMBERED_MICROS < wall_micros(),
+        _ => alone && Clock::micros(latest) + PURGE_AFTER < wall_micros(),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use lsm::{Fields, Kind, Lookup, MemDisk, Options, Version, Wait, Work};
+
     use super::*;
+
     #[test]
     fn tombstones_go_where_nobody_else_may_lack_them() {
         let now = 1_700_000_000_000_000;
@@ -67,5 +73,45 @@ mod tests {
         assert!(may(false, Space::Hints, 0), "nobody else has hints");
         assert!(may(false, Space::Idempotency, REMEMBERED_MICROS + 1));
         assert!(!may(true, Space::Idempotency, REMEMBERED_MICROS), "it may come again");
+    }
+    /// Values of which one expired a second more than `PURGE_AFTER` ago, one a second less, one is
+    /// to expire, and one never does; and which of them a compaction leaves.
+    fn left(alone: bool) -> Vec<&'static str> {
+        let now = 1_700_000_000_000_000;
+        let may_purge = may_purge(alone, move || now);
+        let options = Options { may_purge, level0_tables: 2, ..Options::default() };
+        let engine = Engine::open(Arc::new(MemDisk::new()), options).unwrap();
+        let second = 1_000_000;
+        let expires = [
+            ("gone", now - PURGE_AFTER - second),
+            ("kept", now - PURGE_AFTER + second),
+            ("lives", now + second),
+            ("stays", 0),
+        ];
+        let year_ago = Version { time: Clock::time_of(now - 365 * 86_400 * second), origin: 1 };
+        for copy in [1, 2] {
+            let mut batch = Batch::new();
+            for (key, micros) in expires {
+                let version = Version { origin: copy, ..year_ago };
+                let fields =
+                    Fields { expiry_ms: micros / 1000, ..Fields::new(Kind::Value, version) };
+                batch.write(Space::Data, key.as_bytes(), &fields, b"v").unwrap();
+            }
+            Store::commit(&engine, batch).unwrap();
+            engine.rotate_all();
+            engine.flush_one().unwrap();
+        }
+        while engine.compact_one().unwrap() == Work::Done {}
+        let is_held = |key: &&str| {
+            let found = engine.get(Space::Data, key.as_bytes(), Wait::Yes).unwrap();
+            matches!(found, Lookup::Found(_))
+        };
+        expires.map(|(key, _)| key).into_iter().filter(is_held).collect()
+    }
+
+    #[test]
+    fn expired_values_go_from_the_only_replica_once_they_are_old() {
+        assert_eq!(left(true), ["kept", "lives", "stays"]);
+        assert_eq!(left(false), ["gone", "kept", "lives", "stays"], "another may have missed them");
     }
 }

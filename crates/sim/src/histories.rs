@@ -12,7 +12,7 @@ use node::records::STEPS;
 
 use crate::ledger::{Asked, ClientOutcome, What};
 use crate::values::{decode, encode, value_of};
-use linear::{Change, Condition, End, History, Operation, Tag, Told, Verdict, chain};
+use linear::{Change, Condition, End, History, Life, Operation, Tag, Told, Verdict, chain};
 
 /// How the keys' names begin.
 const PREFIX: &str = "contended-";
@@ -110,13 +110,13 @@ impl Wanted {
     }
 
     /// As the protocol has it.
-    pub(crate) fn of(self, number: u64) -> Conditional {
+    pub(crate) fn of(self, number: u64, expiry_ms: u64) -> Conditional {
         let change = match self.action {
             Action::Put => cluster::Change::Put(Bytes::from(encode(value_of(self.first(number))))),
             Action::Delete => cluster::Change::Delete,
             Action::Add(number) => cluster::Change::Add(number),
         };
-        Conditional { condition: self.condition, change }
+        Conditional { condition: self.condition, change, expiry_ms }
     }
 }
 
@@ -159,7 +159,8 @@ impl Histories {
         Bytes::from(format!("{PREFIX}{}-{name}", self.generation))
     }
 
-    pub(crate) fn begin(&mut self, number: u64, now: u64, asked: &Asked) {
+    /// `earliest_ms`: no clock that it may be judged by is behind that.
+    pub(crate) fn begin(&mut self, number: u64, now: u64, earliest_ms: u64, asked: &Asked) {
         let put = Change::Put(value_of(number));
         let (is_plain, asked_for) = match &asked.what {
             What::Scan => return,
@@ -176,7 +177,8 @@ impl Histories {
             }
         };
         let end = End::Unknown;
-        let operation = Operation { number, call: now, asked: asked_for, end };
+        let life = Life { expiry_ms: 0, judged_ms: (earliest_ms, u64::MAX) };
+        let operation = Operation { number, call: now, asked: asked_for, life, end };
         // What is sent again is the same write, unless it turns out to find its condition not true.
         let sent = match &asked.what {
             What::Change(wanted) => wanted.sent,
@@ -198,10 +200,38 @@ impl Histories {
         true
     }
 
-    /// A client has its outcome; returns what is wrong with that by itself.
+    /// What a write writes expires then.
+    pub(crate) fn expires(&mut self, key: &Bytes, number: u64, expiry_ms: u64) {
+        let of_key = self.of_keys.get_mut(key);
+        if let Some(kept) = of_key.and_then(|of_key| of_key.kept.get_mut(&number)) {
+            kept.operation.life.expiry_ms = expiry_ms;
+        }
+    }
+
+    /// Somebody sets a clock back: what is under way may be judged by that.
+    pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
+        let all = self.of_keys.values_mut().flat_map(|of_key| of_key.kept.values_mut());
+        for kept in all.filter(|kept| kept.operation.end == End::Unknown) {
+            let (earliest, _) = &mut kept.operation.life.judged_ms;
+            *earliest = wall_ms.min(*earliest);
+        }
+    }
+
+    /// A replica is sent a plain write, maybe with another version than it had at first: one that
+    /// no read may ever show, for a conditional write comes on top of it.
+    pub(crate) fn is_sent(&mut self, key: &Bytes, record: &Record) {
+        if is_contended(key)
+            && let Some((number, version)) = write_of(record)
+        {
+            self.versioned(key, number, version);
+        }
+    }
+
+    /// A client has its outcome; returns what is wrong with that by itself. `latest_ms`: no clock
+    /// that it was judged by was ahead of that.
     pub(crate) fn end(
         &mut self,
-        now: u64,
+        (now, latest_ms): (u64, u64),
         number: u64,
         asked: &Asked,
         outcome: &ClientOutcome,
@@ -242,7 +272,9 @@ impl Histories {
                 Some(Told::Changed { tag, sum: None })
             }
             ClientOutcome::Answer(Answer::Done(done, _)) => Some(match *done {
-                Done::Changed { tag, result } => Told::Changed { tag: tag_of(tag), sum: result },
+                Done::Changed { tag, result, .. } => {
+                    Told::Changed { tag: tag_of(tag), sum: result }
+                }
                 Done::Unmet { current } => Told::Unmet(current.map(tag_of)),
                 Done::Impossible(Impossible::NotANumber) => Told::NotANumber,
                 Done::Impossible(Impossible::Overflow) => {
@@ -265,6 +297,7 @@ impl Histories {
             && !of_key.is_over
         {
             kept.operation.end = End::At(now, told);
+            kept.judged(latest_ms, outcome);
         }
         let seen = match outcome {
             ClientOutcome::Answer(Answer::Found(Some(record))) => write_of(record),
@@ -310,6 +343,15 @@ impl Histories {
 }
 
 impl Kept {
+    /// It was answered: by when it was judged, and when what it found expires.
+    fn judged(&mut self, latest_ms: u64, outcome: &ClientOutcome) {
+        let Life { expiry_ms, judged_ms: (_, latest) } = &mut self.operation.life;
+        *latest = latest_ms;
+        if let ClientOutcome::Answer(Answer::Found(found)) = outcome {
+            *expiry_ms = found.as_ref().map_or(0, STEPS.expiry_ms);
+        }
+    }
+
     /// What takes effect. A plain write that is given another version on its way may have been seen
     /// under the first one, and be seen again after what came between: a known anomaly.
     fn operations(self) -> Vec<Operation> {

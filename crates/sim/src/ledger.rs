@@ -17,6 +17,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use cluster::{Answer, Kind, Quorum, Rank, Record, Version};
+use node::records::STEPS;
 
 use crate::histories::{Histories, Wanted, is_contended};
 use crate::records::{WriteId, write_of};
@@ -55,12 +56,16 @@ pub(crate) struct Asked {
     pub(crate) quorum: Quorum,
     /// Whether a request leaves it open how many copies there are.
     pub(crate) default_copies: bool,
+    /// How long a value lives that is written; 0 = for ever.
+    pub(crate) ttl_ms: u64,
 }
 
 #[derive(Debug)]
 struct Operation {
     asked: Asked,
     begun: u64,
+    /// No clock that it may be judged by is behind that.
+    earliest_ms: u64,
     /// Disks that had been lost by then.
     wipes: u32,
     /// As it begins, by key.
@@ -101,6 +106,8 @@ struct Write {
     key: Bytes,
     kind: Kind,
     begun: u64,
+    /// When it expires; 0 = never.
+    expiry_ms: u64,
     fate: Fate,
     /// When it was first returned to somebody.
     seen: Option<u64>,
@@ -130,6 +137,8 @@ pub(crate) struct Ledger {
     /// How many copies a key was written with.
     copies: BTreeMap<Bytes, BTreeSet<u8>>,
     versions: BTreeMap<Version, WriteId>,
+    /// The latest time that any node's clock has shown, in milliseconds.
+    pub(crate) latest_ms: u64,
     /// The greatest time of any version.
     pub(crate) greatest: u64,
     /// When what a wrong clock wrote was last taken out of a store.
@@ -156,8 +165,9 @@ impl Ledger {
         Self { default_copies, ..Self::default() }
     }
 
-    /// An operation begins. Its number is that of the write too, if it is one.
-    pub(crate) fn begin(&mut self, now: u64, asked: Asked) -> u64 {
+    /// An operation begins. Its number is that of the write too, if it is one. `earliest_ms`: no
+    /// clock that it may be judged by is behind that.
+    pub(crate) fn begin(&mut self, now: u64, earliest_ms: u64, asked: Asked) -> u64 {
         self.next += 1;
         let own = self.floors.get_key_value(&asked.key);
         let floors = match asked.what {
@@ -165,7 +175,7 @@ impl Ledger {
             _ => own.map(|(key, floors)| (key.clone(), floors.clone())).into_iter().collect(),
         };
         if is_contended(&asked.key) {
-            self.histories.begin(self.next, now, &asked);
+            self.histories.begin(self.next, now, earliest_ms, &asked);
         } else if let Some(kind) = kind_of(&asked.what) {
             let (key, begun) = (asked.key.clone(), now);
             let copies = if asked.default_copies { self.default_copies } else { asked.quorum.from };
@@ -173,13 +183,35 @@ impl Ledger {
             if kind == Kind::Tombstone {
                 self.deletes.entry(key.clone()).or_default().push(WriteId(self.next));
             }
-            let write = Write { key, kind, begun, fate: Fate::Open, seen: None };
+            let (fate, expiry_ms) = (Fate::Open, 0);
+            let write = Write { key, kind, begun, expiry_ms, fate, seen: None };
             self.writes.insert(WriteId(self.next), write);
         }
         let wipes = self.wipes;
-        let operation = Operation { asked, begun: now, wipes, floors };
+        let operation = Operation { asked, begun: now, earliest_ms, wipes, floors };
         self.operations.insert(self.next, operation);
         self.next
+    }
+
+    /// The number of the operation that begins next.
+    pub(crate) fn next(&self) -> u64 {
+        self.next + 1
+    }
+
+    /// A node has said when the value of a write expires.
+    pub(crate) fn expires(&mut self, key: &Bytes, number: u64, expiry_ms: u64) {
+        self.histories.expires(key, number, expiry_ms);
+        if let Some(write) = self.writes.get_mut(&WriteId(number)) {
+            write.expiry_ms = expiry_ms;
+        }
+    }
+
+    /// Somebody sets a clock back: what is under way may be judged by that.
+    pub(crate) fn clock_is_at(&mut self, wall_ms: u64) {
+        self.histories.clock_is_at(wall_ms);
+        for operation in self.operations.values_mut() {
+            operation.earliest_ms = operation.earliest_ms.min(wall_ms);
+        }
     }
 
     pub(crate) fn asked(&self, number: u64) -> Option<&Asked> {
@@ -269,7 +301,7 @@ impl Ledger {
         if let ClientOutcome::Answer(Answer::Found(Some(record))) = outcome {
             self.greatest = self.greatest.max(record.rank.when());
         }
-        if let Some(what) = self.histories.end(now, number, asked, outcome) {
+        if let Some(what) = self.histories.end((now, self.latest_ms), number, asked, outcome) {
             self.accuse(now, format!("{:?}: {what}", asked.key));
         }
     }
@@ -308,6 +340,12 @@ impl Ledger {
         }
         for (key, record) in items {
             self.tells(now, key, record);
+            let expiry_ms = (STEPS.expiry_ms)(record);
+            if expiry_ms != 0 && expiry_ms <= operation.earliest_ms {
+                let (begun, what) = (operation.begun, show(Some(record)));
+                let what = format!("expired: a range, begun at {begun}, returns {what} of {key:?}");
+                self.accuse(now, what);
+            }
         }
         let found: BTreeMap<_, _> = items.iter().map(|(key, record)| (key, record)).collect();
         for (key, floors) in &operation.floors {
@@ -316,7 +354,7 @@ impl Ledger {
             for floor in floors.iter().filter(|floor| floor.met_by(quorum)) {
                 let seen = match record {
                     Some(record) => record.rank.version >= floor.version,
-                    None => self.may_be_deleted(key, floor.version),
+                    None => self.may_be_gone(key, floor.version),
                 };
                 if !seen {
                     let what = format!(
@@ -333,10 +371,14 @@ impl Ledger {
         }
     }
 
-    /// Whether a key may have a tombstone of this version or a later one.
-    fn may_be_deleted(&self, key: &Bytes, version: Version) -> bool {
+    /// Whether a key may have a tombstone, or a value that has expired, of this version or a later
+    /// one.
+    fn may_be_gone(&self, key: &Bytes, version: Version) -> bool {
         let deletes = self.deletes.get(key).into_iter().flatten();
-        deletes.filter_map(|id| self.writes.get(id)).any(|write| match write.fate {
+        let deletes = deletes.filter_map(|id| self.writes.get(id));
+        let expires = |write: &&Write| write.expiry_ms != 0 && write.expiry_ms <= self.latest_ms;
+        let expired = self.writes.values().filter(|write| write.key == *key).filter(expires);
+        deletes.chain(expired).any(|write| match write.fate {
             Fate::None => false,
             Fate::Open => true,
             Fate::Acknowledged(of) => of >= version,
@@ -509,7 +551,7 @@ mod tests {
     fn put(ledger: &mut Ledger, now: u64) -> WriteId {
         let (what, key, default_copies) = (What::Put, Bytes::from("k"), true);
         let quorum = Quorum { ack: 1, from: 1 };
-        WriteId(ledger.begin(now, Asked { what, key, quorum, default_copies }))
+        WriteId(ledger.begin(now, 0, Asked { what, key, quorum, default_copies, ttl_ms: 0 }))
     }
 
     #[test]

@@ -122,6 +122,8 @@ pub struct Plan {
     pub contended_keys: usize,
     /// Writes of a thousand of theirs that have no condition all the same.
     pub plain_writes: u64,
+    /// Writes of a thousand whose value expires.
+    pub expiring: u64,
     /// Longest pause of a client between two requests, in microseconds.
     pub think_micros: u64,
     /// Requests of a thousand that name `ack` and `from`.
@@ -206,6 +208,7 @@ impl Plan {
             contenders: random.between(2, 8) as usize,
             contended_keys: random.between(1, 3) as usize,
             plain_writes: *random.pick(&[0, 50, 300]),
+            expiring: [0, 200, 600][seed as usize % 3],
             log: false,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::settings::members;
-use crate::settings::units::Time;
+use crate::settings::units::{Time, Ttl};
 
 /// What `--timeout` allows: a wait of more than an hour is no wait but a mistake.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -61,6 +61,15 @@ pub(crate) struct Known {
     pub(crate) idempotency_key: Option<String>,
 }
 
+/// How long a value lives.
+#[derive(Debug, Args)]
+pub(crate) struct Life {
+    /// Time to live, in s, m, h or d, as in 90s or 30d, up to the node's --max-ttl; then the value
+    /// is gone [default: put: it never expires; add: it expires when it would have]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) ttl: Option<Ttl>,
+}
+
 /// Whether to ask for a receipt.
 #[derive(Debug, Args)]
 pub(crate) struct WantReceipt {
@@ -94,6 +103,10 @@ pub(crate) struct PutArgs {
     /// Only if there is no value: "*"
     #[arg(long, value_name = "*", value_parser = ["*"], conflicts_with = "if_match")]
     pub(crate) if_none_match: Option<String>,
+
+    /// How long.
+    #[command(flatten)]
+    pub(crate) life: Life,
 
     /// As what.
     #[command(flatten)]
@@ -145,6 +158,10 @@ pub(crate) struct AddArgs {
     /// Keys are escaped as `scan` prints them: \n, \t, \\, \xNN
     #[arg(long)]
     pub(crate) escaped: bool,
+
+    /// How long.
+    #[command(flatten)]
+    pub(crate) life: Life,
 
     /// As what.
     #[command(flatten)]

@@ -8,6 +8,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use crate::http::etags;
+use crate::http::expires::{self, EXPIRES};
 use crate::http::receipt::{RECEIPT, Receipt};
 use crate::settings::units::Time;
 
@@ -38,6 +39,8 @@ pub(super) struct Head {
     pub(super) status: u16,
     /// The version of the value: an `ETag` as kvorum makes them.
     pub(super) version: Option<String>,
+    /// When the value expires, in milliseconds since 1970, if it does.
+    pub(super) expires_ms: Option<u64>,
     /// Who acknowledged a write, if that was asked for.
     pub(super) receipt: Option<Receipt>,
     length: Option<u64>,
@@ -143,6 +146,7 @@ impl Connection {
         Ok(Head {
             status: answer.code.ok_or_else(|| malformed("it has no status line"))?,
             version: header("etag").and_then(version),
+            expires_ms: header(EXPIRES.as_str()).and_then(expires::parse),
             receipt: header(RECEIPT.as_str()).and_then(Receipt::parse),
             length: header("content-length").and_then(|length| length.parse().ok()),
             chunked: header("transfer-encoding") == Some("chunked"),

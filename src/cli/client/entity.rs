@@ -32,7 +32,8 @@ pub(crate) fn put(args: &PutArgs) -> Result<(), Unable> {
         (None, value) => value.as_ref().map_or(Vec::new(), |value| value.as_bytes().to_vec()),
     };
     let (votes, receipt) = (args.votes.query(), args.receipt.query());
-    let target = format!("/v0/entity?id={}{votes}{receipt}", percent(&key));
+    let ttl = args.life.query();
+    let target = format!("/v0/entity?id={}{votes}{receipt}{ttl}", percent(&key));
     let condition = args.if_none_match.as_ref().map(|any| format!("If-None-Match: {any}\r\n"));
     let condition = condition.map_or_else(|| if_match(&args.condition), Ok)?;
     let headers = condition + &known(&args.known)?;
@@ -85,8 +86,8 @@ pub(crate) fn del(args: &DelArgs) -> Result<(), Unable> {
 /// Adds to a number.
 pub(crate) fn add(args: &AddArgs) -> Result<(), Unable> {
     let key = key_bytes(&args.key, args.escaped)?;
-    let (number, receipt) = (args.number, args.receipt.query());
-    let target = format!("/v0/entity?id={}&add={number}{receipt}", percent(&key));
+    let (number, receipt, ttl) = (args.number, args.receipt.query(), args.life.query());
+    let target = format!("/v0/entity?id={}&add={number}{receipt}{ttl}", percent(&key));
     let (head, body) = ask(&args.ask, "POST", &target, &known(&args.known)?, Some(b""))?;
     if head.status != 200 {
         return Err(Problem::tell(head.status, &body, &args.ask));
@@ -233,6 +234,9 @@ fn described(key: &[u8], head: &Head) -> Map<String, Value> {
     add_bytes(&mut object, "key", key);
     if let Some(version) = &head.version {
         object.insert("version".to_owned(), version.as_str().into());
+    }
+    if let Some(expires_ms) = head.expires_ms {
+        object.insert("expires_ms".to_owned(), expires_ms.into());
     }
     if let Some(receipt) = &head.receipt {
         object.insert("receipt".to_owned(), serde_json::json!(receipt));

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 pub(crate) use args::{AddArgs, DelArgs, KeyArgs, PutArgs, ScanArgs, StatusArgs};
-use args::{Ask, Votes, WantReceipt};
+use args::{Ask, Life, Votes, WantReceipt};
 use connection::Connection;
 pub(crate) use entity::{add, del, get, put};
 use problem::Problem;
@@ -102,6 +102,13 @@ impl WantReceipt {
     /// As it follows another parameter in a query string.
     fn query(&self) -> &'static str {
         if self.receipt { "&receipt=true" } else { "" }
+    }
+}
+
+impl Life {
+    /// As it follows another parameter in a query string.
+    fn query(&self) -> String {
+        self.ttl.map(|ttl| format!("&ttl={ttl}")).unwrap_or_default()
     }
 }
 

@@ -91,6 +91,7 @@ impl Asset {
             status: StatusCode::OK,
             tag: None,
             receipt: None,
+            expiry_ms: 0,
             content_type: Some(self.content_type),
             headers: self.headers,
             body: Body::Whole(Bytes::from_static(self.text.as_bytes())),

@@ -4,14 +4,14 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use cluster::{Class, FailureKind, Kind, NodeId, Outline, Reply, Request, Topology};
+use cluster::{Class, FailureKind, Kind, NodeId, Outline, Reply, Request, Topology, has_expired};
 use hyper::StatusCode;
 use node::records;
 use serde::Serialize;
 use tokio::task::spawn_local;
 
 use super::FRESH;
-use crate::counters::wall::COUNTER_BITS;
+use crate::counters::wall::{COUNTER_BITS, wall_micros};
 use crate::http::Service;
 use crate::http::params;
 use crate::http::problem::Problem;
@@ -62,6 +62,13 @@ struct Facts {
     /// The node that issued the version; empty = none of this cluster.
     origin: String,
     value_bytes: usize,
+    /// When the value expires, in milliseconds since 1970; left out if it never does, or the record
+    /// is long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_ms: Option<u64>,
+    /// Whether it has, by this node's clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expired: Option<bool>,
     /// How many copies were asked for; 0 = the cluster's default.
     copies: u8,
 }
@@ -108,7 +115,10 @@ fn reported<'a>(
         Ok(Reply::Found { record, authoritative }) if Requests::is_whole(key, &record) => {
             let value_bytes = Requests::value_bytes(&record);
             let step = (record.rank.ballot > 0).then(|| (records::STEPS.steps)(&record).step);
-            let facts = Facts { step, ..facts(topology, &record.outline(), value_bytes) };
+            let expires_ms = Some((records::STEPS.expiry_ms)(&record)).filter(|at| *at != 0);
+            let expired = expires_ms.map(|at| has_expired(at, wall_micros()));
+            let facts = facts(topology, &record.outline(), value_bytes);
+            let facts = Facts { step, expires_ms, expired, ..facts };
             (kind(record.rank.kind), Some(authoritative), Some(facts))
         }
         Ok(Reply::Long { outline, authoritative }) => {
@@ -144,6 +154,8 @@ fn facts(topology: &Topology, outline: &Outline, value_bytes: usize) -> Facts {
         timestamp_ms: (outline.rank.when() >> COUNTER_BITS) / 1000,
         origin: origin.next().cloned().unwrap_or_default(),
         value_bytes,
+        expires_ms: None,
+        expired: None,
         copies: outline.copies,
     }
 }

@@ -141,7 +141,8 @@ impl Coordinator {
         let slot = self.slots.get(id);
         let (deadline, key, quorum) = (slot.deadline, slot.key.clone(), slot.quorum);
         self.slots.remove(id);
-        let never = Conditional { condition: Condition::OneOf(Vec::new()), change: Change::Delete };
+        let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);
+        let never = Conditional { condition, change, expiry_ms: 0 };
         let id = self.add_change(deadline, Asker::Reader(client), key, never, quorum);
         self.try_change(now, id, out);
     }

@@ -104,7 +104,15 @@ fn conditional() -> impl Strategy<Value = Conditional> {
         Just(Change::Delete),
         any::<i64>().prop_map(Change::Add),
     ];
-    (condition, change).prop_map(|(condition, change)| Conditional { condition, change })
+    (condition, change, expiry()).prop_map(|(condition, change, expiry_ms)| {
+        let expiry_ms = if change == Change::Delete { 0 } else { expiry_ms };
+        Conditional { condition, change, expiry_ms }
+    })
+}
+
+/// When a value expires, if it does.
+fn expiry() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), any::<u64>()]
 }
 
 fn recalled() -> impl Strategy<Value = Recalled> {
@@ -117,7 +125,8 @@ fn recalled() -> impl Strategy<Value = Recalled> {
 
 fn done() -> impl Strategy<Value = Done> {
     prop_oneof![
-        (tag(), any::<Option<i64>>()).prop_map(|(tag, result)| Done::Changed { tag, result }),
+        (tag(), any::<Option<i64>>(), expiry())
+            .prop_map(|(tag, result, expiry_ms)| Done::Changed { tag, result, expiry_ms }),
         proptest::option::of(tag()).prop_map(|current| Done::Unmet { current }),
         Just(Done::Impossible(Impossible::NotANumber)),
         Just(Done::Impossible(Impossible::Overflow)),
@@ -485,30 +494,35 @@ fn conditional_writes() -> Vec<(&'static str, Item)> {
     let version = Version { time: 0x0908, origin: 0x0a };
     let (plain, tag) = (Tag { version, last: None }, Tag { version, last: Some((3, 5)) });
     let put = Change::Put(Bytes::from_static(b"value"));
-    let change = |condition, change| {
-        let conditional = Conditional { condition, change };
+    let expiring = |condition, change, expiry_ms| {
+        let conditional = Conditional { condition, change, expiry_ms };
         let request =
             Request::Change { key: Bytes::from_static(b"key"), id: 0x0b0c, ack: 2, conditional };
         let (class, remaining_ms) = (Class::Client, 0x01f4);
         let body = Body::Request { remaining_ms, class, request };
         Item::Message(Message { id: 0x0807_0605_0403_0201, body })
     };
+    let change = |condition, change| expiring(condition, change, 0);
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
     let done = |done| reply(Reply::Done(done, ReplicaSet(0b101)));
     let recalled = |recalled| reply(Reply::Recalled(recalled));
-    let changed = Done::Changed { tag, result: None };
+    let changed = |result, expiry_ms| Done::Changed { tag, result, expiry_ms };
     let recall = Request::Recall { key: Bytes::from_static(b"key"), id: 0x0b0c, since: 6 };
     let recall = Item::Message(Message {
         id: 9,
         body: Body::Request { class: Class::Client, remaining_ms: 100, request: recall },
     });
     vec![
-        ("change, one of", change(Condition::OneOf(vec![plain, tag]), put)),
+        ("change, one of", change(Condition::OneOf(vec![plain, tag]), put.clone())),
         ("change, absent", change(Condition::Absent, Change::Delete)),
         ("change, exists", change(Condition::Exists, Change::Delete)),
         ("change, any", change(Condition::Any, Change::Add(-2))),
-        ("done, changed", done(Done::Changed { tag, result: None })),
-        ("done, added", done(Done::Changed { tag, result: Some(-2) })),
+        ("change, expires", expiring(Condition::Any, put, 0x0102)),
+        ("change, sum expires", expiring(Condition::Any, Change::Add(-2), 0x0102)),
+        ("done, changed", done(changed(None, 0))),
+        ("done, added", done(changed(Some(-2), 0))),
+        ("done, expires", done(changed(None, 0x0102))),
+        ("done, sum expires", done(changed(Some(-2), 0x0102))),
         ("done, unmet", done(Done::Unmet { current: Some(plain) })),
         ("done, unmet, none", done(Done::Unmet { current: None })),
         ("done, no number", done(Done::Impossible(Impossible::NotANumber))),
@@ -517,7 +531,7 @@ fn conditional_writes() -> Vec<(&'static str, Item)> {
         ("recall", recall),
         ("recalled, never", recalled(Recalled::Never)),
         ("recalled, forgotten", recalled(Recalled::Forgotten)),
-        ("recalled, stored", recalled(Recalled::Stored { ballot: 6, done: changed })),
+        ("recalled, stored", recalled(Recalled::Stored { ballot: 6, done: changed(None, 0) })),
     ]
 }
 

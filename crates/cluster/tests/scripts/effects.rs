@@ -5,7 +5,7 @@ use cluster::{
     RequestFailed, Step, Tag,
 };
 
-use crate::words::{Words, lower, op, slot, up_to};
+use crate::words::{Words, lower, op, slot, until, up_to};
 
 impl Words {
     /// One line.
@@ -132,9 +132,9 @@ impl Words {
             format!("{}{step}", self.version_text(tag.version))
         };
         match done {
-            Done::Changed { tag: after, result: None } => format!("changed {}", tag(after)),
-            Done::Changed { tag: after, result: Some(sum) } => {
-                format!("changed {}, {sum}", tag(after))
+            Done::Changed { tag: after, result, expiry_ms } => {
+                let sum = result.map(|sum| format!(", {sum}")).unwrap_or_default();
+                format!("changed {}{sum}{}", tag(after), until(*expiry_ms))
             }
             Done::Unmet { current: None } => "unmet, there is none".to_owned(),
             Done::Unmet { current: Some(current) } => format!("unmet, there is {}", tag(current)),

@@ -24,8 +24,10 @@ pub(crate) fn conditional(key: &[u8], b: u16) -> Record {
     let operations = operations.map(|id| Operation { id, result: None }).collect();
     let steps = Steps { step: u32::from(b >> 12 & 3), operations };
     let ballot = (BASE - 10 + u64::from(b >> 11)) << 12;
-    let (kind, copies) = (Kind::Value, 0);
-    let next = Next { family: version, ballot, kind, copies, steps: &steps, value: b"7" };
+    let (kind, copies, value) = (Kind::Value, 0, &b"7"[..]);
+    // Around the time of the test.
+    let expiry_ms = if b & 1 == 0 { 0 } else { BASE / 1000 + u64::from(b >> 8 & 63) };
+    let next = Next { family: version, ballot, kind, copies, expiry_ms, steps: &steps, value };
     (toy::STEPS.build)(key, &next)
 }
 
@@ -40,7 +42,8 @@ pub(crate) fn wanted(b: u16) -> Conditional {
         1 => Change::Put(Bytes::from("9")),
         _ => Change::Add(1),
     };
-    Conditional { condition, change }
+    let expiry_ms = if b >> 6 & 3 == 1 { BASE / 1000 + u64::from(b >> 8 & 63) } else { 0 };
+    Conditional { condition, change, expiry_ms }
 }
 
 /// What a home says.
@@ -51,7 +54,7 @@ pub(crate) fn done(b: u16, adds: bool) -> Done {
         1 if adds => Done::Impossible(Impossible::Overflow),
         _ => {
             let tag = Tag { version, last: Some((1, u64::from(b))) };
-            Done::Changed { tag, result: adds.then_some(1) }
+            Done::Changed { tag, result: adds.then_some(1), expiry_ms: 0 }
         }
     }
 }

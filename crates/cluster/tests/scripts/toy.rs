@@ -4,9 +4,11 @@ use bytes::Bytes;
 use cluster::{Codec, Kind, Next, Operation, Rank, Record, Steps, StepsCodec, Version};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::words::BASE;
+
 pub(crate) const CODEC: Codec = Codec { parse: |_| None, verify, reissue };
 
-pub(crate) const STEPS: StepsCodec = StepsCodec { reballot, steps, value, build };
+pub(crate) const STEPS: StepsCodec = StepsCodec { reballot, steps, value, expiry_ms, build };
 
 /// A record as the node makes it where a value enters the cluster.
 pub(crate) fn record(key: &[u8], kind: Kind, value: &str, version: Version, copies: u8) -> Record {
@@ -36,16 +38,20 @@ fn reballot(_key: &[u8], record: &Record, ballot: u64) -> Record {
     Record { rank: Rank { ballot, ..record.rank }, ..record.clone() }
 }
 
-/// Behind the value: `#step:id,id=result`.
+/// Behind the value: `~expiry` in milliseconds after the script's beginning, `#step:id,id=result`.
 fn build(key: &[u8], next: &Next<'_>) -> Record {
-    let Next { family: version, ballot, kind, copies, steps, value } = *next;
+    let Next { family: version, ballot, kind, copies, expiry_ms, steps, value } = *next;
     let operation = |Operation { id, result }: &Operation| match result {
         Some(result) => format!("{id}={result}"),
         None => id.to_string(),
     };
     let operations: Vec<String> = steps.operations.iter().map(operation).collect();
     let value = std::str::from_utf8(value).expect("a script's values are text");
-    let bytes = Bytes::from(format!("{value}#{}:{}", steps.step, operations.join(",")));
+    let expiry = match expiry_ms {
+        0 => String::new(),
+        expiry_ms => format!("~{}", expiry_ms as i64 - (BASE / 1000) as i64),
+    };
+    let bytes = Bytes::from(format!("{value}{expiry}#{}:{}", steps.step, operations.join(",")));
     let rank = Rank { version, ballot, kind, check: check(key, kind, &bytes) };
     Record { rank, copies, bytes }
 }
@@ -56,7 +62,14 @@ fn split(record: &Record) -> (&str, Option<&str>) {
 }
 
 fn value(record: &Record) -> Bytes {
-    record.bytes.slice(..split(record).0.len())
+    let text = split(record).0;
+    record.bytes.slice(..text.find('~').unwrap_or(text.len()))
+}
+
+fn expiry_ms(record: &Record) -> u64 {
+    let after = split(record).0.split_once('~').map(|(_, expiry)| expiry);
+    let after = after.map(|after| after.parse().expect("an expiry is a number of milliseconds"));
+    after.map_or(0, |after| (BASE / 1000).saturating_add_signed(after))
 }
 
 fn steps(record: &Record) -> Steps {

@@ -139,6 +139,14 @@ pub(crate) fn lower(value: impl std::fmt::Debug) -> String {
     format!("{value:?}").to_lowercase()
 }
 
+/// When something expires: ` until 30`, in milliseconds after the script's beginning.
+pub(crate) fn until(expiry_ms: u64) -> String {
+    match expiry_ms {
+        0 => String::new(),
+        expiry_ms => format!(" until {}", expiry_ms as i64 - (BASE / 1000) as i64),
+    }
+}
+
 /// The family of a key that nobody wrote without a condition.
 const NEVER_WRITTEN: Version = Version { time: 0, origin: u32::MAX };
 
@@ -272,7 +280,7 @@ impl Words {
                 let (key, id) = (self.key(next(words, "a key")?)?, next(words, "an id")?);
                 let (id, add) = (number(id, "id")?, number(next(words, "a sum")?, "number")?);
                 let (condition, change) = (Condition::Any, Change::Add(add));
-                let conditional = Conditional { condition, change };
+                let conditional = Conditional { condition, change, expiry_ms: 0 };
                 Ok(Request::Change { key, id, ack: 0, conditional })
             }
             "prepare" => {
@@ -350,7 +358,12 @@ impl Words {
         match request {
             Request::Read { key, most } => format!("read {}{}", Self::name_of(key), up_to(*most)),
             Request::Change { key, id, ack, conditional } => {
-                format!("change {} id {id} ack {ack} {conditional:?}", Self::name_of(key))
+                let Conditional { condition, change, expiry_ms } = conditional;
+                let until = until(*expiry_ms);
+                let conditional = format!(
+                    "Conditional {{ condition: {condition:?}, change: {change:?} }}{until}"
+                );
+                format!("change {} id {id} ack {ack} {conditional}", Self::name_of(key))
             }
             Request::Prepare { key, ballot, most } => {
                 let key = Self::name_of(key);
@@ -424,7 +437,7 @@ impl Words {
                 let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
                 // As the first and the third replica hold it.
                 let by = ReplicaSet::of([0, 2].into_iter());
-                Ok(Reply::Done(Done::Changed { tag, result }, by))
+                Ok(Reply::Done(Done::Changed { tag, result, expiry_ms: 0 }, by))
             }
             "outbid" => Ok(Reply::Outbid { promise: version(next(words, "a ballot")?)?.time }),
             "ahead" => Ok(Reply::Ahead),
@@ -446,7 +459,7 @@ impl Words {
         let ballot = version(next(words, "a ballot")?.trim_start_matches('^'))?.time;
         let tag = Tag { version: version(next(words, "a version")?)?, last: Some((1, 7)) };
         let result = words.next().map(|sum| number(sum, "sum")).transpose()?;
-        Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result } })
+        Ok(Recalled::Stored { ballot, done: Done::Changed { tag, result, expiry_ms: 0 } })
     }
 
     pub(crate) fn reply_text(&self, reply: &Reply) -> String {

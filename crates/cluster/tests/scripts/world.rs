@@ -370,7 +370,8 @@ impl World {
         Ok(Event::Get { client, key, quorum })
     }
 
-    /// `change c1 a put x`, `del`, `add 5`; then `if exists`, `if absent`, `if @5n1` (a plain tag).
+    /// `change c1 a put x`, `del`, `add 5`; then `until 30ms`; then `if exists`, `if absent`, `if
+    /// @5n1` (a plain tag).
     fn change(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
         let client = cluster::ClientId(numbered(next(words, "a client")?, 'c')?);
         let key = self.words.key(next(words, "a key")?)?;
@@ -384,6 +385,8 @@ impl World {
             other => return Err(format!("{other:?} is no change")),
         };
         let mut words = words.peekable();
+        let expiry = words.next_if_eq(&"until").and_then(|_| words.next());
+        let expiry_ms = expiry.map_or(Ok(0), |at| micros(at).map(|at| (BASE + at) / 1000))?;
         let id = words.next_if_eq(&"known").and_then(|_| words.next());
         let id = id.map(|id| id.parse().map_err(|_| format!("{id:?} is no id"))).transpose()?;
         let condition = match (words.next(), words.next()) {
@@ -396,7 +399,7 @@ impl World {
             _ => Condition::Any,
         };
         let (quorum, _) = self.quorum(None)?;
-        let conditional = Conditional { condition, change };
+        let conditional = Conditional { condition, change, expiry_ms };
         Ok(Event::Change { client, key, conditional, quorum, id })
     }
 

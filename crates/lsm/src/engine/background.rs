@@ -12,7 +12,7 @@ use crate::error::{Error, IoOp};
 use crate::manifest::{self, Edit, Placed};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::merge::{Merge, Source};
-use crate::record::Kind;
+use crate::record::{Kind, RecordRef};
 use crate::table::{Access, Table, TableIter, TableMeta, TableParams, TableWriter, file_name};
 use crate::wal::segment_name;
 
@@ -300,7 +300,7 @@ impl Engine {
         merge.seek(&[]).map_err(|error| self.classify(error))?;
         while merge.valid() {
             let (key, record) = (merge.key(), merge.record());
-            if !may_go(key, record.kind()) || !self.may_purge(tree, &input_ids, to, key, record) {
+            if !may_go(key, record) || !self.may_purge(tree, &input_ids, to, key, record) {
                 let out = match &mut writer {
                     Some(out) => out,
                     None => writer.insert(unfinished.table()?),
@@ -340,11 +340,11 @@ impl Engine {
         inputs: &[u64],
         to: usize,
         key: &[u8],
-        record: crate::record::RecordRef<'_>,
+        record: RecordRef<'_>,
     ) -> bool {
         debug_assert!(to > 0, "nothing is merged into level 0");
         let space = Space::from_u8(key[0]).expect("a table's keys were written with a space");
-        let latest = record.when().max(record.version().time);
+        let latest = record.when().max(record.version().time).max(record.expiry_time());
         if !(self.options.may_purge)(space, &key[1..], latest) {
             return false;
         }
@@ -489,8 +489,9 @@ pub(super) fn no_tables() -> Levels {
     vec![Vec::new(); MAX_LEVELS]
 }
 
-/// Whether a record of this kind can ever go by itself: tombstones, and what is kept for a time
-/// only.
-fn may_go(key: &[u8], kind: Kind) -> bool {
-    kind != Kind::Value || key[0] == Space::Idempotency as u8
+/// Whether a record can ever go by itself: tombstones, users' values that expire, and what is kept
+/// for a time only.
+fn may_go(key: &[u8], record: RecordRef<'_>) -> bool {
+    let expires = key[0] == Space::Data as u8 && record.expiry_ms() != 0;
+    record.kind() != Kind::Value || expires || key[0] == Space::Idempotency as u8
 }

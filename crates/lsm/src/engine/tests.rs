@@ -11,6 +11,7 @@ use crate::record::{Fields, Kind, Record, Version};
 use crate::table::Wait;
 
 mod ballots;
+mod expiry;
 
 type Model = BTreeMap<Vec<u8>, Record>;
 

@@ -1,7 +1,7 @@
 use cluster::{Answer, Class, ClientId, ConnectionId, Mark, NodeId, Quorum, Reply, Request};
 
 use super::*;
-use crate::stage::{BRIEF, DEADLINE, Done, Stage, value};
+use crate::stage::{BRIEF, DEADLINE, Done, Stage, WALL, value};
 
 fn asked(id: u64, request: Request) -> Event {
     let (connection, class, remaining_ms) = (ConnectionId(1), Class::Client, 1000);
@@ -31,6 +31,26 @@ fn a_replica_answers_once_a_write_is_stored_and_tells_of_newer_records() {
     let logs = &stage.shared.logs;
     logs.settle(NodeId(1));
     assert_eq!(logs.position_for(NodeId(1)), stage.engine.sequence(), "its log reaches that far");
+}
+
+/// Whether it is one that lives is for who asks: replicas whose clocks differ must not differ.
+#[test]
+fn a_replica_sends_what_has_expired_as_any_other_record() {
+    let mut stage = Stage::new();
+    let mut own = stage.event_loop();
+    let version = lsm::Version { time: cluster::Clock::time_of(WALL - 10_000_000), origin: 7 };
+    for (id, expiry_ms) in [(1, 1), (3, WALL / 1000 - 1), (5, WALL / 1000 + 1)] {
+        let fields = lsm::Fields {
+            expiry_ms,
+            ..lsm::Fields::new(lsm::Kind::Value, lsm::Version { origin: id as u32, ..version })
+        };
+        let record = records::new(b"k", &fields, b"v");
+        own.handle(&mut stage, write(id, b"k", record.clone()));
+        stage.write(&mut own);
+        own.handle(&mut stage, read(id + 1, b"k"));
+        let found = Reply::Found { record, authoritative: true };
+        assert_eq!(stage.replies(), [(id, Reply::Stored), (id + 1, found)]);
+    }
 }
 
 #[test]

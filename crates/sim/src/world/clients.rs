@@ -47,7 +47,8 @@ impl World {
 
     /// Sends a request to a node; its number.
     pub(super) fn ask(&mut self, node: usize, asked: Asked) -> u64 {
-        let number = self.ledger.begin(self.now, asked);
+        let asked = Asked { ttl_ms: self.ttl_ms(&asked.what), ..asked };
+        let number = self.ledger.begin(self.now, self.earliest_ms(), asked);
         let Quorum { ack, from } = self.ledger.asked(number).expect("just begun").quorum;
         let what = &self.ledger.asked(number).expect("just begun").what;
         let line = format_args!("client asks n{node} {number}: {what:?} {ack}/{from}");
@@ -99,7 +100,7 @@ impl World {
         let default_copies = from.is_none();
         let (nodes, replicas) = (plan.nodes as u32, u32::from(plan.replicas));
         let quorum = quorum(ack, from, nodes, replicas).expect("drawn within its bounds");
-        Asked { what, key: Bytes::from(key), quorum, default_copies }
+        Asked { what, key: Bytes::from(key), quorum, default_copies, ttl_ms: 0 }
     }
 
     /// A request arrives at its node.

@@ -107,5 +107,5 @@ impl Contender {
 pub(super) fn contended(plan: &Plan, what: What, key: Bytes) -> Asked {
     let (nodes, replicas) = (plan.nodes as u32, u32::from(plan.replicas));
     let quorum = quorum(None, None, nodes, replicas).expect("a majority is possible");
-    Asked { what, key, quorum, default_copies: true }
+    Asked { what, key, quorum, default_copies: true, ttl_ms: 0 }
 }

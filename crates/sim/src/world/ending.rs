@@ -154,6 +154,7 @@ impl World {
             key: Bytes::from(key),
             quorum: usual,
             default_copies: true,
+            ttl_ms: 0,
         };
         for what in [What::Put, What::Get, What::Delete] {
             let questions = (0..64).map(|n| ask(&what, format!("healed-{n}")));
@@ -177,7 +178,7 @@ impl World {
         let questions = self.ledger.keys().into_iter().map(|key| {
             let all = if is_contended(&key) { usual } else { widest };
             let quorum = Quorum { ack: all, from: all };
-            Asked { what: What::Get, key, quorum, default_copies: false }
+            Asked { what: What::Get, key, quorum, default_copies: false, ttl_ms: 0 }
         });
         for (question, outcome) in self.ask_all(questions.collect()) {
             if !matches!(outcome, ClientOutcome::Answer(Answer::Found(_))) {

@@ -13,6 +13,7 @@ mod clients;
 mod contenders;
 mod ending;
 mod endpoint;
+mod expiry;
 mod growth;
 mod life;
 mod lines;
@@ -115,6 +116,8 @@ pub(crate) struct World {
     owed: BTreeMap<(usize, usize, Bytes), u64>,
     /// Faults that last, and which node has lost its disk.
     nemesis: nemesis::Nemesis,
+    /// When a wall clock was set, and what it showed before and after.
+    clocks_set: Vec<(u64, u64)>,
     /// Whether clients go on asking.
     clients_run: bool,
     pub(crate) faults: u64,
@@ -150,6 +153,7 @@ impl World {
             topology,
             owed: BTreeMap::new(),
             nemesis,
+            clocks_set: Vec::new(),
             clients_run: true,
             faults: 0,
             random,

@@ -285,8 +285,8 @@ impl World {
         let offset = random.between(0, 2 * far) as i64 - far as i64;
         self.journal.line(self.now, format_args!("n{node} is {offset} us off"));
         let machine = &mut self.machines[node];
-        machine.wall.set(self.now, offset);
         machine.most_ahead = machine.most_ahead.max(offset);
+        self.set_wall(node, offset);
     }
 
     /// What it writes meanwhile is taken out of it in the end: that counts as a lost disk.
@@ -304,8 +304,8 @@ impl World {
         }
         self.journal.line(self.now, format_args!("n{node} is {days} days off"));
         let machine = &mut self.machines[node];
-        machine.wall.set(self.now, days * DAY_MICROS);
         machine.most_ahead = machine.most_ahead.max(days * DAY_MICROS);
+        self.set_wall(node, days * DAY_MICROS);
         self.later(lasts, Remedy::ClockRight(node));
     }
 
@@ -316,7 +316,7 @@ impl World {
     fn clock_right(&mut self, node: usize) {
         self.nemesis.off = None;
         self.end_process(node, End::Kill);
-        self.machines[node].wall.set(self.now, 0);
+        self.set_wall(node, 0);
         self.agenda.put(self.now + 100_000, Due::Start(node));
     }
 
@@ -420,7 +420,7 @@ impl World {
             }
             let skew = self.plan.skew_micros.min(MOST_HEALED_SKEW) as i64;
             let offset = self.machines[node].wall.offset(self.now).clamp(-skew, skew);
-            self.machines[node].wall.set(self.now, offset);
+            self.set_wall(node, offset);
             let failed = |process: &super::Process| process.store.engine().healthy().is_err();
             if self.machines[node].process.as_ref().is_some_and(failed) {
                 self.end_process(node, End::Kill);

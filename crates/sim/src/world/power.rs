@@ -238,7 +238,7 @@ impl World {
 
     /// A machine is replaced by one with an empty disk and a right clock while its node is down.
     pub(super) fn wipe(&mut self, node: usize) {
-        self.machines[node].wall.set(self.now, 0);
+        self.set_wall(node, 0);
         self.machines[node].most_ahead = 0;
         self.exchange_disk(node, MemDisk::new());
     }

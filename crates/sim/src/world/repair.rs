@@ -20,7 +20,7 @@ impl World {
         if self.is_off_by_days(node) {
             // Until that is over.
         } else if offset.abs() > most_wrong {
-            self.machines[node].wall.set(self.now, 0);
+            self.set_wall(node, 0);
         } else if self.may_be_repaired(node) {
             self.repair_clock(node, store)?;
         }

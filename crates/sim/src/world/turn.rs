@@ -3,7 +3,7 @@
 
 use cluster::{
     Answer, CallId, ClientId, ConnectionId, Demand, Event, FailureKind, Message, NodeId, Now, OpId,
-    PageRequest, Reply, RequestFailed,
+    PageRequest, Reply, Request, RequestFailed,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
@@ -97,6 +97,9 @@ impl Driver for InTurn<'_> {
     }
 
     fn note(&mut self, event: &Event) {
+        if let Event::Request { request: Request::Write { key, record }, .. } = event {
+            self.world.ledger.histories.is_sent(key, record);
+        }
         let Place { node, index, .. } = self.place;
         let now = self.world.now;
         self.world.journal.line(now, format_args!("n{node}.{index} <- {}", brief(event)));
@@ -153,6 +156,7 @@ impl World {
     }
 
     fn end_turn(&mut self, place: Place, mut out: Outbox) {
+        self.note_clock(place);
         self.flush_writes(place, &mut out);
         self.flush_all(place);
         self.arm(place);
@@ -270,6 +274,7 @@ impl World {
     fn take_request(&mut self, place: Place, number: u64, out: &mut Outbox) {
         let now = self.times(place.node);
         let Some(asked) = self.ledger.asked(number).cloned() else { return };
+        let expiry_ms = self.expiry_ms(place, number, &asked);
         if asked.what == What::Scan {
             self.begin_walk(place, number, asked.quorum, out);
             return self.drive(place, out, |_, _| {});
@@ -287,7 +292,7 @@ impl World {
             }
             What::Change(wanted) => {
                 let Asked { key, quorum, .. } = asked;
-                let (id, conditional) = (wanted.id(number), wanted.of(number));
+                let (id, conditional) = (wanted.id(number), wanted.of(number, expiry_ms));
                 let event = Event::Change { client, key, conditional, quorum, id };
                 return self.handle(place, event, out);
             }
@@ -304,7 +309,7 @@ impl World {
             self.answer(place, client, Answer::Failed(failed));
             return;
         };
-        let fields = Fields { copies, ..Fields::new(kind, version) };
+        let fields = Fields { copies, expiry_ms, ..Fields::new(kind, version) };
         let record = make(&asked.key, WriteId(number), fields);
         self.ledger.versioned(self.now, WriteId(number), record.rank.version);
         let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum };

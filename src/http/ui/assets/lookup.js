@@ -27,6 +27,12 @@ function written({ version, ballot, timestamp_ms: when, origin }) {
   return `${moment(when)} by ${who}`;
 }
 
+/** When its value expires, by the clock of the node that was asked. */
+function life({ expires_ms: when, expired }) {
+  if (when === undefined) return "";
+  return expired ? `, expired ${moment(when)}` : ` until ${moment(when)}`;
+}
+
 /** What is to be said of a replica's record beside the newest one. */
 function judge(replica, newest) {
   if (replica.version !== undefined) {
@@ -42,7 +48,7 @@ function row(replica, newest) {
   const badge = word ? [" ", element("span", `badge ${mood}`, word)] : [];
   const step = replica.step === undefined ? "" : ` step ${replica.step}`;
   const cells = [
-    [SAYS[replica.holds] ?? replica.holds, ...badge],
+    [(SAYS[replica.holds] ?? replica.holds) + life(replica), ...badge],
     replica.version ? [element("code", "", replica.version), step] : ["–"],
     [written(replica)],
     [replica.holds === "value" ? bytes(replica.value_bytes) : "–"],

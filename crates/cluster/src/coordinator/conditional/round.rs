@@ -118,7 +118,7 @@ impl Coordinator {
             }
         };
         let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
-        let mut state = State::of(newest.as_ref(), &codec);
+        let mut state = State::of(newest.as_ref(), ballot, &codec);
         let family = newest.as_ref().map(|newest| newest.rank.version);
         match self.slots.change(id).look_back(family, state.steps()) {
             Earlier::Told => {}
@@ -237,7 +237,9 @@ impl Coordinator {
         let (key, epoch) = (slot.key.clone(), slot.view.epoch);
         let Some(kept) = self.shared.keeper.take(&key, now.mono, epoch) else { return false };
         let codec = self.config.steps;
-        let mut state = State::of(Some(&kept.record), &codec);
+        // The ballot is older than this write: what has expired since has expired.
+        let at = self.shared.clock.now(now.wall).max(kept.ballot);
+        let mut state = State::of(Some(&kept.record), at, &codec);
         let (then, is_changed) = self.do_round(id, &mut state);
         if !is_changed {
             self.dissolve(id);

@@ -1,0 +1,78 @@
+//! Values that expire: how long they live, and by which clocks that can be judged.
+//!
+//! ```text
+//!  the clock that is furthest behind ─┐               ┌─ the furthest that one has been ahead
+//!  ────────────── earliest ◀─ a round ┴── judged … ───┴ latest ─────────────────────▶ time
+//! ```
+
+use cluster::Clock;
+
+use super::{Place, World};
+use crate::histories::Sent;
+use crate::ledger::{Asked, What};
+
+/// The longest that a value of those that expire lives is about so many milliseconds.
+const MOST_TTL_BITS: u64 = 11;
+
+impl World {
+    /// How long a value that a client is about to write lives; 0 = for ever.
+    ///
+    /// It follows from the operation's number, so that nothing else comes otherwise by it.
+    pub(super) fn ttl_ms(&self, what: &What) -> u64 {
+        let may_expire = match what {
+            What::Put => true,
+            // What is sent again may have been done with the first expiry, or be done with another.
+            What::Change(wanted) => wanted.sent == Sent::Once,
+            What::Get | What::Delete | What::Scan => false,
+        };
+        let number = self.ledger.next() ^ self.plan.seed << 32;
+        let mut draw = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        draw = (draw ^ draw >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16;
+        if !may_expire || !self.clients_run || draw % 1000 >= self.plan.expiring {
+            return 0;
+        }
+        let most = 1 << (draw / 1000 % (MOST_TTL_BITS + 1));
+        1 + draw / 100_000 % most
+    }
+
+    /// When the value of a write expires, as the node that takes it in says.
+    pub(super) fn expiry_ms(&mut self, place: Place, number: u64, asked: &Asked) -> u64 {
+        let wall = self.times(place.node).wall;
+        let Some(process) = self.process(place) else { return 0 };
+        if asked.ttl_ms == 0 {
+            return 0;
+        }
+        let now = Clock::micros(process.shared.clock.now(wall));
+        let expiry_ms = now.div_ceil(1000) + asked.ttl_ms;
+        self.ledger.expires(&asked.key, number, expiry_ms);
+        expiry_ms
+    }
+
+    /// The earliest time by which what begins now can be judged: it may be done in a round that has
+    /// begun before, as long ago as a request may take.
+    pub(super) fn earliest_ms(&self) -> u64 {
+        let round = self.plan.deadline_micros + self.plan.deadline_micros / 10;
+        let walls = self.machines.iter().map(|machine| machine.wall.wall(self.now));
+        let lately = |(at, _): &&(u64, u64)| at + 2 * round >= self.now;
+        let set = self.clocks_set.iter().rev().take_while(lately).map(|(_, wall)| *wall);
+        walls.chain(set).min().unwrap_or(0).saturating_sub(round) / 1000
+    }
+
+    /// Somebody sets a machine's wall clock.
+    pub(super) fn set_wall(&mut self, node: usize, offset: i64) {
+        let wall = &mut self.machines[node].wall;
+        let before = wall.wall(self.now);
+        wall.set(self.now, offset);
+        let after = wall.wall(self.now);
+        self.clocks_set.extend([(self.now, before), (self.now, after)]);
+        self.ledger.clock_is_at(after / 1000);
+    }
+
+    /// A node may have said what its clock shows.
+    pub(super) fn note_clock(&mut self, place: Place) {
+        let wall = self.times(place.node).wall;
+        let Some(process) = self.process(place) else { return };
+        let shows = Clock::micros(process.shared.clock.now(wall)) / 1000;
+        self.ledger.latest_ms = self.ledger.latest_ms.max(shows);
+    }
+}

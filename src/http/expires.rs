@@ -1,0 +1,54 @@
+//! When a value expires, as a header value: seconds since 1970 with three decimals, which is a
+//! decimal of structured fields (RFC 9651):
+//!
+//! ```text
+//!  Kvorum-Expires: 1767225600.123
+//! ```
+//!
+//! It is not `Expires`: that speaks to caches, which may then answer from what they hold until that
+//! time, whatever was written since (RFC 9111, 5.3).
+
+use hyper::header::{HeaderName, HeaderValue};
+
+/// The header.
+pub(crate) const EXPIRES: HeaderName = HeaderName::from_static("kvorum-expires");
+
+/// `expiry_ms`: milliseconds since 1970.
+pub(super) fn of(expiry_ms: u64) -> HeaderValue {
+    let text = format!("{}.{:03}", expiry_ms / 1000, expiry_ms % 1000);
+    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).expect("digits are a header value")
+}
+
+/// Milliseconds since 1970, from what a node has said.
+pub(crate) fn parse(text: &str) -> Option<u64> {
+    let (seconds, millis) = text.split_once('.')?;
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(seconds) || !is_number(millis) || millis.len() != 3 {
+        return None;
+    }
+    seconds.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(millis.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_with_three_decimals() {
+        for (millis, text) in [
+            (1, "0.001"),
+            (1_767_225_600_000, "1767225600.000"),
+            (1_767_225_600_120, "1767225600.120"),
+            (u64::MAX, "18446744073709551.615"),
+        ] {
+            assert_eq!(of(millis), text);
+            assert_eq!(parse(text), Some(millis));
+        }
+        for bad in ["", ".", "1", "1.", "1.5", "1.0000", ".123", "-1.000", "1.-00", "@1", "1e3.000"]
+            .into_iter()
+            .chain(["18446744073709551.616", "99999999999999999999.000"])
+        {
+            assert_eq!(parse(bad), None, "{bad:?}");
+        }
+    }
+}

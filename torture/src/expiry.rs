@@ -1,0 +1,358 @@
+//! Row 37: values that expire, on three nodes whose wall clocks step forth and back (by
+//! libfaketime) and which are killed. Each read is judged by the clock of the node that is asked:
+//! what it shows has not expired by that, what it hides has, and nothing older comes up in its
+//! place. In the end, with right clocks, all of it is gone for good. Then one node alone, whose
+//! compactions give the space back.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::client::{Answer, Client, target};
+use crate::clocks::{faked, preload, set_millis, start_repaired};
+use crate::cluster::Cluster;
+use crate::random::Random;
+use crate::{Failure, Setup, read_all};
+
+const NODES: usize = 3;
+
+/// Clocks step by up to so many milliseconds: half of the time by less than `--max-clock-skew` …
+const NEAR: u64 = 225;
+
+/// … and otherwise by more.
+const FAR: u64 = 4_000;
+
+/// Longest time to live, in seconds.
+const MOST_TTL: u64 = 2;
+
+/// What is under a value that expires, and must not be seen again.
+const OLDER: &[u8] = b"older";
+
+/// What nobody is to find changed.
+const LASTING: &str = "lasting";
+
+/// How much a reading of a clock and an expiry may be rounded, in milliseconds.
+const ROUNDED: i64 = 2;
+
+/// A value that expires.
+#[derive(Debug, Clone)]
+struct Value {
+    key: String,
+    content: Vec<u8>,
+    expires_ms: i64,
+}
+
+#[derive(Debug, Default)]
+struct Figures {
+    written: usize,
+    refused: usize,
+    shown: usize,
+    hidden: usize,
+    kills: usize,
+}
+
+struct Row<'a> {
+    setup: &'a Setup,
+    cluster: Cluster,
+    /// The files of the nodes' clocks, and what they are off, in milliseconds.
+    clocks: Vec<PathBuf>,
+    off: Vec<i64>,
+    random: Random,
+    values: Vec<Value>,
+    figures: Figures,
+}
+
+/// `rounds` of steps.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
+    let clocks = faked(&mut cluster)?;
+    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
+    cluster.until_ready()?;
+    let (random, values) = (Random::new(setup.seed), Vec::new());
+    let (off, figures) = (vec![0; NODES], Figures::default());
+    let mut row = Row { setup, cluster, clocks, off, random, values, figures };
+    row.put_lasting()?;
+    for _ in 0..setup.rounds {
+        row.step()?;
+        row.write(setup.size(200, 30))?;
+        row.read(setup.size(600, 90))?;
+        if row.random.percent(30) {
+            row.kill()?;
+        }
+        row.forget_old();
+    }
+    let gone = row.end()?;
+    let Figures { written, refused, shown, hidden, kills } = row.figures;
+    let space = give_back(setup)?;
+    Ok(format!(
+        "{} steps of up to {FAR} ms, {kills} kills: {written} values written, {refused} refused; \
+         {shown} reads showed a value, {hidden} none, each as the clock of the node that was asked \
+         says; 0 older ones; all gone at every node {:.1} s after the last expiry, also after a \
+         restart; {space}",
+        setup.rounds,
+        gone.as_secs_f64()
+    ))
+}
+
+impl Row<'_> {
+    /// Sets a node's clock.
+    fn step(&mut self) -> Result<(), Failure> {
+        let node = self.random.below(NODES as u64) as usize;
+        let most = if self.random.percent(50) { NEAR } else { FAR };
+        let off = self.random.below(2 * most + 1) as i64 - most as i64;
+        set_millis(&self.clocks[node], off)?;
+        self.off[node] = off;
+        Ok(())
+    }
+
+    fn client(&self, node: usize) -> io::Result<Client> {
+        Client::connect(self.cluster.addresses()[node])
+    }
+
+    /// One that has no expiry, and what becomes of it is looked at in the end.
+    fn put_lasting(&self) -> Result<(), Failure> {
+        let answer = self.client(0)?.request("PUT", &target(LASTING), LASTING.as_bytes())?;
+        if answer.status == 201 {
+            return Ok(());
+        }
+        Err(Failure::Trouble(format!("PUT {LASTING} answers {}", answer.status)))
+    }
+
+    /// Writes values, some of them over older ones, some by additions.
+    fn write(&mut self, count: usize) -> Result<(), Failure> {
+        for _ in 0..count {
+            let number = self.figures.written + self.figures.refused;
+            let key = format!("expires-{number:06}");
+            let (node, ttl) =
+                (self.random.below(NODES as u64) as usize, self.random.below(MOST_TTL) + 1);
+            let over = self.random.percent(50);
+            if over {
+                let older = target(&key) + "&ack=3&from=3";
+                let other = self.client((node + 1) % NODES)?.request("PUT", &older, OLDER)?;
+                if other.status != 201 {
+                    // It may appear later.
+                    self.figures.refused += 1;
+                    continue;
+                }
+            }
+            let add = !over && self.random.percent(50);
+            let number = number.to_string().into_bytes();
+            let sent = now_ms() + self.off[node];
+            let answer = if add {
+                let shown = String::from_utf8_lossy(&number).into_owned();
+                let target = format!("{}&add={shown}&ttl={ttl}s", target(&key));
+                self.client(node)?.request("POST", &target, b"")?
+            } else {
+                let target = format!("{}&ttl={ttl}s", target(&key));
+                self.client(node)?.request("PUT", &target, &number)?
+            };
+            let Some(expires_ms) = answer.expires_ms.filter(|_| answer.status < 300) else {
+                // Refused by a node, or for a node, whose clock is too far off.
+                self.figures.refused += 1;
+                continue;
+            };
+            if expires_ms as i64 + ROUNDED < sent + ttl as i64 * 1000 {
+                return Err(Failure::Broken(format!(
+                    "{key}, written with ttl={ttl}s at {sent}, expires at {expires_ms} already"
+                )));
+            }
+            self.figures.written += 1;
+            self.values.push(Value { key, content: number, expires_ms: expires_ms as i64 });
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, count: usize) -> Result<(), Failure> {
+        for _ in 0..count {
+            if self.values.is_empty() {
+                return Ok(());
+            }
+            let at = self.random.below(self.values.len() as u64) as usize;
+            let node = self.random.below(NODES as u64) as usize;
+            let (value, off) = (self.values[at].clone(), self.off[node]);
+            let sent = now_ms() + off;
+            let answer = self.client(node)?.request("GET", &target(&value.key), b"")?;
+            let received = now_ms() + off;
+            self.judge(&value, &answer, (sent, received))
+                .map_err(|wrong| Failure::Broken(format!("node {}: {wrong}", node + 1)))?;
+        }
+        Ok(())
+    }
+
+    /// Judges a read by the clock of the node that was asked, as it was sent and answered.
+    fn judge(
+        &mut self,
+        value: &Value,
+        answer: &Answer,
+        (sent, received): (i64, i64),
+    ) -> Result<(), String> {
+        let Value { key, content, expires_ms } = value;
+        match answer.status {
+            200 if answer.body != *content => {
+                let body = String::from_utf8_lossy(&answer.body);
+                Err(format!("{key} is {body:?}, which is older than what was acknowledged"))
+            }
+            200 if sent > expires_ms + ROUNDED => {
+                Err(format!("{key} expired at {expires_ms} and is shown at {sent}"))
+            }
+            200 => {
+                self.figures.shown += 1;
+                Ok(())
+            }
+            404 if received + ROUNDED < *expires_ms => {
+                Err(format!("{key} expires at {expires_ms} and is hidden at {received}"))
+            }
+            404 => {
+                self.figures.hidden += 1;
+                Ok(())
+            }
+            // A clock too far off, or a node that is starting.
+            503 | 504 => Ok(()),
+            status => Err(format!("GET {key} answers {status}")),
+        }
+    }
+
+    /// Those that expired long ago by any clock are read in the end.
+    fn forget_old(&mut self) {
+        let most = 1_000;
+        let many = self.values.len().saturating_sub(most);
+        self.values.drain(..many);
+    }
+
+    /// Kills a node with a right clock, and starts it.
+    fn kill(&mut self) -> Result<(), Failure> {
+        let node = self.random.below(NODES as u64) as usize;
+        set_millis(&self.clocks[node], 0)?;
+        self.off[node] = 0;
+        self.cluster.kill(node)?;
+        start_repaired(self.setup, &mut self.cluster, node)?;
+        self.figures.kills += 1;
+        Ok(())
+    }
+
+    /// With right clocks all is gone in time, and stays so; how long that took.
+    fn end(&mut self) -> Result<Duration, Failure> {
+        for node in 0..NODES {
+            set_millis(&self.clocks[node], 0)?;
+            self.off[node] = 0;
+        }
+        let last = self.values.iter().map(|value| value.expires_ms).max().unwrap_or(0);
+        while now_ms() <= last + ROUNDED {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let begun = Instant::now();
+        self.cluster.until_ready()?;
+        self.is_all_gone()?;
+        let gone = begun.elapsed();
+        for node in 0..NODES {
+            self.cluster.kill(node)?;
+            start_repaired(self.setup, &mut self.cluster, node)?;
+        }
+        self.cluster.until_ready()?;
+        self.is_all_gone()?;
+        Ok(gone)
+    }
+
+    fn is_all_gone(&self) -> Result<(), Failure> {
+        for node in 0..NODES {
+            let mut client = self.client(node)?;
+            for Value { key, .. } in &self.values {
+                let status = client.get_patiently(key)?.status;
+                if status != 404 {
+                    let node = node + 1;
+                    let what = format!("GET {key} at node {node} answers {status} after its time");
+                    return Err(Failure::Broken(what));
+                }
+            }
+            let written = |key: &&String| key.starts_with("expires-");
+            let found = read_all(self.cluster.node(node)?)?;
+            // What was written over older ones and refused left those.
+            let shown: Vec<&String> = found.keys().filter(written).collect();
+            let known = |key: &&&String| self.values.iter().any(|value| value.key == ***key);
+            if let Some(key) = shown.iter().find(known) {
+                let what = format!("a range at node {} has {key} after its time", node + 1);
+                return Err(Failure::Broken(what));
+            }
+            if found.get(LASTING).map(Vec::as_slice) != Some(LASTING.as_bytes()) {
+                return Err(Failure::Broken(format!("{LASTING} is gone at node {}", node + 1)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a value in the part about space.
+const LONG: usize = 64 << 10;
+
+/// How long compactions may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One node alone: what expired more than ten minutes ago goes when compactions come to it.
+fn give_back(setup: &Setup) -> Result<String, Failure> {
+    let dir = tempfile::tempdir()?;
+    let mut launch =
+        setup.launch(dir.path(), dir.path(), &["--sync", "never", "--memtable", "1MiB"]);
+    let clock = dir.path().join("offset");
+    set_millis(&clock, 0)?;
+    launch.wrapper = preload(&clock)?;
+    let node = launch.start()?;
+    let mut client = node.client()?;
+    let mut random = Random::new(setup.seed);
+    let mut put = |client: &mut Client, name: &str, count: u64, query: &str| {
+        for number in 0..count {
+            // Bytes that can't be compressed.
+            let value: Vec<u8> =
+                (0..LONG / 8).flat_map(|_| random.number().to_le_bytes()).collect();
+            // All over the range of keys, so that tables overlap.
+            let key = format!("{:04x}-{name}", (number * 0x9e37) & 0xffff);
+            let answer = client.request("PUT", &format!("{}{query}", target(&key)), &value)?;
+            if answer.status != 201 {
+                return Err(Failure::Trouble(format!("PUT {key} answers {}", answer.status)));
+            }
+        }
+        Ok(())
+    };
+    let count = setup.size(1024, 256);
+    put(&mut client, "expires", count, "&ttl=1s")?;
+    let before = tables(&launch.data)?;
+    set_millis(&clock, 3_600_000)?;
+    put(&mut client, "lasts", count / 4, "")?;
+    let begun = Instant::now();
+    let mut after = tables(&launch.data)?;
+    while after > before / 2 {
+        if begun.elapsed() > PATIENCE {
+            let what = format!("{before} bytes of expired values are {after} bytes yet");
+            return Err(Failure::Broken(what));
+        }
+        // Not so fast that compactions never keep up.
+        put(&mut client, "lasts", 8, "")?;
+        thread::sleep(Duration::from_millis(50));
+        after = tables(&launch.data)?;
+    }
+    let lasts = read_all(&node)?.len() as u64;
+    if lasts != count / 4 {
+        return Err(Failure::Broken(format!("{lasts} values of {} are left", count / 4)));
+    }
+    let mib = |bytes: u64| bytes >> 20;
+    Ok(format!("alone, {} MiB of tables became {}", mib(before), mib(after)))
+}
+
+/// Bytes of a store's tables.
+fn tables(data: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(data)? {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|end| end == "sst") {
+            // One may be gone by now.
+            bytes += entry.metadata().map_or(0, |found| found.len());
+        }
+    }
+    Ok(bytes)
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}
