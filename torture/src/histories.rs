@@ -98,8 +98,8 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     }
     Ok(format!(
         "{} faults: {histories} histories of {operations} operations are linearizable \
-         ({conditional} conditional writes, {unmet} unmet, {unknown} unknown), {twice} of them with \
-         a plain write that was seen twice, {gave_up} given up",
+         ({conditional} conditional writes, {unmet} unmet, {unknown} unknown), {twice} of them \
+         with a plain write that was seen twice, {gave_up} given up",
         setup.rounds as usize * FAULTS.len()
     ))
 }

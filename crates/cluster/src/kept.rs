@@ -7,10 +7,11 @@
 //!                                  └─ kept ─┘                       └─ kept ─┘
 //! ```
 //!
-//! Nobody else is promised a ballot between two of them, for those that promises are asked for leave
-//! room ([`Clock::issue_ballot`](crate::Clock::issue_ballot)). A plain write asks nobody: a replica
-//! that holds one refuses what would come before it. So what goes on is stored by a majority, or
-//! promises are asked for after all; and nothing is ever answered by what is kept alone.
+//! Nobody else is promised a ballot between two of them, for those that promises are asked for
+//! leave room ([`Clock::issue_ballot`](crate::Clock::issue_ballot)). A plain write asks nobody: a
+//! replica that holds one refuses what would come before it. So what goes on is stored by a
+//! majority, or promises are asked for after all; and nothing is ever answered by what is kept
+//! alone.
 //!
 //! Source: D. Rystsov, *CASPaxos: Replicated State Machines without logs* (2018), section 2.2.1,
 //! the one-round-trip optimization; here a range of ballots is promised, not the next one of each

@@ -165,8 +165,8 @@ impl Coordinator {
         }
     }
 
-    /// Begins, or begins anew, with a ballot above all that this node has seen; or goes on under one
-    /// that was promised before.
+    /// Begins, or begins anew, with a ballot above all that this node has seen; or goes on under
+    /// one that was promised before.
     fn try_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         self.dissolve(id);
         if self.goes_on(now, id, out) {

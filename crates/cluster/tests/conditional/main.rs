@@ -150,7 +150,6 @@ fn more_rules_that_are_missed() {
             world(no_descendant, with_get, Fault::Nothing),
         ),
         ("what a plain write displaced is forgotten", world(displaced, put(), Fault::Nothing)),
-        ("a later try goes back behind a plain write", world(back, with_put(), Fault::Nothing)),
         ("a replica promises before it is rebuilt", world(not_rebuilt, appends(2), Fault::Wipe)),
         (
             "others have the ballot to go on under",
@@ -162,6 +161,8 @@ fn more_rules_that_are_missed() {
         ),
         ("a record is stored before a loss is known", world(unknown, appends(2), Fault::Wipe)),
         ("who rebuilds promises nothing", world(sources, appends(2), Fault::Wipe)),
+        // Not come to within 30,000,000 steps.
+        ("a later try goes back behind a plain write", world(back, with_put(), Fault::Nothing)),
     ];
     for (name, world) in worlds {
         assert!(!look(name, world, most).0, "{name}: not found");

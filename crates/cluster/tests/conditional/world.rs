@@ -206,8 +206,8 @@ impl Model for World {
             actions.push(Action::Deliver { client, to, message, heard: true });
         }
         for n in 0..REPLICAS {
-            // A plain write that is acknowledged by a disk which is lost before another replica holds it
-            // is lost: that is about plain writes, and left out.
+            // A plain write that is acknowledged by a disk which is lost before another replica
+            // holds it is lost: that is about plain writes, and left out.
             let puts = state.clients.iter().any(|c| matches!(c.phase, Phase::Putting { .. }));
             let whole = !puts && state.replicas.iter().all(|replica| replica.authoritative);
             match self.fault {

@@ -209,7 +209,7 @@ impl Coordinator {
     }
 
     /// A majority holds the record and has promised the ballot, or stored the record under it: the
-    /// next write of the key, if it is this loop's or another one's of this node, goes on from there.
+    /// next write of the key that this node coordinates goes on from there.
     pub(super) fn keep(&self, id: SlotId, record: Record, ballot: u64) {
         let slot = self.slots.get(id);
         let change = change_of(slot);
@@ -220,8 +220,8 @@ impl Coordinator {
         }
     }
 
-    /// Goes on from what was kept of the last write of the key, if that changes something: that it is
-    /// stored by a majority shows that no plain write came in between, and nothing else does.
+    /// Goes on from what was kept of the last write of the key, if that changes something: that it
+    /// is stored by a majority shows that no plain write came in between, and nothing else does.
     pub(super) fn goes_on(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) -> bool {
         let slot = self.slots.get(id);
         let change = change_of(slot);
