@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::replica::{Record, Reply};
 use crate::rules::Rules;
-use crate::world::Message;
+use crate::world::{Message, REPLICAS};
 
 /// A majority of the three that hold the key.
 pub(crate) const MAJORITY: usize = 2;
@@ -58,6 +58,8 @@ pub(crate) struct Client {
     pub(crate) tries: u8,
     /// Whether it may begin anew: something was refused.
     pub(crate) refused: bool,
+    /// How many must promise.
+    promises: usize,
     /// The record of an earlier try of a conditional write that a replica may hold.
     tried: Option<Record>,
 }
@@ -72,7 +74,13 @@ pub(crate) enum Step {
 
 impl Client {
     pub(crate) fn new(op: Op, first: First) -> Self {
-        Self { op, first, phase: Phase::Ready, tries: 0, refused: false, tried: None }
+        let (tries, refused, promises) = (0, false, MAJORITY);
+        Self { op, first, phase: Phase::Ready, tries, refused, promises, tried: None }
+    }
+
+    /// A read that brings what it finds on one of so many replicas to a majority.
+    pub(crate) fn completing(promises: usize) -> Self {
+        Self { tries: 1, promises, ..Self::new(Op::Get, First::default()) }
     }
 
     /// Begins, or begins anew: what is sent to all replicas. `now`: the clocks of all nodes.
@@ -174,11 +182,12 @@ impl Client {
         match reply {
             Reply::Holds(record, watermark, is_authoritative) => {
                 got.insert(from, Told { record, watermark, is_authoritative });
-                if got.len() < MAJORITY {
-                    return Step::Wait;
+                let is_all = got.len() == REPLICAS;
+                match base(got, self.promises, rules) {
+                    Some((newest, proven)) => self.promised(asked, newest, proven, rules),
+                    None if is_all => self.refused(),
+                    None => Step::Wait,
                 }
-                let (newest, _, proven) = newest(got, rules);
-                self.promised(asked, newest, proven, rules)
             }
             Reply::Outbid => self.refused(),
             _ => Step::Wait,
@@ -257,6 +266,35 @@ fn newest(got: &BTreeMap<u8, Told>, rules: &Rules) -> (Option<Record>, BTreeSet<
     let holds = |told: &Told| told.is_authoritative && told.record == newest;
     let holders = got.iter().filter(|(_, told)| holds(told)).map(|(from, _)| *from).collect();
     (newest, holders, proven)
+}
+
+/// What a conditional write is based on, if as many have promised, and the watermark that it goes by.
+///
+/// Later ballots must make later families, or what one replica stored of an earlier one outranks
+/// what a majority stored of a later one. So all of them have one watermark, and a family that one
+/// of them does not hold, though it is not above that, has ended: its record goes on in another.
+fn base(got: &BTreeMap<u8, Told>, promises: usize, rules: &Rules) -> Option<(Option<Record>, u8)> {
+    let greatest = got.values().map(|told| told.watermark).max()?;
+    let of = |watermark: u8| -> BTreeMap<u8, Told> {
+        let is_meant =
+            |told: &Told| told.watermark == watermark || !rules.promises_of_one_watermark;
+        let told = got.iter().filter(|(_, told)| is_meant(told));
+        told.map(|(from, told)| (*from, told.clone())).collect()
+    };
+    let told = (0..=greatest).rev().map(of).find(|told| told.len() >= promises)?;
+    let (newest, _, proven) = newest(&told, rules);
+    let lacks = |told: &Told, record: &Record| {
+        let held = told.record.as_ref();
+        held.is_none_or(|held| (held.time, held.on_absent) < (record.time, record.on_absent))
+    };
+    let newest = newest.map(|record| {
+        let has_ended = record.time <= proven && told.values().any(|told| lacks(told, &record));
+        if !has_ended || !rules.what_ended_goes_on_in_another {
+            return record;
+        }
+        Record { time: proven, on_absent: true, ..record }
+    });
+    Some((newest, proven))
 }
 
 /// The value as of this operation.

@@ -234,14 +234,16 @@ impl Replica {
         Reply::Holds(self.held.record.clone(), self.held.watermark, self.is_authoritative())
     }
 
-    /// Whether a round may ask this replica; `None`: not yet.
-    pub(crate) fn takes_part(&mut self, round: u8, rules: &Rules) -> Option<bool> {
-        if !self.is_authoritative() && rules.rebuilt_does_not_count {
-            return None;
-        }
+    /// Whether a round may ask this replica yet.
+    pub(crate) fn counts(&self, rules: &Rules) -> bool {
+        self.is_authoritative() || !rules.rebuilt_does_not_count
+    }
+
+    /// Whether it takes something from a round.
+    pub(crate) fn takes_part(&mut self, round: u8, rules: &Rules) -> bool {
         let is_current = round >= self.held.round || !rules.later_round_ends_earlier;
         self.held.round = self.held.round.max(round);
-        Some(is_current)
+        is_current
     }
 
     /// A round begins: from now on nothing new up to `time` is taken.
@@ -263,26 +265,17 @@ impl Replica {
         })
     }
 
-    /// A round brings what another replica holds; `is_chosen`: a majority holds it.
-    pub(crate) fn exchange(
-        &mut self,
-        record: Option<&Record>,
-        is_chosen: bool,
-        rules: &Rules,
-    ) -> Option<Reply> {
+    /// A round brings what another replica holds. A conditional record is chosen.
+    pub(crate) fn exchange(&mut self, record: Option<&Record>, rules: &Rules) -> Reply {
         if self.held.is_rotten {
             (self.held.record, self.held.is_rotten) = (record.cloned(), false);
         } else if let Some(record) = record.filter(|record| !self.has(record)) {
-            let is_outbid = record.ballot > 0 && record.ballot < self.promise && !is_chosen;
-            if is_outbid {
-                return None;
-            }
             self.hold(record);
         }
         if rules.exchange_is_durable {
             self.sync(rules);
         }
-        Some(self.sum(rules))
+        self.sum(rules)
     }
 
     /// Takes over a watermark from a replica that holds `record`.
@@ -349,6 +342,10 @@ impl Replica {
         if rules.rebuilt_takes_watermark {
             let proof = (source.watermark, source.floor);
             self.take_over(proof, source.record.as_ref(), rules);
+        }
+        if rules.rebuilt_joins_round {
+            self.held.seal = self.held.seal.max(source.seal);
+            self.held.round = self.held.round.max(source.round);
         }
         let record = source.record.as_ref().filter(|record| !self.has(record));
         let lags = source.watermark < self.held.watermark && rules.watermark_refuses_stream;

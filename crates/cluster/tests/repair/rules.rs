@@ -23,6 +23,8 @@ pub(crate) struct Rules {
     pub(crate) commit_names_lives: bool,
     /// Nothing is purged before a commit.
     pub(crate) purge_waits_for_commit: bool,
+    /// A round drops the sum of a directory if a replica tells it of a later one.
+    pub(crate) later_life_ends_sum: bool,
     /// A commit is durable before anything is purged.
     pub(crate) commit_is_durable: bool,
     /// What a round brought is durable before it is summed.
@@ -40,8 +42,10 @@ pub(crate) struct Rules {
     pub(crate) rollback_is_noticed: bool,
     /// A replica that is rebuilt takes no part in rounds, …
     pub(crate) rebuilt_does_not_count: bool,
-    /// … and takes over the watermark of those that stream to it.
+    /// … takes over the watermark of those that stream to it, …
     pub(crate) rebuilt_takes_watermark: bool,
+    /// … and their seal and the round that made it.
+    pub(crate) rebuilt_joins_round: bool,
     /// A replica that takes over a watermark drops what it alone holds up to there.
     pub(crate) watermark_drops: bool,
     /// A replica that missed a commit takes over the watermark before it is compared.
@@ -54,11 +58,18 @@ pub(crate) struct Rules {
     pub(crate) healing_waits: bool,
     /// A round brings the newest record of a key, even if it is newer than the seal.
     pub(crate) exchange_brings_newest: bool,
+    /// A conditional record that one replica holds is completed by a round, as by a reader. If
+    /// not, it is brought to the others as if it were chosen.
+    pub(crate) minority_is_completed: bool,
     /// A commit raises the promises to the greatest that one of the replicas had given when it
     /// was summed, …
     pub(crate) commit_raises_promises: bool,
     /// … and hints of conditional writes obey that, though they are chosen.
     pub(crate) hints_obey_commit: bool,
+    /// A conditional write goes by promises of replicas with one watermark.
+    pub(crate) promises_of_one_watermark: bool,
+    /// What is found of a family that a watermark has ended goes on in one above that.
+    pub(crate) what_ended_goes_on_in_another: bool,
     /// What a conditional write makes of an absent key is newer than what may have been purged.
     pub(crate) absent_is_watermark: bool,
 }
@@ -73,6 +84,7 @@ pub(crate) const RULES: Rules = Rules {
     refused_is_reissued: true,
     all_agree: true,
     commit_names_lives: true,
+    later_life_ends_sum: true,
     commit_is_durable: true,
     exchange_is_durable: true,
     later_round_ends_earlier: true,
@@ -82,6 +94,7 @@ pub(crate) const RULES: Rules = Rules {
     rollback_is_noticed: true,
     rebuilt_does_not_count: true,
     rebuilt_takes_watermark: true,
+    rebuilt_joins_round: true,
     purge_waits_for_commit: true,
     watermark_drops: true,
     lagging_takes_over: true,
@@ -89,7 +102,10 @@ pub(crate) const RULES: Rules = Rules {
     damage_is_told: true,
     healing_waits: true,
     exchange_brings_newest: true,
+    minority_is_completed: true,
     commit_raises_promises: true,
     hints_obey_commit: true,
+    promises_of_one_watermark: true,
+    what_ended_goes_on_in_another: true,
     absent_is_watermark: true,
 };

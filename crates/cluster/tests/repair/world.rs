@@ -29,7 +29,7 @@ pub(crate) enum Message {
     Repair(Record),
     Hint(Record),
     Begin(u8),
-    Exchange { record: Option<Record>, is_chosen: bool },
+    Exchange(Option<Record>),
     TakeOver { watermark: u8, floor: u8, record: Option<Record> },
     Commit(Proof),
 }
@@ -171,13 +171,12 @@ impl State {
         self.send(n, &message);
     }
 
-    /// `None`: it can't be done yet.
-    fn ask(&mut self, asker: u8, to: u8, message: &Message, rules: &Rules) -> Option<Reply> {
+    fn ask(&mut self, asker: u8, to: u8, message: &Message, rules: &Rules) -> Reply {
         let replica = &mut self.replicas[usize::from(to)];
-        if (ROUNDS..HINTS).contains(&asker) && !replica.takes_part(asker - ROUNDS, rules)? {
-            return Some(Reply::Nothing);
+        if (ROUNDS..HINTS).contains(&asker) && !replica.takes_part(asker - ROUNDS, rules) {
+            return Reply::Nothing;
         }
-        Some(match message {
+        match message {
             Message::Write(record) => replica.write(record, rules),
             Message::Prepare(ballot) => replica.prepare(*ballot, rules),
             Message::Accept(record) => replica.accept(record, rules),
@@ -188,9 +187,7 @@ impl State {
                 Reply::Nothing
             }
             Message::Begin(time) => replica.seal(*time, rules),
-            Message::Exchange { record, is_chosen } => {
-                replica.exchange(record.as_ref(), *is_chosen, rules)?
-            }
+            Message::Exchange(record) => replica.exchange(record.as_ref(), rules),
             Message::TakeOver { watermark, floor, record } => {
                 replica.take_over((*watermark, *floor), record.as_ref(), rules)
             }
@@ -198,14 +195,15 @@ impl State {
                 replica.commit(proof, rules);
                 Reply::Nothing
             }
-        })
+        }
     }
 
     fn heard(&mut self, asker: u8, from: u8, asked: &Message, reply: Reply, rules: &Rules) {
-        if let (ROUNDS..HINTS, Reply::Summed(sum)) = (asker, &reply) {
+        if (ROUNDS..HINTS).contains(&asker) {
             let round = &mut self.rounds[usize::from(asker - ROUNDS)];
-            let sent = round.receive(from, sum.clone(), rules);
+            let sent = round.receive(from, asked, reply, &mut self.clock, rules);
             self.sent.extend(sent.into_iter().map(|(to, message)| (asker, to, message)));
+            return;
         }
         if asker >= ROUNDS {
             return;
@@ -222,14 +220,14 @@ impl State {
         }
     }
 
-    fn fail(&mut self, fault: Fault, rules: &Rules) -> Option<()> {
+    fn fail(&mut self, fault: Fault, rules: &Rules) {
         let clock = self.clock;
         let third = &mut self.replicas[THIRD];
         match fault {
             Fault::PowerCut => self.replicas.iter_mut().for_each(Replica::restart),
             Fault::Wipe => third.replace(Directory::default(), clock, rules),
             Fault::Rollback => {
-                let copy = third.copy.take()?;
+                let copy = third.copy.take().expect("it was made");
                 third.replace(copy, clock, rules);
                 if !rules.rollback_is_noticed {
                     (third.held.lost_before, third.rebuilt_by) = (0, None);
@@ -237,7 +235,6 @@ impl State {
                 }
             }
             Fault::Rot => {
-                third.held.record.as_ref()?;
                 third.held.is_rotten = true;
                 third.sync(rules);
             }
@@ -248,10 +245,9 @@ impl State {
             clients.for_each(|client| client.lost(THIRD as u8));
             self.rounds.iter_mut().for_each(|round| round.is_void = round.time > 0);
         }
-        Some(())
     }
 
-    fn stream(&mut self, from: usize, rules: &Rules) -> Option<()> {
+    fn stream(&mut self, from: usize, rules: &Rules) {
         let Replica { promise, life, .. } = self.replicas[THIRD];
         let source = &mut self.replicas[from];
         source.life = life;
@@ -259,10 +255,7 @@ impl State {
         let held = source.held.clone();
         let third = &mut self.replicas[THIRD];
         third.stream(from, &held, rules);
-        if third.rebuilt_by.as_ref()?.len() == REPLICAS - 1 {
-            third.rebuilt_by = None;
-        }
-        Some(())
+        third.rebuilt_by = third.rebuilt_by.take().filter(|by| by.len() < REPLICAS - 1);
     }
 
     /// Whether two replicas hold the same up to a watermark of one of them, as far as it may not be
@@ -367,19 +360,26 @@ impl Model for World {
             }
         }
         let next = state.rounds.iter().position(|round| round.time == 0);
-        actions.extend(next.map(Action::Round));
+        actions.extend(next.filter(|n| state.clock > self.rounds[*n]).map(Action::Round));
         for (asker, to, message) in state.sent.iter().cloned() {
-            actions.push(Action::Deliver { asker, to, message });
+            let is_round = (ROUNDS..HINTS).contains(&asker);
+            if !is_round || state.replicas[usize::from(to)].counts(&self.rules) {
+                actions.push(Action::Deliver { asker, to, message });
+            }
         }
         let due = |n: &usize| self.purges_late && state.replicas[*n].may_purge(&self.rules);
         actions.extend((0..REPLICAS).filter(due).map(Action::Purge));
         let third = &state.replicas[THIRD];
         for fault in &state.faults {
-            // Later, no round would find it.
-            if *fault != Fault::Rot || next.is_some() {
+            let may_be = match fault {
+                Fault::PowerCut | Fault::Wipe => true,
+                Fault::Rollback => third.copy.is_some(),
+                // Later, no round would find it.
+                Fault::Rot => next.is_some() && third.held.record.is_some(),
+            };
+            if may_be {
                 actions.push(Action::Fail(*fault));
-            }
-            if *fault == Fault::Rollback && third.copy.is_none() {
+            } else if *fault == Fault::Rollback {
                 actions.push(Action::Copy);
             }
         }
@@ -394,22 +394,22 @@ impl Model for World {
         match action {
             Action::Begin(n) => state.begin(n),
             Action::Round(n) => {
-                let time = state.clock.checked_sub(self.rounds[n]).filter(|time| *time > 0)?;
+                let time = state.clock - self.rounds[n];
                 let message = state.rounds[n].begin(time);
                 state.send(ROUNDS + n as u8, &message);
             }
             Action::Deliver { asker, to, message } => {
                 state.sent.remove(&(asker, to, message.clone()));
-                let reply = state.ask(asker, to, &message, rules)?;
+                let reply = state.ask(asker, to, &message, rules);
                 state.heard(asker, to, &message, reply, rules);
             }
             Action::Purge(n) => state.replicas[n].purge(rules),
-            Action::Fail(fault) => state.fail(fault, rules)?,
+            Action::Fail(fault) => state.fail(fault, rules),
             Action::Copy => {
                 let third = &mut state.replicas[THIRD];
                 third.copy = Some(third.durable.clone());
             }
-            Action::Stream(from) => state.stream(from, rules)?,
+            Action::Stream(from) => state.stream(from, rules),
         }
         for replica in &mut state.replicas {
             if !self.purges_late && replica.may_purge(rules) {
