@@ -150,6 +150,13 @@ pub(crate) fn chosen() -> Before {
     with(ahead(Before { replicas, done, ..put() }), Message::Hint(appended()))
 }
 
+/// A conditional write of the value came to the first replica alone, and was not acknowledged.
+pub(crate) fn unchosen() -> Before {
+    let replicas = [holds(appended()), holds_value(), holds_value()];
+    let begun = vec![Op::Append(5)];
+    Before { clock: 3, replicas, begun, ..put() }
+}
+
 /// All that was purged; that hint is on its way still.
 pub(crate) fn ended() -> Before {
     let done = vec![Op::Put(1), Op::Append(5), Op::Delete];
