@@ -268,7 +268,8 @@ fn newest(got: &BTreeMap<u8, Told>, rules: &Rules) -> (Option<Record>, BTreeSet<
     (newest, holders, proven)
 }
 
-/// What a conditional write is based on, if as many have promised, and the watermark that it goes by.
+/// What a conditional write is based on, if as many have promised, and the watermark that it
+/// goes by.
 ///
 /// Later ballots must make later families, or what one replica stored of an earlier one outranks
 /// what a majority stored of a later one. So all of them have one watermark, and a family that one

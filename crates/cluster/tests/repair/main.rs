@@ -3,15 +3,13 @@
 //! about. It was written before the code: what it found is in `docs/repair-model.md`.
 //!
 //! ```text
-//!  round ─▶ seal up to T, and sum ─▶ exchange until all hold the same ─▶ commit: the watermark is T
-//!                                                                          └─▶ what was deleted up
-//!           a seal refuses what comes late                                      to T is purged
+//!  round ─▶ seal up to T, and sum ─▶ exchange until all hold the same ─▶ commit: watermark T
+//!           what comes late is refused              tombstones up to T are purged ◀─┘
 //! ```
 //!
-//! `cargo test -p cluster --test repair` looks at the first 60,000 states in each world, and at as many
-//! on random walks to the end of it.
-//! `MODEL_STATES=20000000 cargo test --release -p cluster --test repair -- --nocapture
-//! --test-threads 1` goes on for minutes and says how far it came.
+//! `cargo test -p cluster --test repair` looks at the first 20,000 states in each world, and at as
+//! many on random walks to the end of it. `MODEL_STATES=2000000 cargo test --release -p cluster
+//! --test repair -- --nocapture --test-threads 1` goes on for minutes and says how far it came.
 
 mod client;
 mod replica;
@@ -25,14 +23,12 @@ use std::env;
 use client::Op;
 use rules::{RULES, Rules};
 use stateright::{Checker, HasDiscoveries, Model, Path, UniformChooser};
-use world::{
-    AGREED, ALWAYS, ANSWERED, Action, Fault, LINEARIZABLE, Message, PROVEN, PURGED, State, World,
-};
+use world::{AGREED, ALWAYS, ANSWERED, Action, LINEARIZABLE, Message, PROVEN, PURGED, State};
 use worlds::*;
 
 /// States that a test comes to in each world, one that it comes to again included, unless
 /// `MODEL_STATES` says otherwise.
-const STATES: usize = 60_000;
+const STATES: usize = 20_000;
 
 /// The same, until a rule is missed that is left out.
 const MOST_STATES: usize = 2_000_000;

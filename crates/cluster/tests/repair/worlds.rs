@@ -3,8 +3,69 @@
 
 use crate::client::{First, Op};
 use crate::replica::{Directory, Record};
-use crate::rules::RULES;
-use crate::world::{Before, Message, World};
+use crate::rules::{RULES, Rules};
+use crate::world::{Message, REPLICAS};
+
+/// What was before.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Before {
+    pub(crate) clock: u8,
+    pub(crate) replicas: [Directory; REPLICAS],
+    /// What an older copy of the third replica's directory holds.
+    pub(crate) copy: Option<Directory>,
+    /// A promise that all replicas gave.
+    pub(crate) promise: u8,
+    /// What was acknowledged, one after the other, …
+    pub(crate) done: Vec<Op>,
+    /// … what began and was never answered, …
+    pub(crate) begun: Vec<Op>,
+    /// … and what is on its way since.
+    pub(crate) late: Vec<(u8, Message)>,
+}
+
+/// What may fail, each once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Fault {
+    /// All nodes end, and start with what is durable.
+    PowerCut,
+    /// The third replica's disk is replaced by an empty one, …
+    Wipe,
+    /// … by a copy that was made earlier, …
+    Rollback,
+    /// … or rots.
+    Rot,
+}
+
+/// What happens in it.
+#[derive(Debug, Clone)]
+pub(crate) struct World {
+    pub(crate) rules: Rules,
+    pub(crate) before: Before,
+    /// What each client does, and how often it may begin.
+    pub(crate) ops: Vec<(Op, First, u8)>,
+    /// Rounds, each by how far behind the clock it begins.
+    pub(crate) rounds: Vec<u8>,
+    pub(crate) faults: Vec<Fault>,
+    /// Whether what may be purged can stay a while.
+    pub(crate) purges_late: bool,
+    /// Whether all clients must be answered in the end.
+    pub(crate) answers_all: bool,
+}
+
+impl World {
+    pub(crate) fn with_fault(mut self, fault: Fault) -> Self {
+        self.faults.push(fault);
+        self
+    }
+
+    pub(crate) fn purging_late(self) -> Self {
+        Self { purges_late: true, ..self }
+    }
+
+    pub(crate) fn answering_all(self) -> Self {
+        Self { answers_all: true, ..self }
+    }
+}
 
 /// What a client does, in how many tries.
 pub(crate) fn client(op: Op, tries: u8) -> (Op, First, u8) {
