@@ -1,9 +1,10 @@
-//! Rows 15 to 18, 20 and 22 with conditional writes: short histories of contended keys, as clients
-//! of all nodes saw them while nodes were killed, restarted, stood still, were cut off and lost
-//! their disks, each checked for linearizability.
+//! Rows 15 to 18, 20, 22 and 23 with conditional writes: short histories of contended keys, as
+//! clients of all nodes saw them while nodes were killed, restarted, stood still, were cut off and
+//! lost their disks, with clocks apart as far as they may be, each checked for linearizability.
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::client::Client;
+use crate::clocks::{preload, set_millis};
 use crate::cluster::Cluster;
 use crate::net::Net;
 use crate::random::Random;
@@ -47,18 +49,25 @@ enum Fault {
     OneWay,
     Bridge,
     Loss,
+    /// The wall clock steps, and stays as it is then.
+    Clock,
 }
 
-const FAULTS: [Fault; 8] = [
+const FAULTS: [Fault; 9] = [
     Fault::Kill,
     Fault::Isolate,
     Fault::Pause,
     Fault::OneWay,
     Fault::Wipe,
     Fault::Bridge,
+    Fault::Clock,
     Fault::Restart,
     Fault::Loss,
 ];
+
+/// A clock is off by at most so many milliseconds, and two are apart by less than
+/// `--max-clock-skew`.
+const CLOCK_OFF: u64 = 200;
 
 /// `rounds` of all faults.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
@@ -68,7 +77,10 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 
 fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     let args = ["--sync", "interval", "--memory", "64MiB"];
-    let mut cluster = Cluster::start(setup, NODES, Some(net), &args)?;
+    let mut cluster = Cluster::plan(setup, NODES, Some(net), &args)?;
+    let clocks = clocks(&mut cluster)?;
+    (0..NODES).try_for_each(|node| cluster.start_node(node))?;
+    cluster.until_ready()?;
     let begun = Instant::now();
     let shared = Arc::new(Shared {
         addresses: cluster.addresses().to_vec(),
@@ -78,7 +90,7 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     });
     let mut random = Random::new(setup.seed);
     let clients = start(&shared, &mut random)?;
-    let faults = faults(setup, net, &mut cluster, &mut random);
+    let faults = faults(setup, (net, &clocks), &mut cluster, &mut random);
     shared.stop.store(true, Ordering::Relaxed);
     for client in clients {
         client.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
@@ -96,17 +108,34 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
     if conditional == 0 || unmet == 0 {
         return Err(Failure::Broken("no condition was met, or all were".to_owned()));
     }
+    let apart = if clocks.is_empty() { ", clocks as they are" } else { "" };
     Ok(format!(
-        "{} faults: {histories} histories of {operations} operations are linearizable \
+        "{} faults{apart}: {histories} histories of {operations} operations are linearizable \
          ({conditional} conditional writes, {unmet} unmet, {unknown} unknown), {twice} of them \
          with a plain write that was seen twice, {gave_up} given up",
         setup.rounds as usize * FAULTS.len()
     ))
 }
 
+/// Files that say how far each node's wall clock is off; without libfaketime there are none.
+fn clocks(cluster: &mut Cluster) -> Result<Vec<PathBuf>, Failure> {
+    let mut clocks = Vec::new();
+    for node in 0..NODES {
+        let clock = cluster.dir().join(format!("offset-{node}"));
+        set_millis(&clock, 0)?;
+        match preload(&clock) {
+            Ok(words) => cluster.launches[node].wrapper.extend(words),
+            Err(Failure::Skipped(_)) => return Ok(Vec::new()),
+            Err(other) => return Err(other),
+        }
+        clocks.push(clock);
+    }
+    Ok(clocks)
+}
+
 fn faults(
     setup: &Setup,
-    net: &Net,
+    (net, clocks): (&Net, &[PathBuf]),
     cluster: &mut Cluster,
     random: &mut Random,
 ) -> Result<(), Failure> {
@@ -132,6 +161,12 @@ fn faults(
                 Fault::OneWay => net.cut(node, other)?,
                 Fault::Bridge => net.part(node, other)?,
                 Fault::Loss => net.lose(20)?,
+                Fault::Clock => {
+                    if let Some(clock) = clocks.get(node) {
+                        let off = random.below(2 * CLOCK_OFF + 1) as i64 - CLOCK_OFF as i64;
+                        set_millis(clock, off)?;
+                    }
+                }
             }
             thread::sleep(lasts);
             match fault {
@@ -142,6 +177,7 @@ fn faults(
                 }
                 Fault::Pause => cluster.node(node)?.signal(Signal::CONT)?,
                 Fault::Isolate | Fault::OneWay | Fault::Bridge | Fault::Loss => net.heal()?,
+                Fault::Clock => {}
             }
         }
     }

@@ -86,7 +86,8 @@ enum Row {
     Corrupt,
     /// Row 26: a million hints
     Hints,
-    /// Rows 15 to 18, 20, 22 and 30: histories of keys with conditional writes (root)
+    /// Rows 15 to 18, 20, 22, 23 and 30: histories of keys with conditional writes (root,
+    /// libfaketime for the clocks)
     Histories,
     /// Row 30: additions to a few counters while nodes are killed and stand still
     Counters,
