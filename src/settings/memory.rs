@@ -32,7 +32,9 @@
 //! What another node sends for *answers* has its place here before it is asked for, so what a slow
 //! client holds here keeps no memory of another node.
 //!
-//! The program itself, its threads' stacks and the allocator's slack are outside: 64 MiB at most.
+//! The program itself, its threads' stacks, the allocator's slack, and what conditional writes keep
+//! (promises, 1 MiB; what was stored lately, 6 MiB; what a home goes on from, 4 MiB) are outside:
+//! 64 MiB at most.
 
 use std::time::Duration;
 
@@ -45,7 +47,8 @@ pub(crate) const GUESTS: usize = 64;
 /// The least `--memory`: below it a memtable is so small that flushes never end.
 pub(crate) const MIN_BUDGET: Size = Size(64 << 20);
 
-/// What the process may take besides `--memory`: program, stacks, the allocator's slack.
+/// What the process may take besides `--memory`: program, stacks, the allocator's slack, and what
+/// conditional writes keep.
 pub(crate) const OUTSIDE_BYTES: u64 = 64 << 20;
 
 /// Memtables that exist at once: one active, and up to three that are flushed or still being read.
