@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use cluster::{OpId, Record};
+use cluster::{Demand, OpId, Record};
 
 /// What a write takes while it waits, besides key and record.
 pub(crate) const WRITE_OVERHEAD: usize = 64;
@@ -24,18 +24,26 @@ const LOOK_AGAIN: u64 = 2_000;
 /// A write gives up this part of the deadline before it, so that its replica can still say so.
 const ANSWER_SHARE: u64 = 8;
 
+/// Whether to look if a newer record is held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Look {
+    No,
+    Yes,
+    /// It was looked, and this is the time of its version, if there is one.
+    Done(Option<u64>),
+}
+
 /// A write for the store.
-#[derive(Debug)]
-pub(crate) struct Write {
+#[derive(Debug, Clone)]
+pub struct Write {
     pub(crate) op: OpId,
     pub(crate) key: Bytes,
     pub(crate) record: Record,
-    /// Whether to look if a newer record is held.
-    pub(crate) look: bool,
+    pub(crate) look: Look,
     /// Whether it must be durable when it is done, whatever the sync mode is.
     pub(crate) durable: bool,
-    /// Until when somebody waits for it, by the monotonic clock, in microseconds.
-    pub(crate) until: u64,
+    /// Until when somebody waits for it.
+    pub(crate) demand: Demand,
 }
 
 /// How much may wait, and for how long.
@@ -85,7 +93,7 @@ impl Backlog {
             self.look_at = now + LOOK_AGAIN;
         }
         self.unowned = unowned;
-        let until = write.until.saturating_sub(self.bounds.deadline_micros / ANSWER_SHARE);
+        let until = write.demand.until.saturating_sub(self.bounds.deadline_micros / ANSWER_SHARE);
         self.waiting.push_back((write, until));
         None
     }
@@ -120,7 +128,7 @@ impl Backlog {
 
 #[cfg(test)]
 mod tests {
-    use cluster::{Kind, Rank, SlotId, Version};
+    use cluster::{Class, Kind, Rank, SlotId, Version};
 
     use super::*;
 
@@ -133,7 +141,8 @@ mod tests {
         };
         let record = Record { rank, copies: 0, bytes: vec![0; len].into() };
         let (op, until) = (OpId::Slot(SlotId(number)), 100 + 80_000);
-        Write { op, key: Bytes::new(), record, look: false, durable: false, until }
+        let demand = Demand { class: Class::Client, until };
+        Write { op, key: Bytes::new(), record, look: Look::No, durable: false, demand }
     }
 
     fn backlog() -> Backlog {

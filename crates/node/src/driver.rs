@@ -7,6 +7,7 @@ use cluster::{
 };
 use lsm::{Batch, Engine, Lookup, Space};
 
+use crate::backlog::Write;
 use crate::hints::Hint;
 use crate::identity::Keeps;
 use crate::task::TaskEvent;
@@ -79,13 +80,15 @@ pub enum Wanted {
         /// What it is known by.
         id: u64,
     },
+    /// The newest record of a write's key, which is to be known before it is stored.
+    Before(Write),
 }
 
 impl Wanted {
     /// Where it is.
     pub fn place(&self) -> (Space, &Bytes) {
         match self {
-            Self::Record { key, .. } => (Space::Data, key),
+            Self::Record { key, .. } | Self::Before(Write { key, .. }) => (Space::Data, key),
             Self::Operation { name, .. } => (Space::Idempotency, name),
         }
     }

@@ -19,12 +19,12 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use cluster::{
-    Config, Coordinator, Demand, Effect, Event, MAX_OPERATIONS, OpId, Record, Shared, StoreError,
-    hint_bytes,
+    Clock, Config, Coordinator, Demand, Effect, Event, MAX_OPERATIONS, OpId, Record, Shared,
+    StoreError, hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
 
-use crate::backlog::{Backlog, Bounds, WRITE_OVERHEAD, Write};
+use crate::backlog::{Backlog, Bounds, Look, WRITE_OVERHEAD, Write};
 use crate::driver::{Delivered, Driver, Outcome, Purpose, Wanted, WriteError};
 use crate::hints::{self, Hint};
 use crate::identity::{Identity, Keeps};
@@ -43,6 +43,7 @@ pub struct Loop {
     identity: Arc<Identity>,
     coordinator: Coordinator,
     backlog: Backlog,
+    max_skew_micros: u64,
     /// Effects that completed at once, for the coordinator.
     events: VecDeque<Event>,
     effects: Vec<Effect>,
@@ -64,6 +65,7 @@ impl Loop {
         Self {
             coordinator: Coordinator::new(Arc::clone(&shared), config),
             backlog: Backlog::new(bounds),
+            max_skew_micros: config.max_skew_micros,
             events: VecDeque::new(),
             effects: Vec::new(),
             shared,
@@ -85,6 +87,15 @@ impl Loop {
         wanted: &Wanted,
         result: Result<Option<Record>, StoreError>,
     ) {
+        if let Wanted::Before(write) = wanted {
+            let newest = || self.shared.newest.load(Ordering::Relaxed);
+            let time = |record: Record| record.rank.version.time;
+            let is_newer = |held: &Record| held.rank.version > write.record.rank.version;
+            // An error shows again, and better, when the record is written or read.
+            let newer = result.map_or_else(|_| Some(newest()), |r| r.filter(is_newer).map(time));
+            self.store(driver, Write { look: Look::Done(newer), ..write.clone() });
+            return self.go_on(driver);
+        }
         self.handle(driver, read_event(op, wanted, result));
     }
 
@@ -175,8 +186,8 @@ impl Loop {
                 self.read(driver, op, Wanted::Operation { name, id }, demand);
             }
             Effect::Write { op, key, record, look, durable, demand } => {
-                let until = demand.until;
-                self.store(driver, Write { op, key, record, look, durable, until });
+                let look = if look { Look::Yes } else { Look::No };
+                self.store(driver, Write { op, key, record, look, durable, demand });
             }
             // Refused at once where a client's write would wait: its sender tries again.
             Effect::WriteAll { op, items, demand: _ } => self.store_all(driver, op, &items),
@@ -227,8 +238,18 @@ impl Loop {
     }
 
     fn try_store<D: Driver>(&self, driver: &mut D, write: &Write) -> Outcome {
-        let Write { op, key, record, look, durable, until: _ } = write;
-        let newer = if *look { self.newer(driver, key, record) } else { None };
+        let Write { op, key, record, look, durable, .. } = write;
+        let newer = match look {
+            Look::No => None,
+            Look::Done(newer) => *newer,
+            Look::Yes => match self.newer(driver, key, record) {
+                Ok(newer) => newer,
+                Err(MustWait) => {
+                    driver.read(*op, Wanted::Before(write.clone()), write.demand);
+                    return Ok(());
+                }
+            },
+        };
         let bytes = bytes_of(key, record);
         driver.write(bytes, Purpose::Op(*op, newer), |batch| {
             batch.record(Space::Data, key, &records::to_store(record))?;
@@ -241,13 +262,26 @@ impl Loop {
     }
 
     /// The time of a newer record's version, or one that is not below it.
-    fn newer<D: Driver>(&self, driver: &D, key: &[u8], record: &Record) -> Option<u64> {
+    fn newer<D: Driver>(
+        &self,
+        driver: &D,
+        key: &[u8],
+        record: &Record,
+    ) -> Result<Option<u64>, MustWait> {
         let version = records::version(record.rank.version);
+        let newest = self.shared.newest.load(Ordering::Relaxed);
         match driver.engine().holds_newer(Space::Data, key, version) {
-            Ok(Newer::No) => None,
-            Ok(Newer::Held(held)) => Some(held.time),
+            Ok(Newer::No) => Ok(None),
+            Ok(Newer::Held(held)) => Ok(Some(held.time)),
+            // Of all that is here something is so far ahead that no write can be given a version
+            // above it: it must be known whether that is of this key.
+            Ok(Newer::WouldBlock)
+                if Clock::is_ahead(newest, driver.now().wall, self.max_skew_micros) =>
+            {
+                Err(MustWait)
+            }
             // An error shows again, and better, when the record is written or read.
-            Ok(Newer::WouldBlock) | Err(_) => Some(self.shared.newest.load(Ordering::Relaxed)),
+            Ok(Newer::WouldBlock) | Err(_) => Ok(Some(newest)),
         }
     }
 
@@ -300,6 +334,9 @@ impl Loop {
 }
 
 /// The event of a store's read.
+/// The disk has to be read first.
+struct MustWait;
+
 fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
     match (wanted, result) {
         (Wanted::Record { most, .. }, Ok(Some(record))) if record.bytes.len() > *most as usize => {
@@ -311,6 +348,7 @@ fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreErr
             let result = result.and_then(|entry| entry.map(parse).transpose());
             Event::Recalled { op, result }
         }
+        (Wanted::Before(_), _) => unreachable!("a write goes on with it"),
     }
 }
 

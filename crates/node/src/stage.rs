@@ -40,6 +40,7 @@ pub(crate) enum Done {
 
 /// Node `a` of `a`, `b` and `c`, a member.
 pub(crate) struct Stage {
+    pub(crate) disk: Arc<MemDisk>,
     pub(crate) engine: Engine,
     pub(crate) shared: Arc<Shared>,
     pub(crate) identity: Arc<Identity>,
@@ -67,7 +68,8 @@ impl Stage {
             |name: &&str| Member { name: (*name).to_owned(), zone: String::new(), weight: 1 };
         let topology = Topology::new(names.iter().map(member).collect(), 3).unwrap();
         let own = NodeId(0);
-        let engine = Engine::open(Arc::new(MemDisk::new()), Options::default()).unwrap();
+        let disk = Arc::new(MemDisk::new());
+        let engine = Engine::open(disk.clone(), Options::default()).unwrap();
         let named = Named { topology: &topology, own, named: true };
         let new = NewIdentity { incarnation: 9, state: MembershipState::Member, lost_before: 0 };
         let identity = Arc::new(Identity::open(&engine, named, new).unwrap());
@@ -77,6 +79,7 @@ impl Stage {
         let newest = Clock::time_of(WALL);
         let shared = Arc::new(Shared::new(topology, own, clock, membership, newest, logs));
         Self {
+            disk,
             engine,
             shared,
             identity,

@@ -137,6 +137,48 @@ fn a_long_record_is_told_by_its_outline_and_a_cold_one_later() {
     assert_eq!(stage.replies(), [(4, Reply::Long { outline, authoritative: true })]);
 }
 
+/// Something that this node holds is so far ahead that no write can be given a version above it: it
+/// is read whether that is of the same key, instead of taking that for granted.
+#[test]
+fn a_write_waits_for_the_disk_if_it_could_not_be_written_above_all_that_is_here() {
+    let mut stage = Stage::new();
+    let mut own = stage.event_loop();
+    let [old, new] = [20, 10].map(|age| value(b"k", age, 1));
+    own.handle(&mut stage, write(1, b"k", old.clone()));
+    // Without it the table holds nothing that is newer than what is written below.
+    own.handle(&mut stage, write(2, b"later", value(b"later", 1, 1)));
+    stage.write(&mut own);
+    stage.engine.rotate_all();
+    stage.engine.flush_one().unwrap();
+    stage.disk.set_cold(true);
+    stage.take();
+
+    own.handle(&mut stage, write(3, b"k", new.clone()));
+    stage.write(&mut own);
+    let newest = cluster::Clock::time_of(WALL);
+    assert_eq!(stage.replies(), [(3, Reply::Newer { time: newest })], "its coordinator goes above");
+
+    let future = cluster::Clock::time_of(WALL + 3_600_000_000);
+    stage.shared.newest.store(future, Ordering::Relaxed);
+    for (id, found, reply) in [
+        (4, Ok(Some(old)), Reply::Stored),
+        (5, Ok(None), Reply::Stored),
+        (
+            5,
+            Ok(Some(value(b"k", 5, 1))),
+            Reply::Newer { time: value(b"k", 5, 1).rank.version.time },
+        ),
+        (7, Err(StoreError::Busy("full")), Reply::Newer { time: future }),
+    ] {
+        own.handle(&mut stage, write(id, b"k", new.clone()));
+        let done = stage.take();
+        let [Done::Read(op, wanted)] = &done[..] else { panic!("{done:?}") };
+        own.was_read(&mut stage, *op, wanted, found);
+        stage.write(&mut own);
+        assert_eq!(stage.replies(), [(id, reply)]);
+    }
+}
+
 /// A client writes to three nodes, of which the other two can't be reached.
 fn write_alone(stage: &mut Stage, own: &mut Loop) {
     let quorum = Quorum { ack: 1, from: 3 };
