@@ -98,11 +98,6 @@ impl Peers {
         self.known(node).is_some_and(|peer| peer.up)
     }
 
-    /// Whether it could not be reached, or was lost, and is not back.
-    pub(super) fn has_failed(&self, node: NodeId) -> bool {
-        self.known(node).is_some_and(|peer| peer.failed)
-    }
-
     pub(super) fn up(&mut self, node: NodeId) {
         let peer = self.of(node);
         (peer.up, peer.failed) = (true, false);

@@ -1,7 +1,7 @@
 //! Who coordinates a conditional write, and when: the *home* of its key, one after the other.
 //!
 //! ```text
-//!  change ─▶ is this node the first of the key's replicas that has not failed?
+//!  change ─▶ is this node the first of the key's replicas that is up?
 //!              ├─ no ──▶ Change ──▶ the one that is ─┬─ done ──▶ answer
 //!              │                                     └─ it was not ──▶ this node, as its own home
 //!              └─ yes ─▶ queue of the key ─▶ its turn ─▶ Prepare …
@@ -52,13 +52,11 @@ pub(in crate::coordinator) struct Queues {
 }
 
 impl Coordinator {
-    /// The first of the replicas in `self.replicas` that has not failed. Of one that no link was
-    /// made to yet it is not known: it is asked, so that two nodes that start at the same time do
-    /// not both take themselves for the home.
+    /// The first of the replicas in `self.replicas` that is up. Of one that no link was made to yet
+    /// that is not known.
     fn home(&self) -> NodeId {
-        let own = self.shared.own;
-        let serves = |node: &NodeId| *node == own || !self.peers.has_failed(*node);
-        self.replicas.iter().copied().find(serves).unwrap_or(own)
+        let is_up = |node: &NodeId| self.is_up(*node);
+        self.replicas.iter().copied().find(is_up).unwrap_or(self.shared.own)
     }
 
     pub(super) fn is_up(&self, node: NodeId) -> bool {
