@@ -61,6 +61,14 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// One that was kept, if the node has not closed it; or a new one.
+    pub fn reused(kept: Option<Self>, address: SocketAddr, patience: Duration) -> io::Result<Self> {
+        match kept.filter(Self::is_open) {
+            Some(client) => Ok(client),
+            None => Self::connect_within(address, patience),
+        }
+    }
+
     /// Whether the node has not closed the connection. (What it sent is left unread.)
     pub fn is_open(&self) -> bool {
         let stream = self.stream.get_ref();

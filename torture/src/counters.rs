@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::client::{Answer, Client};
+use crate::clients::Clients;
 use crate::cluster::Cluster;
 use crate::random::Random;
 use crate::{Failure, Setup};
@@ -73,12 +74,12 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         told: Default::default(),
     });
     let mut random = Random::new(setup.seed);
-    let clients = start(&shared, &mut random)?;
+    let of_all = Arc::clone(&shared);
+    let play = move |number, random| of_all.add(number, random);
+    let clients = Clients::start(CLIENTS, &mut random, play)?;
     let faults = faults(setup, &mut cluster, &mut random);
     shared.stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
-    }
+    clients.join()?;
     faults?;
     cluster.until_ready()?;
     judge(&cluster, &shared, setup.rounds)
@@ -159,18 +160,6 @@ fn sum(answer: &Answer) -> Result<i64, Failure> {
     text.parse().map_err(|_| Failure::Broken(format!("{text:?} is no sum")))
 }
 
-fn start(
-    shared: &Arc<Shared>,
-    random: &mut Random,
-) -> Result<Vec<JoinHandle<Result<(), Failure>>>, Failure> {
-    let client = |number| {
-        let (shared, random) = (Arc::clone(shared), Random::new(random.number()));
-        let builder = thread::Builder::new().stack_size(256 << 10);
-        Ok(builder.spawn(move || shared.add(number, random))?)
-    };
-    (0..CLIENTS).map(client).collect()
-}
-
 impl Shared {
     /// One client: one addition after the other, each at whichever node.
     fn add(&self, number: usize, mut random: Random) -> Result<(), Failure> {
@@ -185,10 +174,8 @@ impl Shared {
                 begun: Instant::now(),
                 unknown: false,
             });
-            let client = match connection.take().filter(Client::is_open) {
-                Some(client) => Ok(client),
-                None => Client::connect_within(self.addresses[place % NODES], PATIENCE),
-            };
+            let address = self.addresses[place % NODES];
+            let client = Client::reused(connection.take(), address, PATIENCE);
             let Ok(mut client) = client else {
                 place += 1;
                 thread::sleep(Duration::from_millis(5));

@@ -7,12 +7,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::client::Client;
+use crate::clients::Clients;
 use crate::clocks::{preload, set_millis};
 use crate::cluster::Cluster;
 use crate::net::Net;
@@ -89,12 +90,12 @@ fn play(setup: &Setup, net: &Net) -> Result<String, Failure> {
         number: AtomicU64::new(1),
     });
     let mut random = Random::new(setup.seed);
-    let clients = start(&shared, &mut random)?;
+    let of_all = Arc::clone(&shared);
+    let play = move |number, random| of_all.play(number, random);
+    let clients = Clients::start(CLIENTS, &mut random, play)?;
     let faults = faults(setup, (net, &clocks), &mut cluster, &mut random);
     shared.stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
-    }
+    clients.join()?;
     faults?;
     let mut checked = Checked::default();
     for register in &shared.registers {
@@ -186,28 +187,14 @@ fn faults(
     Ok(())
 }
 
-fn start(
-    shared: &Arc<Shared>,
-    random: &mut Random,
-) -> Result<Vec<JoinHandle<Result<(), Failure>>>, Failure> {
-    let client = |number| {
-        let (shared, random) = (Arc::clone(shared), Random::new(random.number()));
-        let builder = thread::Builder::new().stack_size(256 << 10);
-        Ok(builder.spawn(move || shared.play(number, random))?)
-    };
-    (0..CLIENTS).map(client).collect()
-}
-
 impl Shared {
     /// One client: one operation after the other, each at whichever node.
     fn play(&self, mut place: usize, mut random: Random) -> Result<(), Failure> {
         let mut connection: Option<Client> = None;
         while !self.stop.load(Ordering::Relaxed) {
             let register = &self.registers[random.below(KEYS as u64) as usize];
-            let client = match connection.take().filter(Client::is_open) {
-                Some(client) => Ok(client),
-                None => Client::connect_within(self.addresses[place % NODES], PATIENCE),
-            };
+            let address = self.addresses[place % NODES];
+            let client = Client::reused(connection.take(), address, PATIENCE);
             let Ok(mut client) = client else {
                 place += 1;
                 thread::sleep(Duration::from_millis(5));

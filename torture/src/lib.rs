@@ -12,6 +12,7 @@
 pub mod audit;
 pub mod blackout;
 pub mod client;
+mod clients;
 pub mod clocks;
 pub mod cluster;
 pub mod converge;

@@ -189,10 +189,7 @@ impl Shared {
         random: &mut Random,
     ) -> Result<Answer, Failure> {
         // As the pool of any client does: a node that ended closed what was kept open to it.
-        let mut client = match connection.take().filter(Client::is_open) {
-            Some(client) => client,
-            None => Client::connect_within(self.addresses[place], PATIENCE)?,
-        };
+        let mut client = Client::reused(connection.take(), self.addresses[place], PATIENCE)?;
         let target = target(key) + self.pace.votes;
         let answer = if read {
             let answer = client.request("GET", &target, b"")?;

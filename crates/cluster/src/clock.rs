@@ -193,6 +193,11 @@ pub(crate) fn next_ballot(ballot: u64) -> Option<u64> {
     (ballot & COUNTER < COUNTER).then_some(ballot + 1)
 }
 
+/// Whether it is such a ballot: not one that promises are asked for under.
+pub(crate) fn follows_another(ballot: u64) -> bool {
+    ballot & COUNTER > 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,6 +229,7 @@ mod tests {
         assert_eq!(clock.issue_ballot(WALL + 9), Ok((WALL + 9) << COUNTER_BITS));
         let last = std::iter::successors(Some(ballot), |ballot| next_ballot(*ballot)).last();
         assert_eq!(last, Some(((WALL + 2) << COUNTER_BITS) - 1));
+        assert!(!follows_another(ballot) && follows_another(ballot + 1));
         clock.stop();
         assert_eq!(clock.issue_ballot(WALL + 10), Err(BoundReached));
     }

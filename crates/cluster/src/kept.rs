@@ -19,7 +19,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crate::clock::next_ballot;
 use crate::record::Record;
@@ -47,13 +47,11 @@ pub(crate) struct Kept {
     pub(crate) epoch: u64,
 }
 
-type Keys = HashMap<Box<[u8]>, Kept, BuildHasherDefault<DefaultHasher>>;
-
 #[derive(Debug, Default)]
 struct All {
-    by_key: Keys,
+    by_key: HashMap<Arc<[u8]>, Kept, BuildHasherDefault<DefaultHasher>>,
     /// In the order of keeping, with the ballot; what was taken since is still in here.
-    order: VecDeque<(Box<[u8]>, u64)>,
+    order: VecDeque<(Arc<[u8]>, u64)>,
 }
 
 /// What is kept of all keys, for all loops of the node. Who has a key's turn takes it out.
@@ -75,9 +73,10 @@ impl Keeper {
         if key.len() + kept.record.bytes.len() > MOST_BYTES {
             return;
         }
+        let key: Arc<[u8]> = key.into();
         let mut all = self.all.lock().expect("nobody panics while it is locked");
-        all.order.push_back((key.into(), kept.ballot));
-        all.by_key.insert(key.into(), kept);
+        all.order.push_back((Arc::clone(&key), kept.ballot));
+        all.by_key.insert(key, kept);
         if all.order.len() > MOST
             && let Some((key, ballot)) = all.order.pop_front()
             && all.by_key.get(&key).is_some_and(|kept| kept.ballot == ballot)

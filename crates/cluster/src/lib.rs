@@ -44,7 +44,7 @@ pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent};
 pub use quorum::{Quorum, Refusal, quorum};
-pub use recent::Recalled;
+pub use recent::{Recalled, Via};
 pub use record::{
     Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,
     has_expired,

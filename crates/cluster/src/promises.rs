@@ -41,7 +41,14 @@ pub(crate) struct Promises {
 
 /// A bucket in which a record is being stored. Must be handed to [`Promises::free`].
 #[derive(Debug)]
-pub(crate) struct Held(usize);
+pub(crate) struct Held(u16);
+
+impl Held {
+    /// The partition whose bucket it is.
+    pub(crate) fn partition(&self) -> u16 {
+        self.0
+    }
+}
 
 impl Promises {
     /// `floor`: nothing above it was promised before.
@@ -95,7 +102,7 @@ impl Promises {
 
     /// The record is durable and visible, or will never be.
     pub(crate) fn free(&self, Held(place): Held) {
-        self.buckets()[place].held.store(false, Ordering::Release);
+        self.buckets()[usize::from(place)].held.store(false, Ordering::Release);
     }
 
     fn take(
@@ -104,8 +111,8 @@ impl Promises {
         suffices: impl FnOnce(u64) -> bool,
         ballot: u64,
     ) -> Result<Held, u64> {
-        let place = usize::from(partition_of(key));
-        let bucket = &self.buckets()[place];
+        let place = partition_of(key);
+        let bucket = &self.buckets()[usize::from(place)];
         if bucket.held.swap(true, Ordering::SeqCst) {
             return Err(self.floor().max(bucket.promise.load(Ordering::Relaxed)));
         }

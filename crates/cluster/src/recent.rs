@@ -67,13 +67,13 @@ pub(crate) struct Recent {
     kept: Mutex<Kept>,
 }
 
-/// Where a record came from that a replica has stored.
+/// How a record came to a replica that has stored it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From {
-    /// From its coordinator: if a majority has it from there, it is chosen.
-    Coordinator,
-    /// From a replica.
-    Replica,
+pub enum Via {
+    /// It was accepted under its ballot: if a majority has it so, it is chosen.
+    Accept = 0,
+    /// In a page or as a hint, from a replica that held it: that proves nothing of this one.
+    Replica = 1,
 }
 
 impl Recent {
@@ -85,15 +85,9 @@ impl Recent {
 
     /// A record is stored. `before`: the steps of the one that was held until then, of which all
     /// operations were noted, or are known to be forgotten.
-    pub(crate) fn note(
-        &self,
-        key: &[u8],
-        record: &Record,
-        [before, steps]: [&Steps; 2],
-        from: From,
-    ) {
+    pub(crate) fn note(&self, key: &[u8], record: &Record, [before, steps]: [&Steps; 2], via: Via) {
         let (hash, family) = (xxh3_64(key), record.rank.version);
-        let ballot = if from == From::Coordinator { record.rank.ballot } else { 0 };
+        let ballot = if via == Via::Accept { record.rank.ballot } else { 0 };
         let mut kept = self.kept.lock().expect("nobody panics while it is locked");
         let Kept { stored, order, forgotten } = &mut *kept;
         for (step, operation) in steps.numbered() {
@@ -160,8 +154,8 @@ mod tests {
     #[test]
     fn what_was_stored_first_is_told() {
         let recent = Recent::new(10);
-        recent.note(b"k", &record(20), [&NONE, &steps(3, &[1, 2])], From::Coordinator);
-        recent.note(b"k", &record(30), [&NONE, &steps(4, &[1, 2, 3])], From::Coordinator);
+        recent.note(b"k", &record(20), [&NONE, &steps(3, &[1, 2])], Via::Accept);
+        recent.note(b"k", &record(30), [&NONE, &steps(4, &[1, 2, 3])], Via::Accept);
         let told = |id| recent.recall(b"k", id, 15);
         assert_eq!(
             [told(1), told(2), told(3)],
@@ -175,7 +169,7 @@ mod tests {
     fn what_was_held_before_is_not_noted_again() {
         let recent = Recent::new(0);
         let (before, after) = (steps(3, &[1, 2]), steps(4, &[1, 5, 3]));
-        recent.note(b"k", &record(20), [&before, &after], From::Coordinator);
+        recent.note(b"k", &record(20), [&before, &after], Via::Accept);
         let told = |id| recent.recall(b"k", id, 15);
         assert_eq!(
             [told(1), told(5), told(3)],
@@ -186,9 +180,9 @@ mod tests {
     #[test]
     fn a_record_of_another_replica_proves_nothing() {
         let recent = Recent::new(0);
-        recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], From::Replica);
+        recent.note(b"k", &record(20), [&NONE, &steps(1, &[1])], Via::Replica);
         assert_eq!(recent.recall(b"k", 1, 15), stored(0, 1, 1));
-        recent.note(b"k", &record(30), [&NONE, &steps(1, &[1])], From::Coordinator);
+        recent.note(b"k", &record(30), [&NONE, &steps(1, &[1])], Via::Accept);
         assert_eq!(recent.recall(b"k", 1, 15), stored(30, 1, 1));
     }
 
@@ -196,12 +190,7 @@ mod tests {
     fn what_goes_is_known_to_be_forgotten() {
         let recent = Recent::new(0);
         for id in 1..=MOST as u64 + 2 {
-            recent.note(
-                b"k",
-                &record(100 + id),
-                [&NONE, &steps(id as u32, &[id])],
-                From::Coordinator,
-            );
+            recent.note(b"k", &record(100 + id), [&NONE, &steps(id as u32, &[id])], Via::Accept);
         }
         assert_eq!(recent.recall(b"k", 2, 102), Recalled::Forgotten);
         assert_eq!(recent.recall(b"k", 3, 102), stored(103, 3, 3));

@@ -156,7 +156,7 @@ pub struct History {
 pub(crate) struct State {
     pub(crate) value: Option<Value>,
     /// When that expires; 0 = never.
-    pub expiry_ms: u64,
+    pub(crate) expiry_ms: u64,
     /// Whether somebody has found it expired: nobody who is judged later finds it alive.
     pub(crate) is_over: bool,
     pub(crate) made_by: Option<u32>,
@@ -235,6 +235,13 @@ impl Tags {
 }
 
 impl Operation {
+    /// A plain write that is given another version on its way may have been seen under the first
+    /// one, and be seen again after what came between: a known anomaly.
+    pub fn seen_twice(self) -> [Self; 2] {
+        let end = self.end.at().map_or(End::Unknown, End::Before);
+        [Self { end, ..self.clone() }, self]
+    }
+
     /// What it makes of a state: a value may, or must, have expired by the time that it is judged
     /// by.
     fn outcomes(

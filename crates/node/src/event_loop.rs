@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use cluster::{
     Clock, Config, Coordinator, Demand, Effect, Event, MAX_OPERATIONS, OpId, Record, Shared,
-    StoreError, hint_bytes,
+    StoreError, Via, hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
 
@@ -28,13 +28,16 @@ use crate::backlog::{Backlog, Bounds, Look, WRITE_OVERHEAD, Write};
 use crate::driver::{Delivered, Driver, Outcome, Purpose, Wanted, WriteError};
 use crate::hints::{self, Hint};
 use crate::identity::{Identity, Keeps};
-use crate::operations::{self, OPERATION_BYTES, Via};
+use crate::operations::{self, OPERATION_BYTES};
 use crate::records;
 
 /// Events that one event may cause at once. With more it is clear that they never end: there are
 /// several for each request under way when a link is lost, or when all that waits for the store is
 /// refused. Of those requests there may be some millions, with a lot of memory.
 const MAX_EVENTS: usize = 1 << 27;
+
+/// The disk has to be read before it is known.
+struct MustWait;
 
 /// A loop's part in the protocol.
 #[derive(Debug)]
@@ -334,9 +337,6 @@ impl Loop {
 }
 
 /// The event of a store's read.
-/// The disk has to be read first.
-struct MustWait;
-
 fn read_event(op: OpId, wanted: &Wanted, result: Result<Option<Record>, StoreError>) -> Event {
     match (wanted, result) {
         (Wanted::Record { most, .. }, Ok(Some(record))) if record.bytes.len() > *most as usize => {

@@ -13,7 +13,7 @@
 //! [`REMEMBERED_MICROS`](cluster::REMEMBERED_MICROS): see [`may_purge`](crate::store::may_purge).
 
 use bytes::Bytes;
-use cluster::{Done, Recalled, Record, Shared, StoreError, Tag, Version, has_idempotency_key};
+use cluster::{Done, Recalled, Record, Shared, StoreError, Tag, Version, Via, has_idempotency_key};
 use lsm::{Batch, Space};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -24,15 +24,6 @@ const VALUE_LEN: usize = 8 + 4 + 4;
 
 /// About what an entry adds to a batch, in bytes.
 pub(crate) const OPERATION_BYTES: usize = 80;
-
-/// How the record of an entry came to this replica.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Via {
-    /// It was accepted under its ballot: that counts for whether a majority did.
-    Accept,
-    /// In a page or as a hint, from a replica that held it: that proves nothing of this one.
-    Replica,
-}
 
 /// The key of an entry.
 pub(crate) fn name(key: &[u8], id: u64) -> Bytes {

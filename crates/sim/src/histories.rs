@@ -7,12 +7,12 @@ use std::fmt;
 
 use bytes::Bytes;
 use cluster::{Answer, Conditional, Done, Impossible, Record, Version};
+use linear::{Change, Condition, End, History, Life, Operation, Tag, Told, Verdict, chain};
 use lsm::RecordRef;
 use node::records::STEPS;
 
 use crate::ledger::{Asked, ClientOutcome, What};
 use crate::values::{decode, encode, value_of};
-use linear::{Change, Condition, End, History, Life, Operation, Tag, Told, Verdict, chain};
 
 /// How the keys' names begin.
 const PREFIX: &str = "contended-";
@@ -352,14 +352,12 @@ impl Kept {
         }
     }
 
-    /// What takes effect. A plain write that is given another version on its way may have been seen
-    /// under the first one, and be seen again after what came between: a known anomaly.
+    /// What takes effect.
     fn operations(self) -> Vec<Operation> {
         if !self.is_reissued {
             return vec![self.operation];
         }
-        let end = self.operation.end.at().map_or(End::Unknown, End::Before);
-        vec![Operation { end, ..self.operation.clone() }, self.operation]
+        self.operation.seen_twice().into()
     }
 }
 

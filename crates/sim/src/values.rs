@@ -2,10 +2,9 @@
 //! one of its own, so that from a value can be told whose it is.
 
 use cluster::Record;
+use linear::Value;
 use lsm::RecordRef;
 use node::records::CODEC;
-
-use linear::Value;
 
 /// What additions to a number must stay below, all together, for it to be told from the next.
 const APART: i64 = 1 << 32;

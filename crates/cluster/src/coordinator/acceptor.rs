@@ -21,7 +21,7 @@ use crate::conditional::{REMEMBERED_MICROS, has_idempotency_key};
 use crate::event::{Demand, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Reply};
 use crate::promises::Held;
-use crate::recent::{From, Recalled};
+use crate::recent::{Recalled, Via};
 use crate::record::{Record, Steps};
 use crate::topology::partition_of;
 
@@ -131,8 +131,8 @@ impl Coordinator {
         demand: Demand,
         out: &mut Vec<Effect>,
     ) {
-        let partition = partition_of(&arrived.key);
         if let Some(waits) = self.try_accept(now, op, arrived, demand, out) {
+            let partition = partition_of(&waits.key);
             let waiting = &mut self.acceptor.waiting;
             if waiting.is_empty() {
                 self.acceptor.look_at = now.mono + LOOK_AGAIN;
@@ -298,7 +298,7 @@ impl Coordinator {
         let Some(Page { items, pauses }) = self.acceptor.pages.remove(&op) else { return };
         for (key, record) in items.iter().filter(|_| is_stored) {
             let steps = (self.config.steps.steps)(record);
-            self.shared.recent.note(key, record, [&Steps::default(), &steps], From::Replica);
+            self.shared.recent.note(key, record, [&Steps::default(), &steps], Via::Replica);
         }
         if pauses {
             self.shared.promises.resume();
@@ -357,7 +357,7 @@ impl Coordinator {
         let Some(Storing { key, record, before, .. }) = storing else { return false };
         if result.is_ok() {
             let steps = (self.config.steps.steps)(record);
-            self.shared.recent.note(key, record, [before, &steps], From::Coordinator);
+            self.shared.recent.note(key, record, [before, &steps], Via::Accept);
         }
         self.give_up(op);
         self.done(op, super::replica::reply_to_write(result), out);
@@ -375,8 +375,8 @@ impl Coordinator {
 
     fn give_up(&mut self, op: OpId) {
         let storing = self.acceptor.storing.remove(&op).expect("it is being stored");
+        let partition = storing.held.partition();
         self.shared.promises.free(storing.held);
-        let partition = partition_of(&storing.key);
         if self.acceptor.waiting.contains_key(&partition) {
             self.acceptor.freed.push(partition);
         }

@@ -33,7 +33,7 @@ use super::read::state::Reported;
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::acks::{Acks, ReplicaSet};
-use crate::clock::BoundReached;
+use crate::clock::{BoundReached, follows_another};
 use crate::conditional::{Change, Condition, Conditional, Done};
 use crate::event::{
     Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
@@ -225,7 +225,7 @@ impl Coordinator {
                 Request::Change { key, id, ack: slot.quorum.ack, conditional }
             }
             (Stage::Preparing { ballot }, _) => Request::Prepare { key, ballot: *ballot, most },
-            (Stage::Storing { record, goes_on: true, .. }, _) => {
+            (Stage::Storing { record, .. }, _) if follows_another(record.rank.ballot) => {
                 Request::AcceptNext { key, record: record.clone() }
             }
             // After the answer too: to one whose connection was lost.
@@ -383,7 +383,7 @@ impl Coordinator {
             let change = self.slots.change(id);
             match std::mem::replace(&mut change.stage, Stage::Pausing) {
                 Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
-                Stage::Storing { record, then, .. } => {
+                Stage::Storing { record, then } => {
                     let by = change.replicas(|vote| vote.state == ChangeState::Stored);
                     if record.rank.ballot > 0 {
                         self.keep(id, record.clone(), record.rank.ballot);
@@ -421,10 +421,9 @@ impl Coordinator {
         id: SlotId,
         record: Record,
         then: Done,
-        goes_on: bool,
         out: &mut Vec<Effect>,
     ) {
-        self.slots.change(id).stage = Stage::Storing { record, then, goes_on };
+        self.slots.change(id).stage = Stage::Storing { record, then };
         self.ask_all_of_change(now, id, out);
     }
 

@@ -146,7 +146,7 @@ impl Coordinator {
             },
             Earlier::Again(record, then) => {
                 let record = (codec.reballot)(&key, &record, ballot);
-                return self.store_for_change(now, id, record, then, false, out);
+                return self.store_for_change(now, id, record, then, out);
             }
         }
         let change = self.slots.change(id);
@@ -156,7 +156,7 @@ impl Coordinator {
         let (then, is_changed) = self.do_round(id, &mut state);
         if is_changed {
             let record = state.record(&key, ballot, &codec);
-            return self.store_round(now, id, record, then, false, out);
+            return self.store_round(now, id, record, then, out);
         }
         // Who was handed it may yet find its condition true: nothing tells him of this answer.
         if self.slots.change(id).elsewhere && !matches!(then, Done::Changed { .. }) {
@@ -203,7 +203,7 @@ impl Coordinator {
                     Some(newest) if !has_tried => newest,
                     _ => state.record(&key, ballot, &codec),
                 };
-                self.store_for_change(now, id, record, then, false, out);
+                self.store_for_change(now, id, record, then, out);
             }
         }
     }
@@ -248,7 +248,7 @@ impl Coordinator {
         let change = self.slots.change(id);
         (change.tries, change.since) = (1, kept.since);
         let record = state.record(&key, kept.ballot, &codec);
-        self.store_round(now, id, record, then, true, out);
+        self.store_round(now, id, record, then, out);
         true
     }
 
@@ -314,7 +314,6 @@ impl Coordinator {
         id: SlotId,
         record: Record,
         then: Done,
-        goes_on: bool,
         out: &mut Vec<Effect>,
     ) {
         let change = self.slots.change(id);
@@ -326,7 +325,7 @@ impl Coordinator {
                 change.is_tried(&record, then);
             }
         }
-        self.store_for_change(now, id, record, then, goes_on, out);
+        self.store_for_change(now, id, record, then, out);
     }
 
     /// A round is done: its followers are answered too.

@@ -1,6 +1,7 @@
 //! What is known of a conditional write under way, and of each replica's part in it.
 
 use crate::acks::ReplicaSet;
+use crate::clock::follows_another;
 use crate::conditional::{Conditional, Done, has_idempotency_key};
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
 use crate::coordinator::read::state::Reported;
@@ -73,9 +74,8 @@ pub(super) struct Tried {
 pub(super) enum Stage {
     /// Replicas are asked for promises.
     Preparing { ballot: u64 },
-    /// They are asked to store this record; then the client is answered this. `goes_on`: by a
-    /// promise of before.
-    Storing { record: Record, then: Done, goes_on: bool },
+    /// They are asked to store this record; then the client is answered this.
+    Storing { record: Record, then: Done },
     /// The key's home was asked to do it.
     Forwarded,
     /// Others of the key come first.
@@ -163,8 +163,9 @@ impl ChangeWork {
         matches!(self.stage, Stage::Forwarded)
     }
 
+    /// Whether a record is stored by a promise of before.
     pub(super) fn is_going_on(&self) -> bool {
-        matches!(self.stage, Stage::Storing { goes_on: true, .. })
+        matches!(&self.stage, Stage::Storing { record, .. } if follows_another(record.rank.ballot))
     }
 
     pub(super) fn count(&self, wanted: impl Fn(ChangeState) -> bool) -> usize {

@@ -1,0 +1,33 @@
+//! Clients that go on until their row tells them to stop, each a thread.
+
+use std::thread::{self, JoinHandle};
+
+use crate::Failure;
+use crate::random::Random;
+
+/// So many threads.
+#[derive(Debug)]
+pub(crate) struct Clients(Vec<JoinHandle<Result<(), Failure>>>);
+
+impl Clients {
+    /// Starts `count` of them; `play` is given a number, from 0 on, and chance of its own.
+    pub(crate) fn start<F>(count: usize, random: &mut Random, play: F) -> Result<Self, Failure>
+    where
+        F: Fn(usize, Random) -> Result<(), Failure> + Clone + Send + 'static,
+    {
+        let client = |number| {
+            let (play, random) = (play.clone(), Random::new(random.number()));
+            let builder = thread::Builder::new().stack_size(256 << 10);
+            Ok(builder.spawn(move || play(number, random))?)
+        };
+        (0..count).map(client).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Waits for their end, once they were told.
+    pub(crate) fn join(self) -> Result<(), Failure> {
+        for client in self.0 {
+            client.join().map_err(|_| Failure::Trouble("a client panicked".to_owned()))??;
+        }
+        Ok(())
+    }
+}
