@@ -37,10 +37,11 @@ impl Rank {
         if self.ballot > 0 { self.ballot } else { self.version.time }
     }
 
-    /// Whether who holds a record of this rank holds the other one, or one that replaced it. Of two
-    /// conditional writes of one family the later one may have been made without the other one.
-    pub(crate) fn comes_after(&self, other: &Self) -> bool {
-        self == other || self > other && (other.ballot == 0 || self.version > other.version)
+    /// Whether who holds a record of this rank counts as one who stored the other one. For a plain
+    /// write any newer record will do. For a conditional one none will: the newer one may have been
+    /// made without it, and may be why its coordinator finds out that it was not done.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self == other || self > other && other.ballot == 0
     }
 }
 

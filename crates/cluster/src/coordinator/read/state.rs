@@ -142,10 +142,10 @@ impl ReadVote {
         Self { node, place, state: ReadState::Idle, reported: None }
     }
 
-    /// Whether the replica is known to hold a record, or a newer one that came after it.
+    /// Whether the replica is known to hold a record, or a newer one that covers it.
     pub(super) fn holds(&self, record: &Record) -> bool {
-        let comes_after = |reported: &Reported| reported.rank().comes_after(&record.rank);
-        self.state == ReadState::Holds || self.reported.as_ref().is_some_and(comes_after)
+        let covers = |reported: &Reported| reported.rank().covers(&record.rank);
+        self.state == ReadState::Holds || self.reported.as_ref().is_some_and(covers)
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) enum Step {
     /// Ask the replicas that were not authoritative once more, a little later.
     AskAgain,
     /// Begin anew, a little later: the newest record is one that a conditional write made, and
-    /// another one is about to outrank it.
+    /// another one outranks it, or is about to.
     BeginAnew,
     Answer,
     Deny,
@@ -96,6 +96,9 @@ impl Coordinator {
         if held >= wanted {
             return Step::Answer;
         }
+        if newest.rank.ballot > 0 && read.count(|vote| self.outranks(now, vote, newest)) > 0 {
+            return Step::BeginAnew;
+        }
         let repairing = read.count_states(ReadState::is_repairing);
         if held + repairing >= wanted {
             return Step::Wait;
@@ -120,6 +123,12 @@ impl Coordinator {
     /// Whether a replica reported a future record, and thus nothing of what that one hides.
     pub(super) fn hides(&self, now: Now, vote: &ReadVote) -> bool {
         vote.reported.as_ref().is_some_and(|reported| self.is_future(now, reported.rank()))
+    }
+
+    /// Whether a replica reported a newer record, once that was the newest.
+    fn outranks(&self, now: Now, vote: &ReadVote, newest: &Record) -> bool {
+        vote.reported.as_ref().is_some_and(|reported| reported.rank() > newest.rank)
+            && !self.hides(now, vote)
     }
 
     /// How many replicas are authoritative for what they reported, and reported no future record.
