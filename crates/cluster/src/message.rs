@@ -64,6 +64,12 @@ pub enum Request {
         /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
         most: u32,
     },
+    /// The newest record of a key, as a client reads it that wants a majority of its replicas to
+    /// hold that. Is answered as a read, or `Busy` if there is no majority.
+    ReadQuorum {
+        /// The key.
+        key: Bytes,
+    },
     /// To store no record of this key that a conditional write made under a lower ballot, ever. Is
     /// answered as a read if that is promised, and `Outbid` if not.
     Prepare {

@@ -19,6 +19,7 @@ use super::Coordinator;
 use crate::clock::Clock;
 use crate::conditional::{REMEMBERED_MICROS, has_idempotency_key};
 use crate::event::{Demand, Effect, Now, OpId, StoreError};
+use crate::membership::MembershipState;
 use crate::message::{Class, Reply};
 use crate::promises::Held;
 use crate::recent::{Recalled, Via};
@@ -260,10 +261,11 @@ impl Coordinator {
     }
 
     /// A page of records that a node has streamed to this one is to be stored, whatever is promised
-    /// for their keys: a record of it that was made under a lower ballot must not come up after a
-    /// coordinator was promised that there is none. So nothing is promised until it is stored, and
-    /// what was promised before is taken back. Hints are chosen: they harm no promise. Returns
-    /// `false` if it can't be stored yet.
+    /// for their keys. What a member is sent is chosen, as hints are: it harms no promise. What is
+    /// sent to one that is being rebuilt need not be: a record that was made under a lower ballot
+    /// must not come up after a coordinator was promised that there is none. So nothing is promised
+    /// until it is stored, and what was promised before is taken back. Returns `false` if it can't
+    /// be stored yet.
     pub(super) fn accepts_page(
         &mut self,
         now: Now,
@@ -279,7 +281,10 @@ impl Coordinator {
         if self.acceptor.pages.contains_key(&op) {
             return false;
         }
-        let pauses = class == Class::Repair;
+        let membership = &self.shared.membership;
+        let is_member =
+            |key: &Bytes| membership.state_of(partition_of(key)) == MembershipState::Member;
+        let pauses = class == Class::Repair && !items.iter().all(|(key, _)| is_member(key));
         if pauses {
             self.shared.promises.pause();
             let all = self.shared.clock.now(now.wall) + 1;

@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::Coordinator;
 use super::part::{Errand, ReplicaError, VoteAt, Way};
 use super::read::LONG_LATE;
-use super::read::state::Reported;
+use super::read::state::{Reader, Reported};
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::acks::{Acks, ReplicaSet};
@@ -131,19 +131,13 @@ impl Coordinator {
     /// A quorum read has found a record that less than a majority holds, and that can't be brought
     /// to one under its own ballot, for a higher one was promised: it goes there under a new one,
     /// as a conditional write does that finds its condition not true.
-    pub(super) fn complete(
-        &mut self,
-        now: Now,
-        id: SlotId,
-        client: ClientId,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(super) fn complete(&mut self, now: Now, id: SlotId, reader: Reader, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let (deadline, key, quorum) = (slot.deadline, slot.key.clone(), slot.quorum);
         self.slots.remove(id);
         let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);
         let never = Conditional { condition, change, expiry_ms: 0 };
-        let id = self.add_change(deadline, Asker::Reader(client), key, never, quorum);
+        let id = self.add_change(deadline, Asker::Reader(reader), key, never, quorum);
         self.try_change(now, id, out);
     }
 

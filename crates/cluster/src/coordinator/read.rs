@@ -30,12 +30,14 @@ use super::acceptor::Arrived;
 use super::part::{Errand, ReplicaError, VoteAt};
 use super::slots::{Slot, Work};
 use super::{Coordinator, MAX_BACKGROUND};
-use crate::event::{Answer, ClientId, Effect, Now, OpId, RequestFailed, SlotId, StoreError};
+use crate::event::{
+    Answer, ClientId, Demand, Effect, Now, OpId, RequestFailed, SlotId, StoreError,
+};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::Quorum;
 use crate::record::{Outline, Record};
 use crate::topology::partition_of;
-use state::{Read, ReadState, ReadVote, Reported, Stage};
+use state::{Read, ReadState, ReadVote, Reader, Reported, Stage};
 use steps::{Step, read_of, to_repair};
 
 /// One read in so many asks all replicas, so that latencies are known and differences are found
@@ -67,6 +69,33 @@ impl Coordinator {
         quorum: Quorum,
         out: &mut Vec<Effect>,
     ) {
+        let deadline = now.mono + self.config.deadline_micros;
+        self.begin_read(now, Reader::Client(client), deadline, key, quorum, out);
+    }
+
+    /// Another node wants to know what a majority holds.
+    pub(super) fn read_quorum_for(
+        &mut self,
+        now: Now,
+        op: OpId,
+        demand: Demand,
+        key: Bytes,
+        out: &mut Vec<Effect>,
+    ) {
+        let from = self.view.topology.default_copies();
+        let quorum = Quorum { ack: from / 2 + 1, from };
+        self.begin_read(now, Reader::Peer(op), demand.until, key, quorum, out);
+    }
+
+    fn begin_read(
+        &mut self,
+        now: Now,
+        reader: Reader,
+        deadline: u64,
+        key: Bytes,
+        quorum: Quorum,
+        out: &mut Vec<Effect>,
+    ) {
         self.look_up_replicas(&key, quorum.from);
         let mut votes = self.slots.read_votes();
         votes
@@ -79,10 +108,10 @@ impl Coordinator {
         let stage = Stage::Asking { asked_again: 0, asks_again: false };
         let id = self.slots.add(Slot {
             view: Rc::clone(&self.view),
-            deadline: now.mono + self.config.deadline_micros,
+            deadline,
             key,
             quorum,
-            work: Work::Read(Read { client, stage, outbid: 0, votes }),
+            work: Work::Read(Read { reader, stage, outbid: 0, votes }),
             detail: None,
         });
         for vote in 0..first {
@@ -175,10 +204,10 @@ impl Coordinator {
         let (quorum, copies) = (slot.quorum, slot.view.topology.default_copies());
         let is_majority = quorum.from == copies && quorum.ack > copies / 2;
         let read = self.slots.read(id);
-        let client = read.client;
+        let reader = read.reader;
         read.outbid += 1;
         if read.outbid > 1 && is_majority {
-            self.complete(now, id, client, out);
+            self.complete(now, id, reader, out);
         } else {
             self.begin_anew_later(now, id);
         }
@@ -453,11 +482,11 @@ impl Coordinator {
             unreachable!("{:?} is not what is answered", read.stage);
         };
         let newest = newest.clone();
-        let client = read.client;
+        let reader = read.reader;
         read.stage = Stage::Answered(newest.clone());
         // Repairs that turned out not to be needed: nobody waits for them any more.
         self.background += read.count_states(ReadState::is_repairing);
-        out.push(Effect::Answer { client, answer: Answer::Found(newest) });
+        tell_reader(reader, Answer::Found(newest), out);
     }
 
     /// Ends a read that can't be answered.
@@ -474,8 +503,7 @@ impl Coordinator {
             unknown: false,
             detail: slot.detail.clone(),
         };
-        let answer = Answer::Failed(failed);
-        out.push(Effect::Answer { client: read.client, answer });
+        tell_reader(read.reader, Answer::Failed(failed), out);
         self.slots.remove(id);
     }
 
@@ -567,5 +595,22 @@ impl Coordinator {
             // A read's own vote takes a record of any length.
             self.fail(now, id, self.shared.own, ReplicaError::Failed, out);
         }
+    }
+}
+
+/// Tells whoever asked for a value what it is.
+pub(super) fn tell_reader(reader: Reader, answer: Answer, out: &mut Vec<Effect>) {
+    match reader {
+        Reader::Client(client) => out.push(Effect::Answer { client, answer }),
+        Reader::Peer(OpId::Peer { connection, id, .. }) => {
+            let authoritative = true;
+            let reply = match answer {
+                Answer::Found(Some(record)) => Reply::Found { record, authoritative },
+                Answer::Found(None) => Reply::Absent { authoritative },
+                _ => Reply::Busy,
+            };
+            out.push(Effect::Respond { connection, id, reply });
+        }
+        Reader::Peer(OpId::Slot(_)) => unreachable!("a node reads for itself as for a client"),
     }
 }

@@ -153,6 +153,9 @@ pub enum NodeEffect {
 enum Caller {
     Replay(NodeId),
     Repair(NodeId),
+    /// What a majority holds of a key that a page of this node's is about: the place among those
+    /// that are asked about.
+    Settle(NodeId, usize),
     HandOver(NodeId),
     Deposit(NodeId),
     Check(NodeId),
@@ -225,6 +228,7 @@ impl Node {
                 match self.calls.swap_remove(at).1 {
                     Caller::Replay(peer) => self.replayed(now, peer, result, out),
                     Caller::Repair(peer) => self.streamed(now, peer, result, out),
+                    Caller::Settle(peer, at) => self.settled(now, peer, at, result, out),
                     Caller::HandOver(peer) => self.handed_over(now, peer, result),
                     Caller::Deposit(_) => self.deposited(now, &result),
                     Caller::Check(peer) => self.checked(peer, &result),

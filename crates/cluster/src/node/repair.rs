@@ -10,8 +10,12 @@
 //!   done by all others ─▶ the mark is dropped
 //! ```
 //!
-//! Records that conditional writes made are stored as they come, for both nodes have promised first
-//! that nothing older is under way (`promises.rs`). After a restart each walk begins again. A
+//! Of a key whose record a conditional write made, a member stores what a majority holds, which the
+//! node that streams finds out: a record of a minority that is stored where a higher ballot was
+//! promised would look like one of a majority. A node that is being rebuilt needs that record all
+//! the same, for it may have been the second one to hold it. It promises nothing, its record does
+//! not count in reads, and both nodes have promised first that nothing older is under way
+//! (`promises.rs`). After a restart each walk begins again. A
 //! future record is left where it is, and its partition marked: it is asked for again now and then,
 //! and taken once its time has come. Until then a node that lost something is not authoritative for
 //! what it lacks.
@@ -32,6 +36,10 @@ use crate::topology::partition_of;
 /// Bytes of one page; one is under way from each node.
 const PAGE_BYTES: u32 = 256 * 1024;
 
+/// Keys of a page that a node is asked about at once: so many reads it does at the same time for
+/// each node that it streams to.
+const SETTLING: usize = 16;
+
 /// How long after a failure a node is asked again, in microseconds.
 const RETRY_MICROS: u64 = 500_000;
 
@@ -44,8 +52,26 @@ enum State {
     Idle,
     /// A page is under way.
     Asked,
+    /// It is found out what of it a majority holds.
+    Settling(Settling),
     /// A page is being written here; the next one begins there.
     Writing(Option<Bytes>),
+}
+
+/// A page with records that conditional writes made.
+#[derive(Debug)]
+struct Settling {
+    /// What is to be written.
+    items: Vec<(Bytes, Record)>,
+    /// Keys that are asked about, in their order.
+    keys: Vec<Bytes>,
+    /// How many of them were asked about so far, and how many replies are awaited.
+    asked: usize,
+    open: usize,
+    /// Whether there was no reply for one of them.
+    failed: bool,
+    /// Where the next page begins.
+    next: Option<Bytes>,
 }
 
 /// What one walk over a node's records is to bring.
@@ -53,7 +79,8 @@ enum State {
 struct Walk {
     marks: Vec<Numbered>,
     since: u64,
-    /// The ballot that this node and the one that streams promise for all keys.
+    /// The ballot that this node and the one that streams promise for all keys; 0 = none, for this
+    /// node is a member.
     promise: u64,
     /// The partitions that are streamed; empty = all.
     partitions: Vec<u16>,
@@ -110,10 +137,13 @@ impl Node {
                     (!ahead || asks_ahead) && !source.has_done(marked)
                 };
                 let due: Vec<Numbered> = marks.iter().filter(due).copied().collect();
+                let is_member = self.shared.membership.state() == MembershipState::Member;
                 // Above all that was promised.
-                let promise = self.shared.clock.now(now.wall) + 1;
+                let above = || self.shared.clock.now(now.wall) + 1;
+                let promise = if is_member { 0 } else { above() };
                 source.walk = Walk::over(due, promise);
-                if source.walk.is_some() && !self.shared.promise_all(now, promise, skew) {
+                let promises = promise > 0 && source.walk.is_some();
+                if promises && !self.shared.promise_all(now, promise, skew) {
                     source.walk = None;
                 }
             }
@@ -142,18 +172,17 @@ impl Node {
         result: Result<Reply, FailureKind>,
         out: &mut Vec<NodeEffect>,
     ) {
-        let own = self.shared.own;
         let source = &mut self.peers.of(peer).source;
         match (std::mem::take(&mut source.state), result) {
             (State::Asked, Ok(Reply::Page(Page { mut items, next, .. }))) => {
                 self.leave_what_is_ahead(now, &mut items);
-                if items.is_empty() {
-                    self.go_on(peer, next, out);
-                    return;
-                }
-                self.peers.of(peer).source.state = State::Writing(next);
-                let request = Request::Writes { items };
-                self.call(Caller::Repair(peer), own, Class::Repair, request, out);
+                let takes_all = |(key, record): &(Bytes, Record)| {
+                    record.rank.ballot == 0 || self.takes_unchosen(peer, key)
+                };
+                let (items, unsettled): (Vec<_>, Vec<_>) = items.into_iter().partition(takes_all);
+                let keys = unsettled.into_iter().map(|(key, _)| key).collect();
+                let page = Settling { items, keys, asked: 0, open: 0, failed: false, next };
+                self.settle_page(now, peer, page, out);
             }
             (State::Writing(next), Ok(Reply::Stored | Reply::Newer { .. })) => {
                 self.go_on(peer, next, out);
@@ -161,6 +190,67 @@ impl Node {
             // Not reachable, busy, or the write failed: the same page again.
             _ => source.not_before = now.mono + RETRY_MICROS,
         }
+    }
+
+    /// Whether records of this key are stored as the node streams them, whoever else holds them.
+    fn takes_unchosen(&self, peer: NodeId, key: &Bytes) -> bool {
+        let walk = self.peers.get(peer).and_then(|peer| peer.source.walk.as_ref());
+        let state = self.shared.membership.state_of(partition_of(key));
+        walk.is_some_and(|walk| walk.promise > 0) && state != MembershipState::Member
+    }
+
+    /// Asks about the next keys of a page; once all is known, the page is written.
+    fn settle_page(
+        &mut self,
+        now: Now,
+        peer: NodeId,
+        mut page: Settling,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        while !page.failed && page.open < SETTLING && page.asked < page.keys.len() {
+            let request = Request::ReadQuorum { key: page.keys[page.asked].clone() };
+            self.call(Caller::Settle(peer, page.asked), peer, Class::Stream, request, out);
+            page.asked += 1;
+            page.open += 1;
+        }
+        if page.open > 0 {
+            self.peers.of(peer).source.state = State::Settling(page);
+        } else if page.failed {
+            self.peers.of(peer).source.not_before = now.mono + RETRY_MICROS;
+        } else if page.items.is_empty() {
+            self.go_on(peer, page.next, out);
+        } else {
+            self.peers.of(peer).source.state = State::Writing(page.next);
+            let (own, request) = (self.shared.own, Request::Writes { items: page.items });
+            self.call(Caller::Repair(peer), own, Class::Repair, request, out);
+        }
+    }
+
+    /// What a majority holds of a key is known, or not.
+    pub(super) fn settled(
+        &mut self,
+        now: Now,
+        peer: NodeId,
+        at: usize,
+        result: Result<Reply, FailureKind>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let state = std::mem::take(&mut self.peers.of(peer).source.state);
+        let State::Settling(mut page) = state else {
+            unreachable!("{state:?} awaits no such reply");
+        };
+        page.open -= 1;
+        match result {
+            Ok(Reply::Found { record, .. }) if record.rank.ballot > 0 => {
+                let mut item = vec![(page.keys[at].clone(), record)];
+                self.leave_what_is_ahead(now, &mut item);
+                page.items.append(&mut item);
+            }
+            // A plain write has come: it need not belong here, and some node streams it if it does.
+            Ok(Reply::Found { .. } | Reply::Absent { .. }) => {}
+            _ => page.failed = true,
+        }
+        self.settle_page(now, peer, page, out);
     }
 
     fn leave_what_is_ahead(&mut self, now: Now, items: &mut Vec<(Bytes, Record)>) {

@@ -233,6 +233,7 @@ impl Reader {
         head.only(if head.kind == kind::PAGE { flag::BOUNDED | flag::HELD_BY } else { 0 })?;
         Ok(match head.kind {
             kind::READ => Request::Read { key: self.key()?, most: self.u32()? },
+            kind::READ_QUORUM => Request::ReadQuorum { key: self.key()? },
             kind::CHANGE => {
                 let (key, id, ack) = (self.key()?, self.u64()?, self.u8()?);
                 Request::Change { key, id, ack, conditional: self.conditional()? }

@@ -179,6 +179,7 @@ pub fn message_len(message: &Message) -> usize {
     let body = match &message.body {
         Body::Request { request, .. } => match request {
             Request::Read { key, .. } => KEY_LEN + key.len() + size_of::<u32>(),
+            Request::ReadQuorum { key } => KEY_LEN + key.len(),
             Request::Change { key, conditional, .. } => {
                 KEY_LEN + key.len() + 8 + 1 + conditional_len(conditional)
             }
@@ -234,6 +235,7 @@ fn class_code(class: Class) -> u8 {
 fn kind_of_request(request: &Request) -> (u8, u8) {
     match request {
         Request::Read { .. } => (kind::READ, 0),
+        Request::ReadQuorum { .. } => (kind::READ_QUORUM, 0),
         Request::Change { .. } => (kind::CHANGE, 0),
         Request::Prepare { .. } => (kind::PREPARE, 0),
         Request::Recall { .. } => (kind::RECALL, 0),
@@ -280,6 +282,7 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
             put_key(out, key);
             out.extend_from_slice(&most.to_le_bytes());
         }
+        Request::ReadQuorum { key } => put_key(out, key),
         Request::Change { key, id, ack, conditional } => {
             put_key(out, key);
             out.extend_from_slice(&id.to_le_bytes());

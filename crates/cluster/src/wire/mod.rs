@@ -127,6 +127,7 @@ mod kind {
     pub(super) const CHANGE: u8 = 0x08;
     pub(super) const RECALL: u8 = 0x09;
     pub(super) const ACCEPT_NEXT: u8 = 0x0a;
+    pub(super) const READ_QUORUM: u8 = 0x0b;
 
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;

@@ -58,8 +58,9 @@ pub(crate) enum Phase {
         record: Record,
         stored: BTreeSet<u8>,
     },
+    /// Of each replica what it holds, and whether it is authoritative.
     Reading {
-        got: BTreeMap<u8, Record>,
+        got: BTreeMap<u8, (Record, bool)>,
     },
     Repairing {
         record: Record,
@@ -149,7 +150,7 @@ impl Client {
             Message::Put(record) | Message::Accept { record, ask: Ask::Repair } => {
                 self.repaired(from, record, reply)
             }
-            Message::Read => self.read(from, reply),
+            Message::Read => self.read(from, reply, rules),
             Message::Prepare(_) => Step::Wait,
         }
     }
@@ -228,15 +229,35 @@ impl Client {
         }
     }
 
-    fn read(&mut self, from: u8, reply: Reply) -> Step {
-        let Phase::Reading { got } = &mut self.phase else { return Step::Wait };
-        let Reply::Holds(record) = reply else { return Step::Wait };
-        got.insert(from, record);
-        if got.len() < MAJORITY {
+    fn read(&mut self, from: u8, reply: Reply, rules: &Rules) -> Step {
+        let Reply::Holds(record, authoritative) = reply else { return Step::Wait };
+        let got = match &mut self.phase {
+            Phase::Reading { got } => got,
+            Phase::Repairing { record: newest, holders } if !rules.newer_is_not_held => {
+                // Late.
+                if record.family <= newest.family {
+                    return Step::Wait;
+                }
+                holders.insert(from);
+                let value = newest.value.clone();
+                return if holders.len() < MAJORITY {
+                    Step::Wait
+                } else {
+                    self.answer(Some(value))
+                };
+            }
+            _ => return Step::Wait,
+        };
+        got.insert(from, (record, authoritative));
+        if got.values().filter(|(_, authoritative)| *authoritative).count() < MAJORITY {
             return Step::Wait;
         }
-        let newest = got.values().max_by_key(|record| record.rank()).expect("a majority").clone();
-        let holds = |(_, record): &(&u8, &Record)| record.rank() == newest.rank();
+        let records = got.values().map(|(record, _)| record);
+        let newest = records.max_by_key(|record| record.rank()).expect("a majority").clone();
+        let counts = |authoritative| authoritative || newest.ballot == 0 || !rules.sent_is_not_held;
+        let holds = |(_, (record, authoritative)): &(&u8, &(Record, bool))| {
+            record.rank() == newest.rank() && counts(*authoritative)
+        };
         let holders: BTreeSet<u8> = got.iter().filter(holds).map(|(from, _)| *from).collect();
         if holders.len() >= MAJORITY {
             return self.answer(Some(newest.value));

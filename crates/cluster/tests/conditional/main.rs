@@ -22,7 +22,7 @@ use std::env;
 use client::Op;
 use rules::{RULES, Rules};
 use stateright::{Checker, Model};
-use world::{ANSWERED, Fault, LINEARIZABLE, World};
+use world::{ANSWERED, Fault, First, LINEARIZABLE, World};
 
 /// States that a test looks at, unless `MODEL_STATES` says otherwise.
 const STATES: usize = 60_000;
@@ -43,7 +43,7 @@ fn look(name: &str, world: World, most: usize) -> (bool, bool) {
 }
 
 fn world(rules: Rules, ops: Vec<(Op, u8)>, fault: Fault) -> World {
-    World { rules, ops, fault, lost_replies: false, goes_on: false }
+    World { rules, ops, fault, lost_replies: false, goes_on: false, first: Vec::new() }
 }
 
 fn appends(tries: u8) -> Vec<(Op, u8)> {
@@ -69,6 +69,11 @@ fn with_all_rules_every_order_is_linearizable() {
             world(unknown, and(appends(2), (Op::Put(9), 1)), Fault::Nothing),
         ),
         ("two appends, a lost disk", world(RULES, appends(2), Fault::Wipe)),
+        (
+            "two appends, a get, a lost disk",
+            world(RULES, and(appends(2), (Op::Get, 1)), Fault::Wipe),
+        ),
+        ("two appends, a get, a mark", world(RULES, and(appends(2), (Op::Get, 1)), Fault::Mark)),
         ("two appends, a restart", world(RULES, appends(2), Fault::Restart)),
         (
             "an append between two of one coordinator",
@@ -129,6 +134,31 @@ fn a_rule_that_is_left_out_is_missed() {
     }
 }
 
+/// The first append is held by replica 0 alone; for the second one, the other two have promised a
+/// higher ballot. Then replica 0 sends what it holds to the last one, and somebody reads.
+#[test]
+fn a_record_that_is_sent_on_is_no_majority() {
+    let sent = Rules { sent_is_not_held: false, ..RULES };
+    let any = Rules { members_take_what_is_chosen: false, ..RULES };
+    let ops = || vec![(Op::Append(1), 1), (Op::Append(2), 2), (Op::Get, 1)];
+    let first = |lost: &[First]| {
+        use First::{Begins, Reaches, Sent};
+        let one = [Begins(0), Reaches(0, 0), Reaches(0, 1), Reaches(0, 0)];
+        let two = [Begins(1), Reaches(1, 1), Reaches(1, 2)];
+        [&one[..], &two, lost, &[Sent { from: 0, to: 2 }, Begins(2)]].concat()
+    };
+    let lost = first(&[First::Wiped(2)]);
+    let marked = first(&[]);
+    for (name, rules, fault, first) in [
+        ("what was sent counts as held", sent, Fault::Wipe, lost),
+        ("a member takes what is not chosen", any, Fault::Mark, marked),
+    ] {
+        let from = |rules| World { first: first.clone(), ..world(rules, ops(), fault) };
+        assert!(!look(name, from(rules), 20_000_000).0, "{name}: not found");
+        assert!(look("with all rules", from(RULES), wanted().unwrap_or(STATES)).0, "{name}");
+    }
+}
+
 /// Those that are found after more states than a test has time for.
 #[test]
 fn more_rules_that_are_missed() {
@@ -143,6 +173,7 @@ fn more_rules_that_are_missed() {
     let no_room = Rules { room_to_go_on: false, ..RULES };
     let unseen = Rules { rebuilt_before_going_on: false, ..RULES };
     let unknown = Rules { loss_known_first: false, ..RULES };
+    let newer = Rules { newer_is_not_held: false, ..RULES };
     let sources = Rules { sources_promise: false, ..RULES };
     let worlds = [
         (
@@ -161,6 +192,10 @@ fn more_rules_that_are_missed() {
         ),
         ("a record is stored before a loss is known", world(unknown, appends(2), Fault::Wipe)),
         ("who rebuilds promises nothing", world(sources, appends(2), Fault::Wipe)),
+        (
+            "a newer plain write counts as held",
+            world(newer, vec![(Op::Append(1), 2), (Op::Put(9), 1), (Op::Get, 1)], Fault::Nothing),
+        ),
         // Not come to within 30,000,000 steps.
         ("a later try goes back behind a plain write", world(back, with_put(), Fault::Nothing)),
     ];

@@ -1,5 +1,7 @@
 //! One replica of one key: a record, what of an earlier family it displaced, and a promise.
 
+use std::collections::BTreeSet;
+
 use crate::client::Ask;
 use crate::rules::Rules;
 
@@ -37,6 +39,8 @@ pub(crate) struct Replica {
     pub(crate) floor: Option<u8>,
     /// Whether it holds all that it ever acknowledged.
     pub(crate) authoritative: bool,
+    /// Who has sent it what it lacks, as far as it lacks something.
+    pub(crate) sent_by: BTreeSet<u8>,
 }
 
 /// What a replica answers.
@@ -54,16 +58,22 @@ pub(crate) enum Reply {
     Newer {
         below: Option<Record>,
     },
-    /// What it holds.
-    Holds(Record),
+    /// What it holds, and whether it is authoritative.
+    Holds(Record, bool),
     /// It is not authoritative.
     Unknown,
 }
 
 impl Replica {
     pub(crate) fn new() -> Self {
-        let record = Record::absent();
-        Self { record, below: None, promise: 0, floor: None, authoritative: true }
+        Self {
+            record: Record::absent(),
+            below: None,
+            promise: 0,
+            floor: None,
+            authoritative: true,
+            sent_by: BTreeSet::new(),
+        }
     }
 
     /// A coordinator asks for a promise.

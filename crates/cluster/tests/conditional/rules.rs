@@ -25,6 +25,15 @@ pub(crate) struct Rules {
     pub(crate) loss_known_first: bool,
     /// Who sends a rebuilt replica its records promises first what that one promises.
     pub(crate) sources_promise: bool,
+    /// A conditional record that a replica was sent, to be rebuilt, does not count in reads until
+    /// that one was sent all that the others hold.
+    pub(crate) sent_is_not_held: bool,
+    /// A replica that is whole, and is sent what it may lack, takes of conditional records those
+    /// that a majority holds.
+    pub(crate) members_take_what_is_chosen: bool,
+    /// A read does not count a replica as one that holds a conditional record if that has a newer
+    /// plain write by now.
+    pub(crate) newer_is_not_held: bool,
     /// Nobody asks for promises under the ballot that follows one which a majority has promised: a
     /// coordinator may go on under it.
     pub(crate) room_to_go_on: bool,
@@ -44,6 +53,9 @@ pub(crate) const RULES: Rules = Rules {
     rebuilt_first: true,
     loss_known_first: true,
     sources_promise: true,
+    sent_is_not_held: true,
+    members_take_what_is_chosen: true,
+    newer_is_not_held: true,
     room_to_go_on: true,
     rebuilt_before_going_on: true,
 };

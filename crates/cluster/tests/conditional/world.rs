@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 use stateright::{Model, Property};
 
-use crate::client::{Ask, Client, Message, Op, Phase, REPLICAS, Step};
-use crate::replica::{Record, Replica, Reply};
+use crate::client::{Client, MAJORITY, Message, Op, Phase, REPLICAS, Step};
+use crate::replica::{Replica, Reply};
 use crate::rules::Rules;
 
 /// What a key is to its clients.
@@ -60,8 +60,21 @@ pub(crate) enum Action {
     Wipe(usize),
     /// … learns from the others that it held records before, …
     Learn(usize),
-    /// … and is sent what the others hold.
-    Rebuild(usize),
+    /// … and is sent what the others hold, of each once.
+    Stream { from: usize, to: usize },
+}
+
+/// What happens first, in a world that is looked at from there on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum First {
+    /// A client begins.
+    Begins(usize),
+    /// What a client has sent to a replica arrives, and so does the answer.
+    Reaches(u8, u8),
+    /// A replica loses its disk, and learns what it may have promised.
+    Wiped(usize),
+    /// A replica is sent what another one holds.
+    Sent { from: usize, to: usize },
 }
 
 /// What may fail.
@@ -70,6 +83,8 @@ pub(crate) enum Fault {
     Nothing,
     Restart,
     Wipe,
+    /// A replica that is whole is marked to lack something, and is sent what the others hold.
+    Mark,
 }
 
 /// What happens in it.
@@ -83,6 +98,8 @@ pub(crate) struct World {
     pub(crate) lost_replies: bool,
     /// Whether one coordinator does the first and the last operation, and goes on from the first.
     pub(crate) goes_on: bool,
+    /// How it begins: what goes wrong after many steps is found sooner from there.
+    pub(crate) first: Vec<First>,
 }
 
 impl State {
@@ -123,8 +140,7 @@ impl State {
             Message::Prepare(ballot) => replica.prepare(*ballot, rules),
             Message::Accept { record, ask } => replica.accept(record, *ask, rules),
             Message::Put(record) => replica.put(record, rules),
-            Message::Read if replica.authoritative => Reply::Holds(replica.record.clone()),
-            Message::Read => Reply::Unknown,
+            Message::Read => Reply::Holds(replica.record.clone(), replica.authoritative),
         }
     }
 
@@ -141,30 +157,53 @@ impl State {
         replica.promise = replica.promise.max(replica.floor.take().expect("it is yet to learn"));
     }
 
-    /// `None` = what the others hold can't be taken: it is to be completed first.
-    fn rebuild(&mut self, number: usize, rules: &Rules) -> Option<()> {
-        let floor = self.replicas[number].promise;
-        let others: Vec<usize> = (0..REPLICAS).filter(|other| *other != number).collect();
-        for other in others.iter().filter(|_| rules.sources_promise) {
-            let promise = &mut self.replicas[*other].promise;
+    /// A replica that is rebuilt, or may lack something, is sent what another one holds.
+    fn stream(&mut self, from: usize, to: usize, rules: &Rules) {
+        let is_rebuilt = !self.replicas[to].authoritative;
+        if is_rebuilt && rules.sources_promise {
+            let floor = self.replicas[to].promise;
+            let promise = &mut self.replicas[from].promise;
             *promise = floor.max(*promise);
         }
-        let held: Vec<Record> = others.iter().map(|n| self.replicas[*n].record.clone()).collect();
-        let below = others.iter().filter_map(|n| self.replicas[*n].below.clone());
-        let below = below.max_by_key(Record::rank);
-        let newest = held.iter().max_by_key(|record| record.rank()).expect("two others").clone();
-        let is_chosen = newest.ballot == 0 || held.iter().all(|r| r.rank() == newest.rank());
-        let replica = &mut self.replicas[number];
-        if replica.record.rank() < newest.rank() {
-            if is_chosen {
-                replica.store(&newest, rules);
-            } else if replica.accept(&newest, Ask::Repair, rules) != Reply::Stored {
-                return None;
-            }
+        let (record, below) =
+            (self.replicas[from].record.clone(), self.replicas[from].below.clone());
+        let holds = |replica: &&Replica| replica.authoritative && replica.record == record;
+        let is_chosen = self.replicas.iter().filter(holds).count() >= MAJORITY;
+        let takes =
+            record.ballot == 0 || is_chosen || is_rebuilt || !rules.members_take_what_is_chosen;
+        let replica = &mut self.replicas[to];
+        if takes && replica.record.rank() < record.rank() {
+            replica.store(&record, rules);
         }
         replica.below = replica.below.take().max(below);
-        replica.authoritative = true;
-        Some(())
+        replica.sent_by.insert(from as u8);
+        replica.authoritative |= replica.sent_by.len() == REPLICAS - 1;
+    }
+}
+
+impl World {
+    fn after(&self, state: &State, first: First) -> State {
+        let next = |state: &State, action| self.next_state(state, action).expect("it can happen");
+        match first {
+            First::Begins(client) => next(state, Action::Begin(client)),
+            First::Reaches(client, to) => {
+                let is_it = |(from, at, _): &&(u8, u8, Message)| (*from, *at) == (client, to);
+                let (_, _, message) = state.sent.iter().find(is_it).expect("it was sent").clone();
+                next(state, Action::Deliver { client, to, message, heard: true })
+            }
+            First::Wiped(n) => next(&next(state, Action::Wipe(n)), Action::Learn(n)),
+            First::Sent { from, to } => next(state, Action::Stream { from, to }),
+        }
+    }
+
+    /// Only one replica is marked.
+    fn streams(&self, state: &State, to: usize, actions: &mut Vec<Action>) {
+        let sent_by = &state.replicas[to].sent_by;
+        if self.fault == Fault::Mark && state.faults == 0 && sent_by.is_empty() {
+            return;
+        }
+        let has_not = |from: &usize| *from != to && !sent_by.contains(&(*from as u8));
+        actions.extend((0..REPLICAS).filter(has_not).map(|from| Action::Stream { from, to }));
     }
 }
 
@@ -176,14 +215,15 @@ impl Model for World {
         let client = |(n, (op, _)): (usize, &(Op, u8))| Client::new(n as u8, op.clone());
         let mut clients: Vec<Client> = self.ops.iter().enumerate().map(client).collect();
         clients[0].has_heir = self.goes_on;
-        vec![State {
+        let state = State {
             replicas: std::array::from_fn(|_| Replica::new()),
             clients,
             sent: BTreeSet::new(),
             history: LinearizabilityTester::new(Register(Vec::new())),
             faults: u8::from(self.fault != Fault::Nothing),
             plain: 0,
-        }]
+        };
+        vec![self.first.iter().fold(state, |state, first| self.after(&state, *first))]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -214,7 +254,8 @@ impl Model for World {
                 Fault::Restart if state.faults > 0 => actions.push(Action::Restart(n)),
                 Fault::Wipe if state.faults > 0 && whole => actions.push(Action::Wipe(n)),
                 _ if state.replicas[n].floor.is_some() => actions.push(Action::Learn(n)),
-                _ if !state.replicas[n].authoritative => actions.push(Action::Rebuild(n)),
+                Fault::Mark => self.streams(state, n, actions),
+                _ if !state.replicas[n].authoritative => self.streams(state, n, actions),
                 _ => {}
             }
         }
@@ -254,7 +295,10 @@ impl Model for World {
                 state.wipe(n, &self.rules);
             }
             Action::Learn(n) => state.learn(n),
-            Action::Rebuild(n) => state.rebuild(n, &self.rules)?,
+            Action::Stream { from, to } => {
+                state.faults = 0;
+                state.stream(from, to, &self.rules);
+            }
         }
         Some(state)
     }

@@ -1,5 +1,6 @@
 //! What a script says of the node as a whole: whom it met, hints that wait, disks that are wiped.
 
+use bytes::Bytes;
 use cluster::{
     CallId, Claim, FailureKind, NODE_TICK_MICROS, NodeEffect, NodeEvent, Reply, Reported, Request,
 };
@@ -63,12 +64,12 @@ impl World {
             "returned" => {
                 let number: u64 = numbered(next(words, "a call")?, 'k')?;
                 // A number that was never given is that of a call that nobody made.
-                let made = self.calls.get(number as usize).copied();
-                let call = made.unwrap_or(CallId(u64::MAX));
+                let made = self.calls.get(number as usize).cloned();
+                let (call, key) = made.unwrap_or((CallId(u64::MAX), Bytes::new()));
                 let mut words = words.peekable();
                 let result = match words.peek() {
                     Some(&"nothing") => Err(FailureKind::TooFew),
-                    _ => Ok(self.words.reply(&[], &mut words)?),
+                    _ => Ok(self.words.reply(&key, &mut words)?),
                 };
                 NodeEvent::Returned { call, result }
             }
@@ -148,7 +149,11 @@ impl World {
                     format!("ping n{}", node.0)
                 }
                 NodeEffect::Call { call, node, class, request } => {
-                    self.calls.push(*call);
+                    let key = match request {
+                        Request::ReadQuorum { key } => key.clone(),
+                        _ => Bytes::new(),
+                    };
+                    self.calls.push((*call, key));
                     let call = CallId(self.calls.len() as u64 - 1);
                     let (node, class, request) = (*node, *class, request.clone());
                     self.words.node_effect(&NodeEffect::Call { call, node, class, request })

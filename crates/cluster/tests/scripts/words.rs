@@ -276,6 +276,7 @@ impl Words {
                 };
                 Ok(Request::Read { key, most })
             }
+            "quorum" => Ok(Request::ReadQuorum { key: self.key(next(words, "a key")?)? }),
             "change" => {
                 let (key, id) = (self.key(next(words, "a key")?)?, next(words, "an id")?);
                 let (id, add) = (number(id, "id")?, number(next(words, "a sum")?, "number")?);
@@ -357,6 +358,7 @@ impl Words {
     pub(crate) fn request_text(&self, request: &Request) -> String {
         match request {
             Request::Read { key, most } => format!("read {}{}", Self::name_of(key), up_to(*most)),
+            Request::ReadQuorum { key } => format!("read {} by quorum", Self::name_of(key)),
             Request::Change { key, id, ack, conditional } => {
                 let Conditional { condition, change, expiry_ms } = conditional;
                 let until = until(*expiry_ms);
@@ -389,8 +391,11 @@ impl Words {
         let text = |key: &Bytes| key.escape_ascii().to_string();
         let end = page.end.as_ref().map(text).unwrap_or_default();
         let filter = match &page.filter {
-            Filter::HeldBy { node, since, promise: _, partitions } => {
+            Filter::HeldBy { node, since, promise, partitions } => {
                 let mut text = format!("heldby n{}", node.0);
+                if *promise > 0 {
+                    text.push_str(" promised");
+                }
                 if *since > 0 {
                     let _ = write!(text, " since {}", since_text(*since));
                 }

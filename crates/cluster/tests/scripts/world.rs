@@ -31,8 +31,9 @@ enum Asked {
 pub(crate) struct World {
     coordinator: Coordinator,
     pub(crate) node: Node,
-    /// The node's calls, in the order in which a script numbers them, and its last pings.
-    pub(crate) calls: Vec<CallId>,
+    /// The node's calls, in the order in which a script numbers them, with the key that they ask
+    /// for; and its last pings.
+    pub(crate) calls: Vec<(CallId, bytes::Bytes)>,
     pub(crate) pings: BTreeMap<NodeId, CallId>,
     pub(crate) range: Option<Scan>,
     pub(crate) shared: Arc<Shared>,

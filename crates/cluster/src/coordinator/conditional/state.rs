@@ -4,7 +4,7 @@ use crate::acks::ReplicaSet;
 use crate::clock::follows_another;
 use crate::conditional::{Conditional, Done, has_idempotency_key};
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
-use crate::coordinator::read::state::Reported;
+use crate::coordinator::read::state::{Reader, Reported};
 use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
 use crate::message::NodeId;
 use crate::recent::Recalled;
@@ -50,8 +50,8 @@ pub(super) struct InTurn {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Asker {
     Client(ClientId),
-    /// A client that reads what too few hold, as it turned out.
-    Reader(ClientId),
+    /// A read of what too few hold, as it turned out.
+    Reader(Reader),
     /// Another node, whose request it is.
     Peer(OpId),
 }

@@ -1,14 +1,22 @@
 //! What is known of a read under way, and of each replica's part in it.
 
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, failure};
-use crate::event::{ClientId, FailureKind, Part};
+use crate::event::{ClientId, FailureKind, OpId, Part};
 use crate::message::NodeId;
 use crate::record::{Outline, Rank, Record};
+
+/// Who wants to know the value.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::coordinator) enum Reader {
+    Client(ClientId),
+    /// Another node, whose request it is.
+    Peer(OpId),
+}
 
 /// A read under way.
 #[derive(Debug)]
 pub(in crate::coordinator) struct Read {
-    pub(super) client: ClientId,
+    pub(super) reader: Reader,
     pub(super) stage: Stage,
     /// How often it was outbid.
     pub(super) outbid: u32,
@@ -142,10 +150,13 @@ impl ReadVote {
         Self { node, place, state: ReadState::Idle, reported: None }
     }
 
-    /// Whether the replica is known to hold a record, or a newer one that covers it.
+    /// Whether the replica is known to hold a record, or a newer one that covers it. One that is
+    /// being rebuilt was sent its records by others: that it has one of a conditional write does
+    /// not show that it stored it.
     pub(super) fn holds(&self, record: &Record) -> bool {
         let covers = |reported: &Reported| reported.rank().covers(&record.rank);
-        self.state == ReadState::Holds || self.reported.as_ref().is_some_and(covers)
+        let counts = record.rank.ballot == 0 || self.state.is_authoritative();
+        self.state == ReadState::Holds || counts && self.reported.as_ref().is_some_and(covers)
     }
 }
 
