@@ -359,12 +359,19 @@ impl Coordinator {
         let ack = self.slots.get(id).ack();
         let change = change_of(self.slots.get(id));
         let open = change.count(ChangeState::is_asked);
-        let did = match &change.stage {
+        // What is done so far, and what of it counts as long as others are awaited.
+        let (did, counts) = match &change.stage {
             Stage::Preparing { .. } => {
                 let promised = change.count(ChangeState::has_promised);
-                if open == 0 { promised } else { promised - self.hidden(now, change) }
+                let awaits = |vote: &&ChangeVote| vote.state.is_asked() && self.is_up(vote.node);
+                let awaited = change.votes.iter().filter(awaits).count();
+                let hidden = if awaited == 0 { 0 } else { self.hidden(now, change) };
+                (promised, promised - hidden)
             }
-            Stage::Storing { .. } => change.count(|state| state == ChangeState::Stored),
+            Stage::Storing { .. } => {
+                let stored = change.count(|state| state == ChangeState::Stored);
+                (stored, stored)
+            }
             Stage::Pausing | Stage::Queued | Stage::Follows(_) | Stage::Forwarded => return,
             Stage::Answered(_) => {
                 if open == 0 {
@@ -373,7 +380,7 @@ impl Coordinator {
                 return;
             }
         };
-        if did >= ack {
+        if counts >= ack {
             let change = self.slots.change(id);
             match std::mem::replace(&mut change.stage, Stage::Pausing) {
                 Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
