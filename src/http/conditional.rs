@@ -21,7 +21,7 @@ pub(super) async fn put(
 ) -> Result<Answer, Problem> {
     let params = params::conditional_put(query, service.replication(), service.limits().max_ttl)?;
     let (condition, id) = (condition::of(headers, Kind::Put)?, condition::id(headers)?);
-    let value = upload.receive(service.limits()).await?;
+    let value = upload.receive_twice(service.limits()).await?;
     let passed = entity::pass(service, upload, value.len(), params.quorum).await?;
     let value = match value {
         Value::Whole(bytes, None) => bytes,

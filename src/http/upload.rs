@@ -40,6 +40,8 @@ pub(super) struct Upload<'a> {
     waited: bool,
     /// How long it waited for memory.
     without_room: Duration,
+    /// How many copies of the value there are at a time, once it was received.
+    copies: usize,
 }
 
 /// A value that was received.
@@ -87,6 +89,7 @@ impl<'a> Upload<'a> {
             failed: false,
             waited: false,
             without_room: Duration::ZERO,
+            copies: 1,
         }
     }
 
@@ -96,6 +99,13 @@ impl<'a> Upload<'a> {
         self.watch.holds(0);
         self.watch.body_ends();
         received
+    }
+
+    /// The same, with memory for two of the value: a conditional write has its own until its
+    /// outcome is known, beside that of the record that it makes.
+    pub(super) async fn receive_twice(&mut self, limits: &Limits) -> Result<Value, Problem> {
+        self.copies = 2;
+        self.receive(limits).await
     }
 
     async fn gather(&mut self, limits: &Limits) -> Result<Value, Problem> {
@@ -117,13 +127,13 @@ impl<'a> Upload<'a> {
         let mut room = self.body.size_hint().exact().map_or(STEP_BYTES, |left| left as usize);
         room += first.len();
         let mut held = self.room(limits, room).await?;
-        self.watch.holds(held.bytes());
+        self.watch.holds(held.bytes() / self.copies);
         let mut gathered = Vec::with_capacity(room);
         let mut piece = first;
         loop {
             while room < gathered.len() + piece.len() {
                 held.merge(self.room(limits, room).await?);
-                self.watch.holds(held.bytes());
+                self.watch.holds(held.bytes() / self.copies);
                 room *= 2;
                 gathered.reserve_exact(room - gathered.len());
             }
@@ -138,8 +148,9 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Memory for so many bytes. All waits together last no longer than a request may wait.
+    /// Memory for so many bytes of the value. All waits together last no longer than a request may wait.
     async fn room(&mut self, limits: &Limits, bytes: usize) -> Result<Held, Problem> {
+        let bytes = bytes * self.copies;
         if let Some(held) = limits.bodies.take(bytes) {
             return Ok(held);
         }

@@ -3,7 +3,8 @@
 //! ```text
 //!  budget ─┬─ 22/32 memtables (4 × memtable_bytes) and block cache (what they leave)
 //!          ├─  4/32 connections, CONNECTION_BYTES each
-//!          ├─  1/32 bodies: long values from clients, until no replica needs them any more
+//!          ├─  1/32 bodies: long values from clients, until no replica needs them any more (of
+//!          │        conditional writes twice: the value, and the record that has it)
 //!          ├─  1/32 answers: long values for clients, until they are sent
 //!          ├─  1/64 received: long requests of other nodes, until they are in a batch
 //!          ├─  1/64 lent: long values read for other nodes, until they are sent
@@ -12,6 +13,9 @@
 //!          ├─  1/32 pages of ranges
 //!          └─  1/32 left for work: compaction and flush buffers, one WAL batch being written
 //! ```
+//!
+//! (What a conditional write makes of a value that another node handed to this one, as the home of
+//! its key, is part of what is left for work: 1/64 at most.)
 //!
 //! Every record over [`LONG_RECORD`] that is in memory, and is not part of a memtable, a block or a
 //! batch, has exactly one owner among *bodies*, *answers*, *received* and *lent*. Queues to other

@@ -22,6 +22,9 @@ const VALUE_LEN: u64 = 500;
 /// The same of a large one, at most.
 const LARGE_LEN: usize = 1 << 20;
 
+/// Writes in a hundred that carry an idempotency key: those are done as conditional writes.
+const CONDITIONAL: u64 = 25;
+
 /// Keys of each client.
 const KEYS: u64 = 500;
 
@@ -208,7 +211,10 @@ impl Shared {
                 };
                 self.ledger.put(key, len)
             };
-            let answer = client.request("PUT", &target, &value);
+            // Of two runs that begin with one seed, too, no two keys are equal.
+            let token = || format!("{key}-{}", self.ledger.now().as_nanos());
+            let token = random.percent(CONDITIONAL).then(token);
+            let answer = put(&mut client, &target, token, &value);
             self.ledger.end(ticket, said(&answer));
             answer?
         };
@@ -217,4 +223,20 @@ impl Shared {
         }
         Ok(answer)
     }
+}
+
+fn put(
+    client: &mut Client,
+    target: &str,
+    token: Option<String>,
+    value: &[u8],
+) -> std::io::Result<Answer> {
+    let Some(token) = token else { return client.request("PUT", target, value) };
+    let head = format!(
+        "PUT {target} HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: \"{token}\"\r\n\
+         Content-Length: {}\r\n\r\n",
+        value.len()
+    );
+    client.send_raw(&[head.as_bytes(), value].concat())?;
+    client.answer()
 }
