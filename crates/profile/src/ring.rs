@@ -36,6 +36,7 @@ static RING: [Slot; SLOTS] = [const { Slot::new() }; SLOTS];
 
 /// Who takes samples into the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recordings have all"))]
 #[repr(u32)]
 pub(crate) enum Source {
     /// CPU timers.
@@ -98,6 +99,7 @@ impl Slot {
 
 /// What a thread that was looked at by a signal did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(not(feature = "record"), expect(dead_code, reason = "only recordings have all"))]
 #[repr(u8)]
 pub(crate) enum State {
     /// Nothing is known of it.

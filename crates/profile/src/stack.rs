@@ -30,6 +30,7 @@ const LOWEST_ADDRESS: usize = 64 << 10;
 static MAIN_TOP: AtomicUsize = AtomicUsize::new(0);
 
 /// Begin and end of the program's own code, in which every function has a frame; 0 = not known.
+#[cfg(feature = "record")]
 static CODE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Notes where the first thread's stack ends, and where the program's code is. Without it that
