@@ -157,7 +157,10 @@ pub(crate) async fn answer(
     // request, so that a connection allocates it once.
     let mut headers = std::mem::take(&mut head.headers);
     headers.clear();
-    let mut response = respond(&service, headers, result, clean && stays);
+    // Who is told so sends the next request elsewhere: to a connection that the node closes by
+    // itself it may just be on its way.
+    let stays = clean && stays && !service.reports.is_stopping();
+    let mut response = respond(&service, headers, result, stays);
     if head.method == Method::HEAD
         && matches!(response.body(), Body::Whole(body) if body.is_empty())
     {

@@ -37,6 +37,10 @@ const BUFFER_BYTES: usize = 64 * 1024;
 /// Sockets on their way from the acceptor to a loop.
 const HANDOVER: usize = 256;
 
+/// When the node stops, connections stay open for so long: a request that comes is answered, and
+/// its client told that the connection ends. Then those that are idle are closed.
+const LEAVE: Duration = Duration::from_millis(100);
+
 /// How long requests in flight may take when the node stops.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -157,12 +161,15 @@ impl EventLoop {
                 Some(Command::Stop) | None => break,
             }
         }
+        let begun = Instant::now();
+        while !self.watches.borrow().is_empty() && begun.elapsed() < LEAVE {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         self.stopping.set(true);
         self.requests.goodbye();
         for watch in self.watches.borrow().iter() {
             watch.wake();
         }
-        let begun = Instant::now();
         while !self.watches.borrow().is_empty() && begun.elapsed() < DRAIN {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -46,6 +46,28 @@ fn sigterm_and_ctrl_c_finish_what_is_in_flight() {
 }
 
 #[test]
+fn who_asks_while_a_node_stops_is_answered_and_told_to_leave() {
+    let node = Node::start(&[]);
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = node.client();
+            assert_eq!(client.get("/v0/entity?id=a").status, 404);
+            std::thread::spawn(move || {
+                loop {
+                    let answer = client.get("/v0/entity?id=a");
+                    assert_eq!(answer.status, 404, "each request is answered");
+                    if answer.closes() {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    drop(node.stop());
+    clients.into_iter().for_each(|client| client.join().unwrap());
+}
+
+#[test]
 fn a_busy_port_is_one_clear_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
