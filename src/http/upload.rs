@@ -148,7 +148,8 @@ impl<'a> Upload<'a> {
         }
     }
 
-    /// Memory for so many bytes of the value. All waits together last no longer than a request may wait.
+    /// Memory for so many bytes of the value. All waits together last no longer than a request may
+    /// wait.
     async fn room(&mut self, limits: &Limits, bytes: usize) -> Result<Held, Problem> {
         let bytes = bytes * self.copies;
         if let Some(held) = limits.bodies.take(bytes) {

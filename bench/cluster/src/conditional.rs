@@ -1,26 +1,31 @@
-//! What a condition costs: conditional writes beside plain ones and beside etcd's transactions,
-//! and what many of them to one key do to each other.
+//! What a condition costs: conditional writes beside plain ones, beside etcd's transactions and
+//! Cassandra's, and what many of them to one key do to each other.
 //!
 //! ```text
 //!                       ┌▶ kvorum, three nodes ─ PUT, PUT If-Match, add=1, PUT If-None-Match
-//!   one thread, closed ─┤
-//!                       └▶ etcd, three nodes, its leader ─ a transaction: compare, then put
+//!   one thread, closed ─┼▶ etcd, three nodes, its leader ─ a transaction: compare, then put
+//!                       └▶ Cassandra, three nodes ─ UPDATE … IF v = ?, INSERT … IF NOT EXISTS
 //! ```
 //!
 //! All rows of kvorum share one cluster: a plain write and a conditional one differ in nothing but
 //! the condition, not even in their keys.
 
+mod figures;
+
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use bench_table::{Spread, Table, ratio};
 use load::{Outcome, Plan, Requests, Warning, Write};
 
 use crate::Bench;
+use crate::cassandra::{self, Cassandra};
+use crate::cql::Ask;
 use crate::etcd;
 use crate::fleet::{self, Fleet, Kind, Sync};
 use crate::metrics::{Counts, LIMIT};
 use crate::requests;
+use figures::Run;
 
 const SECTION: &str = "conditional";
 
@@ -34,12 +39,21 @@ const ETCD_1: &str = "etcd, 1 connection";
 const PUT_16: &str = "PUT, 16 connections";
 const ETCD_16: &str = "etcd, 16 connections";
 const ADD_1: &str = "add=1, 1 client";
+const CASSANDRA_1: &str = "Cassandra, 1 connection";
+const CASSANDRA_16: &str = "Cassandra, 16 connections";
+const CASSANDRA_HOT_1: &str = "Cassandra, UPDATE IF, 1 client";
+
+/// Who is asked, and what.
+#[derive(Clone, Copy)]
+enum To {
+    Http(Kind, Write),
+    Cassandra(Ask),
+}
 
 /// What a row sends, and what it is compared with.
 struct Line {
     name: &'static str,
-    kind: Kind,
-    write: Write,
+    to: To,
     connections: usize,
     /// Whether the connections are dealt over all nodes, or all to one.
     all: bool,
@@ -47,37 +61,49 @@ struct Line {
     status: u16,
     /// The row of kvorum to compare with.
     base: &'static str,
-    /// The row of etcd to compare with.
-    etcd: Option<&'static str>,
+    /// The rows of etcd and of Cassandra to compare with, if it is about many keys.
+    rivals: Option<[&'static str; 2]>,
 }
 
 impl Line {
     /// A `PUT` by kvorum, to one of its nodes.
     const fn put(name: &'static str, write: Write, connections: usize) -> Self {
-        let (base, etcd) = if connections == 1 { (PUT_1, ETCD_1) } else { (PUT_16, ETCD_16) };
-        let (kind, all, status, etcd) = (KVORUM, false, 201, Some(etcd));
-        Self { name, kind, write, connections, all, status, base, etcd }
+        let one = connections == 1;
+        let base = if one { PUT_1 } else { PUT_16 };
+        let rivals = Some(if one { [ETCD_1, CASSANDRA_1] } else { [ETCD_16, CASSANDRA_16] });
+        let to = To::Http(KVORUM, write);
+        Self { name, to, connections, all: false, status: 201, base, rivals }
     }
 
     const fn etcd(name: &'static str, connections: usize) -> Self {
         let line = Self::put(name, requests::ETCD_IF, connections);
-        Self { kind: Kind::Etcd, status: 200, ..line }
+        Self { to: To::Http(Kind::Etcd, requests::ETCD_IF), status: 200, ..line }
+    }
+
+    const fn cassandra(name: &'static str, connections: usize) -> Self {
+        let line = Self::put(name, requests::PLAIN, connections);
+        Self { to: To::Cassandra(Ask::Equal), ..line }
     }
 
     /// Additions to one number.
     const fn add(name: &'static str, connections: usize, all: bool) -> Self {
         let line = Self::put(name, requests::ADD, connections);
-        Self { all, status: 200, base: ADD_1, etcd: None, ..line }
+        Self { all, status: 200, base: ADD_1, rivals: None, ..line }
     }
 
     const fn unmet(name: &'static str, connections: usize) -> Self {
         let line = Self::put(name, requests::IF_NONE_MATCH, connections);
-        Self { status: 412, base: ADD_1, etcd: None, ..line }
+        Self { status: 412, base: ADD_1, rivals: None, ..line }
+    }
+
+    const fn cassandra_hot(name: &'static str, ask: Ask, connections: usize) -> Self {
+        let line = Self::cassandra(name, connections);
+        Self { to: To::Cassandra(ask), base: CASSANDRA_HOT_1, rivals: None, ..line }
     }
 
     /// Whether it is about many keys, and so in the first table.
     fn many(&self) -> bool {
-        self.etcd.is_some()
+        self.rivals.is_some()
     }
 
     fn adds(&self) -> bool {
@@ -85,42 +111,31 @@ impl Line {
     }
 }
 
-const LINES: [Line; 12] = [
+const LINES: [Line; 18] = [
     Line::put(PUT_1, requests::PLAIN, 1),
     Line::put("PUT If-Match, 1 connection", requests::IF_MATCH, 1),
     Line::etcd(ETCD_1, 1),
+    Line::cassandra(CASSANDRA_1, 1),
     Line::put(PUT_16, requests::PLAIN, 16),
     Line::put("PUT If-Match, 16 connections", requests::IF_MATCH, 16),
     Line::put("PUT If-Match, 16 (again)", requests::IF_MATCH, 16),
     Line::etcd(ETCD_16, 16),
+    Line::cassandra(CASSANDRA_16, 16),
     Line::add(ADD_1, 1, false),
     Line::add("add=1, 8 clients", 8, false),
     Line::add("add=1, 64 clients", 64, false),
     Line::add("add=1, 63 clients of all nodes", 63, true),
     Line::unmet("If-None-Match, 412, 16 clients", 16),
+    Line::cassandra_hot(CASSANDRA_HOT_1, Ask::EqualHot, 1),
+    Line::cassandra_hot("Cassandra, UPDATE IF, 8 clients", Ask::EqualHot, 8),
+    Line::cassandra_hot("Cassandra, UPDATE IF, 64 clients", Ask::EqualHot, 64),
+    Line::cassandra_hot("Cassandra, IF NOT EXISTS, not applied, 16", Ask::Absent, 16),
 ];
 
 /// A line with its repeats.
 struct Row {
     line: Line,
     runs: Vec<Run>,
-}
-
-/// What one repeat gave.
-struct Run {
-    rate: f64,
-    /// CPU time of all nodes, in microseconds a request.
-    micros: f64,
-    /// Milliseconds.
-    mean: f64,
-    /// p50, p99 and the greatest, in milliseconds.
-    percentiles: [f64; 3],
-    /// Messages between nodes, a request; etcd does not count them.
-    messages: Option<f64>,
-    /// Syncs of the nodes' logs, a request.
-    syncs: f64,
-    failed: u64,
-    warnings: Vec<String>,
 }
 
 /// Measures and reports.
@@ -131,8 +146,8 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
          transaction that compares `mod_revision` and puts, by its JSON gateway, to the node \
          that leads. Syncs are those of the logs."
     ));
-    let fleets = start(bench)?;
-    let lines = LINES.into_iter().filter(|line| fleets.iter().any(|fleet| fleet.kind == line.kind));
+    let fleets = Fleets::start(bench)?;
+    let lines = LINES.into_iter().filter(|line| fleets.have(line));
     let mut rows: Vec<Row> = lines.map(|line| Row { line, runs: Vec::new() }).collect();
     let repeats = bench.scale.repeats;
     for repeat in 0..repeats {
@@ -143,19 +158,17 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         for index in order {
             let row = &mut rows[index];
             eprintln!("{SECTION}: repeat {} of {repeats}: {}", repeat + 1, row.line.name);
-            let fleet = fleets.iter().find(|fleet| fleet.kind == row.line.kind);
-            let fleet = fleet.expect("lines without a fleet were left out");
-            let run = row.line.measure(fleet, Duration::from_secs(bench.scale.seconds))?;
+            let run = fleets.measure(&row.line, Duration::from_secs(bench.scale.seconds))?;
             run.keep(bench, row.line.name, repeat);
             row.runs.push(run);
         }
     }
-    bench.report.say(&many_keys(&rows).to_string());
+    bench.report.say(&figures::many_keys(&rows).to_string());
     bench.report.say(
         "### One key\n\nAdditions to one number, which was checked after each repeat: it grew by \
          what was acknowledged; and a write whose condition is not true.",
     );
-    bench.report.say(&one_key(&rows).to_string());
+    bench.report.say(&figures::one_key(&rows).to_string());
     for row in &rows {
         for (repeat, run) in row.runs.iter().enumerate() {
             for warning in &run.warnings {
@@ -163,23 +176,85 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
             }
         }
     }
-    let commands = fleets.iter().flat_map(|fleet| fleet.nodes.first());
-    let commands: Vec<String> = commands.map(|node| format!("* `{}`", node.argv)).collect();
-    bench.report.say(&format!("First node of each:\n\n{}", commands.join("\n")));
+    bench.report.say(&format!("First node of each:\n\n{}", fleets.commands()));
     Ok(())
 }
 
-/// Starts and fills kvorum, and etcd if it can be; says if not.
-fn start(bench: &mut Bench) -> Result<Vec<Fleet>, String> {
-    let mut fleets = vec![filled(bench, KVORUM)?];
-    if bench.etcd {
-        eprintln!("{SECTION}: starting etcd");
-        match filled(bench, Kind::Etcd) {
-            Ok(fleet) => fleets.push(fleet),
-            Err(why) => bench.report.say(&format!("Skipped etcd: {why}")),
+/// The clusters that are measured.
+struct Fleets {
+    http: Vec<Fleet>,
+    cassandra: Option<Cassandra>,
+}
+
+impl Fleets {
+    /// Starts and fills kvorum, and rivals if they can be; says which can't.
+    fn start(bench: &mut Bench) -> Result<Self, String> {
+        let mut http = vec![filled(bench, KVORUM)?];
+        if bench.etcd {
+            eprintln!("{SECTION}: starting etcd");
+            match filled(bench, Kind::Etcd) {
+                Ok(fleet) => http.push(fleet),
+                Err(why) => bench.report.say(&format!("Skipped etcd: {why}")),
+            }
+        }
+        let mut fleets = Self { http, cassandra: None };
+        if let Some(at) = cassandra::place() {
+            fleets.start_cassandra(bench, &at);
+        }
+        Ok(fleets)
+    }
+
+    fn start_cassandra(&mut self, bench: &mut Bench, at: &Path) {
+        eprintln!("{SECTION}: starting Cassandra, and load for its JVMs: a minute or some");
+        let started = cassandra::version(at)
+            .and_then(|version| Ok((version, Cassandra::start(&mut bench.place, at, KEYS)?)));
+        match started {
+            Ok((version, cassandra)) => {
+                bench.report.say(&format!(
+                    "Cassandra {version}: `UPDATE … IF v = ?`, a condition that holds, prepared, \
+                     consistency `QUORUM` and `SERIAL`, by its own protocol, to a replica that \
+                     the key decides; `commitlog_sync: batch`, `paxos_variant: v2`, three \
+                     replicas, 1 GiB of heap each. Before the first measurement it had {} such \
+                     statements, in {:.0} s; before each {} s of load.",
+                    cassandra.warmed_by.0,
+                    cassandra.warmed_by.1.as_secs_f64(),
+                    cassandra::WARM_UP.as_secs()
+                ));
+                self.cassandra = Some(cassandra);
+            }
+            Err(why) => bench.report.say(&format!("Skipped Cassandra: {why}")),
         }
     }
-    Ok(fleets)
+
+    /// Whether a row can be measured.
+    fn have(&self, line: &Line) -> bool {
+        match line.to {
+            To::Http(kind, _) => self.http.iter().any(|fleet| fleet.kind == kind),
+            To::Cassandra(_) => self.cassandra.is_some(),
+        }
+    }
+
+    fn measure(&self, line: &Line, duration: Duration) -> Result<Run, String> {
+        match (line.to, &self.cassandra) {
+            (To::Http(kind, write), _) => {
+                let fleet = self.http.iter().find(|fleet| fleet.kind == kind);
+                let fleet = fleet.expect("lines without a fleet were left out");
+                line.measure(fleet, write, duration)
+            }
+            (To::Cassandra(ask), Some(cassandra)) => {
+                let (seen, cpu) = cassandra.measure(ask, line.connections, duration)?;
+                Ok(Run::of_cassandra(&seen, cpu))
+            }
+            (To::Cassandra(_), None) => unreachable!("lines without a fleet were left out"),
+        }
+    }
+
+    /// The first node's of each, as a list.
+    fn commands(&self) -> String {
+        let http = self.http.iter().filter_map(|fleet| Some(fleet.nodes.first()?.argv.as_str()));
+        let all = http.chain(self.cassandra.as_ref().map(Cassandra::argv));
+        all.map(|argv| format!("* `{argv}`")).collect::<Vec<_>>().join("\n")
+    }
 }
 
 fn filled(bench: &mut Bench, kind: Kind) -> Result<Fleet, String> {
@@ -190,10 +265,10 @@ fn filled(bench: &mut Bench, kind: Kind) -> Result<Fleet, String> {
 }
 
 impl Line {
-    fn measure(&self, fleet: &Fleet, duration: Duration) -> Result<Run, String> {
+    fn measure(&self, fleet: &Fleet, write: Write, duration: Duration) -> Result<Run, String> {
         let mut plan = Plan {
             connections: self.connections,
-            requests: Requests::Custom(self.write),
+            requests: Requests::Custom(write),
             put_percent: 100,
             ..fleet.plan(self.all, KEYS, duration)
         };
@@ -212,14 +287,14 @@ impl Line {
             check_sum(sum(nodes[0])? - before_it, done, outcome.planned)?;
         }
         fleet.pause();
-        Ok(self.run(&outcome, cpu, &counts))
+        Ok(self.run(fleet.kind, &outcome, cpu, &counts))
     }
 
-    fn run(&self, outcome: &Outcome, cpu: f64, counts: &Counts) -> Run {
+    fn run(&self, kind: Kind, outcome: &Outcome, cpu: f64, counts: &Counts) -> Run {
         let requests = outcome.answered().max(1) as f64;
         let latency = outcome.both().intended;
         let ms = |quantile| latency.value_at_quantile(quantile) as f64 / 1e6;
-        let (messages, syncs) = match self.kind {
+        let (messages, syncs) = match kind {
             Kind::Etcd => (None, counts.named("etcd_disk_wal_fsync_duration_seconds_count")),
             _ => (Some(counts.get("peer_messages_sent")), counts.get("wal_syncs")),
         };
@@ -235,7 +310,7 @@ impl Line {
             mean: latency.mean() / 1e6,
             percentiles: [ms(0.5), ms(0.99), ms(1.0)],
             messages: messages.map(|messages| messages / requests),
-            syncs: syncs / requests,
+            syncs: Some(syncs / requests),
             failed: outcome.planned - outcome.tally.statuses.of(self.status),
             warnings: warnings.iter().filter(|w| told(w)).map(ToString::to_string).collect(),
         }
@@ -261,109 +336,6 @@ fn check_sum(grown: i64, acknowledged: u64, sent: u64) -> Result<(), String> {
     ))
 }
 
-impl Run {
-    fn keep(&self, bench: &mut Bench, name: &str, repeat: usize) {
-        let [p50, p99, max] = self.percentiles;
-        for (figure, value) in [
-            ("requests_per_second", self.rate),
-            ("nodes_us", self.micros),
-            ("mean_ms", self.mean),
-            ("p50_ms", p50),
-            ("p99_ms", p99),
-            ("max_ms", max),
-            ("messages_per_request", self.messages.unwrap_or(f64::NAN)),
-            ("syncs_per_request", self.syncs),
-            ("failed", self.failed as f64),
-        ] {
-            if !value.is_nan() {
-                bench.report.figure(SECTION, name, repeat, figure, value);
-            }
-        }
-    }
-}
-
-impl Row {
-    fn column(&self, of: impl Fn(&Run) -> f64) -> Vec<f64> {
-        self.runs.iter().map(of).collect()
-    }
-
-    fn spread(&self, of: impl Fn(&Run) -> f64) -> Option<String> {
-        Spread::of(&self.column(of)).map(|spread| spread.to_string())
-    }
-
-    /// The median of what not all nodes count.
-    fn median(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<String> {
-        let known: Vec<f64> = self.runs.iter().filter_map(of).collect();
-        Spread::of(&known).map(|spread| format!("{:.2}", spread.median))
-    }
-
-    /// The cells of [`FIGURES`].
-    fn figures(&self) -> Vec<Option<String>> {
-        vec![
-            self.spread(|run| run.rate),
-            self.spread(|run| run.micros),
-            self.spread(|run| run.mean),
-            self.spread(|run| run.percentiles[0]),
-            self.spread(|run| run.percentiles[1]),
-            self.spread(|run| run.percentiles[2]),
-            self.median(|run| run.messages),
-            self.median(|run| Some(run.syncs)),
-            Some(self.runs.iter().map(|run| run.failed).sum::<u64>().to_string()),
-        ]
-    }
-}
-
-/// `of` over the same of the row called `name`.
-fn over(rows: &[Row], row: &Row, name: &str, of: fn(&Run) -> f64) -> Option<String> {
-    let to = rows.iter().find(|row| row.line.name == name)?;
-    ratio(&row.column(of), &to.column(of)).map(|ratio| ratio.to_string())
-}
-
-/// What both tables end with.
-const FIGURES: [&str; 9] = [
-    "requests/s",
-    "CPU µs/request, all nodes",
-    "mean ms",
-    "p50 ms",
-    "p99 ms",
-    "max ms",
-    "messages/op",
-    "syncs/op",
-    "failed",
-];
-
-fn many_keys(rows: &[Row]) -> Table {
-    let ratios = ["", "× PUT", "CPU, × PUT", "mean, × PUT", "× etcd", "etcd's CPU, × this"];
-    let mut table = Table::new(&[&ratios[..], &FIGURES].concat());
-    for row in rows.iter().filter(|row| row.line.many()) {
-        let (name, base) = (row.line.name, row.line.base);
-        let etcd = row.line.etcd.and_then(|name| rows.iter().find(|row| row.line.name == name));
-        let ratios = vec![
-            Some(name.to_owned()),
-            over(rows, row, base, |run| run.rate),
-            over(rows, row, base, |run| run.micros),
-            over(rows, row, base, |run| run.mean),
-            etcd.and_then(|etcd| over(rows, row, etcd.line.name, |run| run.rate)),
-            etcd.and_then(|etcd| over(rows, etcd, name, |run| run.micros)),
-        ];
-        table.row([ratios, row.figures()].concat());
-    }
-    table
-}
-
-fn one_key(rows: &[Row]) -> Table {
-    let mut table = Table::new(&[&["", "× 1 client", "CPU, × 1 client"][..], &FIGURES].concat());
-    for row in rows.iter().filter(|row| !row.line.many()) {
-        let ratios = vec![
-            Some(row.line.name.to_owned()),
-            over(rows, row, row.line.base, |run| run.rate),
-            over(rows, row, row.line.base, |run| run.micros),
-        ];
-        table.row([ratios, row.figures()].concat());
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -383,7 +355,7 @@ mod tests {
         let is_there = |name: &str| LINES.iter().any(|line| line.name == name);
         for line in LINES {
             assert!(is_there(line.base), "{}", line.name);
-            assert!(line.etcd.is_none_or(is_there), "{}", line.name);
+            assert!(line.rivals.is_none_or(|rivals| rivals.into_iter().all(is_there)));
         }
     }
 }

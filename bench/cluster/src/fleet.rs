@@ -122,11 +122,17 @@ impl Place {
     }
 
     fn free_address(&mut self) -> Result<SocketAddr, String> {
+        let port = self.free_port(&[Ipv4Addr::LOCALHOST])?;
+        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    /// A port that is free on all these addresses.
+    pub(crate) fn free_port(&mut self, hosts: &[Ipv4Addr]) -> Result<u16, String> {
         for _ in PORTS {
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.next_port));
-            self.next_port = PORTS.start + (self.next_port - PORTS.start + 1) % PORTS.len() as u16;
-            if TcpListener::bind(address).is_ok() {
-                return Ok(address);
+            let port = self.next_port;
+            self.next_port = PORTS.start + (port - PORTS.start + 1) % PORTS.len() as u16;
+            if hosts.iter().all(|&host| TcpListener::bind((host, port)).is_ok()) {
+                return Ok(port);
             }
         }
         Err(format!("no free port within {}..{}", PORTS.start, PORTS.end))

@@ -1,4 +1,5 @@
-//! Three kvorum nodes beside one, and beside a three-node etcd, in one run.
+//! Three kvorum nodes beside one, beside a three-node etcd, and beside a three-node Cassandra, in
+//! one run.
 //!
 //! ```text
 //!   CPU 0 and 1   the nodes of one cluster at a time (the others are stopped), and this program,
@@ -8,8 +9,10 @@
 //! Nothing is pinned: three nodes and a client share two CPUs as the kernel sees fit. Repeats
 //! alternate over all rows, forwards and backwards, and ratios are taken repeat by repeat.
 
+mod cassandra;
 mod conditional;
 mod cost;
+mod cql;
 mod etcd;
 mod fleet;
 mod kill;
@@ -65,7 +68,8 @@ enum Section {
     /// One of three nodes killed and back under load.
     Kill,
     /// Closed loop, always synced: PUT, PUT with a condition, etcd's transaction that compares and
-    /// puts; additions to one key; 412.
+    /// puts, Cassandra's lightweight transaction (if CASSANDRA says where it is); additions to one
+    /// key; 412.
     Conditional,
 }
 

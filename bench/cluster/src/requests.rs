@@ -27,7 +27,7 @@ pub(crate) const ETCD: Write = |put, number, out| {
 };
 
 /// Ten bytes.
-const VALUE: &str = "0123456789";
+pub(crate) const VALUE: &str = "0123456789";
 
 /// A plain write.
 pub(crate) const PLAIN: Write = |_, number, out| {

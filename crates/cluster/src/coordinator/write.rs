@@ -37,8 +37,8 @@ pub(super) mod state;
 /// Why a write can't be given a version above a record that is there already.
 pub(super) const BEHIND: &str = "this node's clock is behind the timestamp of an existing record \
     of this key by more than --max-clock-skew: correct the clock, or send the write to another \
-    node; if the clock is correct, the record came from a wrong clock: a write with an Idempotency-Key \
-    overwrites it, kvorum repair-clock removes all such records of a node";
+    node; if the clock is correct, the record came from a wrong clock: a write with an \
+    Idempotency-Key overwrites it, kvorum repair-clock removes all such records of a node";
 
 impl Coordinator {
     pub(super) fn write(

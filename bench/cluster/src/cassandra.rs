@@ -1,0 +1,217 @@
+//! The Cassandra that is measured: three nodes, each a JVM with an address of its own, if
+//! `CASSANDRA` says where `bench/cluster/cassandra/build.sh` has put one.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bench_table::{Server, find};
+
+use crate::cql::{Ask, Client, Seen};
+use crate::fleet::Place;
+
+/// Its nodes' addresses: they find each other by address, and all have the same ports.
+const HOSTS: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3)];
+
+/// Where the thirds of the ring begin, which the nodes would else draw by lot. All are replicas of
+/// every key.
+const TOKENS: [i64; 3] = [i64::MIN, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602];
+
+/// How long the nodes may take until all serve: each has to see again that the others are there.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+
+/// Keys that are written to see whether they serve: enough for each to coordinate some.
+const PROBES: u64 = 30;
+
+/// Load before the first measurement, not counted, for the JVM compiles what has run often: so
+/// long, until there were so many statements, and at most so long.
+const FIRST_WARM_UP: Duration = Duration::from_secs(30);
+const FIRST_STATEMENTS: u64 = 50_000;
+const FIRST_LIMIT: Duration = Duration::from_secs(240);
+
+/// Clients of the first warm-up.
+const WARM_UP_CLIENTS: usize = 16;
+
+/// Load before each measurement, not counted: what was due while the nodes were stopped is done.
+pub(crate) const WARM_UP: Duration = Duration::from_secs(3);
+
+/// Where it is, if it is to be measured.
+pub(crate) fn place() -> Option<PathBuf> {
+    std::env::var_os("CASSANDRA").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Its version, as the name of its library says it.
+pub(crate) fn version(place: &Path) -> Result<String, String> {
+    let lib = place.join("lib");
+    let shown = lib.display();
+    let files = fs::read_dir(&lib).map_err(|error| format!("{shown}: {error}"))?;
+    let names = files.flatten().map(|file| file.file_name().to_string_lossy().into_owned());
+    let mut versions = names.filter_map(|name| version_of(&name).map(str::to_owned));
+    versions.next().ok_or_else(|| format!("{shown} holds no Cassandra"))
+}
+
+fn version_of(name: &str) -> Option<&str> {
+    name.strip_prefix("cassandra-all-")?.strip_suffix(".jar")
+}
+
+/// Three nodes.
+pub(crate) struct Cassandra {
+    nodes: Vec<Server>,
+    keys: u64,
+    /// Statements before the first measurement, and how long they took.
+    pub(crate) warmed_by: (u64, Duration),
+}
+
+impl Cassandra {
+    /// Starts three nodes one after the other, fills and warms them, and stops them.
+    pub(crate) fn start(bench: &mut Place, at: &Path, keys: u64) -> Result<Self, String> {
+        let ports = Ports { peers: bench.free_port(&HOSTS)?, clients: bench.free_port(&HOSTS)? };
+        let mut nodes = Vec::new();
+        for (own, host) in HOSTS.into_iter().enumerate() {
+            let command = command(&bench.root, at, &ports, own)?;
+            let address = SocketAddr::from((host, ports.clients));
+            nodes.push(bench.launch(command, address)?);
+        }
+        let mut cassandra = Self { nodes, keys, warmed_by: (0, Duration::ZERO) };
+        let client = Client::connect(&cassandra.addresses(), WARM_UP_CLIENTS)?;
+        client.fill(keys)?;
+        let (done, took) = &mut cassandra.warmed_by;
+        while *took < FIRST_WARM_UP || (*done < FIRST_STATEMENTS && *took < FIRST_LIMIT) {
+            let seen = client.run(Ask::Equal, keys, WARM_UP)?;
+            *done += seen.latency.len();
+            *took += seen.took;
+        }
+        cassandra.pause();
+        Ok(cassandra)
+    }
+
+    /// What a closed loop of so many clients saw, and the nodes' CPU time meanwhile, in seconds.
+    pub(crate) fn measure(
+        &self,
+        ask: Ask,
+        clients: usize,
+        duration: Duration,
+    ) -> Result<(Seen, f64), String> {
+        self.nodes.iter().for_each(Server::resume);
+        let client = self.serving(clients)?;
+        client.run(ask, self.keys, WARM_UP)?;
+        let cpu = self.cpu();
+        let seen = client.run(ask, self.keys, duration)?;
+        let cpu = self.cpu() - cpu;
+        self.pause();
+        Ok((seen, cpu))
+    }
+
+    /// A client that all nodes serve.
+    fn serving(&self, clients: usize) -> Result<Client, String> {
+        let deadline = Instant::now() + READY_LIMIT;
+        loop {
+            let client = Client::connect(&self.addresses(), clients);
+            let client = client.and_then(|client| client.serves(PROBES).map(|()| client));
+            match client {
+                Err(_) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                client => return client,
+            }
+        }
+    }
+
+    /// The command of the first node.
+    pub(crate) fn argv(&self) -> &str {
+        &self.nodes[0].argv
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.address).collect()
+    }
+
+    fn cpu(&self) -> f64 {
+        self.nodes.iter().map(Server::cpu).sum()
+    }
+
+    fn pause(&self) {
+        self.nodes.iter().for_each(Server::pause);
+    }
+}
+
+struct Ports {
+    peers: u16,
+    clients: u16,
+}
+
+/// The command of a node, for which a directory is made.
+fn command(root: &Path, at: &Path, ports: &Ports, own: usize) -> Result<Command, String> {
+    let dir = root.join(format!("cassandra-{}-{own}", ports.clients));
+    let settings = dir.join("cassandra.yaml");
+    let shared = at.join("conf/cassandra.yaml");
+    let text = fs::read_to_string(&shared);
+    let text = text.map_err(|error| format!("{}: {error}", shared.display()))?;
+    fs::create_dir_all(dir.join("tmp"))
+        .and_then(|()| fs::write(&settings, text + &own_settings(&dir, ports, own)))
+        .map_err(|error| format!("{}: {error}", settings.display()))?;
+    let at = at.display();
+    let mut command = Command::new(find("java", "openjdk-17-jre-headless")?);
+    command.arg(format!("@{at}/conf/jvm.options"));
+    command.arg(format!("-Dlogback.configurationFile={at}/conf/logback.xml"));
+    command.arg(format!("-Dcassandra.config=file://{}", settings.display()));
+    command.arg(format!("-Dcassandra.storagedir={}", dir.display()));
+    command.arg(format!("-Djava.io.tmpdir={}/tmp", dir.display()));
+    // It measures objects in memory: so does Cassandra's own start script.
+    command.arg(format!("-javaagent:{at}/lib/jamm-0.4.0.jar"));
+    command.args(["-cp", &format!("{at}/lib/*"), "org.apache.cassandra.service.CassandraDaemon"]);
+    Ok(command)
+}
+
+/// What a node is told besides what all are told.
+fn own_settings(dir: &Path, ports: &Ports, own: usize) -> String {
+    let (host, first, dir) = (HOSTS[own], HOSTS[0], dir.display());
+    let Ports { peers, clients } = ports;
+    let mut text = format!(
+        "initial_token: \"{}\"\nlisten_address: {host}\nrpc_address: {host}\n\
+         storage_port: {peers}\nnative_transport_port: {clients}\nseed_provider:\n  \
+         - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    \
+         parameters: [seeds: \"{first}:{peers}\"]\ndata_file_directories: [\"{dir}/data\"]\n",
+        TOKENS[own]
+    );
+    for (name, part) in [
+        ("commitlog_directory", "commitlog"),
+        ("saved_caches_directory", "caches"),
+        ("hints_directory", "hints"),
+        ("cdc_raw_directory", "cdc"),
+    ] {
+        writeln!(text, "{name}: \"{dir}/{part}\"").expect("a String takes everything");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_found_in_the_name_of_its_library() {
+        assert_eq!(version_of("cassandra-all-5.0.9.jar"), Some("5.0.9"));
+        assert_eq!(version_of("cassandra-driver-core-3.12.1-shaded.jar"), None);
+    }
+
+    #[test]
+    fn nodes_differ_in_address_token_and_directory_and_have_the_same_seed() {
+        let ports = Ports { peers: 21_000, clients: 21_001 };
+        let text = own_settings(Path::new("/data/2"), &ports, 1);
+        for line in [
+            "initial_token: \"-3074457345618258603\"",
+            "listen_address: 127.0.0.2",
+            "storage_port: 21000",
+            "native_transport_port: 21001",
+            "    parameters: [seeds: \"127.0.0.1:21000\"]",
+            "commitlog_directory: \"/data/2/commitlog\"",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What each repeat of a row of conditional writes gave, and the tables of it: one about many keys,
+//! one about a single key.
+
+use bench_table::{Spread, Table, ratio};
+
+use super::{Row, SECTION};
+use crate::Bench;
+use crate::cql::Seen;
+
+/// What one repeat gave.
+pub(super) struct Run {
+    pub(super) rate: f64,
+    /// CPU time of all nodes, in microseconds a request.
+    pub(super) micros: f64,
+    /// Milliseconds.
+    pub(super) mean: f64,
+    /// p50, p99 and the greatest, in milliseconds.
+    pub(super) percentiles: [f64; 3],
+    /// Messages between nodes, a request; only kvorum counts them.
+    pub(super) messages: Option<f64>,
+    /// Syncs of the nodes' logs, a request; Cassandra does not count them.
+    pub(super) syncs: Option<f64>,
+    pub(super) failed: u64,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Run {
+    pub(super) fn of_cassandra(seen: &Seen, cpu: f64) -> Self {
+        let done = seen.latency.len();
+        let ms = |quantile| seen.latency.value_at_quantile(quantile) as f64 / 1e6;
+        Self {
+            rate: done as f64 / seen.took.as_secs_f64(),
+            micros: cpu * 1e6 / (done + seen.failed).max(1) as f64,
+            mean: seen.latency.mean() / 1e6,
+            percentiles: [ms(0.5), ms(0.99), ms(1.0)],
+            messages: None,
+            syncs: None,
+            failed: seen.failed,
+            warnings: seen.why.iter().map(|why| format!("the first that failed: {why}")).collect(),
+        }
+    }
+
+    pub(super) fn keep(&self, bench: &mut Bench, name: &str, repeat: usize) {
+        let [p50, p99, max] = self.percentiles;
+        for (figure, value) in [
+            ("requests_per_second", self.rate),
+            ("nodes_us", self.micros),
+            ("mean_ms", self.mean),
+            ("p50_ms", p50),
+            ("p99_ms", p99),
+            ("max_ms", max),
+            ("messages_per_request", self.messages.unwrap_or(f64::NAN)),
+            ("syncs_per_request", self.syncs.unwrap_or(f64::NAN)),
+            ("failed", self.failed as f64),
+        ] {
+            if !value.is_nan() {
+                bench.report.figure(SECTION, name, repeat, figure, value);
+            }
+        }
+    }
+}
+
+impl Row {
+    fn column(&self, of: impl Fn(&Run) -> f64) -> Vec<f64> {
+        self.runs.iter().map(of).collect()
+    }
+
+    fn spread(&self, of: impl Fn(&Run) -> f64) -> Option<String> {
+        Spread::of(&self.column(of)).map(|spread| spread.to_string())
+    }
+
+    /// The median of what not all nodes count.
+    fn median(&self, of: impl Fn(&Run) -> Option<f64>) -> Option<String> {
+        let known: Vec<f64> = self.runs.iter().filter_map(of).collect();
+        Spread::of(&known).map(|spread| format!("{:.2}", spread.median))
+    }
+
+    /// The cells of [`FIGURES`].
+    fn figures(&self) -> Vec<Option<String>> {
+        vec![
+            self.spread(|run| run.rate),
+            self.spread(|run| run.micros),
+            self.spread(|run| run.mean),
+            self.spread(|run| run.percentiles[0]),
+            self.spread(|run| run.percentiles[1]),
+            self.spread(|run| run.percentiles[2]),
+            self.median(|run| run.messages),
+            self.median(|run| run.syncs),
+            Some(self.runs.iter().map(|run| run.failed).sum::<u64>().to_string()),
+        ]
+    }
+}
+
+/// `of` over the same of the row called `name`.
+fn over(rows: &[Row], row: &Row, name: &str, of: fn(&Run) -> f64) -> Option<String> {
+    let to = rows.iter().find(|row| row.line.name == name)?;
+    ratio(&row.column(of), &to.column(of)).map(|ratio| ratio.to_string())
+}
+
+/// What both tables end with.
+const FIGURES: [&str; 9] = [
+    "requests/s",
+    "CPU µs/request, all nodes",
+    "mean ms",
+    "p50 ms",
+    "p99 ms",
+    "max ms",
+    "messages/op",
+    "syncs/op",
+    "failed",
+];
+
+pub(super) fn many_keys(rows: &[Row]) -> Table {
+    let ratios = [
+        "",
+        "× PUT",
+        "CPU, × PUT",
+        "mean, × PUT",
+        "× etcd",
+        "etcd's CPU, × this",
+        "× Cassandra",
+        "Cassandra's CPU, × this",
+    ];
+    let mut table = Table::new(&[&ratios[..], &FIGURES].concat());
+    for row in rows.iter().filter(|row| row.line.many()) {
+        let (name, base) = (row.line.name, row.line.base);
+        let mut ratios = vec![
+            Some(name.to_owned()),
+            over(rows, row, base, |run| run.rate),
+            over(rows, row, base, |run| run.micros),
+            over(rows, row, base, |run| run.mean),
+        ];
+        for rival in row.line.rivals.into_iter().flatten() {
+            let other = rows.iter().find(|row| row.line.name == rival);
+            ratios.push(over(rows, row, rival, |run| run.rate));
+            ratios.push(other.and_then(|other| over(rows, other, name, |run| run.micros)));
+        }
+        table.row([ratios, row.figures()].concat());
+    }
+    table
+}
+
+pub(super) fn one_key(rows: &[Row]) -> Table {
+    let mut table = Table::new(&[&["", "× 1 client", "CPU, × 1 client"][..], &FIGURES].concat());
+    for row in rows.iter().filter(|row| !row.line.many()) {
+        let ratios = vec![
+            Some(row.line.name.to_owned()),
+            over(rows, row, row.line.base, |run| run.rate),
+            over(rows, row, row.line.base, |run| run.micros),
+        ];
+        table.row([ratios, row.figures()].concat());
+    }
+    table
+}

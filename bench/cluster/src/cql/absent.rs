@@ -1,0 +1,27 @@
+//! Without the driver, which takes a minute to build: nobody connects.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{Ask, Seen};
+
+/// There is none.
+pub(crate) enum Client {}
+
+impl Client {
+    pub(crate) fn connect(_: &[SocketAddr], _: usize) -> Result<Self, String> {
+        Err("built without its client: --features bench-cluster/cassandra".to_owned())
+    }
+
+    pub(crate) fn fill(&self, _: u64) -> Result<(), String> {
+        match *self {}
+    }
+
+    pub(crate) fn serves(&self, _: u64) -> Result<(), String> {
+        match *self {}
+    }
+
+    pub(crate) fn run(&self, _: Ask, _: u64, _: Duration) -> Result<Seen, String> {
+        match *self {}
+    }
+}
