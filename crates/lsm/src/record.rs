@@ -200,6 +200,13 @@ impl<'a> RecordRef<'a> {
         }
     }
 
+    /// The later of when it was written and of its version's time: a ballot can be older than the
+    /// version that it continues, if that came from a clock that was ahead.
+    #[inline]
+    pub fn latest(&self) -> u64 {
+        self.u64_at(TIME_AT).max(self.ballot())
+    }
+
     /// How many nodes were asked to hold it; 0 = the cluster's default.
     pub fn copies(&self) -> u8 {
         self.0[COPIES_AT]

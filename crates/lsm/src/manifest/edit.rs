@@ -2,7 +2,7 @@
 
 use super::{Placed, State};
 use crate::record::Version;
-use crate::table::TableMeta;
+use crate::table::{Purgeable, TableMeta};
 use crate::wal::LogEnd;
 
 /// One change. Edits that are applied together become durable together.
@@ -45,6 +45,9 @@ const END: u8 = 7;
 /// The first format of a manifest that says when the oldest and the youngest record of a table were
 /// written.
 const WITH_TIMES: u32 = 2;
+
+/// The first format of a manifest that says what may be purged of a table.
+const WITH_PURGEABLE: u32 = 3;
 
 impl Edit {
     pub(super) fn apply(&self, state: &mut State) {
@@ -201,6 +204,9 @@ fn encode_placed(out: &mut Vec<u8>, placed: &Placed) {
     put(out, &[meta.max_version.time]);
     out.extend_from_slice(&meta.max_version.origin.to_le_bytes());
     put(out, &[meta.min_when, meta.max_when]);
+    for purgeable in [&meta.deleted, &meta.expiring] {
+        put(out, &[purgeable.records, purgeable.bytes, purgeable.latest]);
+    }
     put_bytes(out, &meta.smallest);
     put_bytes(out, &meta.largest);
 }
@@ -216,8 +222,13 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
     } else {
         (input.u64()?, input.u64()?)
     };
+    let told = if input.format < WITH_PURGEABLE {
+        None
+    } else {
+        Some((decode_purgeable(input)?, decode_purgeable(input)?))
+    };
     let (smallest, largest) = (input.bytes()?.to_vec(), input.bytes()?.to_vec());
-    let meta = TableMeta {
+    let mut meta = TableMeta {
         id,
         bytes,
         entries,
@@ -228,8 +239,14 @@ fn decode_placed(input: &mut Input<'_>) -> Result<Placed, &'static str> {
         min_when,
         max_when,
         check,
+        ..TableMeta::default()
     };
+    (meta.deleted, meta.expiring) = told.unwrap_or_else(|| meta.assumed_purgeable());
     Ok(Placed { tree, level, meta })
+}
+
+fn decode_purgeable(input: &mut Input<'_>) -> Result<Purgeable, &'static str> {
+    Ok(Purgeable { records: input.u64()?, bytes: input.u64()?, latest: input.u64()? })
 }
 
 struct Input<'a> {

@@ -26,8 +26,9 @@ use crate::error::{Error, IoOp};
 use crate::table::TableMeta;
 use crate::wal::LogEnd;
 
-/// Version of the manifest's format: 2 knows when the records of a table were written.
-const FORMAT: u32 = 2;
+/// Version of the manifest's format: 2 knows when the records of a table were written, 3 what of
+/// them may be purged.
+const FORMAT: u32 = 3;
 const MAGIC: &[u8; 8] = b"KVMANIFS";
 pub(crate) const NAME: &str = "MANIFEST";
 const TEMPORARY: &str = "MANIFEST.tmp";

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::disk::{Fault, MemDisk, Op};
 use crate::record::Version;
+use crate::table::Purgeable;
 
 const STORE: u64 = 5;
 
@@ -21,6 +22,8 @@ fn placed(id: u64, key: &'static [u8]) -> Placed {
         max_version: Version { time: id, origin: 3 },
         min_when: id / 2,
         max_when: id * 2,
+        deleted: Purgeable { records: 1, bytes: 40, latest: id },
+        expiring: Purgeable { records: id, bytes: id * 50, latest: id * 9 },
         check: id * 31,
     };
     Placed { tree: (id % 2) as u8, level: 0, meta }
@@ -240,7 +243,7 @@ fn another_store_s_and_a_newer_one_are_told_apart() {
     bytes[32..40].copy_from_slice(&check.to_le_bytes());
     disk.put_file(NAME, bytes);
     let newer = open(&disk).err().unwrap();
-    assert!(matches!(newer, Error::NewerFormat { found: 3, supported: 2, .. }), "{newer}");
+    assert!(matches!(newer, Error::NewerFormat { found: 4, supported: 3, .. }), "{newer}");
 }
 
 proptest! {

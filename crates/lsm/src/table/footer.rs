@@ -7,6 +7,8 @@
 //!  properties := entries u64 │ tombstones u64 │ raw bytes u64 │ max version (time u64, origin u32)
 //!                │ smallest length u16, smallest │ largest length u16, largest
 //!                │ [from version 2 on] least time u64 │ greatest time u64
+//!                │ [from version 3 on] deleted │ expiring
+//!  each of both := records u64 │ bytes u64 │ latest u64
 //! ```
 //!
 //! `check` is xxh3-64 (seed 0) of the whole tail before it; the manifest holds it too, so that a
@@ -24,11 +26,15 @@ use crate::error::{Error, IoOp};
 const MAGIC: [u8; 8] = *b"kvrmSST\n";
 
 /// The newest version that this release reads, and the one it writes.
-pub(super) const FORMAT_VERSION: u32 = 2;
+pub(super) const FORMAT_VERSION: u32 = 3;
 
 /// The first version with records that conditional writes made, and with the times at which the
 /// oldest and the youngest record were written.
 const WITH_TIMES: u32 = 2;
+
+/// The first version in which an index says how young each block is, and the properties what may be
+/// purged.
+pub(super) const WITH_BLOCK_TIMES: u32 = 3;
 
 const FOOTER_LEN: usize = 72;
 const CHECK_LEN: usize = 8;
@@ -189,6 +195,13 @@ pub(super) fn put_properties(out: &mut Vec<u8>, version: u32, meta: &TableMeta, 
         out.extend_from_slice(&meta.min_when.to_le_bytes());
         out.extend_from_slice(&meta.max_when.to_le_bytes());
     }
+    if version >= WITH_BLOCK_TIMES {
+        for purgeable in [&meta.deleted, &meta.expiring] {
+            for figure in [purgeable.records, purgeable.bytes, purgeable.latest] {
+                out.extend_from_slice(&figure.to_le_bytes());
+            }
+        }
+    }
 }
 
 /// Whether these properties, of a table of a format version, agree with what the manifest knows.
@@ -201,5 +214,7 @@ pub(super) fn are_properties_of(properties: &[u8], version: u32, meta: &TableMet
     // Nothing in a table without these times has a ballot.
     let times_agree =
         version >= WITH_TIMES || (meta.min_when, meta.max_when) == (0, meta.max_version.time);
-    expected == properties && times_agree
+    let purgeable_agrees =
+        version >= WITH_BLOCK_TIMES || (meta.deleted, meta.expiring) == meta.assumed_purgeable();
+    expected == properties && times_agree && purgeable_agrees
 }

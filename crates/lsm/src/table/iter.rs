@@ -174,7 +174,7 @@ impl TableIter {
     }
 }
 
-fn waited(no_block: NoBlock) -> Error {
+pub(super) fn waited(no_block: NoBlock) -> Error {
     match no_block {
         NoBlock::Failed(error) => error,
         NoBlock::WouldBlock | NoBlock::TooLong(_) => {

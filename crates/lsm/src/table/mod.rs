@@ -10,7 +10,7 @@
 //!
 //! Keys are *internal keys*: the byte of a [`crate::Space`], then the user's key. A data block
 //! holds about [`crate::Options::block_bytes`] of them, or one large record alone. An index block
-//! leads to the data blocks of its partition, a filter answers most reads of absent keys, and both
+//! leads to the data blocks of its partition and says how young each is, a filter answers most reads of absent keys, and both
 //! come through the block cache like data. Only the top block, which lists the partitions, is
 //! resident: some 50 bytes for half a megabyte of data.
 //!
@@ -26,13 +26,15 @@ use bytes::Bytes;
 use crate::cache::BlockCache;
 use crate::disk::File;
 use crate::error::{Error, IoOp};
-use crate::record::Version;
 
 mod block;
 mod entries;
 mod filter;
 mod footer;
+#[cfg(test)]
+mod index;
 mod iter;
+mod meta;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -40,6 +42,7 @@ mod write;
 use block::{Handle, MAX_CONTENT_LEN, Opened};
 use entries::{Cursor, Malformed};
 pub(crate) use iter::{Access, TableIter};
+pub(crate) use meta::{Purgeable, TableMeta};
 pub(crate) use write::{TableParams, TableWriter};
 
 /// Longest record in bytes that is read without waiting: copying and checking more would hold up
@@ -52,32 +55,6 @@ const INLINE_MAX_BLOCK: usize = 64 * 1024;
 /// The file that holds table `id`.
 pub(crate) fn file_name(id: u64) -> String {
     format!("{id:010}.sst")
-}
-
-/// What the manifest knows about a table.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct TableMeta {
-    /// Never used before in its store.
-    pub(crate) id: u64,
-    /// Length of the file.
-    pub(crate) bytes: u64,
-    /// Keys, tombstones included.
-    pub(crate) entries: u64,
-    /// Tombstones among them.
-    pub(crate) tombstones: u64,
-    /// The first internal key.
-    pub(crate) smallest: Bytes,
-    /// The last internal key.
-    pub(crate) largest: Bytes,
-    /// The greatest version of any record.
-    pub(crate) max_version: Version,
-    /// No record was written before ([`crate::RecordRef::when`]). Of a table of format 1 nothing is
-    /// known but 0.
-    pub(crate) min_when: u64,
-    /// When the youngest record was written.
-    pub(crate) max_when: u64,
-    /// The check in the footer, which no other table has.
-    pub(crate) check: u64,
 }
 
 /// Whether a read may wait for the disk.
@@ -110,6 +87,8 @@ pub(crate) struct Table {
     name: String,
     meta: TableMeta,
     seed: u64,
+    /// The table's format version.
+    version: u32,
     top: Top,
     cache: Arc<BlockCache>,
     /// Where to report that no one reads the table any more, once it has been replaced.
@@ -217,7 +196,8 @@ impl Table {
         }
         let top = Top::decode(top, tail.top.offset)
             .map_err(|Malformed| Error::corrupt(&name, tail.top.offset, "malformed top block"))?;
-        Ok(Self { file, name, meta: meta.clone(), seed, top, cache, obsolete: OnceLock::new() })
+        let (meta, version) = (meta.clone(), tail.version);
+        Ok(Self { file, name, meta, seed, version, top, cache, obsolete: OnceLock::new() })
     }
 
     /// Marks a table that was replaced: when its last reader lets go, its id goes to `obsolete`.

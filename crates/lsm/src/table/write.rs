@@ -11,7 +11,7 @@ use super::entries::{EntriesBuilder, shared_prefix};
 use super::{TableMeta, file_name, filter, footer};
 use crate::disk::{Disk, File};
 use crate::error::{Error, IoOp};
-use crate::record::{Kind, MAX_KEY_LEN, RecordRef};
+use crate::record::{MAX_KEY_LEN, RecordRef};
 
 /// Bytes gathered for one `write`, after which the kernel is asked to begin writing them back:
 /// large enough to be sequential on any disk, small enough not to own its queue.
@@ -50,8 +50,11 @@ pub(crate) struct TableWriter {
     data: EntriesBuilder,
     index: EntriesBuilder,
     top: EntriesBuilder,
-    /// The data block before the open one: its key in the index is chosen when the next is known.
-    sealed: Option<Handle>,
+    /// The data block before the open one, and the greatest [`RecordRef::latest`] in it: its key in
+    /// the index is chosen when the next is known.
+    sealed: Option<(Handle, u64)>,
+    /// The greatest [`RecordRef::latest`] in the open one.
+    block_latest: u64,
     /// Hashes of the partition's keys.
     hashes: Vec<u64>,
     scratch: Vec<u8>,
@@ -125,6 +128,7 @@ impl TableWriter {
             index: EntriesBuilder::default(),
             top: EntriesBuilder::default(),
             sealed: None,
+            block_latest: 0,
             hashes: Vec::new(),
             scratch: Vec::new(),
             index_key: Vec::new(),
@@ -146,12 +150,12 @@ impl TableWriter {
         if !self.data.is_empty() && (large || full) {
             self.seal_data()?;
         }
-        if let Some(handle) = self.sealed.take() {
+        if let Some((handle, latest)) = self.sealed.take() {
             let last = self.data.last();
             let key = separator_len(last, ikey).map_or(last, |len| &ikey[..len]);
             self.index_key.clear();
             self.index_key.extend_from_slice(key);
-            self.index_block(handle)?;
+            self.index_block(handle, latest)?;
         }
         self.note(ikey, record);
         self.data.add(ikey, raw);
@@ -174,10 +178,10 @@ impl TableWriter {
             self.seal_data()?;
         }
         self.meta.largest = Bytes::copy_from_slice(self.data.last());
-        if let Some(handle) = self.sealed.take() {
+        if let Some((handle, latest)) = self.sealed.take() {
             self.index_key.clear();
             self.index_key.extend_from_slice(self.data.last());
-            self.index_block(handle)?;
+            self.index_block(handle, latest)?;
         }
         if !self.index.is_empty() {
             self.cut_partition()?;
@@ -190,16 +194,8 @@ impl TableWriter {
     }
 
     fn note(&mut self, ikey: &[u8], record: RecordRef<'_>) {
-        let when = record.when();
-        if self.meta.entries == 0 {
-            self.meta.smallest = Bytes::copy_from_slice(ikey);
-            self.meta.min_when = when;
-        }
-        self.meta.min_when = self.meta.min_when.min(when);
-        self.meta.max_when = self.meta.max_when.max(when);
-        self.meta.entries += 1;
-        self.meta.tombstones += u64::from(record.kind() == Kind::Tombstone);
-        self.meta.max_version = self.meta.max_version.max(record.version());
+        self.meta.note(ikey, record);
+        self.block_latest = self.block_latest.max(record.latest());
         self.raw_bytes += (ikey.len() + record.raw().len()) as u64;
         if self.params.bloom_bits > 0 {
             self.hashes.push(xxh3_64(&ikey[1..]));
@@ -209,15 +205,17 @@ impl TableWriter {
     fn seal_data(&mut self) -> Result<(), Error> {
         let content = self.data.finish();
         let compressor = self.compressors.as_mut().map(|c| c.for_len(content.len()));
-        self.sealed = Some(self.out.seal(content, compressor)?);
+        let handle = self.out.seal(content, compressor)?;
+        self.sealed = Some((handle, std::mem::take(&mut self.block_latest)));
         self.data.clear(KEPT_LEN);
         Ok(())
     }
 
     /// Adds a data block to the index under `index_key`, ending the partition if it is full.
-    fn index_block(&mut self, handle: Handle) -> Result<(), Error> {
+    fn index_block(&mut self, handle: Handle, latest: u64) -> Result<(), Error> {
         self.scratch.clear();
         handle.put(&mut self.scratch);
+        self.scratch.extend_from_slice(&latest.to_le_bytes());
         self.index.add(&self.index_key, &self.scratch);
         let filter_len = filter::len_for(self.hashes.len(), self.params.bloom_bits);
         if self.index.len() >= INDEX_LEN || filter_len >= FILTER_LEN {

@@ -13,7 +13,7 @@ const FILES: [&str; 5] =
     ["STORE", "MANIFEST", "0000000001.wal", "0000000001.sst", "0000000002.sst"];
 
 /// The format that this release writes.
-const NEWEST: u32 = 2;
+const NEWEST: u32 = 3;
 
 fn directory(format: u32) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/store-v{format}"))
@@ -45,6 +45,11 @@ fn first_life(format: u32) -> (Vec<Vec<Write>>, Fields<'static>) {
         let mut counter = Write::put(b"counter", 2, b"41".to_vec());
         counter.ballot = 9;
         writes.push(vec![counter]);
+    }
+    if format >= 3 {
+        let mut superseded = Write::delete(b"elsewhere", 3);
+        superseded.kind = Kind::Superseded;
+        writes.push(vec![superseded]);
     }
     (writes, all_fields(format))
 }

@@ -1,0 +1,59 @@
+//! An index block read as a whole, past the cache: which data blocks there are, how young each of
+//! them is, and which keys it may hold.
+
+use bytes::Buf;
+
+use super::block::Handle;
+use super::entries::{Cursor, Malformed};
+use super::footer::WITH_BLOCK_TIMES;
+use super::iter::waited;
+use super::{Table, Wait};
+use crate::error::Error;
+
+/// What an index says of a data block.
+pub(super) struct Block {
+    pub(super) handle: Handle,
+    /// The greatest [`crate::RecordRef::latest`] in it.
+    pub(super) latest: u64,
+    /// Where its key ends.
+    key_end: usize,
+}
+
+/// An index, read as a whole.
+#[derive(Default)]
+pub(super) struct Index {
+    pub(super) blocks: Vec<Block>,
+    keys: Vec<u8>,
+}
+
+impl Index {
+    /// The key that parts a block from the next one.
+    pub(super) fn key(&self, i: usize) -> &[u8] {
+        let start = if i == 0 { 0 } else { self.blocks[i - 1].key_end };
+        &self.keys[start..self.blocks[i].key_end]
+    }
+}
+
+/// The index of a table's partition, past the cache.
+pub(super) fn read_index(table: &Table, partition: usize) -> Result<Index, Error> {
+    let handle = table.top.partitions[partition].index;
+    let content = table.read_block(handle, Wait::Yes).map_err(waited)?;
+    let bad = |Malformed| table.malformed(handle);
+    let (mut index, mut cursor) = (Index::default(), Cursor::default());
+    cursor.set_block(content).map_err(bad)?;
+    cursor.seek_to_first().map_err(bad)?;
+    while cursor.valid() {
+        let mut value = cursor.value();
+        let data = Handle::take(&mut value, handle.offset).ok_or_else(|| bad(Malformed))?;
+        // What an earlier format does not say can be of any time.
+        let latest = if table.version < WITH_BLOCK_TIMES {
+            u64::MAX
+        } else {
+            value.try_get_u64_le().map_err(|_| bad(Malformed))?
+        };
+        index.keys.extend_from_slice(cursor.key());
+        index.blocks.push(Block { handle: data, latest, key_end: index.keys.len() });
+        cursor.next().map_err(bad)?;
+    }
+    Ok(index)
+}
