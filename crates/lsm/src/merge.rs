@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::memtable::MemtableIter;
 use crate::record::RecordRef;
-use crate::table::{Access, Table, TableIter};
+use crate::table::{Access, Table, TableIter, VerifiedIter};
 
 /// One sorted walk, each key once.
 pub(crate) enum Source {
@@ -21,6 +21,8 @@ pub(crate) enum Source {
     Table(TableIter),
     /// Of all tables of a level below 0, one after the other.
     Level(LevelIter),
+    /// The same past the cache, going on behind what can't be read.
+    Verified(VerifiedIter),
 }
 
 impl Source {
@@ -32,6 +34,10 @@ impl Source {
             }
             Self::Table(iter) => iter.seek(key),
             Self::Level(iter) => iter.seek(key),
+            Self::Verified(iter) => {
+                iter.seek(key);
+                Ok(())
+            }
         }
     }
 
@@ -40,6 +46,7 @@ impl Source {
             Self::Memtable(iter) => iter.valid(),
             Self::Table(iter) => iter.valid(),
             Self::Level(iter) => iter.current.as_ref().is_some_and(TableIter::valid),
+            Self::Verified(iter) => iter.valid(),
         }
     }
 
@@ -48,6 +55,7 @@ impl Source {
             Self::Memtable(iter) => iter.key(),
             Self::Table(iter) => iter.key(),
             Self::Level(iter) => iter.table().key(),
+            Self::Verified(iter) => iter.key(),
         }
     }
 
@@ -56,6 +64,7 @@ impl Source {
             Self::Memtable(iter) => iter.record(),
             Self::Table(iter) => RecordRef::trusted(iter.record()),
             Self::Level(iter) => RecordRef::trusted(iter.table().record()),
+            Self::Verified(iter) => RecordRef::trusted(iter.record()),
         }
     }
 
@@ -67,6 +76,10 @@ impl Source {
             }
             Self::Table(iter) => iter.next(),
             Self::Level(iter) => iter.next(),
+            Self::Verified(iter) => {
+                iter.next();
+                Ok(())
+            }
         }
     }
 }

@@ -28,6 +28,7 @@ mod remove;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod verified;
 mod write;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,6 +41,7 @@ pub use background::Work;
 pub use read::{Lookup, Newer, Scan, Snapshot};
 pub use remove::Above;
 use tree::Tree;
+pub use verified::{Damaged, Progress, Verified, VerifiedScan};
 pub use write::Committed;
 use write::Writer;
 
@@ -206,12 +208,9 @@ impl Engine {
         self.options.sync == SyncMode::Always
     }
 
-    /// The tree that holds `key`: the top bits of its partition.
+    /// The tree that holds a key of this hash.
     fn tree_of(&self, hash: u64) -> usize {
-        match self.trees.len().trailing_zeros() {
-            0 => 0,
-            bits => (hash >> (64 - bits)) as usize,
-        }
+        tree_of(self.trees.len(), hash)
     }
 
     /// Counters and gauges, without those of the shell around.
@@ -264,6 +263,14 @@ impl Engine {
 /// Hash of a user's key: its top bits are the partition, all of it feeds the bloom filters.
 fn hash_of(key: &[u8]) -> u64 {
     xxh3_64(key)
+}
+
+/// The tree of so many that holds a key: by the top bits of its partition.
+fn tree_of(trees: usize, hash: u64) -> usize {
+    match trees.trailing_zeros() {
+        0 => 0,
+        bits => (hash >> (64 - bits)) as usize,
+    }
 }
 
 /// An internal key: the space, then the user's key. Short ones stay on the stack.

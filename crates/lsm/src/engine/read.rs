@@ -205,8 +205,8 @@ fn damaged(state: &TreeState, key: &[u8], what: &str) -> Error {
 
 /// A point-in-time view of a store. It pins the memtables and tables of its moment: keep it short.
 pub struct Snapshot {
-    trees: Vec<Arc<TreeState>>,
-    sequence: u64,
+    pub(super) trees: Vec<Arc<TreeState>>,
+    pub(super) sequence: u64,
 }
 
 impl Snapshot {

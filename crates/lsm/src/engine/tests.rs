@@ -7,11 +7,12 @@ use std::sync::Arc;
 use super::*;
 use crate::batch::Batch;
 use crate::disk::MemDisk;
-use crate::record::{Fields, Kind, Record, Version};
+use crate::record::{Fields, Kind, Record, Steps, Version};
 use crate::table::Wait;
 
 mod ballots;
 mod expiry;
+mod verified;
 
 type Model = BTreeMap<Vec<u8>, Record>;
 

@@ -31,18 +31,19 @@ mod block;
 mod entries;
 mod filter;
 mod footer;
-#[cfg(test)]
 mod index;
 mod iter;
 mod meta;
 #[cfg(test)]
 mod tests;
+mod verified;
 mod write;
 
 use block::{Handle, MAX_CONTENT_LEN, Opened};
 use entries::{Cursor, Malformed};
 pub(crate) use iter::{Access, TableIter};
 pub(crate) use meta::{Purgeable, TableMeta};
+pub(crate) use verified::{Unread, VerifiedIter, Walked};
 pub(crate) use write::{TableParams, TableWriter};
 
 /// Longest record in bytes that is read without waiting: copying and checking more would hold up

@@ -5,31 +5,31 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::record::{RecordRef, Steps};
+use crate::record::RecordRef;
 
 /// So that a compaction goes a level deeper each time.
-fn deep() -> Options {
+pub(super) fn deep() -> Options {
     Options { new_tree_bits: 0, level1_bytes: 1, ..small_options() }
 }
 
-fn made(key: &[u8], time: u64, ballot: u64, kind: Kind, value: &[u8]) -> Record {
+pub(super) fn made(key: &[u8], time: u64, ballot: u64, kind: Kind, value: &[u8]) -> Record {
     let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
     Record::new(key, &Fields { steps, ..Fields::new(kind, version(time)) }, value)
 }
 
 /// What decides, apart from the code that is tested.
-fn rank(record: &Record) -> (Version, u64, u8, u64) {
+pub(super) fn rank(record: &Record) -> (Version, u64, u8, u64) {
     let view = record.view();
     (view.version(), view.ballot(), view.kind() as u8, view.check())
 }
 
-fn store(engine: &Engine, key: &[u8], record: &Record) {
+pub(super) fn store(engine: &Engine, key: &[u8], record: &Record) {
     let mut batch = Batch::new();
     batch.record(Space::Data, key, record).unwrap();
     engine.commit(std::iter::once(&batch)).unwrap();
 }
 
-fn note(model: &mut Model, key: &[u8], record: Record) {
+pub(super) fn note(model: &mut Model, key: &[u8], record: Record) {
     let held = model.entry(key.to_vec()).or_insert_with(|| record.clone());
     if rank(&record) > rank(held) {
         *held = record;

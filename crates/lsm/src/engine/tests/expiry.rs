@@ -4,7 +4,6 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::record::Steps;
 
 /// A version's time for these milliseconds since 1970.
 fn time_of(millis: u64) -> u64 {

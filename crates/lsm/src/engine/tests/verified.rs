@@ -1,0 +1,325 @@
+//! Scans since a time beside a naive one over everything, on random histories and on damage.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::ballots::{deep, made, note, rank, store};
+use super::*;
+use crate::disk::{Fault, Op};
+use crate::table::file_name;
+
+const TIMES: u64 = 12;
+const KEYS: u8 = 40;
+
+/// So that a block holds one or two records.
+fn tiny(tree_bits: u8) -> Options {
+    Options { new_tree_bits: tree_bits, block_bytes: 96, table_bytes: 1024, ..deep() }
+}
+
+fn naive(engine: &Engine, since: u64) -> Vec<(Vec<u8>, Record)> {
+    let mut scan = engine.snapshot().scan(Space::Data, b"", None);
+    let mut found = Vec::new();
+    while let Some((key, record)) = scan.next().unwrap() {
+        if since == 0 || record.when() > since {
+            found.push((key.to_vec(), record.to_record()));
+        }
+    }
+    found
+}
+
+/// Everything a scan gives, from a new snapshot after each pause.
+fn verified(engine: &Engine, since: u64, bytes: u64) -> (Vec<(Vec<u8>, Record)>, Progress) {
+    let (mut found, mut start, mut progress) = (Vec::new(), Vec::new(), Progress::default());
+    loop {
+        let mut scan = engine.snapshot().verified_scan(Space::Data, &start, None, since);
+        scan.pause_after(bytes);
+        let paused = loop {
+            match scan.next() {
+                Some(Verified::Record(key, record)) => {
+                    found.push((key.to_vec(), record.to_record()));
+                }
+                Some(Verified::Damaged(damaged)) => panic!("{damaged:?}"),
+                Some(Verified::Pause { next }) => break Some(next),
+                None => break None,
+            }
+        };
+        progress.blocks_read += scan.progress().blocks_read;
+        progress.blocks_skipped += scan.progress().blocks_skipped;
+        progress.tables_skipped += scan.progress().tables_skipped;
+        progress.lookups += scan.progress().lookups;
+        let Some(next) = paused else { return (found, progress) };
+        assert!(next > start, "it comes further");
+        start = next;
+    }
+}
+
+fn check_scans(engine: &Engine) -> Progress {
+    let mut sum = Progress::default();
+    let ranks = |found: Vec<(Vec<u8>, Record)>| -> Vec<_> {
+        found.into_iter().map(|(key, record)| (key, rank(&record))).collect()
+    };
+    for since in 0..=TIMES {
+        let expected = ranks(naive(engine, since));
+        for bytes in [1, 300, u64::MAX] {
+            let (found, progress) = verified(engine, since, bytes);
+            assert_eq!(ranks(found), expected, "since {since}, by {bytes} bytes");
+            sum.blocks_read += progress.blocks_read;
+            sum.blocks_skipped += progress.blocks_skipped;
+            sum.tables_skipped += progress.tables_skipped;
+            sum.lookups += progress.lookups;
+        }
+    }
+    sum
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write { key: u8, time: u64, ballot: u64, kind: u8, expires: bool },
+    Rotate,
+    Flush,
+    Compact,
+    CompactAll,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let ballot = prop_oneof![3 => Just(0), 2 => 1..=TIMES];
+    let write = (0..KEYS, 1..=TIMES, ballot, 0u8..4, any::<bool>());
+    prop_oneof![
+        24 => write.prop_map(|(key, time, ballot, kind, expires)| {
+            Step::Write { key, time, ballot, kind, expires }
+        }),
+        1 => Just(Step::Rotate),
+        2 => Just(Step::Flush),
+        2 => Just(Step::Compact),
+        1 => Just(Step::CompactAll),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+fn write_one(engine: &Engine, step: (u8, u64, u64, u8, bool)) {
+    let (key, time, ballot, kind, expires) = step;
+    let steps = (ballot > 0).then_some(Steps { ballot, step: 1, operations: &[] });
+    let kind = [Kind::Value, Kind::Value, Kind::Tombstone, Kind::Superseded][usize::from(kind)];
+    let value = if kind == Kind::Value { &[key; 30][..] } else { &[] };
+    let fields = Fields {
+        steps,
+        expiry_ms: u64::from(expires && kind == Kind::Value),
+        ..Fields::new(kind, version(time))
+    };
+    store(engine, &[key], &Record::new(&[key], &fields, value));
+}
+
+fn run(engine: Engine, disk: &MemDisk, options: &Options, steps: Vec<Step>) -> Engine {
+    let mut engine = engine;
+    for step in steps {
+        match step {
+            Step::Write { key, time, ballot, kind, expires } => {
+                write_one(&engine, (key, time, ballot, kind, expires));
+            }
+            Step::Rotate => engine.rotate_all(),
+            Step::Flush => {
+                engine.rotate_all();
+                while engine.flush_one().unwrap() == Work::Done {}
+            }
+            Step::Compact => {
+                engine.compact_one().unwrap();
+            }
+            Step::CompactAll => engine.compact_all().unwrap(),
+            Step::Reopen => {
+                drop(engine);
+                engine = open(disk, options);
+            }
+        }
+    }
+    engine
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn a_scan_since_a_time_gives_what_a_naive_one_gives(
+        steps in vec(step(), 1..200),
+        tree_bits in 0u8..2,
+    ) {
+        let (disk, options) = (MemDisk::new(), tiny(tree_bits));
+        let engine = run(open(&disk, &options), &disk, &options, steps);
+        check_scans(&engine);
+    }
+}
+
+/// A long history takes each way that there is: blocks and tables that are skipped, and records
+/// that are looked up.
+#[test]
+fn a_scan_since_a_time_skips_and_looks_up() {
+    let (disk, options) = (MemDisk::new(), tiny(0));
+    let engine = open(&disk, &options);
+    let mut random = Random(77);
+    for round in 0..800_u64 {
+        let now = 1 + round * TIMES / 800;
+        let ballot = if random.below(3) == 0 { now } else { 0 };
+        let time = if ballot > 0 { 1 + random.below(now) } else { now };
+        write_one(&engine, (random.below(40) as u8, time, ballot, random.below(4) as u8, false));
+        if round % 50 == 49 {
+            engine.rotate_all();
+            while engine.flush_one().unwrap() == Work::Done {}
+            engine.compact_one().unwrap();
+        }
+    }
+    let sum = check_scans(&engine);
+    let figures = [sum.blocks_read, sum.blocks_skipped, sum.tables_skipped, sum.lookups];
+    assert!(figures.iter().all(|figure| *figure > 5), "{sum:?}");
+}
+
+/// What was skipped outranks what was read: a conditional write went on from an old version, and a
+/// plain one with a newer version is older all the same.
+#[test]
+fn a_record_that_a_skipped_one_outranks_is_not_given() {
+    let (disk, options) = (MemDisk::new(), tiny(0));
+    let engine = open(&disk, &options);
+    for (time, ballot) in [(5, 0), (3, 9)] {
+        for key in 0..KEYS {
+            store(&engine, &[key], &made(&[key], time, ballot, Kind::Value, b"v"));
+        }
+        engine.rotate_all();
+        engine.flush_one().unwrap();
+        if ballot == 0 {
+            while engine.compact_one().unwrap() == Work::Done {}
+        }
+    }
+    let (found, progress) = verified(&engine, 6, u64::MAX);
+    assert_eq!(found.len(), 0, "the newest of each key was written at 5");
+    assert_eq!(progress.lookups, u64::from(KEYS));
+    assert!(progress.tables_skipped > 0);
+}
+
+/// A range is what it says, in each space, and reads nothing else.
+#[test]
+fn a_range_of_a_space_reads_no_other_blocks() {
+    let (disk, options) = (MemDisk::new(), tiny(0));
+    let engine = open(&disk, &options);
+    for space in [Space::Data, Space::Hints, Space::Node] {
+        for key in 0..200_u8 {
+            let mut batch = Batch::new();
+            batch.put(space, &[key], version(u64::from(key) + 1), &[key; 30]).unwrap();
+            engine.commit(std::iter::once(&batch)).unwrap();
+        }
+    }
+    engine.rotate_all();
+    engine.flush_one().unwrap();
+    for space in [Space::Data, Space::Hints, Space::Node] {
+        let mut scan = engine.snapshot().verified_scan(space, &[50], Some(&[60]), 0);
+        let mut keys = Vec::new();
+        while let Some(Verified::Record(key, record)) = scan.next() {
+            assert_eq!(record.value(), &[key[0]; 30]);
+            keys.push(key[0]);
+        }
+        assert_eq!(keys, (50..60).collect::<Vec<u8>>());
+        let progress = scan.progress();
+        assert!((5..=12).contains(&progress.blocks_read), "{progress:?}");
+    }
+}
+
+/// A store with two levels of tables, and what it holds.
+fn store_of_tables(disk: &MemDisk, options: &Options) -> (Engine, Model) {
+    let (engine, mut model) = (open(disk, options), Model::new());
+    for (round, time) in [3, 5, 8].into_iter().enumerate() {
+        for key in (0..KEYS).filter(|key| round == 0 || usize::from(*key) % 3 == round) {
+            let record = made(&[key], time, 0, Kind::Value, &[key; 20]);
+            store(&engine, &[key], &record);
+            note(&mut model, &[key], record);
+        }
+        engine.rotate_all();
+        engine.flush_one().unwrap();
+        if round == 0 {
+            engine.compact_all().unwrap();
+        }
+    }
+    (engine, model)
+}
+
+/// Scans a damaged store: every key is given with its newest record, or lies in a range that was
+/// told before. Returns those ranges.
+fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Damaged> {
+    let mut scan = engine.snapshot().verified_scan(Space::Data, b"", None, since);
+    let (mut told, mut found) = (Vec::<Damaged>::new(), Model::new());
+    let is_told = |told: &[Damaged], key: &[u8]| {
+        let within =
+            |d: &Damaged| &d.first[..] <= key && d.last.as_ref().is_none_or(|l| key <= &l[..]);
+        told.iter().any(within)
+    };
+    while let Some(item) = scan.next() {
+        match item {
+            Verified::Damaged(damaged) => told.push(damaged),
+            Verified::Record(key, record) => {
+                let is_newest = rank(&record.to_record()) == rank(&model[key]);
+                assert!(is_newest || is_told(&told, key), "{key:?} is old, and nothing was told");
+                found.insert(key.to_vec(), record.to_record());
+            }
+            Verified::Pause { .. } => panic!("nobody asked for that"),
+        }
+    }
+    for (key, record) in model.iter().filter(|(_, record)| record.view().when() > since) {
+        let is_found = found.get(key).is_some_and(|found| rank(found) == rank(record));
+        assert!(is_found || is_told(&told, key), "{key:?} is missing, and nothing was told");
+    }
+    told
+}
+
+/// Every byte of every table: a full scan finds its damage although all blocks are in the cache,
+/// and goes on behind it.
+#[test]
+fn damage_is_told_with_its_keys_and_the_scan_goes_on_behind_it() {
+    let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });
+    let (engine, model) = store_of_tables(&disk, &options);
+    check(&engine, &model);
+    let tables: Vec<_> =
+        engine.trees[0].load_full().levels.iter().flatten().map(|t| t.meta().clone()).collect();
+    assert!(tables.len() > 3);
+    assert_eq!(scan_damaged(&engine, &model, 0).len(), 0);
+    let mut narrow = 0;
+    for meta in &tables {
+        let name = file_name(meta.id);
+        let bytes = disk.file(&name).unwrap();
+        let footer = &bytes[bytes.len() - 72..];
+        let blocks_end = u64::from_le_bytes(footer[..8].try_into().unwrap());
+        for byte in (0..blocks_end).step_by(3) {
+            disk.flip_bit(&name, byte * 8 + byte % 8);
+            let told = scan_damaged(&engine, &model, 0);
+            disk.flip_bit(&name, byte * 8 + byte % 8);
+            let [damaged] = &told[..] else { panic!("byte {byte} of {name}: {told:?}") };
+            assert_eq!(damaged.table, Some(meta.id));
+            assert!(matches!(damaged.error, Error::Corrupt { .. }));
+            assert!(damaged.last.as_deref().unwrap() <= &meta.largest[1..]);
+            let keys = model.keys().filter(|key| {
+                **key >= damaged.first && damaged.last.as_ref().is_none_or(|last| *key <= last)
+            });
+            narrow += usize::from(keys.count() <= 4);
+        }
+    }
+    assert!(narrow > 100, "a data block takes its own keys only: {narrow}");
+    check(&engine, &model);
+}
+
+#[test]
+fn a_block_that_cannot_be_read_is_told_and_its_neighbours_are_read() {
+    let options = tiny(0);
+    let disk = MemDisk::new();
+    let (engine, model) = store_of_tables(&disk, &options);
+    for since in [0, 4] {
+        for after in 0..20 {
+            // The read that failed, and the one that is tried then.
+            disk.fail(Fault::once(Op::Read, 5).suffix(".sst").after(after));
+            disk.fail(Fault::once(Op::Read, 5).suffix(".sst").after(after));
+            let told = scan_damaged(&engine, &model, since);
+            assert!(told.iter().all(|damaged| matches!(damaged.error, Error::Io { .. })));
+            disk.clear_faults();
+        }
+    }
+    disk.fail(Fault::forever(Op::Read, 5).suffix(".sst"));
+    let told = scan_damaged(&engine, &model, 0);
+    assert!(told.len() > 2, "each table is told once: {}", told.len());
+    disk.clear_faults();
+    assert_eq!(scan_damaged(&engine, &model, 0).len(), 0);
+}

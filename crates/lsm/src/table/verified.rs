@@ -1,0 +1,333 @@
+//! Walks tables block by block and past the cache, for scans that are to find rot and what is new:
+//! blocks in which everything is old are not read, and what can't be read is told and passed over.
+//!
+//! ```text
+//!  index:  s0 young │ s1 old │ s2 young │ s3 young │ …     a block's keys lie between its s and
+//!           read      skip     └── one read ──┘            the s before
+//! ```
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use super::block::{self, MAX_CONTENT_LEN, Opened};
+use super::entries::{Cursor, Malformed};
+use super::index::{Block, Index, read_index};
+use super::iter::waited;
+use super::{Table, Wait};
+use crate::error::Error;
+use crate::record::RecordRef;
+
+/// Bytes read at once where blocks that lie side by side are wanted: a fair size for any disk, and
+/// small enough that every table of a level 0 may have its own.
+const CHUNK_LEN: u64 = 64 * 1024;
+
+/// Internal keys of which nothing can be said.
+#[derive(Debug, Clone)]
+pub(crate) struct Unread {
+    pub(crate) table: u64,
+    /// The least that there may be …
+    pub(crate) first: Vec<u8>,
+    /// … and the greatest.
+    pub(crate) last: Vec<u8>,
+    pub(crate) error: Error,
+}
+
+/// What the walks of one scan did and met.
+#[derive(Default)]
+pub(crate) struct Walked {
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) blocks_read: AtomicU64,
+    pub(crate) blocks_skipped: AtomicU64,
+    has_unread: AtomicBool,
+    /// At most one of each table: whoever walks takes them before the next step.
+    unread: Mutex<Vec<Unread>>,
+}
+
+impl Walked {
+    fn add(&self, counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Takes in what could not be read. What one step meets in one table is told as one, lest a
+    /// table that is gone altogether take memory for each of its blocks.
+    fn note(&self, unread: Unread) {
+        let mut all = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.last_mut().filter(|last| last.table == unread.table) {
+            Some(last) => last.last = unread.last.max(std::mem::take(&mut last.last)),
+            None => all.push(unread),
+        }
+        self.has_unread.store(true, Ordering::Release);
+    }
+
+    /// One that was not taken yet.
+    pub(crate) fn take_unread(&self) -> Option<Unread> {
+        if !self.has_unread.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut all = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let unread = all.pop();
+        self.has_unread.store(!all.is_empty(), Ordering::Release);
+        unread
+    }
+}
+
+/// A position in tables that are sorted and apart from each other; at first, and past the last key,
+/// it is not valid.
+pub(crate) struct VerifiedIter {
+    tables: Vec<Arc<Table>>,
+    /// 0 = everything is read.
+    since: u64,
+    /// The first key of which nothing needs to be read.
+    end: Vec<u8>,
+    walked: Arc<Walked>,
+    table: usize,
+    partition: usize,
+    index: Index,
+    block: usize,
+    data: Cursor,
+    /// Bytes of the current table's file from `chunk_at`.
+    chunk: Bytes,
+    chunk_at: u64,
+}
+
+impl VerifiedIter {
+    pub(crate) fn new(
+        tables: Vec<Arc<Table>>,
+        since: u64,
+        end: Vec<u8>,
+        walked: Arc<Walked>,
+    ) -> Self {
+        Self {
+            tables,
+            since,
+            end,
+            walked,
+            table: 0,
+            partition: 0,
+            index: Index::default(),
+            block: 0,
+            data: Cursor::default(),
+            chunk: Bytes::new(),
+            chunk_at: 0,
+        }
+    }
+
+    /// Whether there is a current key.
+    pub(crate) fn valid(&self) -> bool {
+        self.data.valid()
+    }
+
+    /// The current internal key.
+    pub(crate) fn key(&self) -> &[u8] {
+        self.data.key()
+    }
+
+    /// Its encoded record.
+    pub(crate) fn record(&self) -> &[u8] {
+        self.data.value()
+    }
+
+    /// Goes to the first key at or after `key`.
+    pub(crate) fn seek(&mut self, key: &[u8]) {
+        self.leave_table();
+        self.table = self.tables.partition_point(|table| &table.meta.largest[..] < key);
+        let Some(table) = self.tables.get(self.table) else { return };
+        self.partition = table.top.find(key);
+        if self.load_index() {
+            self.block = (0..self.index.blocks.len())
+                .find(|block| self.index.key(*block) >= key)
+                .unwrap_or(self.index.blocks.len());
+            self.settle(Some(key));
+        }
+    }
+
+    /// Goes to the next key, or past the last.
+    pub(crate) fn next(&mut self) {
+        let moved = self.data.next();
+        if !self.is_at_record(moved) {
+            self.settle(None);
+        }
+    }
+
+    /// Goes from the block that is due, or the first behind it that is to be read and can be, to
+    /// its first key at or after `from`.
+    fn settle(&mut self, from: Option<&[u8]>) {
+        loop {
+            let Some(block) = self.index.blocks.get(self.block) else {
+                self.partition += 1;
+                if self.load_index() {
+                    continue;
+                }
+                return;
+            };
+            if self.is_past_end() {
+                return;
+            }
+            if self.is_old(block) {
+                self.walked.add(&self.walked.blocks_skipped, 1);
+                self.block += 1;
+                continue;
+            }
+            let sought = match self.read_block() {
+                Ok(content) => self.data.set_block(content).and_then(|()| match from {
+                    Some(key) => self.data.seek(key),
+                    None => self.data.seek_to_first(),
+                }),
+                Err(error) => {
+                    self.pass_over(error);
+                    continue;
+                }
+            };
+            if self.is_at_record(sought) {
+                return;
+            }
+        }
+    }
+
+    /// Whether a step within a block ended at a record; if not, the next block is due.
+    fn is_at_record(&mut self, moved: Result<(), Malformed>) -> bool {
+        let is_whole =
+            moved.is_ok() && (!self.data.valid() || RecordRef::parse(self.data.value()).is_ok());
+        if !is_whole {
+            let handle = self.index.blocks[self.block].handle;
+            let error = self.tables[self.table].malformed(handle);
+            self.pass_over(error);
+        } else if !self.data.valid() {
+            self.block += 1;
+        }
+        self.data.valid()
+    }
+
+    fn is_old(&self, block: &Block) -> bool {
+        self.since > 0 && block.latest <= self.since
+    }
+
+    /// What lies before all keys of the block that is due; `None` at a table's beginning.
+    fn before(&self) -> Option<&[u8]> {
+        match (self.block, self.partition) {
+            (0, 0) => None,
+            (0, partition) => Some(self.tables[self.table].top.key(partition - 1)),
+            (block, _) => Some(self.index.key(block - 1)),
+        }
+    }
+
+    fn is_past_end(&self) -> bool {
+        match self.before() {
+            Some(key) => key >= &self.end[..],
+            None => self.tables[self.table].meta.smallest >= self.end[..],
+        }
+    }
+
+    /// Reads the index of the partition that is due, or of the first behind it that can be read;
+    /// false at the end of the last table.
+    fn load_index(&mut self) -> bool {
+        loop {
+            (self.index, self.block) = (Index::default(), 0);
+            self.data.drop_block();
+            let Some(table) = self.tables.get(self.table) else { return false };
+            let Some(partition) = table.top.partitions.get(self.partition).copied() else {
+                self.leave_table();
+                (self.table, self.partition) = (self.table + 1, 0);
+                continue;
+            };
+            if self.is_past_end() {
+                return false;
+            }
+            let read = read_index(table, self.partition);
+            self.walked.add(&self.walked.bytes_read, u64::from(partition.index.len));
+            // Nothing here asks the filter; but who reads everything is to find its rot too.
+            let filter = if self.since == 0 && partition.filter.len > 0 {
+                self.walked.add(&self.walked.bytes_read, u64::from(partition.filter.len));
+                table.read_block(partition.filter, Wait::Yes).map_err(waited).map(drop)
+            } else {
+                Ok(())
+            };
+            if let Err(error) = filter {
+                self.note(table.top.key(self.partition).to_vec(), error);
+            }
+            match read {
+                Ok(index) => self.index = index,
+                Err(error) => self.note(table.top.key(self.partition).to_vec(), error),
+            }
+            if !self.index.blocks.is_empty() {
+                return true;
+            }
+            self.partition += 1;
+        }
+    }
+
+    /// Tells that the block that is due can't be read, and goes behind it.
+    fn pass_over(&mut self, error: Error) {
+        self.data.drop_block();
+        self.note(self.index.key(self.block).to_vec(), error);
+        self.block += 1;
+    }
+
+    /// Tells that what is due, up to `last`, can't be read.
+    fn note(&self, last: Vec<u8>, error: Error) {
+        let meta = &self.tables[self.table].meta;
+        let first = match self.before() {
+            Some(before) => [before, &[0]].concat(),
+            None => meta.smallest.to_vec(),
+        };
+        self.walked.note(Unread { table: meta.id, first, last, error });
+    }
+
+    /// The content of the block that is due, with what lies behind it and is wanted too read along.
+    fn read_block(&mut self) -> Result<Bytes, Error> {
+        let handle = self.index.blocks[self.block].handle;
+        let chunk_end = self.chunk_at + self.chunk.len() as u64;
+        let block_end = handle.offset + u64::from(handle.len);
+        if handle.offset < self.chunk_at || block_end > chunk_end {
+            let run = self.run_length();
+            if self.read_chunk(handle.offset, run).is_err() {
+                // It may be another block that can't be read.
+                self.read_chunk(handle.offset, u64::from(handle.len))?;
+            }
+        }
+        let start = (handle.offset - self.chunk_at) as usize;
+        let stored = self.chunk.slice(start..start + handle.len as usize);
+        self.walked.add(&self.walked.blocks_read, 1);
+        let table = &self.tables[self.table];
+        match block::open(stored, table.seed, handle.offset, MAX_CONTENT_LEN) {
+            Ok(Opened::Content(content)) => Ok(content),
+            Ok(Opened::TooLong) => unreachable!("no content is longer than the longest"),
+            Err(what) => Err(Error::corrupt(&table.name, handle.offset, what)),
+        }
+    }
+
+    /// Bytes from the block that is due to the end of the last one that is read with it.
+    fn run_length(&self) -> u64 {
+        let first = self.index.blocks[self.block].handle;
+        let mut end = first.offset + u64::from(first.len);
+        for i in self.block + 1..self.index.blocks.len() {
+            let block = &self.index.blocks[i];
+            let block_end = block.handle.offset + u64::from(block.handle.len);
+            let wanted = !self.is_old(block) && self.index.key(i - 1) < &self.end[..];
+            if !wanted || block.handle.offset != end || block_end - first.offset > CHUNK_LEN {
+                break;
+            }
+            end = block_end;
+        }
+        end - first.offset
+    }
+
+    fn read_chunk(&mut self, offset: u64, len: u64) -> Result<(), Error> {
+        // The memory of the chunk before is free unless the current block lies in it raw.
+        self.data.drop_block();
+        let mut chunk = std::mem::take(&mut self.chunk).try_into_mut().unwrap_or_default();
+        chunk.resize(len as usize, 0);
+        self.walked.add(&self.walked.bytes_read, len);
+        self.tables[self.table].read(&mut chunk, offset)?;
+        (self.chunk, self.chunk_at) = (chunk.freeze(), offset);
+        Ok(())
+    }
+
+    /// Forgets what was read of the current table.
+    fn leave_table(&mut self) {
+        self.data.drop_block();
+        (self.chunk, self.chunk_at) = (Bytes::new(), 0);
+    }
+}
