@@ -24,7 +24,7 @@ pub(crate) fn open(config: &Config) -> Result<Db, String> {
         memtable_bytes: config.memory.memtable_bytes as usize,
         cache_bytes: config.memory.cache_bytes as usize,
         segment_bytes: config.memory.segment_bytes as usize,
-        may_purge: node::may_purge(config.members.nodes() == 1, wall_micros),
+        purge: Arc::new(node::purge_rule(config.members.nodes() == 1, wall_micros)),
         ..Options::default()
     };
     Db::open(disk, options).map_err(failed)

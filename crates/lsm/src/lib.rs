@@ -12,6 +12,7 @@ mod manifest;
 mod memtable;
 mod merge;
 mod options;
+mod purge;
 mod record;
 mod stats;
 mod table;
@@ -27,7 +28,8 @@ pub use engine::{
     Snapshot, Verified, VerifiedScan, Work,
 };
 pub use error::{Error, IoOp};
-pub use options::{MayPurge, Options, SyncMode};
+pub use options::{Options, SyncMode};
+pub use purge::PurgeRule;
 pub use record::{
     BadRecord, Fields, Kind, MAX_EXTENSION_LEN, MAX_KEY_LEN, MAX_OPERATIONS, MAX_RECORD_LEN,
     Operation, Record, RecordRef, Steps, StepsRef, Version,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::batch::Space;
+use crate::purge::PurgeRule;
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,13 +16,6 @@ pub enum SyncMode {
     /// After `write`; synced when the operating system likes.
     Never,
 }
-
-/// Says whether a tombstone of a key, a value of [`Space::Data`] that has an expiry, or any record
-/// of [`Space::Idempotency`], may be dropped once nothing of its key lies elsewhere. It is told the
-/// latest of the time of its version, the time at which it was written
-/// ([`RecordRef::when`](crate::RecordRef::when)), and its expiry. With more than one replica the
-/// answer is no until every replica is known to hold it.
-pub type MayPurge = Arc<dyn Fn(Space, &[u8], u64) -> bool + Send + Sync>;
 
 /// How a store is opened. `Options::default()` suits a node with 512 MiB.
 #[derive(Clone)]
@@ -53,8 +46,8 @@ pub struct Options {
     pub level1_bytes: u64,
     /// Growth from level to level.
     pub level_ratio: u64,
-    /// Whether tombstones, and values that have expired, may be dropped at the bottom.
-    pub may_purge: MayPurge,
+    /// Which tombstones and expired values may go. Its owner may go on raising watermarks.
+    pub purge: Arc<PurgeRule>,
 }
 
 impl Default for Options {
@@ -73,7 +66,7 @@ impl Default for Options {
             level0_tables: 4,
             level1_bytes: 128 << 20,
             level_ratio: 10,
-            may_purge: Arc::new(|_, _, _| false),
+            purge: Arc::new(PurgeRule::never()),
         }
     }
 }

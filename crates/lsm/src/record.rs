@@ -59,7 +59,7 @@ const SHAPE_EXTENSION: u8 = 0b1000;
 const SHAPE_STEPS: u8 = 0b1_0000;
 
 /// Bits of a version's time below the microseconds.
-const COUNTER_BITS: u32 = 12;
+pub(crate) const COUNTER_BITS: u32 = 12;
 
 /// When and where a record was written: a hybrid logical clock, then the node that issued it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

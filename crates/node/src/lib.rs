@@ -44,5 +44,5 @@ pub use range::{Asked, RETRY_MICROS, Range, RangeStep};
 pub use repair::Ahead;
 pub use start::{Started, Starting};
 pub use start_error::StartError;
-pub use store::{Store, may_purge};
+pub use store::{Store, purge_rule};
 pub use task::{Task, TaskEvent};

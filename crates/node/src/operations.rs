@@ -10,7 +10,7 @@
 //! ```
 //!
 //! An entry is in the batch of its record. It goes when its table is merged and it is older than
-//! [`REMEMBERED_MICROS`](cluster::REMEMBERED_MICROS): see [`may_purge`](crate::store::may_purge).
+//! [`REMEMBERED_MICROS`](cluster::REMEMBERED_MICROS): see [`purge_rule`](crate::store::purge_rule).
 
 use bytes::Bytes;
 use cluster::{Done, Recalled, Record, Shared, StoreError, Tag, Version, Via, has_idempotency_key};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cluster::{Clock, REMEMBERED_MICROS};
-use lsm::{Batch, Db, Engine, Error, MayPurge, Space};
+use cluster::{REMEMBERED_MICROS, partition_of};
+use lsm::{Batch, Db, Engine, Error, PurgeRule};
 
 /// A store that is read and written step by step.
 pub trait Store {
@@ -42,31 +42,33 @@ impl Store for Engine {
 const PURGE_AFTER: u64 = 600_000_000;
 
 /// Which tombstones and expired values the engine may drop. When this node is `alone`, it decides
-/// by their age. With others they stay: one of them may have missed a tombstone, or an expired
-/// value, and would bring back what that hides.
-pub fn may_purge(alone: bool, wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> MayPurge {
-    Arc::new(move |space, _key, latest| match space {
-        // Nobody else has hints: one that was delivered is gone for good.
-        Space::Hints => true,
-        // Nobody sends it again.
-        Space::Idempotency => Clock::micros(latest) + REMEMBERED_MICROS < wall_micros(),
-        _ => alone && Clock::micros(latest) + PURGE_AFTER < wall_micros(),
-    })
+/// by their age. With others they stay until repair rounds have proven that all replicas hold them
+/// ([`PurgeRule::raise`]): one that missed them would bring back what they hide.
+pub fn purge_rule(alone: bool, wall_micros: impl Fn() -> u64 + Send + Sync + 'static) -> PurgeRule {
+    if alone {
+        PurgeRule::alone(PURGE_AFTER, REMEMBERED_MICROS, wall_micros)
+    } else {
+        PurgeRule::proven(partition_of, REMEMBERED_MICROS, wall_micros)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use lsm::{Fields, Kind, Lookup, MemDisk, Options, Version, Wait, Work};
+    use cluster::Clock;
+    use lsm::{Fields, Kind, Lookup, MemDisk, Options, Record, Space, Version, Wait, Work};
 
     use super::*;
 
     #[test]
     fn tombstones_go_where_nobody_else_may_lack_them() {
         let now = 1_700_000_000_000_000;
-        let may =
-            |alone, space, age: u64| may_purge(alone, move || now)(space, b"k", (now - age) << 12);
+        let may = |alone, space, age: u64| {
+            let version = Version { time: (now - age) << 12, origin: 1 };
+            let record = Record::new(b"k", &Fields::new(Kind::Tombstone, version), b"");
+            purge_rule(alone, move || now).may_purge(space, b"k", record.view())
+        };
         assert!(may(true, Space::Data, PURGE_AFTER + 1));
         assert!(!may(true, Space::Data, PURGE_AFTER), "one that is older may be on its way");
         assert!(!may(false, Space::Data, 2 * PURGE_AFTER));
@@ -74,12 +76,13 @@ mod tests {
         assert!(may(false, Space::Idempotency, REMEMBERED_MICROS + 1));
         assert!(!may(true, Space::Idempotency, REMEMBERED_MICROS), "it may come again");
     }
+
     /// Values of which one expired a second more than `PURGE_AFTER` ago, one a second less, one is
     /// to expire, and one never does; and which of them a compaction leaves.
     fn left(alone: bool) -> Vec<&'static str> {
         let now = 1_700_000_000_000_000;
-        let may_purge = may_purge(alone, move || now);
-        let options = Options { may_purge, level0_tables: 2, ..Options::default() };
+        let purge = Arc::new(purge_rule(alone, move || now));
+        let options = Options { purge, level0_tables: 2, ..Options::default() };
         let engine = Engine::open(Arc::new(MemDisk::new()), options).unwrap();
         let second = 1_000_000;
         let expires = [

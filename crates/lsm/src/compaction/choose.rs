@@ -15,6 +15,10 @@ pub(crate) struct Shape<'a> {
     pub(crate) bytes: u64,
     pub(crate) smallest: &'a [u8],
     pub(crate) largest: &'a [u8],
+    /// Keys, tombstones included.
+    pub(crate) entries: u64,
+    /// About how many of them may be purged now.
+    pub(crate) purgeable: u64,
 }
 
 /// What the choice weighs, from `Options`.
@@ -24,6 +28,10 @@ pub(crate) struct Targets {
     pub(crate) level1_bytes: u64,
     pub(crate) ratio: u64,
 }
+
+/// The part of what a compaction reads that must be likely to go, if it is done for that alone:
+/// less, and a few tombstones would have a whole level written anew.
+const MIN_PURGED_PART: f64 = 0.2;
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +49,8 @@ pub(crate) enum Choice {
     Merge {
         /// Tables of the upper level.
         upper: Vec<u64>,
-        /// The tables of level `to` that they overlap.
+        /// The tables of level `to` that they overlap; without any upper one, tables of that level
+        /// that are written anew where they are.
         lower: Vec<u64>,
         /// Level of the result.
         to: usize,
@@ -86,19 +95,77 @@ impl Targets {
 pub(crate) fn choose(levels: &[Vec<Shape<'_>>], targets: &Targets) -> Choice {
     let (level, urgency) = targets.most_urgent(levels);
     if urgency < 1.0 {
-        return Choice::Nothing;
+        return purge(levels);
     }
     if level == 0 { whole_level0(levels) } else { cheapest_table(levels, level) }
 }
 
-/// The tables of the deepest level and every one above it, into the deepest: for `Db::compact`.
+/// When nothing else is to be done: what drops the most of what it reads.
+fn purge(levels: &[Vec<Shape<'_>>]) -> Choice {
+    let level0 = purged_part(levels, 0, &levels[0]);
+    let parts = levels.iter().enumerate().skip(1).flat_map(|(level, tables)| {
+        let holding = tables.iter().filter(|table| table.purgeable > 0);
+        holding.map(move |table| {
+            (purged_part(levels, level, std::slice::from_ref(table)), level, table)
+        })
+    });
+    let most = parts.max_by(|a, b| a.0.total_cmp(&b.0));
+    if level0 >= MIN_PURGED_PART && most.is_none_or(|(part, ..)| part <= level0) {
+        return whole_level0(levels);
+    }
+    match most {
+        Some((part, level, table)) if part >= MIN_PURGED_PART => {
+            if is_bottom(levels, level, std::slice::from_ref(table)) {
+                Choice::Merge { upper: Vec::new(), lower: vec![table.id], to: level }
+            } else {
+                one_down(levels, level, table)
+            }
+        }
+        _ => Choice::Nothing,
+    }
+}
+
+/// About which part of the records that are read would be dropped, if these tables were written
+/// anew: where they are, if nothing lies below, else a level deeper, where each record that goes
+/// hides another one.
+fn purged_part(levels: &[Vec<Shape<'_>>], level: usize, tables: &[Shape<'_>]) -> f64 {
+    let sum = |sum: (u64, u64), table: &Shape<'_>| {
+        (sum.0.saturating_add(table.purgeable), sum.1.saturating_add(table.entries))
+    };
+    let (purgeable, entries) = tables.iter().fold((0, 0), sum);
+    if purgeable == 0 {
+        return 0.0;
+    }
+    let below = if is_bottom(levels, level, tables) {
+        (0, 0)
+    } else {
+        overlapping(&levels[level + 1], &range_of(tables)).fold((0, 0), sum)
+    };
+    let purged = purgeable as f64 + purgeable.min(below.1) as f64 + below.0 as f64;
+    purged / (entries as f64 + below.1 as f64)
+}
+
+/// Whether nothing below overlaps these tables of a level, so that they can be written anew there.
+/// Level 0 always goes to level 1.
+fn is_bottom(levels: &[Vec<Shape<'_>>], level: usize, tables: &[Shape<'_>]) -> bool {
+    let range = range_of(tables);
+    level > 0 && levels[level + 1..].iter().all(|l| overlapping(l, &range).next().is_none())
+}
+
+/// The tables of the deepest level and every one above it, into the deepest: for `Db::compact`. If
+/// all are there, those that hold what may be purged.
 pub(crate) fn everything(levels: &[Vec<Shape<'_>>]) -> Choice {
     let Some(top) = levels.iter().position(|level| !level.is_empty()) else {
         return Choice::Nothing;
     };
     let deepest = levels.iter().rposition(|level| !level.is_empty()).unwrap_or(top);
     if top == deepest && top > 0 {
-        return Choice::Nothing;
+        let holding = levels[top].iter().filter(|table| table.purgeable > 0);
+        let lower: Vec<u64> = holding.map(|table| table.id).collect();
+        if lower.is_empty() {
+            return Choice::Nothing;
+        }
+        return Choice::Merge { upper: Vec::new(), lower, to: top };
     }
     let to = deepest.max(1);
     let ids = |levels: &[Vec<Shape<'_>>]| levels.iter().flatten().map(|table| table.id).collect();
@@ -115,18 +182,24 @@ fn whole_level0(levels: &[Vec<Shape<'_>>]) -> Choice {
     Choice::Merge { upper, lower, to: 1 }
 }
 
-/// The table of a level whose move down rewrites the least for each of its bytes.
+/// The table of a level whose move down rewrites the least for each of its bytes; one of which much
+/// may go is the cheaper for it.
 fn cheapest_table(levels: &[Vec<Shape<'_>>], level: usize) -> Choice {
     let below = &levels[level + 1];
     let cost = |table: &Shape<'_>| {
         let range = table.smallest..=table.largest;
         let rewritten: u64 = overlapping(below, &range).map(|lower| lower.bytes).sum();
-        rewritten as f64 / table.bytes.max(1) as f64
+        let staying = 1.0 - table.purgeable as f64 / table.entries.max(1) as f64;
+        rewritten as f64 / table.bytes.max(1) as f64 * staying
     };
     let cheapest = levels[level].iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
     let table = cheapest.expect("a level over its target has tables");
+    one_down(levels, level, table)
+}
+
+fn one_down(levels: &[Vec<Shape<'_>>], level: usize, table: &Shape<'_>) -> Choice {
     let range = table.smallest..=table.largest;
-    let lower: Vec<u64> = overlapping(below, &range).map(|table| table.id).collect();
+    let lower: Vec<u64> = overlapping(&levels[level + 1], &range).map(|table| table.id).collect();
     if lower.is_empty() {
         Choice::Move { table: table.id, to: level + 1 }
     } else {
@@ -140,11 +213,13 @@ fn range_of<'a>(tables: &[Shape<'a>]) -> RangeInclusive<&'a [u8]> {
     smallest..=largest
 }
 
+/// The tables of a level below 0 that overlap a range.
 fn overlapping<'l, 'a>(
     level: &'l [Shape<'a>],
     range: &'l RangeInclusive<&'a [u8]>,
 ) -> impl Iterator<Item = &'l Shape<'a>> {
-    level.iter().filter(|table| table.smallest <= *range.end() && table.largest >= *range.start())
+    let first = level.partition_point(|table| table.largest < *range.start());
+    level[first..].iter().take_while(|table| table.smallest <= *range.end())
 }
 
 #[cfg(test)]
@@ -154,7 +229,12 @@ mod tests {
     const TARGETS: Targets = Targets { level0_tables: 4, level1_bytes: 100, ratio: 10 };
 
     fn table(id: u64, bytes: u64, range: (&'static str, &'static str)) -> Shape<'static> {
-        Shape { id, bytes, smallest: range.0.as_bytes(), largest: range.1.as_bytes() }
+        let (smallest, largest) = (range.0.as_bytes(), range.1.as_bytes());
+        Shape { id, bytes, smallest, largest, entries: bytes, purgeable: 0 }
+    }
+
+    fn holding(id: u64, purgeable: u64, range: (&'static str, &'static str)) -> Shape<'static> {
+        Shape { purgeable, ..table(id, 10, range) }
     }
 
     fn levels(filled: Vec<Vec<Shape<'static>>>) -> Vec<Vec<Shape<'static>>> {
@@ -210,6 +290,45 @@ mod tests {
         assert_eq!(
             everything(&levels(vec![vec![], vec![table(2, 1, ("a", "b"))]])),
             Choice::Nothing
+        );
+    }
+
+    #[test]
+    fn what_may_be_purged_is_written_anew_at_the_bottom() {
+        let rewritten = |id, level| Choice::Merge { upper: vec![], lower: vec![id], to: level };
+        let (few, many) = (holding(1, 1, ("a", "b")), holding(2, 3, ("c", "d")));
+        let filled = levels(vec![vec![], vec![few, many]]);
+        assert_eq!(choose(&filled, &TARGETS), rewritten(2, 1));
+        assert_eq!(choose(&levels(vec![vec![], vec![few]]), &TARGETS), Choice::Nothing);
+        let both = Choice::Merge { upper: vec![], lower: vec![1, 2], to: 1 };
+        assert_eq!(everything(&filled), both);
+        let deepest =
+            levels(vec![vec![]; MAX_LEVELS - 1].into_iter().chain([vec![many]]).collect());
+        assert_eq!(choose(&deepest, &TARGETS), rewritten(2, MAX_LEVELS - 1));
+    }
+
+    #[test]
+    fn what_may_be_purged_goes_down_to_what_it_hides() {
+        let upper = holding(1, 10, ("a", "b"));
+        let over = |lower| choose(&levels(vec![vec![], vec![upper], vec![lower]]), &TARGETS);
+        let merged = Choice::Merge { upper: vec![1], lower: vec![2], to: 2 };
+        assert_eq!(over(table(2, 60, ("b", "c"))), merged);
+        assert_eq!(over(table(2, 200, ("b", "c"))), Choice::Nothing, "too much for so few");
+        let far = levels(vec![vec![], vec![upper], vec![], vec![table(2, 60, ("b", "c"))]]);
+        assert_eq!(choose(&far, &TARGETS), Choice::Move { table: 1, to: 2 });
+        let level0 = levels(vec![vec![upper], vec![table(2, 60, ("b", "c"))]]);
+        let merged = Choice::Merge { upper: vec![1], lower: vec![2], to: 1 };
+        assert_eq!(choose(&level0, &TARGETS), merged);
+    }
+
+    #[test]
+    fn of_two_tables_that_are_as_cheap_the_one_with_more_to_purge_goes() {
+        let level1 =
+            vec![table(1, 80, ("a", "c")), Shape { purgeable: 20, ..table(2, 80, ("d", "f")) }];
+        let level2 = vec![table(3, 40, ("b", "c")), table(4, 40, ("d", "e"))];
+        assert_eq!(
+            choose(&levels(vec![vec![], level1, level2]), &TARGETS),
+            Choice::Merge { upper: vec![2], lower: vec![4], to: 2 }
         );
     }
 }

@@ -12,7 +12,7 @@ use crate::error::{Error, IoOp};
 use crate::manifest::{self, Edit, Placed};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::merge::{Merge, Source};
-use crate::record::{Kind, RecordRef};
+use crate::record::RecordRef;
 use crate::table::{Access, Table, TableIter, TableMeta, TableParams, TableWriter, file_name};
 use crate::wal::segment_name;
 
@@ -216,19 +216,32 @@ impl Engine {
         }
     }
 
-    /// Does the most urgent compaction.
+    /// Does the most urgent compaction. If there is none, one for what may be purged.
     pub fn compact_one(&self) -> Result<Work, Error> {
-        let targets = self.targets();
-        let urgency = |tree: usize| targets.urgency(&shapes(&self.trees[tree].load().levels));
-        let most = (0..self.trees.len()).max_by(|a, b| urgency(*a).total_cmp(&urgency(*b)));
-        let tree = most.expect("a store has a tree");
-        self.compact_tree(tree, |levels| choose(&shapes(levels), &targets))
+        let (targets, reached) = (self.targets(), self.options.purge.reached());
+        let urgency = |tree: &usize| {
+            let levels = &self.trees[*tree].load().levels;
+            targets.urgency(&shapes(levels, |_| 0))
+        };
+        let mut trees: Vec<(usize, f64)> =
+            (0..self.trees.len()).map(|tree| (tree, urgency(&tree))).collect();
+        trees.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (tree, _) in trees {
+            let purgeable = |table: &Table| table.purgeable(&reached).0;
+            let choose = |levels: &Levels| choose(&shapes(levels, purgeable), &targets);
+            if self.compact_tree(tree, choose)? == Work::Done {
+                return Ok(Work::Done);
+            }
+        }
+        Ok(Work::Nothing)
     }
 
     /// Compacts every tree into its deepest level.
     pub(crate) fn compact_all(&self) -> Result<(), Error> {
+        let reached = self.options.purge.reached();
         for tree in 0..self.trees.len() {
-            self.compact_tree(tree, |levels| everything(&shapes(levels)))?;
+            let purgeable = |table: &Table| table.purgeable_at_most(&reached);
+            self.compact_tree(tree, |levels| everything(&shapes(levels, purgeable)))?;
         }
         Ok(())
     }
@@ -265,7 +278,14 @@ impl Engine {
         let ids = [upper, lower].concat();
         let inputs = find(&state.levels, &ids);
         let read: u64 = inputs.iter().map(|table| table.meta().bytes).sum();
-        let outputs = self.merge_tables(tree, &inputs, to)?;
+        // Before any record is asked for: what rises meanwhile may have come too late for some.
+        let reached = self.options.purge.reached();
+        let outputs = self.merge_tables(tree, &inputs)?;
+        for table in &outputs {
+            if is_above_nothing(&state.levels, to, table.meta()) {
+                table.was_asked(&reached);
+            }
+        }
         let written: u64 = outputs.iter().map(|table| table.meta().bytes).sum();
         let place = |table: &Arc<Table>| {
             Edit::Add(Placed { tree: tree as u8, level: to as u8, meta: table.meta().clone() })
@@ -283,12 +303,7 @@ impl Engine {
     }
 
     /// Writes the merged tables; their names and contents are durable afterwards.
-    fn merge_tables(
-        &self,
-        tree: usize,
-        inputs: &[Arc<Table>],
-        to: usize,
-    ) -> Result<Vec<Arc<Table>>, Error> {
+    fn merge_tables(&self, tree: usize, inputs: &[Arc<Table>]) -> Result<Vec<Arc<Table>>, Error> {
         let sources = inputs
             .iter()
             .map(|table| Source::Table(TableIter::new(Arc::clone(table), Access::Sequential)));
@@ -300,7 +315,7 @@ impl Engine {
         merge.seek(&[]).map_err(|error| self.classify(error))?;
         while merge.valid() {
             let (key, record) = (merge.key(), merge.record());
-            if !may_go(key, record) || !self.may_purge(tree, &input_ids, to, key, record) {
+            if !self.may_purge(tree, &input_ids, key, record) {
                 let out = match &mut writer {
                     Some(out) => out,
                     None => writer.insert(unfinished.table()?),
@@ -334,18 +349,9 @@ impl Engine {
     /// Whether a record can go: allowed from outside, and nothing of its key is anywhere else in
     /// the tree, neither below nor above, where a record that arrived late may be older. `inputs`
     /// are the sorted ids of the tables that are merged.
-    fn may_purge(
-        &self,
-        tree: usize,
-        inputs: &[u64],
-        to: usize,
-        key: &[u8],
-        record: RecordRef<'_>,
-    ) -> bool {
-        debug_assert!(to > 0, "nothing is merged into level 0");
+    fn may_purge(&self, tree: usize, inputs: &[u64], key: &[u8], record: RecordRef<'_>) -> bool {
         let space = Space::from_u8(key[0]).expect("a table's keys were written with a space");
-        let latest = record.when().max(record.version().time).max(record.expiry_time());
-        if !(self.options.may_purge)(space, &key[1..], latest) {
+        if !self.options.purge.may_purge(space, &key[1..], record) {
             return false;
         }
         let state = self.trees[tree].load();
@@ -480,6 +486,14 @@ fn find(levels: &Levels, ids: &[u64]) -> Vec<Arc<Table>> {
     found
 }
 
+/// Whether nothing below a level overlaps a table.
+fn is_above_nothing(levels: &Levels, level: usize, meta: &TableMeta) -> bool {
+    levels[level + 1..].iter().all(|below| {
+        let at = below.partition_point(|table| table.meta().largest < meta.smallest);
+        below.get(at).is_none_or(|table| table.meta().smallest > meta.largest)
+    })
+}
+
 fn apart(level: &[Arc<Table>]) -> bool {
     level.windows(2).all(|pair| pair[0].meta().largest < pair[1].meta().smallest)
 }
@@ -487,11 +501,4 @@ fn apart(level: &[Arc<Table>]) -> bool {
 /// Empty levels.
 pub(super) fn no_tables() -> Levels {
     vec![Vec::new(); MAX_LEVELS]
-}
-
-/// Whether a record can ever go by itself: tombstones, users' values that expire, and what is kept
-/// for a time only.
-fn may_go(key: &[u8], record: RecordRef<'_>) -> bool {
-    let expires = key[0] == Space::Data as u8 && record.expiry_ms() != 0;
-    record.kind() != Kind::Value || expires || key[0] == Space::Idempotency as u8
 }

@@ -47,12 +47,14 @@ use write::Writer;
 
 use crate::batch::Space;
 use crate::cache::BlockCache;
-use crate::compaction::Targets;
+use crate::compaction::{Choice, Targets, choose};
 use crate::disk::Disk;
 use crate::error::Error;
 use crate::manifest::Manifest;
 use crate::options::{Options, SyncMode};
+use crate::purge::PurgeRule;
 use crate::stats::{LevelStats, Stats};
+use crate::table::Table;
 use crate::wal::Prepared;
 
 /// How far the background work is behind.
@@ -132,6 +134,11 @@ impl Engine {
         &self.options
     }
 
+    /// Which tombstones and expired values may go; its watermarks may be raised at any time.
+    pub fn purge_rule(&self) -> &Arc<PurgeRule> {
+        &self.options.purge
+    }
+
     /// Fails if the store accepts no more writes.
     pub fn healthy(&self) -> Result<(), Error> {
         match self.failed.get() {
@@ -175,7 +182,7 @@ impl Engine {
         let trigger = self.options.level0_tables;
         let worst = self.trees.iter().map(|tree| {
             let state = tree.load();
-            let debt = self.targets().debt(&tree::shapes(&state.levels)) as f64;
+            let debt = self.targets().debt(&tree::shapes(&state.levels, |_| 0)) as f64;
             let level1 = self.options.level1_bytes as f64;
             let waiting = state.immutables.len() as f64;
             let level0 = state.levels[0].len() as f64;
@@ -189,10 +196,11 @@ impl Engine {
 
     /// Whether flushes and compactions have nothing left to do.
     pub fn is_idle(&self) -> bool {
+        let reached = self.options.purge.reached();
         self.trees.iter().all(|tree| {
             let state = tree.load();
-            let urgency = self.targets().urgency(&tree::shapes(&state.levels));
-            state.immutables.is_empty() && urgency < 1.0
+            let shapes = tree::shapes(&state.levels, |table| table.purgeable(&reached).0);
+            state.immutables.is_empty() && choose(&shapes, &self.targets()) == Choice::Nothing
         })
     }
 
@@ -237,7 +245,7 @@ impl Engine {
             failed: self.failed.get().map(|cause| cause.to_string()),
             ..Stats::default()
         };
-        let mut keys = 0;
+        let (mut keys, reached) = (0, self.options.purge.reached());
         for tree in &self.trees {
             let state = tree.load();
             keys += state.memtables().map(|memtable| memtable.live()).sum::<i64>();
@@ -248,7 +256,10 @@ impl Engine {
             stats.memtable_bytes += state.active.used() as u64;
             stats.immutable_memtables += state.immutables.len() as u64;
             stats.immutable_bytes += state.immutables.iter().map(|m| m.used() as u64).sum::<u64>();
-            stats.compaction_debt_bytes += self.targets().debt(&tree::shapes(&state.levels));
+            let shapes = tree::shapes(&state.levels, |_| 0);
+            stats.compaction_debt_bytes += self.targets().debt(&shapes);
+            let purgeable = |table: &Arc<Table>| table.purgeable(&reached).1;
+            stats.purgeable_bytes += state.levels.iter().flatten().map(purgeable).sum::<u64>();
             stats.levels.resize(state.levels.len(), LevelStats::default());
             for (sum, level) in stats.levels.iter_mut().zip(state.levels.iter()) {
                 sum.tables += level.len() as u64;

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use super::*;
 use crate::batch::Batch;
 use crate::disk::MemDisk;
+use crate::purge::PurgeRule;
 use crate::record::{Fields, Kind, Record, Steps, Version};
 use crate::table::Wait;
 
 mod ballots;
 mod expiry;
+mod purge;
 mod verified;
 
 type Model = BTreeMap<Vec<u8>, Record>;
@@ -241,11 +243,8 @@ fn a_snapshot_stays_as_it_was() {
 fn tombstones_go_only_when_allowed_and_nothing_older_is_left() {
     for allowed in [false, true] {
         let disk = MemDisk::new();
-        let options = Options {
-            may_purge: Arc::new(move |_, _, _| allowed),
-            new_tree_bits: 0,
-            ..small_options()
-        };
+        let purge = if allowed { PurgeRule::always() } else { PurgeRule::never() };
+        let options = Options { purge: Arc::new(purge), new_tree_bits: 0, ..small_options() };
         let (engine, mut model) = (open(&disk, &options), Model::new());
         write(&engine, &mut model, b"k", Kind::Value, 1, b"v");
         engine.rotate_all();
@@ -262,7 +261,7 @@ fn tombstones_go_only_when_allowed_and_nothing_older_is_left() {
 fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
     let disk = MemDisk::new();
     let options =
-        Options { may_purge: Arc::new(|_, _, _| true), new_tree_bits: 0, ..small_options() };
+        Options { purge: Arc::new(PurgeRule::always()), new_tree_bits: 0, ..small_options() };
     let (engine, mut model) = (open(&disk, &options), Model::new());
     for (kind, time) in [(Kind::Value, 1), (Kind::Tombstone, 9)] {
         write(&engine, &mut model, b"k", kind, time, b"");
@@ -279,7 +278,7 @@ fn a_tombstone_stays_while_an_older_record_may_lie_above_it() {
 fn a_tombstone_stays_while_an_older_record_lies_below_it() {
     let disk = MemDisk::new();
     let options = Options {
-        may_purge: Arc::new(|_, _, _| true),
+        purge: Arc::new(PurgeRule::always()),
         new_tree_bits: 0,
         level1_bytes: 1,
         ..small_options()

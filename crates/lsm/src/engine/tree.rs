@@ -78,15 +78,24 @@ pub(super) fn tables_over<'a>(
     })
 }
 
-/// The shapes of all levels, for the choice of a compaction.
-pub(super) fn shapes(levels: &Levels) -> Vec<Vec<Shape<'_>>> {
+/// The shapes of all levels, for the choice of a compaction; `purgeable` says about how many records
+/// of a table may be purged.
+pub(super) fn shapes(levels: &Levels, purgeable: impl Fn(&Table) -> u64) -> Vec<Vec<Shape<'_>>> {
     assert_eq!(levels.len(), MAX_LEVELS);
+    let shape = |table| shape(table, purgeable(table));
     levels.iter().map(|level| level.iter().map(shape).collect()).collect()
 }
 
-fn shape(table: &Arc<Table>) -> Shape<'_> {
+fn shape(table: &Arc<Table>, purgeable: u64) -> Shape<'_> {
     let meta = table.meta();
-    Shape { id: meta.id, bytes: meta.bytes, smallest: &meta.smallest, largest: &meta.largest }
+    Shape {
+        id: meta.id,
+        bytes: meta.bytes,
+        smallest: &meta.smallest,
+        largest: &meta.largest,
+        entries: meta.entries,
+        purgeable,
+    }
 }
 
 /// Locks a mutex whose holders can't leave it half-changed: a panic elsewhere does not spread.

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
+use super::Table;
 use crate::batch::Space;
+use crate::purge::Reached;
 use crate::record::{Kind, RecordRef, Version};
 
 /// What the manifest knows about a table.
@@ -90,5 +92,39 @@ impl TableMeta {
         let latest = if self.tombstones == 0 { 0 } else { self.latest() };
         let deleted = Purgeable { records: self.tombstones, bytes, latest };
         (deleted, Purgeable::default())
+    }
+}
+
+/// What may be purged now is not known record by record: it is taken to be as large a part of a
+/// table's purgeable records as of the partitions, which keys belong to by their hash.
+impl Table {
+    /// Notes that a compaction asked for each of its records whether it may go, and nothing that it
+    /// hides lies below. Lest it be written anew again and again for what may not.
+    pub(crate) fn was_asked(&self, reached: &Reached) {
+        let kinds = [self.meta.deleted, self.meta.expiring];
+        // It is asked once: as it is written.
+        let _ = self.asked.set(kinds.map(|kind| reached.partitions(kind.latest)));
+    }
+
+    /// About what may be purged now of those that it had not been asked for, or were to stay then:
+    /// number of records, and their bytes.
+    pub(crate) fn purgeable(&self, reached: &Reached) -> (u64, u64) {
+        let asked = self.asked.get().copied().unwrap_or_default();
+        let (mut records, mut bytes) = (0.0, 0.0);
+        for (kind, before) in [self.meta.deleted, self.meta.expiring].into_iter().zip(asked) {
+            if kind.records > 0 {
+                let part = reached.part(kind.latest, before);
+                records += kind.records as f64 * part;
+                bytes += kind.bytes as f64 * part;
+            }
+        }
+        (records as u64, bytes as u64)
+    }
+
+    /// How many records may be purged at most, be it less probable.
+    pub(crate) fn purgeable_at_most(&self, reached: &Reached) -> u64 {
+        let meta = &self.meta;
+        let is_reached = reached.greatest().is_some_and(|greatest| meta.min_when <= greatest);
+        if is_reached { meta.deleted.records + meta.expiring.records } else { 0 }
     }
 }

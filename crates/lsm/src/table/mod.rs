@@ -92,6 +92,9 @@ pub(crate) struct Table {
     version: u32,
     top: Top,
     cache: Arc<BlockCache>,
+    /// Of how many partitions its purgeable records ([`Purgeable`], of either kind) had been allowed
+    /// to go when it was written, if it was asked for each then: these are not in it.
+    asked: OnceLock<[u32; 2]>,
     /// Where to report that no one reads the table any more, once it has been replaced.
     obsolete: OnceLock<Arc<Mutex<Vec<u64>>>>,
 }
@@ -198,7 +201,8 @@ impl Table {
         let top = Top::decode(top, tail.top.offset)
             .map_err(|Malformed| Error::corrupt(&name, tail.top.offset, "malformed top block"))?;
         let (meta, version) = (meta.clone(), tail.version);
-        Ok(Self { file, name, meta, seed, version, top, cache, obsolete: OnceLock::new() })
+        let (asked, obsolete) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { file, name, meta, seed, version, top, cache, asked, obsolete })
     }
 
     /// Marks a table that was replaced: when its last reader lets go, its id goes to `obsolete`.

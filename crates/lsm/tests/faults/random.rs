@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lsm::{Db, Kind, MemDisk, Options, Record, Snapshot, Space, SyncMode};
+use lsm::{Db, Kind, MemDisk, Options, PurgeRule, Record, Snapshot, Space, SyncMode};
 
 use super::model::{Model, Random, Write, batch, effort, open, small, wait_for};
 
@@ -219,7 +219,7 @@ fn what_was_deleted_stays_deleted_when_tombstones_may_go() {
         let mut random = Random::new(seed);
         let disk = MemDisk::new();
         let options = Options {
-            may_purge: Arc::new(|_, _, _| true),
+            purge: Arc::new(PurgeRule::alone(0, 0, || u64::MAX)),
             compress: false,
             ..small(SyncMode::Never, 0)
         };

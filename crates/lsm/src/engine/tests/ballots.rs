@@ -215,26 +215,3 @@ proptest! {
         check(&open(&disk, &options), &model);
     }
 }
-
-/// A tombstone hides what has an older version, and what has its version and an older ballot.
-#[test]
-fn a_tombstone_may_go_by_when_it_was_written() {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&asked);
-    let may_purge: crate::MayPurge = Arc::new(move |_, _, when| {
-        noted.lock().unwrap().push(when);
-        false
-    });
-    let options = Options { may_purge, ..deep() };
-    let engine = open(&MemDisk::new(), &options);
-    for (key, ballot) in [(b"a", 0), (b"b", 90), (b"c", 3)] {
-        store(&engine, key, &made(key, 5, ballot, Kind::Tombstone, b""));
-    }
-    engine.rotate_all();
-    engine.flush_one().unwrap();
-    store(&engine, b"a", &made(b"a", 4, 0, Kind::Value, b""));
-    engine.rotate_all();
-    engine.flush_one().unwrap();
-    engine.compact_all().unwrap();
-    assert_eq!(*asked.lock().unwrap(), [5, 90, 5]);
-}

@@ -1,0 +1,260 @@
+//! What goes for good, and when: by watermarks that rise while the engine runs, and by compactions
+//! that are done for it.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::ballots::{deep, note, rank, store};
+use super::*;
+
+/// One partition for each remainder of a key's first byte.
+const PARTITIONS: u16 = 4;
+
+fn proven() -> Arc<PurgeRule> {
+    let rule = PurgeRule::proven(|key| u16::from(key[0]) % PARTITIONS, 0, || 0);
+    rule.set_held(u32::from(PARTITIONS));
+    Arc::new(rule)
+}
+
+fn raise_all(rule: &PurgeRule, time: u64) {
+    (0..PARTITIONS).for_each(|partition| rule.raise(partition, time));
+}
+
+/// Level 0 and 1 take more than these tests write, so that nothing is compacted but to purge.
+fn roomy(rule: &Arc<PurgeRule>) -> Options {
+    let purge = Arc::clone(rule);
+    Options { purge, new_tree_bits: 0, level0_tables: 9, level1_bytes: 1 << 30, ..small_options() }
+}
+
+fn flush(engine: &Engine) {
+    engine.rotate_all();
+    while engine.flush_one().unwrap() == Work::Done {}
+}
+
+/// Writes a value or tombstone of each key at a time.
+fn write_all(engine: &Engine, kind: Kind, time: u64) {
+    for key in 0..200_u8 {
+        let value = if kind == Kind::Value { &[key; 100][..] } else { &[] };
+        store(engine, &[key], &Record::new(&[key], &Fields::new(kind, version(time)), value));
+    }
+    flush(engine);
+}
+
+fn entries(engine: &Engine) -> u64 {
+    let state = engine.trees[0].load_full();
+    state.levels.iter().flatten().map(|table| table.meta().entries).sum()
+}
+
+fn compact_while_there_is_work(engine: &Engine) -> usize {
+    (0..100).find(|_| engine.compact_one().unwrap() == Work::Nothing).expect("it ends")
+}
+
+#[test]
+fn after_a_deletion_of_everything_a_compaction_leaves_nothing() {
+    let (disk, rule) = (MemDisk::new(), proven());
+    let engine = open(&disk, &roomy(&rule));
+    write_all(&engine, Kind::Value, 1);
+    write_all(&engine, Kind::Tombstone, 2);
+    engine.compact_all().unwrap();
+    assert_eq!(entries(&engine), 200, "tombstones stay while nothing is proven");
+    engine.compact_all().unwrap();
+    raise_all(&rule, 1);
+    engine.compact_all().unwrap();
+    assert_eq!(entries(&engine), 200, "they are younger");
+    rule.raise(0, 2);
+    engine.compact_all().unwrap();
+    assert_eq!(entries(&engine), 150);
+    raise_all(&rule, 2);
+    engine.compact_all().unwrap();
+    assert_eq!(entries(&engine), 0);
+    engine.delete_obsolete_tables();
+    assert_eq!(engine.stats().levels.iter().map(|level| level.bytes).sum::<u64>(), 0);
+}
+
+#[test]
+fn compaction_goes_for_what_may_be_purged_and_ends() {
+    for merged in [false, true] {
+        let (disk, rule) = (MemDisk::new(), proven());
+        let engine = open(&disk, &roomy(&rule));
+        write_all(&engine, Kind::Value, 1);
+        engine.compact_all().unwrap();
+        write_all(&engine, Kind::Tombstone, 2);
+        if merged {
+            engine.compact_all().unwrap();
+        }
+        let before = entries(&engine);
+        assert_eq!(compact_while_there_is_work(&engine), 0, "as without any rule");
+        assert!(engine.is_idle() && engine.stats().purgeable_bytes == 0);
+        raise_all(&rule, 1);
+        assert_eq!(compact_while_there_is_work(&engine), 0);
+        assert_eq!(entries(&engine), before);
+
+        rule.raise(0, 2);
+        rule.raise(1, 2);
+        assert!(!engine.is_idle() && engine.stats().purgeable_bytes > 2_000);
+        assert!(compact_while_there_is_work(&engine) > 0);
+        assert_eq!(entries(&engine), 100, "those of two partitions");
+        assert_eq!(engine.stats().purgeable_bytes, 0, "what stays may not go");
+
+        raise_all(&rule, 2);
+        assert!(engine.stats().purgeable_bytes > 2_000);
+        compact_while_there_is_work(&engine);
+        assert_eq!(entries(&engine), 0);
+        assert!(engine.is_idle());
+    }
+}
+
+#[test]
+fn values_go_once_they_had_expired_before_the_watermark() {
+    let (disk, rule) = (MemDisk::new(), proven());
+    let engine = open(&disk, &roomy(&rule));
+    for key in 0..100_u8 {
+        let expiry_ms = 10 + u64::from(key % 2) * 10;
+        let fields = Fields { expiry_ms, ..Fields::new(Kind::Value, version(1)) };
+        store(&engine, &[key], &Record::new(&[key], &fields, b"value"));
+    }
+    flush(&engine);
+    engine.compact_all().unwrap();
+    let millis = |millis: u64| (millis * 1000) << 12;
+    raise_all(&rule, millis(10));
+    engine.compact_all().unwrap();
+    assert_eq!(entries(&engine), 100, "not before, but just then");
+    raise_all(&rule, millis(10) + 1);
+    engine.compact_all().unwrap();
+    assert_eq!(entries(&engine), 50);
+    raise_all(&rule, millis(21));
+    compact_while_there_is_work(&engine);
+    assert_eq!(entries(&engine), 0);
+}
+
+#[test]
+fn a_snapshot_holds_what_is_purged_after_it() {
+    let (disk, rule) = (MemDisk::new(), proven());
+    let engine = open(&disk, &roomy(&rule));
+    write_all(&engine, Kind::Value, 1);
+    write_all(&engine, Kind::Tombstone, 2);
+    let snapshot = engine.snapshot();
+    let mut begun = snapshot.verified_scan(Space::Data, b"", None, 0);
+    assert!(matches!(begun.next(), Some(Verified::Record(..))));
+    raise_all(&rule, 2);
+    engine.compact_all().unwrap();
+    engine.delete_obsolete_tables();
+    assert!(engine.snapshot().verified_scan(Space::Data, b"", None, 0).next().is_none());
+    let (mut plain, mut seen) = (snapshot.scan(Space::Data, b"", None), 0);
+    while let Some((_, record)) = plain.next().unwrap() {
+        assert_eq!(record.kind(), Kind::Tombstone);
+        seen += 1;
+    }
+    while let Some(Verified::Record(_, record)) = begun.next() {
+        assert_eq!(record.kind(), Kind::Tombstone);
+        seen += 1;
+    }
+    assert_eq!(seen, 399);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Above its partition's watermark, as the seal of a repair round has it.
+    Write {
+        key: u8,
+        above: u64,
+        ballot: bool,
+        kind: u8,
+        expires: bool,
+    },
+    Raise {
+        partition: u16,
+        by: u64,
+    },
+    Rotate,
+    Flush,
+    Compact,
+    CompactAll,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let write = (0u8..24, 1u64..9, any::<bool>(), 0u8..5, any::<bool>());
+    prop_oneof![
+        20 => write.prop_map(|(key, above, ballot, kind, expires)| {
+            Step::Write { key, above, ballot, kind, expires }
+        }),
+        3 => (0..PARTITIONS, 1u64..6).prop_map(|(partition, by)| Step::Raise { partition, by }),
+        1 => Just(Step::Rotate),
+        3 => Just(Step::Flush),
+        3 => Just(Step::Compact),
+        1 => Just(Step::CompactAll),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Nothing goes but by the rule, and what it hid does not come back, wherever it lies.
+    #[test]
+    fn only_what_the_watermark_allows_is_gone(steps in vec(step(), 1..150)) {
+        let (disk, rule) = (MemDisk::new(), proven());
+        let options = Options {
+            purge: Arc::clone(&rule),
+            block_bytes: 128,
+            table_bytes: 1024,
+            ..deep()
+        };
+        let (mut engine, mut model) = (open(&disk, &options), Model::new());
+        for step in steps {
+            match step {
+                Step::Write { key, above, ballot, kind, expires } => {
+                    let time = rule.watermark(u16::from(key) % PARTITIONS) + above;
+                    let steps = Steps { ballot: time + above % 3, step: 1, operations: &[] };
+                    let kind = [Kind::Tombstone, Kind::Superseded, Kind::Value, Kind::Value, Kind::Value]
+                        [usize::from(kind)];
+                    let fields = Fields {
+                        steps: ballot.then_some(steps),
+                        expiry_ms: u64::from(expires && kind == Kind::Value),
+                        ..Fields::new(kind, version(time))
+                    };
+                    let record = Record::new(&[key], &fields, b"");
+                    store(&engine, &[key], &record);
+                    note(&mut model, &[key], record);
+                }
+                Step::Raise { partition, by } => {
+                    rule.raise(partition, rule.watermark(partition) + by);
+                }
+                Step::Rotate => engine.rotate_all(),
+                Step::Flush => flush(&engine),
+                Step::Compact => {
+                    engine.compact_one().unwrap();
+                }
+                Step::CompactAll => engine.compact_all().unwrap(),
+                Step::Reopen => {
+                    drop(engine);
+                    engine = open(&disk, &options);
+                }
+            }
+            check_purged(&engine, &model, &rule);
+        }
+        flush(&engine);
+        engine.compact_all().unwrap();
+        check_purged(&engine, &model, &rule);
+        let goes = |(key, record): &(&Vec<u8>, &Record)| {
+            PurgeRule::goes_by(record.view(), rule.watermark(u16::from(key[0]) % PARTITIONS))
+        };
+        let stay = model.len() - model.iter().filter(goes).count();
+        prop_assert_eq!(entries(&engine), stay as u64, "all that may go is gone");
+    }
+}
+
+fn check_purged(engine: &Engine, model: &Model, rule: &PurgeRule) {
+    for (key, expected) in model {
+        let watermark = rule.watermark(u16::from(key[0]) % PARTITIONS);
+        match engine.get(Space::Data, key, Wait::Yes).unwrap() {
+            Lookup::Found(found) => assert_eq!(rank(&found), rank(expected)),
+            Lookup::Absent => assert!(
+                PurgeRule::goes_by(expected.view(), watermark),
+                "{expected:?} is gone at {watermark}"
+            ),
+            other => panic!("{other:?}"),
+        }
+    }
+}
