@@ -1,7 +1,5 @@
 //! The engine as a node's start and a repair use it, when each step waits for its own commit.
 
-use std::sync::Arc;
-
 use cluster::{REMEMBERED_MICROS, partition_of};
 use lsm::{Batch, Db, Engine, Error, PurgeRule};
 

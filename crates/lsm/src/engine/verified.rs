@@ -72,7 +72,8 @@ pub struct Progress {
     pub lookups: u64,
 }
 
-/// An iterator that lends its items. It pins the memtables and tables of its snapshot.
+/// An iterator that lends its items. It pins the memtables and tables of its snapshot. For each table
+/// of level 0, and each level below, it holds an index and 64 KiB of blocks, or one longer block.
 pub struct VerifiedScan {
     trees: Vec<Arc<TreeState>>,
     space: Space,
