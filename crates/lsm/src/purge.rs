@@ -81,9 +81,9 @@ impl PurgeRule {
         Self { of_data, remembered_micros, wall_micros: Box::new(wall_micros) }
     }
 
-    /// Raises a partition's watermark, a time of a version; a lower one changes nothing. Compactions
-    /// go by it at once, so it must be durable elsewhere before. Without effect where nothing goes
-    /// by watermarks.
+    /// Raises a partition's watermark, a time of a version; a lower one changes nothing.
+    /// Compactions go by it at once, so it must be durable elsewhere before. Without effect where
+    /// nothing goes by watermarks.
     pub fn raise(&self, partition: u16, time: u64) {
         let OfData::Proven(watermarks) = &self.of_data else { return };
         if time == 0 {

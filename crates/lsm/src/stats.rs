@@ -63,8 +63,8 @@ pub struct Stats {
     pub compaction_nanos: u64,
     /// Gauge: bytes that compactions still have to move to bring every level to its target.
     pub compaction_debt_bytes: u64,
-    /// Gauge: about so many bytes of tables, uncompressed, are tombstones and expired values that may
-    /// be purged; what they hide comes on top.
+    /// Gauge: about so many bytes of tables, uncompressed, are tombstones and expired values that
+    /// may be purged; what they hide comes on top.
     pub purgeable_bytes: u64,
     /// Gauge: one entry a level, from 0.
     pub levels: Vec<LevelStats>,

@@ -78,8 +78,8 @@ pub(super) fn tables_over<'a>(
     })
 }
 
-/// The shapes of all levels, for the choice of a compaction; `purgeable` says about how many records
-/// of a table may be purged.
+/// The shapes of all levels, for the choice of a compaction; `purgeable` says about how many
+/// records of a table may be purged.
 pub(super) fn shapes(levels: &Levels, purgeable: impl Fn(&Table) -> u64) -> Vec<Vec<Shape<'_>>> {
     assert_eq!(levels.len(), MAX_LEVELS);
     let shape = |table| shape(table, purgeable(table));

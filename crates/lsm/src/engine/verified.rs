@@ -6,8 +6,9 @@
 //! `s` was skipped and `c` is the newest of what was read, written after `since`:
 //!
 //! * `s` has a version of a time ≤ `since`, and a ballot ≤ `since`.
-//! * If `c` is a plain record, it was written at its version's time, which is > `since`: its version
-//!   is the greater one. So it is, whatever the ballot, if `c` has a version of a time > `since`.
+//! * If `c` is a plain record, it was written at its version's time, which is > `since`: its
+//!   version is the greater one. So it is, whatever the ballot, if `c` has a version of a time >
+//!   `since`.
 //! * If a conditional write made `c` of an older version, its ballot is > `since`. `s` can't have
 //!   the same version, for the ballot would decide for `c`. But it may have a greater one.
 //!
@@ -72,8 +73,9 @@ pub struct Progress {
     pub lookups: u64,
 }
 
-/// An iterator that lends its items. It pins the memtables and tables of its snapshot. For each table
-/// of level 0, and each level below, it holds an index and 64 KiB of blocks, or one longer block.
+/// An iterator that lends its items. It pins the memtables and tables of its snapshot. For each
+/// table of level 0, and each level below, it holds an index and 64 KiB of blocks, or one longer
+/// block.
 pub struct VerifiedScan {
     trees: Vec<Arc<TreeState>>,
     space: Space,

@@ -10,9 +10,9 @@
 //!
 //! Keys are *internal keys*: the byte of a [`crate::Space`], then the user's key. A data block
 //! holds about [`crate::Options::block_bytes`] of them, or one large record alone. An index block
-//! leads to the data blocks of its partition and says how young each is, a filter answers most reads of absent keys, and both
-//! come through the block cache like data. Only the top block, which lists the partitions, is
-//! resident: some 50 bytes for half a megabyte of data.
+//! leads to the data blocks of its partition and says how young each is, a filter answers most
+//! reads of absent keys, and both come through the block cache like data. Only the top block, which
+//! lists the partitions, is resident: some 50 bytes for half a megabyte of data.
 //!
 //! A damaged block is an error whatever kind it is of, and never reads as "absent".
 //!
@@ -92,8 +92,8 @@ pub(crate) struct Table {
     version: u32,
     top: Top,
     cache: Arc<BlockCache>,
-    /// Of how many partitions its purgeable records ([`Purgeable`], of either kind) had been allowed
-    /// to go when it was written, if it was asked for each then: these are not in it.
+    /// Of how many partitions its purgeable records ([`Purgeable`], of either kind) had been
+    /// allowed to go when it was written, if it was asked for each then: these are not in it.
     asked: OnceLock<[u32; 2]>,
     /// Where to report that no one reads the table any more, once it has been replaced.
     obsolete: OnceLock<Arc<Mutex<Vec<u64>>>>,

@@ -207,8 +207,11 @@ proptest! {
                 Step::Write { key, above, ballot, kind, expires } => {
                     let time = rule.watermark(u16::from(key) % PARTITIONS) + above;
                     let steps = Steps { ballot: time + above % 3, step: 1, operations: &[] };
-                    let kind = [Kind::Tombstone, Kind::Superseded, Kind::Value, Kind::Value, Kind::Value]
-                        [usize::from(kind)];
+                    let kind = match kind {
+                        0 => Kind::Tombstone,
+                        1 => Kind::Superseded,
+                        _ => Kind::Value,
+                    };
                     let fields = Fields {
                         steps: ballot.then_some(steps),
                         expiry_ms: u64::from(expires && kind == Kind::Value),
