@@ -32,6 +32,7 @@ const PACE: Pace = Pace {
     every: Duration::from_millis(10),
     votes: "&ack=2&from=3",
     large: 0,
+    conditional: 25,
     tries: 2,
 };
 

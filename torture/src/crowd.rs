@@ -30,6 +30,7 @@ const PACE: Pace = Pace {
     every: Duration::from_millis(16),
     votes: "&ack=2&from=3",
     large: 0,
+    conditional: 25,
     tries: 3,
 };
 

@@ -22,9 +22,6 @@ const VALUE_LEN: u64 = 500;
 /// The same of a large one, at most.
 const LARGE_LEN: usize = 1 << 20;
 
-/// Writes in a hundred that carry an idempotency key: those are done as conditional writes.
-const CONDITIONAL: u64 = 25;
-
 /// Keys of each client.
 const KEYS: u64 = 500;
 
@@ -39,6 +36,8 @@ pub struct Pace {
     pub votes: &'static str,
     /// Writes in a hundred of a value of 100 KiB to 1 MiB.
     pub large: u64,
+    /// Writes in a hundred that carry an idempotency key: those are done as conditional writes.
+    pub conditional: u64,
     /// How often a request is sent at most, each time to the next node.
     pub tries: u32,
 }
@@ -213,7 +212,7 @@ impl Shared {
             };
             // Of two runs that begin with one seed, too, no two keys are equal.
             let token = || format!("{key}-{}", self.ledger.now().as_nanos());
-            let token = random.percent(CONDITIONAL).then(token);
+            let token = random.percent(self.pace.conditional).then(token);
             let answer = put(&mut client, &target, token, &value);
             self.ledger.end(ticket, said(&answer));
             answer?

@@ -13,8 +13,14 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-const PACE: Pace =
-    Pace { clients: 8, every: Duration::from_millis(16), votes: "", large: 2, tries: 2 };
+const PACE: Pace = Pace {
+    clients: 8,
+    every: Duration::from_millis(16),
+    votes: "",
+    large: 2,
+    conditional: 25,
+    tries: 2,
+};
 
 /// How long hints may take to bring everything about.
 const BY_ITSELF: Duration = Duration::from_secs(30);

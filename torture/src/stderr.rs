@@ -19,8 +19,14 @@ use crate::{Failure, Setup};
 
 const NODES: usize = 3;
 
-const PACE: Pace =
-    Pace { clients: 8, every: Duration::from_millis(16), votes: "", large: 0, tries: 2 };
+const PACE: Pace = Pace {
+    clients: 8,
+    every: Duration::from_millis(16),
+    votes: "",
+    large: 0,
+    conditional: 0,
+    tries: 2,
+};
 
 /// Lines that each node logs: more than a pipe and all of the node's own room take.
 const LINES: usize = 12_000;

@@ -25,6 +25,7 @@ const PACE: Pace = Pace {
     every: Duration::from_millis(25),
     votes: "&ack=2&from=3",
     large: 2,
+    conditional: 25,
     tries: 2,
 };
 

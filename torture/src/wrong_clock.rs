@@ -19,8 +19,14 @@ use crate::{Failure, Setup, client};
 const NODES: usize = 3;
 const DAY: i64 = 86_400;
 const VOTES: &str = "&ack=2&from=3";
-const PACE: Pace =
-    Pace { clients: 8, every: Duration::from_millis(4), votes: VOTES, large: 0, tries: 2 };
+const PACE: Pace = Pace {
+    clients: 8,
+    every: Duration::from_millis(4),
+    votes: VOTES,
+    large: 0,
+    conditional: 0,
+    tries: 2,
+};
 
 /// Keys that a node writes alone.
 const ALONE: usize = 300;
