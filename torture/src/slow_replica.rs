@@ -23,7 +23,7 @@ const PACE: Pace = Pace {
     every: Duration::from_millis(20),
     votes: "&ack=2&from=3",
     large: 2,
-    conditional: 25,
+    conditional: 0,
     tries: 2,
 };
 
