@@ -84,11 +84,23 @@ impl Client {
 
     /// Sends a request without waiting for its answer.
     pub fn send(&mut self, method: &str, target: &str, body: &[u8]) -> io::Result<()> {
+        self.send_with(method, target, "", body)
+    }
+
+    /// The same with `headers`, each a line that is ended.
+    fn send_with(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> io::Result<()> {
         let length = match body {
             [] if method != "PUT" => String::new(),
             body => format!("Content-Length: {}\r\n", body.len()),
         };
-        let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{length}\r\n");
+        let head =
+            format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}\r\n");
         self.stream.get_mut().write_all(&[head.as_bytes(), body].concat())
     }
 
@@ -116,6 +128,18 @@ impl Client {
     /// Asks and waits. An error means that nobody knows what became of it.
     pub fn request(&mut self, method: &str, target: &str, body: &[u8]) -> io::Result<Answer> {
         self.send(method, target, body)?;
+        self.answer()
+    }
+
+    /// The same with `headers`, each a line that is ended.
+    pub fn request_with(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> io::Result<Answer> {
+        self.send_with(method, target, headers, body)?;
         self.answer()
     }
 

@@ -231,10 +231,7 @@ impl Open {
 /// Adds one to a counter.
 fn ask(client: &mut Client, counter: usize, key: Option<&String>) -> std::io::Result<Answer> {
     let key = key.map(|key| format!("Idempotency-Key: {key}\r\n")).unwrap_or_default();
-    let target = target(counter) + "&add=1";
-    let head = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\n{key}\r\n");
-    client.send_raw(head.as_bytes())?;
-    client.answer()
+    client.request_with("POST", &(target(counter) + "&add=1"), &key, b"")
 }
 
 fn outcome(answer: std::io::Result<Answer>) -> Result<Outcome, Failure> {

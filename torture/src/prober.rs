@@ -211,9 +211,12 @@ impl Shared {
                 self.ledger.put(key, len)
             };
             // Of two runs that begin with one seed, too, no two keys are equal.
-            let token = || format!("{key}-{}", self.ledger.now().as_nanos());
-            let token = random.percent(self.pace.conditional).then(token);
-            let answer = put(&mut client, &target, token, &value);
+            let token = || {
+                let nanos = self.ledger.now().as_nanos();
+                format!("Idempotency-Key: \"{key}-{nanos}\"\r\n")
+            };
+            let token = random.percent(self.pace.conditional).then(token).unwrap_or_default();
+            let answer = client.request_with("PUT", &target, &token, &value);
             self.ledger.end(ticket, said(&answer));
             answer?
         };
@@ -222,20 +225,4 @@ impl Shared {
         }
         Ok(answer)
     }
-}
-
-fn put(
-    client: &mut Client,
-    target: &str,
-    token: Option<String>,
-    value: &[u8],
-) -> std::io::Result<Answer> {
-    let Some(token) = token else { return client.request("PUT", target, value) };
-    let head = format!(
-        "PUT {target} HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: \"{token}\"\r\n\
-         Content-Length: {}\r\n\r\n",
-        value.len()
-    );
-    client.send_raw(&[head.as_bytes(), value].concat())?;
-    client.answer()
 }

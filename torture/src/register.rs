@@ -256,13 +256,7 @@ impl Call {
             Change::Delete => ("DELETE", format!("{target}&receipt=true"), String::new()),
             Change::Add(number) => ("POST", format!("{target}&add={number}"), String::new()),
         };
-        let length = body.len();
-        let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{condition}\
-             Content-Length: {length}\r\n\r\n"
-        );
-        client.send_raw(&[head.as_bytes(), body.as_bytes()].concat())?;
-        client.answer()
+        client.request_with(method, &target, &condition, body.as_bytes())
     }
 }
 

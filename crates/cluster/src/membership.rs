@@ -118,6 +118,11 @@ impl Membership {
         }
     }
 
+    /// Whether it is a member of the partition, be it confirmed or not.
+    pub(crate) fn is_member(&self, partition: u16) -> bool {
+        self.state_of(partition) == MembershipState::Member
+    }
+
     /// Changes it for all partitions, those with a state of their own included.
     pub fn set(&self, state: MembershipState) {
         self.state.store(state as u8, Ordering::Release);

@@ -19,7 +19,6 @@ use super::Coordinator;
 use crate::clock::Clock;
 use crate::conditional::{REMEMBERED_MICROS, has_idempotency_key};
 use crate::event::{Demand, Effect, Now, OpId, StoreError};
-use crate::membership::MembershipState;
 use crate::message::{Class, Reply};
 use crate::promises::Held;
 use crate::recent::{Recalled, Via};
@@ -282,9 +281,8 @@ impl Coordinator {
             return false;
         }
         let membership = &self.shared.membership;
-        let is_member =
-            |key: &Bytes| membership.state_of(partition_of(key)) == MembershipState::Member;
-        let pauses = class == Class::Repair && !items.iter().all(|(key, _)| is_member(key));
+        let is_member = |(key, _): &(Bytes, Record)| membership.is_member(partition_of(key));
+        let pauses = class == Class::Repair && !items.iter().all(is_member);
         if pauses {
             self.shared.promises.pause();
             let all = self.shared.clock.now(now.wall) + 1;

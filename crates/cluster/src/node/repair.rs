@@ -195,8 +195,8 @@ impl Node {
     /// Whether records of this key are stored as the node streams them, whoever else holds them.
     fn takes_unchosen(&self, peer: NodeId, key: &Bytes) -> bool {
         let walk = self.peers.get(peer).and_then(|peer| peer.source.walk.as_ref());
-        let state = self.shared.membership.state_of(partition_of(key));
-        walk.is_some_and(|walk| walk.promise > 0) && state != MembershipState::Member
+        let is_member = self.shared.membership.is_member(partition_of(key));
+        walk.is_some_and(|walk| walk.promise > 0) && !is_member
     }
 
     /// Asks about the next keys of a page; once all is known, the page is written.

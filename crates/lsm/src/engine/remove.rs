@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::background::Unfinished;
 use super::tree::Levels;
-use super::{Engine, Work};
+use super::Engine;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
@@ -48,7 +48,7 @@ impl Engine {
         mut each: impl FnMut(Space, &[u8], u64),
     ) -> Result<(), Error> {
         self.rotate_all();
-        while self.flush_one()? == Work::Done {}
+        self.flush_rotated()?;
         for tree in &self.trees {
             for table in tree.load_full().levels.iter().flatten() {
                 walk(table, above, |key, record| {
@@ -63,7 +63,7 @@ impl Engine {
     /// Removes the records that are meant; how many they were. Nothing else may use the store.
     pub fn remove_above(&self, above: Above<'_>) -> Result<u64, Error> {
         self.rotate_all();
-        while self.flush_one()? == Work::Done {}
+        self.flush_rotated()?;
         let mut removed = 0;
         for tree in 0..self.trees.len() {
             let levels = Levels::clone(&self.trees[tree].load_full().levels);

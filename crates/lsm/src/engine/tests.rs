@@ -105,6 +105,12 @@ fn check(engine: &Engine, model: &Model) {
     assert!(expected.next().is_none(), "the scan ended early");
 }
 
+/// Has everything in tables.
+fn flush_all(engine: &Engine) {
+    engine.rotate_all();
+    engine.flush_rotated().unwrap();
+}
+
 fn background(engine: &Engine, random: &mut Random) {
     match random.below(4) {
         0 => engine.rotate_all(),
@@ -138,8 +144,7 @@ fn equals_a_sorted_map_whatever_the_order_of_arrival() {
             }
         }
         check(&engine, &model);
-        engine.rotate_all();
-        while engine.flush_one().unwrap() == Work::Done {}
+        flush_all(&engine);
         while engine.compact_one().unwrap() == Work::Done {}
         check(&engine, &model);
         engine.compact_all().unwrap();
@@ -226,8 +231,7 @@ fn a_snapshot_stays_as_it_was() {
     for i in 100..300_u64 {
         write(&engine, &mut model, &i.to_be_bytes(), Kind::Value, 1000 + i, b"new");
     }
-    engine.rotate_all();
-    while engine.flush_one().unwrap() == Work::Done {}
+    flush_all(&engine);
     engine.compact_all().unwrap();
     let mut scan = snapshot.scan(Space::Data, b"", None);
     let mut seen = 0;
@@ -343,8 +347,7 @@ fn a_sync_beside_flushes_never_meets_a_segment_that_was_removed() {
                 batch.put(Space::Data, &part.to_be_bytes(), version(time), &[1; 900]).unwrap();
                 engine.commit(std::iter::once(&batch)).unwrap();
             }
-            engine.rotate_all();
-            while engine.flush_one().unwrap() == Work::Done {}
+            flush_all(&engine);
             while engine.compact_one().unwrap() == Work::Done {}
         }
         done.store(true, Ordering::Release);
@@ -404,8 +407,7 @@ fn store_with_a_future(disk: &MemDisk, random: &mut Random) -> (Engine, Model, u
         }
     }
     for over in 0..4 {
-        engine.rotate_all();
-        while engine.flush_one().unwrap() == Work::Done {}
+        flush_all(&engine);
         for _ in 0..100 {
             let key = format!("key-{}", random.below(400));
             let kind = if random.below(4) == 0 { Kind::Tombstone } else { Kind::Value };

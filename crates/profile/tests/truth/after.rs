@@ -43,6 +43,10 @@ fn wait_for(before: &Traces) {
 #[test]
 fn nothing_is_left_of_a_recording_that_ends_or_is_given_up() {
     let _turn = turn();
+    // A thread has its name only once it runs: one whole recording, so that none before it is
+    // about to begin.
+    let (_recording, profile) = start(order(&[Event::Alloc], 1, Clock::default()));
+    profile.recv_timeout(PATIENCE).unwrap();
     let begun = Instant::now();
     while traces().recorders > 0 {
         assert!(begun.elapsed() < PATIENCE, "the one before does not end");

@@ -26,18 +26,13 @@ fn roomy(rule: &Arc<PurgeRule>) -> Options {
     Options { purge, new_tree_bits: 0, level0_tables: 9, level1_bytes: 1 << 30, ..small_options() }
 }
 
-fn flush(engine: &Engine) {
-    engine.rotate_all();
-    while engine.flush_one().unwrap() == Work::Done {}
-}
-
 /// Writes a value or tombstone of each key at a time.
 fn write_all(engine: &Engine, kind: Kind, time: u64) {
     for key in 0..200_u8 {
         let value = if kind == Kind::Value { &[key; 100][..] } else { &[] };
         store(engine, &[key], &Record::new(&[key], &Fields::new(kind, version(time)), value));
     }
-    flush(engine);
+    flush_all(engine);
 }
 
 fn entries(engine: &Engine) -> u64 {
@@ -113,7 +108,7 @@ fn values_go_once_they_had_expired_before_the_watermark() {
         let fields = Fields { expiry_ms, ..Fields::new(Kind::Value, version(1)) };
         store(&engine, &[key], &Record::new(&[key], &fields, b"value"));
     }
-    flush(&engine);
+    flush_all(&engine);
     engine.compact_all().unwrap();
     let millis = |millis: u64| (millis * 1000) << 12;
     raise_all(&rule, millis(10));
@@ -225,7 +220,7 @@ proptest! {
                     rule.raise(partition, rule.watermark(partition) + by);
                 }
                 Step::Rotate => engine.rotate_all(),
-                Step::Flush => flush(&engine),
+                Step::Flush => flush_all(&engine),
                 Step::Compact => {
                     engine.compact_one().unwrap();
                 }
@@ -237,7 +232,7 @@ proptest! {
             }
             check_purged(&engine, &model, &rule);
         }
-        flush(&engine);
+        flush_all(&engine);
         engine.compact_all().unwrap();
         check_purged(&engine, &model, &rule);
         let goes = |(key, record): &(&Vec<u8>, &Record)| {

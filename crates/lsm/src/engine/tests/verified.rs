@@ -118,10 +118,7 @@ fn run(engine: Engine, disk: &MemDisk, options: &Options, steps: Vec<Step>) -> E
                 write_one(&engine, (key, time, ballot, kind, expires));
             }
             Step::Rotate => engine.rotate_all(),
-            Step::Flush => {
-                engine.rotate_all();
-                while engine.flush_one().unwrap() == Work::Done {}
-            }
+            Step::Flush => flush_all(&engine),
             Step::Compact => {
                 engine.compact_one().unwrap();
             }
