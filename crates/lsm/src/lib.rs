@@ -24,8 +24,8 @@ pub use disk::{Disk, File, MemDisk, RealDisk};
 /// The engine by its earlier name.
 pub use engine::Engine as Core;
 pub use engine::{
-    Above, Backlog, Committed, Damaged, Engine, Lookup, MAX_IMMUTABLES, Newer, Progress, Scan,
-    Snapshot, Verified, VerifiedScan, Work,
+    Above, Backlog, Committed, Damaged, Discarded, Engine, KeyRange, Lookup, MAX_IMMUTABLES, Newer,
+    Progress, Scan, Snapshot, Verified, VerifiedScan, Work,
 };
 pub use error::{Error, IoOp};
 pub use options::{Options, SyncMode};

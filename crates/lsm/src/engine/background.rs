@@ -22,7 +22,7 @@ pub(super) struct Background {
     /// Held for the length of a step, so that there is one flush at a time …
     flush: Mutex<()>,
     /// … and one compaction.
-    compaction: Mutex<()>,
+    pub(super) compaction: Mutex<()>,
     /// Held while segments are synced outside the writer's lock, and while retired ones are
     /// removed: a removed file can't be synced.
     pub(super) log_sync: Mutex<()>,

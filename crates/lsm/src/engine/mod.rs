@@ -22,6 +22,7 @@
 //!   descriptors, nothing is written until the store is opened anew.
 
 mod background;
+mod discard;
 mod open;
 mod read;
 mod remove;
@@ -38,6 +39,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use background::Background;
 pub use background::Work;
+pub use discard::{Discarded, KeyRange};
 pub use read::{Lookup, Newer, Scan, Snapshot};
 pub use remove::Above;
 use tree::Tree;

@@ -13,9 +13,9 @@
 
 use std::sync::Arc;
 
+use super::Engine;
 use super::background::Unfinished;
 use super::tree::Levels;
-use super::Engine;
 use crate::batch::Space;
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};

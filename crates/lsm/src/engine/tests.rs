@@ -12,6 +12,7 @@ use crate::record::{Fields, Kind, Record, Steps, Version};
 use crate::table::Wait;
 
 mod ballots;
+mod discard;
 mod expiry;
 mod purge;
 mod verified;

@@ -9,10 +9,10 @@ use crate::disk::{Fault, Op};
 use crate::table::file_name;
 
 const TIMES: u64 = 12;
-const KEYS: u8 = 40;
+pub(super) const KEYS: u8 = 40;
 
 /// So that a block holds one or two records.
-fn tiny(tree_bits: u8) -> Options {
+pub(super) fn tiny(tree_bits: u8) -> Options {
     Options { new_tree_bits: tree_bits, block_bytes: 96, table_bytes: 1024, ..deep() }
 }
 
@@ -73,7 +73,7 @@ fn check_scans(engine: &Engine) -> Progress {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+pub(super) enum Step {
     Write { key: u8, time: u64, ballot: u64, kind: u8, expires: bool },
     Rotate,
     Flush,
@@ -82,7 +82,7 @@ enum Step {
     Reopen,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     let ballot = prop_oneof![3 => Just(0), 2 => 1..=TIMES];
     let write = (0..KEYS, 1..=TIMES, ballot, 0u8..4, any::<bool>());
     prop_oneof![
@@ -110,7 +110,7 @@ fn write_one(engine: &Engine, step: (u8, u64, u64, u8, bool)) {
     store(engine, &[key], &Record::new(&[key], &fields, value));
 }
 
-fn run(engine: Engine, disk: &MemDisk, options: &Options, steps: Vec<Step>) -> Engine {
+pub(super) fn run(engine: Engine, disk: &MemDisk, options: &Options, steps: Vec<Step>) -> Engine {
     let mut engine = engine;
     for step in steps {
         match step {
@@ -219,7 +219,7 @@ fn a_range_of_a_space_reads_no_other_blocks() {
 }
 
 /// A store with two levels of tables, and what it holds.
-fn store_of_tables(disk: &MemDisk, options: &Options) -> (Engine, Model) {
+pub(super) fn store_of_tables(disk: &MemDisk, options: &Options) -> (Engine, Model) {
     let (engine, mut model) = (open(disk, options), Model::new());
     for (round, time) in [3, 5, 8].into_iter().enumerate() {
         for key in (0..KEYS).filter(|key| round == 0 || usize::from(*key) % 3 == round) {
@@ -238,7 +238,7 @@ fn store_of_tables(disk: &MemDisk, options: &Options) -> (Engine, Model) {
 
 /// Scans a damaged store: every key is given with its newest record, or lies in a range that was
 /// told before. Returns those ranges.
-fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Damaged> {
+pub(super) fn scan_damaged(engine: &Engine, model: &Model, since: u64) -> Vec<Damaged> {
     let mut scan = engine.snapshot().verified_scan(Space::Data, b"", None, since);
     let (mut told, mut found) = (Vec::<Damaged>::new(), Model::new());
     let is_told = |told: &[Damaged], key: &[u8]| {

@@ -1,0 +1,195 @@
+//! Giving up what can't be read: a table with damaged blocks is written anew without them, once
+//! what they held was written from elsewhere.
+//!
+//! What a damaged block hid comes to light: older records of its keys, in other tables. So the
+//! caller must have written the newest record of each of those keys first, or know that there is
+//! none to be had.
+
+use std::sync::Arc;
+
+use super::background::Unfinished;
+use super::tree::lock;
+use super::{Engine, InternalKey};
+use crate::batch::Space;
+use crate::error::Error;
+use crate::manifest::{Edit, Placed};
+use crate::record::{RecordRef, set_late};
+use crate::table::{Table, VerifiedIter, Walked};
+
+/// Keys of a space from the first to the last (`None` = of all), both included.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyRange {
+    /// The first.
+    pub first: Vec<u8>,
+    /// The last.
+    pub last: Option<Vec<u8>>,
+}
+
+/// What was given up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Discarded {
+    /// Tables that were written anew, or are gone.
+    pub tables: u64,
+    /// Tables that stay as they are, for they have damage outside the ranges.
+    pub left: u64,
+}
+
+impl Engine {
+    /// Gives up the blocks, and single records, that can't be read and whose keys are within
+    /// `ranges` of `space`: those that [`Snapshot::verified_scan`](super::Snapshot) told. A table
+    /// with other damage too stays as it is, and keeps failing reads of all of it. First everything
+    /// that was written is moved into tables, so that it is durable.
+    ///
+    /// Waits for the disk; reads and writes go on meanwhile, another compaction does not.
+    pub fn discard(&self, space: Space, ranges: &[KeyRange]) -> Result<Discarded, Error> {
+        self.rotate_all();
+        self.flush_rotated()?;
+        let ranges = internal(space, ranges);
+        let _no_compaction = lock(&self.background.compaction);
+        let mut discarded = Discarded::default();
+        for tree in 0..self.trees.len() {
+            let state = self.trees[tree].load_full();
+            for (level, tables) in state.levels.iter().enumerate() {
+                for table in tables {
+                    let meta = table.meta();
+                    let is_over = |(first, last): &(Vec<u8>, Vec<u8>)| {
+                        meta.largest[..] >= first[..] && meta.smallest[..] <= last[..]
+                    };
+                    if !ranges.iter().any(is_over) {
+                        continue;
+                    }
+                    self.healthy()?;
+                    match self.without_damage(table, level, &ranges)? {
+                        Rewritten::Sound => {}
+                        Rewritten::Left => discarded.left += 1,
+                        Rewritten::As(output) => {
+                            self.replace_table(tree, level, table, output)?;
+                            discarded.tables += 1;
+                        }
+                    }
+                }
+            }
+        }
+        self.delete_obsolete_tables();
+        Ok(discarded)
+    }
+
+    /// Writes a table anew without what can't be read, if there is any. In level 0 the new one
+    /// comes before tables that are younger: a search must not end at what it holds, so all of
+    /// that is marked late.
+    fn without_damage(
+        &self,
+        table: &Arc<Table>,
+        level: usize,
+        ranges: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<Rewritten, Error> {
+        let is_within = |first: &[u8], last: &[u8]| {
+            ranges.iter().any(|(from, to)| &from[..] <= first && last <= &to[..])
+        };
+        let walked: Arc<Walked> = Arc::default();
+        let end = vec![u8::MAX];
+        let mut iter = VerifiedIter::new(vec![Arc::clone(table)], 0, end, Arc::clone(&walked));
+        let (mut unfinished, mut writer) = (Unfinished::new(self), None);
+        let (mut is_damaged, mut late) = (false, Vec::new());
+        iter.seek(&[]);
+        loop {
+            while let Some(unread) = walked.take_unread() {
+                is_damaged = true;
+                let first = unread.first.max(table.meta().smallest.to_vec());
+                let last = unread.last.min(table.meta().largest.to_vec());
+                if !is_within(&first, &last) {
+                    return Ok(Rewritten::Left);
+                }
+            }
+            if !iter.valid() {
+                break;
+            }
+            let (key, raw) = (iter.key(), iter.record());
+            let is_sound = RecordRef::parse(raw).is_ok_and(|r| r.verify(&key[1..]).is_ok());
+            if !is_sound && is_within(key, key) {
+                is_damaged = true;
+            } else {
+                let out = match &mut writer {
+                    Some(out) => out,
+                    None => writer.insert(unfinished.table()?),
+                };
+                let raw = if level == 0 {
+                    late.clear();
+                    late.extend_from_slice(raw);
+                    set_late(&mut late, true);
+                    &late
+                } else {
+                    raw
+                };
+                out.add(key, raw).map_err(|error| self.classify(error))?;
+            }
+            iter.next();
+        }
+        if !is_damaged {
+            return Ok(Rewritten::Sound);
+        }
+        writer.map_or(Ok(()), |writer| unfinished.finish(writer))?;
+        Ok(Rewritten::As(unfinished.durable()?.pop()))
+    }
+
+    fn replace_table(
+        &self,
+        tree: usize,
+        level: usize,
+        table: &Arc<Table>,
+        output: Option<Arc<Table>>,
+    ) -> Result<(), Error> {
+        let gone = table.meta().id;
+        let place = |table: &Arc<Table>| {
+            Edit::Add(Placed { tree: tree as u8, level: level as u8, meta: table.meta().clone() })
+        };
+        let edits: Vec<Edit> =
+            [Edit::Remove(gone)].into_iter().chain(output.as_ref().map(place)).collect();
+        self.edit_manifest(&edits)?;
+        self.trees[tree].replace(|state| {
+            let levels = Arc::make_mut(&mut state.levels);
+            let at = levels[level].iter().position(|table| table.meta().id == gone);
+            let at = at.expect("nobody else takes tables away meanwhile");
+            levels[level].splice(at..=at, output);
+        });
+        table.mark_obsolete(Arc::clone(&self.obsolete));
+        self.measure_backlog();
+        Ok(())
+    }
+}
+
+/// What came of a table.
+enum Rewritten {
+    /// It has no damage.
+    Sound,
+    /// It has some outside the ranges.
+    Left,
+    /// It is to be replaced by this one; `None` = nothing is left of it.
+    As(Option<Arc<Table>>),
+}
+
+/// The ranges as internal keys, those that touch each other as one: a walk over one table may tell
+/// as one what a scan of several told as two.
+fn internal(space: Space, ranges: &[KeyRange]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut ranges: Vec<(Vec<u8>, Vec<u8>)> = ranges
+        .iter()
+        .map(|KeyRange { first, last }| {
+            let last = match last {
+                Some(last) => InternalKey::start_of(space, last),
+                None => vec![space as u8 + 1],
+            };
+            (InternalKey::start_of(space, first), last)
+        })
+        .collect();
+    ranges.sort_unstable();
+    let mut joined: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    for (first, last) in ranges {
+        match joined.last_mut() {
+            Some((_, before)) if first <= [&before[..], &[0]].concat() => {
+                *before = last.max(std::mem::take(before));
+            }
+            _ => joined.push((first, last)),
+        }
+    }
+    joined
+}

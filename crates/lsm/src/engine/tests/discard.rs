@@ -1,0 +1,222 @@
+//! Damage that is healed and given up: what can be read stays, what was written anew is found, and
+//! no crash, full disk or second flaw takes more than that.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::ballots::store;
+use super::verified::{KEYS, run, scan_damaged, step, store_of_tables, tiny};
+use super::*;
+use crate::error::Error;
+use crate::table::file_name;
+
+/// Where a table's blocks are: bytes before its footer.
+fn blocks_end(bytes: &[u8]) -> u64 {
+    let footer = &bytes[bytes.len() - 72..];
+    u64::from_le_bytes(footer[..8].try_into().unwrap())
+}
+
+fn names(engine: &Engine) -> Vec<String> {
+    let of_tree = |tree: &super::tree::Tree| {
+        let state = tree.load_full();
+        state.levels.iter().flatten().map(|t| file_name(t.meta().id)).collect::<Vec<_>>()
+    };
+    engine.trees.iter().flat_map(of_tree).collect()
+}
+
+fn ranges_of(told: &[Damaged]) -> Vec<KeyRange> {
+    told.iter().map(|d| KeyRange { first: d.first.clone(), last: d.last.clone() }).collect()
+}
+
+fn is_within(ranges: &[KeyRange], key: &[u8]) -> bool {
+    ranges.iter().any(|r| r.first[..] <= *key && r.last.as_ref().is_none_or(|l| key <= &l[..]))
+}
+
+/// Writes what others hold of these keys.
+fn heal(engine: &Engine, model: &Model, ranges: &[KeyRange]) {
+    for (key, record) in model.iter().filter(|(key, _)| is_within(ranges, key)) {
+        store(engine, key, record);
+    }
+}
+
+fn everything(engine: &Engine) -> Model {
+    let mut scan = engine.snapshot().scan(Space::Data, b"", None);
+    let mut found = Model::new();
+    while let Some((key, record)) = scan.next().unwrap() {
+        found.insert(key.to_vec(), record.to_record());
+    }
+    found
+}
+
+#[test]
+fn a_healed_store_is_sound_whichever_byte_was_damaged() {
+    let options = Options { bloom_bits: 10, ..tiny(0) };
+    let whole = MemDisk::new();
+    let (engine, model) = store_of_tables(&whole, &options);
+    let tables = names(&engine);
+    drop(engine);
+    for name in &tables {
+        let end = blocks_end(&whole.file(name).unwrap());
+        for byte in (0..end).step_by(11) {
+            let disk = whole.deep_clone();
+            disk.flip_bit(name, byte * 8 + byte % 8);
+            let engine = open(&disk, &options);
+            let ranges = ranges_of(&scan_damaged(&engine, &model, 0));
+            assert!(!ranges.is_empty());
+            heal(&engine, &model, &ranges);
+            let discarded = engine.discard(Space::Data, &ranges).unwrap();
+            assert_eq!(discarded, Discarded { tables: 1, left: 0 }, "byte {byte} of {name}");
+            check(&engine, &model);
+            assert_eq!(scan_damaged(&engine, &model, 0).len(), 0);
+            assert!(disk.file(name).is_none(), "the damaged table is gone");
+            drop(engine);
+            check(&open(&disk, &options), &model);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(120))]
+
+    /// Any history, any flaws at once: what was told is written anew, and all is as before.
+    #[test]
+    fn any_damage_is_healed(
+        steps in vec(step(), 1..200),
+        flaws in vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..6),
+        tree_bits in 0u8..2,
+    ) {
+        let (disk, options) = (MemDisk::new(), tiny(tree_bits));
+        let engine = run(open(&disk, &options), &disk, &options, steps);
+        flush_all(&engine);
+        let (model, tables) = (everything(&engine), names(&engine));
+        if tables.is_empty() {
+            return Ok(());
+        }
+        for (table, byte) in flaws {
+            let name = table.get(&tables);
+            let end = blocks_end(&disk.file(name).unwrap());
+            disk.flip_bit(name, byte.index(end as usize * 8) as u64);
+        }
+        let ranges = ranges_of(&scan_damaged(&engine, &model, 0));
+        heal(&engine, &model, &ranges);
+        prop_assert_eq!(engine.discard(Space::Data, &ranges).unwrap().left, 0);
+        check(&engine, &model);
+        prop_assert_eq!(scan_damaged(&engine, &model, 0).len(), 0);
+        let again = engine.discard(Space::Data, &ranges).unwrap();
+        prop_assert_eq!(again, Discarded::default(), "sound tables are left alone");
+        drop(engine);
+        check(&open(&disk, &options), &model);
+    }
+}
+
+#[test]
+fn a_table_with_other_damage_stays() {
+    let options = tiny(0);
+    let disk = MemDisk::new();
+    let (engine, model) = store_of_tables(&disk, &options);
+    let name = names(&engine).into_iter().max_by_key(|name| disk.file(name).unwrap().len());
+    let name = name.unwrap();
+    disk.flip_bit(&name, 100);
+    let first = ranges_of(&scan_damaged(&engine, &model, 0));
+    let end = blocks_end(&disk.file(&name).unwrap());
+    let told = (1..end)
+        .rev()
+        .find_map(|byte| {
+            disk.flip_bit(&name, byte * 8);
+            let told = scan_damaged(&engine, &model, 0);
+            let is_another = told.len() == 2;
+            (!is_another).then(|| disk.flip_bit(&name, byte * 8));
+            is_another.then_some(told)
+        })
+        .expect("the table has another data block");
+    heal(&engine, &model, &first);
+    let discarded = engine.discard(Space::Data, &first).unwrap();
+    assert_eq!(discarded, Discarded { tables: 0, left: 1 });
+    assert_eq!(scan_damaged(&engine, &model, 0).len(), told.len(), "it still fails");
+    assert!(engine.discard(Space::Data, &[]).unwrap() == Discarded::default());
+}
+
+#[test]
+fn ranges_of_another_space_and_beside_the_damage_change_nothing() {
+    let options = tiny(0);
+    let disk = MemDisk::new();
+    let (engine, model) = store_of_tables(&disk, &options);
+    let all = KeyRange { first: Vec::new(), last: None };
+    disk.flip_bit(&names(&engine)[0], 100);
+    let before = scan_damaged(&engine, &model, 0).len();
+    let discarded = engine.discard(Space::Hints, std::slice::from_ref(&all)).unwrap();
+    assert_eq!(discarded, Discarded::default());
+    assert_eq!(scan_damaged(&engine, &model, 0).len(), before);
+}
+
+/// A crash at every call of the disk, and a disk that is full at every size: what can be read is
+/// kept, and what can't is told as before, or gone.
+#[test]
+fn crashes_and_a_full_disk_take_nothing_that_can_be_read() {
+    let options = tiny(0);
+    let whole = MemDisk::new();
+    let (engine, model) = store_of_tables(&whole, &options);
+    let name = names(&engine).into_iter().max_by_key(|name| whole.file(name).unwrap().len());
+    drop(engine);
+    whole.flip_bit(&name.unwrap(), 100);
+    let prepared = || {
+        let disk = whole.deep_clone();
+        let engine = open(&disk, &options);
+        let ranges = ranges_of(&scan_damaged(&engine, &model, 0));
+        heal(&engine, &model, &ranges);
+        flush_all(&engine);
+        (disk, engine, ranges)
+    };
+    let (disk, engine, ranges) = prepared();
+    let (begun, used) = (disk.operations(), disk.used());
+    engine.discard(Space::Data, &ranges).unwrap();
+    let calls = disk.operations() - begun;
+    assert!(calls > 5, "{calls}");
+    for call in 0..calls {
+        let (disk, engine, ranges) = prepared();
+        disk.crash_after(call);
+        let result = engine.discard(Space::Data, &ranges);
+        drop(engine);
+        let disk = disk.crash(call);
+        let engine = open(&disk, &options);
+        let told = scan_damaged(&engine, &model, 0);
+        assert!(result.is_err() || told.is_empty(), "call {call}: it said that it was done");
+        for (key, expected) in model.iter().filter(|(key, _)| !is_within(&ranges, key)) {
+            assert!(same(&get(&engine, key).unwrap(), expected), "call {call}: {key:?}");
+        }
+        engine.discard(Space::Data, &ranges).unwrap();
+        check(&engine, &model);
+    }
+    for room in (0..2048).step_by(64) {
+        let (disk, engine, ranges) = prepared();
+        disk.set_capacity(Some(used + room));
+        let result = engine.discard(Space::Data, &ranges);
+        assert!(result.as_ref().map_or_else(Error::is_no_space, |_| true), "{result:?}");
+        disk.set_capacity(None);
+        engine.discard(Space::Data, &ranges).unwrap();
+        check(&engine, &model);
+        assert_eq!(scan_damaged(&engine, &model, 0).len(), 0);
+    }
+}
+/// Level 0 is in the order in which its tables were made, and a search ends at the first record
+/// that did not come late: a table that is written anew must not hide those that are younger.
+#[test]
+fn a_table_of_level_0_that_is_written_anew_hides_no_younger_one() {
+    let (disk, options) = (MemDisk::new(), Options { bloom_bits: 10, ..tiny(0) });
+    let (engine, mut model) = (open(&disk, &options), Model::new());
+    for time in [1, 2] {
+        for key in 0..KEYS {
+            write(&engine, &mut model, &[key], Kind::Value, time, &[key; 30]);
+        }
+        flush_all(&engine);
+    }
+    let older = names(&engine).pop().unwrap();
+    let end = blocks_end(&disk.file(&older).unwrap());
+    disk.flip_bit(&older, end / 2 * 8);
+    let ranges = ranges_of(&scan_damaged(&engine, &model, 0));
+    heal(&engine, &model, &ranges);
+    assert_eq!(engine.discard(Space::Data, &ranges).unwrap().tables, 1);
+    check(&engine, &model);
+    drop(engine);
+    check(&open(&disk, &options), &model);
+}
