@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Command::Add(args) => answered(client::add(&args)),
         Command::Scan(args) => answered(client::scan(&args)),
         Command::Status(args) => answered(client::status(&args)),
+        Command::Repair(args) => answered(client::repair(&args)),
         Command::Profile(args) => answered(client::profile(&args)),
         Command::Bench(args) => bench::run(&args),
     }

@@ -58,6 +58,12 @@ pub(crate) enum Command {
     Scan(client::ScanArgs),
     /// Show the state of every node, self-reported. Exit code 1 if a node is down
     Status(client::StatusArgs),
+    /// Have the replicas of all keys compared and made equal
+    ///
+    /// One node compares what all nodes hold, brings what differs to whoever lacks it, and has
+    /// damaged blocks written anew from the other replicas. Nodes do that by themselves, slowly:
+    /// --repair-interval. Exit code 1 with --wait if not all replicas are known to hold the same.
+    Repair(client::RepairArgs),
     /// Record flame graphs of running nodes, and compare them
     Profile(client::ProfileArgs),
     /// Measure an HTTP server: load, search, coldhot, compare, import, report

@@ -29,6 +29,7 @@ mod peer;
 mod problem;
 mod profile;
 pub(crate) mod receipt;
+mod repair;
 mod routes;
 mod screen;
 mod service;

@@ -94,6 +94,9 @@ pub(super) const EVENTS: [&str; 1] = ["local"];
 /// … and of a recording.
 pub(super) const PROFILE: [&str; 4] = ["event", "seconds", "format", "idle"];
 
+/// … and of a round of repair.
+pub(super) const REPAIR: [&str; 1] = ["full"];
+
 /// Seconds of a recording that does not say how long.
 const DEFAULT_SECONDS: u32 = 20;
 
@@ -253,6 +256,12 @@ pub(super) fn placement(
     let [id, from] = fill(query, PLACEMENT)?;
     let key = key("id", required("id", id)?)?;
     Ok((key, agree(Some("1"), from, replication)?.from))
+}
+
+/// Whether everything is to be compared.
+pub(super) fn repair(query: &str) -> Result<bool, Problem> {
+    let [full] = fill(query, REPAIR)?;
+    flag("full", full)
 }
 
 /// Whether only this node's events are meant.

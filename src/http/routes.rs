@@ -10,7 +10,7 @@ use node::link::PEER_PATH;
 
 use super::problem::Problem;
 use super::ui::{self, Asset};
-use super::{Answer, Service, admin, cluster, peer, profile};
+use super::{Answer, Service, admin, cluster, peer, profile, repair};
 use crate::counters::Kind;
 use crate::http::connection::Watch;
 
@@ -61,9 +61,10 @@ pub(super) struct Ask<'a> {
 
 const ONLY_GET: &str = "GET";
 const READ: &str = "GET, HEAD";
+const ASK: &str = "GET, POST";
 
 /// The paths that are asked for most come first. The dashboard's files are in [`ui`].
-pub(super) const ROUTES: [Route; 11] = [
+pub(super) const ROUTES: [Route; 12] = [
     Route {
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
@@ -88,6 +89,12 @@ pub(super) const ROUTES: [Route; 11] = [
     spare(PEER_PATH, ONLY_GET, |ask| Box::pin(async move { peer::upgrade(ask.watch, ask.head) })),
     spare("/admin/profile", ONLY_GET, |ask| {
         Box::pin(profile::get(ask.service, ask.watch, &ask.head.headers, ask.query))
+    }),
+    spare("/admin/repair", ASK, |ask| {
+        Box::pin(async move {
+            let Ask { service, watch, head, query } = ask;
+            repair::answer(service, watch, &head.method, &head.headers, query)
+        })
     }),
     spare("/ui/key", READ, |ask| Box::pin(ui::key(ask.service, ask.query))),
     Route {
@@ -129,6 +136,7 @@ impl Route {
             (Handler::Entity | Handler::Entities, _) => Kind::Other,
             (_, &Method::GET) => Kind::Admin,
             (_, &Method::HEAD) if self.allowed == READ => Kind::Admin,
+            (_, &Method::POST) if self.allowed == ASK => Kind::Admin,
             _ => Kind::Other,
         }
     }

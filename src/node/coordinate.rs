@@ -21,8 +21,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, CallId, Class, ClientId, Conditional, ConnectionId, Demand, Event, FailureKind,
-    Message, NodeId, Now, OpId, PageRequest, Quorum, Record, Reply, Request, StoreError,
+    Answer, Body, CallId, Class, ClientId, CompareRequest, Conditional, ConnectionId, Damage,
+    Demand, Event, FailureKind, Message, NodeId, Now, OpId, PageRequest, Quorum, Record, Reply,
+    Request, StoreError,
 };
 use lsm::{Batch, Engine, Lookup, Space, Wait};
 use node::identity::Keeps;
@@ -440,6 +441,30 @@ impl Driver for Process<'_> {
             // Otherwise nobody waits for it any more, or the node stops.
             if let Ok(result) = page.await {
                 this.dispatch(Event::Paged { op, result });
+            }
+        });
+    }
+
+    fn compare(&mut self, op: OpId, request: CompareRequest, demand: Demand) {
+        let until = self.0.coordination.when(demand);
+        let compared = self.0.node.reads.compare(request, demand.class, until);
+        let this = Rc::clone(self.0);
+        spawn_local(async move {
+            // Otherwise nobody waits for it any more, or the node stops.
+            if let Ok(result) = compared.await {
+                this.dispatch(Event::Compared { op, result });
+            }
+        });
+    }
+
+    fn discard(&mut self, op: OpId, ranges: Vec<Damage>) {
+        let this = Rc::clone(self.0);
+        spawn_local(async move {
+            let node = std::sync::Arc::clone(&this.node);
+            // It fails only when the runtime ends.
+            let discarded = off_the_loop(move || node::discard(node.db.engine(), &ranges));
+            if let Ok(result) = discarded.await {
+                this.dispatch(Event::Written { op, result });
             }
         });
     }

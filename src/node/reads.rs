@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use cluster::{Class, OpId, Page, PageRequest, StoreError};
+use cluster::{Class, CompareRequest, Compared, OpId, Page, PageRequest, StoreError};
 use lsm::{Db, Lookup, Space, Wait};
 use node::Pages;
 use profile::{Kind, Place};
@@ -53,11 +53,36 @@ struct Get {
 }
 
 struct NextPage {
-    op: OpId,
-    request: PageRequest,
+    scan: Scan,
     until: Instant,
-    reply: oneshot::Sender<Result<Page, StoreError>>,
     since: Option<Instant>,
+}
+
+/// What is read of a range of keys, and who waits for it.
+enum Scan {
+    Page { op: OpId, request: PageRequest, reply: oneshot::Sender<Result<Page, StoreError>> },
+    Compare { request: CompareRequest, reply: oneshot::Sender<Result<Compared, StoreError>> },
+}
+
+impl Scan {
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Page { reply, .. } => reply.is_closed(),
+            Self::Compare { reply, .. } => reply.is_closed(),
+        }
+    }
+
+    /// A reply that nobody waits for any more is dropped.
+    fn read(self, db: &Db, cluster: &cluster::Shared, pages: &Pages) {
+        match self {
+            Self::Page { op, request, reply } => {
+                let _ = reply.send(pages.read(db.engine(), cluster, op, &request));
+            }
+            Self::Compare { request, reply } => {
+                let _ = reply.send(node::compare(db.engine(), cluster, &request));
+            }
+        }
+    }
 }
 
 enum Job {
@@ -141,11 +166,8 @@ impl Shared {
                     let result = result.map_err(ReadError::Store);
                     let _ = get.reply.send(result);
                 }
-                Job::NextPage(next) if next.reply.is_closed() || next.until <= Instant::now() => {}
-                Job::NextPage(next) => {
-                    let _ =
-                        next.reply.send(pages.read(db.engine(), cluster, next.op, &next.request));
-                }
+                Job::NextPage(next) if next.scan.is_closed() || next.until <= Instant::now() => {}
+                Job::NextPage(next) => next.scan.read(db, cluster, pages),
             }
             queues = self.lock();
         }
@@ -218,8 +240,24 @@ impl ReadPool {
         until: Instant,
     ) -> oneshot::Receiver<Result<Page, StoreError>> {
         let (reply, answer) = oneshot::channel();
-        let since = profile::queued();
-        let next = NextPage { op, request, until, reply, since };
+        self.scan(Scan::Page { op, request, reply }, class, until);
+        answer
+    }
+
+    /// Asks what the store holds, for a comparison that nobody waits for after `until`.
+    pub(crate) fn compare(
+        &self,
+        request: CompareRequest,
+        class: Class,
+        until: Instant,
+    ) -> oneshot::Receiver<Result<Compared, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        self.scan(Scan::Compare { request, reply }, class, until);
+        answer
+    }
+
+    fn scan(&self, scan: Scan, class: Class, until: Instant) {
+        let next = NextPage { scan, until, since: profile::queued() };
         {
             let mut queues = self.shared.lock();
             match class {
@@ -228,7 +266,6 @@ impl ReadPool {
             }
         }
         self.shared.arrived.notify_one();
-        answer
     }
 
     /// Gets and pages that wait for a thread.

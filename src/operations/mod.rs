@@ -4,6 +4,7 @@
 pub(crate) mod manual;
 pub(crate) mod metrics;
 pub(crate) mod output;
+pub(crate) mod repair;
 pub(crate) mod reports;
 pub(crate) mod snapshot;
 pub(crate) mod status;

@@ -7,6 +7,7 @@ use cluster::{MembershipState, NodeId};
 use serde_json::Value;
 
 use crate::node::Node;
+use crate::operations::repair::Repair;
 use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{Peer, Status};
 use crate::operations::{metrics, usage};
@@ -53,6 +54,17 @@ impl Reports {
         metrics::encode(&self.0)
     }
 
+    /// Asks for a round of repair; returns its number, or `None` if there are no other nodes.
+    pub(crate) fn repair(&self, full: bool) -> Option<u64> {
+        let shared = &self.0.shared;
+        (shared.nodes() > 1).then(|| shared.rounds.ask(full))
+    }
+
+    /// For `/admin/repair`.
+    pub(crate) fn repairs(&self) -> Repair {
+        Repair::of(&self.0)
+    }
+
     /// For `/v0/status`.
     pub(crate) fn status(&self) -> Status {
         status(&self.0, self.0.db.stats())
@@ -95,6 +107,8 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         memory_bytes: usage::resident_bytes(),
         settings: settings(&node.config),
         partitions_to_repair: node.shared.missed.partitions(node.shared.own),
+        purgeable_bytes: stats.purgeable_bytes,
+        repair: (node.shared.nodes() > 1).then(|| Repair::of(node)),
         failed: stats.failed,
         peers: Some(peers(node)),
     }

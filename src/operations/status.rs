@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::operations::repair::Repair;
+
 /// All nodes, as one of them finds them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cluster {
@@ -77,6 +79,13 @@ pub(crate) struct Status {
     /// streamed from the other nodes.
     #[serde(default)]
     pub(crate) partitions_to_repair: u32,
+    /// About how many bytes of its store compaction may drop for good: tombstones, and values that
+    /// expired.
+    #[serde(default)]
+    pub(crate) purgeable_bytes: u64,
+    /// The rounds of repair that it drives; missing in a cluster of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) repair: Option<Repair>,
     /// Why it accepts no writes; missing = it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<String>,

@@ -7,13 +7,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cluster::RoundConfig;
 use tracing_subscriber::filter::Targets;
 
 use crate::settings::list::{ServeArgs, Settings};
 use crate::settings::members::Members;
 use crate::settings::memory::{GUESTS, MemoryPlan};
 use crate::settings::secret::{self, Kind, Secret};
-use crate::settings::units::{Size, Ttl};
+use crate::settings::units::{Every, Size, Ttl};
 use crate::settings::values::LogFormat;
 
 /// Longest value that can be asked for; a record with it fits a WAL batch many times.
@@ -51,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) max_value: usize,
     /// Longest time that a value may live.
     pub(crate) max_ttl: Ttl,
+    /// Rounds of repair.
+    pub(crate) rounds: RoundConfig,
     /// Event loops.
     pub(crate) loops: usize,
     /// Threads of the read pool.
@@ -126,6 +129,11 @@ fn complete(
         deadline: settings.deadline.0,
         max_value,
         max_ttl: settings.max_ttl,
+        rounds: rounds(
+            [settings.repair_interval, settings.repair_full_interval],
+            u64::from(settings.repair_share.0),
+            settings.deadline.0 + settings.max_clock_skew.0,
+        ),
         loops: settings.loops.map_or_else(cpus, |n| n.0 as usize),
         read_threads: settings.read_threads.0 as usize,
         queue: settings.queue.0 as usize,
@@ -161,6 +169,23 @@ fn names(list: Option<&str>) -> Result<Vec<String>, String> {
 /// CPUs of this process's affinity mask.
 fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Records that may still be on their way are younger than this many times what a request and the
+/// clocks may be off by.
+const UNSETTLED: u32 = 2;
+
+fn rounds([interval, full_interval]: [Every; 2], share: u64, unsettled: Duration) -> RoundConfig {
+    let micros = |every: Every| every.0.map_or(0, |every| every.as_micros() as u64);
+    RoundConfig {
+        interval_micros: micros(interval),
+        full_interval_micros: match micros(full_interval) {
+            0 => u64::MAX,
+            micros => micros,
+        },
+        share,
+        settled_micros: (unsettled * UNSETTLED).as_micros() as u64,
+    }
 }
 
 /// The longest value in bytes, if it fits the memory.

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use crate::settings::declare::settings;
-use crate::settings::units::{Size, TimeIn, Ttl};
+use crate::settings::units::{Every, Size, TimeIn, Ttl};
 use crate::settings::values::{Listen, LogFormat, Sync, UpTo};
 
 /// Everything after `serve`.
@@ -82,6 +82,18 @@ settings! {
     max_ttl: Ttl, "KVORUM_MAX_TTL", "TIME", fixed "3650d",
         "Maximum time to live (`ttl`) of values that clients write through this node, in s, m, h \
          or d, 1s..3650d; longer ones are answered with 400";
+
+    repair_interval: Every, "KVORUM_REPAIR_INTERVAL", "TIME", fixed "1h",
+        "Time between two rounds of repair, which compare what was written since the last one on \
+         all nodes and make it equal, in s, m, h or d, 10s..365d, or \"off\"; `kvorum repair` runs \
+         one now";
+
+    repair_full_interval: Every, "KVORUM_REPAIR_FULL_INTERVAL", "TIME", fixed "7d",
+        "Time between two rounds of repair that compare everything and read every block, in s, m, \
+         h or d, 10s..365d, or \"off\": then only the first one after a start does";
+
+    repair_share: UpTo<100>, "KVORUM_REPAIR_SHARE", "PERCENT", fixed "5",
+        "Percent of the time that a round of repair which nobody asked for is at work, 1..100";
 
     loops: UpTo<256>, "KVORUM_LOOPS", "N", computed "one per available CPU",
         "Event loops (threads that serve connections), 1..256";

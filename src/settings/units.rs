@@ -71,6 +71,49 @@ impl fmt::Display for Ttl {
     }
 }
 
+/// How often something is done by itself: 10 seconds to a year; `off` = never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Every(pub(crate) Option<Duration>);
+
+impl Every {
+    const LEAST: u64 = 10;
+    const MOST: u64 = 365 * 86_400;
+}
+
+impl FromStr for Every {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let shown: String = text.chars().take(SHOWN).collect();
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let unit = TTL_UNITS.iter().find(|(name, _)| *name == unit);
+        let seconds = number.parse::<u64>().ok().zip(unit);
+        let seconds = seconds.and_then(|(number, (_, scale))| number.checked_mul(*scale));
+        let seconds = seconds.ok_or_else(|| {
+            format!("{shown:?} is no interval: write off, or a number and s, m, h or d, as in 1h")
+        })?;
+        if (Self::LEAST..=Self::MOST).contains(&seconds) {
+            Ok(Self(Some(Duration::from_secs(seconds))))
+        } else {
+            Err(format!("{shown:?} is out of range 10s..365d"))
+        }
+    }
+}
+
+impl fmt::Display for Every {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(every) = self.0 else { return f.write_str("off") };
+        let fits = |(_, scale): &&(&str, u64)| every.as_secs().is_multiple_of(*scale);
+        let (unit, scale) = TTL_UNITS.iter().find(fits).unwrap_or(&("s", 1));
+        write!(f, "{}{unit}", every.as_secs() / scale)
+    }
+}
+
 const SIZE_UNITS: [(&str, u64); 4] =
     [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
@@ -157,6 +200,14 @@ impl<const LEAST: u64, const MOST: u64> TryFrom<String> for TimeIn<LEAST, MOST> 
 }
 
 impl TryFrom<String> for Ttl {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for Every {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {

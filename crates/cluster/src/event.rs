@@ -16,6 +16,8 @@
 //! | `Read` | `Read`, `Outlined` | after its [`Demand::until`]: then nothing needs to be read |
 //! | `Recall` | `Recalled` | the same |
 //! | `Page` | `Paged` | the same |
+//! | `Compare` | `Compared` | the same |
+//! | `Discard` | `Written` | no |
 //! | `Write`, `WriteAll` | `Written` | no; what has not begun by `until` ends in `Busy` |
 //! | `KeepMissed` | `Written` | no |
 //! | `Hint` | `Hinted` | no: until then the hint's bytes are reserved in the ledger |
@@ -32,6 +34,7 @@ use bytes::Bytes;
 
 use crate::acks::Acks;
 use crate::clock::{Clock, Version};
+use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
 use crate::kept::Keeper;
@@ -43,6 +46,7 @@ use crate::promises::Promises;
 use crate::quorum::Quorum;
 use crate::recent::{Recalled, Recent};
 use crate::record::{Codec, Outline, Record, StepsCodec};
+use crate::rounds::Rounds;
 use crate::topology::{Topology, partition_of};
 use crate::turns::Turns;
 use crate::view::{View, Views};
@@ -67,6 +71,8 @@ pub struct Shared {
     pub hints: HintLedger,
     /// What nodes are known to lack.
     pub missed: Missed,
+    /// Rounds of repair.
+    pub rounds: Rounds,
     /// How far each node's log is known to reach.
     pub logs: Arc<Logs>,
     /// What was promised to coordinators of conditional writes.
@@ -103,6 +109,7 @@ impl Shared {
             newest,
             hints,
             missed,
+            rounds: Rounds::default(),
             logs,
             promises,
             recent,
@@ -332,6 +339,13 @@ pub enum Event {
         /// The page.
         result: Result<Page, StoreError>,
     },
+    /// The store was compared.
+    Compared {
+        /// On whose behalf.
+        op: OpId,
+        /// What it holds.
+        result: Result<Compared, StoreError>,
+    },
     /// The link to a node is up; all that was sent before is on its way.
     Up(NodeId),
     /// The link to a node was up and is lost, with all requests that were not answered.
@@ -437,6 +451,23 @@ pub enum Effect {
         request: PageRequest,
         /// For whom, and until when.
         demand: Demand,
+    },
+    /// Tell what this node's store holds; ends in [`Event::Compared`].
+    Compare {
+        /// On whose behalf.
+        op: OpId,
+        /// What is to be told.
+        request: CompareRequest,
+        /// For whom, and until when.
+        demand: Demand,
+    },
+    /// Make what was written durable, then give up the store's blocks among these keys that can't
+    /// be read; ends in [`Event::Written`].
+    Discard {
+        /// On whose behalf.
+        op: OpId,
+        /// The keys.
+        ranges: Vec<Damage>,
     },
     /// Send to another node, making a connection if there is none. Ends in a reply, or in `Lost`,
     /// `Unreachable` or `Overflow`.

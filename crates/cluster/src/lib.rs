@@ -5,6 +5,7 @@ mod acks;
 mod by_node;
 mod choice;
 mod clock;
+mod compare;
 mod conditional;
 mod coordinator;
 mod event;
@@ -20,7 +21,9 @@ mod promises;
 mod quorum;
 mod recent;
 mod record;
+mod rounds;
 mod scan;
+mod sums;
 mod topology;
 mod turns;
 mod view;
@@ -28,6 +31,7 @@ pub mod wire;
 
 pub use acks::{Acks, ReplicaSet};
 pub use clock::{BoundReached, Clock, Version, origin_of};
+pub use compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Sum};
 pub use conditional::{
     Change, Condition, Conditional, Done, Impossible, REMEMBERED_MICROS, Tag, has_idempotency_key,
     id_of_idempotency_key,
@@ -42,13 +46,17 @@ pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::{Membership, MembershipState};
 pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
-pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent};
+pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent, RoundConfig};
 pub use quorum::{Quorum, Refusal, quorum};
 pub use recent::{Recalled, Via};
 pub use record::{
     Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,
     has_expired,
 };
+pub use rounds::{RoundReport, RoundStatus, Rounds, Unhealed};
 pub use scan::{PAGE_BYTES, PartitionFilter, Scan, Step};
-pub use topology::{Member, PARTITIONS, Topology, TopologyError, difference, partition_of};
+pub use sums::Sums;
+pub use topology::{
+    Buckets, Member, PARTITIONS, Topology, TopologyError, difference, partition_of,
+};
 pub use view::{FIRST_EPOCH, View, Views};

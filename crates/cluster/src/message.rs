@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::acks::ReplicaSet;
+use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
 use crate::missed::Mark;
 use crate::recent::Recalled;
@@ -133,6 +134,12 @@ pub enum Request {
         /// Its marks.
         marks: Vec<Mark>,
     },
+    /// To tell what the node holds of a range of keys, read past caches and verified. Is answered
+    /// `Compared`; a node that is being rebuilt says that it is not authoritative.
+    Compare(CompareRequest),
+    /// To give up blocks among these keys that can't be read: what all other replicas hold of them
+    /// was written to the node before. Is answered `Stored`.
+    Discard(Vec<Damage>),
     /// Asks whether the node is alive.
     Ping,
 }
@@ -251,6 +258,8 @@ pub enum Reply {
     WrongEpoch,
     /// To a page request.
     Page(Page),
+    /// To a comparison.
+    Compared(Compared),
     /// To a ping.
     Pong,
 }

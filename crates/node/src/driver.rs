@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use cluster::{
-    Answer, CallId, Class, ClientId, ConnectionId, Demand, Event, FailureKind, Message, NodeId,
-    Now, OpId, PageRequest, Reply, Request,
+    Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
+    FailureKind, Message, NodeId, Now, OpId, PageRequest, Reply, Request,
 };
 use lsm::{Batch, Engine, Lookup, Space};
 
@@ -124,6 +124,14 @@ pub trait Driver: Turn {
     /// Reads a page; ends in [`Event::Paged`], or in nothing if nobody waits for it any more. Those
     /// that clients wait for go first.
     fn page(&mut self, op: OpId, request: PageRequest, demand: Demand);
+
+    /// Tells what the store holds ([`compare`](crate::compare())); ends in [`Event::Compared`], or
+    /// in nothing if nobody waits for it any more.
+    fn compare(&mut self, op: OpId, request: CompareRequest, demand: Demand);
+
+    /// Gives up blocks that can't be read ([`discard`](crate::discard())); ends in
+    /// [`Event::Written`].
+    fn discard(&mut self, op: OpId, ranges: Vec<Damage>);
 
     /// Stores something of the node's own, past the store's backlog: such small records must not
     /// wait for compactions. Ends in [`Loop::kept`](crate::Loop::kept).

@@ -195,6 +195,8 @@ impl Loop {
             // Refused at once where a client's write would wait: its sender tries again.
             Effect::WriteAll { op, items, demand: _ } => self.store_all(driver, op, &items),
             Effect::Page { op, request, demand } => driver.page(op, request, demand),
+            Effect::Compare { op, request, demand } => driver.compare(op, request, demand),
+            Effect::Discard { op, ranges } => driver.discard(op, ranges),
             Effect::Send { peer, message } => driver.send(peer, message),
             Effect::Respond { connection, id, reply } => driver.respond(connection, id, reply),
             Effect::Answer { client, answer } => driver.answer(client, answer),

@@ -17,6 +17,7 @@
 
 mod backlog;
 mod clock;
+mod compare;
 mod driver;
 mod event_loop;
 pub mod hints;
@@ -35,6 +36,7 @@ mod store;
 mod task;
 
 pub use clock::{BoundedClock, NoVersion};
+pub use compare::{compare, discard};
 pub use driver::{
     Delivered, Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError,
 };

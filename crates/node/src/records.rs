@@ -53,7 +53,8 @@ pub fn store_error(error: &lsm::Error) -> StoreError {
     }
 }
 
-fn view(record: &RecordRef<'_>, bytes: Bytes) -> cluster::Record {
+/// What decides between a record and others, and its number of copies.
+pub(crate) fn rank_of(record: &RecordRef<'_>) -> (Rank, u8) {
     let lsm::Version { time, origin } = record.version();
     let kind = match record.kind() {
         lsm::Kind::Value => Kind::Value,
@@ -61,8 +62,12 @@ fn view(record: &RecordRef<'_>, bytes: Bytes) -> cluster::Record {
         lsm::Kind::Superseded => Kind::Superseded,
     };
     let (version, ballot) = (Version { time, origin }, record.ballot());
-    let rank = Rank { version, ballot, kind, check: record.check() };
-    cluster::Record { rank, copies: record.copies(), bytes }
+    (Rank { version, ballot, kind, check: record.check() }, record.copies())
+}
+
+fn view(record: &RecordRef<'_>, bytes: Bytes) -> cluster::Record {
+    let (rank, copies) = rank_of(record);
+    cluster::Record { rank, copies, bytes }
 }
 
 fn parse(bytes: Bytes) -> Option<cluster::Record> {

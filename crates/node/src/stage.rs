@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use cluster::{
-    Answer, CallId, Class, ClientId, Clock, Config, ConnectionId, Demand, FailureKind, Logs,
-    Member, Membership, MembershipState, Message, NodeId, Now, OpId, PageRequest, Reply, Request,
-    Shared, Topology,
+    Answer, CallId, Class, ClientId, Clock, CompareRequest, Config, ConnectionId, Damage, Demand,
+    FailureKind, Logs, Member, Membership, MembershipState, Message, NodeId, Now, OpId,
+    PageRequest, Reply, Request, Shared, Topology,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, Space, Version, Wait};
 
@@ -194,6 +194,14 @@ impl Driver for Stage {
 
     fn page(&mut self, _op: OpId, _request: PageRequest, _demand: Demand) {
         self.done.push(Done::Page);
+    }
+
+    fn compare(&mut self, _op: OpId, _request: CompareRequest, _demand: Demand) {
+        unreachable!("no round is driven here");
+    }
+
+    fn discard(&mut self, _op: OpId, _ranges: Vec<Damage>) {
+        unreachable!("no round is driven here");
     }
 
     fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps) {

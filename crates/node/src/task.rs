@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Claim, MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Record, Shared,
-    hint_bytes,
+    Claim, MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Record, RoundReport,
+    Shared, hint_bytes,
 };
 
 use crate::driver::{Delivered, HintsWanted, Purpose, TaskDriver};
@@ -105,6 +105,10 @@ impl Task {
                 driver.call(call, node, class, request);
                 return None;
             }
+            NodeEffect::RoundEnded(report) => {
+                self.note_round(&report);
+                return None;
+            }
             NodeEffect::Remember { peer, claim } if self.is_known(peer, &claim) => {
                 shared.logs.know(peer, claim.incarnation);
                 shared.logs.kept(peer, &claim);
@@ -183,6 +187,45 @@ impl Task {
                 tracing::warn!(%error, node, "cannot persist missed-write marks");
             }
         }
+    }
+
+    fn note_round(&self, report: &RoundReport) {
+        let RoundReport { records, differing, repaired, failed, damaged, healed, .. } = *report;
+        let kind = if report.full { "full" } else { "incremental" };
+        let seconds = report.ended.unwrap_or(0).saturating_sub(report.began) / 1_000_000;
+        if report.is_equal() {
+            tracing::info!(
+                kind,
+                records,
+                differing,
+                repaired,
+                healed,
+                seconds,
+                "repair round done: all replicas hold the same"
+            );
+            return;
+        }
+        for (node, damage, why) in &report.unhealed {
+            let (node, first) = (self.name(*node), damage.first.escape_ascii());
+            let last = damage.last.as_ref().map(|last| last.escape_ascii().to_string());
+            let last = last.as_deref().unwrap_or("the last key");
+            tracing::error!(node, %first, last, ?why, "damaged keys were not healed");
+        }
+        let absent: Vec<String> = report.absent.iter().map(|node| self.name(*node)).collect();
+        let stopped = report.stopped.unwrap_or("no");
+        tracing::warn!(
+            kind,
+            records,
+            differing,
+            repaired,
+            failed,
+            damaged,
+            healed,
+            ?absent,
+            stopped,
+            seconds,
+            "repair round done: not all replicas are known to hold the same"
+        );
     }
 
     fn name(&self, node: NodeId) -> String {

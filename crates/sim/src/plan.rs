@@ -1,8 +1,10 @@
 //! What a run is like: drawn from its seed, so that every seed is another kind of bad day, as the
 //! swarm testing of Groce et al. (2012) has it: most runs see a few kinds of faults, often.
 
-use lsm::SyncMode;
 use std::time::Duration;
+
+use cluster::RoundConfig;
+use lsm::SyncMode;
 
 use crate::network::Speed;
 use crate::random::Random;
@@ -154,6 +156,8 @@ pub struct Plan {
     pub skew_micros: u64,
     /// Microseconds between two ticks of the wall clocks: with coarse ones versions meet.
     pub clock_micros: u64,
+    /// Rounds of repair.
+    pub rounds: RoundConfig,
     /// Whether nodes begin as members, so that none asks all others what it holds.
     pub founded: bool,
     /// Whether each node keeps a connection to each other one, as nodes do. Where thousands are
@@ -209,8 +213,18 @@ impl Plan {
             contended_keys: random.between(1, 3) as usize,
             plain_writes: *random.pick(&[0, 50, 300]),
             expiring: [0, 200, 600][seed as usize % 3],
+            rounds: Self::some_rounds(&mut random),
             log: false,
         }
+    }
+
+    /// Mostly they follow each other at once.
+    fn some_rounds(random: &mut Random) -> RoundConfig {
+        let full_interval_micros = *random.pick(&[0, 0, u64::MAX]);
+        let settled_micros = *random.pick(&[0, 3_000_000]);
+        let share = *random.pick(&[10, 100]);
+        let interval_micros = *random.pick(&[100_000, 100_000, 3_000_000, 0]);
+        RoundConfig { interval_micros, full_interval_micros, share, settled_micros }
     }
 
     fn some_faults(random: &mut Random) -> Vec<Fault> {

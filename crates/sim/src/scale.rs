@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cluster::{
     Clock, Config, Coordinator, Logs, Member, Membership, MembershipState, Node, NodeConfig,
-    NodeId, Shared, Topology,
+    NodeId, RoundConfig, Shared, Topology,
 };
 
 use crate::plan::Plan;
@@ -73,7 +73,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
             _coordinators: (0..loops).map(coordinator).collect(),
             _node: Node::new(
                 Arc::clone(&shared),
-                NodeConfig { max_skew_micros: config.max_skew_micros },
+                NodeConfig { max_skew_micros: config.max_skew_micros, rounds: RoundConfig::NONE },
             ),
         }
     };

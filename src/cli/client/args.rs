@@ -70,6 +70,27 @@ pub(crate) struct Life {
     pub(crate) ttl: Option<Ttl>,
 }
 
+/// Everything after `repair`.
+#[derive(Debug, Args)]
+pub(crate) struct RepairArgs {
+    /// Compare everything and read every block, not only what was written since the last round of
+    /// the node that is asked
+    #[arg(long)]
+    pub(crate) full: bool,
+
+    /// Wait for the end of the round. Exit code 1 if not all replicas are known to hold the same
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    /// File with the nodes' admin token; it can be in the variable KVORUM_ADMIN_TOKEN instead
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// Ask.
+    #[command(flatten)]
+    pub(crate) ask: Ask,
+}
+
 /// Whether to ask for a receipt.
 #[derive(Debug, Args)]
 pub(crate) struct WantReceipt {

@@ -1,4 +1,4 @@
-//! `kvorum put`, `get`, `del`, `add`, `scan` and `status`: a cluster from the command line.
+//! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`: a cluster from the command line.
 //!
 //! ```text
 //!  args ─▶ entity · scan · status ─▶ connection ─▶ a node
@@ -13,25 +13,29 @@ mod connection;
 mod entity;
 mod problem;
 mod profile;
+mod repair;
 mod scan;
 mod status;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub(crate) use args::{AddArgs, DelArgs, KeyArgs, PutArgs, ScanArgs, StatusArgs};
+pub(crate) use args::{AddArgs, DelArgs, KeyArgs, PutArgs, RepairArgs, ScanArgs, StatusArgs};
 use args::{Ask, Life, Votes, WantReceipt};
 use connection::Connection;
 pub(crate) use entity::{add, del, get, put};
 use problem::Problem;
 pub(crate) use profile::{ProfileArgs, profile};
+pub(crate) use repair::repair;
 pub(crate) use scan::scan;
 pub(crate) use status::status;
 
 use crate::operations::stderr;
+use crate::settings::secret;
 
 /// How long connecting, and each part of an answer, may take unless `--timeout` says otherwise: ten
 /// times the default `--deadline`, so that a node that works is the one who gives up.
@@ -86,6 +90,19 @@ fn unreachable_node(url: &str, error: &io::Error, by: &str) -> Unable {
         }
         io::ErrorKind::TimedOut if by == BY => fail(format!("{url}: {error} (--timeout)")),
         _ => fail(format!("{url}: {error}")),
+    }
+}
+
+/// What admin requests must carry: out of a file, or of the variable.
+fn admin_token(file: Option<&Path>) -> Result<Option<String>, Unable> {
+    let (token, warning) = secret::ADMIN.load(file, secret::ADMIN.variable()).map_err(fail)?;
+    if let Some(warning) = warning {
+        stderr::say(format_args!("kvorum: {warning}"));
+    }
+    match token.as_ref().map(|token| str::from_utf8(token.bytes())) {
+        None => Ok(None),
+        Some(Ok(token)) if !token.contains(char::is_control) => Ok(Some(token.to_owned())),
+        Some(_) => Err(fail("invalid admin token: it must be one line of text")),
     }
 }
 

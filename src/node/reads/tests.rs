@@ -103,7 +103,8 @@ fn pages_and_gets_take_turns() {
     };
     let page = || {
         let (reply, _) = oneshot::channel();
-        NextPage { op: OWN, request: all(), until: Instant::now(), reply, since: None }
+        let scan = Scan::Page { op: OWN, request: all(), reply };
+        NextPage { scan, until: Instant::now(), since: None }
     };
     queues.gets.extend((0..6).map(|_| get()));
     queues.pages.extend((0..3).map(|_| page()));
@@ -120,12 +121,16 @@ fn pages_of_clients_go_first() {
     let page = |start: &'static str| {
         let (reply, _) = oneshot::channel();
         let request = PageRequest { start: Bytes::from(start), ..all() };
-        NextPage { op: OWN, request, until: Instant::now(), reply, since: None }
+        let scan = Scan::Page { op: OWN, request, reply };
+        NextPage { scan, until: Instant::now(), since: None }
     };
     queues.streams.extend((0..4).map(|_| page("stream")));
     queues.pages.extend((0..6).map(|_| page("client")));
     let order: String = std::iter::from_fn(|| queues.next_page())
-        .map(|page| char::from(page.request.start[0]))
+        .map(|page| match page.scan {
+            Scan::Page { request, .. } => char::from(request.start[0]),
+            Scan::Compare { .. } => unreachable!("none was asked for"),
+        })
         .collect();
     assert_eq!(order, "cccscccsss");
 }

@@ -112,6 +112,18 @@ metrics! {
     PARTITIONS_TO_REPAIR: Gauge "partitions_to_repair" ["node"]
         "Partitions, of 65536, in which a node may lack writes for which no hint is kept; they \
          are streamed to it. A value that stays high means that a node is down";
+    REPAIR_ROUNDS: Counter "repair_rounds" [] "Repair rounds that this node drove to an end";
+    REPAIR_RUNNING: Gauge "repair_running" [] "1 while this node drives a repair round";
+    REPAIR_EQUAL: Gauge "repair_equal" []
+        "1 if all replicas held the same at the end of the last repair round that this node drove";
+    REPAIR_FULL_TIME: Gauge "repair_last_full_timestamp_seconds" []
+        "When the last full repair round of this node ended with all nodes, in seconds since 1970; \
+         0 = there was none";
+    REPAIRED_KEYS: Counter "repaired_keys" [] "Keys that repair rounds of this node made equal";
+    HEALED_RANGES: Counter "healed_ranges" []
+        "Damaged ranges of keys, on any node, that repair rounds of this node healed";
+    PURGEABLE_BYTES: Gauge "purgeable_bytes" []
+        "Bytes of tombstones and expired values that compaction may drop for good, about";
     UPTIME: Gauge "uptime_seconds" [] "Time since the node started recovery, in seconds";
     CPU: Counter "cpu_seconds" [] "CPU time of all threads";
     RESIDENT_BYTES: Gauge "resident_bytes" [] "Resident memory, in bytes";

@@ -196,6 +196,14 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
         (name, u64::from(node.shared.missed.partitions(id)))
     });
     out.gauges(&list::PARTITIONS_TO_REPAIR, missed)?;
+    let rounds = node.shared.rounds.status();
+    let last = rounds.last.as_ref();
+    out.counter(&list::REPAIR_ROUNDS, rounds.ended)?;
+    out.gauge(&list::REPAIR_RUNNING, u64::from(rounds.current.is_some()))?;
+    out.gauge(&list::REPAIR_EQUAL, u64::from(last.is_some_and(|last| last.is_equal())))?;
+    out.gauge(&list::REPAIR_FULL_TIME, rounds.last_full.unwrap_or(0) / 1_000_000)?;
+    out.counter(&list::REPAIRED_KEYS, rounds.repaired)?;
+    out.counter(&list::HEALED_RANGES, rounds.healed)?;
     out.counter(&list::HINTS_DELIVERED, others().map(|id| ledger.taken(id)).sum())?;
     out.counter(&list::HINTS_DROPPED, others().map(|id| ledger.dropped(id)).sum())
 }
@@ -252,6 +260,7 @@ fn store_times(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
 fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
     for (metric, value) in [
         (&list::KEYS, stats.keys),
+        (&list::PURGEABLE_BYTES, stats.purgeable_bytes),
         (&list::MEMTABLE_BYTES, stats.memtable_bytes),
         (&list::IMMUTABLE_BYTES, stats.immutable_bytes),
         (&list::IMMUTABLE_MEMTABLES, stats.immutable_memtables),

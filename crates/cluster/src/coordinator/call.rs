@@ -9,7 +9,7 @@ use super::Coordinator;
 use super::part::{Errand, Way};
 use super::slots::{Call, Slot, Work};
 use crate::event::{CallId, Demand, Effect, FailureKind, Now, OpId, SlotId, StoreError};
-use crate::message::{Class, NodeId, Page, Reply, Request};
+use crate::message::{Class, NodeId, Reply, Request};
 use crate::quorum::Quorum;
 
 /// What no client waits for may take so many times as long: a long record over a slow link, a page
@@ -66,17 +66,14 @@ impl Coordinator {
         }
     }
 
-    /// This node's store read a page.
-    pub(super) fn was_paged(
+    /// This node's store read a page, or compared one.
+    pub(super) fn was_scanned(
         &mut self,
         op: OpId,
-        result: Result<Page, StoreError>,
+        result: Result<Reply, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        let reply = match result {
-            Ok(page) => Reply::Page(page),
-            Err(error) => super::replica::reply_to_error(&error),
-        };
+        let reply = result.unwrap_or_else(|error| super::replica::reply_to_error(&error));
         self.done(op, reply, out);
     }
 

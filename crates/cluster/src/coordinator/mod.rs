@@ -139,7 +139,10 @@ impl Coordinator {
             Event::Read { op, result } => self.was_read(now, op, result, out),
             Event::Outlined { op, outline } => self.outlined(now, op, outline, out),
             Event::Written { op, result } => self.was_written(now, op, result, out),
-            Event::Paged { op, result } => self.was_paged(op, result, out),
+            Event::Paged { op, result } => self.was_scanned(op, result.map(Reply::Page), out),
+            Event::Compared { op, result } => {
+                self.was_scanned(op, result.map(Reply::Compared), out);
+            }
             Event::Up(peer) => self.up(peer),
             Event::Lost(peer) => self.lost(now, peer, out),
             Event::Unreachable(peer) => self.unreachable(now, peer, out),

@@ -48,6 +48,7 @@ impl ReplicaError {
             | Reply::Done(..)
             | Reply::Recalled(_)
             | Reply::Page(_)
+            | Reply::Compared(_)
             | Reply::Pong => Self::Failed,
         }
     }

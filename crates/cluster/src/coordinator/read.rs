@@ -486,7 +486,7 @@ impl Coordinator {
         read.stage = Stage::Answered(newest.clone());
         // Repairs that turned out not to be needed: nobody waits for them any more.
         self.background += read.count_states(ReadState::is_repairing);
-        tell_reader(reader, Answer::Found(newest), out);
+        self.tell_reader(reader, Answer::Found(newest), out);
     }
 
     /// Ends a read that can't be answered.
@@ -503,8 +503,9 @@ impl Coordinator {
             unknown: false,
             detail: slot.detail.clone(),
         };
-        tell_reader(read.reader, Answer::Failed(failed), out);
+        let reader = read.reader;
         self.slots.remove(id);
+        self.tell_reader(reader, Answer::Failed(failed), out);
     }
 
     /// A read's deadline is over.
@@ -596,21 +597,19 @@ impl Coordinator {
             self.fail(now, id, self.shared.own, ReplicaError::Failed, out);
         }
     }
-}
 
-/// Tells whoever asked for a value what it is.
-pub(super) fn tell_reader(reader: Reader, answer: Answer, out: &mut Vec<Effect>) {
-    match reader {
-        Reader::Client(client) => out.push(Effect::Answer { client, answer }),
-        Reader::Peer(OpId::Peer { connection, id, .. }) => {
-            let authoritative = true;
-            let reply = match answer {
-                Answer::Found(Some(record)) => Reply::Found { record, authoritative },
-                Answer::Found(None) => Reply::Absent { authoritative },
-                _ => Reply::Busy,
-            };
-            out.push(Effect::Respond { connection, id, reply });
-        }
-        Reader::Peer(OpId::Slot(_)) => unreachable!("a node reads for itself as for a client"),
+    /// Tells whoever asked for a value what it is.
+    pub(super) fn tell_reader(&mut self, reader: Reader, answer: Answer, out: &mut Vec<Effect>) {
+        let op = match reader {
+            Reader::Client(client) => return out.push(Effect::Answer { client, answer }),
+            Reader::Peer(op) => op,
+        };
+        let authoritative = true;
+        let reply = match answer {
+            Answer::Found(Some(record)) => Reply::Found { record, authoritative },
+            Answer::Found(None) => Reply::Absent { authoritative },
+            _ => Reply::Busy,
+        };
+        self.done(op, reply, out);
     }
 }

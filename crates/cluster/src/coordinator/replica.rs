@@ -107,6 +107,15 @@ impl Coordinator {
                 self.done(op, Reply::Busy, out);
             }
             Request::Page(request) => out.push(Effect::Page { op, request, demand }),
+            // What is not here yet comes otherwise, and must not be taken for what others lack.
+            Request::Compare(_) if !self.shared.membership.is_authoritative_for_all() => {
+                self.done(op, Reply::Absent { authoritative: false }, out);
+            }
+            Request::Compare(request) => {
+                self.shared.rounds.asked(now);
+                out.push(Effect::Compare { op, request, demand });
+            }
+            Request::Discard(ranges) => out.push(Effect::Discard { op, ranges }),
             Request::Missed { node, marks } if self.view.topology.contains(node) => {
                 marks.iter().for_each(|mark| self.shared.missed.mark(node, *mark));
                 out.push(Effect::KeepMissed { op, node });

@@ -34,7 +34,7 @@ use crate::message::NodeId;
 use crate::view::View;
 
 /// Versions of the protocol that this node speaks: the least and the greatest.
-pub const VERSIONS: (u16, u16) = (7, 7);
+pub const VERSIONS: (u16, u16) = (8, 8);
 
 /// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;

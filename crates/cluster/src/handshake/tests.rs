@@ -244,7 +244,7 @@ fn no_common_version_is_said() {
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
     assert_eq!(refused.reason, Reason::Version);
-    let theirs = "a supports versions 9 to 10 of the peer protocol, this node, b, 7 to 7";
+    let theirs = "a supports versions 9 to 10 of the peer protocol, this node, b, 8 to 8";
     assert!(refused.text.contains(theirs), "{refused}");
 
     let hears = |bytes: &[u8]| {
@@ -259,12 +259,12 @@ fn no_common_version_is_said() {
     let mut earlier = out;
     earlier[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let heard = hears(&earlier);
-    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 7 to 7";
+    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 8 to 8";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 
     // One of version 2 or 1 refuses without a HELLO.
     let heard = hears(&[1, 0, 0, 0, frame::VERDICT, Reason::Version.code()]);
-    let theirs = "b supports other versions of the peer protocol, this node, a, 7 to 7";
+    let theirs = "b supports other versions of the peer protocol, this node, a, 8 to 8";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 }
 
@@ -279,7 +279,7 @@ fn a_node_of_the_version_before_is_told_in_words() {
     sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
-    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 7 to 7";
+    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 8 to 8";
     assert!(refused.text.contains(theirs), "{refused}");
     let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
     let hello = Hello::decode(&out[FRAME_HEAD..FRAME_HEAD + length]).unwrap();
@@ -322,24 +322,24 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "82000000 01 6b766f72756d0001 0700 0700 0000000000000000 00 00",
+        "82000000 01 6b766f72756d0001 0800 0800 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
         "01 61 01 62 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
-        "20000000 02 e81c28e5d767d4f327ee0fd21bbfa0eb7539310c256d29d241a41bdbd2cb69dc",
+        "20000000 02 4b77fc8e2fee9e425cf68139c26ef9d68df38fc15cf41f94419dbc88ef147996",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "82000000 01 6b766f72756d0001 0700 0700 0000000000000000 01 00",
+        "82000000 01 6b766f72756d0001 0800 0800 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
         "01 62 01 61 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
-        "20000000 02 2f2f9ccd4fb841d3ed9a53ccee621b4a8e9ea8100fa1e03de47d107ed692ea0b",
+        "20000000 02 ee138c65748b86fad18799a10a4b5846ff018b5ed255d043fff508a4e6e0e32e",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

@@ -107,7 +107,7 @@ impl Node {
         if !known {
             self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
             self.mark_lost_hints();
-            self.shared.membership.lose((now.wall + self.max_skew_micros) << COUNTER_BITS);
+            self.shared.membership.lose((now.wall + self.config.max_skew_micros) << COUNTER_BITS);
             // What is under way may not have this mark, so it is stored once more after that.
             self.stands_again = self.state_under_way == Some(MembershipState::Rebuilding);
             self.stand(MembershipState::Rebuilding, out);

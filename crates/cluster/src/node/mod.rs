@@ -11,10 +11,12 @@
 //!        └─────────────────────────────────────────────────┘
 //! ```
 
+mod exchange;
 mod hand_over;
 mod identity;
 mod repair;
 mod replay;
+mod round;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,11 +28,14 @@ use crate::logs::Claim;
 use crate::membership::MembershipState;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::record::Record;
+use crate::rounds::RoundReport;
 use crate::view::View;
 use hand_over::{Deposit, HandOver};
 use identity::Check;
 use repair::Source;
 use replay::Replay;
+use round::Round;
+pub use round::RoundConfig;
 
 /// How often [`NodeEvent::Tick`] is due, in microseconds. Hints go out at most this long after the
 /// retry that finds their node back.
@@ -146,6 +151,8 @@ pub enum NodeEffect {
         /// The node.
         node: NodeId,
     },
+    /// A round of repair that this node drove is over.
+    RoundEnded(RoundReport),
 }
 
 /// What a call was made for.
@@ -159,6 +166,14 @@ enum Caller {
     HandOver(NodeId),
     Deposit(NodeId),
     Check(NodeId),
+    /// What a node holds, for the round of this number.
+    Compare(u64, NodeId),
+    /// The record of a key that differs, for the round and the key of these numbers …
+    Fetch(u64, u64),
+    /// … and a replica that lacked it.
+    Bring(u64, u64),
+    /// A node gives up what it can't read.
+    Discard(u64),
 }
 
 /// A node's settings.
@@ -166,14 +181,15 @@ enum Caller {
 pub struct NodeConfig {
     /// Microseconds that a version may be ahead of the wall clock.
     pub max_skew_micros: u64,
+    /// Rounds of repair.
+    pub rounds: RoundConfig,
 }
 
 /// The protocol's part of a node that exists once for all loops.
 #[derive(Debug)]
 pub struct Node {
     shared: Arc<Shared>,
-    /// Microseconds that a version may be ahead of the wall clock.
-    max_skew_micros: u64,
+    config: NodeConfig,
     ticks: u64,
     /// The view in force. Work that is under way keeps the one that it began with.
     view: Arc<View>,
@@ -187,6 +203,11 @@ pub struct Node {
     deposit: Deposit,
     /// Partitions of which a record that is ahead of the clock was left at its holder.
     left_ahead: BTreeSet<u16>,
+    round: Option<Round>,
+    /// All replicas hold the same of what was written up to this time, by the last round …
+    equal_up_to: Option<u64>,
+    /// … and when the last one ended that compared everything, by the monotonic clock.
+    last_full: Option<u64>,
     calls: Vec<(CallId, Caller)>,
     next_call: u64,
 }
@@ -195,7 +216,7 @@ impl Node {
     /// A node that has just started.
     pub fn new(shared: Arc<Shared>, config: NodeConfig) -> Self {
         let mut node = Self {
-            max_skew_micros: config.max_skew_micros,
+            config,
             ticks: 0,
             view: shared.view(),
             peers: Peers::default(),
@@ -204,6 +225,9 @@ impl Node {
             stands_again: false,
             deposit: Deposit::default(),
             left_ahead: BTreeSet::new(),
+            round: None,
+            equal_up_to: None,
+            last_full: None,
             calls: Vec::new(),
             next_call: 0,
             shared,
@@ -232,6 +256,10 @@ impl Node {
                     Caller::HandOver(peer) => self.handed_over(now, peer, result),
                     Caller::Deposit(_) => self.deposited(now, &result),
                     Caller::Check(peer) => self.checked(peer, &result),
+                    Caller::Compare(round, peer) => self.compared(now, (round, peer), result, out),
+                    Caller::Fetch(round, job) => self.fetched(now, (round, job), result, out),
+                    Caller::Bring(round, job) => self.brought(now, (round, job), &result, out),
+                    Caller::Discard(round) => self.discarded(now, round, &result, out),
                 }
             }
             NodeEvent::Fenced => self.fenced(now, out),
@@ -254,6 +282,7 @@ impl Node {
         self.hand_over_due(now, out);
         self.deposit_due(now, out);
         self.repair_due(now, out);
+        self.round_due(now, out);
         self.ticks += 1;
         if self.ticks.is_multiple_of(REMEMBER_TICKS) {
             self.remember(out);

@@ -130,7 +130,7 @@ impl Node {
                 continue;
             }
             if source.walk.is_none() {
-                let skew = self.max_skew_micros;
+                let skew = self.config.max_skew_micros;
                 let asks_ahead = self.ticks.is_multiple_of(AHEAD_TICKS);
                 let due = |marked: &&Numbered| {
                     let ahead = Clock::is_ahead(marked.mark.since, now.wall, skew);
@@ -257,7 +257,7 @@ impl Node {
         let (shared, left) = (&self.shared, &mut self.left_ahead);
         items.retain(|(key, record)| {
             let since = record.rank.when();
-            let ahead = Clock::is_ahead(since, now.wall, self.max_skew_micros);
+            let ahead = Clock::is_ahead(since, now.wall, self.config.max_skew_micros);
             if ahead {
                 let partition = partition_of(key);
                 shared.missed.mark(shared.own, Mark { partition: Some(partition), since });

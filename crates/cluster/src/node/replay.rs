@@ -175,7 +175,7 @@ impl Node {
     /// long, so what that is goes by the time of each batch.
     fn send_hints(&mut self, now: Now, peer: NodeId, mut batch: Batch, out: &mut Vec<NodeEffect>) {
         let replay = &mut self.peers.of(peer).replay;
-        let limit = Clock::limit(now.wall, self.max_skew_micros);
+        let limit = Clock::limit(now.wall, self.config.max_skew_micros);
         let limit = replay.refused.map_or(limit, |refused| refused.min(limit));
         let stay = batch.items.extract_if(.., |(_, record)| record.rank.when() > limit);
         batch.stays =

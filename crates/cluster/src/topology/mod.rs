@@ -9,16 +9,18 @@
 //! All of it is a function of the members and of nothing else: every node computes the same, on
 //! every platform and in every release. A change of the function is a change of [`FORM`].
 
+mod buckets;
 mod description;
 mod overlap;
 mod placement;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use buckets::Buckets;
 use description::describe;
 pub use description::difference;
 use overlap::Holdings;
@@ -116,6 +118,8 @@ pub struct Topology {
     stored: Arc<[u16]>,
     stride: usize,
     holdings: Arc<Holdings>,
+    /// Made when they are first asked for.
+    buckets: Arc<OnceLock<Buckets>>,
     digest: u64,
 }
 
@@ -162,6 +166,7 @@ impl Topology {
             stored: stored.into(),
             stride,
             holdings: Arc::new(holdings),
+            buckets: Arc::default(),
             digest,
         })
     }
@@ -196,6 +201,14 @@ impl Topology {
         } else {
             self.placement.order(partition, from, into);
         }
+    }
+
+    /// The buckets by which replicas compare what they hold. The first call looks at all
+    /// partitions: some milliseconds.
+    pub fn buckets(&self) -> &Buckets {
+        let copies = self.default_copies();
+        let new = || Buckets::new(|partition, order| self.replicas(partition, copies, order));
+        self.buckets.get_or_init(new)
     }
 
     /// No nodes yet, to be counted among the first `from` replicas of partitions.

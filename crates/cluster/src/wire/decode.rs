@@ -11,6 +11,7 @@ use super::{
 };
 use crate::acks::ReplicaSet;
 use crate::clock::Version;
+use crate::compare::MAX_RANGES;
 use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{MAX_LISTED, Mark};
 use crate::record::{Codec, Kind, Outline, Rank, Record};
@@ -19,7 +20,7 @@ use crate::record::{Codec, Kind, Outline, Rank, Record};
 const ENTRIES_AT_ONCE: usize = 1024;
 
 /// A key after which a range goes on is the last one with a zero byte behind it.
-const CURSOR_MAX: usize = KEY_MAX + 1;
+pub(super) const CURSOR_MAX: usize = KEY_MAX + 1;
 
 /// Bytes of the envelope that `input` begins with, head included; `None` = too few bytes to know.
 pub fn envelope_len(input: &[u8]) -> Result<Option<usize>, Malformed> {
@@ -230,7 +231,11 @@ impl Reader {
     }
 
     fn request(&mut self, head: &Head, codec: &Codec) -> Result<Request, Malformed> {
-        head.only(if head.kind == kind::PAGE { flag::BOUNDED | flag::HELD_BY } else { 0 })?;
+        head.only(match head.kind {
+            kind::PAGE => flag::BOUNDED | flag::HELD_BY,
+            kind::COMPARE => flag::BOUNDED | flag::LISTED,
+            _ => 0,
+        })?;
         Ok(match head.kind {
             kind::READ => Request::Read { key: self.key()?, most: self.u32()? },
             kind::READ_QUORUM => Request::ReadQuorum { key: self.key()? },
@@ -255,6 +260,8 @@ impl Reader {
             kind::WRITES => Request::Writes { items: self.entries(codec)? },
             kind::PAGE => Request::Page(self.page_request(head)?),
             kind::MISSED => self.marks()?,
+            kind::COMPARE => Request::Compare(self.compare(head.flags)?),
+            kind::DISCARD => Request::Discard(self.ranges(MAX_RANGES)?),
             kind::PING => Request::Ping,
             _ => return Err(Malformed("an unknown type")),
         })
@@ -264,6 +271,7 @@ impl Reader {
         head.only(match head.kind {
             kind::FOUND | kind::ABSENT | kind::LONG => flag::AUTHORITATIVE,
             kind::PAGE_REPLY => flag::AUTHORITATIVE | flag::BOUNDED,
+            kind::COMPARED => flag::BOUNDED,
             _ => 0,
         })?;
         let authoritative = head.has(flag::AUTHORITATIVE);
@@ -288,6 +296,7 @@ impl Reader {
                 let next = if head.has(flag::BOUNDED) { Some(self.cursor()?) } else { None };
                 Reply::Page(Page { next, items: self.entries(codec)?, authoritative })
             }
+            kind::COMPARED => Reply::Compared(self.compared(head.flags)?),
             kind::PONG => Reply::Pong,
             _ => return Err(Malformed("an unknown type")),
         })
@@ -348,7 +357,7 @@ impl Reader {
         Ok(Request::Missed { node, marks })
     }
 
-    fn key(&mut self) -> Result<Bytes, Malformed> {
+    pub(super) fn key(&mut self) -> Result<Bytes, Malformed> {
         let length = usize::from(self.u16()?);
         if length == 0 || length > KEY_MAX {
             return Err(Malformed("a key that is empty or too long"));
@@ -356,7 +365,7 @@ impl Reader {
         self.take(length)
     }
 
-    fn cursor(&mut self) -> Result<Bytes, Malformed> {
+    pub(super) fn cursor(&mut self) -> Result<Bytes, Malformed> {
         let length = usize::from(self.u16()?);
         if length > CURSOR_MAX {
             return Err(Malformed("a bound of a range that is too long"));
@@ -369,7 +378,7 @@ impl Reader {
         (codec.parse)(self.take(length)?).ok_or(Malformed("a malformed record"))
     }
 
-    fn outline(&mut self) -> Result<Outline, Malformed> {
+    pub(super) fn outline(&mut self) -> Result<Outline, Malformed> {
         let version = Version { time: self.u64()?, origin: self.u32()? };
         let ballot = self.u64()?;
         let kind = match self.u8()? {

@@ -3,6 +3,9 @@
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::compare::{
+    compare_flags, compare_len, compared_len, put_compare, put_compared, put_ranges, ranges_len,
+};
 use super::conditional::{
     conditional_len, done_len, put_conditional, put_done, put_recalled, recalled_len,
 };
@@ -15,11 +18,11 @@ use crate::missed::Mark;
 use crate::record::{Kind, Outline, Rank, Record};
 
 /// Bytes of a length before a key, and before a record.
-const KEY_LEN: usize = 2;
+pub(super) const KEY_LEN: usize = 2;
 const RECORD_LEN: usize = 4;
 
 /// Bytes of an outline: time, origin, ballot, kind, copies, check, length.
-const OUTLINE_LEN: usize = 8 + 4 + 8 + 1 + 1 + 8 + 4;
+pub(super) const OUTLINE_LEN: usize = 8 + 4 + 8 + 1 + 1 + 8 + 4;
 
 /// Envelopes on their way out of one connection: sealed ones, and at the end perhaps an open one.
 #[derive(Debug, Default)]
@@ -191,6 +194,8 @@ pub fn message_len(message: &Message) -> usize {
             Request::Writes { items } => items_len(items),
             Request::Page(request) => page_request_len(request),
             Request::Missed { marks, .. } => 2 + 4 + MARK_LEN * marks.len(),
+            Request::Compare(request) => compare_len(request),
+            Request::Discard(ranges) => ranges_len(ranges),
             Request::Ping => 0,
         },
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
@@ -201,6 +206,7 @@ pub fn message_len(message: &Message) -> usize {
         Body::Reply(Reply::Page(page)) => {
             page.next.as_ref().map_or(0, |next| KEY_LEN + next.len()) + items_len(&page.items)
         }
+        Body::Reply(Reply::Compared(compared)) => compared_len(compared),
         Body::Reply(_) => 0,
     };
     ITEM_HEAD + body
@@ -248,6 +254,8 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
             (kind::PAGE, bounded | held)
         }
         Request::Missed { .. } => (kind::MISSED, 0),
+        Request::Compare(request) => (kind::COMPARE, compare_flags(request)),
+        Request::Discard(_) => (kind::DISCARD, 0),
         Request::Ping => (kind::PING, 0),
     }
 }
@@ -271,6 +279,9 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
         Reply::Page(page) => {
             let bounded = if page.next.is_some() { flag::BOUNDED } else { 0 };
             (kind::PAGE_REPLY, bounded | authoritative(&page.authoritative))
+        }
+        Reply::Compared(compared) => {
+            (kind::COMPARED, if compared.next.is_some() { flag::BOUNDED } else { 0 })
         }
         Reply::Pong => (kind::PONG, 0),
     }
@@ -305,6 +316,8 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
         Request::Writes { items } => put_entries(out, items),
         Request::Page(request) => put_page_request(out, request),
         Request::Missed { node, marks } => put_marks(out, *node, marks),
+        Request::Compare(request) => put_compare(out, request),
+        Request::Discard(ranges) => put_ranges(out, ranges),
         Request::Ping => {}
     }
 }
@@ -319,6 +332,7 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
             put_done(out, done);
         }
         Reply::Recalled(recalled) => put_recalled(out, recalled),
+        Reply::Compared(compared) => put_compared(out, compared),
         Reply::Outbid { promise } => out.extend_from_slice(&promise.to_le_bytes()),
         Reply::Page(Page { items, next, authoritative: _ }) => {
             if let Some(next) = next {
@@ -330,7 +344,7 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
     }
 }
 
-fn put_key(out: &mut Vec<u8>, key: &[u8]) {
+pub(super) fn put_key(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(&(key.len() as u16).to_le_bytes());
     out.extend_from_slice(key);
 }
@@ -340,7 +354,7 @@ fn put_record(out: &mut Vec<u8>, record: &Record) {
     out.extend_from_slice(&record.bytes);
 }
 
-fn put_outline(out: &mut Vec<u8>, outline: &Outline) {
+pub(super) fn put_outline(out: &mut Vec<u8>, outline: &Outline) {
     let Outline { rank: Rank { version, ballot, kind, check }, copies, bytes } = *outline;
     out.extend_from_slice(&version.time.to_le_bytes());
     out.extend_from_slice(&version.origin.to_le_bytes());

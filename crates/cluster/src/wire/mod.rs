@@ -11,6 +11,7 @@
 //! overtake it. Nothing here trusts a length: whatever is not exactly as it would have been encoded
 //! is [`Malformed`], and ends the connection.
 
+mod compare;
 mod conditional;
 mod decode;
 mod encode;
@@ -128,6 +129,8 @@ mod kind {
     pub(super) const RECALL: u8 = 0x09;
     pub(super) const ACCEPT_NEXT: u8 = 0x0a;
     pub(super) const READ_QUORUM: u8 = 0x0b;
+    pub(super) const COMPARE: u8 = 0x0c;
+    pub(super) const DISCARD: u8 = 0x0d;
 
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
@@ -150,6 +153,7 @@ mod kind {
     pub(super) const OUTBID: u8 = 0x8d;
     pub(super) const DONE: u8 = 0x8e;
     pub(super) const RECALLED: u8 = 0x8f;
+    pub(super) const COMPARED: u8 = 0x90;
 }
 
 /// Flags of items; each is allowed where it means something only.
@@ -160,6 +164,8 @@ mod flag {
     pub(super) const BOUNDED: u8 = 2;
     /// The filter is a node, not a preference.
     pub(super) const HELD_BY: u8 = 4;
+    /// Records are listed, not summed.
+    pub(super) const LISTED: u8 = 4;
     /// The last piece.
     pub(super) const LAST: u8 = 8;
 }

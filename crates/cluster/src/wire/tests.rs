@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::acks::ReplicaSet;
 use crate::clock::Version;
+use crate::compare::{CompareRequest, Compared, Damage, Detail, Sum};
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
@@ -84,6 +85,8 @@ fn request() -> impl Strategy<Value = Request> {
                 Request::Missed { node: NodeId(node), marks: marks.into_iter().map(mark).collect() }
             }
         ),
+        compare_request().prop_map(Request::Compare),
+        vec(damage(), 0..5).prop_map(Request::Discard),
         Just(Request::Ping),
     ]
 }
@@ -157,8 +160,51 @@ fn reply() -> impl Strategy<Value = Reply> {
         (vec(entry(), 0..5), proptest::option::of(cursor()), any::<bool>()).prop_map(
             |(items, next, authoritative)| Reply::Page(Page { items, next, authoritative })
         ),
+        compared().prop_map(Reply::Compared),
         Just(Reply::Pong),
     ]
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    (cursor(), proptest::option::of(cursor())).prop_map(|(first, last)| Damage { first, last })
+}
+
+fn compare_request() -> impl Strategy<Value = CompareRequest> {
+    let buckets = proptest::collection::btree_set(any::<u16>(), 0..5);
+    let listed = (buckets, any::<u32>()).prop_map(|(buckets, max_bytes)| Detail::Outlines {
+        buckets: buckets.into_iter().collect(),
+        max_bytes,
+    });
+    let detail = prop_oneof![Just(Detail::Sums), listed];
+    (cursor(), proptest::option::of(cursor()), any::<u64>(), any::<u64>(), detail).prop_map(
+        |(start, end, since, until, detail)| CompareRequest { start, end, since, until, detail },
+    )
+}
+
+fn compared() -> impl Strategy<Value = Compared> {
+    let sum = any::<(u16, u8, u8, u128)>().prop_map(|(bucket, place, copies, sum)| Sum {
+        bucket,
+        place,
+        copies,
+        sum,
+    });
+    let outlines = vec(entry(), 0..5).prop_map(|entries| {
+        let outlines: std::collections::BTreeMap<Bytes, _> =
+            entries.into_iter().map(|(key, record)| (key, record.outline())).collect();
+        outlines.into_iter().collect::<Vec<_>>()
+    });
+    let counts = any::<(u64, u64)>();
+    let next = proptest::option::of(cursor());
+    (vec(sum, 0..5), outlines, vec(damage(), 0..3), counts, next).prop_map(
+        |(sums, outlines, damaged, (records, bytes_read), next)| Compared {
+            sums,
+            outlines,
+            damaged,
+            records,
+            bytes_read,
+            next,
+        },
+    )
 }
 
 fn class() -> impl Strategy<Value = Class> {
@@ -488,7 +534,42 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("goodbye", Item::Goodbye),
     ];
     items.extend(conditional_writes());
+    items.extend(comparisons());
     items
+}
+
+/// The same of comparisons.
+fn comparisons() -> Vec<(&'static str, Item)> {
+    let key = || Bytes::from_static(b"key");
+    let outline = parse(Bytes::from_static(b"time....origkc.check...")).unwrap().outline();
+    let compare = |end, detail| {
+        let (start, since, until) = (Bytes::from_static(b"from"), 0x0908, 0x0b0a);
+        Request::Compare(CompareRequest { start, end, since, until, detail })
+    };
+    let listed = Detail::Outlines { buckets: vec![1, 0x0102], max_bytes: 0x0a0b_0c0d };
+    let damaged = vec![
+        Damage { first: key(), last: None },
+        Damage { first: key(), last: Some(Bytes::from_static(b"last")) },
+    ];
+    let compared = Compared {
+        sums: vec![Sum { bucket: 0x0102, place: 1, copies: 3, sum: 0x0706_0504 }],
+        outlines: vec![(key(), outline)],
+        damaged: damaged.clone(),
+        records: 0x0908,
+        bytes_read: 0x0b0a,
+        next: Some(key()),
+    };
+    let ask = |class, request| {
+        let body = Body::Request { remaining_ms: 0x01f4, class, request };
+        Item::Message(Message { id: 0x0807_0605_0403_0201, body })
+    };
+    let body = Body::Reply(Reply::Compared(compared));
+    vec![
+        ("compare", ask(Class::Stream, compare(None, Detail::Sums))),
+        ("compare listed", ask(Class::Stream, compare(Some(key()), listed))),
+        ("discard", ask(Class::Repair, Request::Discard(damaged))),
+        ("compared", Item::Message(Message { id: 9, body })),
+    ]
 }
 
 /// The same of conditional writes.

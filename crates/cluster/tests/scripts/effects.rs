@@ -29,6 +29,10 @@ impl Words {
             Effect::Page { op: id, request, .. } => {
                 format!("store: {} {}", op(*id), self.page_request_text(request))
             }
+            Effect::Compare { op: id, request, .. } => {
+                format!("store: {} compare {request:?}", op(*id))
+            }
+            Effect::Discard { op: id, ranges } => format!("store: {} discard {ranges:?}", op(*id)),
             Effect::Send { peer, message } => format!("n{}: {}", peer.0, self.message(message)),
             Effect::Respond { connection, id, reply } => {
                 format!("l{}.{id}: {}", connection.0, self.reply_text(reply))
@@ -53,6 +57,7 @@ impl Words {
     /// What a node wants done, one line.
     pub(crate) fn node_effect(&self, effect: &NodeEffect) -> String {
         match effect {
+            NodeEffect::RoundEnded(report) => format!("round ended: {report:?}"),
             NodeEffect::ReadHints { peer, after, max_bytes } => {
                 let after = after.as_ref().map(|key| format!(" after {}", Self::name_of(key)));
                 let after = after.unwrap_or_default();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use cluster::{
     CallId, Claim, Clock, FailureKind, Kind, Life, Lineage, Logs, MAX_LISTED, Mark, Membership,
     MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Page, Record, Reply,
-    Reported, Request, Shared, Version, View,
+    Reported, Request, RoundConfig, Shared, Version, View,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -50,7 +50,10 @@ impl RandomNode {
         let membership = Membership::new(state, BASE << 12, nodes == 1);
         let (topology, logs) = (topology(nodes, COPIES), Arc::new(logs));
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
-        let node = Node::new(Arc::clone(&shared), NodeConfig { max_skew_micros: SKEW });
+        let node = Node::new(
+            Arc::clone(&shared),
+            NodeConfig { max_skew_micros: SKEW, rounds: RoundConfig::NONE },
+        );
         Self { nodes, shared, node, mono: 1, waits: Vec::new() }
     }
 
@@ -146,6 +149,7 @@ impl RandomNode {
                 self.named(peer);
                 return;
             }
+            NodeEffect::RoundEnded(_) => unreachable!("none is driven"),
         });
     }
 }

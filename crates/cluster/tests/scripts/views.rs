@@ -8,8 +8,8 @@ use bytes::Bytes;
 use cluster::{
     Answer, Body, Class, ClientId, Clock, Config, ConnectionId, Coordinator, Effect, Event,
     FIRST_EPOCH, Filter, Kind, Logs, Mark, Member, Membership, MembershipState, Node, NodeConfig,
-    NodeEffect, NodeEvent, NodeId, Now, OpId, Quorum, Reply, Request, Scan, Shared, Step, Topology,
-    View,
+    NodeEffect, NodeEvent, NodeId, Now, OpId, Quorum, Reply, Request, RoundConfig, Scan, Shared,
+    Step, Topology, View,
 };
 
 use crate::toy;
@@ -205,7 +205,10 @@ fn what_is_known_of_a_node_stays_its_own() {
 #[test]
 fn a_node_hears_who_joined() {
     let cluster = Cluster::new();
-    let mut node = Node::new(Arc::clone(&cluster.shared), NodeConfig { max_skew_micros: 500_000 });
+    let mut node = Node::new(
+        Arc::clone(&cluster.shared),
+        NodeConfig { max_skew_micros: 500_000, rounds: RoundConfig::NONE },
+    );
     let pinged = |node: &mut Node| {
         let mut effects = Vec::new();
         node.handle(NOW, NodeEvent::Tick, &mut effects);

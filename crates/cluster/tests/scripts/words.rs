@@ -383,6 +383,8 @@ impl Words {
             Request::Missed { node, marks } => {
                 format!("missed n{} {}", node.0, self.marks(marks.iter()))
             }
+            Request::Compare(request) => format!("compare {request:?}"),
+            Request::Discard(ranges) => format!("discard {ranges:?}"),
             Request::Ping => "ping".to_owned(),
         }
     }

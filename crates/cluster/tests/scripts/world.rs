@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cluster::{
     CallId, Change, Clock, Condition, Conditional, Config, ConnectionId, Coordinator, Effect,
     Event, HintId, Life, Lineage, Logs, Member, Membership, Node, NodeConfig, NodeId, Now, OpId,
-    Quorum, Scan, Shared, SlotId, StoreError, Tag, Topology, origin_of, quorum,
+    Quorum, RoundConfig, Scan, Shared, SlotId, StoreError, Tag, Topology, origin_of, quorum,
 };
 
 use crate::toy;
@@ -124,7 +124,10 @@ impl World {
         };
         Ok(Self {
             coordinator: Coordinator::new(shared.clone(), config),
-            node: Node::new(shared.clone(), NodeConfig { max_skew_micros: config.max_skew_micros }),
+            node: Node::new(
+                shared.clone(),
+                NodeConfig { max_skew_micros: config.max_skew_micros, rounds: RoundConfig::NONE },
+            ),
             calls: Vec::new(),
             pings: BTreeMap::new(),
             range: None,

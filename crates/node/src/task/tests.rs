@@ -1,4 +1,4 @@
-use cluster::Reported;
+use cluster::{Reported, RoundConfig};
 
 use super::*;
 use crate::Store;
@@ -8,7 +8,7 @@ use crate::stage::{Done, Stage, value};
 const B: NodeId = NodeId(1);
 
 fn task(stage: &Stage) -> Task {
-    let config = NodeConfig { max_skew_micros: 500_000 };
+    let config = NodeConfig { max_skew_micros: 500_000, rounds: RoundConfig::NONE };
     Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)
 }
 

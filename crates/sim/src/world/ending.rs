@@ -8,6 +8,7 @@ use cluster::{Answer, Condition, Done, MembershipState, NodeId, Quorum, Record, 
 
 use super::World;
 use super::contenders::contended;
+use super::machine::Machine;
 use crate::histories::{Action, Sent, Wanted, is_contended};
 use crate::ledger::{Asked, ClientOutcome, What, show};
 use crate::wall::true_wall;
@@ -21,6 +22,9 @@ const MOST_AHEAD: u64 = 250_000;
 
 /// A pipe in which something arrives later than that still suffers from what was lost on it.
 const STRAGGLER_MICROS: u64 = 100_000;
+
+/// Milliseconds within which there must be a moment without a round of repair.
+const MOST_STEPS: u64 = 100_000;
 
 /// Microseconds between two requests of the judge.
 const STEP_MICROS: u64 = 2_000;
@@ -49,14 +53,35 @@ impl World {
             keys.retain(|key| !is_contended(key));
             self.compare_replicas(keys);
         }
+        self.a_round_makes_equal();
         self.every_request_succeeds();
         self.conditional_writes_succeed();
         self.read_everything();
         self.run_until(self.now + 3_000_000);
+        self.wait_for_rounds();
         if self.ledger.wrong.is_empty() {
             self.compare_replicas(self.ledger.keys());
             self.nothing_is_left();
         }
+    }
+
+    /// A full round of repair leaves nothing that differs, whatever has happened.
+    fn a_round_makes_equal(&mut self) {
+        let driver = self.random.index(self.plan.nodes);
+        let Some(process) = &self.machines[driver].process else { return };
+        let shared = std::sync::Arc::clone(&process.shared);
+        let number = shared.rounds.ask(true);
+        for _ in 0..MOST_SECONDS {
+            self.run_until(self.now + 1_000_000);
+            let last = shared.rounds.status().last.filter(|last| last.number >= number);
+            let Some(last) = last else { continue };
+            if !last.is_equal() {
+                self.ledger.accuse(self.now, format!("node {driver} could not repair: {last:?}"));
+            }
+            return self.compare_replicas(self.ledger.keys());
+        }
+        let status = shared.rounds.status();
+        self.ledger.accuse(self.now, format!("node {driver} never ended its round: {status:?}"));
     }
 
     /// What is not yet as it should be.
@@ -247,6 +272,21 @@ impl World {
         for what in wrong {
             self.ledger.accuse(self.now, what);
         }
+    }
+
+    /// Waits for a moment without a round of repair, which may follow each other at once.
+    fn wait_for_rounds(&mut self) {
+        for _ in 0..MOST_STEPS {
+            let running = |machine: &Machine| {
+                let process = machine.process.as_ref();
+                process.is_some_and(|p| p.shared.rounds.status().current.is_some())
+            };
+            if !self.machines.iter().any(running) {
+                return;
+            }
+            self.run_until(self.now + 1_000);
+        }
+        self.ledger.accuse(self.now, "rounds of repair never end".to_owned());
     }
 
     /// All that was asked was answered, and no one waits for anything.

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use ::node::link::Attempt;
 use ::node::{HintsWanted, TaskEvent, Wanted};
 use bytes::Bytes;
-use cluster::{CallId, Demand, Member, OpId, PageRequest, Topology};
+use cluster::{CallId, CompareRequest, Damage, Demand, Member, OpId, PageRequest, Topology};
 
 use crate::Report;
 use crate::agenda::Agenda;
@@ -61,33 +61,88 @@ pub(crate) enum Due {
     /// A loop wants to be woken.
     Wake(Place),
     /// The store's group is synced.
-    Commit { node: usize, life: u32 },
+    Commit {
+        node: usize,
+        life: u32,
+    },
     /// The disk has read.
-    Read { place: Place, op: OpId, wanted: Wanted, demand: Demand },
+    Read {
+        place: Place,
+        op: OpId,
+        wanted: Wanted,
+        demand: Demand,
+    },
     /// A pool thread has read a page.
-    Page { place: Place, op: OpId, request: PageRequest, demand: Demand },
+    Page {
+        place: Place,
+        op: OpId,
+        request: PageRequest,
+        demand: Demand,
+    },
+    Compare {
+        place: Place,
+        op: OpId,
+        request: CompareRequest,
+        demand: Demand,
+    },
+    Discard {
+        place: Place,
+        op: OpId,
+        ranges: Vec<Damage>,
+    },
     /// A node's own machine gets to know something.
-    Node { node: usize, life: u32, event: TaskEvent },
+    Node {
+        node: usize,
+        life: u32,
+        event: TaskEvent,
+    },
     /// A node's own machine wants to know the time.
-    Tick { node: usize, life: u32 },
+    Tick {
+        node: usize,
+        life: u32,
+    },
     /// The disk has read hints.
-    Hints { node: usize, life: u32, wanted: HintsWanted },
+    Hints {
+        node: usize,
+        life: u32,
+        wanted: HintsWanted,
+    },
     /// A range has waited for a node that was busy.
-    Busy { place: Place, call: CallId },
+    Busy {
+        place: Place,
+        call: CallId,
+    },
     /// Background work of the store, and the clock's bound.
-    Keep { node: usize, life: u32 },
+    Keep {
+        node: usize,
+        life: u32,
+    },
     /// An attempt to connect ends.
-    Dialed { place: Place, peer: usize, attempt: Attempt, reachable: bool },
+    Dialed {
+        place: Place,
+        peer: usize,
+        attempt: Attempt,
+        reachable: bool,
+    },
     /// Something arrives at an end of a connection, or there is room at it.
-    Deliver { connection: u64, end: usize },
+    Deliver {
+        connection: u64,
+        end: usize,
+    },
     /// A loop's pings are due.
     Ping(Place),
     /// A client does what it does next.
     Client(usize),
     /// A client's request arrives.
-    Asked { number: u64, place: Place },
+    Asked {
+        number: u64,
+        place: Place,
+    },
     /// A client is answered, or has waited long enough.
-    ClientOutcome { number: u64, outcome: ClientOutcome },
+    ClientOutcome {
+        number: u64,
+        outcome: ClientOutcome,
+    },
     /// The next fault.
     Nemesis,
     /// A fault ends.
@@ -95,7 +150,10 @@ pub(crate) enum Due {
     /// A machine starts.
     Start(usize),
     /// Its process serves.
-    Serve { node: usize, life: u32 },
+    Serve {
+        node: usize,
+        life: u32,
+    },
 }
 
 /// See the module.
@@ -200,6 +258,10 @@ impl World {
             Due::Page { place, op, request, demand } => {
                 self.was_paged(place, op, &request, demand);
             }
+            Due::Compare { place, op, request, demand } => {
+                self.was_compared(place, op, &request, demand);
+            }
+            Due::Discard { place, op, ranges } => self.was_discarded(place, op, &ranges),
             Due::Node { node, life, event } => self.node_event(node, life, event),
             Due::Tick { node, life } => self.tick(node, life),
             Due::Hints { node, life, wanted } => self.hints_read(node, life, wanted),
@@ -239,6 +301,8 @@ impl World {
             Due::Turn(place) | Due::Wake(place) | Due::Ping(place) => place.node,
             Due::Read { place, .. }
             | Due::Page { place, .. }
+            | Due::Compare { place, .. }
+            | Due::Discard { place, .. }
             | Due::Busy { place, .. }
             | Due::Dialed { place, .. } => place.node,
             Due::Commit { node, .. }

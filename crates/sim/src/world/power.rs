@@ -128,7 +128,8 @@ impl World {
             codec: CODEC,
             steps: STEPS,
         };
-        let node_config = NodeConfig { max_skew_micros: config.max_skew_micros };
+        let node_config =
+            NodeConfig { max_skew_micros: config.max_skew_micros, rounds: self.plan.rounds };
         let nodes = self.plan.nodes;
         let mut keeper = Keeper::default();
         keeper.begin(nodes);

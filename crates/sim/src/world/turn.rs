@@ -2,8 +2,8 @@
 //! writes of a turn become one batch, the messages on a connection one envelope.
 
 use cluster::{
-    Answer, CallId, ClientId, ConnectionId, Demand, Event, FailureKind, Message, NodeId, Now, OpId,
-    PageRequest, Reply, Request, RequestFailed,
+    Answer, CallId, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event, FailureKind,
+    Message, NodeId, Now, OpId, PageRequest, Reply, Request, RequestFailed,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, Space};
 use node::identity::Keeps;
@@ -70,6 +70,18 @@ impl Driver for InTurn<'_> {
         let (world, place) = (&mut *self.world, self.place);
         let at = world.now + world.random.between(50, 5_000);
         world.agenda.put(at, Due::Page { place, op, request, demand });
+    }
+
+    fn compare(&mut self, op: OpId, request: CompareRequest, demand: Demand) {
+        let (world, place) = (&mut *self.world, self.place);
+        let at = world.now + world.random.between(50, 5_000);
+        world.agenda.put(at, Due::Compare { place, op, request, demand });
+    }
+
+    fn discard(&mut self, op: OpId, ranges: Vec<Damage>) {
+        let (world, place) = (&mut *self.world, self.place);
+        let at = world.now + world.disk_micros(place.node);
+        world.agenda.put(at, Due::Discard { place, op, ranges });
     }
 
     fn keep(&mut self, op: OpId, batch: Batch, keeps: Keeps) {
@@ -269,6 +281,27 @@ impl World {
         let Some(process) = self.process(place) else { return };
         let result = process.pages.read(process.store.engine(), &process.shared, op, request);
         self.input(place, Input::Event(Event::Paged { op, result }));
+    }
+
+    pub(super) fn was_compared(
+        &mut self,
+        place: Place,
+        op: OpId,
+        request: &CompareRequest,
+        demand: Demand,
+    ) {
+        if self.is_over(place, demand) {
+            return;
+        }
+        let Some(process) = self.process(place) else { return };
+        let result = node::compare(process.store.engine(), &process.shared, request);
+        self.input(place, Input::Event(Event::Compared { op, result }));
+    }
+
+    pub(super) fn was_discarded(&mut self, place: Place, op: OpId, ranges: &[Damage]) {
+        let Some(process) = self.process(place) else { return };
+        let result = node::discard(process.store.engine(), ranges);
+        self.input(place, Input::Event(Event::Written { op, result }));
     }
 
     fn take_request(&mut self, place: Place, number: u64, out: &mut Outbox) {

@@ -12,9 +12,8 @@ use super::args::RecordArgs;
 use super::write;
 use crate::cli::client::connection::Connection;
 use crate::cli::client::problem::Problem;
-use crate::cli::client::{Unable, fail, unreachable_node};
+use crate::cli::client::{Unable, admin_token, fail, unreachable_node};
 use crate::operations::stderr;
-use crate::settings::secret;
 
 /// How much longer than the recording an answer may take: symbols of a busy node.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,16 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(100);
 
 pub(super) fn record(args: &RecordArgs) -> Result<(), Unable> {
-    let (token, warning) =
-        secret::ADMIN.load(args.token_file.as_deref(), secret::ADMIN.variable()).map_err(fail)?;
-    if let Some(warning) = warning {
-        stderr::say(format_args!("kvorum: {warning}"));
-    }
-    let token = match token.as_ref().map(|token| str::from_utf8(token.bytes())) {
-        None => None,
-        Some(Ok(token)) if !token.contains(char::is_control) => Some(token),
-        Some(_) => return Err(fail("invalid admin token: it must be one line of text")),
-    };
+    let token = admin_token(args.token_file.as_deref())?;
+    let token = token.as_deref();
     std::fs::create_dir_all(&args.out)
         .map_err(|error| fail(format!("{}: {error}", args.out.display())))?;
     let outcomes: Vec<_> = thread::scope(|scope| {

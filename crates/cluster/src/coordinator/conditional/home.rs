@@ -18,7 +18,6 @@ use super::state::{Asker, ChangeVote, InTurn, Stage};
 use super::{Coordinator, change_of};
 use crate::conditional::Change;
 use crate::coordinator::part::{ReplicaError, VoteAt};
-use crate::coordinator::read::tell_reader;
 use crate::coordinator::slots::Slot;
 use crate::event::{Answer, Effect, FailureKind, Now, OpId, RequestFailed, SlotId};
 use crate::message::{NodeId, Reply};
@@ -293,10 +292,10 @@ impl Coordinator {
     }
 
     /// Tells whoever asked for a write what came of it.
-    pub(super) fn tell(&self, asker: Asker, answer: Answer, out: &mut Vec<Effect>) {
+    pub(super) fn tell(&mut self, asker: Asker, answer: Answer, out: &mut Vec<Effect>) {
         match asker {
             Asker::Client(client) => out.push(Effect::Answer { client, answer }),
-            Asker::Reader(reader) => tell_reader(reader, answer, out),
+            Asker::Reader(reader) => self.tell_reader(reader, answer, out),
             Asker::Peer(OpId::Peer { connection, id, .. }) => {
                 let reply = match answer {
                     Answer::Done(done, acks) => Reply::Done(done, acks.by),

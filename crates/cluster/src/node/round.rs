@@ -1,0 +1,507 @@
+//! Rounds of repair: the node that drives one compares what all nodes hold, range of keys by range
+//! of keys, and has what differs brought to whoever lacks it. Then what could not be read on one
+//! node is written there anew, and the damaged blocks are given up.
+//!
+//! ```text
+//!   sums of this node ─▶ keys from … to … ─▶ sums of the others ─▶ equal: the next keys
+//!                                                  └─▶ differing buckets ─▶ exchange ─┘
+//!   at the end: damaged keys of a node ─▶ exchange of all of them ─▶ Discard
+//! ```
+//!
+//! Any node may drive a round, at any time, and several may at once: all that a round writes is the
+//! newest record of a key as a replica holds it. By itself a node begins one when none was driven
+//! for `interval`, the first in the order of names soonest.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+use super::exchange::Exchange;
+use super::{Caller, Node, NodeEffect};
+use crate::clock::Clock;
+use crate::compare::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};
+use crate::event::{FailureKind, Now};
+use crate::message::{Class, NodeId, Reply, Request};
+use crate::rounds::{RoundReport, Unhealed};
+use crate::sums::differing;
+
+/// How long after a failure a node is asked again, in microseconds …
+const RETRY_MICROS: u64 = 500_000;
+
+/// … how often, if it can't be reached or fails …
+const RETRIES: u32 = 3;
+
+/// … and if it is busy.
+const BUSY_RETRIES: u32 = 60;
+
+/// By which part of the interval each further node waits longer before it drives a round …
+const STAGGER: u64 = 8;
+
+/// … up to so many.
+const MAX_STAGGERED: u64 = 16;
+
+/// When rounds are driven, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundConfig {
+    /// Microseconds from one round to the next; 0 = a node drives none by itself.
+    pub interval_micros: u64,
+    /// Microseconds from one round to the next that compares everything.
+    pub full_interval_micros: u64,
+    /// Percent of the time that a round which nobody asked for may be at work, 1 to 100.
+    pub share: u64,
+    /// Records that are younger are not compared, in microseconds: they may be on their way.
+    pub settled_micros: u64,
+}
+
+impl RoundConfig {
+    /// A node drives no round by itself; those that are asked for compare all that is not newer
+    /// than this node's clock.
+    pub const NONE: Self =
+        Self { interval_micros: 0, full_interval_micros: 0, share: 100, settled_micros: 0 };
+}
+
+/// A round under way.
+#[derive(Debug)]
+pub(super) struct Round {
+    report: RoundReport,
+    /// Nodes that take part, this one among them.
+    nodes: BTreeSet<NodeId>,
+    /// Where the current range begins.
+    start: Bytes,
+    /// What is known of it so far.
+    told: BTreeMap<NodeId, Told>,
+    /// Nodes that are asked, with where the range that they are asked about begins and ends.
+    asked: BTreeMap<NodeId, (Bytes, Option<Bytes>)>,
+    exchange: Option<Exchange>,
+    damaged: BTreeSet<(NodeId, Damage)>,
+    healing: Option<Healing>,
+    /// Failures of each node, one after the other.
+    failures: BTreeMap<NodeId, u32>,
+    /// When work on the current range began, and when it may go on.
+    began: u64,
+    not_before: u64,
+}
+
+/// Sums of one node.
+#[derive(Debug)]
+struct Told {
+    /// The end of the range that they are of.
+    end: Option<Bytes>,
+    compared: Compared,
+}
+
+/// Damaged ranges, one after the other.
+#[derive(Debug)]
+struct Healing {
+    all: BTreeSet<(NodeId, Damage)>,
+    left: VecDeque<(NodeId, Damage)>,
+    current: Option<(NodeId, Damage)>,
+    /// Keys among the current one that could not be brought.
+    failed: u64,
+    /// What is written anew, and can be given up.
+    ready: BTreeMap<NodeId, Vec<Damage>>,
+    /// What a node is asked to give up.
+    discarding: Option<(NodeId, Vec<Damage>)>,
+}
+
+impl Node {
+    /// Drives the round under way, or begins one that is due.
+    pub(super) fn round_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        if self.round.is_none() && !self.begin_round(now) {
+            return;
+        }
+        self.go_on_round(now, out);
+    }
+
+    fn begin_round(&mut self, now: Now) -> bool {
+        let rounds = &self.shared.rounds;
+        let wanted = rounds.wanted();
+        let is_whole = self.shared.membership.is_authoritative_for_all();
+        if !is_whole || self.shared.membership.is_fenced() || self.shared.nodes() == 1 {
+            return false;
+        }
+        let RoundConfig { interval_micros, full_interval_micros, settled_micros, .. } =
+            self.config.rounds;
+        if rounds.last_asked() == 0 {
+            // The first is due an interval after the start.
+            rounds.asked(now);
+        }
+        let place = self.view.topology.place(self.shared.own) as u64;
+        let wait = interval_micros + interval_micros / STAGGER * place.min(MAX_STAGGERED);
+        let is_due = interval_micros > 0 && now.mono >= rounds.last_asked() + wait;
+        if !is_due && wanted.is_none() {
+            return false;
+        }
+        let last_full = self.last_full.map(|last| last.saturating_add(full_interval_micros));
+        let full_is_due = last_full.is_none_or(|due| due <= now.mono);
+        let full = wanted.is_some_and(|wanted| wanted.full) || full_is_due;
+        let since = self.equal_up_to.filter(|_| !full).unwrap_or(0);
+        let settled = now.wall.saturating_sub(settled_micros);
+        let report = RoundReport {
+            number: rounds.begin(),
+            full: since == 0,
+            asked_for: wanted.is_some(),
+            since,
+            until: Clock::limit(settled, 0),
+            began: now.wall,
+            ..RoundReport::default()
+        };
+        self.shared.rounds.publish(&report);
+        self.round = Some(Round {
+            report,
+            nodes: self.view.topology.ids().collect(),
+            start: Bytes::new(),
+            told: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            exchange: None,
+            damaged: BTreeSet::new(),
+            healing: None,
+            failures: BTreeMap::new(),
+            began: now.mono,
+            not_before: 0,
+        });
+        true
+    }
+
+    /// Does what can be done now.
+    fn go_on_round(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let Some(round) = &mut self.round else { return };
+        if !self.shared.membership.is_authoritative_for_all() {
+            round.report.stopped = Some("the node that drives it is being rebuilt");
+        }
+        if round.report.stopped.is_some() {
+            return self.end_round(now, out);
+        }
+        // One that somebody asks for while another takes its time comes sooner.
+        let is_awaited = self.shared.rounds.wanted().is_some();
+        if round.not_before > now.mono && !(is_awaited && round.failures.is_empty()) {
+            return;
+        }
+        if round.exchange.is_some() {
+            self.go_on_exchange(now, out);
+        } else if round.healing.is_some() {
+            self.go_on_healing(now, out);
+        } else {
+            self.go_on_comparing(now, out);
+        }
+    }
+
+    fn compare_with(
+        &mut self,
+        node: NodeId,
+        request: Request,
+        range: (Bytes, Option<Bytes>),
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let round = self.round.as_mut().expect("one is under way");
+        round.asked.insert(node, range);
+        let number = round.report.number;
+        self.call(Caller::Compare(number, node), node, Class::Stream, request, out);
+    }
+
+    fn go_on_comparing(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let own = self.shared.own;
+        let round = self.round.as_mut().expect("one is under way");
+        let ends = round.told.values().map(|told| &told.end);
+        let end = ends.min_by(|a, b| sooner(a, b)).cloned().flatten();
+        round.told.retain(|_, told| told.end == end);
+        // How far a range goes is for this node's store to say first.
+        let first = !round.told.contains_key(&own);
+        let is_due = |node: &NodeId| {
+            let is_known = round.told.contains_key(node) || round.asked.contains_key(node);
+            !is_known && (*node == own || !first)
+        };
+        let due: Vec<NodeId> = round.nodes.iter().copied().filter(is_due).collect();
+        if due.is_empty() && round.asked.is_empty() {
+            return self.compare(now, end, out);
+        }
+        let (since, until) = (round.report.since, round.report.until);
+        let start = round.start.clone();
+        for node in due {
+            let (start, end) = (start.clone(), end.clone());
+            let range = (start.clone(), end.clone());
+            let request = CompareRequest { start, end, since, until, detail: Detail::Sums };
+            self.compare_with(node, Request::Compare(request), range, out);
+        }
+    }
+
+    /// All nodes have told the sums of a range.
+    fn compare(&mut self, now: Now, end: Option<Bytes>, out: &mut Vec<NodeEffect>) {
+        let own = self.shared.own;
+        let round = self.round.as_mut().expect("one is under way");
+        for (node, Told { compared, .. }) in &round.told {
+            if *node == own {
+                round.report.records += compared.records;
+            }
+            for damage in &compared.damaged {
+                round.report.damaged += 1;
+                round.damaged.insert((*node, damage.clone()));
+                if round.damaged.len() > MAX_RANGES {
+                    round.damaged.pop_last();
+                }
+            }
+        }
+        let sums: BTreeMap<NodeId, &[Sum]> =
+            round.told.iter().map(|(node, told)| (*node, &told.compared.sums[..])).collect();
+        let buckets = differing(&sums, self.view.topology.default_copies());
+        round.told.clear();
+        if buckets.is_empty() {
+            return self.range_is_done(now, end, out);
+        }
+        let (nodes, since) = (round.nodes.iter().copied(), round.report.since);
+        let range = (&round.start, end);
+        round.exchange = Some(Exchange::new(nodes, range, since, buckets));
+        self.go_on_exchange(now, out);
+    }
+
+    /// A node has told something, or has not.
+    pub(super) fn compared(
+        &mut self,
+        now: Now,
+        (number, node): (u64, NodeId),
+        result: Result<Reply, FailureKind>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let Some(round) = self.round.as_mut().filter(|round| round.report.number == number) else {
+            return;
+        };
+        let Some((start, end)) = round.asked.remove(&node) else { return };
+        match result {
+            Ok(Reply::Compared(compared)) => {
+                round.failures.remove(&node);
+                round.report.bytes_read += compared.bytes_read;
+                if let Some(exchange) = &mut round.exchange {
+                    exchange.told(node, compared);
+                } else {
+                    let end = compared.next.clone().or(end);
+                    round.told.insert(node, Told { end, compared });
+                }
+            }
+            result => {
+                let is_busy = matches!(result, Ok(Reply::Busy) | Err(FailureKind::Busy));
+                let failures = round.failures.entry(node).or_default();
+                *failures += 1;
+                let most = if is_busy { BUSY_RETRIES } else { RETRIES };
+                if *failures >= most || matches!(result, Ok(Reply::Absent { .. })) {
+                    return self.goes_on_without(now, node, out);
+                }
+                if let Some(exchange) = &mut round.exchange {
+                    exchange.untold(node, start);
+                }
+                round.not_before = now.mono + RETRY_MICROS;
+            }
+        }
+        self.go_on_round(now, out);
+    }
+
+    fn goes_on_without(&mut self, now: Now, node: NodeId, out: &mut Vec<NodeEffect>) {
+        let round = self.round.as_mut().expect("one is under way");
+        round.failures.remove(&node);
+        round.nodes.remove(&node);
+        round.told.remove(&node);
+        round.report.absent.push(node);
+        if let Some(exchange) = &mut round.exchange {
+            exchange.forget(node);
+        }
+        if node == self.shared.own {
+            round.report.stopped = Some("the store of the node that drives it can't be read");
+        } else if round.nodes.len() == 1 {
+            round.report.stopped = Some("no other node takes part");
+        }
+        self.go_on_round(now, out);
+    }
+
+    fn go_on_exchange(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let skew = self.config.max_skew_micros;
+        let round = self.round.as_mut().expect("one is under way");
+        let number = round.report.number;
+        let exchange = round.exchange.as_mut().expect("one is under way");
+        exchange.merge(&self.view.topology, |outline| {
+            !Clock::is_ahead(outline.rank.when(), now.wall, skew)
+        });
+        let mut reads = Vec::new();
+        while let Some(read) = exchange.next_read() {
+            reads.push(read);
+        }
+        let lists = exchange.next_lists();
+        let counts = exchange.take_counts();
+        let is_over = exchange.is_over();
+        let end = exchange.end.clone();
+        round.report.differing += counts.differing;
+        round.report.repaired += counts.repaired;
+        round.report.failed += counts.failed;
+        if let Some(healing) = &mut round.healing {
+            healing.failed += counts.failed;
+        }
+        for (job, holder, request) in reads {
+            self.call(Caller::Fetch(number, job), holder, Class::Stream, request, out);
+        }
+        for (node, request) in lists {
+            let Request::Compare(CompareRequest { start, end, .. }) = &request else { continue };
+            let range = (start.clone(), end.clone());
+            self.compare_with(node, request, range, out);
+        }
+        if is_over {
+            let round = self.round.as_mut().expect("one is under way");
+            round.exchange = None;
+            if round.healing.is_some() {
+                self.go_on_healing(now, out);
+            } else {
+                self.range_is_done(now, end, out);
+            }
+        }
+    }
+
+    /// The record of a key that differs was read, or was not.
+    pub(super) fn fetched(
+        &mut self,
+        now: Now,
+        (number, job): (u64, u64),
+        result: Result<Reply, FailureKind>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let round = self.round.as_mut().filter(|round| round.report.number == number);
+        let Some(exchange) = round.and_then(|round| round.exchange.as_mut()) else { return };
+        if let Ok(Reply::Found { record, .. }) = result {
+            let (key, lacking) = exchange.was_read(&self.view.topology, job, record.copies);
+            if lacking.is_empty() {
+                return self.go_on_round(now, out);
+            }
+            for node in lacking {
+                let request = Request::Writes { items: vec![(key.clone(), record.clone())] };
+                self.call(Caller::Bring(number, job), node, Class::Repair, request, out);
+            }
+        } else {
+            exchange.unread(job);
+            self.go_on_round(now, out);
+        }
+    }
+
+    /// A replica that lacked a record was sent it.
+    pub(super) fn brought(
+        &mut self,
+        now: Now,
+        (number, job): (u64, u64),
+        result: &Result<Reply, FailureKind>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let round = self.round.as_mut().filter(|round| round.report.number == number);
+        let Some(exchange) = round.and_then(|round| round.exchange.as_mut()) else { return };
+        exchange.was_written(job, matches!(result, Ok(Reply::Stored | Reply::Newer { .. })));
+        self.go_on_round(now, out);
+    }
+
+    /// A range is equal, as far as it could be made so.
+    fn range_is_done(&mut self, now: Now, end: Option<Bytes>, out: &mut Vec<NodeEffect>) {
+        let share = self.config.rounds.share.clamp(1, 100);
+        self.shared.rounds.asked(now);
+        let round = self.round.as_mut().expect("one is under way");
+        if !round.report.asked_for && end.is_some() {
+            let spent = now.mono.saturating_sub(round.began);
+            round.not_before = now.mono + spent * (100 - share) / share;
+        }
+        round.began = now.mono.max(round.not_before);
+        if let Some(end) = end {
+            round.start = end;
+        } else {
+            let all = std::mem::take(&mut round.damaged);
+            let left = all.iter().cloned().collect();
+            let (ready, discarding) = (BTreeMap::new(), None);
+            let healing = Healing { all, left, current: None, failed: 0, ready, discarding };
+            round.healing = Some(healing);
+        }
+        self.shared.rounds.publish(&round.report);
+        self.go_on_round(now, out);
+    }
+
+    /// The next damaged range of keys, or the next step with the current one.
+    fn go_on_healing(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        loop {
+            let round = self.round.as_mut().expect("one is under way");
+            let is_absent = !round.report.absent.is_empty();
+            let healing = round.healing.as_mut().expect("it goes on");
+            if healing.discarding.is_some() {
+                return;
+            }
+            if let Some((node, damage)) = healing.current.take() {
+                // All that others hold of it is written there, or could not be.
+                match (is_absent, std::mem::take(&mut healing.failed)) {
+                    (false, 0) => healing.ready.entry(node).or_default().push(damage),
+                    (true, _) => round.report.stays(node, damage, Unhealed::Absent),
+                    (false, _) => round.report.stays(node, damage, Unhealed::Failed),
+                }
+                continue;
+            }
+            if let Some((node, damage)) = healing.left.pop_front() {
+                let is_other =
+                    |(other, theirs): &(NodeId, Damage)| *other != node && overlap(theirs, &damage);
+                if healing.all.iter().any(is_other) {
+                    round.report.stays(node, damage, Unhealed::Both);
+                    continue;
+                }
+                let end = damage.last.as_ref().map(|last| [&last[..], &[0]].concat().into());
+                let nodes = round.nodes.iter().copied();
+                let all = Exchange::new(nodes, (&damage.first, end), 0, Vec::new());
+                round.exchange = Some(all);
+                healing.current = Some((node, damage));
+                return self.go_on_exchange(now, out);
+            }
+            let Some((node, ranges)) = healing.ready.pop_first() else {
+                return self.end_round(now, out);
+            };
+            healing.discarding = Some((node, ranges.clone()));
+            let caller = Caller::Discard(round.report.number);
+            return self.call(caller, node, Class::Repair, Request::Discard(ranges), out);
+        }
+    }
+
+    /// A node has given up what it could not read, or could not.
+    pub(super) fn discarded(
+        &mut self,
+        now: Now,
+        number: u64,
+        result: &Result<Reply, FailureKind>,
+        out: &mut Vec<NodeEffect>,
+    ) {
+        let Some(round) = self.round.as_mut().filter(|round| round.report.number == number) else {
+            return;
+        };
+        let healing = round.healing.as_mut().expect("it was asked for");
+        let (node, ranges) = healing.discarding.take().expect("it was asked for");
+        if matches!(result, Ok(Reply::Stored | Reply::Newer { .. })) {
+            round.report.healed += ranges.len() as u64;
+        } else {
+            let stays = |damage| round.report.stays(node, damage, Unhealed::Failed);
+            ranges.into_iter().for_each(stays);
+        }
+        self.shared.rounds.publish(&round.report);
+        self.go_on_round(now, out);
+    }
+
+    fn end_round(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        let Round { mut report, .. } = self.round.take().expect("it ends");
+        report.ended = Some(now.wall);
+        if report.is_equal() {
+            self.equal_up_to = Some(report.until);
+            if report.full {
+                self.last_full = Some(now.mono);
+            }
+        }
+        self.shared.rounds.asked(now);
+        self.shared.rounds.publish(&report);
+        out.push(NodeEffect::RoundEnded(report));
+    }
+}
+
+/// Which end of a range comes first; none is behind all.
+fn sooner(a: &Option<Bytes>, b: &Option<Bytes>) -> std::cmp::Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => a.cmp(b),
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    }
+}
+
+fn overlap(one: &Damage, other: &Damage) -> bool {
+    let ends_before = |a: &Damage, b: &Damage| a.last.as_ref().is_some_and(|last| *last < b.first);
+    !ends_before(one, other) && !ends_before(other, one)
+}

@@ -1,0 +1,177 @@
+//! Rounds of repair as a node's threads see them: what is asked for, what is under way, and what
+//! came of the last one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::compare::Damage;
+use crate::event::Now;
+use crate::message::NodeId;
+
+/// Damaged ranges that a report names; more are only counted.
+const MAX_NAMED: usize = 16;
+
+/// What is known of a node's rounds.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    /// When a node last compared itself with this one, by the monotonic clock.
+    asked: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    wanted: Option<Wanted>,
+    begun: u64,
+    status: RoundStatus,
+}
+
+/// A round that somebody asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) full: bool,
+}
+
+/// The rounds of a node that it drives itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RoundStatus {
+    /// The number of the one that will begin next because somebody asked for it.
+    pub waiting: Option<u64>,
+    /// The one under way.
+    pub current: Option<RoundReport>,
+    /// The last one that ended.
+    pub last: Option<RoundReport>,
+    /// When the last full one ended in which all nodes took part, in microseconds since 1970.
+    pub last_full: Option<u64>,
+    /// Rounds that ended, since the node's start.
+    pub ended: u64,
+    /// Keys that were brought to replicas which lacked them, since the node's start.
+    pub repaired: u64,
+    /// Damaged ranges of keys that were healed, since the node's start.
+    pub healed: u64,
+}
+
+/// What a round has done so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RoundReport {
+    /// Counted from 1 since the node's start.
+    pub number: u64,
+    /// Whether everything is compared, not only what was written since the last round.
+    pub full: bool,
+    /// Whether somebody asked for it: then it goes as fast as it can.
+    pub asked_for: bool,
+    /// Records are compared that were written after this time of a version …
+    pub since: u64,
+    /// … up to this one.
+    pub until: u64,
+    /// When it began, in microseconds since 1970.
+    pub began: u64,
+    /// When it ended.
+    pub ended: Option<u64>,
+    /// Records of this node that were compared.
+    pub records: u64,
+    /// Bytes that all nodes read for it.
+    pub bytes_read: u64,
+    /// Keys that differed.
+    pub differing: u64,
+    /// Of these, those that are equal by now.
+    pub repaired: u64,
+    /// Those that could not be made equal.
+    pub failed: u64,
+    /// Damaged ranges of keys that were found.
+    pub damaged: u64,
+    /// Of these, those that are healed by now.
+    pub healed: u64,
+    /// The first of those that are not, each with the node that has it, and why not.
+    pub unhealed: Vec<(NodeId, Damage, Unhealed)>,
+    /// Nodes that took no part, or not to the end.
+    pub absent: Vec<NodeId>,
+    /// Why it ended before its end, if it did.
+    pub stopped: Option<&'static str>,
+}
+
+/// Why a damaged range is not healed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unhealed {
+    /// Not all other nodes have told what they hold: one of them may be the only one that has it.
+    Absent,
+    /// Another node has damaged keys among them, too.
+    Both,
+    /// Not all that other nodes hold could be written, or the store could not give up the damage.
+    Failed,
+}
+
+impl RoundReport {
+    /// A damaged range is not healed.
+    pub(crate) fn stays(&mut self, node: NodeId, damage: Damage, why: Unhealed) {
+        if self.unhealed.len() < MAX_NAMED {
+            self.unhealed.push((node, damage, why));
+        }
+    }
+
+    /// Whether all replicas hold the same of what was compared.
+    pub fn is_equal(&self) -> bool {
+        let healed = self.healed == self.damaged && self.failed == 0;
+        healed && self.absent.is_empty() && self.stopped.is_none()
+    }
+}
+
+impl Rounds {
+    /// Asks for a round as fast as it can go. Returns its number: it is the next one that begins.
+    pub fn ask(&self, full: bool) -> u64 {
+        let mut state = self.state();
+        let full = full || state.wanted.is_some_and(|wanted| wanted.full);
+        state.wanted = Some(Wanted { full });
+        let number = state.begun + 1;
+        state.status.waiting = Some(number);
+        number
+    }
+
+    /// What is under way, and what came of the last one.
+    pub fn status(&self) -> RoundStatus {
+        self.state().status.clone()
+    }
+
+    /// Whether somebody asked for one.
+    pub(crate) fn wanted(&self) -> Option<Wanted> {
+        self.state().wanted
+    }
+
+    /// A node compares itself with this one, or this one with others.
+    pub(crate) fn asked(&self, now: Now) {
+        self.asked.store(now.mono.max(1), Ordering::Relaxed);
+    }
+
+    /// When that was last; 0 = never.
+    pub(crate) fn last_asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// One begins; returns its number.
+    pub(crate) fn begin(&self) -> u64 {
+        let mut state = self.state();
+        state.wanted = None;
+        state.status.waiting = None;
+        state.begun += 1;
+        state.begun
+    }
+
+    pub(crate) fn publish(&self, report: &RoundReport) {
+        let status = &mut self.state().status;
+        let (repaired, healed) = status.current.as_ref().map_or((0, 0), |c| (c.repaired, c.healed));
+        status.repaired += report.repaired - repaired;
+        status.healed += report.healed - healed;
+        status.current = Some(report.clone());
+        if report.ended.is_some() {
+            status.last = status.current.take();
+            status.ended += 1;
+            if report.full && report.absent.is_empty() && report.stopped.is_none() {
+                status.last_full = report.ended;
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

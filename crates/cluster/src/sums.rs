@@ -1,0 +1,211 @@
+//! Sums of the records that a replica holds, and where those of several differ.
+//!
+//! ```text
+//!   keys from … to …, of each replica:
+//!     key ─▶ partition ─▶ bucket: partitions with the same replicas in the same order
+//!     sum of a bucket = Σ xxh3-128(key, rank), modulo 2^128, for each number of copies
+//! ```
+//!
+//! Sums do not depend on the order of keys, and what one record adds does not depend on others: two
+//! replicas that hold the same have the same sums, and with equal sums they hold the same but for
+//! one case in 2^128 a bucket. (A peer that lies could make others differ from it for ever, which
+//! it can by other means.)
+
+use std::collections::BTreeMap;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::compare::Sum;
+use crate::message::NodeId;
+use crate::record::Rank;
+use crate::topology::{Buckets, Topology};
+
+/// Sums of what a node holds, as they are made.
+#[derive(Debug)]
+pub struct Sums<'a> {
+    buckets: &'a Buckets,
+    topology: &'a Topology,
+    own: NodeId,
+    copies: u8,
+    usual: Vec<u128>,
+    others: BTreeMap<(u16, u8), u128>,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Sums<'a> {
+    /// Of no records.
+    pub fn new(topology: &'a Topology, own: NodeId) -> Self {
+        let (buckets, copies) = (topology.buckets(), topology.default_copies());
+        let (usual, others) = (vec![0; buckets.examples().len()], BTreeMap::new());
+        Self { buckets, topology, own, copies, usual, others, bytes: Vec::new() }
+    }
+
+    /// Adds a record.
+    pub fn add(&mut self, key: &[u8], rank: &Rank, copies: u8) {
+        let Rank { version, ballot, kind, check } = rank;
+        self.bytes.clear();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(&version.time.to_le_bytes());
+        self.bytes.extend_from_slice(&version.origin.to_le_bytes());
+        self.bytes.extend_from_slice(&ballot.to_le_bytes());
+        self.bytes.push(*kind as u8);
+        self.bytes.extend_from_slice(&check.to_le_bytes());
+        let bucket = self.buckets.of(key);
+        let sum = match copies {
+            0 => &mut self.usual[usize::from(bucket)],
+            copies if copies == self.copies => &mut self.usual[usize::from(bucket)],
+            copies => self.others.entry((bucket, copies)).or_default(),
+        };
+        *sum = sum.wrapping_add(xxh3_128(&self.bytes));
+    }
+
+    /// What they came to.
+    pub fn end(self) -> Vec<Sum> {
+        let mut sums = Vec::new();
+        let mut order = Vec::new();
+        let all = u8::try_from(self.topology.nodes()).unwrap_or(u8::MAX);
+        for (bucket, sum) in self.usual.iter().enumerate() {
+            self.topology.replicas(self.buckets.examples()[bucket], self.copies, &mut order);
+            if let Some(place) = order.iter().position(|node| *node == self.own) {
+                let (bucket, place) = (bucket as u16, place as u8);
+                sums.push(Sum { bucket, place, copies: self.copies, sum: *sum });
+            }
+        }
+        for ((bucket, copies), sum) in self.others {
+            self.topology.replicas(self.buckets.examples()[usize::from(bucket)], all, &mut order);
+            let place = order.iter().position(|node| *node == self.own);
+            let place = place.map_or(u8::MAX, |place| place.min(usize::from(u8::MAX)) as u8);
+            sums.push(Sum { bucket, place, copies, sum });
+        }
+        sums
+    }
+}
+
+/// The buckets in which replicas differ, by what each of them told of the same keys. Replicas that
+/// told nothing count for nothing. Of records with more copies than there are by default, the
+/// replicas of a bucket are not the same for all its partitions: such a bucket is always among
+/// them.
+pub(crate) fn differing(told: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> {
+    let mut places: BTreeMap<u16, Vec<(u8, NodeId)>> = BTreeMap::new();
+    let mut sums: BTreeMap<(u16, u8), BTreeMap<NodeId, u128>> = BTreeMap::new();
+    for (node, told) in told {
+        for sum in *told {
+            sums.entry((sum.bucket, sum.copies)).or_default().insert(*node, sum.sum);
+            if sum.copies == usual {
+                places.entry(sum.bucket).or_default().push((sum.place, *node));
+            }
+        }
+    }
+    let mut differing: Vec<u16> = Vec::new();
+    for ((bucket, copies), sums) in &sums {
+        let replicas = places.get(bucket).map_or(&[][..], |places| places);
+        let mut held = replicas
+            .iter()
+            .filter(|(place, _)| place < copies)
+            .map(|(_, node)| sums.get(node).copied().unwrap_or(0));
+        let first = held.next();
+        let differs = *copies > usual || held.any(|sum| Some(sum) != first);
+        if differs && differing.last() != Some(bucket) {
+            differing.push(*bucket);
+        }
+    }
+    differing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Version;
+    use crate::record::Kind;
+    use crate::topology::{Member, partition_of};
+
+    fn topology(nodes: usize, replicas: u8) -> Topology {
+        let member = |n| Member { name: format!("n{n}"), zone: String::new(), weight: 1 };
+        Topology::new((0..nodes).map(member).collect(), replicas).unwrap()
+    }
+
+    fn rank(time: u64) -> Rank {
+        let version = Version { time, origin: 1 };
+        Rank { version, ballot: 0, kind: Kind::Value, check: 7 }
+    }
+
+    /// What each node tells if it holds the keys that it is a replica of, but for some.
+    fn told(
+        topology: &Topology,
+        copies_of: impl Fn(u32) -> u8,
+        lacks: impl Fn(NodeId, u32) -> bool,
+    ) -> Vec<u16> {
+        let mut order = Vec::new();
+        let sums = topology.ids().map(|node| {
+            let mut sums = Sums::new(topology, node);
+            for n in 0..2000_u32 {
+                let (key, copies) = (n.to_be_bytes(), copies_of(n));
+                let from = if copies == 0 { topology.default_copies() } else { copies };
+                topology.replicas(partition_of(&key), from, &mut order);
+                if order.contains(&node) && !lacks(node, n) {
+                    sums.add(&key, &rank(5), copies);
+                }
+            }
+            (node, sums.end())
+        });
+        let sums: BTreeMap<NodeId, Vec<Sum>> = sums.collect();
+        let told = sums.iter().map(|(node, sums)| (*node, &sums[..])).collect();
+        differing(&told, topology.default_copies())
+    }
+
+    #[test]
+    fn replicas_that_hold_the_same_do_not_differ() {
+        for (nodes, replicas) in [(1, 3), (2, 3), (3, 3), (3, 2), (5, 3), (9, 3), (40, 5)] {
+            let topology = topology(nodes, replicas);
+            let copies = topology.default_copies();
+            assert_eq!(told(&topology, |_| 0, |_, _| false), [], "{nodes} nodes");
+            let fewer = |n| if n % 3 == 0 { 1.max(copies - 1) } else { n as u8 % 2 * copies };
+            assert_eq!(told(&topology, fewer, |_, _| false), [], "{nodes} nodes, fewer copies");
+        }
+    }
+
+    #[test]
+    fn one_record_that_one_replica_lacks_is_found() {
+        for (nodes, replicas) in [(2, 3), (3, 3), (3, 2), (5, 3), (40, 5)] {
+            let topology = topology(nodes, replicas);
+            let mut order = Vec::new();
+            for n in [0, 77, 1999_u32] {
+                topology.replicas(partition_of(&n.to_be_bytes()), 2, &mut order);
+                for replica in order.clone() {
+                    let lacks = |node, key| key == n && node == replica;
+                    let found = told(&topology, |_| 0, lacks);
+                    assert_eq!(found, [topology.buckets().of(&n.to_be_bytes())]);
+                    let found = told(&topology, |_| 2, lacks);
+                    assert_eq!(found, [topology.buckets().of(&n.to_be_bytes())]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_copies_than_usual_are_always_looked_at() {
+        let topology = topology(5, 3);
+        let found = told(&topology, |n| if n == 9 { 5 } else { 0 }, |_, _| false);
+        assert_eq!(found, [topology.buckets().of(&9_u32.to_be_bytes())]);
+    }
+
+    #[test]
+    fn another_rank_has_another_sum() {
+        let topology = topology(3, 3);
+        let node = topology.ids().next().unwrap();
+        let sum = |rank: Rank| {
+            let mut sums = Sums::new(&topology, node);
+            sums.add(b"k", &rank, 0);
+            sums.end()
+        };
+        let Rank { version, .. } = rank(5);
+        let others = [
+            rank(6),
+            Rank { version: Version { origin: 2, ..version }, ..rank(5) },
+            Rank { ballot: 1, ..rank(5) },
+            Rank { kind: Kind::Tombstone, ..rank(5) },
+            Rank { check: 8, ..rank(5) },
+        ];
+        others.into_iter().for_each(|other| assert_ne!(sum(rank(5)), sum(other), "{other:?}"));
+    }
+}

@@ -1,0 +1,132 @@
+//! What this node's store holds of a range of keys, for a round of repair: every block is read
+//! from the disk and verified, and what can't be read is told.
+//!
+//! Like a page it is a fresh short scan, which ends by what was looked at and says where the range
+//! goes on.
+
+use bytes::Bytes;
+use cluster::{
+    CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Outline, Shared, StoreError, Sums,
+};
+use lsm::{Engine, KeyRange, RecordRef, Space, Verified};
+
+use crate::records;
+
+/// Records that are looked at at once …
+const MAX_RECORDS: u64 = 64 << 10;
+
+/// … and bytes that are read and looked at, some of which may lie in blocks without a record that
+/// is meant: tens of milliseconds of work.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// By how much more may be done where the range has an end. That was found on another node, within
+/// the bounds above, which holds about as much.
+const SLACK: u64 = 2;
+
+/// Longest list, in bytes of keys and outlines.
+const MAX_LIST_BYTES: usize = 256 << 10;
+
+/// Bytes of an outline, about.
+const OUTLINE_BYTES: usize = 40;
+
+/// Reads what is wanted. Waits for the disk.
+pub fn compare(
+    engine: &Engine,
+    shared: &Shared,
+    request: &CompareRequest,
+) -> Result<Compared, StoreError> {
+    let view = shared.view();
+    let topology = &view.topology;
+    let CompareRequest { start, end, since, until, detail } = request;
+    let slack = if end.is_some() { SLACK } else { 1 };
+    let snapshot = engine.snapshot();
+    let mut scan = snapshot.verified_scan(Space::Data, start, end.as_deref(), *since);
+    scan.pause_after(MAX_BYTES * slack);
+    let mut sums = Sums::new(topology, shared.own);
+    let mut compared = Compared::default();
+    let (mut looked_at, mut listed) = (0, 0);
+    while let Some(item) = scan.next() {
+        let (key, record) = match item {
+            Verified::Record(key, record) => (key, record),
+            Verified::Damaged(damaged) => {
+                tracing::warn!(error = %damaged.error, "a repair round found damaged data");
+                note_damage(&mut compared.damaged, damaged.first.into(), damaged.last);
+                continue;
+            }
+            Verified::Pause { next } => {
+                compared.next = Some(next.into());
+                break;
+            }
+        };
+        let is_over = match detail {
+            Detail::Sums => {
+                compared.records >= MAX_RECORDS * slack || looked_at >= MAX_BYTES * slack
+            }
+            Detail::Outlines { max_bytes, .. } => {
+                listed >= MAX_LIST_BYTES.min(*max_bytes as usize) || looked_at >= MAX_BYTES * slack
+            }
+        };
+        if is_over && compared.records > 0 {
+            compared.next = Some(Bytes::copy_from_slice(key));
+            break;
+        }
+        looked_at += (key.len() + record.raw().len()) as u64;
+        compared.records += 1;
+        if record.when() > *until {
+            continue;
+        }
+        let outline = outline_of(&record);
+        match detail {
+            Detail::Sums => sums.add(key, &outline.rank, outline.copies),
+            Detail::Outlines { buckets, .. } => {
+                let bucket = topology.buckets().of(key);
+                if buckets.is_empty() || buckets.binary_search(&bucket).is_ok() {
+                    listed += key.len() + OUTLINE_BYTES;
+                    compared.outlines.push((Bytes::copy_from_slice(key), outline));
+                }
+            }
+        }
+    }
+    if matches!(detail, Detail::Sums) {
+        compared.sums = sums.end();
+    }
+    compared.bytes_read = scan.progress().bytes_read;
+    Ok(compared)
+}
+
+/// Gives up what can't be read among these keys: what others hold of them was written before. Waits
+/// for the disk.
+pub fn discard(engine: &Engine, ranges: &[Damage]) -> Result<Option<u64>, StoreError> {
+    let range = |damage: &Damage| KeyRange {
+        first: damage.first.to_vec(),
+        last: damage.last.as_ref().map(|last| last.to_vec()),
+    };
+    let ranges: Vec<KeyRange> = ranges.iter().map(range).collect();
+    match engine.discard(Space::Data, &ranges) {
+        Ok(discarded) if discarded.left == 0 => Ok(None),
+        Ok(_) => {
+            let detail = "a table has damage that was not healed".to_owned();
+            Err(StoreError::Failed { begun: false, detail })
+        }
+        Err(error) => Err(records::store_error(&error)),
+    }
+}
+
+fn outline_of(record: &RecordRef<'_>) -> Outline {
+    let (rank, copies) = records::rank_of(record);
+    let bytes = u32::try_from(record.raw().len()).unwrap_or(u32::MAX);
+    Outline { rank, copies, bytes }
+}
+
+/// Adds a range; beyond so many, the last one grows.
+fn note_damage(damaged: &mut Vec<Damage>, first: Bytes, last: Option<Vec<u8>>) {
+    let last = last.map(Bytes::from);
+    if damaged.len() < MAX_DAMAGED {
+        damaged.push(Damage { first, last });
+    } else if let Some(known) = damaged.last_mut() {
+        known.last = match (known.last.take(), last) {
+            (Some(known), Some(last)) => Some(known.max(last)),
+            _ => None,
+        };
+    }
+}
