@@ -70,6 +70,9 @@ impl World {
         let driver = self.random.index(self.plan.nodes);
         let Some(process) = &self.machines[driver].process else { return };
         let shared = std::sync::Arc::clone(&process.shared);
+        // Until everything is old enough to be compared by whoever drives it.
+        let settled = self.plan.rounds.settled_micros + 2 * self.plan.max_skew_micros;
+        self.run_until(self.now + settled);
         let number = shared.rounds.ask(true);
         for _ in 0..MOST_SECONDS {
             self.run_until(self.now + 1_000_000);
