@@ -28,6 +28,7 @@ mod protocol;
 mod ranges;
 mod receipts;
 mod recipes;
+mod repair;
 mod rollback;
 mod settings;
 mod slow;
