@@ -5,6 +5,7 @@
 mod bench;
 mod client;
 mod cluster;
+mod compact;
 mod conditional;
 mod conditions;
 mod config;

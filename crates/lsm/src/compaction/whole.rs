@@ -10,7 +10,7 @@
 
 use super::choose::{Choice, Shape, one_down, whole_level0};
 
-/// Adjacent tables of the deepest level that are written anew at once: few records are left of some.
+/// Adjacent tables of the deepest level that are written anew at once: of some little is left.
 const MAX_ADJACENT: usize = 8;
 
 /// How far the walk through a tree is.
