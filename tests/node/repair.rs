@@ -110,8 +110,12 @@ fn a_round_that_is_asked_for_ends_and_all_nodes_are_equal() {
     assert_eq!(status["repair"]["last"], last, "{status}");
     assert!(status["repair"]["last_full_ms"].is_u64() && status["purgeable_bytes"].is_u64());
     let metrics = text(&client.get("/metrics").body());
-    for line in ["kvorum_repair_rounds_total 2", "kvorum_repair_equal 1", "kvorum_repair_running 0"]
-    {
+    for line in [
+        "kvorum_repair_rounds_total 2",
+        "kvorum_repair_equal 1",
+        "kvorum_repair_running 0",
+        "kvorum_unhealed_ranges 0",
+    ] {
         assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
     }
     let other = cluster.status(1);
