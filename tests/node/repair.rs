@@ -133,7 +133,7 @@ fn the_command_waits_and_says_what_came_of_it() {
     let done = repair(&cluster, 1, &["--full"]);
     assert_eq!((done.status.code(), text(&done.stderr)), (Some(0), String::new()));
     let said = text(&done.stdout);
-    assert!(said.starts_with("full round of ") && said.contains("no key differed"), "{said}");
+    assert!(said.starts_with("full round of ") && said.contains("keys: none differed"), "{said}");
     assert!(said.ends_with("all replicas hold the same\n"), "{said}");
     let done = repair(&cluster, 1, &["--full", "--json"]);
     assert_eq!((done.status.code(), text(&done.stderr)), (Some(0), String::new()));
@@ -162,7 +162,7 @@ fn what_no_hint_and_no_read_reaches_is_brought() {
     assert_eq!(told["repaired_keys"].as_u64(), Some(KEYS as u64), "{told}");
     assert_eq!((holds_new(&cluster, 0), holds_new(&cluster, 2)), (KEYS, KEYS));
     let done = repair(&cluster, 0, &["--full"]);
-    assert!(text(&done.stdout).contains("no key differed"), "{}", text(&done.stdout));
+    assert!(text(&done.stdout).contains("keys: none differed"), "{}", text(&done.stdout));
 }
 
 /// Flips bytes in the first block of each table of a node that is down.
@@ -189,7 +189,7 @@ fn what_rotted_on_one_node_is_healed_from_the_others() {
     let done = repair(&cluster, 0, &["--full"]);
     let said = text(&done.stdout);
     assert_eq!(done.status.code(), Some(0), "{said}");
-    assert!(said.contains("1 damaged ranges of keys were found, 1 healed"), "{said}");
+    assert!(said.contains("damaged ranges of keys: 1 found, 1 healed"), "{said}");
     assert_eq!(cluster.local(1).len(), KEYS);
     assert_eq!(cluster.status(0)["repair"]["healed_ranges"], 1);
     let again = repair(&cluster, 0, &["--full"]);

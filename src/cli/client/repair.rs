@@ -50,19 +50,19 @@ fn told(round: &Round) -> String {
         HumanBytes(round.bytes_read)
     );
     text += &match round.differing {
-        0 => "no key differed\n".to_owned(),
+        0 => "keys: none differed\n".to_owned(),
         differing => format!(
-            "{} keys differed, {} of them are equal now\n",
+            "keys: {} differed, {} of them equal now\n",
             HumanCount(differing),
             HumanCount(round.repaired)
         ),
     };
     if round.failed > 0 {
-        text += &format!("{} keys could not be made equal: try again\n", HumanCount(round.failed));
+        text += &format!("keys not made equal: {}; try again\n", HumanCount(round.failed));
     }
     if round.damaged > 0 {
         text += &format!(
-            "{} damaged ranges of keys were found, {} healed\n",
+            "damaged ranges of keys: {} found, {} healed\n",
             HumanCount(round.damaged),
             HumanCount(round.healed)
         );
