@@ -64,6 +64,12 @@ pub(crate) enum Command {
     /// damaged blocks written anew from the other replicas. Nodes do that by themselves, slowly:
     /// --repair-interval. Exit code 1 with --wait if not all replicas are known to hold the same.
     Repair(client::RepairArgs),
+    /// Compact the whole store of one node now
+    ///
+    /// Nodes compact by themselves what is due. This gives back all space that can be had: older
+    /// versions go, and tombstones and expired values that may. Requests are served meanwhile.
+    /// Exit code 1 with --wait if it failed.
+    Compact(client::CompactArgs),
     /// Record flame graphs of running nodes, and compare them
     Profile(client::ProfileArgs),
     /// Measure an HTTP server: load, search, coldhot, compare, import, report

@@ -12,6 +12,7 @@ mod access;
 mod admin;
 mod body;
 mod cluster;
+mod compact;
 mod condition;
 mod conditional;
 pub(crate) mod connection;

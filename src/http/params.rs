@@ -113,7 +113,7 @@ fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let Some(place) = names.iter().position(|known| *known == name) else {
             let shown: String = name.chars().take(100).collect();
-            let known = names.join(", ");
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             let fix = if name == "ttl" { "; omit it: only PUT and POST take a ttl" } else { "" };
             return Err(bad(format!("unknown parameter {shown:?}; known: {known}{fix}")));
         };
@@ -262,6 +262,11 @@ pub(super) fn placement(
 pub(super) fn repair(query: &str) -> Result<bool, Problem> {
     let [full] = fill(query, REPAIR)?;
     flag("full", full)
+}
+
+/// Of a compaction nothing can be said.
+pub(super) fn compact(query: &str) -> Result<(), Problem> {
+    fill(query, []).map(|[]| ())
 }
 
 /// Whether only this node's events are meant.

@@ -10,7 +10,7 @@ use node::link::PEER_PATH;
 
 use super::problem::Problem;
 use super::ui::{self, Asset};
-use super::{Answer, Service, admin, cluster, peer, profile, repair};
+use super::{Answer, Service, admin, cluster, compact, peer, profile, repair};
 use crate::counters::Kind;
 use crate::http::connection::Watch;
 
@@ -64,7 +64,7 @@ const READ: &str = "GET, HEAD";
 const ASK: &str = "GET, POST";
 
 /// The paths that are asked for most come first. The dashboard's files are in [`ui`].
-pub(super) const ROUTES: [Route; 12] = [
+pub(super) const ROUTES: [Route; 13] = [
     Route {
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
@@ -94,6 +94,12 @@ pub(super) const ROUTES: [Route; 12] = [
         Box::pin(async move {
             let Ask { service, watch, head, query } = ask;
             repair::answer(service, watch, &head.method, &head.headers, query)
+        })
+    }),
+    spare("/admin/compact", ASK, |ask| {
+        Box::pin(async move {
+            let Ask { service, watch, head, query } = ask;
+            compact::answer(service, watch, &head.method, &head.headers, query)
         })
     }),
     spare("/ui/key", READ, |ask| Box::pin(ui::key(ask.service, ask.query))),

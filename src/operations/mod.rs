@@ -1,5 +1,6 @@
 //! What whoever runs a node sees of it: metrics, status, the log.
 
+pub(crate) mod compact;
 #[cfg(test)]
 pub(crate) mod manual;
 pub(crate) mod metrics;

@@ -7,6 +7,7 @@ use cluster::{MembershipState, NodeId};
 use serde_json::Value;
 
 use crate::node::Node;
+use crate::operations::compact::Compactions;
 use crate::operations::repair::Repair;
 use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{Peer, Status};
@@ -63,6 +64,16 @@ impl Reports {
     /// For `/admin/repair`.
     pub(crate) fn repairs(&self) -> Repair {
         Repair::of(&self.0)
+    }
+
+    /// Asks for a compaction of the whole store; returns its number.
+    pub(crate) fn compact(&self) -> u64 {
+        self.0.db.ask_to_compact()
+    }
+
+    /// For `/admin/compact`.
+    pub(crate) fn compactions(&self) -> Compactions {
+        Compactions::of(&self.0)
     }
 
     /// For `/v0/status`.

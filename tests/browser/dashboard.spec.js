@@ -28,8 +28,10 @@ const test = base.extend({
   },
 });
 
-const row = (page, name) => page.getByRole('row').filter({ hasText: new RegExp(`^${name}`) });
 const panel = (page, name) => page.getByRole('region', { name: new RegExp(`^${name}`) });
+const rowOf = (page, title, name) => panel(page, title).getByRole('row')
+  .filter({ hasText: new RegExp(`^${name}`) });
+const row = (page, name) => rowOf(page, 'Cluster', name);
 
 /** Whether anything but the background is drawn on a canvas. */
 function drawn(canvas) {
@@ -88,6 +90,66 @@ test('queues, cache, memory and hints have figures', async ({ dashboard }) => {
   await rows('Hints', 3);
   await expect(panel(dashboard, 'Queues').getByText('of 3,072')).toBeVisible();
   await expect(panel(dashboard, 'Memory and disk').getByText(/MiB of 384 MiB/)).toBeVisible();
+});
+
+test('rounds of repair are shown with what came of them, and why not', async (
+  { dashboard, cluster },
+) => {
+  const of = (name, column) => rowOf(dashboard, 'Repair', name).locator(`.${column}`);
+  await expect(of('node-1', 'result')).toHaveText('no round yet');
+  await expect(of('node-1', 'full')).toHaveText('none since the start');
+  await expect(of('node-3', 'purgeable')).toHaveText(/B$/);
+  const asked = await cluster.ask(0, 'POST', '/admin/repair?full=true');
+  expect(asked.status).toBe(202);
+  await expect(of('node-1', 'result')).toHaveText('equal');
+  await expect(of('node-1', 'full')).toHaveText(/^\d+ s ago, \d\d:\d\d:\d\d$/);
+  await expect(of('node-1', 'last')).toHaveText(/^full, \d+ s ago, took \d+\.\d s$/);
+  await expect(of('node-1', 'keys')).toHaveText(/^\d+ differed, \d+ repaired$/);
+  await expect(of('node-1', 'damage')).toHaveText('0 found, 0 healed');
+  await expect(of('node-2', 'result')).toHaveText('no round yet');
+  await cluster.kill(2);
+  await cluster.ask(0, 'POST', '/admin/repair');
+  await expect(of('node-1', 'result')).toHaveText(/^not equal\s*not compared with node-3$/);
+  await expect(rowOf(dashboard, 'Repair', 'node-3')).toHaveClass('gone');
+  await dashboard.getByText('node-2', { exact: true }).first().click();
+  await expect(of('node-1', 'result')).toHaveCount(0);
+  await expect(of('node-2', 'result')).toHaveText('no round yet');
+});
+
+test('what a round could not do is told', async ({ page, cluster }) => {
+  await page.addInitScript(() => {
+    const parse = JSON.parse;
+    JSON.parse = (text) => {
+      const told = parse(text);
+      const repair = told?.snapshot?.status?.repair;
+      if (repair) Object.assign(repair, window.round);
+      return told;
+    };
+    const last = {
+      number: 3, full: false, began_ms: Date.now() - 90_000, took_ms: 30_000, records: 10,
+      bytes_read: 5, differing: 12_345, repaired: 12_343, failed: 2, damaged: 3, healed: 1,
+      unhealed: [{ node: 'node-2', first: 'a', last: 'b', why: 'the other one <too>' }],
+      stopped: 'the node stopped', equal: false,
+    };
+    const current = { number: 4, full: true, began_ms: Date.now(), records: 50, of_records: 200 };
+    window.round = { last, current, last_full_ms: Date.now() - 20 * 86_400_000 };
+  });
+  await page.goto(`${cluster.urls[0]}/ui`);
+  const of = (column) => rowOf(page, 'Repair', 'node-1').locator(`.${column}`);
+  await expect(of('result').locator('.badge')).toHaveText('not equal');
+  await expect(of('result').locator('small')).toHaveText('the round ended early: the node stopped; '
+    + '2 keys could not be made equal; node-2 cannot read a to b: the other one <too>; '
+    + '1 more damaged ranges are not healed. full round: 25.0 % so far');
+  await expect(of('full')).toHaveText(/^20 d ago, /);
+  await expect(of('full')).toHaveClass(/warn/);
+  await expect(of('last')).toHaveText(/^incremental, \d+ s ago, took 30 s$/);
+  await expect(of('keys')).toHaveText('12.3 k differed, 12.3 k repaired');
+  await expect(of('damage')).toHaveText('3 found, 1 healed');
+  await expect(of('damage')).toHaveClass(/warn/);
+  for (const width of [375, 761, 1180, 1440]) {
+    await page.setViewportSize({ width, height: 800 });
+    expect(await overflowing(page), `${width} px wide`).toEqual([0]);
+  }
 });
 
 test('a node that is killed is named as unreachable, and comes back', async (

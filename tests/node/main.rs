@@ -5,6 +5,7 @@
 mod bench;
 mod client;
 mod cluster;
+mod compact;
 mod conditional;
 mod conditions;
 mod config;
@@ -28,6 +29,7 @@ mod protocol;
 mod ranges;
 mod receipts;
 mod recipes;
+mod repair;
 mod rollback;
 mod settings;
 mod slow;

@@ -19,7 +19,7 @@ mod table;
 mod wal;
 
 pub use batch::{Batch, MAX_BATCH_LEN, Space};
-pub use db::{Db, Pressure};
+pub use db::{Compaction, Db, Pressure};
 pub use disk::{Disk, File, MemDisk, RealDisk};
 /// The engine by its earlier name.
 pub use engine::Engine as Core;

@@ -82,6 +82,26 @@ pub(crate) struct RepairArgs {
     #[arg(long)]
     pub(crate) wait: bool,
 
+    /// Where.
+    #[command(flatten)]
+    pub(crate) admin: Admin,
+}
+
+/// Everything after `compact`.
+#[derive(Debug, Args)]
+pub(crate) struct CompactArgs {
+    /// Wait for the end of the compaction. Exit code 1 if it failed
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    /// Where.
+    #[command(flatten)]
+    pub(crate) admin: Admin,
+}
+
+/// Where to ask for admin work, and by what right.
+#[derive(Debug, Args)]
+pub(crate) struct Admin {
     /// File with the nodes' admin token; it can be in the variable KVORUM_ADMIN_TOKEN instead
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,

@@ -1,4 +1,5 @@
-//! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`: a cluster from the command line.
+//! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`, `compact`: a cluster from the
+//! command line.
 //!
 //! ```text
 //!  args ─▶ entity · scan · status ─▶ connection ─▶ a node
@@ -7,8 +8,10 @@
 //!                    └─▶ stderr: what went wrong, progress on a terminal
 //! ```
 
+mod admin;
 mod args;
 mod bytes;
+mod compact;
 mod connection;
 mod entity;
 mod problem;
@@ -24,8 +27,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-pub(crate) use args::{AddArgs, DelArgs, KeyArgs, PutArgs, RepairArgs, ScanArgs, StatusArgs};
+pub(crate) use args::{
+    AddArgs, CompactArgs, DelArgs, KeyArgs, PutArgs, RepairArgs, ScanArgs, StatusArgs,
+};
 use args::{Ask, Life, Votes, WantReceipt};
+pub(crate) use compact::compact;
 use connection::Connection;
 pub(crate) use entity::{add, del, get, put};
 use problem::Problem;

@@ -73,6 +73,7 @@ const ASSETS: &[Asset] = &[
     script("/ui/cluster.js", include_str!("assets/cluster.js")),
     script("/ui/lookup.js", include_str!("assets/lookup.js")),
     script("/ui/profile.js", include_str!("assets/profile.js")),
+    script("/ui/repair.js", include_str!("assets/repair.js")),
     script("/ui/controls.js", include_str!("assets/controls.js")),
 ];
 

@@ -122,6 +122,9 @@ metrics! {
     REPAIRED_KEYS: Counter "repaired_keys" [] "Keys that repair rounds of this node made equal";
     HEALED_RANGES: Counter "healed_ranges" []
         "Damaged ranges of keys, on any node, that repair rounds of this node healed";
+    UNHEALED_RANGES: Gauge "unhealed_ranges" []
+        "Damaged ranges of keys, on any node, that the last repair round of this node found and \
+         could not heal";
     PURGEABLE_BYTES: Gauge "purgeable_bytes" []
         "Bytes of tombstones and expired values that compaction may drop for good, about";
     UPTIME: Gauge "uptime_seconds" [] "Time since the node started recovery, in seconds";

@@ -204,6 +204,8 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.gauge(&list::REPAIR_FULL_TIME, rounds.last_full.unwrap_or(0) / 1_000_000)?;
     out.counter(&list::REPAIRED_KEYS, rounds.repaired)?;
     out.counter(&list::HEALED_RANGES, rounds.healed)?;
+    let unhealed = last.map_or(0, |last| last.damaged.saturating_sub(last.healed));
+    out.gauge(&list::UNHEALED_RANGES, unhealed)?;
     out.counter(&list::HINTS_DELIVERED, others().map(|id| ledger.taken(id)).sum())?;
     out.counter(&list::HINTS_DROPPED, others().map(|id| ledger.dropped(id)).sum())
 }

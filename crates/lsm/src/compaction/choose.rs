@@ -152,27 +152,7 @@ fn is_bottom(levels: &[Vec<Shape<'_>>], level: usize, tables: &[Shape<'_>]) -> b
     level > 0 && levels[level + 1..].iter().all(|l| overlapping(l, &range).next().is_none())
 }
 
-/// The tables of the deepest level and every one above it, into the deepest: for `Db::compact`. If
-/// all are there, those that hold what may be purged.
-pub(crate) fn everything(levels: &[Vec<Shape<'_>>]) -> Choice {
-    let Some(top) = levels.iter().position(|level| !level.is_empty()) else {
-        return Choice::Nothing;
-    };
-    let deepest = levels.iter().rposition(|level| !level.is_empty()).unwrap_or(top);
-    if top == deepest && top > 0 {
-        let holding = levels[top].iter().filter(|table| table.purgeable > 0);
-        let lower: Vec<u64> = holding.map(|table| table.id).collect();
-        if lower.is_empty() {
-            return Choice::Nothing;
-        }
-        return Choice::Merge { upper: Vec::new(), lower, to: top };
-    }
-    let to = deepest.max(1);
-    let ids = |levels: &[Vec<Shape<'_>>]| levels.iter().flatten().map(|table| table.id).collect();
-    Choice::Merge { upper: ids(&levels[..to]), lower: ids(&levels[to..=to.max(deepest)]), to }
-}
-
-fn whole_level0(levels: &[Vec<Shape<'_>>]) -> Choice {
+pub(super) fn whole_level0(levels: &[Vec<Shape<'_>>]) -> Choice {
     let upper: Vec<u64> = levels[0].iter().map(|table| table.id).collect();
     let range = range_of(&levels[0]);
     let lower: Vec<u64> = overlapping(&levels[1], &range).map(|table| table.id).collect();
@@ -197,7 +177,7 @@ fn cheapest_table(levels: &[Vec<Shape<'_>>], level: usize) -> Choice {
     one_down(levels, level, table)
 }
 
-fn one_down(levels: &[Vec<Shape<'_>>], level: usize, table: &Shape<'_>) -> Choice {
+pub(super) fn one_down(levels: &[Vec<Shape<'_>>], level: usize, table: &Shape<'_>) -> Choice {
     let range = table.smallest..=table.largest;
     let lower: Vec<u64> = overlapping(&levels[level + 1], &range).map(|table| table.id).collect();
     if lower.is_empty() {
@@ -277,31 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn everything_ends_in_the_deepest_level() {
-        let filled = vec![
-            vec![table(1, 1, ("a", "b"))],
-            vec![table(2, 1, ("a", "b"))],
-            vec![table(3, 1, ("x", "z"))],
-        ];
-        assert_eq!(
-            everything(&levels(filled)),
-            Choice::Merge { upper: vec![1, 2], lower: vec![3], to: 2 }
-        );
-        assert_eq!(
-            everything(&levels(vec![vec![], vec![table(2, 1, ("a", "b"))]])),
-            Choice::Nothing
-        );
-    }
-
-    #[test]
     fn what_may_be_purged_is_written_anew_at_the_bottom() {
         let rewritten = |id, level| Choice::Merge { upper: vec![], lower: vec![id], to: level };
         let (few, many) = (holding(1, 1, ("a", "b")), holding(2, 3, ("c", "d")));
         let filled = levels(vec![vec![], vec![few, many]]);
         assert_eq!(choose(&filled, &TARGETS), rewritten(2, 1));
         assert_eq!(choose(&levels(vec![vec![], vec![few]]), &TARGETS), Choice::Nothing);
-        let both = Choice::Merge { upper: vec![], lower: vec![1, 2], to: 1 };
-        assert_eq!(everything(&filled), both);
         let deepest =
             levels(vec![vec![]; MAX_LEVELS - 1].into_iter().chain([vec![many]]).collect());
         assert_eq!(choose(&deepest, &TARGETS), rewritten(2, MAX_LEVELS - 1));

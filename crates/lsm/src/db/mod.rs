@@ -12,6 +12,7 @@ mod commit;
 mod tests;
 mod threads;
 mod times;
+mod whole;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,8 @@ use commit::CommitQueue;
 use profile::{Kind, Place};
 use threads::{Signals, Threads};
 use times::Times;
+pub use whole::Compaction;
+use whole::Compactions;
 
 use crate::batch::{Batch, Space};
 use crate::disk::Disk;
@@ -61,6 +64,7 @@ struct Shared {
     queue: CommitQueue,
     signals: Signals,
     times: Times,
+    compactions: Compactions,
 }
 
 impl Db {
@@ -68,7 +72,8 @@ impl Db {
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Self, Error> {
         let engine = Engine::open(disk, options)?;
         let (queue, signals, times) = (CommitQueue::new(), Signals::default(), Times::new());
-        let shared = Arc::new(Shared { engine, queue, signals, times });
+        let compactions = Compactions::default();
+        let shared = Arc::new(Shared { engine, queue, signals, times, compactions });
         let threads = Threads::start(&shared)?;
         Ok(Self { shared, threads: Some(threads) })
     }
@@ -182,6 +187,19 @@ impl Db {
         self.shared.engine.compact_all()?;
         self.shared.signals.room.notify();
         Ok(())
+    }
+
+    /// Has the compaction thread do the same, in turns with what is due by itself. Returns the
+    /// number of that compaction: if one is under way, it is that one.
+    pub fn ask_to_compact(&self) -> u64 {
+        let number = self.shared.compactions.ask(self.shared.engine.table_bytes());
+        self.shared.signals.compaction.notify();
+        number
+    }
+
+    /// The compaction under way that was asked for, and the last one that ended.
+    pub fn compactions(&self) -> (Option<Compaction>, Option<Compaction>) {
+        self.shared.compactions.told()
     }
 
     /// Fails if the store accepts no more writes. Costs one load, unlike [`Db::stats`].

@@ -152,6 +152,71 @@ fn a_closed_store_leaves_no_replaced_tables_behind() {
     }
 }
 
+/// Waits for the end of a compaction that was asked for.
+fn compacted(db: &Db, number: u64) -> Compaction {
+    loop {
+        let (current, last) = db.compactions();
+        if let Some(last) = last.filter(|last| last.number >= number) {
+            return last;
+        }
+        assert!(current.is_some_and(|current| current.number <= number));
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_compaction_that_is_asked_for_goes_on_beside_writes_and_ends() {
+    let disk = MemDisk::new();
+    let db = open(&disk, SyncMode::Never);
+    assert_eq!(db.compactions(), (None, None));
+    let put = |time: u64, len: usize| {
+        let version = Version { time, origin: 1 };
+        db.put(Space::Data, &key(0, time % 2000), version, &vec![time as u8; len]).unwrap();
+    };
+    (1..8000).for_each(|time| put(time, 200));
+    let number = db.ask_to_compact();
+    let mut time = 8000;
+    let joined = db.ask_to_compact();
+    assert!((number..=number + 1).contains(&joined));
+    while db.compactions().0.is_some() {
+        put(time, 200);
+        time += 1;
+    }
+    let last = compacted(&db, joined);
+    assert_eq!((last.number, &last.failed), (joined, &None), "{last:?}");
+    assert!(last.records > 0 && last.records == last.of_records && last.took.is_some(), "{last:?}");
+    db.flush().unwrap();
+    let third = db.ask_to_compact();
+    let last = compacted(&db, third);
+    assert_eq!(db.stats().levels[0].tables, 0);
+    assert!(last.bytes <= last.bytes_before, "{last:?}");
+    for at in 0..2000 {
+        assert!(db.get(Space::Data, &key(0, at)).unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_compaction_that_fails_says_why() {
+    let disk = MemDisk::new();
+    let db = open(&disk, SyncMode::Never);
+    let fill = |from: u64| {
+        for time in from..from + 1000 {
+            let version = Version { time, origin: 1 };
+            db.put(Space::Data, &key(0, time % 1000), version, &[3; 100]).unwrap();
+        }
+        db.flush().unwrap();
+    };
+    fill(1);
+    fill(5000);
+    disk.set_capacity(Some(0));
+    let number = db.ask_to_compact();
+    let last = compacted(&db, number);
+    assert!(last.failed.as_ref().is_some_and(|why| why.contains("space")), "{last:?}");
+    disk.set_capacity(None);
+    let number = db.ask_to_compact();
+    assert_eq!(compacted(&db, number).failed, None);
+}
+
 #[test]
 fn a_closing_store_refuses_and_keeps_what_it_took() {
     let disk = MemDisk::new();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use profile::{Kind, Place};
 
+use super::whole::Run;
 use super::{Shared, sync_interval};
 use crate::engine::{Committed, Work};
 use crate::error::{Error, IoOp};
@@ -69,7 +70,7 @@ impl Signal {
 #[derive(Default)]
 pub(super) struct Signals {
     flush: Signal,
-    compaction: Signal,
+    pub(super) compaction: Signal,
     log: Signal,
     /// A flush or compaction was done.
     pub(super) room: Signal,
@@ -167,12 +168,15 @@ fn flush_thread(shared: &Shared) {
 }
 
 fn compaction_thread(shared: &Shared) {
+    let mut run = Run::default();
     while !shared.signals.stopping() {
         let times = &shared.times;
         let outcome = times.during(&times.compaction, || shared.engine.compact_one(), is_work);
         shared.signals.after_step(&shared.signals.compaction_starved, &outcome);
+        let goes_on = shared.compact_asked(&mut run);
         match outcome {
             Ok(Work::Done) => {}
+            Ok(Work::Nothing) if goes_on => {}
             Ok(Work::Nothing) => {
                 shared.engine.delete_obsolete_tables();
                 shared.signals.compaction.wait(Duration::from_secs(1));

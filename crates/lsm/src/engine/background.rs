@@ -7,7 +7,7 @@ use super::open::STORE;
 use super::tree::{Levels, TreeState, lock, shapes, tables_over};
 use super::{Backlog, Engine, add};
 use crate::batch::Space;
-use crate::compaction::{Choice, MAX_LEVELS, choose, everything};
+use crate::compaction::{Choice, MAX_LEVELS, choose};
 use crate::error::{Error, IoOp};
 use crate::manifest::{self, Edit, Placed};
 use crate::memtable::{Memtable, MemtableIter};
@@ -236,17 +236,11 @@ impl Engine {
         Ok(Work::Nothing)
     }
 
-    /// Compacts every tree into its deepest level.
-    pub(crate) fn compact_all(&self) -> Result<(), Error> {
-        let reached = self.options.purge.reached();
-        for tree in 0..self.trees.len() {
-            let purgeable = |table: &Table| table.purgeable_at_most(&reached);
-            self.compact_tree(tree, |levels| everything(&shapes(levels, purgeable)))?;
-        }
-        Ok(())
-    }
-
-    fn compact_tree(&self, tree: usize, choose: impl Fn(&Levels) -> Choice) -> Result<Work, Error> {
+    pub(super) fn compact_tree(
+        &self,
+        tree: usize,
+        choose: impl FnOnce(&Levels) -> Choice,
+    ) -> Result<Work, Error> {
         let _one_at_a_time = lock(&self.background.compaction);
         self.healthy()?;
         let state = self.trees[tree].load_full();
@@ -334,7 +328,7 @@ impl Engine {
     }
 
     /// Lets a long compaction end early when the store closes or has failed.
-    fn may_go_on(&self) -> Result<(), Error> {
+    pub(super) fn may_go_on(&self) -> Result<(), Error> {
         if self.background.closing.load(Ordering::Relaxed) {
             return Err(Error::Closing);
         }

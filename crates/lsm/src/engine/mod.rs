@@ -30,6 +30,7 @@ mod remove;
 mod tests;
 mod tree;
 mod verified;
+mod whole;
 mod write;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,6 +45,7 @@ pub use read::{Lookup, Newer, Scan, Snapshot};
 pub use remove::Above;
 use tree::Tree;
 pub use verified::{Damaged, Progress, Verified, VerifiedScan};
+pub(crate) use whole::Whole;
 pub use write::Committed;
 use write::Writer;
 

@@ -15,6 +15,7 @@ import { lookup } from "./lookup.js";
 import { Cache, Hints, Memory, Queues, Tiles } from "./panels.js";
 import { Cursor } from "./plot.js";
 import { Profile } from "./profile.js";
+import { RepairPanel } from "./repair.js";
 import { follow } from "./stream.js";
 
 const find = (id) => document.getElementById(id);
@@ -55,7 +56,7 @@ const cluster = new ClusterPanel(find("cluster"));
 const tiles = new Tiles(find("tiles"));
 const panels = [
   tiles, new Queues(find("queues")), new Cache(find("cache")), new Memory(find("memory")),
-  new Hints(find("hints")),
+  new Hints(find("hints")), new RepairPanel(find("repair")),
 ];
 
 /** Seconds that are shown at least. */

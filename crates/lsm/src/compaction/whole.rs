@@ -1,0 +1,162 @@
+//! Compacting a whole tree because somebody asks for it: level by level, and of each level table by
+//! table in the order of keys, so that no step is longer than one of those that are due by
+//! themselves, and what is written meanwhile can be compacted in between.
+//!
+//! ```text
+//!  level 0 as a whole ─▶ 1 · each table of 1 ─▶ 2 · … · of the deepest level, what may be purged
+//! ```
+//!
+//! It ends however much is written meanwhile: what comes behind where the walk is stays there.
+
+use super::choose::{Choice, Shape, one_down, whole_level0};
+
+/// Adjacent tables of the deepest level that are written anew at once: of some little is left.
+const MAX_ADJACENT: usize = 8;
+
+/// How far the walk through a tree is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Descent {
+    level: usize,
+    /// The last key of the level that was moved down.
+    after: Vec<u8>,
+}
+
+impl Descent {
+    /// The next step, and from where the one after it goes on.
+    pub(crate) fn next(&mut self, levels: &[Vec<Shape<'_>>]) -> Choice {
+        if self.level == 0 {
+            self.level = 1;
+            if !levels[0].is_empty() {
+                return match whole_level0(levels) {
+                    // A flush makes one table of a memtable, whatever its size.
+                    Choice::Move { table, to } => {
+                        Choice::Merge { upper: vec![table], lower: Vec::new(), to }
+                    }
+                    choice => choice,
+                };
+            }
+        }
+        while self.level <= deepest(levels) {
+            let level = &levels[self.level][self.first_beyond(levels)..];
+            if self.level < deepest(levels) {
+                if let Some(table) = level.first() {
+                    self.after = table.largest.to_vec();
+                    return one_down(levels, self.level, table);
+                }
+            } else if let Some(first) = level.iter().position(|table| table.purgeable > 0) {
+                let holding = level[first..].iter().take_while(|table| table.purgeable > 0);
+                let holding: Vec<_> = holding.take(MAX_ADJACENT).collect();
+                self.after = holding[holding.len() - 1].largest.to_vec();
+                let lower = holding.iter().map(|table| table.id).collect();
+                return Choice::Merge { upper: Vec::new(), lower, to: self.level };
+            }
+            self.level += 1;
+            self.after.clear();
+        }
+        Choice::Nothing
+    }
+
+    /// About how many records all further steps will have passed.
+    pub(crate) fn left(&self, levels: &[Vec<Shape<'_>>]) -> u64 {
+        let deepest = deepest(levels);
+        let beyond = |level: usize| {
+            let from = if level == self.level { self.first_beyond(levels) } else { 0 };
+            &levels[level][from..]
+        };
+        let entries = |tables: &[Shape<'_>]| tables.iter().map(|t| t.entries).sum::<u64>();
+        let (mut left, mut carried) = (0, 0);
+        for level in self.level..deepest.max(1) {
+            carried += entries(beyond(level));
+            // What goes down passes once more with all that it meets there.
+            if carried > 0 {
+                left += carried + entries(&levels[level + 1]);
+            }
+        }
+        if carried == 0 && (1..=deepest).contains(&self.level) {
+            let holding = beyond(deepest).iter().filter(|table| table.purgeable > 0);
+            left += holding.map(|table| table.entries).sum::<u64>();
+        }
+        left
+    }
+
+    /// Where in its level the first table is that was not moved down.
+    fn first_beyond(&self, levels: &[Vec<Shape<'_>>]) -> usize {
+        let level = &levels[self.level];
+        if self.level == 0 { 0 } else { level.partition_point(|t| t.largest <= &self.after[..]) }
+    }
+}
+
+/// The deepest level that has a table.
+fn deepest(levels: &[Vec<Shape<'_>>]) -> usize {
+    levels.iter().rposition(|level| !level.is_empty()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compaction::MAX_LEVELS;
+
+    fn table(id: u64, range: (&'static str, &'static str)) -> Shape<'static> {
+        let (smallest, largest) = (range.0.as_bytes(), range.1.as_bytes());
+        Shape { id, bytes: 1, smallest, largest, entries: 10, purgeable: 0 }
+    }
+
+    fn levels(mut filled: Vec<Vec<Shape<'static>>>) -> Vec<Vec<Shape<'static>>> {
+        filled.resize(MAX_LEVELS, Vec::new());
+        filled
+    }
+
+    fn merge(upper: &[u64], lower: &[u64], to: usize) -> Choice {
+        Choice::Merge { upper: upper.to_vec(), lower: lower.to_vec(), to }
+    }
+
+    #[test]
+    fn each_level_goes_down_in_the_order_of_keys() {
+        let (one, two) = (table(1, ("a", "c")), table(2, ("b", "z")));
+        let before = levels(vec![vec![one, two], vec![], vec![table(3, ("d", "e"))]]);
+        let mut walk = Descent::default();
+        assert_eq!(walk.left(&before), 20 + 20 + 10);
+        assert_eq!(walk.next(&before), merge(&[1, 2], &[], 1));
+        let (four, five) = (table(4, ("a", "c")), table(5, ("d", "z")));
+        let then = levels(vec![vec![], vec![four, five], vec![table(3, ("d", "e"))]]);
+        assert_eq!(walk.left(&then), 20 + 10);
+        assert_eq!(walk.next(&then), Choice::Move { table: 4, to: 2 });
+        // What comes behind the walk, and above it, stays.
+        let (six, new) = (table(6, ("a", "b")), table(7, ("a", "z")));
+        let then = levels(vec![vec![new], vec![six, five], vec![four, table(3, ("d", "e"))]]);
+        assert_eq!(walk.next(&then), merge(&[5], &[3], 2));
+        let then = levels(vec![vec![new], vec![six], vec![four, table(8, ("d", "z"))]]);
+        assert_eq!(walk.next(&then), Choice::Nothing);
+        assert_eq!((walk.left(&then), walk.next(&then)), (0, Choice::Nothing));
+    }
+
+    #[test]
+    fn what_may_be_purged_goes_at_the_bottom() {
+        let holding = |id, range| Shape { purgeable: 1, ..table(id, range) };
+        let bottom = vec![
+            holding(1, ("a", "b")),
+            holding(2, ("c", "d")),
+            table(3, ("e", "f")),
+            holding(4, ("g", "h")),
+        ];
+        let levels = levels(vec![vec![], vec![], bottom]);
+        let mut walk = Descent::default();
+        // Never past a table that stays: what is written of both sides could be one table.
+        assert_eq!(walk.next(&levels), merge(&[], &[1, 2], 2));
+        assert_eq!(walk.left(&levels), 10);
+        assert_eq!(walk.next(&levels), merge(&[], &[4], 2));
+        assert_eq!(walk.next(&levels), Choice::Nothing);
+    }
+
+    #[test]
+    fn an_empty_tree_needs_nothing() {
+        let mut walk = Descent::default();
+        assert_eq!(walk.next(&levels(vec![])), Choice::Nothing);
+        assert_eq!(walk.left(&levels(vec![])), 0);
+        let deepest = levels(
+            vec![vec![]; MAX_LEVELS - 1].into_iter().chain([vec![table(1, ("a", "b"))]]).collect(),
+        );
+        assert_eq!(walk.next(&deepest), Choice::Nothing);
+        assert_eq!(walk.left(&deepest), 0);
+    }
+}

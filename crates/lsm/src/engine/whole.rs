@@ -1,0 +1,82 @@
+//! Compacting the whole store because somebody asks for it, one step a call, as the steps that are
+//! due by themselves: [`Descent`] says which.
+
+use std::cell::Cell;
+
+use super::tree::{Levels, shapes};
+use super::{Engine, Work};
+use crate::compaction::{Choice, Descent};
+use crate::error::Error;
+use crate::table::Table;
+
+/// How far it is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Whole {
+    tree: usize,
+    descent: Descent,
+    /// Records that the steps so far have passed …
+    pub(crate) done: u64,
+    /// … of about so many in all.
+    pub(crate) of: u64,
+}
+
+impl Engine {
+    /// The next step; [`Work::Nothing`] = it is done.
+    pub(crate) fn compact_next(&self, whole: &mut Whole) -> Result<Work, Error> {
+        let reached = self.options.purge.reached();
+        let purgeable = |table: &Table| table.purgeable_at_most(&reached);
+        while whole.tree < self.trees.len() {
+            self.may_go_on()?;
+            // A step that fails is not done.
+            let (mut descent, passed) = (whole.descent.clone(), Cell::new(0));
+            let choose = |levels: &Levels| {
+                let shapes = shapes(levels, purgeable);
+                let choice = descent.next(&shapes);
+                let all = shapes.iter().flatten();
+                passed.set(all.filter(|t| takes(&choice, t.id)).map(|t| t.entries).sum());
+                choice
+            };
+            let work = self.compact_tree(whole.tree, choose)?;
+            whole.descent = descent;
+            whole.done += passed.get();
+            whole.of = whole.done + self.left(whole, purgeable);
+            if work == Work::Done {
+                return Ok(Work::Done);
+            }
+            whole.tree += 1;
+            whole.descent = Descent::default();
+        }
+        Ok(Work::Nothing)
+    }
+
+    /// Flushes nothing, and compacts all tables of every tree into its deepest level.
+    pub(crate) fn compact_all(&self) -> Result<(), Error> {
+        let mut whole = Whole::default();
+        while self.compact_next(&mut whole)? == Work::Done {}
+        Ok(())
+    }
+
+    /// About how many records are still to be passed.
+    fn left(&self, whole: &Whole, purgeable: impl Fn(&Table) -> u64) -> u64 {
+        let of_tree = |tree: usize| {
+            let begun = tree == whole.tree;
+            let descent = if begun { whole.descent.clone() } else { Descent::default() };
+            descent.left(&shapes(&self.trees[tree].load_full().levels, &purgeable))
+        };
+        (whole.tree..self.trees.len()).map(of_tree).sum()
+    }
+
+    /// Bytes of all tables.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        let bytes = |levels: &Levels| levels.iter().flatten().map(|t| t.meta().bytes).sum::<u64>();
+        self.trees.iter().map(|tree| bytes(&tree.load().levels)).sum()
+    }
+}
+
+fn takes(choice: &Choice, table: u64) -> bool {
+    match choice {
+        Choice::Nothing => false,
+        Choice::Move { table: moved, .. } => *moved == table,
+        Choice::Merge { upper, lower, .. } => upper.contains(&table) || lower.contains(&table),
+    }
+}

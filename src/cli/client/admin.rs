@@ -1,0 +1,100 @@
+//! What `repair` and `compact` have in common: work that a node is asked for and does by itself,
+//! and whose progress is shown.
+
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::Duration;
+
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::args::Admin;
+use super::connection::{Connection, malformed};
+use super::problem::Problem;
+use super::{BY, Unable, admin_token, connect, fail, unreachable_node};
+
+/// How often it is asked how far the work is.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// A node that does admin work.
+pub(super) struct Worker<'a> {
+    connection: Connection,
+    url: &'a str,
+}
+
+/// What a node answers who asks for work.
+#[derive(Deserialize)]
+struct Asked {
+    number: u64,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(args: &'a Admin) -> Result<Self, Unable> {
+        let token = admin_token(args.token_file.as_deref())?;
+        let mut connection = connect(&args.ask)?;
+        if let Some(token) = &token {
+            connection.authorize(token);
+        }
+        Ok(Self { connection, url: &args.ask.url })
+    }
+
+    /// Asks for the work; its number.
+    pub(super) fn ask(&mut self, target: &str) -> Result<u64, Unable> {
+        let Asked { number } = self.exchange("POST", target, 202)?;
+        Ok(number)
+    }
+
+    /// Asks how far it is until `ended` finds its end in what the node tells.
+    pub(super) fn wait<Told: DeserializeOwned, End>(
+        &mut self,
+        target: &str,
+        mut ended: impl FnMut(Told, &ProgressBar) -> Option<End>,
+    ) -> Result<End, Unable> {
+        let bar = progress();
+        loop {
+            if let Some(end) = ended(self.exchange("GET", target, 200)?, &bar) {
+                bar.finish_and_clear();
+                return Ok(end);
+            }
+            thread::sleep(PERIOD);
+        }
+    }
+
+    fn exchange<T: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        target: &str,
+        status: u16,
+    ) -> Result<T, Unable> {
+        let url = self.url;
+        let lost = |error: &io::Error| unreachable_node(url, error, BY);
+        let head = self.connection.request(method, target, None, |_| {});
+        let head = head.map_err(|error| lost(&error))?;
+        let body = self.connection.body(&head).map_err(|error| lost(&error))?;
+        if head.status != status {
+            return Err(Problem::tell_of(head.status, &body, url));
+        }
+        let parsed = serde_json::from_slice(&body);
+        parsed.map_err(|error| fail(format!("{url}: {}", malformed(&error.to_string()))))
+    }
+}
+
+/// Shown on a terminal only.
+fn progress() -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent} % {msg}");
+    ProgressBar::new(0).with_style(style.expect("the template is well-formed"))
+}
+
+/// A time for people.
+pub(super) fn took_text(took_ms: Option<u64>) -> String {
+    let took = Duration::from_millis(took_ms.unwrap_or(0));
+    if took < Duration::from_secs(10) {
+        format!("{:.1} s", took.as_secs_f64())
+    } else {
+        HumanDuration(took).to_string()
+    }
+}

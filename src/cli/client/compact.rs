@@ -1,0 +1,49 @@
+//! `kvorum compact`: has a node compact its whole store, and shows its end.
+
+use indicatif::HumanBytes;
+
+use super::admin::{Worker, took_text};
+use super::{CompactArgs, Unable, fail, print};
+use crate::operations::compact::{Compaction, Compactions};
+
+const TARGET: &str = "/admin/compact";
+
+/// Does what is asked for.
+pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
+    let url = &args.admin.ask.url;
+    let mut worker = Worker::new(&args.admin)?;
+    let number = worker.ask(TARGET)?;
+    if !args.wait {
+        return print(&format!(
+            "compaction {number} was requested at {url}; kvorum compact --wait shows its end\n"
+        ));
+    }
+    let ended = worker.wait(TARGET, |told: Compactions, bar| {
+        if let Some(current) = &told.current {
+            bar.set_length(current.of_records.max(current.records));
+            bar.set_position(current.records);
+            let (before, now) = (HumanBytes(current.bytes_before), HumanBytes(current.bytes));
+            bar.set_message(format!("tables: {before} before, {now} now"));
+        }
+        told.last.filter(|last| last.number >= number)
+    })?;
+    if args.admin.ask.json {
+        let json = serde_json::to_string(&ended).expect("strings and numbers always serialize");
+        print(&(json + "\n"))?;
+    }
+    if let Some(why) = &ended.failed {
+        fail(format_args!("{url}: the compaction ended early: {why}"));
+        return Err(Unable::No);
+    }
+    if args.admin.ask.json { Ok(()) } else { print(&told(&ended)) }
+}
+
+/// What came of it, on a line.
+fn told(ended: &Compaction) -> String {
+    let Compaction { took_ms, bytes_before, bytes, records, .. } = ended;
+    let (took, before, now) = (took_text(*took_ms), HumanBytes(*bytes_before), HumanBytes(*bytes));
+    if *records == 0 {
+        return format!("nothing to compact in {now} of tables\n");
+    }
+    format!("compacted in {took}: {before} of tables before, {now} now\n")
+}

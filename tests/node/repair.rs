@@ -1,0 +1,336 @@
+//! Rounds of repair through the doors of a node: `/admin/repair`, `kvorum repair`, the settings.
+
+use std::fs;
+use std::process::Output;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cluster::Clock;
+use lsm::{Batch, Db, Options, RealDisk, Space, Version};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::cluster::{Cluster, key};
+use crate::process::{Node, kvorum, run, wait_until};
+
+/// Keys of a cluster.
+const KEYS: usize = 50;
+
+/// Nodes that drive no round by themselves.
+const BY_HAND: [&str; 2] = ["--repair-interval", "off"];
+
+/// Asks for a round; its number.
+fn ask(client: &mut Client, query: &str) -> u64 {
+    let asked = client.request("POST", &format!("/admin/repair{query}"), b"");
+    let said = String::from_utf8(asked.body()).unwrap();
+    assert_eq!((asked.status, asked.header("content-type")), (202, Some("application/json")));
+    serde_json::from_str::<Value>(&said).unwrap()["number"].as_u64().unwrap()
+}
+
+fn rounds(client: &mut Client) -> Value {
+    let told = client.get("/admin/repair");
+    assert_eq!((told.status, told.header("content-type")), (200, Some("application/json")));
+    serde_json::from_slice(&told.body()).unwrap()
+}
+
+/// Waits for the end of a round; what came of it, or of the one after it.
+fn ended(client: &mut Client, number: u64) -> Value {
+    let mut last = Value::Null;
+    wait_until("the end of a round", || {
+        last = rounds(client)["last"].take();
+        last["number"].as_u64().is_some_and(|ended| ended >= number)
+    });
+    last
+}
+
+/// `kvorum repair --wait` at a node.
+fn repair(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
+    let url = format!("http://{}", cluster.address(node));
+    run(&[&["repair", "--wait", "--url", &url], args].concat())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A cluster in which each node holds all keys.
+fn whole(args: &[&str]) -> Cluster {
+    let cluster = Cluster::start(3, &[&BY_HAND, args].concat());
+    cluster.settled();
+    let mut client = cluster.client(0);
+    for number in 0..KEYS {
+        // Too long for all of them to be in one block.
+        let value = format!("{number:05000}");
+        let put = client.put(&format!("{}&ack=3&from=3", key(number)), value.as_bytes());
+        assert_eq!(put.status, 201);
+    }
+    cluster
+}
+
+/// What a node that is down holds from then on, and nobody else: its store is as if it alone had
+/// been sent writes whose coordinators are gone.
+fn holds_alone(cluster: &Cluster, node: usize) {
+    let disk = Arc::new(RealDisk::open(&cluster.data(node)).unwrap());
+    let db = Db::open(disk, Options::default()).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+    let version = Version { time: Clock::limit(now as u64, 0), origin: 1 };
+    let mut batch = Batch::new();
+    for number in 0..KEYS {
+        batch.put(Space::Data, format!("key{number:04}").as_bytes(), version, b"new").unwrap();
+    }
+    db.write_batch(batch).unwrap();
+    db.close().unwrap();
+}
+
+fn holds_new(cluster: &Cluster, node: usize) -> usize {
+    cluster.local(node).iter().filter(|item| item.ends_with(b"\nnew")).count()
+}
+
+#[test]
+fn a_round_that_is_asked_for_ends_and_all_nodes_are_equal() {
+    let cluster = whole(&[]);
+    let mut client = cluster.client(0);
+    let before = rounds(&mut client);
+    assert!(before["current"].is_null() && before["last"].is_null(), "{before}");
+    let number = ask(&mut client, "");
+    let last = ended(&mut client, number);
+    assert_eq!(last["number"], number, "{last}");
+    assert_eq!((&last["equal"], &last["full"]), (&true.into(), &true.into()), "the first: {last}");
+    assert_eq!(last["records"].as_u64(), Some(KEYS as u64), "{last}");
+    let counts = ["differing", "repaired", "failed", "damaged", "healed"];
+    assert!(counts.iter().all(|name| last[name] == 0), "{last}");
+    assert!(last["took_ms"].is_u64() && last["began_ms"].as_u64() > Some(1_000_000), "{last}");
+    let absent = ["unhealed", "absent", "stopped", "of_records"];
+    assert!(absent.iter().all(|name| last[name].is_null()), "{last}");
+    let after = ask(&mut client, "?full=false");
+    let last = ended(&mut client, after);
+    assert!(after > number && last["full"] == false && last["equal"] == true, "{last}");
+    let status = cluster.status(0);
+    assert_eq!(status["repair"]["last"], last, "{status}");
+    assert!(status["repair"]["last_full_ms"].is_u64() && status["purgeable_bytes"].is_u64());
+    let metrics = text(&client.get("/metrics").body());
+    for line in [
+        "kvorum_repair_rounds_total 2",
+        "kvorum_repair_equal 1",
+        "kvorum_repair_running 0",
+        "kvorum_unhealed_ranges 0",
+    ] {
+        assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
+    }
+    let other = cluster.status(1);
+    assert!(other["repair"]["last"].is_null(), "it drove none: {other}");
+}
+
+#[test]
+fn the_command_waits_and_says_what_came_of_it() {
+    let cluster = whole(&[]);
+    let url = format!("http://{}", cluster.address(1));
+    let asked = run(&["repair", "--url", &url]);
+    assert_eq!((asked.status.code(), text(&asked.stderr)), (Some(0), String::new()));
+    let said = text(&asked.stdout);
+    assert!(said.contains("was requested at") && said.contains("--wait"), "{said}");
+    let done = repair(&cluster, 1, &["--full"]);
+    assert_eq!((done.status.code(), text(&done.stderr)), (Some(0), String::new()));
+    let said = text(&done.stdout);
+    assert!(said.starts_with("full round of ") && said.contains("keys: none differed"), "{said}");
+    assert!(said.ends_with("all replicas hold the same\n"), "{said}");
+    let done = repair(&cluster, 1, &["--full", "--json"]);
+    assert_eq!((done.status.code(), text(&done.stderr)), (Some(0), String::new()));
+    let round: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert!(round["equal"] == true && round["full"] == true, "{round}");
+    assert_eq!(text(&done.stdout).lines().count(), 1);
+}
+
+#[test]
+fn what_no_hint_and_no_read_reaches_is_brought() {
+    let mut cluster = whole(&[]);
+    cluster.stop(2);
+    holds_alone(&cluster, 2);
+    cluster.up(2);
+    cluster.settled();
+    assert_eq!((holds_new(&cluster, 1), holds_new(&cluster, 2)), (0, KEYS));
+    // What was written in the last seconds is left to the hints, and to the next round.
+    wait_until("a round that compares all of it", || {
+        let done = repair(&cluster, 1, &["--full", "--json"]);
+        let round: Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert_eq!((done.status.code(), &round["failed"]), (Some(0), &0.into()), "{round}");
+        assert_eq!(round["differing"], round["repaired"], "{round}");
+        holds_new(&cluster, 1) == KEYS
+    });
+    let told = &cluster.status(1)["repair"];
+    assert_eq!(told["repaired_keys"].as_u64(), Some(KEYS as u64), "{told}");
+    assert_eq!((holds_new(&cluster, 0), holds_new(&cluster, 2)), (KEYS, KEYS));
+    let done = repair(&cluster, 0, &["--full"]);
+    assert!(text(&done.stdout).contains("keys: none differed"), "{}", text(&done.stdout));
+}
+
+/// Flips bytes in the first block of each table of a node that is down.
+fn rot(cluster: &Cluster, node: usize) {
+    let mut tables = 0;
+    for file in fs::read_dir(cluster.data(node)).unwrap().flatten() {
+        if file.path().extension().is_some_and(|extension| extension == "sst") {
+            let mut bytes = fs::read(file.path()).unwrap();
+            bytes[100..110].iter_mut().for_each(|byte| *byte = !*byte);
+            fs::write(file.path(), bytes).unwrap();
+            tables += 1;
+        }
+    }
+    assert!(tables > 0, "its store is in tables");
+}
+
+#[test]
+fn what_rotted_on_one_node_is_healed_from_the_others() {
+    let mut cluster = whole(&[]);
+    cluster.stop(1);
+    rot(&cluster, 1);
+    cluster.up(1);
+    cluster.settled();
+    let done = repair(&cluster, 0, &["--full"]);
+    let said = text(&done.stdout);
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    assert!(said.contains("damaged ranges of keys: 1 found, 1 healed"), "{said}");
+    assert_eq!(cluster.local(1).len(), KEYS);
+    assert_eq!(cluster.status(0)["repair"]["healed_ranges"], 1);
+    let again = repair(&cluster, 0, &["--full"]);
+    assert!(!text(&again.stdout).contains("damaged"), "{}", text(&again.stdout));
+}
+
+#[test]
+fn several_ask_at_once_and_all_are_answered() {
+    let cluster = whole(&[]);
+    let mut clients: Vec<_> = (0..4).map(|at| cluster.client(at % 2)).collect();
+    let request = "POST /admin/repair?full=true HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    clients.iter_mut().for_each(|client| client.send(request));
+    let mut numbers = Vec::new();
+    for client in &mut clients {
+        let asked = client.response();
+        assert_eq!(asked.status, 202);
+        let number: Value = serde_json::from_slice(&asked.body()).unwrap();
+        numbers.push(number["number"].as_u64().unwrap());
+    }
+    // Two rounds of a node at most: the one that had begun, and the next one.
+    assert!(numbers.iter().all(|number| (1..=2).contains(number)), "{numbers:?}");
+    for (client, number) in clients.iter_mut().zip(&numbers) {
+        let last = ended(client, *number);
+        assert!(last["equal"] == true && last["full"] == true, "{last}");
+    }
+    for client in &mut clients {
+        wait_until("the last round's end", || rounds(client)["current"].is_null());
+        let told = rounds(client);
+        assert!(told["waiting"].is_null() && told["last"]["number"].as_u64() <= Some(2), "{told}");
+    }
+}
+
+#[test]
+fn a_node_that_stops_meanwhile_is_named() {
+    let mut cluster = whole(&[]);
+    let mut client = cluster.client(0);
+    cluster.signal(2, Signal::STOP);
+    let number = ask(&mut client, "?full=true");
+    wait_until("its beginning", || rounds(&mut client)["current"]["number"] == number);
+    cluster.kill(2);
+    let last = ended(&mut client, number);
+    assert_eq!((&last["absent"][0], &last["equal"]), (&"n2".into(), &false.into()), "{last}");
+    let without = repair(&cluster, 1, &[]);
+    let said = text(&without.stdout);
+    assert_eq!((without.status.code(), text(&without.stderr)), (Some(1), String::new()), "{said}");
+    assert!(said.contains("not compared with: n2\n") && !said.contains("hold the same"), "{said}");
+    let metrics = text(&client.get("/metrics").body());
+    assert!(metrics.lines().any(|line| line == "kvorum_repair_equal 0"), "{metrics}");
+    cluster.up(2);
+    cluster.settled();
+    let whole = repair(&cluster, 1, &[]);
+    assert_eq!(whole.status.code(), Some(0), "{}", text(&whole.stdout));
+}
+
+#[test]
+fn one_node_alone_has_nothing_to_compare_with() {
+    let node = Node::start(&[]);
+    let refused = node.client().request("POST", "/admin/repair", b"");
+    assert_eq!(refused.status, 400);
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("this node is alone") && detail.contains("no replicas"), "{detail}");
+    let told = rounds(&mut node.client());
+    assert!(told["last"].is_null() && told["repaired_keys"] == 0, "{told}");
+    let output = run(&["repair", "--url", &format!("http://{}", node.address)]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("this node is alone"), "{said}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let cluster = Cluster::start(2, &BY_HAND);
+    let mut client = cluster.client(0);
+    for (query, named) in [
+        ("?full=maybe", "full=\"maybe\" is not a boolean"),
+        ("?full=", "full=\"\" is not a boolean"),
+        ("?full=true&full=true", "duplicate parameter \"full\""),
+        ("?fast=true", "unknown parameter \"fast\"; known: full"),
+    ] {
+        let refused = client.request("POST", &format!("/admin/repair{query}"), b"");
+        assert_eq!(refused.status, 400, "{query}");
+        let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(named), "{query}: {detail}");
+    }
+    let refused = client.request("DELETE", "/admin/repair", b"");
+    assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, POST")));
+    assert!(rounds(&mut client)["waiting"].is_null(), "none of them asked for anything");
+}
+
+#[test]
+fn strangers_start_no_round() {
+    const TOKEN: &str = "sixteen letters!";
+    let mut command = kvorum();
+    command.env("KVORUM_ADMIN_TOKEN", TOKEN);
+    let node = Node::start_with(command, tempfile::tempdir().unwrap(), &[]);
+    let mut client = node.client();
+    let mut ask = |method: &str, header: &str| {
+        let head = format!("{method} /admin/repair HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
+        client.send(head);
+        client.response()
+    };
+    for method in ["GET", "POST"] {
+        for header in ["", "Authorization: Bearer sixteen letters\r\n"] {
+            let refused = ask(method, header);
+            assert_eq!(refused.status, 403, "{method} {header:?}");
+            refused.json();
+        }
+    }
+    let right = format!("Authorization: Bearer {TOKEN}\r\n");
+    assert_eq!(ask("GET", &right).status, 200);
+    assert_eq!(ask("POST", &right).status, 400, "it may, but the node is alone");
+    let url = format!("http://{}", node.address);
+    let output = run(&["repair", "--url", &url]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("admin token"), "{said}");
+    let mut command = kvorum();
+    command.args(["repair", "--url", &url]).env("KVORUM_ADMIN_TOKEN", TOKEN);
+    let said = text(&command.output().unwrap().stderr);
+    assert!(said.contains("this node is alone"), "{said}");
+}
+
+#[test]
+fn a_setting_that_makes_no_sense_is_named_with_what_would() {
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join("data");
+    for (flag, values, fix) in [
+        ("--repair-interval", &["", "1", "never", "1.5h", "-1h"][..], "as in 1h"),
+        ("--repair-interval", &["0s", "9s", "366d"][..], "10s..365d"),
+        ("--repair-full-interval", &["7", "weekly"][..], "as in 1h"),
+        ("--repair-full-interval", &["1s", "999d"][..], "10s..365d"),
+        ("--repair-share", &["0", "101"][..], "1..100"),
+    ] {
+        for value in values {
+            let flag = format!("{flag}={value}");
+            let output = run(&["serve", "--data", path.to_str().unwrap(), &flag]);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{flag}: {said}");
+            let (name, _) = flag.split_once('=').unwrap();
+            assert!(said.contains(name) && said.contains(fix), "{flag}: {said}");
+            assert!(said.contains(value), "{flag}: {said}");
+        }
+    }
+    assert!(!path.exists(), "nothing was begun");
+}
