@@ -14,7 +14,7 @@ use crate::batch::Space;
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
 use crate::record::{RecordRef, set_late};
-use crate::table::{Table, VerifiedIter, Walked};
+use crate::table::{Table, VerifiedIter, Walked, file_name};
 
 /// Keys of a space from the first to the last (`None` = of all), both included.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,6 +153,7 @@ impl Engine {
             levels[level].splice(at..=at, output);
         });
         table.mark_obsolete(Arc::clone(&self.obsolete));
+        lock(&self.background.damaged).remove(&file_name(gone));
         self.measure_backlog();
         Ok(())
     }

@@ -198,6 +198,34 @@ fn crashes_and_a_full_disk_take_nothing_that_can_be_read() {
         assert_eq!(scan_damaged(&engine, &model, 0).len(), 0);
     }
 }
+
+/// A store whose tables rotted can be healed only while it takes writes: a compaction that meets
+/// the damage ends, and is done once that is healed.
+#[test]
+fn a_compaction_that_meets_damage_waits_until_it_is_healed() {
+    let (disk, options) = (MemDisk::new(), Options { level0_tables: 2, ..tiny(0) });
+    let (engine, mut model) = (open(&disk, &options), Model::new());
+    for time in [1, 2] {
+        for key in 0..KEYS {
+            write(&engine, &mut model, &[key], Kind::Value, time, &[key; 30]);
+        }
+        flush_all(&engine);
+    }
+    disk.flip_bit(&names(&engine)[0], 800);
+    let ranges = ranges_of(&scan_damaged(&engine, &model, 0));
+    for _ in 0..2 {
+        assert_eq!(engine.compact_one().unwrap(), Work::Nothing);
+        assert!(engine.is_idle(), "nothing can be done by now");
+    }
+    assert!(matches!(engine.compact_all(), Err(Error::Corrupt { .. })));
+    heal(&engine, &model, &ranges);
+    assert_eq!(engine.discard(Space::Data, &ranges).unwrap(), Discarded { tables: 1, left: 0 });
+    assert!(!engine.is_idle());
+    assert_eq!(engine.compact_one().unwrap(), Work::Done);
+    engine.compact_all().unwrap();
+    check(&engine, &model);
+}
+
 /// Level 0 is in the order in which its tables were made, and a search ends at the first record
 /// that did not come late: a table that is written anew must not hide those that are younger.
 #[test]
