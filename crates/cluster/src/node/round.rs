@@ -234,8 +234,8 @@ impl Node {
                 round.report.records += compared.records;
             }
             for damage in &compared.damaged {
-                round.report.damaged += 1;
-                round.damaged.insert((*node, damage.clone()));
+                // A block across the end of a range is told with this one and with the next.
+                round.report.damaged += u64::from(round.damaged.insert((*node, damage.clone())));
                 if round.damaged.len() > MAX_RANGES {
                     round.damaged.pop_last();
                 }
