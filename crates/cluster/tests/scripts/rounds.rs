@@ -6,13 +6,15 @@ use bytes::Bytes;
 use cluster::{
     Clock, CompareRequest, Compared, Damage, Detail, Logs, Membership, MembershipState, Node,
     NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Reply, Request, RoundConfig, RoundReport,
-    Shared,
+    Shared, Unhealed,
 };
 
 use crate::words::BASE;
 use crate::world::topology;
 
 const SICK: NodeId = NodeId(1);
+
+const OTHER: NodeId = NodeId(2);
 
 /// Ticks and answers after which a round must be over.
 const PATIENCE: usize = 100;
@@ -76,4 +78,25 @@ fn damage_across_parts_of_the_keys_is_counted_once() {
     assert_eq!((report.damaged, report.healed), (1, 1), "{report:?}");
     assert!(report.is_equal(), "{report:?}");
     assert_eq!(given_up, [(SICK, vec![rotten])]);
+}
+
+/// What is old is not looked at until something is to be healed. If another node can't read it
+/// either, nothing is given up: the two may have been the only ones that held it.
+#[test]
+fn damage_that_shows_only_while_another_node_is_healed_keeps_that_from_it() {
+    let (here, there) = (damage("k", "p"), damage("m", "r"));
+    let (report, given_up) = round(true, |node, request| {
+        let is_list = matches!(request.detail, Detail::Outlines { .. });
+        let damaged = match node {
+            SICK => vec![here.clone()],
+            OTHER if is_list => vec![there.clone()],
+            _ => Vec::new(),
+        };
+        Compared { damaged, ..Compared::default() }
+    });
+    assert_eq!(given_up, []);
+    assert_eq!((report.damaged, report.healed), (2, 0), "{report:?}");
+    let expected = [(OTHER, there, Unhealed::Both), (SICK, here, Unhealed::Both)];
+    assert_eq!(report.unhealed, expected);
+    assert!(!report.is_equal());
 }
