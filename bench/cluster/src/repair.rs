@@ -48,6 +48,8 @@ const FEW_KEYS: u64 = 20_000;
 
 const QUIET: [&str; 2] = ["--repair-interval", "off"];
 
+const SMALL: [&str; 4] = ["--repair-interval", "off", "--memtable", "1MiB"];
+
 const BUSY: [&str; 4] = ["--repair-interval", "10s", "--repair-full-interval", "10s"];
 
 /// A round that has ended.
@@ -78,9 +80,13 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
         requests::LONG
     ));
     let kind = Kind::Three(Sync::Interval);
+    let small = bench.place.start_with(kind, &SMALL)?;
+    fill(&small, keys)?;
+    rounds(bench, &small, keys, "`--memtable 1MiB`, so that what is written anew is in tables")?;
+    drop(small);
     let quiet = bench.place.start_with(kind, &QUIET)?;
     fill(&quiet, keys)?;
-    rounds(bench, &quiet, keys)?;
+    rounds(bench, &quiet, keys, "the default memtable, which has room for what is written anew")?;
     quiet.pause();
     let busy = bench.place.start_with(kind, &BUSY)?;
     fill(&busy, keys)?;
@@ -100,7 +106,7 @@ fn fill(fleet: &Fleet, keys: u64) -> Result<(), String> {
 }
 
 /// Full rounds, then incremental ones after one percent of the keys was written anew.
-fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64) -> Result<(), String> {
+fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64, what: &str) -> Result<(), String> {
     thread::sleep(SETTLED);
     let stored = stored(fleet)?;
     let (mut full, mut incremental) = (Vec::new(), Vec::new());
@@ -140,7 +146,7 @@ fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64) -> Result<(), String> {
         ]);
     }
     bench.report.say(&format!(
-        "Rounds that are asked for, nothing else at work; {:.0} MiB on all disks.",
+        "Rounds that are asked for, without clients; {what}; {:.0} MiB on all disks.",
         mib(stored)
     ));
     bench.report.say(&table.to_string());
