@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, counters, crowd, descriptors, disk_full, expiry,
     fuzz, hints, histories, kill, lives, memory, mixed, partition, pause, power_cut, real_input,
-    repair, restarts, scans, settings, slow, stderr, steady, stranger, sync_error, tombstones, unread,
-    wiped, wrong_clock,
+    repair, restarts, scans, settings, slow, stderr, steady, stranger, sync_error, tombstones,
+    unread, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {

@@ -197,7 +197,7 @@ impl<'a> Row<'a> {
         for _ in 0..self.setup.rounds {
             self.lose(LOSER)?;
             self.cluster.until_ready()?;
-            let moment = self.keys * self.random.below(100) / 100;
+            let moment = self.setup.size(self.keys, 0) * self.random.below(100) / 100;
             let mut client = self.cluster.node(DRIVER)?.client()?;
             client.request("POST", "/admin/repair?full=true", b"")?;
             let begun = Instant::now();

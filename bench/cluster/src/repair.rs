@@ -2,9 +2,9 @@
 //! notice while one is under way.
 //!
 //! ```text
-//!   quiet    --repair-interval off              full rounds that are asked for, incremental ones
-//!            │ alternating, the other stopped   load: with none, with one after the other asked for
-//!   busy     --repair-interval 10s              load: with those that come by themselves
+//!   quiet    --repair-interval off             full rounds that are asked for, incremental ones
+//!            │ alternating, the other stopped  load: with none, with one after the other asked for
+//!   busy     --repair-interval 10s             load: with those that come by themselves
 //! ```
 //!
 //! Two more clusters, one with the defaults and one without rounds, show what rounds cost between

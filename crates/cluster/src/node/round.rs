@@ -502,8 +502,8 @@ impl Node {
 }
 
 impl Healing {
-    /// A node tells what it can't read among keys that another one is healed of: of records that are
-    /// too old for this round that shows only here.
+    /// A node tells what it can't read among keys that another one is healed of: of records that
+    /// are too old for this round that shows only here.
     fn noted(&mut self, node: NodeId, damaged: &[Damage], report: &mut RoundReport) {
         let Some((sick, current)) = &self.current else { return };
         for damage in damaged.iter().filter(|_| node != *sick) {

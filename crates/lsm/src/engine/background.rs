@@ -339,8 +339,8 @@ impl Engine {
         unfinished.durable()
     }
 
-    /// A compaction met what it can't read. Damage ends it and nothing else: the node must go on, to
-    /// be given what it has lost. A read that fails says that the disk is not what it was.
+    /// A compaction met what it can't read. Damage ends it and nothing else: the node must go on,
+    /// to be given what it has lost. A read that fails says that the disk is not what it was.
     fn unread(&self, error: Error) -> Error {
         let Error::Corrupt { file, .. } = &error else { return self.classify(error) };
         if lock(&self.background.damaged).insert(file.clone()) {

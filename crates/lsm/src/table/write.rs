@@ -172,8 +172,8 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Appends keys of `other` that can't be read, in a block that can't be read either: whoever asks
-    /// for one of them is told so, as before. The records behind must have greater keys.
+    /// Appends keys of `other` that can't be read, in a block that can't be read either: whoever
+    /// asks for one of them is told so, as before. The records behind must have greater keys.
     pub(crate) fn add_unreadable(
         &mut self,
         (first, last): (&[u8], &[u8]),
