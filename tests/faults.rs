@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, counters, crowd, descriptors, disk_full, expiry,
     fuzz, hints, histories, kill, lives, memory, mixed, partition, pause, power_cut, real_input,
-    restarts, scans, settings, slow, stderr, steady, stranger, sync_error, tombstones, unread,
-    wiped, wrong_clock,
+    repair, restarts, scans, settings, slow, stderr, steady, stranger, sync_error, tombstones,
+    unread, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -135,6 +135,11 @@ fn row_25_a_rotten_replica() {
 #[test]
 fn row_26_hints_and_a_holder_that_is_killed() {
     row("26", hints::run(&setup(1)));
+}
+
+#[test]
+fn row_27_repair_of_what_is_gone_and_of_what_rotted() {
+    row("27", repair::run(&setup(1)));
 }
 
 #[test]

@@ -38,12 +38,22 @@ pub fn fill(
     ledger: &Arc<Ledger>,
     what: Fill,
 ) -> Result<Duration, Failure> {
+    fill_some(addresses, ledger, what, |_| true)
+}
+
+/// The same with those keys only whose numbers are meant.
+pub fn fill_some(
+    addresses: &[SocketAddr],
+    ledger: &Arc<Ledger>,
+    what: Fill,
+    is_meant: fn(u64) -> bool,
+) -> Result<Duration, Failure> {
     let begun = Instant::now();
     thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
                 let address = addresses[number as usize % addresses.len()];
-                scope.spawn(move || fill_share(address, ledger, what, number))
+                scope.spawn(move || fill_share(address, ledger, what, (number, is_meant)))
             })
             .collect();
         clients.into_iter().try_for_each(|client| {
@@ -57,10 +67,11 @@ fn fill_share(
     address: SocketAddr,
     ledger: &Ledger,
     what: Fill,
-    number: u64,
+    (number, is_meant): (u64, fn(u64) -> bool),
 ) -> Result<(), Failure> {
     let mut client = Client::connect(address)?;
-    for key in (number..what.keys).step_by(CLIENTS as usize) {
+    let numbers = (number..what.keys).step_by(CLIENTS as usize);
+    for key in numbers.filter(|number| is_meant(*number)) {
         let key = format!("{}{key:07}", what.prefix);
         let begun = Instant::now();
         loop {

@@ -8,8 +8,8 @@ use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full,
     expiry, fuzz, hints, histories, kill, lives, memory, mixed, overload, partition, pause,
-    power_cut, real_input, restarts, rollback, scans, settings, slow, slow_replica, stderr, steady,
-    stranger, sync_error, tombstones, unread, wiped, wrong_clock,
+    power_cut, real_input, repair, restarts, rollback, scans, settings, slow, slow_replica, stderr,
+    steady, stranger, sync_error, tombstones, unread, wiped, wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -86,6 +86,8 @@ enum Row {
     Corrupt,
     /// Row 26: a million hints
     Hints,
+    /// Row 27: repair of what one replica lost and another one can't read
+    Repair,
     /// Rows 15 to 18, 20, 22, 23 and 30: histories of keys with conditional writes (root,
     /// libfaketime for the clocks)
     Histories,
@@ -116,7 +118,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 37] = [
+    const EACH: [Self; 38] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -141,6 +143,7 @@ impl Row {
         Self::Blackout,
         Self::Corrupt,
         Self::Hints,
+        Self::Repair,
         Self::Counters,
         Self::Histories,
         Self::Ttl,
@@ -162,7 +165,7 @@ impl Row {
             Self::Powercut => 12,
             Self::Fsync => 15,
             Self::Diskfull => 4,
-            Self::Fds | Self::Stderr | Self::Tombstones => 3,
+            Self::Fds | Self::Stderr | Self::Tombstones | Self::Repair => 3,
             Self::Memory => 2,
             Self::Partition => 3,
             Self::Pause | Self::Lives => 16,
@@ -208,6 +211,7 @@ impl Row {
             Self::Blackout => blackout::run(setup),
             Self::Corrupt => corrupt::run(setup),
             Self::Hints => hints::run(setup),
+            Self::Repair => repair::run(setup),
             Self::Histories => histories::run(setup),
             Self::Counters => counters::run(setup),
             Self::Ttl => expiry::run(setup),

@@ -95,13 +95,19 @@ impl Place {
 
     /// Starts a cluster and waits until it answers, or says why it can't be.
     pub(crate) fn start(&mut self, kind: Kind) -> Result<Fleet, String> {
+        self.start_with(kind, &[])
+    }
+
+    /// The same with more arguments for each node of kvorum.
+    pub(crate) fn start_with(&mut self, kind: Kind, more: &[&str]) -> Result<Fleet, String> {
         let count = if matches!(kind, Kind::One(_)) { 1 } else { 3 };
         let addresses: Vec<_> =
             (0..count).map(|_| self.free_address()).collect::<Result<_, _>>()?;
         let nodes = match kind {
             Kind::One(sync) | Kind::Three(sync) => (0..count)
                 .map(|own| {
-                    let command = self.kvorum(sync, &addresses, own)?;
+                    let mut command = self.kvorum(sync, &addresses, own)?;
+                    command.args(more);
                     self.launch(command, addresses[own])
                 })
                 .collect::<Result<_, _>>()?,
@@ -293,7 +299,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Outcome, String> {
 }
 
 /// The answer to a request that is given whole, on a connection of its own.
-fn ask(address: SocketAddr, request: &[u8]) -> io::Result<String> {
+pub(crate) fn ask(address: SocketAddr, request: &[u8]) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
     stream.write_all(request)?;

@@ -18,6 +18,7 @@ mod fleet;
 mod kill;
 mod metrics;
 mod quorum;
+mod repair;
 mod requests;
 mod seeds;
 
@@ -71,6 +72,8 @@ enum Section {
     /// puts, Cassandra's lightweight transaction (if CASSANDRA says where it is); additions to one
     /// key; 412.
     Conditional,
+    /// Rounds of repair: what one takes, and what it costs the clients meanwhile.
+    Repair,
 }
 
 /// How much to measure.
@@ -119,8 +122,14 @@ fn run(args: &Args) -> Result<(), String> {
             Err(why) => bench.report.say(&format!("There is no rival: {why}")),
         }
     }
-    let all =
-        [Section::Quorum, Section::Seed002, Section::Seed000, Section::Kill, Section::Conditional];
+    let all = [
+        Section::Quorum,
+        Section::Seed002,
+        Section::Seed000,
+        Section::Kill,
+        Section::Conditional,
+        Section::Repair,
+    ];
     let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
     for section in sections {
         match section {
@@ -129,6 +138,7 @@ fn run(args: &Args) -> Result<(), String> {
             Section::Seed000 => seeds::seed000(&mut bench)?,
             Section::Kill => kill::run(&mut bench)?,
             Section::Conditional => conditional::run(&mut bench)?,
+            Section::Repair => repair::run(&mut bench)?,
         }
         if let Some(out) = &args.out {
             bench.report.save(out).map_err(|error| format!("{}: {error}", out.display()))?;

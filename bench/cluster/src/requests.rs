@@ -11,6 +11,30 @@ use load::Write;
 /// `ack` and `from` as the cluster has them by default: 2 of 3, or 1 of 1.
 pub(crate) const DEFAULT: Write = |put, number, out| entity("", put, number, out);
 
+/// The same with values that are all of one length and can hardly be compressed.
+pub(crate) const LONG_VALUES: Write = |put, number, out| {
+    if !put {
+        return entity("", put, number, out);
+    }
+    let head = format_args!("PUT /v0/entity?id=key{number} HTTP/1.1\r\nHost: localhost\r\n");
+    say(out, head);
+    say(out, format_args!("Content-Length: {LONG}\r\n\r\n"));
+    let mut state = number;
+    for _ in 0..LONG / HEX {
+        // Weyl's sequence, mixed: https://prng.di.unimi.it/splitmix64.c.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        say(out, format_args!("{:0HEX$x}", mixed ^ (mixed >> 31)));
+    }
+};
+
+/// Bytes of those values.
+pub(crate) const LONG: usize = 144;
+
+/// Digits of a word.
+const HEX: usize = 16;
+
 /// One copy.
 pub(crate) const ONE_COPY: Write = |put, number, out| entity("ack=1&from=1&", put, number, out);
 
@@ -104,10 +128,11 @@ mod tests {
     #[test]
     fn lengths_are_right() {
         let entities = [(DEFAULT, true), (ONE_COPY, true), (PLAIN, true), (IF_MATCH, true)];
+        let long = [(LONG_VALUES, true)];
         let others = [(IF_NONE_MATCH, true), (ADD, true)];
         let etcd = [(ETCD, true), (ETCD, false), (ETCD_IF, true)];
         for number in [0, 7, 10, 99_999, 100_000] {
-            for (write, put) in entities.into_iter().chain(others).chain(etcd) {
+            for (write, put) in entities.into_iter().chain(long).chain(others).chain(etcd) {
                 let text = text(write, put, number);
                 let (head, body) = text.split_once("\r\n\r\n").unwrap();
                 let len = format!("Content-Length: {}", body.len());

@@ -96,8 +96,10 @@ struct Healing {
     all: BTreeSet<(NodeId, Damage)>,
     left: VecDeque<(NodeId, Damage)>,
     current: Option<(NodeId, Damage)>,
-    /// Keys among the current one that could not be brought.
+    /// Keys among the current one that could not be brought …
     failed: u64,
+    /// … and whether another node can't read all of it either, as has shown only now.
+    is_both: bool,
     /// What is written anew, and can be given up.
     ready: BTreeMap<NodeId, Vec<Damage>>,
     /// What a node is asked to give up.
@@ -234,8 +236,8 @@ impl Node {
                 round.report.records += compared.records;
             }
             for damage in &compared.damaged {
-                round.report.damaged += 1;
-                round.damaged.insert((*node, damage.clone()));
+                // A block across the end of a range is told with this one and with the next.
+                round.report.damaged += u64::from(round.damaged.insert((*node, damage.clone())));
                 if round.damaged.len() > MAX_RANGES {
                     round.damaged.pop_last();
                 }
@@ -271,6 +273,9 @@ impl Node {
                 round.failures.remove(&node);
                 round.report.bytes_read += compared.bytes_read;
                 if let Some(exchange) = &mut round.exchange {
+                    if let Some(healing) = &mut round.healing {
+                        healing.noted(node, &compared.damaged, &mut round.report);
+                    }
                     exchange.told(node, compared);
                 } else {
                     let end = compared.next.clone().or(end);
@@ -407,8 +412,9 @@ impl Node {
             let all = std::mem::take(&mut round.damaged);
             let left = all.iter().cloned().collect();
             let (ready, discarding) = (BTreeMap::new(), None);
-            let healing = Healing { all, left, current: None, failed: 0, ready, discarding };
-            round.healing = Some(healing);
+            let (current, failed, is_both) = (None, 0, false);
+            round.healing =
+                Some(Healing { all, left, current, failed, is_both, ready, discarding });
         }
         self.shared.rounds.publish(&round.report);
         self.go_on_round(now, out);
@@ -425,10 +431,12 @@ impl Node {
             }
             if let Some((node, damage)) = healing.current.take() {
                 // All that others hold of it is written there, or could not be.
-                match (is_absent, std::mem::take(&mut healing.failed)) {
-                    (false, 0) => healing.ready.entry(node).or_default().push(damage),
-                    (true, _) => round.report.stays(node, damage, Unhealed::Absent),
-                    (false, _) => round.report.stays(node, damage, Unhealed::Failed),
+                let is_both = std::mem::take(&mut healing.is_both);
+                match (is_absent, is_both, std::mem::take(&mut healing.failed)) {
+                    (false, false, 0) => healing.ready.entry(node).or_default().push(damage),
+                    (true, ..) => round.report.stays(node, damage, Unhealed::Absent),
+                    (_, true, _) => round.report.stays(node, damage, Unhealed::Both),
+                    (..) => round.report.stays(node, damage, Unhealed::Failed),
                 }
                 continue;
             }
@@ -490,6 +498,21 @@ impl Node {
         self.shared.rounds.asked(now);
         self.shared.rounds.publish(&report);
         out.push(NodeEffect::RoundEnded(report));
+    }
+}
+
+impl Healing {
+    /// A node tells what it can't read among keys that another one is healed of: of records that
+    /// are too old for this round that shows only here.
+    fn noted(&mut self, node: NodeId, damaged: &[Damage], report: &mut RoundReport) {
+        let Some((sick, current)) = &self.current else { return };
+        for damage in damaged.iter().filter(|_| node != *sick) {
+            self.is_both |= overlap(damage, current);
+            if self.all.len() < MAX_RANGES && self.all.insert((node, damage.clone())) {
+                report.damaged += 1;
+                report.stays(node, damage.clone(), Unhealed::Both);
+            }
+        }
     }
 }
 

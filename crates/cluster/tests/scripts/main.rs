@@ -24,6 +24,7 @@ mod random;
 mod random_node;
 mod random_words;
 mod range;
+mod rounds;
 mod toy;
 mod views;
 mod words;

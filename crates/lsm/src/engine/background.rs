@@ -1,5 +1,6 @@
 //! Flush and compaction: one step a call, and how their results replace what they came from.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -29,6 +30,9 @@ pub(super) struct Background {
     closing: AtomicBool,
     /// Tables that a failed edit of the manifest named: its file may or may not hold that edit.
     disputed: Mutex<Vec<u64>>,
+    /// Tables in which a compaction met damage. Until they are replaced (`discard.rs`) none is
+    /// tried that needs them.
+    pub(super) damaged: Mutex<BTreeSet<String>>,
 }
 
 /// Tables being written in one step. Unless they become [`Unfinished::durable`], their files are
@@ -229,8 +233,9 @@ impl Engine {
         for (tree, _) in trees {
             let purgeable = |table: &Table| table.purgeable(&reached).0;
             let choose = |levels: &Levels| choose(&shapes(levels, purgeable), &targets);
-            if self.compact_tree(tree, choose)? == Work::Done {
-                return Ok(Work::Done);
+            match self.compact_tree(tree, choose) {
+                Ok(Work::Nothing) | Err(Error::Corrupt { .. }) => {}
+                done => return done,
             }
         }
         Ok(Work::Nothing)
@@ -244,7 +249,7 @@ impl Engine {
         let _one_at_a_time = lock(&self.background.compaction);
         self.healthy()?;
         let state = self.trees[tree].load_full();
-        match choose(&state.levels) {
+        match self.unless_damaged(choose(&state.levels)) {
             Choice::Nothing => return Ok(Work::Nothing),
             Choice::Move { table, to } => {
                 self.edit_manifest(&[Edit::Move(table, to as u8)])?;
@@ -306,7 +311,7 @@ impl Engine {
         input_ids.sort_unstable();
         let (mut unfinished, mut writer) = (Unfinished::new(self), None);
         let mut yield_budget = YieldBudget::default();
-        merge.seek(&[]).map_err(|error| self.classify(error))?;
+        merge.seek(&[]).map_err(|error| self.unread(error))?;
         while merge.valid() {
             let (key, record) = (merge.key(), merge.record());
             if !self.may_purge(tree, &input_ids, key, record) {
@@ -321,10 +326,34 @@ impl Engine {
                 }
             }
             yield_budget.take(self, merge.record().raw().len());
-            merge.next().map_err(|error| self.classify(error))?;
+            merge.next().map_err(|error| self.unread(error))?;
         }
         writer.take().map_or(Ok(()), |last| unfinished.finish(last))?;
         unfinished.durable()
+    }
+
+    /// A compaction met what it can't read. Damage ends it and nothing else: the node must go on,
+    /// to be given what it has lost. A read that fails says that the disk is not what it was.
+    fn unread(&self, error: Error) -> Error {
+        let Error::Corrupt { file, .. } = &error else { return self.classify(error) };
+        if lock(&self.background.damaged).insert(file.clone()) {
+            tracing::error!(%error, "a table is not compacted any more until it is repaired");
+        }
+        error
+    }
+
+    /// What was chosen, unless it needs a table of which it is known that it can't be read.
+    pub(super) fn unless_damaged(&self, choice: Choice) -> Choice {
+        let damaged = lock(&self.background.damaged);
+        let is_damaged = |id: &u64| damaged.contains(&file_name(*id));
+        match &choice {
+            Choice::Merge { upper, lower, .. }
+                if !damaged.is_empty() && upper.iter().chain(lower).any(is_damaged) =>
+            {
+                Choice::Nothing
+            }
+            _ => choice,
+        }
     }
 
     /// Lets a long compaction end early when the store closes or has failed.

@@ -1,5 +1,6 @@
 //! Giving up what can't be read: a table with damaged blocks is written anew without them, once
-//! what they held was written from elsewhere.
+//! what they held was written from elsewhere. Of blocks of which that is not so the new table has
+//! one in their place that can't be read either.
 //!
 //! What a damaged block hid comes to light: older records of its keys, in other tables. So the
 //! caller must have written the newest record of each of those keys first, or know that there is
@@ -14,7 +15,7 @@ use crate::batch::Space;
 use crate::error::Error;
 use crate::manifest::{Edit, Placed};
 use crate::record::{RecordRef, set_late};
-use crate::table::{Table, VerifiedIter, Walked};
+use crate::table::{Table, TableWriter, VerifiedIter, Walked, file_name};
 
 /// Keys of a space from the first to the last (`None` = of all), both included.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,15 +31,15 @@ pub struct KeyRange {
 pub struct Discarded {
     /// Tables that were written anew, or are gone.
     pub tables: u64,
-    /// Tables that stay as they are, for they have damage outside the ranges.
+    /// Tables that keep damage of which a part only is within the ranges.
     pub left: u64,
 }
 
 impl Engine {
     /// Gives up the blocks, and single records, that can't be read and whose keys are within
-    /// `ranges` of `space`: those that [`Snapshot::verified_scan`](super::Snapshot) told. A table
-    /// with other damage too stays as it is, and keeps failing reads of all of it. First everything
-    /// that was written is moved into tables, so that it is durable.
+    /// `ranges` of `space`: those that [`Snapshot::verified_scan`](super::Snapshot) told. Reads of
+    /// what a table has of other damage go on failing. First everything that was written is moved
+    /// into tables, so that it is durable.
     ///
     /// Waits for the disk; reads and writes go on meanwhile, another compaction does not.
     pub fn discard(&self, space: Space, ranges: &[KeyRange]) -> Result<Discarded, Error> {
@@ -59,13 +60,12 @@ impl Engine {
                         continue;
                     }
                     self.healthy()?;
-                    match self.without_damage(table, level, &ranges)? {
-                        Rewritten::Sound => {}
-                        Rewritten::Left => discarded.left += 1,
-                        Rewritten::As(output) => {
-                            self.replace_table(tree, level, table, output)?;
-                            discarded.tables += 1;
-                        }
+                    let Rewritten { output, is_left } =
+                        self.without_damage(table, level, &ranges)?;
+                    discarded.left += u64::from(is_left);
+                    if let Some(output) = output {
+                        self.replace_table(tree, level, table, output)?;
+                        discarded.tables += 1;
                     }
                 }
             }
@@ -86,20 +86,31 @@ impl Engine {
         let is_within = |first: &[u8], last: &[u8]| {
             ranges.iter().any(|(from, to)| &from[..] <= first && last <= &to[..])
         };
+        let meets = |first: &[u8], last: &[u8]| {
+            ranges.iter().any(|(from, to)| first <= &to[..] && &from[..] <= last)
+        };
         let walked: Arc<Walked> = Arc::default();
         let end = vec![u8::MAX];
         let mut iter = VerifiedIter::new(vec![Arc::clone(table)], 0, end, Arc::clone(&walked));
         let (mut unfinished, mut writer) = (Unfinished::new(self), None);
-        let (mut is_damaged, mut late) = (false, Vec::new());
+        let (mut is_mended, mut is_left, mut late) = (false, false, Vec::new());
         iter.seek(&[]);
         loop {
             while let Some(unread) = walked.take_unread() {
-                is_damaged = true;
                 let first = unread.first.max(table.meta().smallest.to_vec());
                 let last = unread.last.min(table.meta().largest.to_vec());
-                if !is_within(&first, &last) {
-                    return Ok(Rewritten::Left);
-                }
+                // A filter is made anew in any case.
+                let lost = unread.lost.filter(|_| !is_within(&first, &last));
+                let Some((lost_first, lost_last)) = lost else {
+                    is_mended |= meets(&first, &last);
+                    continue;
+                };
+                is_left |= meets(&lost_first, &lost_last);
+                let first = lost_first.max(table.meta().smallest.to_vec());
+                let last = lost_last.min(table.meta().largest.to_vec());
+                let out = into(&mut writer, &mut unfinished)?;
+                let added = out.add_unreadable((&first, &last), table.meta());
+                added.map_err(|error| self.classify(error))?;
             }
             if !iter.valid() {
                 break;
@@ -107,12 +118,8 @@ impl Engine {
             let (key, raw) = (iter.key(), iter.record());
             let is_sound = RecordRef::parse(raw).is_ok_and(|r| r.verify(&key[1..]).is_ok());
             if !is_sound && is_within(key, key) {
-                is_damaged = true;
+                is_mended = true;
             } else {
-                let out = match &mut writer {
-                    Some(out) => out,
-                    None => writer.insert(unfinished.table()?),
-                };
                 let raw = if level == 0 {
                     late.clear();
                     late.extend_from_slice(raw);
@@ -121,15 +128,16 @@ impl Engine {
                 } else {
                     raw
                 };
+                let out = into(&mut writer, &mut unfinished)?;
                 out.add(key, raw).map_err(|error| self.classify(error))?;
             }
             iter.next();
         }
-        if !is_damaged {
-            return Ok(Rewritten::Sound);
+        if !is_mended {
+            return Ok(Rewritten { output: None, is_left });
         }
         writer.map_or(Ok(()), |writer| unfinished.finish(writer))?;
-        Ok(Rewritten::As(unfinished.durable()?.pop()))
+        Ok(Rewritten { output: Some(unfinished.durable()?.pop()), is_left })
     }
 
     fn replace_table(
@@ -153,19 +161,29 @@ impl Engine {
             levels[level].splice(at..=at, output);
         });
         table.mark_obsolete(Arc::clone(&self.obsolete));
+        lock(&self.background.damaged).remove(&file_name(gone));
         self.measure_backlog();
         Ok(())
     }
 }
 
 /// What came of a table.
-enum Rewritten {
-    /// It has no damage.
-    Sound,
-    /// It has some outside the ranges.
-    Left,
-    /// It is to be replaced by this one; `None` = nothing is left of it.
-    As(Option<Arc<Table>>),
+struct Rewritten {
+    /// What it is to be replaced by, if it is: `Some(None)` = nothing is left of it.
+    output: Option<Option<Arc<Table>>>,
+    /// It keeps damage of which a part is within the ranges.
+    is_left: bool,
+}
+
+/// The table that is written, begun when something is to be written.
+fn into<'a>(
+    writer: &'a mut Option<TableWriter>,
+    unfinished: &mut Unfinished<'_>,
+) -> Result<&'a mut TableWriter, Error> {
+    match writer {
+        Some(out) => Ok(out),
+        None => Ok(writer.insert(unfinished.table()?)),
+    }
 }
 
 /// The ranges as internal keys, those that touch each other as one: a walk over one table may tell

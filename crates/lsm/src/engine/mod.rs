@@ -204,7 +204,8 @@ impl Engine {
         self.trees.iter().all(|tree| {
             let state = tree.load();
             let shapes = tree::shapes(&state.levels, |table| table.purgeable(&reached).0);
-            state.immutables.is_empty() && choose(&shapes, &self.targets()) == Choice::Nothing
+            let choice = self.unless_damaged(choose(&shapes, &self.targets()));
+            state.immutables.is_empty() && choice == Choice::Nothing
         })
     }
 

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use super::tree::{Levels, shapes};
+use super::tree::{Levels, lock, shapes};
 use super::{Engine, Work};
 use crate::compaction::{Choice, Descent};
 use crate::error::Error;
@@ -46,7 +46,10 @@ impl Engine {
             whole.tree += 1;
             whole.descent = Descent::default();
         }
-        Ok(Work::Nothing)
+        // Tables that can't be read are left out.
+        let damaged = lock(&self.background.damaged).first().cloned();
+        let error = |table: String| Error::corrupt(&table, 0, "it must be repaired first");
+        damaged.map_or(Ok(Work::Nothing), |table| Err(error(table)))
     }
 
     /// Flushes nothing, and compacts all tables of every tree into its deepest level.

@@ -60,8 +60,10 @@ impl TableMeta {
     /// Counts one more record, the table's last so far.
     pub(super) fn note(&mut self, ikey: &[u8], record: RecordRef<'_>) {
         let when = record.when();
-        if self.entries == 0 {
+        if self.smallest.is_empty() {
             self.smallest = Bytes::copy_from_slice(ikey);
+        }
+        if self.entries == 0 {
             self.min_when = when;
         }
         self.min_when = self.min_when.min(when);
@@ -78,6 +80,14 @@ impl TableMeta {
         } else if record.expiry_ms() != 0 {
             self.expiring.add(bytes, record.latest().max(record.expiry_time()));
         }
+    }
+
+    /// There may be records besides, of which no more is known than of those of `other`.
+    pub(super) fn may_hold_of(&mut self, other: &Self) {
+        let is_first = self.entries == 0;
+        self.min_when = if is_first { other.min_when } else { self.min_when.min(other.min_when) };
+        self.max_when = self.max_when.max(other.max_when);
+        self.max_version = self.max_version.max(other.max_version);
     }
 
     /// No record has a version of a later time, nor was any written later.

@@ -31,6 +31,8 @@ pub(crate) struct Unread {
     pub(crate) first: Vec<u8>,
     /// … and the greatest.
     pub(crate) last: Vec<u8>,
+    /// The same of those whose records can't be read: none if only a filter can't.
+    pub(crate) lost: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) error: Error,
 }
 
@@ -55,7 +57,13 @@ impl Walked {
     fn note(&self, unread: Unread) {
         let mut all = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         match all.last_mut().filter(|last| last.table == unread.table) {
-            Some(last) => last.last = unread.last.max(std::mem::take(&mut last.last)),
+            Some(last) => {
+                last.last = unread.last.max(std::mem::take(&mut last.last));
+                last.lost = match (last.lost.take(), unread.lost) {
+                    (Some((first, _)), Some((_, last))) => Some((first, last)),
+                    (before, now) => before.or(now),
+                };
+            }
             None => all.push(unread),
         }
         self.has_unread.store(true, Ordering::Release);
@@ -245,11 +253,11 @@ impl VerifiedIter {
                 Ok(())
             };
             if let Err(error) = filter {
-                self.note(table.top.key(self.partition).to_vec(), error);
+                self.note(table.top.key(self.partition).to_vec(), error, false);
             }
             match read {
                 Ok(index) => self.index = index,
-                Err(error) => self.note(table.top.key(self.partition).to_vec(), error),
+                Err(error) => self.note(table.top.key(self.partition).to_vec(), error, true),
             }
             if !self.index.blocks.is_empty() {
                 return true;
@@ -261,18 +269,19 @@ impl VerifiedIter {
     /// Tells that the block that is due can't be read, and goes behind it.
     fn pass_over(&mut self, error: Error) {
         self.data.drop_block();
-        self.note(self.index.key(self.block).to_vec(), error);
+        self.note(self.index.key(self.block).to_vec(), error, true);
         self.block += 1;
     }
 
-    /// Tells that what is due, up to `last`, can't be read.
-    fn note(&self, last: Vec<u8>, error: Error) {
+    /// Tells that what is due, up to `last`, can't be read, and whether that are records.
+    fn note(&self, last: Vec<u8>, error: Error, is_lost: bool) {
         let meta = &self.tables[self.table].meta;
         let first = match self.before() {
             Some(before) => [before, &[0]].concat(),
             None => meta.smallest.to_vec(),
         };
-        self.walked.note(Unread { table: meta.id, first, last, error });
+        let lost = is_lost.then(|| (first.clone(), last.clone()));
+        self.walked.note(Unread { table: meta.id, first, last, lost, error });
     }
 
     /// The content of the block that is due, with what lies behind it and is wanted too read along.

@@ -57,6 +57,10 @@ pub(crate) struct TableWriter {
     block_latest: u64,
     /// Hashes of the partition's keys.
     hashes: Vec<u64>,
+    /// The partition has keys that nobody knows: it gets no filter.
+    has_unknown: bool,
+    /// The greatest of all such keys.
+    last_unknown: Vec<u8>,
     scratch: Vec<u8>,
     index_key: Vec<u8>,
     meta: TableMeta,
@@ -130,6 +134,8 @@ impl TableWriter {
             sealed: None,
             block_latest: 0,
             hashes: Vec::new(),
+            has_unknown: false,
+            last_unknown: Vec::new(),
             scratch: Vec::new(),
             index_key: Vec::new(),
             meta: TableMeta { id: params.table_id, ..TableMeta::default() },
@@ -141,6 +147,7 @@ impl TableWriter {
     pub(crate) fn add(&mut self, ikey: &[u8], raw: &[u8]) -> Result<(), Error> {
         assert!((1..=MAX_KEY_LEN + 1).contains(&ikey.len()), "a key without space, or too long");
         assert!(self.meta.entries == 0 || ikey > self.data.last(), "keys do not ascend");
+        assert!(ikey > &self.last_unknown[..], "a key among those that can't be read");
         let record = RecordRef::parse(raw).map_err(|bad| {
             let what = format!("a record to be written here: {}", bad.0);
             Error::corrupt(&self.out.name, self.out.position(), what)
@@ -165,6 +172,38 @@ impl TableWriter {
         Ok(())
     }
 
+    /// Appends keys of `other` that can't be read, in a block that can't be read either: whoever
+    /// asks for one of them is told so, as before. The records behind must have greater keys.
+    pub(crate) fn add_unreadable(
+        &mut self,
+        (first, last): (&[u8], &[u8]),
+        other: &TableMeta,
+    ) -> Result<(), Error> {
+        if !self.data.is_empty() {
+            self.seal_data()?;
+        }
+        if let Some((handle, latest)) = self.sealed.take() {
+            // What a walk tells as the first is what the block before ends with, and a zero.
+            let before = first.strip_suffix(&[0]).filter(|before| *before >= self.data.last());
+            self.index_key.clear();
+            self.index_key.extend_from_slice(before.unwrap_or(self.data.last()));
+            self.index_block(handle, latest)?;
+        }
+        if self.meta.smallest.is_empty() {
+            self.meta.smallest = Bytes::copy_from_slice(first);
+        }
+        self.meta.may_hold_of(other);
+        let mut wrong = Vec::new();
+        let handle = block::seal(&mut wrong, &[], self.out.seed, self.out.position(), None);
+        wrong.iter_mut().for_each(|byte| *byte = !*byte);
+        self.out.buf.extend_from_slice(&wrong);
+        self.has_unknown = true;
+        self.last_unknown = last.to_vec();
+        self.index_key.clear();
+        self.index_key.extend_from_slice(last);
+        self.index_block(handle, u64::MAX)
+    }
+
     /// Length in bytes of the file so far, were it finished now; a little less than it will be.
     pub(crate) fn bytes_written(&self) -> u64 {
         let open = self.data.len() + self.index.len() + self.top.len();
@@ -173,11 +212,12 @@ impl TableWriter {
 
     /// Writes the rest and syncs the file. Its name is durable once the directory is synced too.
     pub(crate) fn finish(mut self) -> Result<TableMeta, Error> {
-        assert!(self.meta.entries > 0, "a table without entries");
+        assert!(!self.meta.smallest.is_empty(), "a table without entries");
         if !self.data.is_empty() {
             self.seal_data()?;
         }
-        self.meta.largest = Bytes::copy_from_slice(self.data.last());
+        let last_unknown = &self.last_unknown[..];
+        self.meta.largest = Bytes::copy_from_slice(self.data.last().max(last_unknown));
         if let Some((handle, latest)) = self.sealed.take() {
             self.index_key.clear();
             self.index_key.extend_from_slice(self.data.last());
@@ -228,7 +268,7 @@ impl TableWriter {
     /// compressed: a filter can't be, an index hardly, and both are read more often than data.
     fn cut_partition(&mut self) -> Result<(), Error> {
         let mut filter = Handle::default();
-        if self.params.bloom_bits > 0 {
+        if self.params.bloom_bits > 0 && !std::mem::take(&mut self.has_unknown) {
             filter::build(&self.hashes, self.params.bloom_bits, &mut self.scratch);
             filter = self.out.seal(&self.scratch, None)?;
         }

@@ -1,0 +1,358 @@
+//! Rounds of repair: what a full and an incremental one take where all is equal, and what clients
+//! notice while one is under way.
+//!
+//! ```text
+//!   quiet    --repair-interval off             full rounds that are asked for, incremental ones
+//!            │ alternating, the other stopped  load: with none, with one after the other asked for
+//!   busy     --repair-interval 10s             load: with those that come by themselves
+//! ```
+//!
+//! Two more clusters, one with the defaults and one without rounds, show what rounds cost between
+//! two of them: nothing that can be told from noise.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bench_table::{Spread, Table, ratio};
+use load::{KeyOrder, Method, Outcome, Pace, Plan, Requests};
+use serde_json::Value;
+
+use crate::Bench;
+use crate::fleet::{self, Fleet, Kind, Sync};
+use crate::metrics::{Counts, LIMIT};
+use crate::requests;
+
+const SECTION: &str = "repair";
+
+/// Keys of the stores: so many times those of the other sections.
+const MORE_KEYS: u64 = 40;
+
+/// Requests a second over all three nodes, half PUT, half GET.
+const RATE: f64 = 3_000.0;
+
+/// How much longer a run is than one in a closed loop.
+const LONGER: u64 = 2;
+
+/// Younger records are not compared: twice `--deadline` and `--max-clock-skew`, and a bit.
+const SETTLED: Duration = Duration::from_millis(3_200);
+
+/// How long a round may take.
+const ROUND_LIMIT: Duration = Duration::from_secs(120);
+
+/// Between two looks at a round.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Keys of the clusters that are compared between rounds.
+const FEW_KEYS: u64 = 20_000;
+
+const QUIET: [&str; 2] = ["--repair-interval", "off"];
+
+const SMALL: [&str; 4] = ["--repair-interval", "off", "--memtable", "1MiB"];
+
+const BUSY: [&str; 4] = ["--repair-interval", "10s", "--repair-full-interval", "10s"];
+
+/// A round that has ended.
+struct Round {
+    seconds: f64,
+    read: f64,
+    /// Bytes that went between the node that drives it and each of the others.
+    sent: f64,
+}
+
+/// A run of the load.
+struct Run {
+    /// 99th percentiles in milliseconds.
+    get: f64,
+    put: f64,
+    cpu: f64,
+    failed: u64,
+    /// Which part of the looks found a round under way.
+    share: f64,
+}
+
+/// Measures and reports.
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    let keys = bench.scale.keys * MORE_KEYS;
+    bench.report.say(&format!(
+        "## Repair\n\nThree nodes, {keys} keys with values of {} bytes on each, `--sync interval`, \
+         all equal.",
+        requests::LONG
+    ));
+    let kind = Kind::Three(Sync::Interval);
+    let small = bench.place.start_with(kind, &SMALL)?;
+    fill(&small, keys)?;
+    rounds(bench, &small, keys, "`--memtable 1MiB`, so that what is written anew is in tables")?;
+    drop(small);
+    let quiet = bench.place.start_with(kind, &QUIET)?;
+    fill(&quiet, keys)?;
+    rounds(bench, &quiet, keys, "the default memtable, which has room for what is written anew")?;
+    quiet.pause();
+    let busy = bench.place.start_with(kind, &BUSY)?;
+    fill(&busy, keys)?;
+    busy.pause();
+    load(bench, &quiet, &busy, keys)?;
+    drop((quiet, busy));
+    between(bench)
+}
+
+fn fill(fleet: &Fleet, keys: u64) -> Result<(), String> {
+    let mut plan = fleet.plan(true, keys, Duration::from_secs(600));
+    plan.requests = Requests::Custom(requests::LONG_VALUES);
+    plan.keys.order = KeyOrder::Sequential;
+    let outcome = fleet::run(&Plan { limit: keys, put_percent: 100, ..plan })?;
+    let done = outcome.tally.statuses.success();
+    if done == keys { Ok(()) } else { Err(format!("only {done} of {keys} keys could be put")) }
+}
+
+/// Full rounds, then incremental ones after one percent of the keys was written anew.
+fn rounds(bench: &mut Bench, fleet: &Fleet, keys: u64, what: &str) -> Result<(), String> {
+    thread::sleep(SETTLED);
+    let stored = stored(fleet)?;
+    let (mut full, mut incremental) = (Vec::new(), Vec::new());
+    for repeat in 0..bench.scale.repeats {
+        full.push(round(fleet, true)?);
+        let plan = fleet.plan(true, keys, Duration::from_secs(60));
+        let requests = Requests::Custom(requests::LONG_VALUES);
+        let seed = repeat as u64 + 1;
+        fleet::run(&Plan { limit: keys / 100, put_percent: 100, requests, seed, ..plan })?;
+        thread::sleep(SETTLED);
+        incremental.push(round(fleet, false)?);
+    }
+    let mut table = Table::new(&[
+        "",
+        "seconds",
+        "MiB read, all nodes",
+        "of what is stored",
+        "MiB between two nodes",
+    ]);
+    for (name, rounds) in [("full", &full), ("1 % written anew, incremental", &incremental)] {
+        let spread = |of: &dyn Fn(&Round) -> f64| {
+            let column: Vec<f64> = rounds.iter().map(of).collect();
+            Spread::of(&column)
+        };
+        for (repeat, round) in rounds.iter().enumerate() {
+            bench.report.figure(SECTION, name, repeat, "seconds", round.seconds);
+            bench.report.figure(SECTION, name, repeat, "read_bytes", round.read);
+            bench.report.figure(SECTION, name, repeat, "pair_bytes", round.sent);
+        }
+        let percent = spread(&|round| round.read / stored * 100.0);
+        table.row(vec![
+            Some(name.to_owned()),
+            spread(&|round| round.seconds).map(|s| s.to_string()),
+            spread(&|round| mib(round.read)).map(|s| s.to_string()),
+            percent.map(|percent| format!("{percent} %")),
+            spread(&|round| mib(round.sent)).map(|s| s.to_string()),
+        ]);
+    }
+    bench.report.say(&format!(
+        "Rounds that are asked for, without clients; {what}; {:.0} MiB on all disks.",
+        mib(stored)
+    ));
+    bench.report.say(&table.to_string());
+    Ok(())
+}
+
+/// Bytes on the disks of all nodes.
+fn stored(fleet: &Fleet) -> Result<f64, String> {
+    let of = |node| Ok(get(node, "/v0/status")?["disk_bytes"].as_f64().unwrap_or(0.0));
+    fleet.addresses().into_iter().map(of).sum()
+}
+
+fn get(node: std::net::SocketAddr, path: &str) -> Result<Value, String> {
+    let page = load::server::fetch(node, path, LIMIT).map_err(|error| error.to_string())?;
+    serde_json::from_str(&page).map_err(|error| format!("{path}: {error}"))
+}
+
+/// A round that the first node is asked for; it must end with all equal.
+fn round(fleet: &Fleet, full: bool) -> Result<Round, String> {
+    let node = fleet.addresses()[0];
+    let before = Counts::of(&fleet.addresses());
+    let begun = Instant::now();
+    let number = get(node, "/admin/repair")?["last"]["number"].as_u64().unwrap_or(0) + 1;
+    ask_for_round(fleet, full)?;
+    loop {
+        let last = &get(node, "/admin/repair")?["last"];
+        if last["number"].as_u64().is_some_and(|last| last >= number) {
+            if last["equal"] != true {
+                return Err(format!("not all is equal: {last}"));
+            }
+            let counts = Counts::of(&fleet.addresses()).since(&before);
+            let seconds = last["took_ms"].as_f64().unwrap_or(0.0) / 1e3;
+            let read = last["bytes_read"].as_f64().unwrap_or(0.0);
+            return Ok(Round { seconds, read, sent: counts.get("peer_bytes_sent") / 2.0 });
+        }
+        if begun.elapsed() > ROUND_LIMIT {
+            return Err("a round of repair does not end".to_owned());
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+fn ask_for_round(fleet: &Fleet, full: bool) -> Result<(), String> {
+    let request = format!(
+        "POST /admin/repair?full={full} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+    );
+    let answer = fleet::ask(fleet.addresses()[0], request.as_bytes());
+    match answer {
+        Ok(answer) if answer.starts_with("HTTP/1.1 202") => Ok(()),
+        Ok(answer) => Err(format!("no round: {answer}")),
+        Err(error) => Err(format!("no round: {error}")),
+    }
+}
+
+/// The same load with rounds and without, alternating.
+fn load(bench: &mut Bench, quiet: &Fleet, busy: &Fleet, keys: u64) -> Result<(), String> {
+    let rows = [
+        ("none", quiet, false),
+        ("none (again)", quiet, false),
+        ("by themselves, share 5 %", busy, false),
+        ("asked for, one after the other", quiet, true),
+    ];
+    let mut runs: Vec<Vec<Run>> = rows.iter().map(|_| Vec::new()).collect();
+    for repeat in 0..bench.scale.repeats {
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        if repeat % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let (name, fleet, asked) = rows[index];
+            let seconds = bench.scale.seconds * LONGER;
+            let run = loaded(fleet, keys, Duration::from_secs(seconds), asked)?;
+            for (figure, value) in [
+                ("get_p99_ms", run.get),
+                ("put_p99_ms", run.put),
+                ("cpu_us", run.cpu),
+                ("share", run.share),
+            ] {
+                bench.report.figure(SECTION, name, repeat, figure, value);
+            }
+            runs[index].push(run);
+        }
+    }
+    let mut table = Table::new(&[
+        "rounds",
+        "GET p99, × none",
+        "PUT p99, × none",
+        "GET p99 ms",
+        "PUT p99 ms",
+        "CPU µs/request",
+        "rounds at work",
+        "failed",
+    ]);
+    for ((name, ..), of) in rows.iter().zip(&runs) {
+        let column = |figure: fn(&Run) -> f64, runs: &[Run]| -> Vec<f64> {
+            runs.iter().map(figure).collect()
+        };
+        let spread = |figure| Spread::of(&column(figure, of)).map(|spread| spread.to_string());
+        let over = |figure| {
+            ratio(&column(figure, of), &column(figure, &runs[0])).map(|ratio| ratio.to_string())
+        };
+        table.row(vec![
+            Some((*name).to_owned()),
+            over(|run| run.get),
+            over(|run| run.put),
+            spread(|run| run.get),
+            spread(|run| run.put),
+            spread(|run| run.cpu),
+            Spread::of(&column(|run| run.share * 100.0, of)).map(|share| format!("{share} %")),
+            Some(of.iter().map(|run| run.failed).sum::<u64>().to_string()),
+        ]);
+    }
+    bench.report.say(&format!(
+        "Open loop, {RATE}/s over all nodes, half PUT, half GET of any key, `ack` 2 of `from` 3; \
+         milliseconds from the intended start. *At work*: looks that found a round under way (one \
+         with a share of 5 % rests 95 % of its time)."
+    ));
+    bench.report.say(&table.to_string());
+    Ok(())
+}
+
+/// The load, with rounds that are asked for as soon as the one before has ended if they are to be.
+fn loaded(fleet: &Fleet, keys: u64, duration: Duration, asked: bool) -> Result<Run, String> {
+    let mut plan = fleet.plan(true, keys, duration);
+    plan.requests = Requests::Custom(requests::LONG_VALUES);
+    (plan.pace, plan.put_percent) = (Pace::Open(RATE), 50);
+    fleet.resume(&plan)?;
+    let (over, looks, found) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let cpu = fleet.cpu();
+    let outcome = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let running = Counts::of(&fleet.addresses()).get("repair_running") > 0.0;
+                looks.fetch_add(1, Ordering::Relaxed);
+                found.fetch_add(u64::from(running), Ordering::Relaxed);
+                if asked && !running {
+                    // If it is refused, the share tells.
+                    let _ = ask_for_round(fleet, true);
+                }
+                thread::sleep(AGAIN * 5);
+            }
+        });
+        let outcome = fleet::run(&plan);
+        over.store(true, Ordering::Relaxed);
+        outcome
+    })?;
+    let cpu = fleet.cpu() - cpu;
+    if asked {
+        wait_for_end(fleet)?;
+    }
+    fleet.pause();
+    Ok(Run {
+        get: p99(&outcome, Method::Get),
+        put: p99(&outcome, Method::Put),
+        cpu: cpu * 1e6 / outcome.answered().max(1) as f64,
+        failed: outcome.planned - outcome.tally.statuses.success(),
+        share: found.into_inner() as f64 / looks.into_inner().max(1) as f64,
+    })
+}
+
+fn wait_for_end(fleet: &Fleet) -> Result<(), String> {
+    let begun = Instant::now();
+    while Counts::of(&fleet.addresses()).get("repair_running") > 0.0 {
+        if begun.elapsed() > ROUND_LIMIT {
+            return Err("a round of repair does not end".to_owned());
+        }
+        thread::sleep(AGAIN);
+    }
+    Ok(())
+}
+
+fn p99(outcome: &Outcome, method: Method) -> f64 {
+    let latencies = outcome.tally.latencies(method);
+    latencies.map_or(0.0, |of| of.intended.value_at_quantile(0.99) as f64 / 1e6)
+}
+
+/// CPU time of a request without rounds and with the defaults, of which none begins for an hour.
+fn between(bench: &mut Bench) -> Result<(), String> {
+    let kind = Kind::Three(Sync::Interval);
+    let names = ["--repair-interval off", "the default, between two rounds"];
+    let fleets = [bench.place.start_with(kind, &QUIET)?, bench.place.start(kind)?];
+    for fleet in &fleets {
+        fill(fleet, FEW_KEYS)?;
+        fleet.pause();
+    }
+    let mut cpu = [Vec::new(), Vec::new()];
+    for repeat in 0..bench.scale.repeats {
+        for index in if repeat % 2 == 0 { [0, 1] } else { [1, 0] } {
+            let seconds = Duration::from_secs(bench.scale.seconds);
+            let run = loaded(&fleets[index], FEW_KEYS, seconds, false)?;
+            bench.report.figure(SECTION, names[index], repeat, "cpu_us", run.cpu);
+            cpu[index].push(run.cpu);
+        }
+    }
+    let mut table = Table::new(&["between rounds", "CPU, × off", "CPU µs/request, all nodes"]);
+    for (name, of) in names.iter().zip(&cpu) {
+        table.row(vec![
+            Some((*name).to_owned()),
+            ratio(of, &cpu[0]).map(|ratio| ratio.to_string()),
+            Spread::of(of).map(|spread| spread.to_string()),
+        ]);
+    }
+    bench.report.say(&table.to_string());
+    Ok(())
+}
+
+fn mib(bytes: f64) -> f64 {
+    bytes / f64::from(1 << 20)
+}

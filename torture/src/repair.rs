@@ -1,0 +1,390 @@
+//! Row 27: rounds of repair. One replica has lost keys without a trace, blocks of another one have
+//! rotted, and nobody reads what is gone: there is no hint, no mark, no read repair. One round
+//! makes all equal. Also with a node away, with two rounds at once, with the node killed that
+//! drives one; and what has rotted everywhere is named.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::client::{Client, target};
+use crate::cluster::Cluster;
+use crate::fill::{Fill, fill_some};
+use crate::ledger::{Ledger, Process};
+use crate::random::Random;
+use crate::{Failure, Setup, rot};
+
+const NODES: usize = 3;
+
+/// The node that is asked for rounds, and drives them.
+const DRIVER: usize = 0;
+
+/// The node whose disk rots.
+const ROTTEN: usize = 1;
+
+/// The node that loses records.
+const LOSER: usize = 2;
+
+const VALUE_LEN: usize = 100;
+
+/// Percent of the blocks that rot, and the least number of them.
+const ROT: u64 = 1;
+const LEAST_ROT: u64 = 8;
+
+/// One key of so many is lost …
+const LOST_OF: u64 = 100;
+
+/// … those with this number beyond a multiple of that.
+const LOST: u64 = 42;
+
+/// Keys that rot on all replicas.
+const DOOMED: u64 = 3;
+
+/// How long a round may take before it counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Between two looks.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Younger records than this are not compared: twice `--deadline` and `--max-clock-skew`.
+const SETTLED: Duration = Duration::from_secs(3);
+
+struct Row<'a> {
+    setup: &'a Setup,
+    cluster: Cluster,
+    ledger: Arc<Ledger>,
+    keys: u64,
+    random: Random,
+}
+
+/// A round that has ended.
+#[derive(Debug)]
+struct Round {
+    /// As `kvorum repair --json` tells it.
+    json: Value,
+    /// Whether it ended with exit code 0.
+    is_equal: bool,
+    /// As the one sees it who asks.
+    took: Duration,
+}
+
+/// All of it; `rounds` kills of the node that drives.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut row = Row::start(setup)?;
+    let healed = row.gone_and_rotten()?;
+    row.one_is_away()?;
+    row.two_at_once()?;
+    let killed = row.driver_is_killed()?;
+    let doomed = row.rotten_everywhere()?;
+    Ok(format!("{healed}; with a node away, and two rounds at once, right; {killed}; {doomed}"))
+}
+
+fn is_lost(number: u64) -> bool {
+    number % LOST_OF == LOST
+}
+
+fn name(number: u64) -> String {
+    format!("r{number:07}")
+}
+
+/// Values begin with their key, as the ledger makes them.
+fn begins_value(bytes: &[u8]) -> bool {
+    let digits = bytes.get(1..8).is_some_and(|number| number.iter().all(u8::is_ascii_digit));
+    bytes.starts_with(b"r") && digits && bytes.get(8) == Some(&b' ')
+}
+
+fn number_of(key: &[u8]) -> Option<u64> {
+    std::str::from_utf8(key).ok()?.strip_prefix('r')?.parse().ok()
+}
+
+impl<'a> Row<'a> {
+    /// Three nodes that all hold the same; what is to be lost was written last.
+    fn start(setup: &'a Setup) -> Result<Self, Failure> {
+        let args = ["--sync", "interval", "--repair-interval", "off"];
+        let memtable = ["--memtable", setup.size("8MiB", "1MiB")];
+        let cluster = Cluster::start(setup, NODES, None, &[&args[..], &memtable].concat())?;
+        let ledger = Arc::new(Ledger::default());
+        let keys = setup.size(1_000_000, 5_000);
+        let what = Fill { keys, value_len: VALUE_LEN, prefix: 'r', votes: "&ack=3&from=3" };
+        fill_some(cluster.addresses(), &ledger, what, |number| !is_lost(number))?;
+        fill_some(cluster.addresses(), &ledger, what, is_lost)?;
+        thread::sleep(SETTLED);
+        Ok(Self { setup, cluster, ledger, keys, random: Random::new(setup.seed) })
+    }
+
+    /// A node that is stopped loses one percent of the keys.
+    fn lose(&mut self, node: usize) -> Result<u64, Failure> {
+        self.cluster.stop(node)?;
+        let stays = |key: &[u8]| number_of(key).is_none_or(|number| !is_lost(number));
+        let lost = rot::remove_newest(self.cluster.data(node), stays)?;
+        self.cluster.start_node(node)?;
+        Ok(lost)
+    }
+
+    /// One replica lacks keys, and another one can't read others.
+    fn gone_and_rotten(&mut self) -> Result<String, Failure> {
+        let lost = self.lose(LOSER)?;
+        self.cluster.stop(ROTTEN)?;
+        let data = self.cluster.data(ROTTEN);
+        let flips = rot::flip(data, (ROT, LEAST_ROT), begins_value, &mut self.random)?;
+        self.cluster.start_node(ROTTEN)?;
+        self.cluster.until_ready()?;
+        let first = self.equal_round(DRIVER)?;
+        if first.count("differing") < lost || first.count("damaged") == 0 {
+            return Err(first.wrong("does not tell what was lost and what had rotted"));
+        }
+        self.all_hold_all(&[0, 1, 2])?;
+        let second = self.equal_round(DRIVER)?;
+        if second.count("differing") > 0 || second.count("damaged") > 0 {
+            return Err(second.wrong("finds something to repair after one that was equal"));
+        }
+        // Each of all replicas answers.
+        for number in (0..self.keys).step_by(self.setup.size(100, 10)) {
+            self.get_from_all(&name(number))?;
+        }
+        Ok(format!(
+            "{} keys on three nodes, {lost} gone on one and {flips} bits flipped in another one's \
+             tables: equal after **{:.1} s**, {} keys brought, {} damaged ranges healed, {} MB \
+             read; another round finds nothing, in {:.1} s",
+            self.keys,
+            first.took.as_secs_f64(),
+            first.count("repaired"),
+            first.count("healed"),
+            first.count("bytes_read") / 1_000_000,
+            second.took.as_secs_f64()
+        ))
+    }
+
+    /// A node is away: it is named, and the others become equal.
+    fn one_is_away(&mut self) -> Result<(), Failure> {
+        self.lose(ROTTEN)?;
+        self.cluster.stop(LOSER)?;
+        let round = self.round(DRIVER)?;
+        let absent = [Value::from(format!("n{}", LOSER + 1))];
+        if round.is_equal || round.json["absent"].as_array().is_none_or(|who| *who != absent) {
+            return Err(round.wrong("does not name the node that is away"));
+        }
+        self.all_hold_all(&[DRIVER, ROTTEN])?;
+        self.cluster.start_node(LOSER)?;
+        self.cluster.until_ready()?;
+        self.equal_round(DRIVER)?;
+        self.all_hold_all(&[0, 1, 2])
+    }
+
+    /// Two nodes drive a round at the same time, one of them is asked for two.
+    fn two_at_once(&mut self) -> Result<(), Failure> {
+        self.lose(LOSER)?;
+        self.cluster.until_ready()?;
+        let rounds = thread::scope(|scope| {
+            let row = &*self;
+            let ask = |node| scope.spawn(move || row.equal_round(node).map(drop));
+            let asked = [DRIVER, ROTTEN, DRIVER].map(ask);
+            asked.into_iter().try_for_each(|asked| {
+                asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        });
+        rounds?;
+        self.all_hold_all(&[0, 1, 2])
+    }
+
+    /// The node that drives a round is killed in the middle of it, `rounds` times.
+    fn driver_is_killed(&mut self) -> Result<String, Failure> {
+        let mut in_time = 0;
+        for _ in 0..self.setup.rounds {
+            self.lose(LOSER)?;
+            self.cluster.until_ready()?;
+            let moment = self.setup.size(self.keys, 0) * self.random.below(100) / 100;
+            let mut client = self.cluster.node(DRIVER)?.client()?;
+            client.request("POST", "/admin/repair?full=true", b"")?;
+            let begun = Instant::now();
+            loop {
+                let answer = client.request("GET", "/admin/repair", b"")?;
+                let told = parse(&answer.body)?;
+                let compared = told["current"]["records"].as_u64();
+                if compared.is_some_and(|records| records >= moment) {
+                    in_time += 1;
+                    break;
+                }
+                if told["waiting"].is_null() && compared.is_none() {
+                    break;
+                }
+                if begun.elapsed() > PATIENCE {
+                    return Err(Failure::Broken(format!("a round hangs: {told}")));
+                }
+                thread::sleep(AGAIN);
+            }
+            self.cluster.kill(DRIVER)?;
+            self.cluster.start_node(DRIVER)?;
+            self.cluster.until_ready()?;
+            self.equal_round(DRIVER)?;
+            self.all_hold_all(&[0, 1, 2])?;
+        }
+        let kills = self.setup.rounds;
+        Ok(format!("{in_time} of {kills} nodes killed while they drove a round: the next is equal"))
+    }
+
+    /// A few keys rot on all replicas, and others on one: those are named, and these are healed.
+    fn rotten_everywhere(&mut self) -> Result<String, Failure> {
+        let doomed: Vec<String> = (1..=DOOMED)
+            .map(|part| name(self.keys * part / (DOOMED + 1) / LOST_OF * LOST_OF))
+            .collect();
+        let mut values = Vec::new();
+        for key in &doomed {
+            let answer = Client::connect(self.cluster.addresses()[DRIVER])?.get(key)?;
+            values.push(answer.body[VALUE_LEN / 2..].to_vec());
+        }
+        (0..NODES).try_for_each(|node| self.cluster.stop(node))?;
+        for node in 0..NODES {
+            for value in &values {
+                if rot::flip_where(self.cluster.data(node), value, &mut self.random)? == 0 {
+                    let why = format!("node {} holds a value in no table as it is", node + 1);
+                    return Err(Failure::Trouble(why));
+                }
+            }
+        }
+        rot::flip(self.cluster.data(ROTTEN), (0, LEAST_ROT), begins_value, &mut self.random)?;
+        (0..NODES).try_for_each(|node| self.cluster.start_node(node))?;
+        self.cluster.until_ready()?;
+        let round = self.round(DRIVER)?;
+        let unhealed = round.unhealed();
+        if round.is_equal {
+            return Err(round.wrong("calls equal what nobody can read any more"));
+        }
+        for (key, node) in doomed.iter().flat_map(|key| (0..NODES).map(move |node| (key, node))) {
+            let node = format!("n{}", node + 1);
+            let is_it = |range: &&Unhealed| range.node == node && range.has(key);
+            if !unhealed.iter().any(|range| is_it(&range)) {
+                return Err(round.wrong(&format!("does not name {key} on {node}")));
+            }
+        }
+        let is_named = |range: &Unhealed| doomed.iter().any(|key| range.has(key));
+        if let Some(other) = unhealed.iter().find(|range| !is_named(range)) {
+            return Err(round.wrong(&format!("leaves {other:?}, which two others hold")));
+        }
+        let again = self.round(DRIVER)?;
+        if again.count("differing") > 0 || again.count("damaged") != unhealed.len() as u64 {
+            return Err(again.wrong("finds more than what can't be healed"));
+        }
+        let mut around = 0;
+        for number in (0..self.keys).step_by(self.setup.size(100, 1)) {
+            let key = name(number);
+            if unhealed.iter().any(|range| range.has(&key)) {
+                around += 1;
+            } else {
+                self.get_from_all(&key)?;
+            }
+        }
+        Ok(format!(
+            "{DOOMED} keys that rotted on all replicas: named, {} ranges of {} healed, {around} \
+             keys asked for lie within the others",
+            round.count("healed"),
+            round.count("damaged"),
+        ))
+    }
+
+    fn equal_round(&self, node: usize) -> Result<Round, Failure> {
+        let round = self.round(node)?;
+        if round.is_equal && round.json["equal"] == true {
+            return Ok(round);
+        }
+        Err(round.wrong("did not make all replicas equal"))
+    }
+
+    /// `kvorum repair --full --wait --json`.
+    fn round(&self, node: usize) -> Result<Round, Failure> {
+        let begun = Instant::now();
+        let url = format!("http://{}", self.cluster.addresses()[node]);
+        let mut child = Command::new(&self.setup.binary)
+            .args(["repair", "--full", "--wait", "--json", "--url", &url])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if begun.elapsed() > PATIENCE {
+                child.kill()?;
+                child.wait()?;
+                return Err(Failure::Broken("a round does not end".to_owned()));
+            }
+            thread::sleep(AGAIN);
+        };
+        let took = begun.elapsed();
+        let (mut told, mut said) = (Vec::new(), String::new());
+        child.stdout.take().map_or(Ok(0), |mut out| out.read_to_end(&mut told))?;
+        child.stderr.take().map_or(Ok(0), |mut out| out.read_to_string(&mut said))?;
+        if !matches!(status.code(), Some(0 | 1)) {
+            return Err(Failure::Broken(format!("kvorum repair ended with {status}: {said}")));
+        }
+        Ok(Round { json: parse(&told)?, is_equal: status.success(), took })
+    }
+
+    /// Each of these nodes holds every key itself, and what was acknowledged of it.
+    fn all_hold_all(&self, nodes: &[usize]) -> Result<(), Failure> {
+        for node in nodes {
+            let held = self.cluster.dump(*node)?;
+            let keys = self.ledger.check(&held, Process::Same)?.keys;
+            if held.len() != keys {
+                let what = format!("node {} holds {} of {keys} keys", node + 1, held.len());
+                return Err(Failure::Broken(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every replica can read it.
+    fn get_from_all(&self, key: &str) -> Result<(), Failure> {
+        let mut client = Client::connect(self.cluster.addresses()[DRIVER])?;
+        let answer = client.request("GET", &format!("{}&ack=3&from=3", target(key)), b"")?;
+        match answer.status {
+            200 => self.ledger.judge(key, Some(&answer.body)),
+            status => Err(Failure::Broken(format!("GET {key} of all three answers {status}"))),
+        }
+    }
+}
+
+fn parse(json: &[u8]) -> Result<Value, Failure> {
+    let shown = || String::from_utf8_lossy(json).into_owned();
+    serde_json::from_slice(json).map_err(|_| Failure::Broken(format!("no JSON: {:?}", shown())))
+}
+
+/// Keys that a round could not heal on a node.
+#[derive(Debug)]
+struct Unhealed {
+    node: String,
+    first: String,
+    last: Option<String>,
+}
+
+impl Unhealed {
+    fn has(&self, key: &str) -> bool {
+        self.first.as_str() <= key && self.last.as_ref().is_none_or(|last| key <= last.as_str())
+    }
+}
+
+impl Round {
+    fn count(&self, field: &str) -> u64 {
+        self.json[field].as_u64().unwrap_or_default()
+    }
+
+    fn unhealed(&self) -> Vec<Unhealed> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let ranges = self.json["unhealed"].as_array().map_or(&[][..], Vec::as_slice);
+        let range = |range: &Value| Unhealed {
+            node: text(&range["node"]).unwrap_or_default(),
+            // Keys of this row need no escape, but for the zero after one.
+            first: text(&range["first"]).unwrap_or_default().replace("\\x00", "\0"),
+            last: text(&range["last"]),
+        };
+        ranges.iter().map(range).collect()
+    }
+
+    fn wrong(&self, what: &str) -> Failure {
+        Failure::Broken(format!("a round {what}: {}", self.json))
+    }
+}

@@ -1,0 +1,121 @@
+//! What a disk does to a stopped node's directory: records are gone without a trace, bits flip in
+//! the blocks of its tables.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lsm::{Above, Disk, Engine, Options, RealDisk, Space};
+
+use crate::Failure;
+use crate::random::Random;
+
+/// About as long as a block is.
+const BLOCK: u64 = 4096;
+
+/// What is looked at around a place. The last users' keys of a table may share a block with records
+/// of the node's own, without which it does not start: behind what is flipped there must be more.
+const BLOCKS: u64 = 4 * BLOCK;
+
+/// How often a place is looked for, for each that is wanted.
+const TRIES: u64 = 16;
+
+/// Removes all records that were written after those whose keys `stays` says true of, out of a
+/// stopped node's directory; how many there were. (The engine can remove only the newest.)
+pub fn remove_newest(data: &Path, stays: impl Fn(&[u8]) -> bool) -> Result<u64, Failure> {
+    let trouble = |error: lsm::Error| Failure::Trouble(format!("{}: {error}", data.display()));
+    let disk = RealDisk::open(data).map_err(|error| Failure::Trouble(error.to_string()))?;
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let engine = Engine::open(disk, Options::default()).map_err(trouble)?;
+    let (mut newest, mut oldest) = (0, u64::MAX);
+    let all = Above { time: 0, spaces: &[Space::Data] };
+    let walked = engine.records_above(all, |_, key, when| {
+        if stays(key) {
+            newest = newest.max(when);
+        } else {
+            oldest = oldest.min(when);
+        }
+    });
+    walked.map_err(trouble)?;
+    if oldest <= newest {
+        return Err(Failure::Trouble("what is to go was not written last".to_owned()));
+    }
+    let gone = Above { time: newest, spaces: &[Space::Data] };
+    let removed = engine.remove_above(gone).map_err(trouble)?;
+    engine.close().map_err(trouble)?;
+    Ok(removed)
+}
+
+/// Flips bits in about so many percent of the blocks of a stopped node's tables, at least `least`,
+/// at random, within values that `is_value` knows by how they begin; how many.
+pub fn flip(
+    data: &Path,
+    (percent, least): (u64, u64),
+    is_value: impl Fn(&[u8]) -> bool,
+    random: &mut Random,
+) -> Result<u64, Failure> {
+    let tables = tables(data)?;
+    let lengths: Vec<u64> =
+        tables.iter().map(|path| Ok(fs::metadata(path)?.len())).collect::<Result<_, Failure>>()?;
+    let all: u64 = lengths.iter().sum();
+    let (most, mut flips) = ((all / BLOCK * percent / 100).max(least), 0);
+    for _ in 0..TRIES * most {
+        let mut at = random.below(all);
+        for (path, length) in tables.iter().zip(&lengths) {
+            if at >= *length {
+                at -= length;
+                continue;
+            }
+            let mut blocks = vec![0; BLOCKS.min(length - at) as usize];
+            File::open(path)?.read_exact_at(&mut blocks, at)?;
+            let mut values = (0..blocks.len()).filter(|begin| is_value(&blocks[*begin..]));
+            if let Some(begin) = values.next()
+                && values.any(|other| (other - begin) as u64 > 2 * BLOCK)
+            {
+                flip_at(path, at + begin as u64, random)?;
+                flips += 1;
+            }
+            break;
+        }
+        if flips == most {
+            return Ok(flips);
+        }
+    }
+    Err(Failure::Trouble(format!("{} holds hardly any values as they are", data.display())))
+}
+
+/// Flips a bit within each place where a stopped node's tables hold these bytes; how many.
+pub fn flip_where(data: &Path, bytes: &[u8], random: &mut Random) -> Result<u64, Failure> {
+    let mut flips = 0;
+    for path in tables(data)? {
+        let content = fs::read(&path)?;
+        let mut from = 0;
+        while let Some(at) = content[from..].windows(bytes.len()).position(|part| part == bytes) {
+            flip_at(&path, (from + at) as u64 + random.below(bytes.len() as u64), random)?;
+            flips += 1;
+            from += at + bytes.len();
+        }
+    }
+    Ok(flips)
+}
+
+fn flip_at(path: &Path, at: u64, random: &mut Random) -> Result<(), Failure> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at)?;
+    byte[0] ^= 1 << random.below(8);
+    Ok(file.write_all_at(&byte, at)?)
+}
+
+fn tables(data: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = fs::read_dir(data)?.collect::<Result<Vec<_>, _>>()?;
+    let paths = entries.into_iter().map(|entry| entry.path());
+    let mut tables: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|end| end == "sst")).collect();
+    tables.sort();
+    if tables.is_empty() {
+        return Err(Failure::Trouble(format!("{} holds no tables", data.display())));
+    }
+    Ok(tables)
+}
