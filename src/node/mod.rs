@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use node::identity::Identity;
 use node::{Pages, TaskEvent};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::counters::budget::Budget;
 use crate::counters::{Accepting, Counters};
@@ -70,9 +70,36 @@ pub(crate) struct Node {
     pub(crate) accepting: Accepting,
     /// Set once, when the node begins to stop.
     pub(crate) stopping: AtomicBool,
+    /// Whether its directory must not be used any more.
+    pub(crate) outdated: Outdated,
+}
+
+/// Whether the directory is an older copy, which the node finds out while it runs.
+#[derive(Debug, Default)]
+pub(crate) struct Outdated {
+    is: AtomicBool,
+    found: Notify,
+}
+
+impl Outdated {
+    /// It is.
+    pub(crate) fn note(&self) {
+        self.is.store(true, Ordering::Relaxed);
+        self.found.notify_one();
+    }
+
+    /// Ends once it is known to be.
+    pub(crate) async fn notified(&self) {
+        self.found.notified().await;
+    }
 }
 
 impl Node {
+    /// Whether its directory is an older copy.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.outdated.is.load(Ordering::Relaxed)
+    }
+
     /// Its name, which is its identity.
     pub(crate) fn name(&self) -> &str {
         &self.shared.own_name

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{
-    CallId, Class, FailureKind, NODE_TICK_MICROS, NodeConfig, NodeEvent, NodeId, Reply, Request,
+    CallId, Class, Clock, FailureKind, NODE_TICK_MICROS, NodeConfig, NodeEvent, NodeId, Reply,
+    Request,
 };
 use lsm::Batch;
 use node::identity::Keeps;
-use node::{HintsWanted, Task, TaskDriver, TaskEvent, hints};
+use node::{HintsWanted, Task, TaskDriver, TaskEvent, hints, records};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -31,7 +32,8 @@ pub(crate) const EVENTS: usize = 1024;
 pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskEvent>) {
     let node = &requests.node;
     let max_skew_micros = node.config.max_clock_skew.as_micros() as u64;
-    let config = NodeConfig { max_skew_micros, rounds: node.config.rounds };
+    let rounds = node.config.rounds;
+    let config = NodeConfig { max_skew_micros, rounds, tombstone: records::tombstone };
     let mut task = Task::new(Arc::clone(&node.shared), Arc::clone(&node.identity), config);
     let mut ticks = interval(Duration::from_micros(NODE_TICK_MICROS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -68,6 +70,12 @@ impl TaskDriver for Process<'_> {
 
     fn keep(&mut self, batch: Batch, keeps: Keeps) {
         dispatch_result_of(&self.0.node, move |node| TaskEvent::Kept(keeps, node.db.commit(batch)));
+    }
+
+    fn outdated(&mut self, proven: u64) {
+        let proven_ms = Clock::micros(proven) / 1000;
+        tracing::error!(proven_ms, "this data directory is an older copy: the node stops");
+        self.0.node.outdated.note();
     }
 
     fn after(&mut self, micros: u64, event: TaskEvent) {

@@ -1,7 +1,7 @@
 //! Rounds of repair as a node tells of them: the JSON of `GET /admin/repair`, and `repair` in
 //! `GET /v0/status`. A field that is not known is left out.
 
-use cluster::{RoundReport, RoundStatus, Unhealed};
+use cluster::{Clock, RoundReport, RoundStatus, Unhealed};
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
@@ -22,6 +22,10 @@ pub(crate) struct Repair {
     /// 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) last_full_ms: Option<u64>,
+    /// What was written up to this time, in milliseconds since 1970, is proven to be the same on
+    /// all nodes: what was deleted or has expired by then may be purged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) proven_ms: Option<u64>,
     /// Keys that were made equal.
     pub(crate) repaired_keys: u64,
     /// Damaged ranges of keys that were healed.
@@ -68,6 +72,12 @@ pub(crate) struct Round {
     pub(crate) stopped: Option<String>,
     /// Whether all replicas hold the same of what was compared.
     pub(crate) equal: bool,
+    /// Whether it is proven that they do, so that what was deleted before may be purged.
+    #[serde(default)]
+    pub(crate) proven: bool,
+    /// Why not, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unproven: Option<String>,
 }
 
 /// Keys that a node can't read.
@@ -94,6 +104,7 @@ impl Repair {
             current: current.map(|report| Round::of(node, report)),
             last: last.map(|report| Round::of(node, report)),
             last_full_ms: last_full.map(|micros| micros / 1000),
+            proven_ms: proven_ms(node),
             repaired_keys: repaired,
             healed_ranges: healed,
         }
@@ -127,8 +138,15 @@ impl Round {
             absent: report.absent.iter().map(|id| name(*id)).collect(),
             stopped: report.stopped.map(str::to_owned),
             equal: is_over && report.is_equal(),
+            proven: report.proven,
+            unproven: report.unproven.map(str::to_owned),
         }
     }
+}
+
+fn proven_ms(node: &Node) -> Option<u64> {
+    let watermark = node.shared.proofs.watermark();
+    (watermark > 0).then(|| Clock::micros(watermark) / 1000)
 }
 
 fn why_unhealed(why: Unhealed) -> &'static str {

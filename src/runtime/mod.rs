@@ -4,3 +4,4 @@ pub(crate) mod accept;
 pub(crate) mod allocator;
 pub(crate) mod event_loop;
 pub(crate) mod serve;
+mod set_aside;

@@ -8,6 +8,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -26,7 +27,6 @@ use crate::counters::Accepting;
 use crate::counters::budget::Budget;
 use crate::counters::wall::wall_micros;
 use crate::http::{self, Names};
-use crate::node::Node;
 use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
 use crate::node::life_file::DataDirectory;
@@ -35,10 +35,12 @@ use crate::node::places::Places;
 use crate::node::reads::ReadPool;
 use crate::node::store;
 use crate::node::task;
+use crate::node::{Node, Outdated};
 use crate::operations::stderr;
 use crate::peers::Facts;
 use crate::runtime::accept;
 use crate::runtime::event_loop::{self, Command, Handle};
+use crate::runtime::set_aside::set_aside;
 use crate::settings::config::{Config, Logging};
 use crate::settings::members::Membership;
 use crate::settings::memory::GUESTS;
@@ -63,10 +65,32 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
     tracing::info!(%address, data, "serving");
     greet(address, &data);
     let outcome = acceptor.run(listener, &loops, &node);
+    let (is_outdated, data) = (node.is_outdated(), node.config.data.clone());
     tracing::info!("stopping");
     stop(node, loops)?;
     tracing::info!("stopped");
+    if is_outdated {
+        return Err(outdated(&data));
+    }
     outcome
+}
+
+/// Empties a data directory that is an older copy; what is to be said of that.
+fn outdated(data: &Path) -> String {
+    let what = "this data directory is an older copy: the other nodes have purged deleted keys \
+        since that it may still hold";
+    match set_aside(data) {
+        Ok(aside) => format!(
+            "{what}. It was emptied, and what it held is in {}: start the node again, and it is \
+             rebuilt from the other nodes; then remove that directory",
+            aside.display()
+        ),
+        Err(error) => format!(
+            "{what}. It could not be emptied ({error}): start the node with an empty directory \
+             instead of {}, and it is rebuilt from the other nodes",
+            data.display()
+        ),
+    }
 }
 
 /// Connections and tables are files: as many as the system allows without asking.
@@ -140,6 +164,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         counters: (0..config.loops).map(|_| Arc::default()).collect(),
         accepting: Accepting::default(),
         stopping: AtomicBool::new(false),
+        outdated: Outdated::default(),
         config,
     }))
 }
@@ -265,6 +290,7 @@ impl Acceptor {
             tokio::select! {
                 _ = self.terminate.recv() => Ok(()),
                 _ = self.interrupt.recv() => Ok(()),
+                () = node.outdated.notified() => Ok(()),
                 ended = accept::run(listener, loops, &node.limits.places, &node.accepting) => ended,
             }
         });

@@ -334,3 +334,60 @@ fn a_setting_that_makes_no_sense_is_named_with_what_would() {
     }
     assert!(!path.exists(), "nothing was begun");
 }
+
+/// An incremental round after one that left damage compares everything again.
+#[test]
+fn damage_that_was_not_healed_is_not_forgotten() {
+    let mut cluster = whole(&[]);
+    // Until nothing is younger than what the last round compared.
+    wait_until("a round that has nothing to compare", || {
+        let done = repair(&cluster, 0, &["--json"]);
+        let round: Value = serde_json::from_slice(&done.stdout).unwrap();
+        round["records"] == 0
+    });
+    for node in [1, 2] {
+        cluster.stop(node);
+        rot(&cluster, node);
+        cluster.up(node);
+    }
+    cluster.settled();
+    assert_eq!(repair(&cluster, 0, &["--full"]).status.code(), Some(1), "both have lost it");
+    let next = repair(&cluster, 0, &[]);
+    assert_eq!(next.status.code(), Some(1), "{}", text(&next.stdout));
+}
+
+/// What all nodes held the same is proven, and what was deleted gives its space back, also with a
+/// node that was away for the deletes; nothing of it is seen again.
+#[test]
+fn what_was_deleted_is_purged_once_that_is_proven() {
+    let mut cluster = whole(&[]);
+    cluster.stop(2);
+    let mut client = cluster.client(0);
+    for number in 0..KEYS {
+        assert_eq!(client.delete(&key(number)).status, 202);
+    }
+    let deleted = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let done = repair(&cluster, 0, &["--json"]);
+    let round: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(round["proven"], false, "one is away: {round}");
+    cluster.up(2);
+    cluster.settled();
+    wait_until("a proof", || {
+        let done = repair(&cluster, 0, &["--json"]);
+        let round: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let told = cluster.status(0)["repair"]["proven_ms"].as_u64();
+        round["proven"] == true && told.is_some_and(|proven| proven > deleted)
+    });
+    for node in 0..3 {
+        let url = format!("http://{}", cluster.address(node));
+        let done = run(&["compact", "--wait", "--json", "--url", &url]);
+        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        let compaction: Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert!(compaction["bytes"].as_u64() < Some(5000), "one value has more: {compaction}");
+        for number in 0..KEYS {
+            let get = cluster.client(node).get(&format!("{}&ack=1&from=1", key(number)));
+            assert_eq!(get.status, 404);
+        }
+        assert_eq!(cluster.local(node).len(), 0);
+    }
+}

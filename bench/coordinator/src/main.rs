@@ -117,7 +117,7 @@ impl Bench {
         let shared = shared(nodes);
         let codec = Codec { parse: |_| None, verify, reissue: |_, record, _| record.clone() };
         let steps = StepsCodec {
-            reballot: |_, record, _| record.clone(),
+            reballot: |_, record, _, _| record.clone(),
             steps: |_| Steps::default(),
             value: |record| record.bytes.clone(),
             expiry_ms: |_| 0,

@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 
+use crate::proof::RoundId;
 use crate::record::Outline;
 
 /// Damaged ranges that are told at once; of more, the last one reaches as far as the last of them.
@@ -27,6 +28,10 @@ pub struct CompareRequest {
     pub since: u64,
     /// … and not after this one.
     pub until: u64,
+    /// The round that the node must be sealed by.
+    pub round: RoundId,
+    /// The watermark that it must have: what may be purged up to there is left out.
+    pub watermark: u64,
     /// What of them is to be told.
     pub detail: Detail,
 }

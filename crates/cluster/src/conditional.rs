@@ -13,8 +13,12 @@ use crate::record::{
     Kind, MAX_OPERATIONS, Next, Operation, Record, Steps, StepsCodec, has_expired,
 };
 
-/// The family of a key that nobody ever wrote: below every version that a clock issues.
-pub(crate) const NEVER_WRITTEN: Version = Version { time: 0, origin: u32::MAX };
+/// The family of what a conditional write makes of a key that is absent: above all that may have
+/// been purged up to the watermark, and below every version that is issued since. Later ballots
+/// thus make later families. Of a key in a cluster that has proven nothing, below every version.
+pub(crate) fn family_of_absent(watermark: u64) -> Version {
+    Version { time: watermark, origin: u32::MAX }
+}
 
 /// For so long, in microseconds, a node remembers the writes that clients gave an idempotency key:
 /// longer than anybody tries again by himself, and short enough for what it takes on disk.
@@ -144,6 +148,12 @@ impl Tag {
         Self::after(version, &(codec.steps)(record))
     }
 
+    /// Whether it is the tag of this state. What conditional writes have made is known by the last
+    /// of them, for it may go on in another family.
+    fn names(&self, state: &Self) -> bool {
+        self == state || self.last.is_some() && self.last == state.last
+    }
+
     fn after(version: Version, steps: &Steps) -> Self {
         let last = steps.operations.last().map(|last| (steps.step, last.id));
         Self { version, last }
@@ -181,15 +191,31 @@ impl Steps {
 
 impl State {
     /// The state that a record says, or that there is none, at a time of a version or ballot.
-    pub(crate) fn of(newest: Option<&Record>, at: u64, codec: &StepsCodec) -> Self {
+    /// `absent` is the family of what is made of none.
+    pub(crate) fn of(
+        newest: Option<&Record>,
+        absent: Version,
+        at: u64,
+        codec: &StepsCodec,
+    ) -> Self {
         let micros = Clock::micros(at);
         let Some(newest) = newest else {
-            let (family, steps) = (NEVER_WRITTEN, Steps::default());
+            let (family, steps) = (absent, Steps::default());
             return Self { family, value: None, expiry_ms: 0, steps, micros };
         };
         let value = (newest.rank.kind == Kind::Value).then(|| (codec.value)(newest));
         let (expiry_ms, steps) = ((codec.expiry_ms)(newest), (codec.steps)(newest));
         Self { family: newest.rank.version, value, expiry_ms, steps, micros }
+    }
+
+    /// The family that it goes on in.
+    pub(crate) fn family(&self) -> Version {
+        self.family
+    }
+
+    /// Goes on in another family: its own has ended by a proof.
+    pub(crate) fn goes_on_in(&mut self, family: Version) {
+        self.family = family;
     }
 
     /// The value, unless it has expired.
@@ -215,7 +241,9 @@ impl State {
             Condition::Any => true,
             Condition::Exists => current.is_some(),
             Condition::Absent => current.is_none(),
-            Condition::OneOf(tags) => current.is_some_and(|current| tags.contains(&current)),
+            Condition::OneOf(tags) => {
+                current.is_some_and(|current| tags.iter().any(|tag| tag.names(&current)))
+            }
         };
         if !is_met {
             return Done::Unmet { current };
@@ -351,7 +379,7 @@ mod tests {
     fn a_record_with_more_operations_than_steps_harms_nobody() {
         let operation = |id| Operation { id, result: None };
         let steps = Steps { step: 1, operations: (0..3).map(operation).collect() };
-        let done = |id| match steps.done(NEVER_WRITTEN, id, 0) {
+        let done = |id| match steps.done(family_of_absent(0), id, 0) {
             Some(Done::Changed { tag, .. }) => tag.last,
             _ => None,
         };
@@ -365,7 +393,7 @@ mod tests {
         let steps = Steps { step: u32::MAX, operations: (0..8).map(operation).collect() };
         let steps = steps.and(operation(8)).and(operation(9));
         assert_eq!((steps.step, steps.operations.len()), (1, 8));
-        let tag = |id| match steps.done(NEVER_WRITTEN, id, 0) {
+        let tag = |id| match steps.done(family_of_absent(0), id, 0) {
             Some(Done::Changed { tag, .. }) => tag.last,
             _ => None,
         };

@@ -19,7 +19,7 @@
 //! | `Compare` | `Compared` | the same |
 //! | `Discard` | `Written` | no |
 //! | `Write`, `WriteAll` | `Written` | no; what has not begun by `until` ends in `Busy` |
-//! | `KeepMissed` | `Written` | no |
+//! | `KeepMissed`, `KeepProof` | `Written` | no |
 //! | `Hint` | `Hinted` | no: until then the hint's bytes are reserved in the ledger |
 //! | `Send` | `Reply`, `Lost`, `Unreachable`, `Overflow` | once nobody waits for the reply |
 //! | `Respond` | | if the connection is gone |
@@ -43,6 +43,7 @@ use crate::membership::Membership;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
 use crate::promises::Promises;
+use crate::proof::{Proof, Proofs};
 use crate::quorum::Quorum;
 use crate::recent::{Recalled, Recent};
 use crate::record::{Codec, Outline, Record, StepsCodec};
@@ -73,6 +74,8 @@ pub struct Shared {
     pub missed: Missed,
     /// Rounds of repair.
     pub rounds: Rounds,
+    /// What is proven about all replicas.
+    pub proofs: Proofs,
     /// How far each node's log is known to reach.
     pub logs: Arc<Logs>,
     /// What was promised to coordinators of conditional writes.
@@ -110,6 +113,7 @@ impl Shared {
             hints,
             missed,
             rounds: Rounds::default(),
+            proofs: Proofs::new(Proof::default()),
             logs,
             promises,
             recent,
@@ -247,6 +251,9 @@ pub enum StoreError {
     Busy(&'static str),
     /// The disk is full. Nothing was changed.
     NoSpace(String),
+    /// The record was written up to the seal, and nothing new up to there is taken. Nothing was
+    /// changed.
+    Sealed(u64),
     /// Damaged data or a failed disk.
     Failed {
         /// Whether a write may have been done nevertheless.
@@ -440,6 +447,9 @@ pub enum Effect {
         op: OpId,
         /// Keys and records.
         items: Vec<(Bytes, Record)>,
+        /// Whether they are stored whatever is sealed. If not, those that are refused
+        /// ([`Proofs::refuses`]) are left out.
+        is_brought: bool,
         /// For whom, and until when.
         demand: Demand,
     },
@@ -519,6 +529,14 @@ pub enum Effect {
         op: OpId,
         /// The node.
         node: NodeId,
+    },
+    /// Keep durably what this node knows of proofs, and everything that was written before with it;
+    /// then call [`Proofs::kept`]. Ends in [`Event::Written`].
+    KeepProof {
+        /// On whose behalf.
+        op: OpId,
+        /// What it knows.
+        proof: Proof,
     },
 }
 

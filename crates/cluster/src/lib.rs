@@ -17,7 +17,9 @@ mod membership;
 mod message;
 mod missed;
 mod node;
+mod node_id;
 mod promises;
+mod proof;
 mod quorum;
 mod recent;
 mod record;
@@ -47,6 +49,7 @@ pub use membership::{Membership, MembershipState};
 pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent, RoundConfig};
+pub use proof::{Passing, Proof, Proofs, RoundId, RoundState, RoundStep};
 pub use quorum::{Quorum, Refusal, quorum};
 pub use recent::{Recalled, Via};
 pub use record::{

@@ -6,13 +6,10 @@ use crate::acks::ReplicaSet;
 use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
 use crate::missed::Mark;
+pub use crate::node_id::NodeId;
+use crate::proof::{RoundId, RoundState, RoundStep};
 use crate::recent::Recalled;
 use crate::record::{Outline, Record};
-
-/// A node. It is given its id once, and keeps it whoever comes or goes; no other node is given it
-/// later. The nodes of a fixed list have their places in the sorted list of names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u16);
 
 /// Why a request is made: who goes first where work waits ([`Demand`](crate::Demand)).
 /// What a client waits for does; the others have their turn now and then, so that none waits for
@@ -80,6 +77,9 @@ pub enum Request {
         ballot: u64,
         /// Bytes of a record that the asker has room for; of a longer one it is sent an outline.
         most: u32,
+        /// The asker's watermark. A node with another one promises nothing, and answers `Round`:
+        /// what is purged here and not there must not look like two different states of a key.
+        watermark: u64,
     },
     /// Whether the node has stored a record with a conditional write in it. Is answered `Recalled`.
     Recall {
@@ -140,6 +140,24 @@ pub enum Request {
     /// To give up blocks among these keys that can't be read: what all other replicas hold of them
     /// was written to the node before. Is answered `Stored`.
     Discard(Vec<Damage>),
+    /// To do a step of a round that is to prove something. Is answered `Round`: what the node knows
+    /// then says whether it did. A node that is being rebuilt says that it is not authoritative.
+    Round {
+        /// The round.
+        round: RoundId,
+        /// What is to be done.
+        step: RoundStep,
+    },
+    /// To hold a record that another node holds, whatever is sealed: what a round brings. Refused
+    /// by `WrongEpoch` if it is not the round that the node is sealed by.
+    Bring {
+        /// The round.
+        round: RoundId,
+        /// The key.
+        key: Bytes,
+        /// Its record.
+        record: Record,
+    },
     /// Asks whether the node is alive.
     Ping,
 }
@@ -260,6 +278,8 @@ pub enum Reply {
     Page(Page),
     /// To a comparison.
     Compared(Compared),
+    /// To a step of a round, and to `Prepare` by a node with another watermark.
+    Round(RoundState),
     /// To a ping.
     Pong,
 }

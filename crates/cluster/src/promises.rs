@@ -75,6 +75,13 @@ impl Promises {
         settled
     }
 
+    /// The greatest ballot that was promised, for whatever key.
+    pub(crate) fn greatest(&self) -> u64 {
+        let of = |bucket: &Bucket| bucket.promise.load(Ordering::SeqCst);
+        let buckets = self.buckets.get().and_then(|buckets| buckets.iter().map(of).max());
+        self.floor().max(buckets.unwrap_or(0))
+    }
+
     /// Gives no promises, until [`Promises::resume`] was called as often.
     pub(crate) fn pause(&self) {
         self.pages.fetch_add(1, Ordering::SeqCst);

@@ -145,8 +145,8 @@ pub struct Codec {
 /// The same for conditional writes.
 #[derive(Debug, Clone, Copy)]
 pub struct StepsCodec {
-    /// The same content under the key, with another ballot.
-    pub reballot: fn(&[u8], &Record, u64) -> Record,
+    /// The same content under the key, in a family and under a ballot.
+    pub reballot: fn(&[u8], &Record, Version, u64) -> Record,
     /// The conditional writes that are in a record.
     pub steps: fn(&Record) -> Steps,
     /// Its value; empty for a tombstone.

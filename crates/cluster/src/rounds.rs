@@ -11,11 +11,21 @@ use crate::message::NodeId;
 /// Damaged ranges that a report names; more are only counted.
 const MAX_NAMED: usize = 16;
 
+/// For so long after the last step of a round it counts as under way, in microseconds.
+const ACTIVE_MICROS: u64 = 2_000_000;
+
+/// For so long, in microseconds, a node begins no round by itself after another one has tried to.
+const YIELD_MICROS: u64 = 3_000_000;
+
 /// What is known of a node's rounds.
 #[derive(Debug, Default)]
 pub struct Rounds {
     /// When a node last compared itself with this one, by the monotonic clock.
     asked: AtomicU64,
+    /// When one last did something here.
+    worked: AtomicU64,
+    /// Until when none begins by itself: another node's waits for its turn.
+    yields_until: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -88,6 +98,11 @@ pub struct RoundReport {
     pub absent: Vec<NodeId>,
     /// Why it ended before its end, if it did.
     pub stopped: Option<&'static str>,
+    /// Whether it is proven that all nodes hold the same up to its end, so that what was deleted
+    /// up to there may be purged …
+    pub proven: bool,
+    /// … and if not, though they do, why.
+    pub unproven: Option<&'static str>,
 }
 
 /// Why a damaged range is not healed.
@@ -142,7 +157,29 @@ impl Rounds {
         self.asked.store(now.mono.max(1), Ordering::Relaxed);
     }
 
-    /// When that was last; 0 = never.
+    /// A round does something here.
+    pub(crate) fn works(&self, now: Now) {
+        self.asked(now);
+        self.worked.store(now.mono.max(1), Ordering::Relaxed);
+    }
+
+    /// Another node's round waits for its turn.
+    pub(crate) fn yields(&self, now: Now) {
+        self.yields_until.store(now.mono + YIELD_MICROS, Ordering::Relaxed);
+    }
+
+    /// Whether one does.
+    pub(crate) fn is_yielding(&self, now: Now) -> bool {
+        now.mono < self.yields_until.load(Ordering::Relaxed)
+    }
+
+    /// Whether a round was at work here a moment ago.
+    pub(crate) fn is_active(&self, now: Now) -> bool {
+        let worked = self.worked.load(Ordering::Relaxed);
+        worked > 0 && now.mono < worked.saturating_add(ACTIVE_MICROS)
+    }
+
+    /// When a round was last begun, or tried to; 0 = never.
     pub(crate) fn last_asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }

@@ -11,7 +11,7 @@
 //! one case in 2^128 a bucket. (A peer that lies could make others differ from it for ever, which
 //! it can by other means.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -66,8 +66,10 @@ impl<'a> Sums<'a> {
         let all = u8::try_from(self.topology.nodes()).unwrap_or(u8::MAX);
         for (bucket, sum) in self.usual.iter().enumerate() {
             self.topology.replicas(self.buckets.examples()[bucket], self.copies, &mut order);
-            if let Some(place) = order.iter().position(|node| *node == self.own) {
-                let (bucket, place) = (bucket as u16, place as u8);
+            let place = order.iter().position(|node| *node == self.own);
+            // One that is no replica may hold what others have a newer record of.
+            if place.is_some() || *sum != 0 {
+                let (bucket, place) = (bucket as u16, place.map_or(u8::MAX, |place| place as u8));
                 sums.push(Sum { bucket, place, copies: self.copies, sum: *sum });
             }
         }
@@ -84,14 +86,18 @@ impl<'a> Sums<'a> {
 /// The buckets in which replicas differ, by what each of them told of the same keys. Replicas that
 /// told nothing count for nothing. Of records with more copies than there are by default, the
 /// replicas of a bucket are not the same for all its partitions: such a bucket is always among
-/// them.
+/// them. So is one of which a node holds a record that it is no replica of.
 pub(crate) fn differing(told: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> {
     let mut places: BTreeMap<u16, Vec<(u8, NodeId)>> = BTreeMap::new();
     let mut sums: BTreeMap<(u16, u8), BTreeMap<NodeId, u128>> = BTreeMap::new();
+    let mut beyond: BTreeSet<u16> = BTreeSet::new();
     for (node, told) in told {
         for sum in *told {
             sums.entry((sum.bucket, sum.copies)).or_default().insert(*node, sum.sum);
-            if sum.copies == usual {
+            if sum.place >= sum.copies && sum.sum != 0 {
+                beyond.insert(sum.bucket);
+            }
+            if sum.copies == usual && sum.place < usual {
                 places.entry(sum.bucket).or_default().push((sum.place, *node));
             }
         }
@@ -104,7 +110,8 @@ pub(crate) fn differing(told: &BTreeMap<NodeId, &[Sum]>, usual: u8) -> Vec<u16> 
             .filter(|(place, _)| place < copies)
             .map(|(_, node)| sums.get(node).copied().unwrap_or(0));
         let first = held.next();
-        let differs = *copies > usual || held.any(|sum| Some(sum) != first);
+        let is_beyond = beyond.contains(bucket);
+        let differs = *copies > usual || is_beyond || held.any(|sum| Some(sum) != first);
         if differs && differing.last() != Some(bucket) {
             differing.push(*bucket);
         }

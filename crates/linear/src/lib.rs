@@ -107,8 +107,8 @@ pub enum End {
 }
 
 /// Values expire: when they do is known, but not at which time a condition was judged, for that is
-/// the time of some node's clock. A read shows what there is, expired or not: whether it hides that
-/// is looked at elsewhere.
+/// the time of some node's clock. A read shows what there is, expired or not, or nothing of what
+/// has expired: whether it hides that is looked at elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
     /// When the value expires that is written, or was found, in milliseconds; 0 = never, or as
@@ -276,6 +276,12 @@ impl Operation {
         let (condition, change) = match (&self.asked, told) {
             (Asked::Get, Some(Told::Found(found))) => {
                 let held = (state.value, self.life.expiry_ms == state.expiry_ms);
+                // What has expired may be purged.
+                let (_, latest) = self.life.judged_ms;
+                let has_expired = state.value.is_some() && (1..=latest).contains(&state.expiry_ms);
+                if found.is_none() && has_expired {
+                    return Some(State { is_over: true, ..state });
+                }
                 let fits = (found.map(|(value, _)| value), true) == held;
                 return (fits && found.is_none_or(|(_, tag)| has(tag))).then_some(state);
             }

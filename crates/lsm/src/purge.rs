@@ -95,6 +95,11 @@ impl PurgeRule {
         watermarks.changes.fetch_add(1, Ordering::Release);
     }
 
+    /// Raises the watermarks of all partitions: see [`PurgeRule::raise`].
+    pub fn raise_all(&self, time: u64) {
+        (0..=u16::MAX).for_each(|partition| self.raise(partition, time));
+    }
+
     /// Says how many partitions the node holds; all, unless told. What may go of a table is judged
     /// by how many of these have come how far.
     pub fn set_held(&self, partitions: u32) {

@@ -6,9 +6,9 @@
 
 use bytes::Bytes;
 use cluster::{
-    CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, Outline, Shared, StoreError, Sums,
+    CompareRequest, Compared, Damage, Detail, Kind, MAX_DAMAGED, Outline, Shared, StoreError, Sums,
 };
-use lsm::{Engine, KeyRange, RecordRef, Space, Verified};
+use lsm::{Engine, KeyRange, PurgeRule, RecordRef, Space, Verified};
 
 use crate::records;
 
@@ -37,7 +37,7 @@ pub fn compare(
 ) -> Result<Compared, StoreError> {
     let view = shared.view();
     let topology = &view.topology;
-    let CompareRequest { start, end, since, until, detail } = request;
+    let CompareRequest { start, end, since, until, round: _, watermark, detail } = request;
     let slack = if end.is_some() { SLACK } else { 1 };
     let snapshot = engine.snapshot();
     let mut scan = snapshot.verified_scan(Space::Data, start, end.as_deref(), *since);
@@ -75,8 +75,13 @@ pub fn compare(
         if record.when() > *until {
             continue;
         }
+        let is_gone = PurgeRule::goes_by(record, *watermark);
         let outline = outline_of(&record);
         match detail {
+            // Replicas need not purge at the same time.
+            Detail::Sums if is_gone => {}
+            // A tombstone may hide what another node holds.
+            Detail::Outlines { .. } if is_gone && outline.rank.kind == Kind::Value => {}
             Detail::Sums => sums.add(key, &outline.rank, outline.copies),
             Detail::Outlines { buckets, .. } => {
                 let bucket = topology.buckets().of(key);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use cluster::{
     Answer, CallId, Class, ClientId, CompareRequest, ConnectionId, Damage, Demand, Event,
-    FailureKind, Message, NodeId, Now, OpId, PageRequest, Reply, Request,
+    FailureKind, Message, NodeId, Now, OpId, PageRequest, Passing, Reply, Request,
 };
 use lsm::{Batch, Engine, Lookup, Space};
 
@@ -17,6 +17,8 @@ use crate::task::TaskEvent;
 pub enum WriteError {
     /// Not tried: too many bytes wait for the log, or flushes and compactions are too far behind.
     Busy,
+    /// It was written up to the seal, which is told: nothing new up to there is taken.
+    Sealed(u64),
     /// The store could not.
     Store(lsm::Error),
 }
@@ -44,8 +46,9 @@ pub type Outcome = Result<(), WriteError>;
 /// What a write to the store was for.
 #[derive(Debug)]
 pub enum Purpose {
-    /// The coordinator waits for it. The time of a newer record that is held is known before.
-    Op(OpId, Option<u64>),
+    /// The coordinator waits for it. The time of a newer record that is held is known before; a
+    /// seal may wait for it.
+    Op(OpId, Option<u64>, Passing),
     /// A hint.
     Hint(Hint),
     /// Hints that were delivered go.
@@ -164,6 +167,10 @@ pub trait TaskDriver: Turn {
 
     /// Stores something of the node's own, past the store's backlog; ends in [`TaskEvent::Kept`].
     fn keep(&mut self, batch: Batch, keeps: Keeps);
+
+    /// The node's directory is an older copy, and must not be used any more: see
+    /// [`NodeEffect::Outdated`](cluster::NodeEffect::Outdated). It comes again until the node ends.
+    fn outdated(&mut self, proven: u64);
 
     /// Hands the task an event after so many microseconds.
     fn after(&mut self, micros: u64, event: TaskEvent);

@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use cluster::{
-    Clock, Config, Coordinator, Demand, Effect, Event, MAX_OPERATIONS, OpId, Record, Shared,
-    StoreError, Via, hint_bytes,
+    Clock, Config, Coordinator, Demand, Effect, Event, MAX_OPERATIONS, MembershipState, OpId,
+    Record, Shared, StoreError, Via, hint_bytes,
 };
 use lsm::{Lookup, Newer, Space};
 
@@ -105,7 +105,8 @@ impl Loop {
     /// A write is done, or failed.
     pub fn written<D: Driver>(&mut self, driver: &mut D, purpose: Purpose, outcome: &Outcome) {
         match purpose {
-            Purpose::Op(op, newer) => {
+            Purpose::Op(op, newer, passing) => {
+                self.shared.proofs.passed(passing);
                 if outcome.is_ok() {
                     self.shared.logs.wrote(driver.engine().sequence());
                 }
@@ -134,6 +135,9 @@ impl Loop {
     ) {
         if result.is_ok() {
             self.identity.kept(&self.shared, keeps);
+            if let Keeps::Proof(proof) = keeps {
+                driver.engine().purge_rule().raise_all(proof.proven.time);
+            }
         }
         let result = result.map(|()| None).map_err(|error| records::store_error(&error));
         self.handle(driver, Event::Written { op, result });
@@ -193,7 +197,9 @@ impl Loop {
                 self.store(driver, Write { op, key, record, look, durable, demand });
             }
             // Refused at once where a client's write would wait: its sender tries again.
-            Effect::WriteAll { op, items, demand: _ } => self.store_all(driver, op, &items),
+            Effect::WriteAll { op, items, is_brought, demand: _ } => {
+                self.store_all(driver, op, &items, is_brought);
+            }
             Effect::Page { op, request, demand } => driver.page(op, request, demand),
             Effect::Compare { op, request, demand } => driver.compare(op, request, demand),
             Effect::Discard { op, ranges } => driver.discard(op, ranges),
@@ -206,6 +212,10 @@ impl Loop {
             }
             Effect::KeepMissed { op, node } => {
                 let (batch, keeps) = self.identity.keep_missed(&self.shared, node);
+                driver.keep(op, batch, keeps);
+            }
+            Effect::KeepProof { op, proof } => {
+                let (batch, keeps) = self.identity.keep_proof(proof);
                 driver.keep(op, batch, keeps);
             }
         }
@@ -256,14 +266,28 @@ impl Loop {
             },
         };
         let bytes = bytes_of(key, record);
-        driver.write(bytes, Purpose::Op(*op, newer), |batch| {
+        let proofs = &self.shared.proofs;
+        // What a conditional write made is held back by promises.
+        let passing = match record.rank.ballot {
+            0 => {
+                // Whoever gives it another version must be above all that is here.
+                let sealed = |seal: u64| WriteError::Sealed(seal.max(newer.unwrap_or(0)));
+                proofs.pass(record.rank.when()).map_err(sealed)?
+            }
+            _ => proofs.pass_any(),
+        };
+        let added = driver.write(bytes, Purpose::Op(*op, newer, passing), |batch| {
             batch.record(Space::Data, key, &records::to_store(record))?;
             operations::put(&self.shared, batch, (key, record), Via::Accept)?;
             if *durable {
                 batch.make_durable();
             }
             Ok(())
-        })
+        });
+        if added.is_err() {
+            proofs.passed(passing);
+        }
+        added
     }
 
     /// The time of a newer record's version, or one that is not below it.
@@ -291,16 +315,40 @@ impl Loop {
     }
 
     /// Several records, all or nothing. They are hints of another node, which asks again.
-    fn store_all<D: Driver>(&mut self, driver: &mut D, op: OpId, items: &[(Bytes, Record)]) {
-        let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
+    fn store_all<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        op: OpId,
+        items: &[(Bytes, Record)],
+        is_brought: bool,
+    ) {
         let shared = &self.shared;
-        let added = driver.write(bytes, Purpose::Op(op, None), |batch| {
+        // Before it is looked what is sealed.
+        let passing = shared.proofs.pass_any();
+        let is_taken =
+            |(_, record): &&(Bytes, Record)| is_brought || !shared.proofs.refuses(record.rank);
+        let all = items.len();
+        let items: Vec<&(Bytes, Record)> = items.iter().filter(is_taken).collect();
+        // Whether this directory is the first of its name, and need not be sealed, is not known
+        // yet: who sends it asks again.
+        if items.len() < all && shared.membership.state() == MembershipState::Joining {
+            shared.proofs.passed(passing);
+            let result = Err(write_error(&WriteError::Busy));
+            return self.events.push_back(Event::Written { op, result });
+        }
+        if items.is_empty() {
+            shared.proofs.passed(passing);
+            return self.events.push_back(Event::Written { op, result: Ok(None) });
+        }
+        let bytes = items.iter().map(|(key, record)| bytes_of(key, record)).sum();
+        let added = driver.write(bytes, Purpose::Op(op, None, passing), |batch| {
             items.iter().try_for_each(|(key, record)| {
                 batch.record(Space::Data, key, &records::to_store(record))?;
                 operations::put(shared, batch, (key, record), Via::Replica)
             })
         });
         if let Err(error) = added {
+            shared.proofs.passed(passing);
             self.events.push_back(Event::Written { op, result: Err(write_error(&error)) });
         }
     }
@@ -363,6 +411,7 @@ fn bytes_of(key: &[u8], record: &Record) -> usize {
 fn write_error(error: &WriteError) -> StoreError {
     match error {
         WriteError::Busy => StoreError::Busy("the write queue is full"),
+        WriteError::Sealed(seal) => StoreError::Sealed(*seal),
         WriteError::Store(error) => records::store_error(error),
     }
 }

@@ -37,6 +37,11 @@ pub fn is_live(record: &RecordRef<'_>, wall_micros: impl FnOnce() -> u64) -> boo
     record.kind() == lsm::Kind::Value && !has_expired
 }
 
+/// A tombstone of a key with this version.
+pub fn tombstone(key: &[u8], new: Version) -> cluster::Record {
+    self::new(key, &Fields::new(lsm::Kind::Tombstone, version(new)), b"")
+}
+
 /// An error of the engine, in the protocol's kinds.
 pub fn store_error(error: &lsm::Error) -> StoreError {
     if error.is_no_space() {
@@ -85,8 +90,21 @@ fn reissue(key: &[u8], record: &cluster::Record, new: Version) -> cluster::Recor
     from_store(&to_store(record).with_version(key, version(new)))
 }
 
-fn reballot(key: &[u8], record: &cluster::Record, ballot: u64) -> cluster::Record {
-    from_store(&to_store(record).with_ballot(key, ballot))
+fn reballot(key: &[u8], record: &cluster::Record, family: Version, ballot: u64) -> cluster::Record {
+    let record = to_store(record);
+    if record.view().steps().is_some() {
+        let of_family = record.with_version(key, version(family));
+        return from_store(&of_family.with_ballot(key, ballot));
+    }
+    // What conditional writes make has the default number of copies.
+    let view = record.view();
+    let fields = Fields {
+        steps: Some(lsm::Steps { ballot, step: 0, operations: &[] }),
+        expiry_ms: view.expiry_ms(),
+        extension: view.extension(),
+        ..Fields::new(view.kind(), version(family))
+    };
+    new(key, &fields, view.value())
 }
 
 fn steps(record: &cluster::Record) -> Steps {
@@ -194,7 +212,7 @@ mod tests {
     fn another_ballot_changes_nothing_else() {
         let operations = [Operation { id: 4, result: Some(6) }];
         let first = conditional(Kind::Value, 9, &operations);
-        let second = (STEPS.reballot)(b"k", &first, 12);
+        let second = (STEPS.reballot)(b"k", &first, first.rank.version, 12);
         assert!((CODEC.verify)(b"k", &second));
         let check = second.rank.check;
         assert_eq!(second.rank, Rank { ballot: 12, check, ..first.rank });
@@ -202,7 +220,7 @@ mod tests {
         assert_eq!((STEPS.steps)(&second), (STEPS.steps)(&first));
         assert_eq!((STEPS.value)(&second), (STEPS.value)(&first));
         assert_eq!([&first, &second].map(STEPS.expiry_ms), [77, 77]);
-        assert_eq!((STEPS.reballot)(b"k", &second, 9), first);
+        assert_eq!((STEPS.reballot)(b"k", &second, first.rank.version, 9), first);
     }
 
     #[test]

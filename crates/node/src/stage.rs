@@ -238,6 +238,10 @@ impl TaskDriver for Stage {
         self.done.push(Done::Keep(None, batch, keeps));
     }
 
+    fn outdated(&mut self, _proven: u64) {
+        unreachable!("no other node proves anything");
+    }
+
     fn after(&mut self, micros: u64, event: TaskEvent) {
         self.done.push(Done::After(micros, event));
     }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use cluster::{Clock, Logs, Membership, MembershipState, NodeId, Shared, Topology};
+use cluster::{Clock, Logs, Membership, MembershipState, NodeId, Proofs, Shared, Topology};
 
 use crate::clock::BoundedClock;
 use crate::hints;
@@ -93,8 +93,10 @@ impl Starting {
             _ => membership.promised(if alone { 0 } else { identity.lost_before() }),
         };
         let newest = store.engine().greatest_time();
-        let shared =
+        let mut shared =
             Shared::new(topology, own, Arc::clone(clock.clock()), membership, newest, logs);
+        shared.proofs = Proofs::new(identity.proof());
+        store.engine().purge_rule().raise_all(identity.proof().proven.time);
         identity.load_missed(store.engine(), &shared)?;
         hints::adopt_marks(store, &identity, &shared)?;
         hints::count(store.engine(), &shared)?;

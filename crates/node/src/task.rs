@@ -105,6 +105,10 @@ impl Task {
                 driver.call(call, node, class, request);
                 return None;
             }
+            NodeEffect::Outdated { proven } => {
+                driver.outdated(proven);
+                return None;
+            }
             NodeEffect::RoundEnded(report) => {
                 self.note_round(&report);
                 return None;
@@ -160,7 +164,7 @@ impl Task {
             self.note_unkept(keeps, &error);
         }
         match *keeps {
-            Keeps::Claim(..) => {}
+            Keeps::Claim(..) | Keeps::Proof(_) => {}
             Keeps::MembershipState { state, .. } => {
                 let event = NodeEvent::Stood { state, kept };
                 if kept {
@@ -182,6 +186,7 @@ impl Task {
             Keeps::MembershipState { state, .. } => {
                 tracing::warn!(%error, ?state, "cannot persist the node's membership state");
             }
+            Keeps::Proof(_) => tracing::warn!(%error, "cannot persist what is proven"),
             Keeps::Missed(node, _) => {
                 let node = self.name(*node);
                 tracing::warn!(%error, node, "cannot persist missed-write marks");

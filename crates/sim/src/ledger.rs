@@ -229,7 +229,11 @@ impl Ledger {
         if key.is_some_and(|key| self.histories.versioned(key, write.0, version)) {
             return;
         }
-        if let Some(other) = self.versions.insert(version, write)
+        // What was made of an absent key, or goes on from what a proof has ended, has a version of
+        // nobody's clock.
+        let is_issued = version.origin != u32::MAX;
+        if is_issued
+            && let Some(other) = self.versions.insert(version, write)
             && other != write
             && !self.is_of_another_disk(version, write, other)
         {
@@ -313,7 +317,12 @@ impl Ledger {
         }
         let version = record.map(|record| record.rank.version);
         for floor in operation.floors().filter(|floor| floor.met_by(quorum)) {
-            if version.is_none_or(|version| version < floor.version) {
+            // What was deleted may be purged by now.
+            let seen = match version {
+                Some(version) => version >= floor.version,
+                None => self.may_be_gone(key, floor.version),
+            };
+            if !seen {
                 let what = format!(
                     "lost: a read {}/{} of {key:?}, begun at {}, returns {}, \
                      but {floor} was known by then",

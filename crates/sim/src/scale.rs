@@ -73,7 +73,11 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
             _coordinators: (0..loops).map(coordinator).collect(),
             _node: Node::new(
                 Arc::clone(&shared),
-                NodeConfig { max_skew_micros: config.max_skew_micros, rounds: RoundConfig::NONE },
+                NodeConfig {
+                    max_skew_micros: config.max_skew_micros,
+                    rounds: RoundConfig::NONE,
+                    tombstone: node::records::tombstone,
+                },
             ),
         }
     };

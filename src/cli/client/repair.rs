@@ -77,6 +77,11 @@ fn told(round: &Round) -> String {
     if let Some(why) = &round.stopped {
         text += &format!("ended early: {why}\n");
     }
+    if round.proven {
+        text += "what was deleted before may be purged: compactions do that\n";
+    } else if let Some(why) = &round.unproven {
+        text += &format!("deleted keys stay on disk: {why}\n");
+    }
     if round.equal {
         text += "all replicas hold the same\n";
     }

@@ -116,6 +116,9 @@ metrics! {
     REPAIR_RUNNING: Gauge "repair_running" [] "1 while this node drives a repair round";
     REPAIR_EQUAL: Gauge "repair_equal" []
         "1 if all replicas held the same at the end of the last repair round that this node drove";
+    REPAIR_PROVEN_TIME: Gauge "repair_proven_timestamp_seconds" []
+        "What was written up to this time, in seconds since 1970, is proven to be the same on all \
+         nodes, so that what was deleted by then may be purged; 0 = nothing is";
     REPAIR_FULL_TIME: Gauge "repair_last_full_timestamp_seconds" []
         "When the last full repair round of this node ended with all nodes, in seconds since 1970; \
          0 = there was none";

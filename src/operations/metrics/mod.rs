@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cluster::{HintLedger, NodeId};
+use cluster::{Clock, HintLedger, NodeId};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelValue, EncodeMetric, MetricEncoder, text,
@@ -201,6 +201,8 @@ fn hints(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
     out.counter(&list::REPAIR_ROUNDS, rounds.ended)?;
     out.gauge(&list::REPAIR_RUNNING, u64::from(rounds.current.is_some()))?;
     out.gauge(&list::REPAIR_EQUAL, u64::from(last.is_some_and(|last| last.is_equal())))?;
+    let watermark = Clock::micros(node.shared.proofs.watermark());
+    out.gauge(&list::REPAIR_PROVEN_TIME, watermark / 1_000_000)?;
     out.gauge(&list::REPAIR_FULL_TIME, rounds.last_full.unwrap_or(0) / 1_000_000)?;
     out.counter(&list::REPAIRED_KEYS, rounds.repaired)?;
     out.counter(&list::HEALED_RANGES, rounds.healed)?;

@@ -161,17 +161,18 @@ impl Coordinator {
 
     /// Begins, or begins anew, with a ballot above all that this node has seen; or goes on under
     /// one that was promised before.
-    fn try_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+    pub(super) fn try_change(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         self.dissolve(id);
         if self.goes_on(now, id, out) {
             return;
         }
         let ballot = self.shared.clock.issue_ballot(now.wall);
         let Some(ballot) = self.issued(now, id, ballot, out) else { return };
+        let watermark = self.shared.proofs.watermark();
         let change = self.slots.change(id);
         change.tries += 1;
         change.since = now.mono;
-        change.stage = Stage::Preparing { ballot };
+        change.stage = Stage::Preparing { ballot, watermark };
         self.ask_all_of_change(now, id, out);
     }
 
@@ -218,7 +219,9 @@ impl Coordinator {
                 let (id, conditional) = (change.id, change.conditional.clone());
                 Request::Change { key, id, ack: slot.quorum.ack, conditional }
             }
-            (Stage::Preparing { ballot }, _) => Request::Prepare { key, ballot: *ballot, most },
+            (Stage::Preparing { ballot, watermark }, _) => {
+                Request::Prepare { key, ballot: *ballot, most, watermark: *watermark }
+            }
             (Stage::Storing { record, .. }, _) if follows_another(record.rank.ballot) => {
                 Request::AcceptNext { key, record: record.clone() }
             }
@@ -282,6 +285,10 @@ impl Coordinator {
                 let error = ReplicaError::of_refusal(&reply);
                 return self.change_failed(now, id, VoteAt(vote), error, out);
             }
+            Reply::Round(state) if prepares => {
+                self.has_other_watermark(peer, &state);
+                return self.change_failed(now, id, VoteAt(vote), ReplicaError::Outbid, out);
+            }
             Reply::Outbid { promise } => {
                 self.follow(now, id, promise);
                 return self.change_failed(now, id, VoteAt(vote), ReplicaError::Outbid, out);
@@ -313,6 +320,7 @@ impl Coordinator {
                 return self.change_failed(now, id, VoteAt(vote), error, out);
             }
         };
+        let is_gone = reported.as_ref().is_some_and(|reported| self.is_gone(reported, true));
         let vote = &mut self.slots.change(id).votes[vote];
         if matches!(vote.state, ChangeState::Fetching(_))
             && vote.rank() != reported.as_ref().map(Reported::rank)
@@ -320,7 +328,9 @@ impl Coordinator {
             // Another write has come since it promised.
             vote.state = ChangeState::Failed(ReplicaError::Outbid);
         } else {
-            vote.reported = reported;
+            // What is fetched was counted already.
+            let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
+            vote.reported = reported.filter(|_| is_fetched || !is_gone);
             vote.state = ChangeState::Promised;
         }
         self.advance_change(now, id, out);
@@ -383,7 +393,9 @@ impl Coordinator {
         if counts >= ack {
             let change = self.slots.change(id);
             match std::mem::replace(&mut change.stage, Stage::Pausing) {
-                Stage::Preparing { ballot } => self.promised(now, id, ballot, out),
+                Stage::Preparing { ballot, watermark } => {
+                    self.promised(now, id, (ballot, watermark), out);
+                }
                 Stage::Storing { record, then } => {
                     let by = change.replicas(|vote| vote.state == ChangeState::Stored);
                     if record.rank.ballot > 0 {

@@ -21,13 +21,14 @@ mod conditional;
 mod hints;
 mod part;
 mod peers;
+mod proving;
 mod read;
 mod replica;
 mod slots;
 mod votes;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -85,6 +86,8 @@ pub struct Coordinator {
     /// Writes to this node's store that are under way and that a record which this node has lost
     /// may be above, with that record's greatest time. Empty unless the node lacks something.
     overtaken: BTreeMap<OpId, u64>,
+    /// Steps of rounds of which something is being stored.
+    proving: BTreeSet<OpId>,
     next_sweep: u64,
 }
 
@@ -107,6 +110,7 @@ impl Coordinator {
             reads: 0,
             background: 0,
             overtaken: BTreeMap::new(),
+            proving: BTreeSet::new(),
             next_sweep: 0,
         }
     }

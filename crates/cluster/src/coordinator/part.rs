@@ -49,6 +49,7 @@ impl ReplicaError {
             | Reply::Recalled(_)
             | Reply::Page(_)
             | Reply::Compared(_)
+            | Reply::Round(_)
             | Reply::Pong => Self::Failed,
         }
     }

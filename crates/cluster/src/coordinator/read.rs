@@ -296,6 +296,8 @@ impl Coordinator {
         authoritative: bool,
         out: &mut Vec<Effect>,
     ) {
+        let is_gone = reported.as_ref().is_some_and(|r| self.is_gone(r, authoritative));
+        let reported = reported.filter(|_| !is_gone);
         let read = self.slots.read(id);
         let Some(VoteAt(vote)) = read.awaited(node) else { return };
         let voter = &mut read.votes[vote];

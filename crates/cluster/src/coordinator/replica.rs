@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::Coordinator;
 use super::acceptor::Arrived;
 use crate::clock::Clock;
+use crate::compare::CompareRequest;
 use crate::event::{ConnectionId, Demand, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Filter, PageRequest, Reply, Request};
 use crate::record::{Outline, Rank, Record};
@@ -62,7 +63,11 @@ impl Coordinator {
             Request::Recall { key, id, since } => {
                 self.recall_of(op, (key, id, since), demand, out);
             }
-            Request::Prepare { key, ballot, most } => {
+            Request::Prepare { watermark, .. } if watermark != self.shared.proofs.watermark() => {
+                let state = self.round_state(now);
+                self.done(op, Reply::Round(state), out);
+            }
+            Request::Prepare { key, ballot, most, watermark: _ } => {
                 self.prepare(now, op, (key, ballot, most), demand, out);
             }
             // Whatever its class: once it is stored it would hide every write of the key until its
@@ -99,7 +104,11 @@ impl Coordinator {
                     for (_, record) in &items {
                         self.must_look(record);
                     }
-                    out.push(Effect::WriteAll { op, items, demand });
+                    let membership = &self.shared.membership;
+                    let is_member =
+                        |(key, _): &(Bytes, Record)| membership.is_member(partition_of(key));
+                    let is_brought = demand.class == Class::Repair && !items.iter().all(is_member);
+                    out.push(Effect::WriteAll { op, items, is_brought, demand });
                 }
             }
             // Asked again a little later: what is being stored below that ballot is stored by then.
@@ -107,21 +116,46 @@ impl Coordinator {
                 self.done(op, Reply::Busy, out);
             }
             Request::Page(request) => out.push(Effect::Page { op, request, demand }),
+            Request::Ping => self.done(op, Reply::Pong, out),
+            request => self.perform_for_node(now, op, demand, request, out),
+        }
+    }
+
+    /// The same of what a node is asked as a whole, by the task of another one or its own.
+    fn perform_for_node(
+        &mut self,
+        now: Now,
+        op: OpId,
+        demand: Demand,
+        request: Request,
+        out: &mut Vec<Effect>,
+    ) {
+        match request {
             // What is not here yet comes otherwise, and must not be taken for what others lack.
             Request::Compare(_) if !self.shared.membership.is_authoritative_for_all() => {
                 self.done(op, Reply::Absent { authoritative: false }, out);
             }
+            Request::Compare(CompareRequest { round, watermark, .. })
+                if self.shared.proofs.known().seal != round
+                    || self.shared.proofs.watermark() != watermark =>
+            {
+                self.done(op, Reply::WrongEpoch, out);
+            }
             Request::Compare(request) => {
-                self.shared.rounds.asked(now);
+                self.shared.rounds.works(now);
                 out.push(Effect::Compare { op, request, demand });
             }
             Request::Discard(ranges) => out.push(Effect::Discard { op, ranges }),
+            Request::Round { round, step } => self.step_of_round(now, op, (round, step), out),
+            Request::Bring { round, key, record } => {
+                self.bring(now, op, (round, key, record), demand, out);
+            }
             Request::Missed { node, marks } if self.view.topology.contains(node) => {
                 marks.iter().for_each(|mark| self.shared.missed.mark(node, *mark));
                 out.push(Effect::KeepMissed { op, node });
             }
             Request::Missed { .. } => self.done(op, Reply::Failed, out),
-            Request::Ping => self.done(op, Reply::Pong, out),
+            request => unreachable!("it is about a key: {request:?}"),
         }
     }
 
@@ -249,7 +283,7 @@ impl Coordinator {
         result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        if self.accepts_written(op, &result, out) {
+        if self.proof_was_kept(now, op, &result, out) || self.accepts_written(op, &result, out) {
             return;
         }
         self.page_written(op, result.is_ok());
@@ -279,6 +313,7 @@ pub(super) fn reply_to_error(error: &StoreError) -> Reply {
     match error {
         StoreError::Busy(_) => Reply::Busy,
         StoreError::NoSpace(_) => Reply::NoSpace,
+        StoreError::Sealed(seal) => Reply::Outbid { promise: *seal },
         StoreError::Failed { .. } => Reply::Failed,
     }
 }

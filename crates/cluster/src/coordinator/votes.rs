@@ -41,6 +41,7 @@ impl Coordinator {
         let (replica_error, detail) = match error {
             StoreError::Busy(what) => (ReplicaError::Busy, what.to_owned()),
             StoreError::NoSpace(what) => (ReplicaError::NoSpace, what),
+            StoreError::Sealed(_) => return ReplicaError::Outbid,
             StoreError::Failed { begun: true, detail } => (ReplicaError::Failed, detail),
             StoreError::Failed { begun: false, detail } => (ReplicaError::Refused, detail),
         };
@@ -112,6 +113,10 @@ impl Coordinator {
             // It may be another conditional write on the same base, without what this one did.
             Reply::Newer { .. } if self.brings_conditional(id) => ReplicaError::Outbid,
             Reply::Newer { time } => return self.stored(now, id, peer, Some(*time), out),
+            // It takes nothing any more of when the write was given its version.
+            Reply::Outbid { promise } if self.is_to_be_anew(id) => {
+                return self.stored(now, id, peer, Some(*promise), out);
+            }
             refusal => ReplicaError::of_refusal(refusal),
         };
         self.fail(now, id, peer, error, out);

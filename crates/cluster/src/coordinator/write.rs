@@ -112,10 +112,21 @@ impl Coordinator {
         }
         match result {
             Ok(newer) => self.stored(now, id, self.shared.own, newer, out),
+            Err(StoreError::Sealed(seal)) if self.is_to_be_anew(id) => {
+                self.stored(now, id, self.shared.own, Some(seal), out);
+            }
             Err(error) => {
                 let error = self.note_store_error(id, error);
                 self.fail(now, id, self.shared.own, error, out);
             }
+        }
+    }
+
+    /// Whether it is a write that can be given a new version yet.
+    pub(super) fn is_to_be_anew(&self, id: SlotId) -> bool {
+        match &self.slots.get(id).work {
+            Work::Write(write) => matches!(write.stage, Stage::Asking { .. }),
+            Work::Read(_) | Work::Change(_) | Work::Call(_) => false,
         }
     }
 

@@ -14,7 +14,8 @@ use bytes::Bytes;
 
 use crate::compare::{CompareRequest, Compared, Detail};
 use crate::message::{NodeId, Request};
-use crate::record::Outline;
+use crate::proof::RoundId;
+use crate::record::{Kind, Outline};
 use crate::topology::{Topology, partition_of};
 
 /// Bytes of one list; one is under way from each node.
@@ -32,12 +33,34 @@ const MAX_BYTES: u64 = 4 << 20;
 /// Bytes by which a record may have grown since it was listed.
 const GROWTH: u32 = 64 << 10;
 
+/// What is compared.
+#[derive(Debug, Clone)]
+pub(super) struct Meant {
+    pub(super) round: RoundId,
+    /// The watermark that all nodes have.
+    pub(super) watermark: u64,
+    /// Records that were written after this time.
+    pub(super) since: u64,
+    /// Of keys in these buckets; none = all.
+    pub(super) buckets: Vec<u16>,
+}
+
+/// What is to be done about a key.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Its record is read at this node.
+    Read(NodeId, Request),
+    /// A tombstone of it is brought.
+    Delete(Bytes),
+}
+
 /// The listing of a range, and what is brought because of it.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) end: Option<Bytes>,
-    since: u64,
-    buckets: Vec<u16>,
+    meant: Meant,
+    /// The node whose damage is healed, if that is what it is for.
+    damaged: Option<NodeId>,
     lists: BTreeMap<NodeId, List>,
     waiting: VecDeque<Job>,
     under_way: BTreeMap<u64, Job>,
@@ -52,6 +75,9 @@ pub(super) struct Counts {
     pub(super) differing: u64,
     pub(super) repaired: u64,
     pub(super) failed: u64,
+    /// Keys of which a node holds a record from a clock that is ahead: what that hides there is not
+    /// known.
+    pub(super) ahead: u64,
 }
 
 /// What a node has told of its keys and is not looked at yet.
@@ -76,18 +102,20 @@ struct Job {
     /// A replica that holds it.
     holder: NodeId,
     lacking: Vec<NodeId>,
+    /// They are brought a tombstone instead.
+    deletes: bool,
     /// Writes that are under way; 0 while it is read.
     open: usize,
     failed: bool,
 }
 
 impl Exchange {
-    /// Of the keys of `buckets` (none = all) from `start` to `end` that were written after `since`.
+    /// Of what is meant of the keys from `start` to `end`.
     pub(super) fn new(
         nodes: impl Iterator<Item = NodeId>,
         (start, end): (&Bytes, Option<Bytes>),
-        since: u64,
-        buckets: Vec<u16>,
+        meant: Meant,
+        damaged: Option<NodeId>,
     ) -> Self {
         let list = |node| {
             let cursor = Cursor::At(start.clone());
@@ -95,8 +123,8 @@ impl Exchange {
         };
         Self {
             end,
-            since,
-            buckets,
+            meant,
+            damaged,
             lists: nodes.map(list).collect(),
             waiting: VecDeque::new(),
             under_way: BTreeMap::new(),
@@ -111,17 +139,19 @@ impl Exchange {
         if self.waiting.len() >= MAX_WAITING {
             return Vec::new();
         }
+        let Meant { round, watermark, since, buckets } = &self.meant;
+        let (round, watermark) = (*round, *watermark);
         let mut asked = Vec::new();
         for (node, list) in &mut self.lists {
             let Cursor::At(start) = &list.cursor else { continue };
             if !list.queue.is_empty() {
                 continue;
             }
-            let detail = Detail::Outlines { buckets: self.buckets.clone(), max_bytes: LIST_BYTES };
+            let detail = Detail::Outlines { buckets: buckets.clone(), max_bytes: LIST_BYTES };
             let (start, end) = (start.clone(), self.end.clone());
             // What is newer than that hides what others have of it.
-            let (since, until) = (self.since, u64::MAX);
-            let request = CompareRequest { start, end, since, until, detail };
+            let (since, until) = (*since, u64::MAX);
+            let request = CompareRequest { start, end, since, until, round, watermark, detail };
             list.cursor = Cursor::Asked;
             asked.push((*node, Request::Compare(request)));
         }
@@ -147,8 +177,9 @@ impl Exchange {
         self.lists.remove(&node);
     }
 
-    /// Looks through what is listed by all nodes; `is_meant` says which records may be brought.
-    pub(super) fn merge(&mut self, topology: &Topology, is_meant: impl Fn(&Outline) -> bool) {
+    /// Looks through what is listed by all nodes; `is_ahead` says which records are from a clock
+    /// that is ahead, and must not be brought to anybody.
+    pub(super) fn merge(&mut self, topology: &Topology, is_ahead: impl Fn(&Outline) -> bool) {
         let mut replicas = Vec::new();
         loop {
             let is_known =
@@ -165,26 +196,45 @@ impl Exchange {
                     held.insert(*node, outline);
                 }
             }
+            let ahead: Vec<NodeId> =
+                held.iter().filter(|(_, o)| is_ahead(o)).map(|(node, _)| *node).collect();
+            self.counts.ahead += u64::from(!ahead.is_empty());
+            held.retain(|node, _| !ahead.contains(node));
             let newest = held.iter().max_by_key(|(_, outline)| outline.rank);
-            let (holder, newest) = newest.map(|(node, o)| (*node, *o)).expect("one has it");
+            let Some((holder, newest)) = newest.map(|(node, o)| (*node, *o)) else { continue };
             let copies = copies_of(topology, newest.copies);
             topology.replicas(partition_of(&key), copies, &mut replicas);
-            let lacks = |node: &NodeId| {
-                let holds = held.get(node).is_some_and(|outline| outline.rank == newest.rank);
-                !holds && self.lists.contains_key(node)
+            let (lacking, deletes) = if self.is_risen(&newest, &held) {
+                (held.keys().copied().collect(), true)
+            } else {
+                let is_gone = is_gone(&newest, self.meant.watermark);
+                let lacks = |node: &NodeId| match held.get(node) {
+                    // It may be beyond the newest one's copies, and holds what that hides.
+                    Some(outline) => outline.rank < newest.rank,
+                    None => !is_gone && replicas.contains(node),
+                };
+                let others = self.lists.keys().copied().filter(|node| !ahead.contains(node));
+                (others.filter(lacks).collect::<Vec<_>>(), false)
             };
-            let lacking: Vec<NodeId> = replicas.iter().copied().filter(lacks).collect();
-            if !lacking.is_empty() && is_meant(&newest) {
+            if !lacking.is_empty() {
                 self.counts.differing += 1;
-                let job = Job { key, newest, holder, lacking, open: 0, failed: false };
+                let job = Job { key, newest, holder, lacking, deletes, open: 0, failed: false };
                 self.waiting.push_back(job);
             }
         }
     }
 
+    /// Whether what only the damaged node holds was hidden there by what can't be read: all others
+    /// have purged that, and this with it, for they held the same up to the watermark.
+    fn is_risen(&self, newest: &Outline, held: &BTreeMap<NodeId, Outline>) -> bool {
+        let Some(damaged) = self.damaged else { return false };
+        let is_proven = newest.rank.when() <= self.meant.watermark;
+        is_proven && self.lists.len() > 1 && held.keys().eq([&damaged])
+    }
+
     /// The next key whose record is to be read, if one may be: its number, and what is asked of
     /// whom.
-    pub(super) fn next_read(&mut self) -> Option<(u64, NodeId, Request)> {
+    pub(super) fn next_read(&mut self) -> Option<(u64, Next)> {
         let job = self.waiting.front()?;
         let bytes = u64::from(job.newest.bytes);
         let is_full = self.under_way.len() >= MAX_UNDER_WAY || self.bytes + bytes > MAX_BYTES;
@@ -196,13 +246,17 @@ impl Exchange {
         self.next_job += 1;
         self.bytes += bytes;
         let (key, holder) = (job.key.clone(), job.holder);
+        if job.deletes {
+            self.under_way.insert(number, job);
+            return Some((number, Next::Delete(key)));
+        }
         let request = if job.newest.rank.ballot > 0 {
             Request::ReadQuorum { key }
         } else {
             Request::Read { key, most: job.newest.bytes.saturating_add(GROWTH) }
         };
         self.under_way.insert(number, job);
-        Some((number, holder, request))
+        Some((number, Next::Read(holder, request)))
     }
 
     /// A key's record was read: to whom it is to be written. It may be a newer one than was listed,
@@ -216,6 +270,10 @@ impl Exchange {
         let job = self.under_way.get_mut(&number).expect("it is being read");
         let mut replicas = Vec::new();
         topology.replicas(partition_of(&job.key), copies_of(topology, copies), &mut replicas);
+        // Those beyond hold an older one, which must not come up again.
+        if copies == job.newest.copies {
+            replicas.extend(&job.lacking);
+        }
         job.lacking.retain(|node| replicas.contains(node));
         job.open = job.lacking.len();
         let to = (job.key.clone(), job.lacking.clone());
@@ -261,6 +319,13 @@ impl Exchange {
     pub(super) fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
     }
+}
+
+/// Whether a record may be purged by this watermark: nobody needs to be brought it but who holds
+/// what it hides.
+fn is_gone(outline: &Outline, watermark: u64) -> bool {
+    let rank = outline.rank;
+    rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= watermark
 }
 
 /// How many replicas a record with this number of copies has.

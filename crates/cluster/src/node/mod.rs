@@ -14,6 +14,7 @@
 mod exchange;
 mod hand_over;
 mod identity;
+mod proving;
 mod repair;
 mod replay;
 mod round;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::clock::Version;
 use crate::event::{CallId, FailureKind, Now, Shared};
 use crate::logs::Claim;
 use crate::membership::MembershipState;
@@ -153,6 +155,12 @@ pub enum NodeEffect {
     },
     /// A round of repair that this node drove is over.
     RoundEnded(RoundReport),
+    /// This node's directory is an older copy: others have proven something since that it took no
+    /// part in, and it may hold what was deleted and purged by that. It must not go on with it.
+    Outdated {
+        /// Up to which time of a version that is proven.
+        proven: u64,
+    },
 }
 
 /// What a call was made for.
@@ -174,6 +182,10 @@ enum Caller {
     Bring(u64, u64),
     /// A node gives up what it can't read.
     Discard(u64),
+    /// A step of the round of this number.
+    Step(u64, NodeId),
+    /// What a node knows of proofs, or is to know.
+    Proof(NodeId),
 }
 
 /// A node's settings.
@@ -183,6 +195,8 @@ pub struct NodeConfig {
     pub max_skew_micros: u64,
     /// Rounds of repair.
     pub rounds: RoundConfig,
+    /// A tombstone of a key with this version, as the store encodes it.
+    pub tombstone: fn(&[u8], Version) -> Record,
 }
 
 /// The protocol's part of a node that exists once for all loops.
@@ -204,10 +218,13 @@ pub struct Node {
     /// Partitions of which a record that is ahead of the clock was left at its holder.
     left_ahead: BTreeSet<u16>,
     round: Option<Round>,
-    /// All replicas hold the same of what was written up to this time, by the last round …
-    equal_up_to: Option<u64>,
+    /// All nodes hold the same of what was written up to this time, by the last round that this
+    /// node drove …
+    equal_up_to: u64,
     /// … and when the last one ended that compared everything, by the monotonic clock.
     last_full: Option<u64>,
+    /// Whether a proof that others told of is being taken over.
+    takes_over: bool,
     calls: Vec<(CallId, Caller)>,
     next_call: u64,
 }
@@ -226,8 +243,9 @@ impl Node {
             deposit: Deposit::default(),
             left_ahead: BTreeSet::new(),
             round: None,
-            equal_up_to: None,
+            equal_up_to: 0,
             last_full: None,
+            takes_over: false,
             calls: Vec::new(),
             next_call: 0,
             shared,
@@ -244,6 +262,7 @@ impl Node {
         match event {
             NodeEvent::PeerSeen { peer, incarnation, knows_us } => {
                 self.met(now, peer, incarnation, knows_us, out);
+                self.ask_for_proof(peer, out);
             }
             NodeEvent::Hints { peer, items } => self.read_hints(now, peer, items, out),
             NodeEvent::HintsStay { peer, hints, bytes } => self.hints_stay(peer, hints, bytes),
@@ -260,6 +279,8 @@ impl Node {
                     Caller::Fetch(round, job) => self.fetched(now, (round, job), result, out),
                     Caller::Bring(round, job) => self.brought(now, (round, job), &result, out),
                     Caller::Discard(round) => self.discarded(now, round, &result, out),
+                    Caller::Step(round, node) => self.stepped(now, (round, node), &result, out),
+                    Caller::Proof(node) => self.told_proof(node, &result),
                 }
             }
             NodeEvent::Fenced => self.fenced(now, out),
@@ -282,6 +303,7 @@ impl Node {
         self.hand_over_due(now, out);
         self.deposit_due(now, out);
         self.repair_due(now, out);
+        self.proofs_due(out);
         self.round_due(now, out);
         self.ticks += 1;
         if self.ticks.is_multiple_of(REMEMBER_TICKS) {

@@ -3,6 +3,7 @@
 //! node is written there anew, and the damaged blocks are given up.
 //!
 //! ```text
+//!   all are sealed (`proving.rs`)
 //!   sums of this node ─▶ keys from … to … ─▶ sums of the others ─▶ equal: the next keys
 //!                                                  └─▶ differing buckets ─▶ exchange ─┘
 //!   at the end: damaged keys of a node ─▶ exchange of all of them ─▶ Discard
@@ -16,17 +17,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Meant, Next};
+use super::proving::Steps;
 use super::{Caller, Node, NodeEffect};
-use crate::clock::Clock;
+use crate::clock::{Clock, Version};
 use crate::compare::{CompareRequest, Compared, Damage, Detail, MAX_RANGES, Sum};
 use crate::event::{FailureKind, Now};
 use crate::message::{Class, NodeId, Reply, Request};
+use crate::proof::RoundId;
 use crate::rounds::{RoundReport, Unhealed};
 use crate::sums::differing;
 
 /// How long after a failure a node is asked again, in microseconds …
-const RETRY_MICROS: u64 = 500_000;
+pub(super) const RETRY_MICROS: u64 = 500_000;
 
 /// … how often, if it can't be reached or fails …
 const RETRIES: u32 = 3;
@@ -63,9 +66,21 @@ impl RoundConfig {
 /// A round under way.
 #[derive(Debug)]
 pub(super) struct Round {
-    report: RoundReport,
+    pub(super) report: RoundReport,
+    pub(super) id: RoundId,
+    pub(super) phase: Phase,
+    /// What nodes have to do before and after they are compared.
+    pub(super) steps: Steps,
+    /// The watermark that all of them have.
+    pub(super) watermark: u64,
+    /// Whether a record has another number of copies than there are by default.
+    pub(super) is_mixed: bool,
+    /// Whether a node holds a record from a clock that is ahead.
+    pub(super) is_ahead: bool,
+    /// Whether none had up to that watermark; then: up to the end of this round.
+    pub(super) is_uniform: bool,
     /// Nodes that take part, this one among them.
-    nodes: BTreeSet<NodeId>,
+    pub(super) nodes: BTreeSet<NodeId>,
     /// Where the current range begins.
     start: Bytes,
     /// What is known of it so far.
@@ -76,10 +91,23 @@ pub(super) struct Round {
     damaged: BTreeSet<(NodeId, Damage)>,
     healing: Option<Healing>,
     /// Failures of each node, one after the other.
-    failures: BTreeMap<NodeId, u32>,
+    pub(super) failures: BTreeMap<NodeId, u32>,
     /// When work on the current range began, and when it may go on.
-    began: u64,
-    not_before: u64,
+    pub(super) began: u64,
+    pub(super) not_before: u64,
+}
+
+/// How far a round is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nodes take nothing new up to its time any more.
+    Sealing,
+    /// They are compared, and made equal.
+    Comparing,
+    /// What was brought becomes durable.
+    Readying,
+    /// It is proven.
+    Committing,
 }
 
 /// Sums of one node.
@@ -109,10 +137,11 @@ struct Healing {
 impl Node {
     /// Drives the round under way, or begins one that is due.
     pub(super) fn round_due(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        if self.round.is_none() && !self.begin_round(now) {
-            return;
+        if self.round.is_some() {
+            self.go_on_round(now, out);
+        } else if self.begin_round(now) {
+            self.seal_all(now, out);
         }
-        self.go_on_round(now, out);
     }
 
     fn begin_round(&mut self, now: Now) -> bool {
@@ -130,27 +159,37 @@ impl Node {
         }
         let place = self.view.topology.place(self.shared.own) as u64;
         let wait = interval_micros + interval_micros / STAGGER * place.min(MAX_STAGGERED);
-        let is_due = interval_micros > 0 && now.mono >= rounds.last_asked() + wait;
+        let is_due = interval_micros > 0
+            && now.mono >= rounds.last_asked() + wait
+            && !rounds.is_yielding(now)
+            && !(rounds.is_active(now) && self.shared.proofs.known().seal.node != self.shared.own);
         if !is_due && wanted.is_none() {
             return false;
         }
         let last_full = self.last_full.map(|last| last.saturating_add(full_interval_micros));
         let full_is_due = last_full.is_none_or(|due| due <= now.mono);
         let full = wanted.is_some_and(|wanted| wanted.full) || full_is_due;
-        let since = self.equal_up_to.filter(|_| !full).unwrap_or(0);
-        let settled = now.wall.saturating_sub(settled_micros);
+        let settled = Clock::limit(now.wall.saturating_sub(settled_micros), 0);
+        let seal = self.shared.proofs.known().seal;
+        let id = RoundId { time: settled.max(seal.time + 1), node: self.shared.own };
         let report = RoundReport {
             number: rounds.begin(),
-            full: since == 0,
+            full,
             asked_for: wanted.is_some(),
-            since,
-            until: Clock::limit(settled, 0),
+            until: id.time,
             began: now.wall,
             ..RoundReport::default()
         };
         self.shared.rounds.publish(&report);
         self.round = Some(Round {
             report,
+            id,
+            phase: Phase::Sealing,
+            steps: Steps::default(),
+            watermark: 0,
+            is_mixed: false,
+            is_ahead: false,
+            is_uniform: false,
             nodes: self.view.topology.ids().collect(),
             start: Bytes::new(),
             told: BTreeMap::new(),
@@ -166,7 +205,7 @@ impl Node {
     }
 
     /// Does what can be done now.
-    fn go_on_round(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+    pub(super) fn go_on_round(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         let Some(round) = &mut self.round else { return };
         if !self.shared.membership.is_authoritative_for_all() {
             round.report.stopped = Some("the node that drives it is being rebuilt");
@@ -179,7 +218,9 @@ impl Node {
         if round.not_before > now.mono && !(is_awaited && round.failures.is_empty()) {
             return;
         }
-        if round.exchange.is_some() {
+        if round.phase != Phase::Comparing {
+            self.go_on_steps(now, out);
+        } else if round.exchange.is_some() {
             self.go_on_exchange(now, out);
         } else if round.healing.is_some() {
             self.go_on_healing(now, out);
@@ -218,11 +259,20 @@ impl Node {
             return self.compare(now, end, out);
         }
         let (since, until) = (round.report.since, round.report.until);
+        let (id, watermark) = (round.id, round.watermark);
         let start = round.start.clone();
         for node in due {
             let (start, end) = (start.clone(), end.clone());
             let range = (start.clone(), end.clone());
-            let request = CompareRequest { start, end, since, until, detail: Detail::Sums };
+            let request = CompareRequest {
+                start,
+                end,
+                since,
+                until,
+                round: id,
+                watermark,
+                detail: Detail::Sums,
+            };
             self.compare_with(node, Request::Compare(request), range, out);
         }
     }
@@ -231,7 +281,10 @@ impl Node {
     fn compare(&mut self, now: Now, end: Option<Bytes>, out: &mut Vec<NodeEffect>) {
         let own = self.shared.own;
         let round = self.round.as_mut().expect("one is under way");
+        let usual = self.view.topology.default_copies();
         for (node, Told { compared, .. }) in &round.told {
+            let is_other = |sum: &Sum| sum.sum != 0 && (sum.copies != usual || sum.place >= usual);
+            round.is_mixed |= compared.sums.iter().any(is_other);
             if *node == own {
                 round.report.records += compared.records;
             }
@@ -245,14 +298,15 @@ impl Node {
         }
         let sums: BTreeMap<NodeId, &[Sum]> =
             round.told.iter().map(|(node, told)| (*node, &told.compared.sums[..])).collect();
-        let buckets = differing(&sums, self.view.topology.default_copies());
+        let buckets = differing(&sums, usual);
         round.told.clear();
         if buckets.is_empty() {
             return self.range_is_done(now, end, out);
         }
         let (nodes, since) = (round.nodes.iter().copied(), round.report.since);
         let range = (&round.start, end);
-        round.exchange = Some(Exchange::new(nodes, range, since, buckets));
+        let meant = Meant { round: round.id, watermark: round.watermark, since, buckets };
+        round.exchange = Some(Exchange::new(nodes, range, meant, None));
         self.go_on_exchange(now, out);
     }
 
@@ -282,6 +336,9 @@ impl Node {
                     round.told.insert(node, Told { end, compared });
                 }
             }
+            Ok(Reply::WrongEpoch) => {
+                round.report.stopped = Some("another node drives a later round");
+            }
             result => {
                 let is_busy = matches!(result, Ok(Reply::Busy) | Err(FailureKind::Busy));
                 let failures = round.failures.entry(node).or_default();
@@ -299,11 +356,12 @@ impl Node {
         self.go_on_round(now, out);
     }
 
-    fn goes_on_without(&mut self, now: Now, node: NodeId, out: &mut Vec<NodeEffect>) {
+    pub(super) fn goes_on_without(&mut self, now: Now, node: NodeId, out: &mut Vec<NodeEffect>) {
         let round = self.round.as_mut().expect("one is under way");
         round.failures.remove(&node);
         round.nodes.remove(&node);
         round.told.remove(&node);
+        round.steps.forget(node);
         round.report.absent.push(node);
         if let Some(exchange) = &mut round.exchange {
             exchange.forget(node);
@@ -322,7 +380,7 @@ impl Node {
         let number = round.report.number;
         let exchange = round.exchange.as_mut().expect("one is under way");
         exchange.merge(&self.view.topology, |outline| {
-            !Clock::is_ahead(outline.rank.when(), now.wall, skew)
+            Clock::is_ahead(outline.rank.when(), now.wall, skew)
         });
         let mut reads = Vec::new();
         while let Some(read) = exchange.next_read() {
@@ -335,11 +393,17 @@ impl Node {
         round.report.differing += counts.differing;
         round.report.repaired += counts.repaired;
         round.report.failed += counts.failed;
+        round.is_ahead |= counts.ahead > 0;
         if let Some(healing) = &mut round.healing {
-            healing.failed += counts.failed;
+            healing.failed += counts.failed + counts.ahead;
         }
-        for (job, holder, request) in reads {
-            self.call(Caller::Fetch(number, job), holder, Class::Stream, request, out);
+        for (job, next) in reads {
+            match next {
+                Next::Read(holder, request) => {
+                    self.call(Caller::Fetch(number, job), holder, Class::Stream, request, out);
+                }
+                Next::Delete(key) => self.delete_again(number, job, &key, out),
+            }
         }
         for (node, request) in lists {
             let Request::Compare(CompareRequest { start, end, .. }) = &request else { continue };
@@ -365,6 +429,7 @@ impl Node {
         result: Result<Reply, FailureKind>,
         out: &mut Vec<NodeEffect>,
     ) {
+        let Some(id) = self.round.as_ref().map(|round| round.id) else { return };
         let round = self.round.as_mut().filter(|round| round.report.number == number);
         let Some(exchange) = round.and_then(|round| round.exchange.as_mut()) else { return };
         if let Ok(Reply::Found { record, .. }) = result {
@@ -373,12 +438,29 @@ impl Node {
                 return self.go_on_round(now, out);
             }
             for node in lacking {
-                let request = Request::Writes { items: vec![(key.clone(), record.clone())] };
+                let (key, record) = (key.clone(), record.clone());
+                let request = Request::Bring { round: id, key, record };
                 self.call(Caller::Bring(number, job), node, Class::Repair, request, out);
             }
         } else {
             exchange.unread(job);
             self.go_on_round(now, out);
+        }
+    }
+
+    /// What came up again where damage hides its tombstone is deleted once more: by a version that
+    /// is above all that was proven, and below all that came since.
+    fn delete_again(&mut self, number: u64, job: u64, key: &Bytes, out: &mut Vec<NodeEffect>) {
+        let round = self.round.as_mut().expect("one is under way");
+        let version = Version { time: round.watermark, origin: u32::MAX };
+        let record = (self.config.tombstone)(key, version);
+        let id = round.id;
+        let exchange = round.exchange.as_mut().expect("it has the job");
+        let (key, lacking) = exchange.was_read(&self.view.topology, job, 0);
+        for node in lacking {
+            let (key, record) = (key.clone(), record.clone());
+            let request = Request::Bring { round: id, key, record };
+            self.call(Caller::Bring(number, job), node, Class::Repair, request, out);
         }
     }
 
@@ -449,13 +531,15 @@ impl Node {
                 }
                 let end = damage.last.as_ref().map(|last| [&last[..], &[0]].concat().into());
                 let nodes = round.nodes.iter().copied();
-                let all = Exchange::new(nodes, (&damage.first, end), 0, Vec::new());
+                let (id, watermark, buckets) = (round.id, round.watermark, Vec::new());
+                let meant = Meant { round: id, watermark, since: 0, buckets };
+                let all = Exchange::new(nodes, (&damage.first, end), meant, Some(node));
                 round.exchange = Some(all);
                 healing.current = Some((node, damage));
                 return self.go_on_exchange(now, out);
             }
             let Some((node, ranges)) = healing.ready.pop_first() else {
-                return self.end_round(now, out);
+                return self.prove(now, out);
             };
             healing.discarding = Some((node, ranges.clone()));
             let caller = Caller::Discard(round.report.number);
@@ -486,14 +570,17 @@ impl Node {
         self.go_on_round(now, out);
     }
 
-    fn end_round(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+    pub(super) fn end_round(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
         let Round { mut report, .. } = self.round.take().expect("it ends");
         report.ended = Some(now.wall);
         if report.is_equal() {
-            self.equal_up_to = Some(report.until);
+            self.equal_up_to = report.until;
             if report.full {
                 self.last_full = Some(now.mono);
             }
+        } else if report.healed < report.damaged || report.failed > 0 {
+            // An incremental one would not see that.
+            self.last_full = None;
         }
         self.shared.rounds.asked(now);
         self.shared.rounds.publish(&report);

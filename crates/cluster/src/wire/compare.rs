@@ -4,12 +4,13 @@ use bytes::Bytes;
 
 use super::decode::Reader;
 use super::encode::{KEY_LEN, OUTLINE_LEN, put_key, put_outline};
+use super::proof::{ROUND_LEN, put_round};
 use super::{Malformed, flag};
 use crate::compare::{CompareRequest, Compared, Damage, Detail, MAX_DAMAGED, SUM_LEN, Sum};
 use crate::record::Outline;
 
-/// Bytes of times that bound what is meant.
-const TIMES_LEN: usize = 8 + 8;
+/// Bytes of times that bound what is meant, of the round, and of the watermark.
+const TIMES_LEN: usize = 8 + 8 + ROUND_LEN + 8;
 
 /// Bytes of a number of entries.
 const COUNT_LEN: usize = 4;
@@ -39,6 +40,8 @@ pub(super) fn put_compare(out: &mut Vec<u8>, request: &CompareRequest) {
     }
     out.extend_from_slice(&request.since.to_le_bytes());
     out.extend_from_slice(&request.until.to_le_bytes());
+    put_round(out, request.round);
+    out.extend_from_slice(&request.watermark.to_le_bytes());
     if let Detail::Outlines { buckets, max_bytes } = &request.detail {
         out.extend_from_slice(&max_bytes.to_le_bytes());
         out.extend_from_slice(&(buckets.len() as u32).to_le_bytes());
@@ -96,6 +99,7 @@ impl Reader {
         let start = self.cursor()?;
         let end = if flags & flag::BOUNDED != 0 { Some(self.cursor()?) } else { None };
         let (since, until) = (self.u64()?, self.u64()?);
+        let (round, watermark) = (self.round()?, self.u64()?);
         let detail = if flags & flag::LISTED == 0 {
             Detail::Sums
         } else {
@@ -107,7 +111,7 @@ impl Reader {
             }
             Detail::Outlines { buckets, max_bytes }
         };
-        Ok(CompareRequest { start, end, since, until, detail })
+        Ok(CompareRequest { start, end, since, until, round, watermark, detail })
     }
 
     pub(super) fn compared(&mut self, flags: u8) -> Result<Compared, Malformed> {

@@ -247,7 +247,8 @@ impl Reader {
                 Request::Recall { key: self.key()?, id: self.u64()?, since: self.u64()? }
             }
             kind::PREPARE => {
-                Request::Prepare { key: self.key()?, ballot: self.u64()?, most: self.u32()? }
+                let (key, ballot, most) = (self.key()?, self.u64()?, self.u32()?);
+                Request::Prepare { key, ballot, most, watermark: self.u64()? }
             }
             kind::WRITE => {
                 let (key, record) = self.entry(codec)?;
@@ -262,6 +263,15 @@ impl Reader {
             kind::MISSED => self.marks()?,
             kind::COMPARE => Request::Compare(self.compare(head.flags)?),
             kind::DISCARD => Request::Discard(self.ranges(MAX_RANGES)?),
+            kind::ROUND => {
+                let (round, step) = self.step()?;
+                Request::Round { round, step }
+            }
+            kind::BRING => {
+                let round = self.round()?;
+                let (key, record) = self.entry(codec)?;
+                Request::Bring { round, key, record }
+            }
             kind::PING => Request::Ping,
             _ => return Err(Malformed("an unknown type")),
         })
@@ -297,6 +307,7 @@ impl Reader {
                 Reply::Page(Page { next, items: self.entries(codec)?, authoritative })
             }
             kind::COMPARED => Reply::Compared(self.compared(head.flags)?),
+            kind::ROUND_STATE => Reply::Round(self.state()?),
             kind::PONG => Reply::Pong,
             _ => return Err(Malformed("an unknown type")),
         })

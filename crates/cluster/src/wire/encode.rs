@@ -9,6 +9,7 @@ use super::compare::{
 use super::conditional::{
     conditional_len, done_len, put_conditional, put_done, put_recalled, recalled_len,
 };
+use super::proof::{ROUND_LEN, STATE_LEN, STEP_LEN, put_round, put_state, put_step};
 use super::{
     ALL_PARTITIONS, ENVELOPE_FULL, ENVELOPE_HEAD, ITEM_HEAD, MARK_LEN, PIECE_MAX, Sender, flag,
     kind,
@@ -187,7 +188,7 @@ pub fn message_len(message: &Message) -> usize {
                 KEY_LEN + key.len() + 8 + 1 + conditional_len(conditional)
             }
             Request::Recall { key, .. } => KEY_LEN + key.len() + 8 + 8,
-            Request::Prepare { key, .. } => KEY_LEN + key.len() + 8 + size_of::<u32>(),
+            Request::Prepare { key, .. } => KEY_LEN + key.len() + 8 + size_of::<u32>() + 8,
             Request::Write { key, record } | Request::AcceptNext { key, record } => {
                 item_len(key, record)
             }
@@ -196,6 +197,8 @@ pub fn message_len(message: &Message) -> usize {
             Request::Missed { marks, .. } => 2 + 4 + MARK_LEN * marks.len(),
             Request::Compare(request) => compare_len(request),
             Request::Discard(ranges) => ranges_len(ranges),
+            Request::Round { .. } => STEP_LEN,
+            Request::Bring { key, record, .. } => ROUND_LEN + item_len(key, record),
             Request::Ping => 0,
         },
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
@@ -207,6 +210,7 @@ pub fn message_len(message: &Message) -> usize {
             page.next.as_ref().map_or(0, |next| KEY_LEN + next.len()) + items_len(&page.items)
         }
         Body::Reply(Reply::Compared(compared)) => compared_len(compared),
+        Body::Reply(Reply::Round(_)) => STATE_LEN,
         Body::Reply(_) => 0,
     };
     ITEM_HEAD + body
@@ -256,6 +260,8 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
         Request::Missed { .. } => (kind::MISSED, 0),
         Request::Compare(request) => (kind::COMPARE, compare_flags(request)),
         Request::Discard(_) => (kind::DISCARD, 0),
+        Request::Round { .. } => (kind::ROUND, 0),
+        Request::Bring { .. } => (kind::BRING, 0),
         Request::Ping => (kind::PING, 0),
     }
 }
@@ -283,6 +289,7 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
         Reply::Compared(compared) => {
             (kind::COMPARED, if compared.next.is_some() { flag::BOUNDED } else { 0 })
         }
+        Reply::Round(_) => (kind::ROUND_STATE, 0),
         Reply::Pong => (kind::PONG, 0),
     }
 }
@@ -305,10 +312,11 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
             out.extend_from_slice(&id.to_le_bytes());
             out.extend_from_slice(&since.to_le_bytes());
         }
-        Request::Prepare { key, ballot, most } => {
+        Request::Prepare { key, ballot, most, watermark } => {
             put_key(out, key);
             out.extend_from_slice(&ballot.to_le_bytes());
             out.extend_from_slice(&most.to_le_bytes());
+            out.extend_from_slice(&watermark.to_le_bytes());
         }
         Request::Write { key, record } | Request::AcceptNext { key, record } => {
             put_entry(out, key, record);
@@ -318,6 +326,11 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
         Request::Missed { node, marks } => put_marks(out, *node, marks),
         Request::Compare(request) => put_compare(out, request),
         Request::Discard(ranges) => put_ranges(out, ranges),
+        Request::Round { round, step } => put_step(out, *round, *step),
+        Request::Bring { round, key, record } => {
+            put_round(out, *round);
+            put_entry(out, key, record);
+        }
         Request::Ping => {}
     }
 }
@@ -333,6 +346,7 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         }
         Reply::Recalled(recalled) => put_recalled(out, recalled),
         Reply::Compared(compared) => put_compared(out, compared),
+        Reply::Round(state) => put_state(out, state),
         Reply::Outbid { promise } => out.extend_from_slice(&promise.to_le_bytes()),
         Reply::Page(Page { items, next, authoritative: _ }) => {
             if let Some(next) = next {

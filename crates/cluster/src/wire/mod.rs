@@ -16,6 +16,7 @@ mod conditional;
 mod decode;
 mod encode;
 mod pieces;
+mod proof;
 
 use bytes::Bytes;
 
@@ -131,6 +132,8 @@ mod kind {
     pub(super) const READ_QUORUM: u8 = 0x0b;
     pub(super) const COMPARE: u8 = 0x0c;
     pub(super) const DISCARD: u8 = 0x0d;
+    pub(super) const ROUND: u8 = 0x0e;
+    pub(super) const BRING: u8 = 0x0f;
 
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
@@ -154,6 +157,7 @@ mod kind {
     pub(super) const DONE: u8 = 0x8e;
     pub(super) const RECALLED: u8 = 0x8f;
     pub(super) const COMPARED: u8 = 0x90;
+    pub(super) const ROUND_STATE: u8 = 0x91;
 }
 
 /// Flags of items; each is allowed where it means something only.

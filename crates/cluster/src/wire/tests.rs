@@ -8,6 +8,7 @@ use crate::compare::{CompareRequest, Compared, Damage, Detail, Sum};
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
 use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
+use crate::proof::{Proof, RoundId, RoundState, RoundStep};
 use crate::recent::Recalled;
 use crate::record::{Codec, Kind, Rank, Record};
 
@@ -64,8 +65,11 @@ fn request() -> impl Strategy<Value = Request> {
         entry().prop_map(|(key, record)| Request::Write { key, record }),
         entry().prop_map(|(key, record)| Request::AcceptNext { key, record }),
         vec(entry(), 0..5).prop_map(|items| Request::Writes { items }),
-        (entry(), any::<u64>(), any::<u32>())
-            .prop_map(|((key, _), ballot, most)| Request::Prepare { key, ballot, most }),
+        (entry(), any::<u64>(), any::<u32>()).prop_map(|((key, _), ballot, most)| {
+            Request::Prepare { key, ballot, most, watermark: ballot / 3 }
+        }),
+        (round(), step()).prop_map(|(round, step)| Request::Round { round, step }),
+        (round(), entry()).prop_map(|(round, (key, record))| Request::Bring { round, key, record }),
         (entry(), any::<u64>(), any::<u64>()).prop_map(|((key, _), id, since)| Request::Recall {
             key,
             id,
@@ -89,6 +93,29 @@ fn request() -> impl Strategy<Value = Request> {
         vec(damage(), 0..5).prop_map(Request::Discard),
         Just(Request::Ping),
     ]
+}
+
+fn round() -> impl Strategy<Value = RoundId> {
+    (any::<u64>(), any::<u16>()).prop_map(|(time, node)| RoundId { time, node: NodeId(node) })
+}
+
+fn step() -> impl Strategy<Value = RoundStep> {
+    prop_oneof![
+        Just(RoundStep::Ask),
+        Just(RoundStep::Seal),
+        Just(RoundStep::Ready),
+        any::<(u64, bool)>()
+            .prop_map(|(floor, is_uniform)| RoundStep::Commit { floor, is_uniform }),
+    ]
+}
+
+fn round_state() -> impl Strategy<Value = RoundState> {
+    ((round(), round(), round()), any::<[u64; 4]>(), any::<[bool; 2]>()).prop_map(
+        |((seal, ready, proven), [life, floor, made, promised], [is_uniform, is_active])| {
+            let proof = Proof { seal, ready, proven, floor, is_uniform, made };
+            RoundState { life, proof, promised, is_active }
+        },
+    )
 }
 
 fn tag() -> impl Strategy<Value = Tag> {
@@ -161,6 +188,7 @@ fn reply() -> impl Strategy<Value = Reply> {
             |(items, next, authoritative)| Reply::Page(Page { items, next, authoritative })
         ),
         compared().prop_map(Reply::Compared),
+        round_state().prop_map(Reply::Round),
         Just(Reply::Pong),
     ]
 }
@@ -176,8 +204,16 @@ fn compare_request() -> impl Strategy<Value = CompareRequest> {
         max_bytes,
     });
     let detail = prop_oneof![Just(Detail::Sums), listed];
-    (cursor(), proptest::option::of(cursor()), any::<u64>(), any::<u64>(), detail).prop_map(
-        |(start, end, since, until, detail)| CompareRequest { start, end, since, until, detail },
+    (cursor(), proptest::option::of(cursor()), any::<[u64; 3]>(), round(), detail).prop_map(
+        |(start, end, [since, until, watermark], round, detail)| CompareRequest {
+            start,
+            end,
+            since,
+            until,
+            round,
+            watermark,
+            detail,
+        },
     )
 }
 
@@ -494,6 +530,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         Item::Message(Message { id: 0x0807_0605_0403_0201, body })
     };
     let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(reply) });
+    let prepare = Request::Prepare { key: key(), ballot: 7, most: 0x4000, watermark: 5 };
     let rows = |next| Page { items: vec![(key(), short())], next, authoritative: true };
     let mut items = vec![
         ("read", ask(Class::Client, Request::Read { key: key(), most: 0x4000 })),
@@ -505,7 +542,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("missed", ask(Class::Hint, Request::Missed { node: NodeId(7), marks })),
         ("ping", ask(Class::Client, Request::Ping)),
         ("accept next", ask(Class::Client, Request::AcceptNext { key: key(), record: short() })),
-        ("prepare", ask(Class::Client, Request::Prepare { key: key(), ballot: 7, most: 0x4000 })),
+        ("prepare", ask(Class::Client, prepare)),
         ("found", reply(Reply::Found { record: short(), authoritative: false })),
         ("found authoritative", reply(Reply::Found { record: short(), authoritative: true })),
         ("absent", reply(Reply::Absent { authoritative: false })),
@@ -544,7 +581,8 @@ fn comparisons() -> Vec<(&'static str, Item)> {
     let outline = parse(Bytes::from_static(b"time....origkc.check...")).unwrap().outline();
     let compare = |end, detail| {
         let (start, since, until) = (Bytes::from_static(b"from"), 0x0908, 0x0b0a);
-        Request::Compare(CompareRequest { start, end, since, until, detail })
+        let (round, watermark) = (RoundId { time: 0x0d0c, node: NodeId(0x0102) }, 0x0f0e);
+        Request::Compare(CompareRequest { start, end, since, until, round, watermark, detail })
     };
     let listed = Detail::Outlines { buckets: vec![1, 0x0102], max_bytes: 0x0a0b_0c0d };
     let damaged = vec![
@@ -564,7 +602,20 @@ fn comparisons() -> Vec<(&'static str, Item)> {
         Item::Message(Message { id: 0x0807_0605_0403_0201, body })
     };
     let body = Body::Reply(Reply::Compared(compared));
+    let round = |time| RoundId { time, node: NodeId(0x0102) };
+    let (seal, ready, proven) = (round(0x0d0c), round(0x0d0b), round(0x0d0a));
+    let proof = Proof { seal, ready, proven, floor: 0x0706, is_uniform: true, made: 0x0504 };
+    let state = RoundState { life: 0x0908, proof, promised: 0x0b0a, is_active: true };
+    let record = parse(Bytes::from_static(b"time....origkc.check...")).unwrap();
+    let step = |step| ask(Class::Repair, Request::Round { round: round(0x0d0c), step });
+    let bring = Request::Bring { round: round(0x0d0c), key: key(), record };
     vec![
+        ("round asked", step(RoundStep::Ask)),
+        ("round sealed", step(RoundStep::Seal)),
+        ("round ready", step(RoundStep::Ready)),
+        ("round committed", step(RoundStep::Commit { floor: 0x0706, is_uniform: true })),
+        ("bring", ask(Class::Repair, bring)),
+        ("round state", Item::Message(Message { id: 9, body: Body::Reply(Reply::Round(state)) })),
         ("compare", ask(Class::Stream, compare(None, Detail::Sums))),
         ("compare listed", ask(Class::Stream, compare(Some(key()), listed))),
         ("discard", ask(Class::Repair, Request::Discard(damaged))),

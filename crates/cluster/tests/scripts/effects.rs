@@ -48,6 +48,7 @@ impl Words {
             Effect::Hint { hint, peer, key, record } => {
                 format!("hint h{} for n{}: {}", hint.0, peer.0, self.item_text(key, record))
             }
+            Effect::KeepProof { op: id, proof } => format!("{}: keep {proof:?}", op(*id)),
             Effect::KeepMissed { op: id, node } => {
                 format!("{}: keep what n{} misses", op(*id), node.0)
             }
@@ -57,6 +58,7 @@ impl Words {
     /// What a node wants done, one line.
     pub(crate) fn node_effect(&self, effect: &NodeEffect) -> String {
         match effect {
+            NodeEffect::Outdated { proven } => format!("outdated by {proven}"),
             NodeEffect::RoundEnded(report) => format!("round ended: {report:?}"),
             NodeEffect::ReadHints { peer, after, max_bytes } => {
                 let after = after.as_ref().map(|key| format!(" after {}", Self::name_of(key)));

@@ -292,7 +292,7 @@ impl Random {
         let request = match a % 4 {
             3 => Request::Recall { key, id, since: ballot },
             0 => Request::Change { key, id, ack: (b % 4) as u8, conditional: wanted(b) },
-            1 => Request::Prepare { key, ballot, most: BRIEF_BYTES },
+            1 => Request::Prepare { key, ballot, most: BRIEF_BYTES, watermark: 0 },
             _ => Request::Write { record: conditional(&key, b), key },
         };
         self.requests.insert(id, (is_change, 0));

@@ -52,7 +52,11 @@ impl RandomNode {
         let shared = Arc::new(Shared::new(topology, NodeId(0), clock, membership, 0, logs));
         let node = Node::new(
             Arc::clone(&shared),
-            NodeConfig { max_skew_micros: SKEW, rounds: RoundConfig::NONE },
+            NodeConfig {
+                max_skew_micros: SKEW,
+                rounds: RoundConfig::NONE,
+                tombstone: toy::tombstone,
+            },
         );
         Self { nodes, shared, node, mono: 1, waits: Vec::new() }
     }
@@ -149,7 +153,9 @@ impl RandomNode {
                 self.named(peer);
                 return;
             }
-            NodeEffect::RoundEnded(_) => unreachable!("none is driven"),
+            NodeEffect::RoundEnded(_) | NodeEffect::Outdated { .. } => {
+                unreachable!("none is driven")
+            }
         });
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cluster::{
     Clock, CompareRequest, Compared, Damage, Detail, Logs, Membership, MembershipState, Node,
-    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Reply, Request, RoundConfig, RoundReport,
-    Shared, Unhealed,
+    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Proof, Reply, Request, RoundConfig, RoundId,
+    RoundReport, RoundState, Shared, Unhealed,
 };
 
+use crate::toy;
 use crate::words::BASE;
 use crate::world::topology;
 
@@ -31,7 +32,7 @@ fn round(
     let logs = Arc::new(Logs::first(100));
     let shared = Arc::new(Shared::new(topology(3, 3), NodeId(0), clock, membership, 0, logs));
     let rounds = RoundConfig { full_interval_micros: u64::MAX, ..RoundConfig::NONE };
-    let config = NodeConfig { max_skew_micros: 0, rounds };
+    let config = NodeConfig { max_skew_micros: 0, rounds, tombstone: toy::tombstone };
     let mut node = Node::new(Arc::clone(&shared), config);
     shared.rounds.ask(full);
     let (mut events, mut given_up) = (vec![NodeEvent::Tick], Vec::new());
@@ -49,6 +50,7 @@ fn round(
                             given_up.push((node, ranges));
                             Reply::Stored
                         }
+                        Request::Round { round, .. } => Reply::Round(does(round)),
                         _ => Reply::Pong,
                     };
                     events.push(NodeEvent::Returned { call, result: Ok(answer) });
@@ -58,6 +60,12 @@ fn round(
         }
     }
     panic!("the round does not end: {:?}", shared.rounds.status());
+}
+
+/// What a node tells that has done all steps of a round.
+fn does(round: RoundId) -> RoundState {
+    let proof = Proof { seal: round, ready: round, proven: round, ..Proof::default() };
+    RoundState { life: 1, proof, promised: 0, is_active: true }
 }
 
 fn damage(first: &'static str, last: &'static str) -> Damage {

@@ -30,12 +30,17 @@ pub(crate) fn verify(key: &[u8], record: &Record) -> bool {
     record.rank.check == check(key, record.rank.kind, &record.bytes)
 }
 
+/// A tombstone with this version.
+pub(crate) fn tombstone(key: &[u8], version: Version) -> Record {
+    record(key, Kind::Tombstone, "", version, 0)
+}
+
 fn reissue(_key: &[u8], record: &Record, version: Version) -> Record {
     Record { rank: Rank { version, ..record.rank }, ..record.clone() }
 }
 
-fn reballot(_key: &[u8], record: &Record, ballot: u64) -> Record {
-    Record { rank: Rank { ballot, ..record.rank }, ..record.clone() }
+fn reballot(_key: &[u8], record: &Record, version: Version, ballot: u64) -> Record {
+    Record { rank: Rank { version, ballot, ..record.rank }, ..record.clone() }
 }
 
 /// Behind the value: `~expiry` in milliseconds after the script's beginning, `#step:id,id=result`.

@@ -207,7 +207,11 @@ fn a_node_hears_who_joined() {
     let cluster = Cluster::new();
     let mut node = Node::new(
         Arc::clone(&cluster.shared),
-        NodeConfig { max_skew_micros: 500_000, rounds: RoundConfig::NONE },
+        NodeConfig {
+            max_skew_micros: 500_000,
+            rounds: RoundConfig::NONE,
+            tombstone: toy::tombstone,
+        },
     );
     let pinged = |node: &mut Node| {
         let mut effects = Vec::new();

@@ -287,7 +287,7 @@ impl Words {
             "prepare" => {
                 let (key, ballot) = (self.key(next(words, "a key")?)?, next(words, "a ballot")?);
                 let ballot = version(ballot.trim_start_matches('^'))?.time;
-                Ok(Request::Prepare { key, ballot, most: BRIEF_BYTES })
+                Ok(Request::Prepare { key, ballot, most: BRIEF_BYTES, watermark: 0 })
             }
             "recall" => {
                 let (key, id) = (self.key(next(words, "a key")?)?, next(words, "an id")?);
@@ -367,10 +367,12 @@ impl Words {
                 );
                 format!("change {} id {id} ack {ack} {conditional}", Self::name_of(key))
             }
-            Request::Prepare { key, ballot, most } => {
+            Request::Prepare { key, ballot, most, watermark: _ } => {
                 let key = Self::name_of(key);
                 format!("prepare {key} ^{}{}", ballot_text(*ballot), up_to(*most))
             }
+            Request::Round { round, step } => format!("round {round:?} {step:?}"),
+            Request::Bring { key, record, .. } => format!("bring {}", self.item_text(key, record)),
             Request::Recall { key, id, since } => {
                 let since =
                     if *since > 0 { format!(" ^{}", ballot_text(*since)) } else { String::new() };

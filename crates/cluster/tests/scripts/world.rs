@@ -126,7 +126,11 @@ impl World {
             coordinator: Coordinator::new(shared.clone(), config),
             node: Node::new(
                 shared.clone(),
-                NodeConfig { max_skew_micros: config.max_skew_micros, rounds: RoundConfig::NONE },
+                NodeConfig {
+                    max_skew_micros: config.max_skew_micros,
+                    rounds: RoundConfig::NONE,
+                    tombstone: toy::tombstone,
+                },
             ),
             calls: Vec::new(),
             pings: BTreeMap::new(),

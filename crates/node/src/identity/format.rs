@@ -1,7 +1,7 @@
 //! The identity in bytes. A change of the layout is a change of [`FORMAT`]: see
 //! `docs/file-format.md`.
 
-use cluster::{Claim, Life, Lineage, MembershipState, Reported};
+use cluster::{Claim, Life, Lineage, MembershipState, NodeId, Proof, Reported, RoundId};
 
 use super::marker::Marker;
 
@@ -13,6 +13,9 @@ const PEER_FORMATS: [u8; 2] = [1, 2];
 
 /// Format of a directory's lives.
 const LIVES_FORMAT: u8 = 1;
+
+/// Format of what is known of proofs.
+const PROOF_FORMAT: u8 = 1;
 
 const NAMED: u8 = 1;
 
@@ -109,6 +112,34 @@ pub(super) fn decode_lives(bytes: &[u8]) -> Result<(Marker, Vec<Life>), String> 
     let damaged = || format!("{} bytes: damaged", bytes.len());
     let (marker, lives) = bytes[1..].split_first_chunk().ok_or_else(damaged)?;
     Ok((Marker::decode(*marker), Lineage::decode(lives).ok_or_else(damaged)?))
+}
+
+pub(super) fn encode_proof(proof: &Proof) -> Vec<u8> {
+    let Proof { seal, ready, proven, floor, is_uniform, made } = *proof;
+    let mut bytes = vec![PROOF_FORMAT, u8::from(is_uniform)];
+    for round in [seal, ready, proven] {
+        bytes.extend_from_slice(&round.time.to_le_bytes());
+        bytes.extend_from_slice(&round.node.0.to_le_bytes());
+    }
+    [floor, made].iter().for_each(|number| bytes.extend_from_slice(&number.to_le_bytes()));
+    bytes
+}
+
+pub(super) fn decode_proof(bytes: &[u8]) -> Result<Proof, String> {
+    check_format(bytes, &[PROOF_FORMAT])?;
+    let damaged = || format!("{} bytes: damaged", bytes.len());
+    let (is_uniform, bytes) = bytes[1..].split_first().ok_or_else(damaged)?;
+    let (rounds, numbers) = bytes.split_at_checked(30).ok_or_else(damaged)?;
+    let [seal, ready, proven] = rounds.as_chunks::<10>().0 else { return Err(damaged()) };
+    let ([floor, made], []) = numbers.as_chunks::<8>() else { return Err(damaged()) };
+    let round = |bytes: &[u8; 10]| {
+        let (time, node) = bytes.split_first_chunk::<8>().expect("there are ten");
+        let node = NodeId(u16::from_le_bytes([node[0], node[1]]));
+        RoundId { time: u64::from_le_bytes(*time), node }
+    };
+    let (seal, ready, proven) = (round(seal), round(ready), round(proven));
+    let [floor, made] = [floor, made].map(|bytes| u64::from_le_bytes(*bytes));
+    Ok(Proof { seal, ready, proven, floor, is_uniform: *is_uniform == 1, made })
 }
 
 fn check_format(bytes: &[u8], known: &[u8]) -> Result<u8, String> {

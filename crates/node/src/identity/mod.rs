@@ -27,7 +27,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cluster::{Claim, Clock, Life, Lineage, MembershipState, NodeId, Shared, Topology, difference};
+use cluster::{
+    Claim, Clock, Life, Lineage, MembershipState, NodeId, Proof, Shared, Topology, difference,
+};
 use lsm::{Batch, Engine, Space, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -45,6 +47,9 @@ const LIVES: &[u8] = b"lives";
 
 /// What precedes a node's name in the key of what it is marked to lack.
 const LACKS: &[u8] = b"lacks/";
+
+/// Where is stored what is known of proofs.
+const PROOF: &[u8] = b"proof";
 
 /// What precedes a peer's name in the key of what is known of it.
 const PEER: &[u8] = b"peer/";
@@ -94,6 +99,8 @@ struct State {
     version: Version,
     /// What is known of each peer that was seen, by name.
     peers: BTreeMap<String, Known>,
+    /// What is known of proofs, or is being stored.
+    proof: Proof,
 }
 
 /// What is known of a peer.
@@ -137,6 +144,8 @@ pub enum Keeps {
     },
     /// So many changes of what a node is marked to lack.
     Missed(NodeId, u64),
+    /// What this node knows of proofs.
+    Proof(Proof),
 }
 
 /// What is found in a store before anything is written to it.
@@ -205,10 +214,17 @@ impl Identity {
         version.time = version.time.max(newest(engine)?);
         let kept = agreed(stored.as_ref(), named, new);
         let (incarnation, cluster) = (kept.incarnation, kept.cluster);
-        let mut state = State { kept, version, peers };
+        let is_new = stored.is_none() && !kept.is_alone();
+        let proof = match proof(engine)? {
+            Some(proof) => proof,
+            None if is_new => Proof::of_new(named.own, new.lost_before),
+            None => Proof::default(),
+        };
+        let mut state = State { kept, version, peers, proof };
         if stored.as_ref() != Some(&state.kept) {
             let encoded = state.kept.encode();
-            let written = store.commit(state.batch(&[(KEY, &encoded)]));
+            let proof = format::encode_proof(&state.proof);
+            let written = store.commit(state.batch(&[(KEY, &encoded), (PROOF, &proof)]));
             written.map_err(in_store)?;
         }
         Ok(Self { incarnation, cluster, state: Mutex::new(state) })
@@ -258,7 +274,13 @@ impl Identity {
         let kept = Kept { state, lost_before, ..held.kept.clone() };
         let (lacks, changes) = shared.missed.encode(shared.own);
         let lacks_key = [LACKS, kept.name.as_bytes()].concat();
-        let batch = held.batch(&[(KEY, &kept.encode()), (&lacks_key, &lacks)]);
+        if lost_before == 0 {
+            held.proof = held.proof.of_first();
+        }
+        let proof = format::encode_proof(&held.proof);
+        let items: [(&[u8], &[u8]); 3] =
+            [(KEY, &kept.encode()), (&lacks_key, &lacks), (PROOF, &proof)];
+        let batch = held.batch(&items);
         (batch, Keeps::MembershipState { state, lost_before, changes })
     }
 
@@ -283,6 +305,22 @@ impl Identity {
         (state.batch(&[(&key, &lacks)]), Keeps::Missed(node, changes))
     }
 
+    /// A batch that stores what this node knows of proofs, durably: with it, everything before.
+    pub(crate) fn keep_proof(&self, proof: Proof) -> (Batch, Keeps) {
+        let mut state = self.lock();
+        // Of two that are under way, the last one made is found by a start: it says all of both.
+        state.proof = state.proof.and(proof);
+        let proof = state.proof;
+        let mut batch = state.batch(&[(PROOF, &format::encode_proof(&proof))]);
+        batch.make_durable();
+        (batch, Keeps::Proof(proof))
+    }
+
+    /// What the directory knows of proofs.
+    pub(crate) fn proof(&self) -> Proof {
+        self.lock().proof
+    }
+
     /// Such a batch is durable: only now its content takes effect, and is reported to others.
     pub(crate) fn kept(&self, shared: &Shared, what: &Keeps) {
         match what {
@@ -304,10 +342,12 @@ impl Identity {
                 let mut held = self.lock();
                 (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
                 if *lost_before == 0 {
+                    shared.proofs.is_first();
                     shared.membership.has_no_former_life();
                 }
             }
             Keeps::Missed(node, changes) => shared.missed.kept(*node, *changes),
+            Keeps::Proof(proof) => shared.proofs.kept(*proof),
         }
     }
 
@@ -438,6 +478,13 @@ fn read(engine: &Engine) -> Result<Option<(Kept, Version)>, StartError> {
     let kept = Kept::decode(&record.value());
     let kept = kept.map_err(|why| damaged("the node's identity", why))?;
     Ok(Some((kept, record.view().version())))
+}
+
+/// What the directory knows of proofs.
+fn proof(engine: &Engine) -> Result<Option<Proof>, StartError> {
+    let stored = engine.read(Space::Node, PROOF).map_err(in_store)?;
+    let proof = stored.map(|record| format::decode_proof(&record.value())).transpose();
+    proof.map_err(|why| damaged("what is proven", why))
 }
 
 /// What is known of the peers that were seen.

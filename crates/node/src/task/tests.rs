@@ -8,7 +8,8 @@ use crate::stage::{Done, Stage, value};
 const B: NodeId = NodeId(1);
 
 fn task(stage: &Stage) -> Task {
-    let config = NodeConfig { max_skew_micros: 500_000, rounds: RoundConfig::NONE };
+    let (rounds, tombstone) = (RoundConfig::NONE, crate::records::tombstone);
+    let config = NodeConfig { max_skew_micros: 500_000, rounds, tombstone };
     Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)
 }
 

@@ -101,6 +101,11 @@ pub(crate) enum Due {
         node: usize,
         life: u32,
     },
+    /// A node found out that its directory is an older copy.
+    Outdated {
+        node: usize,
+        life: u32,
+    },
     /// The disk has read hints.
     Hints {
         node: usize,
@@ -264,6 +269,7 @@ impl World {
             Due::Discard { place, op, ranges } => self.was_discarded(place, op, &ranges),
             Due::Node { node, life, event } => self.node_event(node, life, event),
             Due::Tick { node, life } => self.tick(node, life),
+            Due::Outdated { node, life } => self.outdated(node, life),
             Due::Hints { node, life, wanted } => self.hints_read(node, life, wanted),
             Due::Busy { place, call } => self.was_busy(place, call),
             Due::Keep { node, life } => self.keep(node, life),
@@ -309,6 +315,7 @@ impl World {
             | Due::Keep { node, .. }
             | Due::Node { node, .. }
             | Due::Tick { node, .. }
+            | Due::Outdated { node, .. }
             | Due::Hints { node, .. } => *node,
             _ => return Some(due),
         };

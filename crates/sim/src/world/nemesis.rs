@@ -5,7 +5,7 @@ use lsm::{Disk, MemDisk, SyncMode};
 
 use super::life::LifeFile;
 use super::power::End;
-use super::{Due, World};
+use super::{Due, Place, World};
 use crate::plan::Fault;
 use crate::random::Random;
 
@@ -179,6 +179,13 @@ impl World {
         self.nemesis.wiped = Some(node);
         self.crash(node, End::Kill);
         self.wipe(node);
+    }
+
+    /// The node's directory is an older copy, which it must not go on with.
+    pub(super) fn outdated(&mut self, node: usize, life: u32) {
+        if self.process(Place { node, life, index: 0 }).is_some() {
+            self.replace_disk(node);
+        }
     }
 
     /// One bit of one table; the disk counts as lost from now on.

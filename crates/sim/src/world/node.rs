@@ -71,6 +71,11 @@ impl TaskDriver for InTask<'_> {
         self.world.submit(self.place(0), Asker::Task(keeps), batch);
     }
 
+    fn outdated(&mut self, _proven: u64) {
+        let (node, life) = (self.node, self.life);
+        self.world.agenda.put(self.world.now, Due::Outdated { node, life });
+    }
+
     fn after(&mut self, micros: u64, event: TaskEvent) {
         let (node, life) = (self.node, self.life);
         self.world.agenda.put(self.world.now + micros, Due::Node { node, life, event });
@@ -138,7 +143,16 @@ impl World {
     pub(super) fn hints_are_delivered(&mut self) {
         for ((peer, holder, key), time) in std::mem::take(&mut self.owed) {
             let held = self.held(peer, &key).ok().flatten();
-            if held.as_ref().is_none_or(|held| held.rank.version.time < time) {
+            // What it is sealed against a round brings.
+            let process = self.machines[peer].process.as_ref();
+            if process.is_some_and(|process| {
+                let known = process.shared.proofs.known();
+                time <= known.seal.time.max(known.floor)
+            }) {
+                continue;
+            }
+            if held.as_ref().is_none_or(|held| held.rank.version.time.max(held.rank.ballot) < time)
+            {
                 let what = format!(
                     "hint lost: node {holder} kept {time:x} of {key:?} for node {peer}, which \
                      holds {}",

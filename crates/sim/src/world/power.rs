@@ -128,8 +128,11 @@ impl World {
             codec: CODEC,
             steps: STEPS,
         };
-        let node_config =
-            NodeConfig { max_skew_micros: config.max_skew_micros, rounds: self.plan.rounds };
+        let node_config = NodeConfig {
+            max_skew_micros: config.max_skew_micros,
+            rounds: self.plan.rounds,
+            tombstone: node::records::tombstone,
+        };
         let nodes = self.plan.nodes;
         let mut keeper = Keeper::default();
         keeper.begin(nodes);

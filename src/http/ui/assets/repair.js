@@ -104,6 +104,9 @@ export class RepairPanel {
     badge.className = `badge ${mood}`;
     say(why, reason);
     const ago = (ms) => `${span((at - ms) / 1000)} ago`;
+    const proven = repair.proven_ms;
+    const known = proven ? `proven up to ${ago(proven)}` : "nothing proven yet";
+    put("purgeable", `${bytes(status.purgeable_bytes)}, ${known}`);
     const full = repair.last_full_ms;
     put("full", full ? `${ago(full)}, ${moment(full)}` : "none since the start");
     cells.get("full").classList.toggle("warn", at - (full ?? at) > LATE * 1000);

@@ -18,7 +18,9 @@ use super::state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage, Tried};
 use super::{Coordinator, LATE_MICROS, change_of};
 use crate::acks::{Acks, ReplicaSet};
 use crate::clock::Version;
-use crate::conditional::{Change, Done, NEVER_WRITTEN, State, comes_before, has_idempotency_key};
+use crate::conditional::{
+    Change, Done, State, comes_before, family_of_absent, has_idempotency_key,
+};
 use crate::coordinator::part::{Errand, VoteAt, Way};
 use crate::coordinator::read::state::Reported;
 use crate::coordinator::write::BEHIND;
@@ -67,22 +69,22 @@ enum Word {
 }
 
 impl ChangeWork {
-    /// What became of its earlier tries. `newest` is the family of the newest record.
-    fn look_back(&self, newest: Option<Version>, told: &Steps) -> Earlier {
+    /// What became of its earlier tries. `newest` is the family of the newest record, or of what is
+    /// made of none.
+    fn look_back(&self, newest: Version, told: &Steps, watermark: u64) -> Earlier {
         if told.has(self.id) {
             return Earlier::Told;
         }
-        let family = self.tried.as_ref().map(|tried| tried.record.rank.version);
+        let family = self.tried.as_ref().map_or(newest, |tried| tried.record.rank.version);
         match &self.tried {
-            Some(Tried { record, then, .. }) if newest < family && family > Some(NEVER_WRITTEN) => {
+            // Else a proof has ended that family: it must not come up again.
+            Some(Tried { record, then, .. }) if newest < family && family.time > watermark => {
                 Earlier::Again(record.clone(), *then)
             }
             _ if has_idempotency_key(self.id) => Earlier::Unknown(SAID_AGAIN),
             _ if self.elsewhere => Earlier::Unknown(ELSEWHERE),
-            Some(_) if newest > family => Earlier::Unknown(PLAIN_BETWEEN),
-            Some(tried) if newest == family && !told.tell_of(self.id, tried.step) => {
-                Earlier::Unknown(MANY_BETWEEN)
-            }
+            Some(_) if newest != family => Earlier::Unknown(PLAIN_BETWEEN),
+            Some(tried) if !told.tell_of(self.id, tried.step) => Earlier::Unknown(MANY_BETWEEN),
             _ => Earlier::Told,
         }
     }
@@ -108,19 +110,35 @@ impl ChangeWork {
 
 impl Coordinator {
     /// A majority has promised.
-    pub(super) fn promised(&mut self, now: Now, id: SlotId, ballot: u64, out: &mut Vec<Effect>) {
+    pub(super) fn promised(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        (ballot, watermark): (u64, u64),
+        out: &mut Vec<Effect>,
+    ) {
+        if self.shared.proofs.watermark() != watermark {
+            // All those promises are void, or will be soon.
+            return self.try_change(now, id, out);
+        }
         let newest = match self.newest_of_change(now, id) {
             Ok(newest) => newest,
             // It is long, and its content is needed.
             Err(vote) => {
-                self.slots.change(id).stage = Stage::Preparing { ballot };
+                self.slots.change(id).stage = Stage::Preparing { ballot, watermark };
                 return self.fetch_for_change(now, id, vote, out);
             }
         };
         let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
-        let mut state = State::of(newest.as_ref(), ballot, &codec);
-        let family = newest.as_ref().map(|newest| newest.rank.version);
-        match self.slots.change(id).look_back(family, state.steps()) {
+        let absent = family_of_absent(watermark);
+        let mut state = State::of(newest.as_ref(), absent, ballot, &codec);
+        let mut family = newest.as_ref().map_or(absent, |newest| newest.rank.version);
+        let has_ended = self.has_ended(id, family, watermark);
+        if has_ended {
+            family = absent;
+            state.goes_on_in(absent);
+        }
+        match self.slots.change(id).look_back(family, state.steps(), watermark) {
             Earlier::Told => {}
             Earlier::Unknown(why) => match self.word_of_replicas(id) {
                 Word::Done(done, by) => {
@@ -128,7 +146,7 @@ impl Coordinator {
                 }
                 Word::Never => {}
                 Word::Open => {
-                    self.slots.change(id).stage = Stage::Preparing { ballot };
+                    self.slots.change(id).stage = Stage::Preparing { ballot, watermark };
                     return self.recall(now, id, out);
                 }
                 // Another one may tell, once it is not outbid any more.
@@ -145,7 +163,8 @@ impl Coordinator {
                 }
             },
             Earlier::Again(record, then) => {
-                let record = (codec.reballot)(&key, &record, ballot);
+                let family = record.rank.version;
+                let record = (codec.reballot)(&key, &record, family, ballot);
                 return self.store_for_change(now, id, record, then, out);
             }
         }
@@ -164,6 +183,7 @@ impl Coordinator {
             return self.deny_change(now, id, FailureKind::TooFew, out);
         }
         self.part_with_late(id);
+        let newest = newest.map(|newest| (newest, has_ended));
         self.answer_unchanged(now, id, ballot, (newest, state), then, out);
     }
 
@@ -173,12 +193,15 @@ impl Coordinator {
         now: Now,
         id: SlotId,
         ballot: u64,
-        (newest, state): (Option<Record>, State),
+        (newest, state): (Option<(Record, bool)>, State),
         then: Done,
         out: &mut Vec<Effect>,
     ) {
         let (codec, key) = (self.config.steps, self.slots.get(id).key.clone());
+        let has_ended = newest.as_ref().is_some_and(|(_, has_ended)| *has_ended);
+        let newest = newest.map(|(newest, _)| newest);
         let rank = newest.as_ref().map(|newest| newest.rank);
+        let seal = self.shared.proofs.seal();
         match newest {
             newest if self.is_settled(id, rank, state.steps()) => {
                 if let Some(newest) = newest {
@@ -194,14 +217,27 @@ impl Coordinator {
                 self.deny_change(now, id, FailureKind::Busy, out);
             }
             newest => {
-                let has_tried = self.slots.change(id).tried.is_some();
+                let change = self.slots.change(id);
+                // One that was refused before may be sealed against by others than this node.
+                let has_tried = change.tried.is_some()
+                    || change.tries > 1
+                    || matches!(change.asker, Asker::Reader(_));
+                let slot = self.slots.get(id);
+                let is_usual = |newest: &Record| slot.copies_of(newest) >= slot.quorum.from;
                 let record = match newest {
-                    Some(newest) if newest.rank.ballot > 0 => {
-                        (codec.reballot)(&key, &newest, ballot)
+                    // It is brought to a majority as a read does it, unless it belongs to fewer, or
+                    // replicas take nothing of its time any more.
+                    Some(newest)
+                        if newest.rank.ballot == 0
+                            && !has_tried
+                            && !has_ended
+                            && newest.rank.when() > seal
+                            && is_usual(&newest) =>
+                    {
+                        newest
                     }
-                    // It is brought to a majority as a read does it.
-                    Some(newest) if !has_tried => newest,
-                    _ => state.record(&key, ballot, &codec),
+                    Some(newest) => (codec.reballot)(&key, &newest, state.family(), ballot),
+                    None => state.record(&key, ballot, &codec),
                 };
                 self.store_for_change(now, id, record, then, out);
             }
@@ -239,7 +275,8 @@ impl Coordinator {
         let codec = self.config.steps;
         // The ballot is older than this write: what has expired since has expired.
         let at = self.shared.clock.now(now.wall).max(kept.ballot);
-        let mut state = State::of(Some(&kept.record), at, &codec);
+        let absent = kept.record.rank.version;
+        let mut state = State::of(Some(&kept.record), absent, at, &codec);
         let (then, is_changed) = self.do_round(id, &mut state);
         if !is_changed {
             self.dissolve(id);
@@ -338,6 +375,15 @@ impl Coordinator {
             self.tell(change.asker, Answer::Done(done, acks), out);
             self.slots.remove(follower);
         }
+    }
+
+    /// Whether a proof has ended the family of what is newest: one of those that promised does not
+    /// hold it, although all held the same up to the watermark. Then what is deleted and purged
+    /// there hides it; and what goes on from it must be above that.
+    fn has_ended(&mut self, id: SlotId, family: Version, watermark: u64) -> bool {
+        let lacks = |vote: &ChangeVote| vote.rank().is_none_or(|rank| rank.version < family);
+        let mut promised = self.slots.change(id).promised();
+        family.time <= watermark && family != family_of_absent(watermark) && promised.any(lacks)
     }
 
     /// Whether what is newest will stay so if nothing is done: a majority holds it, and no record

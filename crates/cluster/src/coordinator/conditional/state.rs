@@ -73,7 +73,8 @@ pub(super) struct Tried {
 #[derive(Debug)]
 pub(super) enum Stage {
     /// Replicas are asked for promises.
-    Preparing { ballot: u64 },
+    /// By this node's watermark.
+    Preparing { ballot: u64, watermark: u64 },
     /// They are asked to store this record; then the client is answered this.
     Storing { record: Record, then: Done },
     /// The key's home was asked to do it.

@@ -1,0 +1,314 @@
+//! What is proven about all replicas: up to a *watermark* they held the same, so that tombstones up
+//! to there are not needed any more, and nothing that is older is taken from anybody.
+//!
+//! ```text
+//!  seal T ─────────▶ nothing new that was written up to T is taken, for good
+//!    │  sums, exchange: all hold the same up to T
+//!  ready ──────────▶ what was exchanged is durable
+//!    │  all are
+//!  watermark T ────▶ tombstones up to T go; promises given before end (`floor`)
+//! ```
+//!
+//! One node drives this (`node/round.rs`), for all nodes of the cluster at once. All of it is kept
+//! on disk. Why each step is needed, and what a model found: `docs/repair-model.md`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::node_id::NodeId;
+use crate::record::{Kind, Rank};
+
+/// A round that is to prove something. A later one ends an earlier one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RoundId {
+    /// What was written up to this time is compared; 0 = there was no round.
+    pub time: u64,
+    /// The node that drives it.
+    pub node: NodeId,
+}
+
+/// What a node knows of proofs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Proof {
+    /// Up to its time nothing new is taken.
+    pub seal: RoundId,
+    /// The last round of which everything that was exchanged is durable here.
+    pub ready: RoundId,
+    /// The last one of which all nodes were ready: its time is the watermark.
+    pub proven: RoundId,
+    /// The greatest ballot that any node had promised by then.
+    pub floor: u64,
+    /// Whether no record up to the watermark had another number of copies than there are by
+    /// default: then nobody but its replicas holds anything of a key.
+    pub is_uniform: bool,
+    /// The directory was made at this time of a version, or before, and was empty then; 0 = that
+    /// is not known.
+    pub made: u64,
+}
+
+impl Proof {
+    /// What is known when both are.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            seal: self.seal.max(other.seal),
+            ready: self.ready.max(other.ready),
+            proven: self.proven.max(other.proven),
+            floor: self.floor.max(other.floor),
+            is_uniform: if self.proven >= other.proven {
+                self.is_uniform
+            } else {
+                other.is_uniform
+            },
+            made: self.made.max(other.made),
+        }
+    }
+
+    /// The same, if the directory is the first one of its node's name: it need not be sealed from
+    /// its beginning on.
+    #[must_use]
+    pub fn of_first(self) -> Self {
+        let is_of_beginning = self.seal.time == self.made && self.ready.time == 0;
+        Self { seal: if is_of_beginning { RoundId::default() } else { self.seal }, ..self }
+    }
+
+    /// Of a directory that is made by this node, and has taken nothing up to that time: a round
+    /// that began before can't have it hold anything older.
+    pub fn of_new(node: NodeId, time: u64) -> Self {
+        Self { seal: RoundId { time, node }, made: time, ..Self::default() }
+    }
+}
+
+/// A node's steps in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoundStep {
+    /// Only to tell what it knows.
+    Ask,
+    /// To take nothing new up to the round's time.
+    Seal,
+    /// To make durable what the round has brought.
+    Ready,
+    /// All nodes were ready, and had promised no ballot above this one.
+    Commit {
+        /// It.
+        floor: u64,
+        /// See [`Proof::is_uniform`].
+        is_uniform: bool,
+    },
+}
+
+/// What a node tells of itself in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundState {
+    /// The life of its directory, which begins with the process.
+    pub life: u64,
+    /// What it knows.
+    pub proof: Proof,
+    /// The greatest ballot that it has promised.
+    pub promised: u64,
+    /// Whether a round was at work here a moment ago.
+    pub is_active: bool,
+}
+
+/// A write on its way into the store, counted so that a seal can wait for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passing(u8);
+
+/// What this node knows of proofs, for all its threads.
+#[derive(Debug)]
+pub struct Proofs {
+    /// The seal's time, the watermark and the floor, as of [`State::known`].
+    seal: AtomicU64,
+    watermark: AtomicU64,
+    floor: AtomicU64,
+    /// Writes on their way, by the seal under which they passed: even or odd ones.
+    passing: [AtomicU64; 2],
+    seals: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: Proof,
+    /// The greatest proof that another node told of, and this one does not know.
+    heard: Option<Proof>,
+    /// Nodes that were seen to lag behind this one's.
+    lagging: Vec<NodeId>,
+}
+
+/// What a node may do about a proof that it missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missed {
+    /// Nothing: it knows it.
+    Known,
+    /// It was ready, or its directory is younger: it takes it over.
+    TakesOver,
+    /// Its directory is an older copy, which may hold what was deleted and purged since.
+    Outdated,
+}
+
+impl Proofs {
+    /// As a start finds it.
+    pub fn new(known: Proof) -> Self {
+        Self {
+            seal: AtomicU64::new(known.seal.time),
+            watermark: AtomicU64::new(known.proven.time),
+            floor: AtomicU64::new(known.floor),
+            passing: Default::default(),
+            seals: AtomicU64::new(0),
+            state: Mutex::new(State { known, ..State::default() }),
+        }
+    }
+
+    /// What this node knows.
+    pub fn known(&self) -> Proof {
+        self.state().known
+    }
+
+    /// Nothing new that was written up to this time is taken.
+    pub fn seal(&self) -> u64 {
+        self.seal.load(Ordering::SeqCst)
+    }
+
+    /// Up to this time all nodes held the same.
+    pub fn watermark(&self) -> u64 {
+        self.watermark.load(Ordering::SeqCst)
+    }
+
+    /// Whether a record of this rank is as good as none: it may be purged anywhere. Expiry is not
+    /// asked for.
+    pub(crate) fn is_gone(&self, rank: Rank) -> bool {
+        rank.kind != Kind::Value && rank.version.time.max(rank.ballot) <= self.watermark()
+    }
+
+    /// Whether a record of this rank is refused, if it comes as a hint or from another node's
+    /// store. One of a conditional write was chosen, but may go on from what was deleted and purged
+    /// since.
+    pub fn refuses(&self, rank: Rank) -> bool {
+        let is_sealed = rank.when() <= self.seal();
+        is_sealed || rank.ballot > 0 && rank.ballot <= self.floor.load(Ordering::SeqCst)
+    }
+
+    /// A plain write is about to be handed to the store. Refused is what was written up to the
+    /// seal, which is returned then. What passes must be handed to [`Proofs::passed`] once it is
+    /// visible,
+    /// or will never be.
+    pub fn pass(&self, when: u64) -> Result<Passing, u64> {
+        let passing = self.pass_any();
+        let seal = self.seal();
+        if when > seal {
+            return Ok(passing);
+        }
+        self.passed(passing);
+        Err(seal)
+    }
+
+    /// The same, whatever is sealed: of what a round brings, and of a node that is being rebuilt.
+    pub fn pass_any(&self) -> Passing {
+        // Counted before the seal is looked at: a seal that is not seen yet waits for it.
+        let turn = (self.seals.load(Ordering::SeqCst) & 1) as u8;
+        self.passing[usize::from(turn)].fetch_add(1, Ordering::SeqCst);
+        Passing(turn)
+    }
+
+    /// See [`Proofs::pass`].
+    pub fn passed(&self, Passing(turn): Passing) {
+        let before = self.passing[usize::from(turn)].fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "each write passes once");
+    }
+
+    /// Seals, at once; a round that is not later changes nothing. Returns whether all is visible
+    /// that passed under an earlier seal; if not, that must be asked once more.
+    pub(crate) fn raise_seal(&self, round: RoundId) -> bool {
+        let mut state = self.state();
+        // The turn before the last one is over, or this one does not begin.
+        let turn = self.seals.load(Ordering::SeqCst);
+        let before = &self.passing[(turn as usize + 1) & 1];
+        if before.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
+        if round > state.known.seal {
+            state.known.seal = round;
+            self.seal.fetch_max(round.time, Ordering::SeqCst);
+            self.seals.fetch_add(1, Ordering::SeqCst);
+            return self.passing[turn as usize & 1].load(Ordering::SeqCst) == 0;
+        }
+        true
+    }
+
+    /// This node's directory is the first one of its name: no round has counted another, and so
+    /// nothing was proven before it was made.
+    pub fn is_first(&self) {
+        let mut state = self.state();
+        state.known = state.known.of_first();
+        self.seal.store(state.known.seal.time, Ordering::SeqCst);
+    }
+
+    /// What is to be stored so that this node is ready; `None` if a later round has begun.
+    pub(crate) fn to_be_ready(&self, round: RoundId) -> Option<Proof> {
+        let known = self.known();
+        (known.seal == round).then_some(Proof { ready: round, ..known })
+    }
+
+    /// What is to be stored when all nodes were ready.
+    pub(crate) fn to_be_proven(&self, round: RoundId, floor: u64, is_uniform: bool) -> Proof {
+        let known = self.known();
+        let seal = known.seal.max(round);
+        let floor = known.floor.max(floor);
+        Proof { seal, proven: known.proven.max(round), floor, is_uniform, ..known }
+    }
+
+    /// What this node can do about a proof. Whatever its directory holds, if it was made since the
+    /// round, came from nodes that were sealed.
+    pub(crate) fn missed(&self, proven: RoundId) -> Missed {
+        let known = self.known();
+        // Who was ready for a later round, and so was sealed by it, had been for this one before.
+        if known.proven >= proven {
+            Missed::Known
+        } else if known.ready >= proven || known.made >= proven.time {
+            Missed::TakesOver
+        } else {
+            Missed::Outdated
+        }
+    }
+
+    /// It is durable, and in force from now on.
+    pub fn kept(&self, kept: Proof) {
+        let mut state = self.state();
+        state.known = state.known.and(kept);
+        let (seal, proven) = (state.known.seal.time, state.known.proven.time);
+        self.seal.fetch_max(seal, Ordering::SeqCst);
+        self.floor.fetch_max(kept.floor, Ordering::SeqCst);
+        self.watermark.fetch_max(proven, Ordering::SeqCst);
+    }
+
+    /// Another node told what it knows.
+    pub(crate) fn told(&self, node: NodeId, theirs: Proof) {
+        let mut state = self.state();
+        let known = state.known.proven;
+        if theirs.proven > known {
+            if state.heard.is_none_or(|heard| theirs.proven > heard.proven) {
+                state.heard = Some(theirs);
+            }
+        } else if theirs.proven < known && !state.lagging.contains(&node) {
+            state.lagging.push(node);
+        }
+    }
+
+    /// The greatest proof that another node told of, if this node does not know it.
+    pub(crate) fn heard(&self) -> Option<Proof> {
+        let mut state = self.state();
+        let known = state.known.proven;
+        state.heard = state.heard.filter(|heard| heard.proven > known);
+        state.heard
+    }
+
+    /// Nodes that were seen to lag behind since the last time.
+    pub(crate) fn take_lagging(&self) -> Vec<NodeId> {
+        std::mem::take(&mut self.state().lagging)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
