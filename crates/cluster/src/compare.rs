@@ -24,7 +24,7 @@ pub struct CompareRequest {
     pub start: Bytes,
     /// The least key that is beyond; `None` = there is no such key.
     pub end: Option<Bytes>,
-    /// Records are meant that were written after this time ([`Rank::when`]) …
+    /// Records are meant that were written after this time ([`Rank::when`](crate::Rank::when)) …
     pub since: u64,
     /// … and not after this one.
     pub until: u64,

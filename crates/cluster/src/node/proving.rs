@@ -23,6 +23,10 @@ const RETRIES: u32 = 3;
 /// … and if it is busy, or another node drives a round: half a minute.
 const BUSY_RETRIES: u32 = 60;
 
+/// For so long, in microseconds, a round that waits for one of an earlier node seals nothing: until
+/// what it has sealed counts as free.
+const BACK_OFF_MICROS: u64 = 3_000_000;
+
 /// What nodes are to do, and what they have told.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
@@ -207,7 +211,9 @@ impl Node {
             round.id.time = time;
             round.report.until = time;
         }
-        round.not_before = now.mono + RETRY_MICROS;
+        // Of two that have sealed some nodes each, the one whose driver comes later lets go of them.
+        let pause = if is_driven && seal.node < own { BACK_OFF_MICROS } else { RETRY_MICROS };
+        round.not_before = now.mono + pause;
         let open = Open { round: round.id, step: RoundStep::Seal, is_asked: false };
         round.steps.told.clear();
         round.steps.open = round.nodes.iter().map(|node| (*node, open)).collect();

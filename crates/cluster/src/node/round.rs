@@ -214,7 +214,7 @@ impl Node {
             return self.end_round(now, out);
         }
         // One that somebody asks for while another takes its time comes sooner.
-        let is_awaited = self.shared.rounds.wanted().is_some();
+        let is_awaited = self.shared.rounds.wanted().is_some() && round.phase == Phase::Comparing;
         if round.not_before > now.mono && !(is_awaited && round.failures.is_empty()) {
             return;
         }
