@@ -211,7 +211,7 @@ impl Node {
             round.id.time = time;
             round.report.until = time;
         }
-        // Of two that have sealed some nodes each, the one whose driver comes later lets go of them.
+        // Of two that have sealed some nodes each, the one whose driver comes later lets go.
         let pause = if is_driven && seal.node < own { BACK_OFF_MICROS } else { RETRY_MICROS };
         round.not_before = now.mono + pause;
         let open = Open { round: round.id, step: RoundStep::Seal, is_asked: false };
