@@ -14,8 +14,15 @@ const MAX_NAMED: usize = 16;
 /// For so long after the last step of a round it counts as under way, in microseconds.
 const ACTIVE_MICROS: u64 = 2_000_000;
 
+/// For so long, in microseconds, a round that waits for one of an earlier node seals nothing: until
+/// what it has sealed counts as free.
+pub(crate) const BACK_OFF_MICROS: u64 = 3_000_000;
+
 /// For so long, in microseconds, a node begins no round by itself after another one has tried to.
-const YIELD_MICROS: u64 = 3_000_000;
+const YIELD_MICROS: u64 = 6_000_000;
+
+// Whoever lets go is free before it tries again, and then nobody has begun another round.
+const _: () = assert!(ACTIVE_MICROS < BACK_OFF_MICROS && BACK_OFF_MICROS < YIELD_MICROS);
 
 /// What is known of a node's rounds.
 #[derive(Debug, Default)]

@@ -16,16 +16,13 @@ use crate::clock::Clock;
 use crate::event::{FailureKind, Now};
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::proof::{Missed, RoundId, RoundState, RoundStep};
+use crate::rounds::BACK_OFF_MICROS;
 
 /// How often a node is asked again, if it can't be reached or fails …
 const RETRIES: u32 = 3;
 
-/// … and if it is busy, or another node drives a round: half a minute.
+/// … and if it is busy, or another node drives a round: from half a minute to three.
 const BUSY_RETRIES: u32 = 60;
-
-/// For so long, in microseconds, a round that waits for one of an earlier node seals nothing: until
-/// what it has sealed counts as free.
-const BACK_OFF_MICROS: u64 = 3_000_000;
 
 /// What nodes are to do, and what they have told.
 #[derive(Debug, Default)]
@@ -130,9 +127,9 @@ impl Node {
         let Some(round) = self.round.as_mut().filter(|round| round.report.number == number) else {
             return;
         };
-        let Some(Open { round: id, step, .. }) = round.steps.open.get(&node).copied() else {
-            return;
-        };
+        // Refused by one node, all are asked again: what the others said to that is late.
+        let open = round.steps.open.get(&node).copied();
+        let Some(Open { round: id, step, is_asked: true }) = open else { return };
         let Ok(Reply::Round(state)) = result else {
             return self.step_failed(now, node, result, out);
         };

@@ -213,8 +213,11 @@ impl Node {
         if round.report.stopped.is_some() {
             return self.end_round(now, out);
         }
-        // One that somebody asks for while another takes its time comes sooner.
-        let is_awaited = self.shared.rounds.wanted().is_some() && round.phase == Phase::Comparing;
+        // One that somebody asks for, here or of another node, while another takes its time comes
+        // sooner.
+        let rounds = &self.shared.rounds;
+        let is_awaited = rounds.wanted().is_some() || rounds.is_yielding(now);
+        let is_awaited = is_awaited && round.phase == Phase::Comparing;
         if round.not_before > now.mono && !(is_awaited && round.failures.is_empty()) {
             return;
         }
