@@ -1,6 +1,9 @@
 //! A few seeds of every run of the tests; `cargo run --release -p sim -- sweep` goes through more.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
 use sim::{Fault, Plan, run};
 
 /// Seeds of one run: some seconds without optimisation. `KVORUM_SEEDS=N` has N more.
@@ -18,11 +21,20 @@ fn short(seed: u64) -> Plan {
 
 #[test]
 fn whatever_goes_wrong_the_cluster_keeps_what_it_promised() {
-    for seed in 0..seeds() {
-        let report = run(&short(seed));
-        assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
-        assert!(report.tally.reads > 0, "seed {seed} asked something");
-    }
+    let next = AtomicU64::new(0);
+    let go_through = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds() {
+                return;
+            }
+            let report = run(&short(seed));
+            assert!(report.wrong.is_empty(), "seed {seed}: {:#?}", report.wrong);
+            assert!(report.tally.reads > 0, "seed {seed} asked something");
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(go_through))));
 }
 
 #[test]

@@ -482,8 +482,9 @@ struct YieldBudget {
     bytes: usize,
 }
 
-/// Bytes of records between two offers: about 100 µs of merging and compressing.
-const YIELD_BYTES: usize = 16 << 10;
+/// Bytes of records between two offers: about 100 µs of merging and compressing, or of reading and
+/// verifying for a repair round, which always offers.
+pub(super) const YIELD_BYTES: usize = 16 << 10;
 /// Backlog from which background work takes its full share of the CPU.
 const HURRY: f64 = 0.25;
 

@@ -19,6 +19,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::background::YIELD_BYTES;
 use super::read::Snapshot;
 use super::tree::{TreeState, tables_over};
 use super::{InternalKey, hash_of, tree_of};
@@ -88,6 +89,8 @@ pub struct VerifiedScan {
     tables_skipped: u64,
     lookups: u64,
     pause_at: u64,
+    /// Bytes of records since the CPU was last offered.
+    unyielded: usize,
 }
 
 /// What there is to do with the merge's current key.
@@ -163,6 +166,7 @@ impl Snapshot {
             tables_skipped,
             lookups: 0,
             pause_at: u64::MAX,
+            unyielded: 0,
         }
     }
 }
@@ -230,6 +234,11 @@ impl VerifiedScan {
                 return Step::Record;
             }
             self.at = At::Past;
+            self.unyielded += key.len() + record.raw().len();
+            if self.unyielded >= YIELD_BYTES {
+                self.unyielded = 0;
+                std::thread::yield_now();
+            }
             if self.since > 0 && record.when() <= self.since {
                 continue;
             }
