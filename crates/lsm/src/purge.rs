@@ -4,20 +4,15 @@
 //! | | of users' tombstones and values that expire |
 //! |---|---|
 //! | alone | what is so old that no write can be on its way that it would have to hide |
-//! | in a cluster | what all replicas held the same: up to the *watermark* of its partition |
+//! | in a cluster | what all replicas held the same: up to the *watermark* |
 //!
 //! Hints are nobody else's: their tombstones may go at once. What is kept by idempotency keys goes
 //! by age, whoever else there is.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::batch::Space;
 use crate::record::{COUNTER_BITS, Kind, RecordRef};
-
-/// Partitions of the users' keys, of which each has a watermark.
-const PARTITIONS: usize = 1 << 16;
 
 /// See the module.
 pub struct PurgeRule {
@@ -33,19 +28,8 @@ enum OfData {
     Never,
     /// What is older than so many microseconds.
     Alone(u64),
-    Proven(Watermarks),
-}
-
-struct Watermarks {
-    partition_of: fn(&[u8]) -> u16,
-    /// How many partitions the node holds.
-    held: AtomicU32,
-    /// Made with the first one that is raised: 512 KiB.
-    times: OnceLock<Box<[AtomicU64]>>,
-    /// How often any of this changed.
-    changes: AtomicU64,
-    /// As of so many times.
-    reached: Mutex<(u64, Arc<Reached>)>,
+    /// What was written up to this time of a version; 0 = nothing.
+    Proven(AtomicU64),
 }
 
 impl PurgeRule {
@@ -64,68 +48,42 @@ impl PurgeRule {
         Self { of_data, remembered_micros, wall_micros: Box::new(wall_micros) }
     }
 
-    /// For a node among others: what was written up to the watermark of its key's partition goes.
-    /// All watermarks are 0 at first, and nothing goes.
+    /// For a node among others: what was written up to the watermark goes. That is 0 at first, and
+    /// nothing goes.
     pub fn proven(
-        partition_of: fn(&[u8]) -> u16,
         remembered_micros: u64,
         wall_micros: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Self {
-        let of_data = OfData::Proven(Watermarks {
-            partition_of,
-            held: AtomicU32::new(PARTITIONS as u32),
-            times: OnceLock::new(),
-            changes: AtomicU64::new(0),
-            reached: Mutex::default(),
-        });
+        let of_data = OfData::Proven(AtomicU64::new(0));
         Self { of_data, remembered_micros, wall_micros: Box::new(wall_micros) }
     }
 
-    /// Raises a partition's watermark, a time of a version; a lower one changes nothing.
-    /// Compactions go by it at once, so it must be durable elsewhere before. Without effect where
-    /// nothing goes by watermarks.
-    pub fn raise(&self, partition: u16, time: u64) {
-        let OfData::Proven(watermarks) = &self.of_data else { return };
-        if time == 0 {
-            return;
+    /// Raises the watermark, a time of a version; a lower one changes nothing. Compactions go by it
+    /// at once, so it must be durable elsewhere before. Without effect where nothing goes by one.
+    pub fn raise(&self, time: u64) {
+        if let OfData::Proven(watermark) = &self.of_data {
+            watermark.fetch_max(time, Ordering::Relaxed);
         }
-        let times =
-            watermarks.times.get_or_init(|| (0..PARTITIONS).map(|_| AtomicU64::new(0)).collect());
-        times[usize::from(partition)].fetch_max(time, Ordering::Relaxed);
-        watermarks.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Raises the watermarks of all partitions: see [`PurgeRule::raise`].
-    pub fn raise_all(&self, time: u64) {
-        (0..=u16::MAX).for_each(|partition| self.raise(partition, time));
-    }
-
-    /// Says how many partitions the node holds; all, unless told. What may go of a table is judged
-    /// by how many of these have come how far.
-    pub fn set_held(&self, partitions: u32) {
-        let OfData::Proven(watermarks) = &self.of_data else { return };
-        watermarks.held.store(partitions, Ordering::Relaxed);
-        watermarks.changes.fetch_add(1, Ordering::Release);
-    }
-
-    /// A partition's watermark; 0 = nothing may go.
-    pub fn watermark(&self, partition: u16) -> u64 {
+    /// The watermark; 0 = nothing goes by one.
+    pub fn watermark(&self) -> u64 {
         match &self.of_data {
-            OfData::Proven(watermarks) => watermarks.of(partition),
+            OfData::Proven(watermark) => watermark.load(Ordering::Relaxed),
             OfData::Never | OfData::Alone(_) => 0,
         }
     }
 
     /// Whether a record may go, as far as it is for its owner to say.
     #[inline]
-    pub fn may_purge(&self, space: Space, key: &[u8], record: RecordRef<'_>) -> bool {
+    pub fn may_purge(&self, space: Space, record: RecordRef<'_>) -> bool {
         // Nearly all records are values for good: nothing else is asked for them.
         let expires = space == Space::Data && record.expiry_ms() != 0;
         let can_go = record.kind() != Kind::Value || expires || space == Space::Idempotency;
-        can_go && self.allows(space, key, record)
+        can_go && self.allows(space, record)
     }
 
-    fn allows(&self, space: Space, key: &[u8], record: RecordRef<'_>) -> bool {
+    fn allows(&self, space: Space, record: RecordRef<'_>) -> bool {
         let is_older = |micros: u64| {
             let latest = record.latest().max(record.expiry_time()) >> COUNTER_BITS;
             latest.saturating_add(micros) < (self.wall_micros)()
@@ -135,15 +93,13 @@ impl PurgeRule {
             (_, Space::Hints) => true,
             (_, Space::Idempotency) => is_older(self.remembered_micros),
             (OfData::Alone(after), _) => is_older(*after),
-            (OfData::Proven(watermarks), Space::Data) => {
-                Self::goes_by(record, watermarks.of((watermarks.partition_of)(key)))
-            }
+            (OfData::Proven(_), Space::Data) => Self::goes_by(record, self.watermark()),
             (OfData::Proven(_), Space::Node | Space::Conditions) => false,
         }
     }
 
-    /// Whether a user's record may go by a watermark of its partition, by nothing but itself, so
-    /// that all replicas find the same. A conditional write can have an older ballot than the
+    /// Whether a user's record may go by a watermark, by nothing but itself, so that all replicas
+    /// find the same. A conditional write can have an older ballot than the
     /// version that it continues, if that came from a clock that was ahead: it stays until the
     /// watermark has passed both, for it hides all that is of an older version.
     pub fn goes_by(record: RecordRef<'_>, watermark: u64) -> bool {
@@ -155,79 +111,17 @@ impl PurgeRule {
             }
     }
 
-    /// Up to where users' records may go now.
-    pub(crate) fn reached(&self) -> Arc<Reached> {
+    /// Up to which time users' records may go now; `None` = none of them.
+    pub(crate) fn reached(&self) -> Option<u64> {
         match &self.of_data {
-            OfData::Never => Arc::default(),
+            OfData::Never => None,
             OfData::Alone(after) => {
                 let micros = (self.wall_micros)().saturating_sub(*after);
                 let time = micros.min(u64::MAX >> COUNTER_BITS) << COUNTER_BITS;
-                Arc::new(Reached::of(time.checked_sub(1), 1))
+                time.checked_sub(1)
             }
-            OfData::Proven(watermarks) => watermarks.reached(),
+            OfData::Proven(_) => Some(self.watermark()).filter(|time| *time > 0),
         }
-    }
-}
-
-impl Watermarks {
-    fn of(&self, partition: u16) -> u64 {
-        let times = self.times.get();
-        times.map_or(0, |times| times[usize::from(partition)].load(Ordering::Relaxed))
-    }
-
-    fn reached(&self) -> Arc<Reached> {
-        let Some(times) = self.times.get() else { return Arc::default() };
-        let changes = self.changes.load(Ordering::Acquire);
-        let mut last = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.0 != changes {
-            let held = self.held.load(Ordering::Relaxed);
-            let risen = times.iter().map(|time| time.load(Ordering::Relaxed));
-            *last = (changes, Arc::new(Reached::of(risen.filter(|time| *time > 0), held)));
-        }
-        Arc::clone(&last.1)
-    }
-}
-
-/// How many partitions have come how far, to tell how much of a table may go.
-#[derive(Debug, Default)]
-pub(crate) struct Reached {
-    /// Watermarks, ascending, each with the number of partitions that have a lower one.
-    steps: Vec<(u64, u32)>,
-    /// Those with any.
-    risen: u32,
-    held: u32,
-}
-
-impl Reached {
-    fn of(watermarks: impl IntoIterator<Item = u64>, held: u32) -> Self {
-        let mut counts = BTreeMap::new();
-        for watermark in watermarks {
-            *counts.entry(watermark).or_insert(0) += 1;
-        }
-        let mut reached = Self { held, ..Self::default() };
-        for (watermark, count) in counts {
-            reached.steps.push((watermark, reached.risen));
-            reached.risen += count;
-        }
-        reached
-    }
-
-    /// How many partitions have come to a time.
-    pub(crate) fn partitions(&self, time: u64) -> u32 {
-        let at = self.steps.partition_point(|(watermark, _)| *watermark < time);
-        self.risen - self.steps.get(at).map_or(self.risen, |(_, below)| *below)
-    }
-
-    /// Which part of the partitions that had not come to a time, but for so many, has by now.
-    pub(crate) fn part(&self, time: u64, before: u32) -> f64 {
-        let since = self.partitions(time).saturating_sub(before);
-        let all = self.held.max(self.risen).saturating_sub(before);
-        f64::from(since) / f64::from(all.max(1))
-    }
-
-    /// How far the first of them has come; `None` if nothing may go.
-    pub(crate) fn greatest(&self) -> Option<u64> {
-        self.steps.last().map(|(watermark, _)| *watermark)
     }
 }
 
@@ -241,6 +135,8 @@ impl PurgeRule {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::record::{Fields, Record, Steps, Version};
 
@@ -260,7 +156,7 @@ mod tests {
         let rule = PurgeRule::alone(50, 70, move || wall.load(Ordering::Relaxed));
         (0..20_000).find(|now| {
             clock.store(*now, Ordering::Relaxed);
-            rule.may_purge(Space::Data, b"k", record.view())
+            rule.may_purge(Space::Data, record.view())
         })
     }
 
@@ -280,24 +176,25 @@ mod tests {
     }
 
     #[test]
-    fn among_others_the_watermark_of_the_partition_decides() {
-        let rule = PurgeRule::proven(|key| u16::from(key[0]), 70, || 80);
-        let may = |key: &[u8], record: &Record| rule.may_purge(Space::Data, key, record.view());
+    fn among_others_the_watermark_decides() {
+        let rule = PurgeRule::proven(70, || 80);
+        let may = |record: &Record| rule.may_purge(Space::Data, record.view());
         let tombstone = record(Kind::Tombstone, MILLI, 0, 0);
-        assert!(!may(&[1], &tombstone), "nothing is proven");
-        rule.raise(1, MILLI - 1);
-        assert!(!may(&[1], &tombstone));
-        rule.raise(1, MILLI);
-        rule.raise(1, 7);
-        assert_eq!((rule.watermark(1), rule.watermark(2)), (MILLI, 0));
-        assert!(may(&[1], &tombstone) && !may(&[2], &tombstone));
-        assert!(may(&[1], &record(Kind::Superseded, 3, MILLI, 0)));
-        assert!(!may(&[1], &record(Kind::Tombstone, 3, MILLI + 1, 0)));
-        assert!(!may(&[1], &record(Kind::Tombstone, MILLI + 1, 3, 0)), "it hides what is newer");
+        assert!(!may(&tombstone), "nothing is proven");
+        assert_eq!((rule.watermark(), rule.reached()), (0, None));
+        rule.raise(MILLI - 1);
+        assert!(!may(&tombstone));
+        rule.raise(MILLI);
+        rule.raise(7);
+        assert_eq!((rule.watermark(), rule.reached()), (MILLI, Some(MILLI)));
+        assert!(may(&tombstone));
+        assert!(may(&record(Kind::Superseded, 3, MILLI, 0)));
+        assert!(!may(&record(Kind::Tombstone, 3, MILLI + 1, 0)));
+        assert!(!may(&record(Kind::Tombstone, MILLI + 1, 3, 0)), "it hides what is newer");
         let value = |time, expiry_ms| record(Kind::Value, time, 0, expiry_ms);
-        assert!(!may(&[1], &value(1, 0)) && !may(&[1], &value(1, 1)));
-        rule.raise(1, MILLI + 1);
-        assert!(may(&[1], &value(1, 1)) && !may(&[1], &value(MILLI + 2, 1)));
+        assert!(!may(&value(1, 0)) && !may(&value(1, 1)));
+        rule.raise(MILLI + 1);
+        assert!(may(&value(1, 1)) && !may(&value(MILLI + 2, 1)));
     }
 
     #[test]
@@ -306,10 +203,10 @@ mod tests {
         let tombstone = record(Kind::Tombstone, 9 << COUNTER_BITS, 0, 0);
         for (rule, now) in [
             (PurgeRule::alone(50, 70, || 80), "alone"),
-            (PurgeRule::proven(|_| 0, 70, || 80), "among others"),
+            (PurgeRule::proven(70, || 80), "among others"),
         ] {
-            rule.raise(0, u64::MAX);
-            let may = |space, record: &Record| rule.may_purge(space, b"k", record.view());
+            rule.raise(u64::MAX);
+            let may = |space, record: &Record| rule.may_purge(space, record.view());
             assert!(may(Space::Hints, &tombstone) && !may(Space::Hints, &value), "{now}");
             assert!(may(Space::Idempotency, &tombstone), "{now}: 71 microseconds old");
             assert!(!may(Space::Idempotency, &record(Kind::Value, 10 << COUNTER_BITS, 0, 0)));
@@ -317,29 +214,16 @@ mod tests {
             assert!(!may(Space::Node, &value));
         }
         let never = PurgeRule::never();
-        assert!(!never.may_purge(Space::Hints, b"k", tombstone.view()));
+        assert!(!never.may_purge(Space::Hints, tombstone.view()));
     }
 
     #[test]
-    fn how_far_partitions_have_come_is_counted() {
-        let rule = PurgeRule::proven(|_| 0, 0, || 0);
-        assert_eq!((rule.reached().part(0, 0), rule.reached().greatest()), (0.0, None));
-        rule.set_held(8);
-        for (partition, time) in [(3, 5), (4, 9), (60_000, 9), (7, 20)] {
-            rule.raise(partition, time);
-        }
-        let counts = [0, 5, 6, 9, 10, 20, 21].map(|time| rule.reached().partitions(time));
-        assert_eq!(counts, [4, 4, 3, 3, 1, 1, 0]);
+    fn up_to_where_it_has_come_is_told() {
         assert_eq!(
-            [(5, 0), (9, 0), (5, 2), (5, 4)].map(|(t, b)| rule.reached().part(t, b)),
-            [0.5, 0.375, 1.0 / 3.0, 0.0]
+            PurgeRule::always().reached(),
+            Some((u64::MAX >> COUNTER_BITS << COUNTER_BITS) - 1)
         );
-        rule.raise(3, 20);
-        assert_eq!(rule.reached().part(20, 0), 0.25);
-        assert_eq!(rule.reached().greatest(), Some(20));
-        rule.set_held(0);
-        assert_eq!(rule.reached().part(20, 0), 0.5, "there are as many as have risen");
-        assert_eq!(PurgeRule::always().reached().part(1 << 60, 0), 1.0);
-        assert_eq!(PurgeRule::alone(5, 0, || 5).reached().greatest(), None);
+        assert_eq!(PurgeRule::alone(5, 0, || 5).reached(), None);
+        assert_eq!(PurgeRule::never().reached(), None);
     }
 }

@@ -136,7 +136,7 @@ impl Loop {
         if result.is_ok() {
             self.identity.kept(&self.shared, keeps);
             if let Keeps::Proof(proof) = keeps {
-                driver.engine().purge_rule().raise_all(proof.proven.time);
+                driver.engine().purge_rule().raise(proof.proven.time);
             }
         }
         let result = result.map(|()| None).map_err(|error| records::store_error(&error));

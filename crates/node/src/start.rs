@@ -96,7 +96,7 @@ impl Starting {
         let mut shared =
             Shared::new(topology, own, Arc::clone(clock.clock()), membership, newest, logs);
         shared.proofs = Proofs::new(identity.proof());
-        store.engine().purge_rule().raise_all(identity.proof().proven.time);
+        store.engine().purge_rule().raise(identity.proof().proven.time);
         identity.load_missed(store.engine(), &shared)?;
         hints::adopt_marks(store, &identity, &shared)?;
         hints::count(store.engine(), &shared)?;

@@ -1,6 +1,6 @@
 //! The engine as a node's start and a repair use it, when each step waits for its own commit.
 
-use cluster::{REMEMBERED_MICROS, partition_of};
+use cluster::REMEMBERED_MICROS;
 use lsm::{Batch, Db, Engine, Error, PurgeRule};
 
 /// A store that is read and written step by step.
@@ -46,7 +46,7 @@ pub fn purge_rule(alone: bool, wall_micros: impl Fn() -> u64 + Send + Sync + 'st
     if alone {
         PurgeRule::alone(PURGE_AFTER, REMEMBERED_MICROS, wall_micros)
     } else {
-        PurgeRule::proven(partition_of, REMEMBERED_MICROS, wall_micros)
+        PurgeRule::proven(REMEMBERED_MICROS, wall_micros)
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
         let may = |alone, space, age: u64| {
             let version = Version { time: (now - age) << 12, origin: 1 };
             let record = Record::new(b"k", &Fields::new(Kind::Tombstone, version), b"");
-            purge_rule(alone, move || now).may_purge(space, b"k", record.view())
+            purge_rule(alone, move || now).may_purge(space, record.view())
         };
         assert!(may(true, Space::Data, PURGE_AFTER + 1));
         assert!(!may(true, Space::Data, PURGE_AFTER), "one that is older may be on its way");

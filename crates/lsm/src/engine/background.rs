@@ -231,7 +231,7 @@ impl Engine {
             (0..self.trees.len()).map(|tree| (tree, urgency(&tree))).collect();
         trees.sort_by(|a, b| b.1.total_cmp(&a.1));
         for (tree, _) in trees {
-            let purgeable = |table: &Table| table.purgeable(&reached).0;
+            let purgeable = |table: &Table| table.purgeable(reached).0;
             let choose = |levels: &Levels| choose(&shapes(levels, purgeable), &targets);
             match self.compact_tree(tree, choose) {
                 Ok(Work::Nothing) | Err(Error::Corrupt { .. }) => {}
@@ -282,7 +282,7 @@ impl Engine {
         let outputs = self.merge_tables(tree, &inputs)?;
         for table in &outputs {
             if is_above_nothing(&state.levels, to, table.meta()) {
-                table.was_asked(&reached);
+                table.was_asked(reached);
             }
         }
         let written: u64 = outputs.iter().map(|table| table.meta().bytes).sum();
@@ -374,7 +374,7 @@ impl Engine {
     /// are the sorted ids of the tables that are merged.
     fn may_purge(&self, tree: usize, inputs: &[u64], key: &[u8], record: RecordRef<'_>) -> bool {
         let space = Space::from_u8(key[0]).expect("a table's keys were written with a space");
-        if !self.options.purge.may_purge(space, &key[1..], record) {
+        if !self.options.purge.may_purge(space, record) {
             return false;
         }
         let state = self.trees[tree].load();

@@ -203,7 +203,7 @@ impl Engine {
         let reached = self.options.purge.reached();
         self.trees.iter().all(|tree| {
             let state = tree.load();
-            let shapes = tree::shapes(&state.levels, |table| table.purgeable(&reached).0);
+            let shapes = tree::shapes(&state.levels, |table| table.purgeable(reached).0);
             let choice = self.unless_damaged(choose(&shapes, &self.targets()));
             state.immutables.is_empty() && choice == Choice::Nothing
         })
@@ -263,7 +263,7 @@ impl Engine {
             stats.immutable_bytes += state.immutables.iter().map(|m| m.used() as u64).sum::<u64>();
             let shapes = tree::shapes(&state.levels, |_| 0);
             stats.compaction_debt_bytes += self.targets().debt(&shapes);
-            let purgeable = |table: &Arc<Table>| table.purgeable(&reached).1;
+            let purgeable = |table: &Arc<Table>| table.purgeable(reached).1;
             stats.purgeable_bytes += state.levels.iter().flatten().map(purgeable).sum::<u64>();
             stats.levels.resize(state.levels.len(), LevelStats::default());
             for (sum, level) in stats.levels.iter_mut().zip(state.levels.iter()) {

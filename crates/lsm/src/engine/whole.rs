@@ -24,7 +24,7 @@ impl Engine {
     /// The next step; [`Work::Nothing`] = it is done.
     pub(crate) fn compact_next(&self, whole: &mut Whole) -> Result<Work, Error> {
         let reached = self.options.purge.reached();
-        let purgeable = |table: &Table| table.purgeable_at_most(&reached);
+        let purgeable = |table: &Table| table.purgeable_at_most(reached);
         while whole.tree < self.trees.len() {
             self.may_go_on()?;
             // A step that fails is not done.

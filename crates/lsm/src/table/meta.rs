@@ -4,7 +4,6 @@ use bytes::Bytes;
 
 use super::Table;
 use crate::batch::Space;
-use crate::purge::Reached;
 use crate::record::{Kind, RecordRef, Version};
 
 /// What the manifest knows about a table.
@@ -105,36 +104,33 @@ impl TableMeta {
     }
 }
 
-/// What may be purged now is not known record by record: it is taken to be as large a part of a
-/// table's purgeable records as of the partitions, which keys belong to by their hash.
+/// What may be purged now is not known record by record: all of a table's purgeable records of a
+/// kind may, or none.
 impl Table {
-    /// Notes that a compaction asked for each of its records whether it may go, and nothing that it
-    /// hides lies below. Lest it be written anew again and again for what may not.
-    pub(crate) fn was_asked(&self, reached: &Reached) {
-        let kinds = [self.meta.deleted, self.meta.expiring];
+    /// Notes that a compaction asked for each of its records whether it may go, when those up to
+    /// `reached` might, and nothing that it hides lies below. Lest it be written anew again and
+    /// again for what may not.
+    pub(crate) fn was_asked(&self, reached: Option<u64>) {
         // It is asked once: as it is written.
-        let _ = self.asked.set(kinds.map(|kind| reached.partitions(kind.latest)));
+        let _ = self.asked.set(reached);
     }
 
     /// About what may be purged now of those that it had not been asked for, or were to stay then:
     /// number of records, and their bytes.
-    pub(crate) fn purgeable(&self, reached: &Reached) -> (u64, u64) {
-        let asked = self.asked.get().copied().unwrap_or_default();
-        let (mut records, mut bytes) = (0.0, 0.0);
-        for (kind, before) in [self.meta.deleted, self.meta.expiring].into_iter().zip(asked) {
-            if kind.records > 0 {
-                let part = reached.part(kind.latest, before);
-                records += kind.records as f64 * part;
-                bytes += kind.bytes as f64 * part;
-            }
-        }
-        (records as u64, bytes as u64)
+    pub(crate) fn purgeable(&self, reached: Option<u64>) -> (u64, u64) {
+        let asked = self.asked.get().copied().flatten();
+        let has_come = |reached: Option<u64>, kind: &Purgeable| {
+            reached.is_some_and(|reached| kind.latest <= reached)
+        };
+        let kinds = [self.meta.deleted, self.meta.expiring].into_iter();
+        let goes = kinds.filter(|kind| has_come(reached, kind) && !has_come(asked, kind));
+        goes.fold((0, 0), |(records, bytes), kind| (records + kind.records, bytes + kind.bytes))
     }
 
     /// How many records may be purged at most, be it less probable.
-    pub(crate) fn purgeable_at_most(&self, reached: &Reached) -> u64 {
+    pub(crate) fn purgeable_at_most(&self, reached: Option<u64>) -> u64 {
         let meta = &self.meta;
-        let is_reached = reached.greatest().is_some_and(|greatest| meta.min_when <= greatest);
+        let is_reached = reached.is_some_and(|reached| meta.min_when <= reached);
         if is_reached { meta.deleted.records + meta.expiring.records } else { 0 }
     }
 }

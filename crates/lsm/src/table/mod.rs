@@ -92,9 +92,9 @@ pub(crate) struct Table {
     version: u32,
     top: Top,
     cache: Arc<BlockCache>,
-    /// Of how many partitions its purgeable records ([`Purgeable`], of either kind) had been
-    /// allowed to go when it was written, if it was asked for each then: these are not in it.
-    asked: OnceLock<[u32; 2]>,
+    /// Up to which time purgeable records ([`Purgeable`]) were allowed to go when it was written, if
+    /// it was asked for each then: these are not in it.
+    asked: OnceLock<Option<u64>>,
     /// Where to report that no one reads the table any more, once it has been replaced.
     obsolete: OnceLock<Arc<Mutex<Vec<u64>>>>,
 }

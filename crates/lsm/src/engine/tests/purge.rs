@@ -7,17 +7,8 @@ use proptest::prelude::*;
 use super::ballots::{deep, note, rank, store};
 use super::*;
 
-/// One partition for each remainder of a key's first byte.
-const PARTITIONS: u16 = 4;
-
 fn proven() -> Arc<PurgeRule> {
-    let rule = PurgeRule::proven(|key| u16::from(key[0]) % PARTITIONS, 0, || 0);
-    rule.set_held(u32::from(PARTITIONS));
-    Arc::new(rule)
-}
-
-fn raise_all(rule: &PurgeRule, time: u64) {
-    (0..PARTITIONS).for_each(|partition| rule.raise(partition, time));
+    Arc::new(PurgeRule::proven(0, || 0))
 }
 
 /// Level 0 and 1 take more than these tests write, so that nothing is compacted but to purge.
@@ -28,11 +19,15 @@ fn roomy(rule: &Arc<PurgeRule>) -> Options {
 
 /// Writes a value or tombstone of each key at a time.
 fn write_all(engine: &Engine, kind: Kind, time: u64) {
-    for key in 0..200_u8 {
+    write(engine, 0..200, kind, time);
+    flush_all(engine);
+}
+
+fn write(engine: &Engine, keys: std::ops::Range<u8>, kind: Kind, time: u64) {
+    for key in keys {
         let value = if kind == Kind::Value { &[key; 100][..] } else { &[] };
         store(engine, &[key], &Record::new(&[key], &Fields::new(kind, version(time)), value));
     }
-    flush_all(engine);
 }
 
 fn entries(engine: &Engine) -> u64 {
@@ -49,17 +44,19 @@ fn after_a_deletion_of_everything_a_compaction_leaves_nothing() {
     let (disk, rule) = (MemDisk::new(), proven());
     let engine = open(&disk, &roomy(&rule));
     write_all(&engine, Kind::Value, 1);
-    write_all(&engine, Kind::Tombstone, 2);
+    write(&engine, 0..150, Kind::Tombstone, 3);
+    write(&engine, 150..200, Kind::Tombstone, 2);
+    flush_all(&engine);
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 200, "tombstones stay while nothing is proven");
     engine.compact_all().unwrap();
-    raise_all(&rule, 1);
+    rule.raise(1);
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 200, "they are younger");
-    rule.raise(0, 2);
+    rule.raise(2);
     engine.compact_all().unwrap();
-    assert_eq!(entries(&engine), 150);
-    raise_all(&rule, 2);
+    assert_eq!(entries(&engine), 150, "a part of a table too");
+    rule.raise(3);
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 0);
     engine.delete_obsolete_tables();
@@ -73,25 +70,27 @@ fn compaction_goes_for_what_may_be_purged_and_ends() {
         let engine = open(&disk, &roomy(&rule));
         write_all(&engine, Kind::Value, 1);
         engine.compact_all().unwrap();
-        write_all(&engine, Kind::Tombstone, 2);
+        write(&engine, 0..100, Kind::Tombstone, 2);
+        flush_all(&engine);
         if merged {
             engine.compact_all().unwrap();
         }
+        write(&engine, 100..200, Kind::Tombstone, 3);
+        flush_all(&engine);
         let before = entries(&engine);
         assert_eq!(compact_while_there_is_work(&engine), 0, "as without any rule");
         assert!(engine.is_idle() && engine.stats().purgeable_bytes == 0);
-        raise_all(&rule, 1);
+        rule.raise(1);
         assert_eq!(compact_while_there_is_work(&engine), 0);
         assert_eq!(entries(&engine), before);
 
-        rule.raise(0, 2);
-        rule.raise(1, 2);
+        rule.raise(2);
         assert!(!engine.is_idle() && engine.stats().purgeable_bytes > 2_000);
         assert!(compact_while_there_is_work(&engine) > 0);
-        assert_eq!(entries(&engine), 100, "those of two partitions");
         assert_eq!(engine.stats().purgeable_bytes, 0, "what stays may not go");
+        assert!(entries(&engine) < before);
 
-        raise_all(&rule, 2);
+        rule.raise(3);
         assert!(engine.stats().purgeable_bytes > 2_000);
         compact_while_there_is_work(&engine);
         assert_eq!(entries(&engine), 0);
@@ -111,13 +110,13 @@ fn values_go_once_they_had_expired_before_the_watermark() {
     flush_all(&engine);
     engine.compact_all().unwrap();
     let millis = |millis: u64| (millis * 1000) << 12;
-    raise_all(&rule, millis(10));
+    rule.raise(millis(10));
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 100, "not before, but just then");
-    raise_all(&rule, millis(10) + 1);
+    rule.raise(millis(10) + 1);
     engine.compact_all().unwrap();
     assert_eq!(entries(&engine), 50);
-    raise_all(&rule, millis(21));
+    rule.raise(millis(21));
     compact_while_there_is_work(&engine);
     assert_eq!(entries(&engine), 0);
 }
@@ -131,7 +130,7 @@ fn a_snapshot_holds_what_is_purged_after_it() {
     let snapshot = engine.snapshot();
     let mut begun = snapshot.verified_scan(Space::Data, b"", None, 0);
     assert!(matches!(begun.next(), Some(Verified::Record(..))));
-    raise_all(&rule, 2);
+    rule.raise(2);
     engine.compact_all().unwrap();
     engine.delete_obsolete_tables();
     assert!(engine.snapshot().verified_scan(Space::Data, b"", None, 0).next().is_none());
@@ -149,7 +148,7 @@ fn a_snapshot_holds_what_is_purged_after_it() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Above its partition's watermark, as the seal of a repair round has it.
+    /// Above the watermark, as the seal of a repair round has it.
     Write {
         key: u8,
         above: u64,
@@ -157,10 +156,7 @@ enum Step {
         kind: u8,
         expires: bool,
     },
-    Raise {
-        partition: u16,
-        by: u64,
-    },
+    Raise(u64),
     Rotate,
     Flush,
     Compact,
@@ -174,7 +170,7 @@ fn step() -> impl Strategy<Value = Step> {
         20 => write.prop_map(|(key, above, ballot, kind, expires)| {
             Step::Write { key, above, ballot, kind, expires }
         }),
-        3 => (0..PARTITIONS, 1u64..6).prop_map(|(partition, by)| Step::Raise { partition, by }),
+        3 => (1u64..6).prop_map(Step::Raise),
         1 => Just(Step::Rotate),
         3 => Just(Step::Flush),
         3 => Just(Step::Compact),
@@ -200,7 +196,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Write { key, above, ballot, kind, expires } => {
-                    let time = rule.watermark(u16::from(key) % PARTITIONS) + above;
+                    let time = rule.watermark() + above;
                     let steps = Steps { ballot: time + above % 3, step: 1, operations: &[] };
                     let kind = match kind {
                         0 => Kind::Tombstone,
@@ -216,9 +212,7 @@ proptest! {
                     store(&engine, &[key], &record);
                     note(&mut model, &[key], record);
                 }
-                Step::Raise { partition, by } => {
-                    rule.raise(partition, rule.watermark(partition) + by);
-                }
+                Step::Raise(by) => rule.raise(rule.watermark() + by),
                 Step::Rotate => engine.rotate_all(),
                 Step::Flush => flush_all(&engine),
                 Step::Compact => {
@@ -235,17 +229,15 @@ proptest! {
         flush_all(&engine);
         engine.compact_all().unwrap();
         check_purged(&engine, &model, &rule);
-        let goes = |(key, record): &(&Vec<u8>, &Record)| {
-            PurgeRule::goes_by(record.view(), rule.watermark(u16::from(key[0]) % PARTITIONS))
-        };
-        let stay = model.len() - model.iter().filter(goes).count();
+        let goes = |record: &&Record| PurgeRule::goes_by(record.view(), rule.watermark());
+        let stay = model.len() - model.values().filter(goes).count();
         prop_assert_eq!(entries(&engine), stay as u64, "all that may go is gone");
     }
 }
 
 fn check_purged(engine: &Engine, model: &Model, rule: &PurgeRule) {
     for (key, expected) in model {
-        let watermark = rule.watermark(u16::from(key[0]) % PARTITIONS);
+        let watermark = rule.watermark();
         match engine.get(Space::Data, key, Wait::Yes).unwrap() {
             Lookup::Found(found) => assert_eq!(rank(&found), rank(expected)),
             Lookup::Absent => assert!(
