@@ -104,6 +104,10 @@ fn ranges_while_nodes_are_killed() {
 #[test]
 fn row_23_clocks_that_jump() {
     row("23", clocks::run(&setup(2)));
+}
+
+#[test]
+fn row_23_a_clock_that_is_off_by_a_day() {
     row("23, by a day", wrong_clock::run(&setup(4)));
 }
 
@@ -178,8 +182,18 @@ fn a_crowd_of_idle_clients() {
 }
 
 #[test]
-fn stderr_closed_full_and_stalled() {
-    row("stderr", stderr::run(&setup(1)));
+fn stderr_closed() {
+    row("stderr", stderr::one(&setup(1), stderr::Kind::Closed));
+}
+
+#[test]
+fn stderr_full() {
+    row("stderr", stderr::one(&setup(1), stderr::Kind::Full));
+}
+
+#[test]
+fn stderr_stalled() {
+    row("stderr", stderr::one(&setup(1), stderr::Kind::Stalled));
 }
 
 #[test]

@@ -42,30 +42,37 @@ const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
 /// Where the log goes.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+pub enum Kind {
+    /// A pipe whose reader is gone.
     Closed,
+    /// A full file system.
     Full,
+    /// A pipe that nobody reads.
     Stalled,
 }
 
 /// `rounds` clusters for each kind.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut figures = Vec::new();
-    for kind in [Kind::Closed, Kind::Full, Kind::Stalled] {
-        let mut total = Figures::default();
-        for round in 0..setup.rounds {
-            total.add(&broken(setup, kind, setup.seed + u64::from(round))?);
-        }
-        figures.push(format!(
-            "{}: {} requests, {} tried twice, 0 failed, {} lines dropped, slowest end {:.1} s",
-            format!("{kind:?}").to_lowercase(),
-            total.requests,
-            total.retried,
-            total.dropped,
-            total.slowest_end.as_secs_f64()
-        ));
+    let kinds = [Kind::Closed, Kind::Full, Kind::Stalled];
+    let figures: Vec<String> =
+        kinds.iter().map(|kind| one(setup, *kind)).collect::<Result<_, _>>()?;
+    Ok(figures.join("; "))
+}
+
+/// `rounds` clusters of one kind.
+pub fn one(setup: &Setup, kind: Kind) -> Result<String, Failure> {
+    let mut total = Figures::default();
+    for round in 0..setup.rounds {
+        total.add(&broken(setup, kind, setup.seed + u64::from(round))?);
     }
-    Ok(format!("{}; 0 lost", figures.join("; ")))
+    Ok(format!(
+        "{}: {} requests, {} tried twice, 0 failed, 0 lost, {} lines dropped, slowest end {:.1} s",
+        format!("{kind:?}").to_lowercase(),
+        total.requests,
+        total.retried,
+        total.dropped,
+        total.slowest_end.as_secs_f64()
+    ))
 }
 
 #[derive(Default)]
