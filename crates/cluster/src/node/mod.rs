@@ -221,7 +221,10 @@ pub struct Node {
     /// All nodes hold the same of what was written up to this time, by the last round that this
     /// node drove …
     equal_up_to: u64,
-    /// … and when the last one ended that compared everything, by the monotonic clock.
+    /// … as long as they have the lives that they had then: what it brought may not be durable, and
+    /// lost by a restart.
+    equal_lives: BTreeMap<NodeId, u64>,
+    /// When the last one ended that compared everything, by the monotonic clock.
     last_full: Option<u64>,
     /// Whether a proof that others told of is being taken over.
     takes_over: bool,
@@ -244,6 +247,7 @@ impl Node {
             left_ahead: BTreeSet::new(),
             round: None,
             equal_up_to: 0,
+            equal_lives: BTreeMap::new(),
             last_full: None,
             takes_over: false,
             calls: Vec::new(),

@@ -43,6 +43,11 @@ struct Open {
 }
 
 impl Steps {
+    /// Since when each node has run, as of when it was sealed.
+    pub(super) fn into_lives(self) -> BTreeMap<NodeId, u64> {
+        self.lives
+    }
+
     /// A node is gone.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.open.remove(&node);
@@ -237,8 +242,9 @@ impl Node {
         let told = round.steps.told.iter();
         round.steps.lives = told.map(|(node, state)| (*node, state.life)).collect();
         round.watermark = greatest.proven.time;
-        // What all held the same stays so, for they are sealed since.
-        let since = round.watermark.max(self.equal_up_to);
+        // What all held the same stays so, for they are sealed since, and none was restarted.
+        let is_kept = round.steps.lives == self.equal_lives;
+        let since = round.watermark.max(if is_kept { self.equal_up_to } else { 0 });
         round.report.full |= since == 0;
         round.report.since = if round.report.full { 0 } else { since };
         round.is_uniform = greatest.is_uniform;

@@ -574,10 +574,10 @@ impl Node {
     }
 
     pub(super) fn end_round(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        let Round { mut report, .. } = self.round.take().expect("it ends");
+        let Round { mut report, steps, .. } = self.round.take().expect("it ends");
         report.ended = Some(now.wall);
         if report.is_equal() {
-            self.equal_up_to = report.until;
+            (self.equal_up_to, self.equal_lives) = (report.until, steps.into_lives());
             if report.full {
                 self.last_full = Some(now.mono);
             }

@@ -1,12 +1,14 @@
-//! Rounds of repair with nodes that can't read all they hold: what is healed, what is told.
+//! Rounds of repair with nodes that can't read all they hold, or are restarted: what is healed,
+//! what is told, what is compared again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
     Clock, CompareRequest, Compared, Damage, Detail, Logs, Membership, MembershipState, Node,
     NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Proof, Reply, Request, RoundConfig, RoundId,
-    RoundReport, RoundState, Shared, Unhealed,
+    RoundReport, RoundState, RoundStep, Shared, Unhealed,
 };
 
 use crate::toy;
@@ -20,46 +22,70 @@ const OTHER: NodeId = NodeId(2);
 /// Ticks and answers after which a round must be over.
 const PATIENCE: usize = 100;
 
-/// A round that a node drives over three, of which each answers by `reply`; with it, who was asked
-/// to give up what.
+/// A node that drives rounds over three.
+struct Driver {
+    node: Node,
+    shared: Arc<Shared>,
+    mono: u64,
+}
+
+impl Driver {
+    fn new() -> Self {
+        let clock = Arc::new(Clock::start(7, BASE, 0));
+        clock.persisted(u64::MAX, 0);
+        let membership = Membership::new(MembershipState::Member, BASE << 12, false);
+        let logs = Arc::new(Logs::first(100));
+        let shared = Arc::new(Shared::new(topology(3, 3), NodeId(0), clock, membership, 0, logs));
+        let rounds = RoundConfig { full_interval_micros: u64::MAX, ..RoundConfig::NONE };
+        let config = NodeConfig { max_skew_micros: 0, rounds, tombstone: toy::tombstone };
+        Self { node: Node::new(Arc::clone(&shared), config), shared, mono: 0 }
+    }
+
+    /// Drives a round, in which each node answers by `reply`.
+    fn round(
+        &mut self,
+        full: bool,
+        mut reply: impl FnMut(NodeId, &Request) -> Reply,
+    ) -> RoundReport {
+        self.shared.rounds.ask(full);
+        let mut events = vec![NodeEvent::Tick];
+        for _ in 0..PATIENCE {
+            self.mono += 1;
+            let now = Now { mono: self.mono, wall: BASE + self.mono };
+            let mut effects = Vec::new();
+            self.node.handle(now, events.pop().unwrap_or(NodeEvent::Tick), &mut effects);
+            for effect in effects {
+                match effect {
+                    NodeEffect::RoundEnded(report) => return report,
+                    NodeEffect::Call { call, node, request, .. } => {
+                        let result = Ok(reply(node, &request));
+                        events.push(NodeEvent::Returned { call, result });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        panic!("the round does not end: {:?}", self.shared.rounds.status());
+    }
+}
+
+/// A round of which each node tells by `reply` what it holds; with it, who was asked to give up
+/// what.
 fn round(
     full: bool,
     mut reply: impl FnMut(NodeId, &CompareRequest) -> Compared,
 ) -> (RoundReport, Vec<(NodeId, Vec<Damage>)>) {
-    let clock = Arc::new(Clock::start(7, BASE, 0));
-    clock.persisted(u64::MAX, 0);
-    let membership = Membership::new(MembershipState::Member, BASE << 12, false);
-    let logs = Arc::new(Logs::first(100));
-    let shared = Arc::new(Shared::new(topology(3, 3), NodeId(0), clock, membership, 0, logs));
-    let rounds = RoundConfig { full_interval_micros: u64::MAX, ..RoundConfig::NONE };
-    let config = NodeConfig { max_skew_micros: 0, rounds, tombstone: toy::tombstone };
-    let mut node = Node::new(Arc::clone(&shared), config);
-    shared.rounds.ask(full);
-    let (mut events, mut given_up) = (vec![NodeEvent::Tick], Vec::new());
-    for mono in 1..PATIENCE as u64 {
-        let now = Now { mono, wall: BASE + mono };
-        let mut effects = Vec::new();
-        node.handle(now, events.pop().unwrap_or(NodeEvent::Tick), &mut effects);
-        for effect in effects {
-            match effect {
-                NodeEffect::RoundEnded(report) => return (report, given_up),
-                NodeEffect::Call { call, node, request, .. } => {
-                    let answer = match request {
-                        Request::Compare(request) => Reply::Compared(reply(node, &request)),
-                        Request::Discard(ranges) => {
-                            given_up.push((node, ranges));
-                            Reply::Stored
-                        }
-                        Request::Round { round, .. } => Reply::Round(does(round)),
-                        _ => Reply::Pong,
-                    };
-                    events.push(NodeEvent::Returned { call, result: Ok(answer) });
-                }
-                _ => {}
-            }
+    let mut given_up = Vec::new();
+    let report = Driver::new().round(full, |node, request| match request {
+        Request::Compare(request) => Reply::Compared(reply(node, request)),
+        Request::Discard(ranges) => {
+            given_up.push((node, ranges.clone()));
+            Reply::Stored
         }
-    }
-    panic!("the round does not end: {:?}", shared.rounds.status());
+        Request::Round { round, .. } => Reply::Round(does(*round)),
+        _ => Reply::Pong,
+    });
+    (report, given_up)
 }
 
 /// What a node tells that has done all steps of a round.
@@ -107,4 +133,44 @@ fn damage_that_shows_only_while_another_node_is_healed_keeps_that_from_it() {
     let expected = [(OTHER, there, Unhealed::Both), (SICK, here, Unhealed::Both)];
     assert_eq!(report.unhealed, expected);
     assert!(!report.is_equal());
+}
+
+/// What a round has brought is gone if its node is restarted before that is durable: it is compared
+/// again by the next one, also if that looks at new records only.
+#[test]
+fn what_was_equal_is_compared_again_after_a_restart() {
+    let proven = RoundId { time: 5, node: OTHER };
+    let since = |restarts: bool| {
+        let (mut driver, mut life, mut since) = (Driver::new(), 1, BTreeSet::new());
+        let mut rounds = Vec::new();
+        for full in [true, false] {
+            since.clear();
+            rounds.push(driver.round(full, |node, request| match request {
+                Request::Compare(request) => {
+                    since.insert(request.since);
+                    Reply::Compared(Compared::default())
+                }
+                Request::Round { round, step } => {
+                    let is_ready = *step == RoundStep::Ready;
+                    // Without one, the first round is not proven by what nodes say of it.
+                    life += u64::from(restarts && is_ready && node == SICK && life == 1);
+                    let ready = if full && is_ready && !restarts { proven } else { *round };
+                    let is_committed = matches!(step, RoundStep::Commit { .. });
+                    let proven = if is_committed { *round } else { proven };
+                    let is_uniform = true;
+                    let proof =
+                        Proof { seal: *round, ready, proven, is_uniform, ..Proof::default() };
+                    let life = if node == SICK { life } else { 1 };
+                    Reply::Round(RoundState { life, proof, promised: 0, is_active: true })
+                }
+                _ => Reply::Pong,
+            }));
+        }
+        let [first, second] = &rounds[..] else { panic!("{rounds:?}") };
+        assert!(first.is_equal() && !first.proven && second.proven, "{rounds:?}");
+        (since.into_iter().collect::<Vec<u64>>(), first.until)
+    };
+    let (compared, until) = since(false);
+    assert_eq!(compared, [until], "all are what they were, and sealed since");
+    assert_eq!(since(true).0, [proven.time]);
 }
