@@ -15,7 +15,7 @@ use bytes::Bytes;
 use crate::compare::{CompareRequest, Compared, Detail};
 use crate::message::{NodeId, Request};
 use crate::proof::RoundId;
-use crate::record::{Kind, Outline};
+use crate::record::{Kind, Outline, Record};
 use crate::topology::{Topology, partition_of};
 
 /// Bytes of one list; one is under way from each node.
@@ -257,6 +257,13 @@ impl Exchange {
         };
         self.under_way.insert(number, job);
         Some((number, Next::Read(holder, request)))
+    }
+
+    /// Whether what was read of a key is what was listed, or newer. A majority may hold something
+    /// older, and need not be of those that hold the newest: then that differs still.
+    pub(super) fn is_what_differs(&self, number: u64, record: &Record) -> bool {
+        let job = self.under_way.get(&number).expect("it is being read");
+        record.rank >= job.newest.rank
     }
 
     /// A key's record was read: to whom it is to be written. It may be a newer one than was listed,

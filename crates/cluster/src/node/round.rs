@@ -435,7 +435,9 @@ impl Node {
         let Some(id) = self.round.as_ref().map(|round| round.id) else { return };
         let round = self.round.as_mut().filter(|round| round.report.number == number);
         let Some(exchange) = round.and_then(|round| round.exchange.as_mut()) else { return };
-        if let Ok(Reply::Found { record, .. }) = result {
+        if let Ok(Reply::Found { record, .. }) = result
+            && exchange.is_what_differs(job, &record)
+        {
             let (key, lacking) = exchange.was_read(&self.view.topology, job, record.copies);
             if lacking.is_empty() {
                 return self.go_on_round(now, out);

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Clock, CompareRequest, Compared, Damage, Detail, Logs, Membership, MembershipState, Node,
-    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Proof, Reply, Request, RoundConfig, RoundId,
-    RoundReport, RoundState, RoundStep, Shared, Unhealed,
+    Clock, CompareRequest, Compared, Damage, Detail, Kind, Logs, Membership, MembershipState, Node,
+    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Proof, Rank, Record, Reply, Request,
+    RoundConfig, RoundId, RoundReport, RoundState, RoundStep, Shared, Sum, Unhealed, Version,
 };
 
 use crate::toy;
@@ -173,4 +173,39 @@ fn what_was_equal_is_compared_again_after_a_restart() {
     let (compared, until) = since(false);
     assert_eq!(compared, [until], "all are what they were, and sealed since");
     assert_eq!(since(true).0, [proven.time]);
+}
+
+/// A conditional write's record that one node holds is read at a majority, which need not be of
+/// those that hold it. What is older is no reason to call all equal.
+#[test]
+fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
+    let key = Bytes::from("k");
+    let version = Version { time: 3, origin: 7 };
+    let put = toy::record(&key, Kind::Value, "put", version, 0);
+    let changed = Record { rank: Rank { ballot: 4, ..put.rank }, ..put.clone() };
+    let mut brought = Vec::new();
+    let report = Driver::new().round(true, |node, request| match request {
+        Request::Compare(request) => {
+            let record = if node == SICK { &changed } else { &put };
+            let sum = u128::from(record.rank.ballot + 1);
+            let bucket = topology(3, 3).buckets().of(&key);
+            let place = node.0 as u8;
+            let mut compared = Compared::default();
+            match request.detail {
+                Detail::Sums => compared.sums.push(Sum { bucket, place, copies: 3, sum }),
+                Detail::Outlines { .. } => compared.outlines.push((key.clone(), record.outline())),
+            }
+            Reply::Compared(compared)
+        }
+        Request::ReadQuorum { .. } => Reply::Found { record: put.clone(), authoritative: true },
+        Request::Bring { record, .. } => {
+            brought.push((node, record.rank));
+            Reply::Stored
+        }
+        Request::Round { round, .. } => Reply::Round(does(*round)),
+        _ => Reply::Pong,
+    });
+    assert_eq!(brought, [], "they hold it already");
+    assert_eq!((report.differing, report.repaired, report.failed), (1, 0, 1), "{report:?}");
+    assert!(!report.proven);
 }
