@@ -130,6 +130,8 @@ pub struct Proofs {
 #[derive(Debug, Default)]
 struct State {
     known: Proof,
+    /// The last round that has sealed this process.
+    sealed: RoundId,
     /// The greatest proof that another node told of, and this one does not know.
     heard: Option<Proof>,
     /// Nodes that were seen to lag behind this one's.
@@ -227,6 +229,9 @@ impl Proofs {
         if before.load(Ordering::SeqCst) > 0 {
             return false;
         }
+        if round >= state.known.seal {
+            state.sealed = round;
+        }
         if round > state.known.seal {
             state.known.seal = round;
             self.seal.fetch_max(round.time, Ordering::SeqCst);
@@ -244,10 +249,12 @@ impl Proofs {
         self.seal.store(state.known.seal.time, Ordering::SeqCst);
     }
 
-    /// What is to be stored so that this node is ready; `None` if a later round has begun.
+    /// What is to be stored so that this node is ready; `None` if a later round has begun, or if
+    /// this process was not sealed by it: then what the round has brought may be lost.
     pub(crate) fn to_be_ready(&self, round: RoundId) -> Option<Proof> {
-        let known = self.known();
-        (known.seal == round).then_some(Proof { ready: round, ..known })
+        let state = self.state();
+        let is_of = state.known.seal == round && state.sealed == round;
+        is_of.then_some(Proof { ready: round, ..state.known })
     }
 
     /// What is to be stored when all nodes were ready.
@@ -310,5 +317,26 @@ impl Proofs {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_ready_for_a_round_that_has_sealed_it() {
+        let round = RoundId { time: 5, node: NodeId(1) };
+        let proofs = Proofs::new(Proof::default());
+        assert!(proofs.raise_seal(round));
+        let sealed = proofs.known();
+        assert_eq!(proofs.to_be_ready(round), Some(Proof { ready: round, ..sealed }));
+        // A start finds the seal, but perhaps not what was brought since.
+        let started = Proofs::new(sealed);
+        assert_eq!(started.to_be_ready(round), None);
+        assert!(started.raise_seal(round));
+        assert_eq!(started.to_be_ready(round), Some(Proof { ready: round, ..sealed }));
+        assert!(started.raise_seal(RoundId { time: 6, ..round }));
+        assert_eq!(started.to_be_ready(round), None);
     }
 }
