@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::replica::{Record, Reply};
 use crate::rules::Rules;
-use crate::world::{Message, REPLICAS};
+use crate::state::Message;
 
 /// A majority of the three that hold the key.
 pub(crate) const MAJORITY: usize = 2;
@@ -33,7 +33,6 @@ pub(crate) struct First {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Told {
     record: Option<Record>,
-    watermark: u8,
     is_authoritative: bool,
 }
 
@@ -42,7 +41,7 @@ pub(crate) struct Told {
 pub(crate) enum Phase {
     Ready,
     Writing { record: Record, stored: BTreeSet<u8> },
-    Preparing { ballot: u8, got: BTreeMap<u8, Told> },
+    Preparing { ballot: u8, watermark: u8, got: BTreeMap<u8, Told> },
     Reading { got: BTreeMap<u8, Told> },
     Repairing { record: Record, holders: BTreeSet<u8> },
     Done,
@@ -52,14 +51,14 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) op: Op,
+    /// The node that coordinates it.
+    pub(crate) at: u8,
     first: First,
     pub(crate) phase: Phase,
     /// How often it began.
     pub(crate) tries: u8,
     /// Whether it may begin anew: something was refused.
     pub(crate) refused: bool,
-    /// How many must promise.
-    promises: usize,
     /// The record of an earlier try of a conditional write that a replica may hold.
     tried: Option<Record>,
 }
@@ -68,23 +67,19 @@ pub(crate) struct Client {
 pub(crate) enum Step {
     Wait,
     Send(Message),
-    /// What the client is told; `None` = it is done.
-    Answer(Option<Vec<u8>>),
+    /// What the client is told, `None` = it is done; and the record that says so.
+    Answer(Option<Vec<u8>>, Option<Record>),
 }
 
 impl Client {
-    pub(crate) fn new(op: Op, first: First) -> Self {
-        let (tries, refused, promises) = (0, false, MAJORITY);
-        Self { op, first, phase: Phase::Ready, tries, refused, promises, tried: None }
+    pub(crate) fn new(op: Op, at: u8, first: First) -> Self {
+        let (tries, refused) = (0, false);
+        Self { op, at, first, phase: Phase::Ready, tries, refused, tried: None }
     }
 
-    /// A read that brings what it finds on one of so many replicas to a majority.
-    pub(crate) fn completing(promises: usize) -> Self {
-        Self { tries: 1, promises, ..Self::new(Op::Get, First::default()) }
-    }
-
-    /// Begins, or begins anew: what is sent to all replicas. `now`: the clocks of all nodes.
-    pub(crate) fn begin(&mut self, now: &mut u8) -> Message {
+    /// Begins, or begins anew: what is sent to all replicas. `now`: the clocks of all nodes;
+    /// `watermark`: of its coordinator.
+    pub(crate) fn begin(&mut self, now: &mut u8, watermark: u8, rules: &Rules) -> Message {
         (self.tries, self.refused) = (self.tries + 1, false);
         let first = std::mem::take(&mut self.first);
         if let (Op::Append(id), Some((mut record, ballot))) = (&self.op, first.kept) {
@@ -93,7 +88,9 @@ impl Client {
             *now = ballot.max(*now);
             return self.send(record);
         }
-        if self.op == Op::Get && self.tries == 1 {
+        // A read that can't bring what it found to a majority, as a seal is between, does so as a
+        // conditional write that changes nothing.
+        if self.op == Op::Get && (self.tries == 1 || !rules.refused_read_takes_ballot) {
             self.phase = Phase::Reading { got: BTreeMap::new() };
             return Message::Read;
         }
@@ -102,11 +99,9 @@ impl Client {
         match self.op {
             Op::Put(value) => self.send(Record::plain(time, &[value])),
             Op::Delete => self.send(Record::plain(time, &[])),
-            // A read that can't bring what it found to a majority, as a seal is between, does so as
-            // a conditional write that changes nothing.
             _ => {
-                self.phase = Phase::Preparing { ballot: time, got: BTreeMap::new() };
-                Message::Prepare(time)
+                self.phase = Phase::Preparing { ballot: time, watermark, got: BTreeMap::new() };
+                Message::Prepare { ballot: time, watermark }
             }
         }
     }
@@ -120,18 +115,20 @@ impl Client {
         Message::Accept(record)
     }
 
-    /// A replica answered.
+    /// A replica answered; `watermark`: of its coordinator.
     pub(crate) fn receive(
         &mut self,
-        from: u8,
-        asked: &Message,
+        (from, asked): (u8, &Message),
         reply: Reply,
+        watermark: u8,
         rules: &Rules,
     ) -> Step {
         match asked {
             Message::Write(record) | Message::Accept(record) => self.wrote(from, record, &reply),
-            Message::Prepare(ballot) => self.prepared(from, *ballot, reply, rules),
-            Message::Read => self.read(from, reply, rules),
+            Message::Prepare { ballot, .. } => {
+                self.prepared((from, *ballot), reply, watermark, rules)
+            }
+            Message::Read => self.read(from, reply, watermark, rules),
             Message::Repair(record) => self.repaired(from, record, &reply),
             _ => Step::Wait,
         }
@@ -152,9 +149,15 @@ impl Client {
         Step::Wait
     }
 
-    fn answer(&mut self, value: Option<Vec<u8>>) -> Step {
+    fn answer(&mut self, record: Option<Record>) -> Step {
         self.phase = Phase::Done;
-        Step::Answer(value)
+        let value = record.as_ref().map_or(Vec::new(), |record| record.value.clone());
+        let value = match self.op {
+            Op::Append(id) => Some(up_to(&value, id)),
+            Op::Get => Some(value),
+            Op::Put(_) | Op::Delete => None,
+        };
+        Step::Answer(value, record)
     }
 
     fn wrote(&mut self, from: u8, sent: &Record, reply: &Reply) -> Step {
@@ -162,31 +165,32 @@ impl Client {
         match reply {
             Reply::Stored if sent == record => {
                 stored.insert(from);
-                let value = match self.op {
-                    Op::Append(id) => Some(up_to(&record.value, id)),
-                    Op::Get => Some(record.value.clone()),
-                    _ => None,
-                };
-                if stored.len() < MAJORITY { Step::Wait } else { self.answer(value) }
+                if stored.len() < MAJORITY { Step::Wait } else { self.answer(Some(sent.clone())) }
             }
             Reply::Newer(_) | Reply::Outbid if sent == record => self.refused(),
             _ => Step::Wait,
         }
     }
 
-    fn prepared(&mut self, from: u8, asked: u8, reply: Reply, rules: &Rules) -> Step {
-        let Phase::Preparing { ballot, got } = &mut self.phase else { return Step::Wait };
+    fn prepared(&mut self, (from, asked): (u8, u8), reply: Reply, now: u8, rules: &Rules) -> Step {
+        let Phase::Preparing { ballot, watermark, got } = &mut self.phase else {
+            return Step::Wait;
+        };
         if *ballot != asked {
             return Step::Wait;
         }
+        let watermark = *watermark;
         match reply {
-            Reply::Holds(record, watermark, is_authoritative) => {
-                got.insert(from, Told { record, watermark, is_authoritative });
-                let is_all = got.len() == REPLICAS;
-                match base(got, self.promises, rules) {
-                    Some((newest, proven)) => self.promised(asked, newest, proven, rules),
-                    None if is_all => self.refused(),
-                    None => Step::Wait,
+            Reply::Holds(record, is_authoritative) => {
+                let record = record.filter(|record| !record.is_gone(now));
+                got.insert(from, Told { record, is_authoritative });
+                if got.len() < MAJORITY {
+                    Step::Wait
+                } else if now != watermark && rules.promises_of_one_watermark {
+                    self.refused()
+                } else {
+                    let got = got.clone();
+                    self.promised(asked, &got, now, rules)
                 }
             }
             Reply::Outbid => self.refused(),
@@ -194,24 +198,48 @@ impl Client {
         }
     }
 
-    /// A majority has promised; `newest` is what it holds, `proven` its greatest watermark.
-    fn promised(&mut self, ballot: u8, newest: Option<Record>, proven: u8, rules: &Rules) -> Step {
+    /// A majority has promised.
+    ///
+    /// Later ballots must make later families, or what one replica stored of an earlier one
+    /// outranks what a majority stored of a later one. So all promises are of one watermark, and a
+    /// family that one of those does not hold, though it is not above that, has ended: its record
+    /// goes on in another.
+    fn promised(
+        &mut self,
+        ballot: u8,
+        got: &BTreeMap<u8, Told>,
+        watermark: u8,
+        rules: &Rules,
+    ) -> Step {
+        let records = got.values().filter_map(|told| told.record.as_ref());
+        let found = records.max_by_key(|record| record.rank()).cloned();
+        let is_held = got.values().all(|told| told.record == found);
+        let family = |record: &Record| (record.time, record.on_absent);
+        let of_absent = |record| Record { time: watermark, on_absent: true, ..record };
+        let newest = found.clone().map(|record| {
+            let lacks =
+                |told: &Told| told.record.as_ref().is_none_or(|r| family(r) < family(&record));
+            let has_ended = record.time <= watermark
+                && family(&record) != (watermark, true)
+                && got.values().any(lacks);
+            let goes_on = !has_ended || !rules.what_ended_goes_on_in_another;
+            if goes_on { record } else { of_absent(record) }
+        });
         let Op::Append(id) = self.op else {
-            let Some(newest) = newest else { return self.answer(Some(Vec::new())) };
+            let Some(newest) = newest.filter(|_| !is_held) else { return self.answer(found) };
             return Step::Send(self.send(Record { ballot, ..newest }));
         };
         if let Some(record) = newest.as_ref().filter(|newest| newest.value.contains(&id)) {
+            if is_held {
+                return self.answer(found);
+            }
             // Chosen only when a majority holds it: completed under this ballot.
             return Step::Send(self.send(Record { ballot, ..record.clone() }));
         }
-        let absent = Record {
-            time: if rules.absent_is_watermark { proven } else { 0 },
-            on_absent: true,
-            ballot: 0,
-            value: Vec::new(),
-        };
+        let absent = Record::plain(0, &[]);
+        let absent = Record { on_absent: true, ..absent };
+        let absent = if rules.absent_is_watermark { of_absent(absent) } else { absent };
         let mut record = newest.unwrap_or(absent);
-        let family = |record: &Record| (record.time, record.on_absent);
         if self.tried.as_ref().is_some_and(|tried| family(tried) != family(&record)) {
             // Its earlier try can't be found any more: the client is never told.
             self.phase = Phase::Done;
@@ -222,17 +250,28 @@ impl Client {
         Step::Send(self.send(record))
     }
 
-    fn read(&mut self, from: u8, reply: Reply, rules: &Rules) -> Step {
+    /// What its coordinator reads; what a proof says is gone counts as absent.
+    fn read(&mut self, from: u8, reply: Reply, watermark: u8, rules: &Rules) -> Step {
         let Phase::Reading { got } = &mut self.phase else { return Step::Wait };
-        let Reply::Holds(record, watermark, is_authoritative) = reply else { return Step::Wait };
-        got.insert(from, Told { record, watermark, is_authoritative });
+        let Reply::Holds(record, is_authoritative) = reply else { return Step::Wait };
+        let is_gone = |record: &Record| {
+            let is_older = !is_authoritative && record.when() <= watermark;
+            record.is_gone(watermark) || is_older && rules.reads_heed_watermark
+        };
+        let record = record.filter(|record| !is_gone(record));
+        got.insert(from, Told { record, is_authoritative });
         if got.values().filter(|told| told.is_authoritative).count() < MAJORITY {
             return Step::Wait;
         }
-        let (newest, holders, _) = newest(got, rules);
-        let Some(newest) = newest else { return self.answer(Some(Vec::new())) };
+        let records = got.values().filter_map(|told| told.record.as_ref());
+        let newest = records.max_by_key(|record| record.rank()).cloned();
+        let Some(newest) = newest else { return self.answer(None) };
+        let counts = |told: &Told| newest.ballot == 0 || told.is_authoritative;
+        let holds = |told: &Told| counts(told) && told.record.as_ref() == Some(&newest);
+        let holders = got.iter().filter(|(_, told)| holds(told));
+        let holders: BTreeSet<u8> = holders.map(|(from, _)| *from).collect();
         if holders.len() >= MAJORITY {
-            return self.answer(Some(newest.value));
+            return self.answer(Some(newest));
         }
         self.phase = Phase::Repairing { record: newest.clone(), holders };
         Step::Send(Message::Repair(newest))
@@ -243,59 +282,12 @@ impl Client {
         match reply {
             Reply::Stored if sent == record => {
                 holders.insert(from);
-                let value = record.value.clone();
-                if holders.len() < MAJORITY { Step::Wait } else { self.answer(Some(value)) }
+                if holders.len() < MAJORITY { Step::Wait } else { self.answer(Some(sent.clone())) }
             }
             Reply::Stored | Reply::Nothing => Step::Wait,
             _ => self.refused(),
         }
     }
-}
-
-/// The newest record of those that were told, who holds it, and the greatest watermark. What a
-/// watermark says is gone is none.
-fn newest(got: &BTreeMap<u8, Told>, rules: &Rules) -> (Option<Record>, BTreeSet<u8>, u8) {
-    let proven = got.values().map(|told| told.watermark).max().unwrap_or(0);
-    let counts = |told: &&Told| {
-        let Some(record) = &told.record else { return false };
-        let is_gone = record.when() <= proven && (told.watermark < proven || record.is_tombstone());
-        !rules.reads_heed_watermark || !is_gone
-    };
-    let records = got.values().filter(counts).filter_map(|told| told.record.as_ref());
-    let newest = records.max_by_key(|record| record.rank()).cloned();
-    let holds = |told: &Told| told.is_authoritative && told.record == newest;
-    let holders = got.iter().filter(|(_, told)| holds(told)).map(|(from, _)| *from).collect();
-    (newest, holders, proven)
-}
-
-/// What a conditional write is based on, if as many have promised, and the watermark that it
-/// goes by.
-///
-/// Later ballots must make later families, or what one replica stored of an earlier one outranks
-/// what a majority stored of a later one. So all of them have one watermark, and a family that one
-/// of them does not hold, though it is not above that, has ended: its record goes on in another.
-fn base(got: &BTreeMap<u8, Told>, promises: usize, rules: &Rules) -> Option<(Option<Record>, u8)> {
-    let greatest = got.values().map(|told| told.watermark).max()?;
-    let of = |watermark: u8| -> BTreeMap<u8, Told> {
-        let is_meant =
-            |told: &Told| told.watermark == watermark || !rules.promises_of_one_watermark;
-        let told = got.iter().filter(|(_, told)| is_meant(told));
-        told.map(|(from, told)| (*from, told.clone())).collect()
-    };
-    let told = (0..=greatest).rev().map(of).find(|told| told.len() >= promises)?;
-    let (newest, _, proven) = newest(&told, rules);
-    let lacks = |told: &Told, record: &Record| {
-        let held = told.record.as_ref();
-        held.is_none_or(|held| (held.time, held.on_absent) < (record.time, record.on_absent))
-    };
-    let newest = newest.map(|record| {
-        let has_ended = record.time <= proven && told.values().any(|told| lacks(told, &record));
-        if !has_ended || !rules.what_ended_goes_on_in_another {
-            return record;
-        }
-        Record { time: proven, on_absent: true, ..record }
-    });
-    Some((newest, proven))
 }
 
 /// The value as of this operation.

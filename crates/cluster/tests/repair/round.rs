@@ -1,163 +1,407 @@
-//! A round, as the node sees it that began it: it asks until all replicas hold the same, then
-//! commits.
+//! A round, as the node sees it that drives it.
 //!
 //! ```text
-//!  Begin ─▶ sums of all ─┬─ a watermark is lower ─▶ TakeOver ─┐
-//!              ▲         ├─ the newest record is a conditional write's,
-//!              │         │  and one holds it: Prepare, Accept ┤
-//!              │         ├─ one is damaged       ─▶ Exchange ─┤
-//!              │         ├─ they differ          ─▶ Exchange ─┤
-//!              └─────────│────────────────────────────────────┘
-//!                        └─ all are equal ─▶ Commit
+//!  Seal ─▶ all are sealed ─▶ List ─▶ they differ: Bring ─▶ one can't read: Discard ─▶ Ready
+//!    ▲└─ one lags: Commit of     │      ▲                                               │
+//!    │   what it missed          └──────┘ a conditional write's record:                 │
+//!    └─ another was later                 a majority is read first                      │
+//!                                                 all are, in the same lives ─▶ Commit ◀┘
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::client::{Client, MAJORITY, Step};
-use crate::replica::{Proof, Record, Reply, Sum};
+use crate::client::{Client, First, Op, Step};
+use crate::replica::{Record, Reply, RoundId, Told};
 use crate::rules::Rules;
-use crate::world::{Message, REPLICAS, THIRD};
+use crate::state::{Message, REPLICAS};
+
+/// How often a round becomes a later one, as another was.
+const MOST_RAISES: u8 = 2;
+
+/// How often a conditional write's record is read again, as replicas refuse to take it.
+const MOST_READS: u8 = 3;
+
+/// How far it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Phase {
+    #[default]
+    Idle,
+    Sealing,
+    /// It has let go of what it had sealed, until another one is over.
+    Waiting,
+    /// Nodes that lag take over what they missed.
+    Leveling,
+    Comparing,
+    /// What a conditional write made is read.
+    Reading,
+    Bringing,
+    Discarding,
+    Readying,
+    Over,
+}
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Round {
-    /// What it is to prove something about: all that was written up to here. 0 = it has not begun.
-    pub(crate) time: u8,
-    sums: BTreeMap<u8, Sum>,
-    /// The read that brings a conditional record to a majority.
-    completes: Option<Client>,
-    /// What each replica was brought last.
-    asked: BTreeMap<u8, Message>,
+    /// Time 0 = it has not begun.
+    pub(crate) id: RoundId,
+    pub(crate) phase: Phase,
+    is_full: bool,
+    /// Nodes that take part …
+    nodes: BTreeSet<u8>,
+    /// … those that have yet to do what they were asked …
+    open: BTreeSet<u8>,
+    /// … and whether one takes no part any more.
+    is_without: bool,
+    told: BTreeMap<u8, Told>,
+    lives: BTreeMap<u8, u8>,
+    watermark: u8,
+    /// Records are compared that were written after this time.
+    since: u8,
+    listed: BTreeMap<u8, (Option<Record>, bool)>,
+    /// The newest record, and those that lack it, while it is read.
+    newest: Option<Record>,
+    lacking: BTreeSet<u8>,
+    reads: Option<Client>,
+    raises: u8,
+    is_failed: bool,
     pub(crate) is_committed: bool,
-    /// A disk was lost since: the next round is to say what it proved.
+    /// It need not prove anything: there was a fault, or another round was later.
     pub(crate) is_void: bool,
 }
 
+/// What is sent to whom.
+pub(crate) type Sent = Vec<(u8, Message)>;
+
+/// What a round sees of the node that drives it, and of clocks.
+#[derive(Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) clock: &'a mut u8,
+    /// By node.
+    pub(crate) watermarks: Vec<u8>,
+    pub(crate) equal: Option<(u8, Vec<u8>)>,
+    pub(crate) rules: &'a Rules,
+}
+
 impl Round {
-    pub(crate) fn begin(&mut self, time: u8) -> Message {
-        self.time = time;
-        Message::Begin(time)
+    pub(crate) fn begin(&mut self, id: RoundId, is_full: bool, nodes: u8) -> Sent {
+        (self.is_full, self.nodes) = (is_full, (0..nodes).collect());
+        self.seal_all(id)
     }
 
-    /// A replica answered. What is sent, to whom.
+    fn seal_all(&mut self, id: RoundId) -> Sent {
+        (self.id, self.phase) = (id, Phase::Sealing);
+        self.told.clear();
+        self.open = self.nodes.clone();
+        // This node comes last: the others' clocks say whether its own is right.
+        self.open.iter().filter(|to| **to != id.1).map(|to| (*to, Message::Seal(id))).collect()
+    }
+
+    /// Whether others wait for its end.
+    pub(crate) fn is_active(&self) -> bool {
+        !matches!(self.phase, Phase::Idle | Phase::Waiting | Phase::Over)
+    }
+
+    /// Whether all nodes held the same by it, as far as was compared, and the lives that they had
+    /// when they were sealed.
+    pub(crate) fn equal(&self) -> Option<(u8, Vec<u8>)> {
+        let is_equal = !self.is_failed && !self.is_without && !self.listed.is_empty();
+        is_equal.then(|| (self.id.0, self.lives.values().copied().collect()))
+    }
+
+    /// A node is sealed by another round, which this one waits for.
+    pub(crate) fn lets_go(&mut self) -> Sent {
+        self.phase = Phase::Waiting;
+        Vec::new()
+    }
+
+    pub(crate) fn goes_on(&mut self, seal: u8) -> Sent {
+        self.seal_all((self.id.0.max(seal + 1), self.id.1))
+    }
+
+    /// A node does not answer: the round goes on with the others, and proves nothing.
+    pub(crate) fn goes_on_without(&mut self, node: u8, seen: &mut Seen<'_>) -> Sent {
+        self.is_without = true;
+        self.nodes.remove(&node);
+        self.told.remove(&node);
+        self.has_done(node, seen)
+    }
+
+    /// Whom it waits for.
+    pub(crate) fn awaits(&self) -> impl Iterator<Item = u8> {
+        let counts = matches!(self.phase, Phase::Sealing | Phase::Leveling | Phase::Comparing);
+        self.open.iter().copied().filter(move |node| counts && *node != self.id.1)
+    }
+
+    /// What is left of it once it is over.
+    pub(crate) fn end(&mut self) {
+        let Self { id, phase, is_committed, is_void, .. } = *self;
+        *self = Self { id, phase, is_committed, is_void, ..Self::default() };
+    }
+
+    /// The node that drives it has ended.
+    pub(crate) fn ends_with_its_node(&mut self) {
+        if self.is_active() || self.phase == Phase::Waiting {
+            (self.phase, self.is_void) = (Phase::Over, true);
+            self.end();
+        }
+    }
+
+    /// A node answered.
     pub(crate) fn receive(
         &mut self,
-        from: u8,
-        asked: &Message,
+        (from, asked): (u8, &Message),
         reply: Reply,
-        clock: &mut u8,
-        rules: &Rules,
-    ) -> Vec<(u8, Message)> {
-        if let Reply::Summed(sum) = reply {
-            self.sums.insert(from, sum);
-            let latest = self.sums.values().map(|sum| sum.life).max().unwrap_or(0);
-            let third = THIRD as u8;
-            let is_older = self.sums.get(&third).is_some_and(|sum| sum.life < latest);
-            if is_older && rules.later_life_ends_sum {
-                self.sums.remove(&third);
-                return vec![(third, Message::Begin(self.time))];
+        seen: &mut Seen<'_>,
+    ) -> Sent {
+        match (asked, reply) {
+            (Message::Seal(round), Reply::Round(told)) if *round == self.id => {
+                self.sealed(from, told, seen)
             }
-            return self.look(clock, rules);
-        }
-        let Some(read) = &mut self.completes else { return Vec::new() };
-        match read.receive(from, asked, reply, rules) {
-            Step::Send(message) => to_all(&message),
-            Step::Answer(_) => {
-                self.completes = None;
-                self.sums.clear();
-                to_all(&Message::Begin(self.time))
+            (Message::Commit { .. }, Reply::Round(told)) if self.phase == Phase::Leveling => {
+                let most = self.told.values().map(|told| told.proof.proven).max();
+                if Some(told.proof.proven) < most {
+                    // Its directory is an older copy.
+                    return self.goes_on_without(from, seen);
+                }
+                self.told.insert(from, told);
+                self.has_done(from, seen)
             }
-            Step::Wait if read.refused => to_all(&read.begin(clock)),
-            Step::Wait => Vec::new(),
+            (Message::List { round, .. }, reply)
+                if *round == self.id && self.phase == Phase::Comparing =>
+            {
+                match reply {
+                    Reply::Listed(record, is_damaged) => {
+                        self.listed.insert(from, (record, is_damaged));
+                        self.has_done(from, seen)
+                    }
+                    _ => self.is_late(),
+                }
+            }
+            (Message::Bring { round, .. } | Message::Discard(round), reply)
+                if *round == self.id
+                    && matches!(self.phase, Phase::Bringing | Phase::Discarding) =>
+            {
+                let is_late = reply != Reply::Stored;
+                (self.is_failed, self.is_void) =
+                    (self.is_failed || is_late, self.is_void || is_late);
+                self.has_done(from, seen)
+            }
+            (Message::Ready(round), Reply::Round(told)) if *round == self.id => {
+                self.is_ready(from, told, seen)
+            }
+            (asked, reply) if self.phase == Phase::Reading => {
+                self.reads_on((from, asked), reply, seen)
+            }
+            _ => Vec::new(),
         }
     }
 
-    /// Looks what is to be done about what replicas hold.
-    fn look(&mut self, clock: &mut u8, rules: &Rules) -> Vec<(u8, Message)> {
-        if self.sums.len() < MAJORITY || self.is_committed || self.completes.is_some() {
+    fn is_late(&mut self) -> Sent {
+        (self.phase, self.is_failed, self.is_void) = (Phase::Over, true, true);
+        Vec::new()
+    }
+
+    /// A node has done what it was asked to.
+    fn has_done(&mut self, node: u8, seen: &mut Seen<'_>) -> Sent {
+        self.open.remove(&node);
+        match self.phase {
+            Phase::Sealing if self.open.iter().eq([&self.id.1]) => {
+                vec![(self.id.1, Message::Seal(self.id))]
+            }
+            _ if !self.open.is_empty() => Vec::new(),
+            Phase::Sealing => self.all_are_sealed(seen),
+            Phase::Leveling => self.compare(seen),
+            Phase::Comparing => self.look(seen),
+            Phase::Bringing => self.heal(seen),
+            Phase::Discarding => self.prove(seen),
+            _ => Vec::new(),
+        }
+    }
+
+    fn sealed(&mut self, from: u8, told: Told, seen: &mut Seen<'_>) -> Sent {
+        if self.phase != Phase::Sealing {
             return Vec::new();
         }
-        // Those that are there are made equal, whether the others are there or not.
-        let sent = self.lagging(rules);
-        if sent.is_empty() && self.is_equal(rules) {
-            let needed = if rules.all_agree { REPLICAS } else { MAJORITY };
-            return if self.sums.len() < needed { Vec::new() } else { self.commit() };
+        let seal = told.proof.seal;
+        if seal == self.id {
+            self.told.insert(from, told);
+            return self.has_done(from, seen);
         }
-        let newest = self.newest(rules);
-        let holders = self.sums.values().filter(|sum| sum.record == newest).count();
-        let is_chosen = holders >= MAJORITY || newest.as_ref().is_none_or(|r| r.ballot == 0);
-        if sent.is_empty() && !is_chosen && rules.minority_is_completed {
-            if self.sums.len() < REPLICAS {
-                return Vec::new();
-            }
-            let readable = self.sums.values().filter(|sum| !sum.is_damaged).count();
-            let read = self.completes.insert(Client::completing(readable));
-            return to_all(&read.begin(clock));
+        self.raises += 1;
+        if self.raises > MOST_RAISES {
+            return self.is_late();
         }
-        let sent = if sent.is_empty() { self.differing(newest, rules) } else { sent };
-        // What did not help is not tried again.
-        let sent = sent.into_iter().filter(|(to, message)| {
-            self.sums.remove(to).expect("it was just looked at").is_damaged
-                || self.asked.insert(*to, message.clone()).as_ref() != Some(message)
-        });
-        sent.collect()
+        let id = (seal.0 + 1, self.id.1);
+        *seen.clock = id.0.max(*seen.clock);
+        self.seal_all(id)
     }
 
-    /// Those that missed a commit.
-    fn lagging(&self, rules: &Rules) -> Vec<(u8, Message)> {
-        let readable = self.sums.values().filter(|sum| !sum.is_damaged);
-        let source = readable.max_by_key(|sum| sum.watermark);
-        let Some(source) = source.filter(|_| rules.lagging_takes_over) else { return Vec::new() };
-        let take_over = Message::TakeOver {
-            watermark: source.watermark,
-            floor: source.floor,
-            record: source.record.clone(),
+    fn all_are_sealed(&mut self, seen: &mut Seen<'_>) -> Sent {
+        let greatest = self.told.values().map(|told| (told.proof.proven, told.proof.floor)).max();
+        let (proven, floor) = greatest.expect("there are some");
+        let lags = |told: &Told| told.proof.proven < proven && seen.rules.lagging_takes_over;
+        let lagging = self.told.iter().filter(|(_, told)| lags(told));
+        self.open = lagging.map(|(node, _)| *node).collect();
+        (self.phase, self.watermark) = (Phase::Leveling, proven.0);
+        if self.open.is_empty() {
+            return self.compare(seen);
+        }
+        self.open.iter().map(|to| (*to, Message::Commit { round: proven, floor })).collect()
+    }
+
+    fn compare(&mut self, seen: &mut Seen<'_>) -> Sent {
+        self.lives = self.told.iter().map(|(node, told)| (*node, told.life)).collect();
+        let lives: Vec<u8> = self.lives.values().copied().collect();
+        let holds = |(_, then): &(u8, Vec<u8>)| *then == lives || !seen.rules.equal_needs_lives;
+        let equal = seen.equal.take().filter(holds).map_or(0, |(time, _)| time);
+        self.since = if self.is_full { 0 } else { self.watermark.max(equal) };
+        (self.phase, self.open) = (Phase::Comparing, self.nodes.clone());
+        let (round, watermark) = (self.id, self.watermark);
+        self.nodes.iter().map(|to| (*to, Message::List { round, watermark })).collect()
+    }
+
+    fn is_healing(&self) -> bool {
+        self.listed.values().any(|(_, is_damaged)| *is_damaged)
+    }
+
+    /// All have told what they hold: who is to be brought what.
+    fn look(&mut self, seen: &mut Seen<'_>) -> Sent {
+        let rules = seen.rules;
+        let since = if self.is_healing() { 0 } else { self.since };
+        let is_meant = |record: &Record| {
+            record.when() > since && (rules.exchange_brings_newest || record.when() <= self.id.0)
         };
-        let lags = |sum: &Sum| sum.watermark < source.watermark;
-        let lagging = self.sums.iter().filter(|(_, sum)| lags(sum));
-        lagging.map(|(to, _)| (*to, take_over.clone())).collect()
+        let listed = self.listed.iter().map(|(node, (record, is_damaged))| {
+            (*node, (record.clone().filter(is_meant), *is_damaged))
+        });
+        let listed: BTreeMap<u8, (Option<Record>, bool)> = listed.collect();
+        let is_replica = |node: &u8| usize::from(*node) < REPLICAS;
+        let is_gone = |record: &Record| record.is_gone(self.watermark) && rules.sums_skip_purgeable;
+        let sum = |record: &Record| record.when() <= self.id.0 && !is_gone(record);
+        let sums = listed.iter().filter(|(node, _)| is_replica(node));
+        let mut sums = sums.map(|(_, (record, _))| record.clone().filter(sum));
+        let first = sums.next().flatten();
+        let newest = listed.values().filter_map(|(record, _)| record.as_ref());
+        let newest = newest.max_by_key(|record| record.rank()).cloned();
+        let Some(newest) = newest.filter(|_| self.is_healing() || sums.any(|sum| sum != first))
+        else {
+            return self.heal(seen);
+        };
+        let holds = |(record, _): &(Option<Record>, bool)| record.is_some();
+        let is_risen = newest.when() <= self.watermark
+            && listed.values().all(|told| told.1 == holds(told))
+            && listed.values().any(|told| !told.1);
+        if is_risen && rules.risen_is_deleted {
+            let holders = listed.iter().filter(|(_, told)| holds(told));
+            let holders = holders.map(|(node, _)| *node).collect();
+            return self.bring(&Record::tombstone_of(self.watermark), holders, seen);
+        }
+        let lacks = |node: &u8, held: Option<&Record>| match held {
+            Some(held) => held.rank() < newest.rank(),
+            None => is_replica(node) && !is_gone(&newest),
+        };
+        let lacking = listed.iter().filter(|(node, (held, _))| lacks(node, held.as_ref()));
+        let lacking: BTreeSet<u8> = lacking.map(|(node, _)| *node).collect();
+        let is_it = |told: &(Option<Record>, bool)| !told.1 && told.0.as_ref() == Some(&newest);
+        let Some((holder, _)) = listed.iter().rev().find(|(_, told)| is_it(told)) else {
+            // It comes up again for what can't be read, and can't be read itself.
+            self.is_failed = true;
+            return self.heal(seen);
+        };
+        if newest.ballot == 0 || lacking.is_empty() || !rules.minority_is_completed {
+            return self.bring(&newest, lacking, seen);
+        }
+        let mut read = Client::new(Op::Get, *holder, First::default());
+        let asked = read.begin(seen.clock, seen.watermarks[usize::from(*holder)], rules);
+        (self.phase, self.reads) = (Phase::Reading, Some(read));
+        (self.newest, self.lacking) = (Some(newest), lacking);
+        to_replicas(&asked)
     }
 
-    fn is_equal(&self, rules: &Rules) -> bool {
-        let mut sums = self.sums.values().map(|sum| (sum.is_damaged, self.sum(sum, rules)));
-        let first = sums.next().expect("there are some");
-        !first.0 && sums.all(|sum| sum == first)
+    fn reads_on(
+        &mut self,
+        (from, asked): (u8, &Message),
+        reply: Reply,
+        seen: &mut Seen<'_>,
+    ) -> Sent {
+        let read = self.reads.as_mut().expect("it reads");
+        let watermark = seen.watermarks[usize::from(read.at)];
+        match read.receive((from, asked), reply, watermark, seen.rules) {
+            Step::Send(message) => to_replicas(&message),
+            Step::Wait if read.refused && read.tries < MOST_READS => {
+                to_replicas(&read.begin(seen.clock, watermark, seen.rules))
+            }
+            Step::Wait if !read.refused => Vec::new(),
+            step => {
+                self.reads = None;
+                let (newest, lacking) = (self.newest.take(), std::mem::take(&mut self.lacking));
+                let read = if let Step::Answer(_, record) = step { record } else { None };
+                let is_older =
+                    |read: &Record| Some(read.rank()) < newest.as_ref().map(Record::rank);
+                match read.filter(|read| !is_older(read) || !seen.rules.read_is_not_older) {
+                    Some(read) => self.bring(&read, lacking, seen),
+                    None => {
+                        (self.is_failed, self.is_void) = (true, true);
+                        self.heal(seen)
+                    }
+                }
+            }
+        }
     }
 
-    /// The newest record of those that were told.
-    fn newest(&self, rules: &Rules) -> Option<Record> {
-        let is_meant =
-            |record: &&Record| rules.exchange_brings_newest || record.when() <= self.time;
-        let records = self.sums.values().filter_map(|sum| sum.record.as_ref());
-        records.filter(is_meant).max_by_key(|record| record.rank()).cloned()
+    fn bring(&mut self, record: &Record, lacking: BTreeSet<u8>, seen: &mut Seen<'_>) -> Sent {
+        (self.phase, self.open) = (Phase::Bringing, lacking);
+        if self.open.is_empty() {
+            return self.heal(seen);
+        }
+        let bring = Message::Bring { round: self.id, record: record.clone() };
+        self.open.iter().map(|to| (*to, bring.clone())).collect()
     }
 
-    /// Those that hold something else than the newest record.
-    fn differing(&self, newest: Option<Record>, rules: &Rules) -> Vec<(u8, Message)> {
-        // What is damaged may have been the newest but for one that is not there.
-        let heals = self.sums.len() == REPLICAS || !rules.healing_waits;
-        let lacks = |sum: &Sum| if sum.is_damaged { heals } else { sum.record != newest };
-        let lacking = self.sums.iter().filter(|(_, sum)| lacks(sum)).map(|(to, _)| *to);
-        lacking.map(|to| (to, Message::Exchange(newest.clone()))).collect()
+    /// What can't be read is given up once all others have told what they hold of it.
+    fn heal(&mut self, seen: &mut Seen<'_>) -> Sent {
+        let damaged = self.listed.iter().filter(|(_, told)| told.1).map(|(node, _)| *node);
+        self.open = damaged.collect();
+        let waits = self.is_without && seen.rules.healing_waits;
+        if self.open.is_empty() || waits || self.is_failed {
+            return self.prove(seen);
+        }
+        self.phase = Phase::Discarding;
+        self.open.iter().map(|to| (*to, Message::Discard(self.id))).collect()
     }
 
-    /// What of a replica's record is summed.
-    fn sum(&self, sum: &Sum, rules: &Rules) -> Option<Record> {
-        let is_purgeable =
-            |record: &Record| record.is_tombstone() && record.when() <= sum.watermark;
-        let record = sum.record.clone().filter(|record| record.when() <= self.time);
-        record.filter(|record| !rules.sums_skip_purgeable || !is_purgeable(record))
+    fn prove(&mut self, seen: &mut Seen<'_>) -> Sent {
+        let is_without = self.is_without && seen.rules.all_take_part;
+        if self.is_failed || is_without {
+            self.phase = Phase::Over;
+            return Vec::new();
+        }
+        (self.phase, self.open) = (Phase::Readying, self.nodes.clone());
+        self.nodes.iter().map(|to| (*to, Message::Ready(self.id))).collect()
     }
 
-    fn commit(&mut self) -> Vec<(u8, Message)> {
-        self.is_committed = true;
-        let floor = self.sums.values().map(|sum| sum.promise).max().unwrap_or(0);
-        let life = self.sums.get(&(THIRD as u8)).map_or(0, |sum| sum.life);
-        let commit = Message::Commit(Proof { watermark: self.time, floor, life });
-        self.sums.keys().map(|to| (*to, commit.clone())).collect()
+    fn is_ready(&mut self, from: u8, told: Told, seen: &mut Seen<'_>) -> Sent {
+        if self.phase != Phase::Readying {
+            return Vec::new();
+        }
+        let lives = seen.rules.lives_are_compared;
+        if told.proof.ready != self.id || lives && self.lives.get(&from) != Some(&told.life) {
+            (self.phase, self.is_void) = (Phase::Over, true);
+            return Vec::new();
+        }
+        self.told.insert(from, told);
+        self.open.remove(&from);
+        if !self.open.is_empty() {
+            return Vec::new();
+        }
+        (self.phase, self.is_committed) = (Phase::Over, true);
+        let floor = self.told.values().map(|told| told.promise).max().unwrap_or(0);
+        let commit = Message::Commit { round: self.id, floor };
+        self.nodes.iter().map(|to| (*to, commit.clone())).collect()
     }
 }
 
-fn to_all(message: &Message) -> Vec<(u8, Message)> {
+fn to_replicas(message: &Message) -> Sent {
     (0..REPLICAS as u8).map(|to| (to, message.clone())).collect()
 }
