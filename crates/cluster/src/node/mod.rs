@@ -36,8 +36,8 @@ use hand_over::{Deposit, HandOver};
 use identity::Check;
 use repair::Source;
 use replay::Replay;
-use round::Round;
 pub use round::RoundConfig;
+use round::{Equal, Round};
 
 /// How often [`NodeEvent::Tick`] is due, in microseconds. Hints go out at most this long after the
 /// retry that finds their node back.
@@ -218,10 +218,9 @@ pub struct Node {
     /// Partitions of which a record that is ahead of the clock was left at its holder.
     left_ahead: BTreeSet<u16>,
     round: Option<Round>,
-    /// All nodes hold the same of what was written up to this time, by the last round that this
-    /// node drove …
-    equal_up_to: u64,
-    /// … and when the last one ended that compared everything, by the monotonic clock.
+    /// What the last round that this node drove, and that made all equal, has shown.
+    equal: Equal,
+    /// When the last one ended that compared everything, by the monotonic clock.
     last_full: Option<u64>,
     /// Whether a proof that others told of is being taken over.
     takes_over: bool,
@@ -243,7 +242,7 @@ impl Node {
             deposit: Deposit::default(),
             left_ahead: BTreeSet::new(),
             round: None,
-            equal_up_to: 0,
+            equal: Equal::default(),
             last_full: None,
             takes_over: false,
             calls: Vec::new(),
