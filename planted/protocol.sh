@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Plants one classic protocol bug after the other and has the simulator look for it, from number 24
-# on also the tests of crates/cluster. The proof that they can fail. Exits with 1 if a bug survives.
+# on also the tests of crates/cluster and crates/node. The proof that they can fail. Exits with 1 if
+# a bug survives.
 #
 #   planted/protocol.sh             all bugs; prints two tables in Markdown
 #   planted/protocol.sh 07 12       those only
@@ -25,8 +26,8 @@ cd "$copy"
 
 # Names the tests that fail, and the scripts.
 failing_tests() {
-    timeout "$limit" "$cargo" test -q -p cluster --lib --test scripts --no-fail-fast >.log 2>&1 ||
-        true
+    local tests=(-p cluster -p node --lib --test scripts --no-fail-fast)
+    timeout "$limit" "$cargo" test -q "${tests[@]}" >.log 2>&1 || true
     if grep -q "could not compile" .log; then
         cat .log >&2
         return 1
@@ -69,8 +70,8 @@ for patch in planted/protocol/*.patch; do
     caught=$(failing_tests) || { echo "$name does not compile" >&2; exit 1; }
     found=$(seeds_until_found "$seeds_with_tests")
     git apply --reverse "$patch"
-    header tests "| planted bug | caught by the tests of crates/cluster | seeds until the \
-simulation found it |" "|---|---|---|"
+    header tests "| planted bug | caught by the tests of crates/cluster and crates/node | seeds \
+until the simulation found it |" "|---|---|---|"
     count=$(grep -c . <<<"$caught" || true)
     by=$(head -2 <<<"$caught" | sed 's/.\+/`&`/' | paste -sd, | sed 's/,/, /g')
     if [ "$count" -gt 2 ]; then by="$by and $((count - 2)) more"; fi

@@ -359,3 +359,11 @@ fn what_is_kept_of_proofs_is_durable_with_all_that_was_written_before() {
         assert_eq!(open(&engine, &three(), 6, 6).unwrap().proof().ready, ready);
     }
 }
+
+/// No round that began before may have it hold anything older, nor may anybody else.
+#[test]
+fn a_new_directory_is_sealed_from_its_beginning_on() {
+    let identity = open(&engine(&MemDisk::new()), &three(), 5, 7).unwrap();
+    let Proof { seal, made, .. } = identity.proof();
+    assert_eq!((seal.time, made), (7, 7));
+}
