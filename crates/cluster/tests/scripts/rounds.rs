@@ -289,6 +289,56 @@ fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
     assert_eq!(brought, [(last, 1)], "of {first:?}, {second:?}, {last:?}");
 }
 
+/// A node's only record of a key, as it lists it.
+fn listed(time: u64, ballot: u64) -> (Bytes, Outline) {
+    let version = Version { time, origin: 1 };
+    let rank = Rank { version, ballot, kind: Kind::Value, check: 7 };
+    (Bytes::from("k"), Outline { rank, copies: 0, bytes: 9 })
+}
+
+/// All others have purged what hid it.
+#[test]
+fn what_damage_has_hidden_is_deleted_again() {
+    let mut brought = Vec::new();
+    after_a_full_one().round(true, |node, request| match request {
+        Request::Compare(request) if node == SICK => {
+            let is_list = matches!(request.detail, Detail::Outlines { .. });
+            let outlines = if is_list { vec![listed(PROVEN.time, 0)] } else { Vec::new() };
+            let damaged = vec![damage("a", "z")];
+            Some(Reply::Compared(Compared { damaged, outlines, ..Compared::default() }))
+        }
+        Request::Bring { record, .. } => {
+            brought.push((node, record.rank.kind));
+            Some(Reply::Stored)
+        }
+        request => Some(since_proof(true, request)),
+    });
+    assert_eq!(brought, [(SICK, Kind::Tombstone)]);
+}
+
+/// It may not be chosen, and must not look as if it were.
+#[test]
+fn a_conditional_record_is_read_as_one_that_a_majority_holds() {
+    let mut reads = 0;
+    Driver::new().round(true, |node, request| match request {
+        Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
+            let sum = Sum { bucket: 0, place: node.0 as u8, copies: 3, sum: 1 << node.0 };
+            Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
+        }
+        Request::Compare(_) if node == OTHER => {
+            let outlines = vec![listed(3, 4)];
+            Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
+        }
+        Request::Read { .. } => panic!("it is read as it is"),
+        Request::ReadQuorum { .. } => {
+            reads += 1;
+            None
+        }
+        request => Some(willing(request)),
+    });
+    assert_eq!(reads, 1);
+}
+
 /// What a node answers after a proof, which is durable on all nodes.
 fn since_proof(is_uniform: bool, request: &Request) -> Reply {
     let Request::Round { round, .. } = request else { return willing(request) };

@@ -349,6 +349,18 @@ impl Words {
                 let marks = words.map(|word| self.mark(word)).collect::<Result<_, _>>()?;
                 Ok(Request::Missed { node, marks })
             }
+            "ping" => Ok(Request::Ping),
+            other => self.request_of_round(other, words),
+        }
+    }
+
+    /// What the driver of a round asks.
+    fn request_of_round<'a>(
+        &mut self,
+        name: &str,
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<Request, String> {
+        match name {
             "round" => {
                 let (step, of) = (next(words, "a step")?, round(next(words, "a round")?)?);
                 let step = match step {
@@ -375,7 +387,6 @@ impl Words {
                 let meant = CompareRequest { start, end, since, until, round, watermark, detail };
                 Ok(Request::Compare(meant))
             }
-            "ping" => Ok(Request::Ping),
             other => Err(format!("{other:?} is no request")),
         }
     }
