@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Plants one classic protocol bug after the other and has the simulator look for it. The proof that
-# the simulation can fail. Exits with 1 if a bug survives.
+# Plants one classic protocol bug after the other and has the simulator look for it, from number 24
+# on also the tests of crates/cluster and crates/node. The proof that they can fail. Exits with 1 if
+# a bug survives.
 #
-#   planted/protocol.sh             all bugs; prints a table in Markdown
+#   planted/protocol.sh             all bugs; prints two tables in Markdown
 #   planted/protocol.sh 07 12       those only
 #
 # Works on a copy of the tracked files in $TMPDIR; builds into target/planted.
@@ -10,8 +11,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 cargo=${CARGO:-cargo}
-# Seeds that a bug may hide from.
+# Seeds that a bug may hide from: before this number, and from it on.
+first_with_tests=24
 seeds=${PLANTED_SEEDS:-1000}
+seeds_with_tests=${PLANTED_SEEDS:-60}
+# Seconds that the tests may take.
+limit=${PLANTED_TIMEOUT:-300}
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
@@ -19,28 +24,61 @@ git ls-files -z | xargs -0 cp --parents -t "$copy"
 export CARGO_TARGET_DIR=$root/target/planted
 cd "$copy"
 
-echo "| planted bug | seeds until it was found | as |"
-echo "|---|---|---|"
-survived=0
+# Names the tests that fail, and the scripts.
+failing_tests() {
+    local tests=(-p cluster -p node --lib --test scripts --no-fail-fast)
+    timeout "$limit" "$cargo" test -q "${tests[@]}" >.log 2>&1 || true
+    if grep -q "could not compile" .log; then
+        cat .log >&2
+        return 1
+    fi
+    sed -nE 's/^(.*[^a-z_])?([a-z_]+\.txt)(, line [0-9]+:|: > .*)$/\2/p' .log | sort -u
+    sed -nE 's/^    ([a-z_]+::.*)$/\1/p' .log | sort -u
+}
+
+# Says after how many seeds, of so many at most, the simulator finds it, and as what; nothing if it
+# does not.
+seeds_until_found() {
+    "$cargo" build -q -p sim 2>.log || { cat .log >&2; return 1; }
+    "$CARGO_TARGET_DIR/debug/sim" sweep --first --count "$1" >.out 2>.log || true
+    local found
+    found=$(sed -nE 's/^seed ([0-9]+): at [0-9.]+: ([^:]*):.*/\1 \2/p' .out | head -1)
+    if [ -n "$found" ]; then
+        echo "$((${found%% *} + 1)) | ${found#* }"
+    fi
+}
+
+survived=0 printed=
+header() {
+    if [ "$printed" != "$1" ]; then printf '%s\n%s\n' "$2" "$3"; fi
+    printed=$1
+}
 for patch in planted/protocol/*.patch; do
     name=$(basename "$patch" .patch)
-    if [ $# -gt 0 ] && [[ " $* " != *" ${name%%-*} "* ]]; then continue; fi
+    number=${name%%-*}
+    if [ $# -gt 0 ] && [[ " $* " != *" $number "* ]]; then continue; fi
+    bug=$(head -1 "$patch" | sed 's/\.$//')
     git apply "$patch"
-    "$cargo" build -q -p sim 2>.log || { cat .log "$patch" >&2; exit 1; }
-    # A bug may also break an assertion: the last seed that was begun is the one.
-    "$CARGO_TARGET_DIR/debug/sim" sweep --first --count "$seeds" >.out 2>.log || true
+    if [ "$number" -lt "$first_with_tests" ]; then
+        found=$(seeds_until_found "$seeds")
+        git apply --reverse "$patch"
+        header seeds "| planted bug | seeds until it was found | as |" "|---|---|---|"
+        if [ -z "$found" ]; then survived=1; fi
+        echo "| $bug | ${found:-**not found in $seeds** |} |"
+        continue
+    fi
+    caught=$(failing_tests) || { echo "$name does not compile" >&2; exit 1; }
+    found=$(seeds_until_found "$seeds_with_tests")
     git apply --reverse "$patch"
-    # shellcheck disable=SC2016
-    found=$(sed -nE 's/^seed ([0-9]+): at [0-9.]+: ([^:]*):.*/\1 \2/p' .out | head -1)
-    if [ -z "$found" ] && grep -q panicked .log; then
-        last=$(tr '\r' '\n' <.log | sed -nE 's/.*seed ([0-9]+):.*/\1/p' | tail -1)
-        found="$((${last:--1} + 1)) a failed assertion"
-    fi
-    if [ -z "$found" ]; then
+    header tests "| planted bug | caught by the tests of crates/cluster and crates/node | seeds \
+until the simulation found it |" "|---|---|---|"
+    count=$(grep -c . <<<"$caught" || true)
+    by=$(head -2 <<<"$caught" | sed 's/.\+/`&`/' | paste -sd, | sed 's/,/, /g')
+    if [ "$count" -gt 2 ]; then by="$by and $((count - 2)) more"; fi
+    if [ -z "$caught$found" ]; then
         survived=1
-        echo "| $(head -1 "$patch" | sed 's/\.$//') | **not found in $seeds** | |"
-    else
-        echo "| $(head -1 "$patch" | sed 's/\.$//') | $((${found%% *} + 1)) | ${found#* } |"
+        by="**nothing**"
     fi
+    echo "| $bug | $by | $(sed 's/ | /: /' <<<"${found:--}") |"
 done
 exit $survived

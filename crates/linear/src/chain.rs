@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::families::BY_A_PROOF;
 use super::{Asked, End, History, Operation, Told};
 
 /// What is wrong with the tags of a history, if anything is.
@@ -23,12 +24,14 @@ pub fn check(history: &History) -> Option<String> {
     // Steps of operations whose clients were told nothing.
     let unknown = history.operations.iter().filter(|operation| operation.may_be_a_step());
     let mut unknown = unknown.count();
-    for family in families.values() {
+    for ((_, made_by), family) in &families {
         let mut last: Option<(u32, &Operation)> = None;
         // The latest call of those with lower steps.
         let mut latest: Option<&Operation> = None;
         for (step, operation) in family {
-            let between = step - 1 - last.map_or(0, |(step, _)| step);
+            // One that a proof has made goes on from what it ended, which nobody may be told of.
+            let begins = if *made_by == BY_A_PROOF { step - 1 } else { 0 };
+            let between = step - 1 - last.map_or(begins, |(step, _)| step);
             let Some(left) = unknown.checked_sub(between as usize) else {
                 return Some(format!("nobody did the {between} steps before this:\n  {operation}"));
             };

@@ -15,6 +15,7 @@
 //! differ are of two. What is in a tag is judged by [`chain`] alone.
 
 pub mod chain;
+pub mod families;
 mod print;
 mod search;
 #[cfg(test)]

@@ -413,3 +413,35 @@ fn steps_are_made_once_each_and_in_order() {
     let one = |(call, at, tag)| (call, at, put(1), done(tag));
     assert_eq!(chain::check(&unknown(history(gap.map(one)), 0, change(Any, Delete))), None);
 }
+
+/// The tag of what a proof has ended, and goes on.
+fn gone_on(step: u32) -> Tag {
+    Tag { family: (7, u32::MAX), last: Some((step, u64::from(step))) }
+}
+
+/// Who wrote it was told the tag that it had before.
+#[test]
+fn what_goes_on_in_another_family_is_the_same_state() {
+    let told = [
+        (0, 1, put(4), done(step(1, 1))),
+        (2, 3, put(5), done(step(1, 2))),
+        (4, 5, Asked::Get, found(5, gone_on(2))),
+        (6, 7, change(OneOf(vec![step(1, 2)]), Put(Number(6))), done(gone_on(3))),
+    ];
+    let mut history = history(told);
+    assert_ne!(history.check(MOST), Verdict::Linearizable, "they seem to be two states");
+    families::unite(&mut history);
+    is_right(&history);
+    assert_eq!(chain::check(&history), None);
+    assert_eq!(chain_of([(0, 1, gone_on(3)), (2, 3, gone_on(4))]), None, "nobody was told of 2");
+    assert!(chain_of([(0, 1, gone_on(3)), (2, 3, gone_on(5))]).is_some());
+}
+
+/// One that no proof has made is another one, though it has the same number and step.
+#[test]
+fn other_families_stay_apart() {
+    let mut history = history([(0, 1, put(4), done(step(1, 1))), (2, 3, put(5), done(step(2, 1)))]);
+    let before = history.operations.clone();
+    families::unite(&mut history);
+    assert_eq!(history.operations, before);
+}

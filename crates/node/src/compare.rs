@@ -135,3 +135,57 @@ fn note_damage(damaged: &mut Vec<Damage>, first: Bytes, last: Option<Vec<u8>>) {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cluster::RoundId;
+    use lsm::{Batch, Disk, Version, Work};
+
+    use super::*;
+    use crate::stage::Stage;
+    use crate::store::Store;
+
+    fn sums(stage: &Stage, watermark: u64) -> Compared {
+        let (start, end, since, until) = (Bytes::new(), None, 0, u64::MAX);
+        let (round, detail) = (RoundId::default(), Detail::Sums);
+        let request = CompareRequest { start, end, since, until, round, watermark, detail };
+        compare(&stage.engine, &stage.shared, &request).unwrap()
+    }
+
+    fn commit(stage: &Stage, fill: impl FnOnce(&mut Batch)) {
+        let mut batch = Batch::new();
+        fill(&mut batch);
+        Store::commit(&stage.engine, batch).unwrap();
+    }
+
+    /// Replicas need not purge at the same time.
+    #[test]
+    fn what_may_be_purged_is_in_no_sum() {
+        let at = |time| Version { time, origin: 1 };
+        let [kept, purged] = [Stage::new(), Stage::new()];
+        for stage in [&kept, &purged] {
+            commit(stage, |batch| batch.put(Space::Data, b"value", at(5), b"v").unwrap());
+        }
+        commit(&kept, |batch| batch.delete(Space::Data, b"deleted", at(7)).unwrap());
+        assert_eq!(sums(&kept, 7).sums, sums(&purged, 7).sums);
+        assert_ne!(sums(&kept, 6).sums, sums(&purged, 6).sums, "not up to that watermark");
+    }
+
+    /// A sum without it would be that of a replica which never held it.
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let stage = Stage::new();
+        let version = Version { time: 5, origin: 1 };
+        commit(&stage, |batch| batch.put(Space::Data, b"k", version, b"value").unwrap());
+        assert_eq!(sums(&stage, 0).damaged, []);
+        stage.engine.rotate_all();
+        assert_eq!(stage.engine.flush_one().unwrap(), Work::Done);
+        let names = stage.disk.list().unwrap();
+        let table = names.iter().find(|name| name.ends_with(".sst")).unwrap();
+        // Within the first block.
+        assert!(stage.disk.flip_bit(table, 300));
+        let told = sums(&stage, 0);
+        let first = told.damaged.first().expect("it is told");
+        assert!(first.first <= b"k"[..] && told.records == 0, "{told:?}");
+    }
+}

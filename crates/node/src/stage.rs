@@ -11,7 +11,7 @@ use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, Space, Version,
 
 use crate::driver::{Driver, HintsWanted, Outcome, Purpose, TaskDriver, Turn, Wanted, WriteError};
 use crate::identity::{Identity, Keeps, Named, NewIdentity};
-use crate::store::Store;
+use crate::store::{Store, purge_rule};
 use crate::task::TaskEvent;
 use crate::{Loop, records};
 
@@ -69,7 +69,8 @@ impl Stage {
         let topology = Topology::new(names.iter().map(member).collect(), 3).unwrap();
         let own = NodeId(0);
         let disk = Arc::new(MemDisk::new());
-        let engine = Engine::open(disk.clone(), Options::default()).unwrap();
+        let purge = Arc::new(purge_rule(false, || WALL));
+        let engine = Engine::open(disk.clone(), Options { purge, ..Options::default() }).unwrap();
         let named = Named { topology: &topology, own, named: true };
         let new = NewIdentity { incarnation: 9, state: MembershipState::Member, lost_before: 0 };
         let identity = Arc::new(Identity::open(&engine, named, new).unwrap());

@@ -7,7 +7,9 @@ use std::fmt;
 
 use bytes::Bytes;
 use cluster::{Answer, Conditional, Done, Impossible, Record, Version};
-use linear::{Change, Condition, End, History, Life, Operation, Tag, Told, Verdict, chain};
+use linear::{
+    Change, Condition, End, History, Life, Operation, Tag, Told, Verdict, chain, families,
+};
 use lsm::RecordRef;
 use node::records::STEPS;
 
@@ -328,7 +330,8 @@ impl Histories {
         for (key, of_key) in std::mem::take(&mut self.of_keys) {
             let kept = of_key.kept.into_values().filter(|kept| !kept.is_void);
             let operations = kept.flat_map(Kept::operations).collect();
-            let history = History { operations };
+            let mut history = History { operations };
+            families::unite(&mut history);
             if let Some(what) = chain::check(&history) {
                 wrong.push(format!("{key:?}: {what}"));
             }

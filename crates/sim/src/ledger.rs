@@ -17,7 +17,8 @@ use std::fmt;
 
 use bytes::Bytes;
 use cluster::{Answer, Kind, Quorum, Rank, Record, Version};
-use node::records::STEPS;
+use lsm::PurgeRule;
+use node::records::{STEPS, to_store};
 
 use crate::histories::{Histories, Wanted, is_contended};
 use crate::records::{WriteId, write_of};
@@ -113,6 +114,17 @@ struct Write {
     seen: Option<u64>,
 }
 
+/// What all replicas held when it was last looked at.
+#[derive(Debug, Default)]
+struct Proven {
+    /// When that was; 0 = never.
+    at: u64,
+    /// Of what was written up to this time of a version.
+    watermark: u64,
+    /// The newest record of each key; of others there is none, or it may be purged.
+    ranks: BTreeMap<Bytes, Rank>,
+}
+
 /// How many operations ended how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -145,6 +157,8 @@ pub(crate) struct Ledger {
     forgot_future: u64,
     deletes: BTreeMap<Bytes, Vec<WriteId>>,
     next: u64,
+    /// What was proven last.
+    proven: Proven,
     /// Copies of a key unless a request says otherwise.
     default_copies: u8,
     /// Disks that were wiped so far: what a single replica acknowledged may be gone.
@@ -264,6 +278,9 @@ impl Ledger {
             let safe = |floor: &Floor| floor.wipes == self.wipes || floor.held_by > 1 && !mixed;
             floors.retain(safe);
         }
+        if let ClientOutcome::Answer(Answer::Found(Some(record))) = outcome {
+            self.is_told(now, &operation, &operation.asked.key, record);
+        }
         if is_contended(&operation.asked.key) && operation.asked.what != What::Scan {
             return self.end_contended(now, number, &operation.asked, outcome);
         }
@@ -349,6 +366,7 @@ impl Ledger {
         }
         for (key, record) in items {
             self.tells(now, key, record);
+            self.is_told(now, operation, key, record);
             let expiry_ms = (STEPS.expiry_ms)(record);
             if expiry_ms != 0 && expiry_ms <= operation.earliest_ms {
                 let (begun, what) = (operation.begun, show(Some(record)));
@@ -420,6 +438,34 @@ impl Ledger {
         failed.fate = Fate::None;
         if let Some(seen) = failed.seen {
             let what = format!("invented: {write:?} was not done, but was returned at {seen}");
+            self.accuse(now, what);
+        }
+    }
+
+    /// All replicas hold these records of what was written up to the watermark.
+    pub(crate) fn is_proven(&mut self, now: u64, watermark: u64, ranks: BTreeMap<Bytes, Rank>) {
+        if watermark > self.proven.watermark {
+            self.proven = Proven { at: now, watermark, ranks };
+        }
+    }
+
+    /// A client is told of a record. Nobody who asks a majority is told of one that a proof has
+    /// ended, whatever disks are lost and put back.
+    fn is_told(&mut self, now: u64, operation: &Operation, key: &Bytes, record: &Record) {
+        let Asked { quorum, default_copies, .. } = &operation.asked;
+        let is_usual = *default_copies && [0, self.default_copies].contains(&record.copies);
+        let is_majority = 2 * quorum.ack > quorum.from;
+        let Proven { at, watermark, ranks } = &self.proven;
+        let is_proven = *at > 0 && operation.begun > *at && record.rank.when() <= *watermark;
+        let is_gone = PurgeRule::goes_by(to_store(record).view(), *watermark);
+        if is_usual && is_majority && is_proven && !is_gone && ranks.get(key) != Some(&record.rank)
+        {
+            let what = format!(
+                "risen: {} of {key:?} was returned to who asked at {}; since {at} it is proven \
+                 that there is nothing such up to {watermark:x}",
+                show(Some(record)),
+                operation.begun
+            );
             self.accuse(now, what);
         }
     }

@@ -29,7 +29,7 @@ pub use scale::{Parts, Scale, measure, parts};
 use world::World;
 
 /// What a run came to.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Report {
     /// What was wrong, in the order of its discovery; empty = all is well.
     pub wrong: Vec<String>,

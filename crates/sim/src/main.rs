@@ -6,6 +6,7 @@
 //! ```
 
 use std::io::{IsTerminal, Write, stderr};
+use std::panic::catch_unwind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -109,7 +110,12 @@ fn sweep(shape: &Shape, from: u64, count: u64, limit: Option<Duration>, first: b
     let mut sum = Sum::default();
     let count = if limit.is_some() { u64::MAX - from } else { count };
     for seed in from..from + count {
-        let report = sim::run(&shape.plan(seed));
+        // The assertion has said on stderr what is wrong; other seeds may find more.
+        let run = catch_unwind(|| sim::run(&shape.plan(seed)));
+        let report = run.unwrap_or_else(|_| Report {
+            wrong: vec!["at 0: a failed assertion: a bug in kvorum or the simulator".to_owned()],
+            ..Report::default()
+        });
         sum.add(&report);
         if let Some(wrong) = report.wrong.first() {
             clear_progress();

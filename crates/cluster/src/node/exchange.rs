@@ -102,6 +102,8 @@ struct Job {
     /// A replica that holds it.
     holder: NodeId,
     lacking: Vec<NodeId>,
+    /// Those of them that hold an older one, replicas or not: it must not come up again.
+    outdated: Vec<NodeId>,
     /// They are brought a tombstone instead.
     deletes: bool,
     /// Writes that are under way; 0 while it is read.
@@ -218,7 +220,9 @@ impl Exchange {
             };
             if !lacking.is_empty() {
                 self.counts.differing += 1;
-                let job = Job { key, newest, holder, lacking, deletes, open: 0, failed: false };
+                let outdated = lacking.iter().copied().filter(|node| held.contains_key(node));
+                let (outdated, open, failed) = (outdated.collect(), 0, false);
+                let job = Job { key, newest, holder, lacking, outdated, deletes, open, failed };
                 self.waiting.push_back(job);
             }
         }
@@ -277,10 +281,7 @@ impl Exchange {
         let job = self.under_way.get_mut(&number).expect("it is being read");
         let mut replicas = Vec::new();
         topology.replicas(partition_of(&job.key), copies_of(topology, copies), &mut replicas);
-        // Those beyond hold an older one, which must not come up again.
-        if copies == job.newest.copies {
-            replicas.extend(&job.lacking);
-        }
+        replicas.extend(&job.outdated);
         job.lacking.retain(|node| replicas.contains(node));
         job.open = job.lacking.len();
         let to = (job.key.clone(), job.lacking.clone());

@@ -36,8 +36,8 @@ use hand_over::{Deposit, HandOver};
 use identity::Check;
 use repair::Source;
 use replay::Replay;
-use round::Round;
 pub use round::RoundConfig;
+use round::{Equal, Round};
 
 /// How often [`NodeEvent::Tick`] is due, in microseconds. Hints go out at most this long after the
 /// retry that finds their node back.
@@ -218,12 +218,8 @@ pub struct Node {
     /// Partitions of which a record that is ahead of the clock was left at its holder.
     left_ahead: BTreeSet<u16>,
     round: Option<Round>,
-    /// All nodes hold the same of what was written up to this time, by the last round that this
-    /// node drove …
-    equal_up_to: u64,
-    /// … as long as they have the lives that they had then: what it brought may not be durable, and
-    /// lost by a restart.
-    equal_lives: BTreeMap<NodeId, u64>,
+    /// What the last round that this node drove, and that made all equal, has shown.
+    equal: Equal,
     /// When the last one ended that compared everything, by the monotonic clock.
     last_full: Option<u64>,
     /// Whether a proof that others told of is being taken over.
@@ -246,8 +242,7 @@ impl Node {
             deposit: Deposit::default(),
             left_ahead: BTreeSet::new(),
             round: None,
-            equal_up_to: 0,
-            equal_lives: BTreeMap::new(),
+            equal: Equal::default(),
             last_full: None,
             takes_over: false,
             calls: Vec::new(),

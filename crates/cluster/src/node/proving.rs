@@ -30,7 +30,7 @@ pub(super) struct Steps {
     open: BTreeMap<NodeId, Open>,
     told: BTreeMap<NodeId, RoundState>,
     /// Since when each of them has run.
-    lives: BTreeMap<NodeId, u64>,
+    pub(super) lives: BTreeMap<NodeId, u64>,
     tries: u32,
 }
 
@@ -43,11 +43,6 @@ struct Open {
 }
 
 impl Steps {
-    /// Since when each node has run, as of when it was sealed.
-    pub(super) fn into_lives(self) -> BTreeMap<NodeId, u64> {
-        self.lives
-    }
-
     /// A node is gone.
     pub(super) fn forget(&mut self, node: NodeId) {
         self.open.remove(&node);
@@ -97,7 +92,7 @@ impl Node {
         let number = round.report.number;
         let own = self.shared.own;
         // The others first: their clocks say whether this node's is right.
-        let is_last = round.phase == Phase::Sealing && round.steps.open.keys().any(|n| *n != own);
+        let is_last = round.phase != Phase::Readying && round.steps.open.keys().any(|n| *n != own);
         let due = round.steps.open.iter_mut();
         let due = due.filter(|(node, open)| !(open.is_asked || is_last && **node == own));
         let due: Vec<(NodeId, Request)> = due
@@ -189,6 +184,11 @@ impl Node {
         match round.phase {
             Phase::Sealing => self.goes_on_without(now, node, out),
             Phase::Readying => self.is_not_proven(now, "a node did not answer in the end", out),
+            // This node's clock has jumped since: nobody could take that over for as long.
+            Phase::Committing if matches!(result, Ok(Reply::Ahead)) => {
+                round.report.proven = false;
+                self.is_not_proven(now, "this node's clock is ahead of the others", out);
+            }
             // It will be told when it is back.
             Phase::Committing | Phase::Comparing => self.go_on_round(now, out),
         }
@@ -242,12 +242,14 @@ impl Node {
         let told = round.steps.told.iter();
         round.steps.lives = told.map(|(node, state)| (*node, state.life)).collect();
         round.watermark = greatest.proven.time;
-        // What all held the same stays so, for they are sealed since, and none was restarted.
-        let is_kept = round.steps.lives == self.equal_lives;
-        let since = round.watermark.max(if is_kept { self.equal_up_to } else { 0 });
+        // What all held the same stays so, for they are sealed since.
+        let (mut since, mut is_uniform) = (round.watermark, greatest.is_uniform);
+        if self.equal.up_to > since && self.equal.lives == round.steps.lives {
+            (since, is_uniform) = (self.equal.up_to, self.equal.is_uniform);
+        }
         round.report.full |= since == 0;
         round.report.since = if round.report.full { 0 } else { since };
-        round.is_uniform = greatest.is_uniform;
+        round.is_uniform = is_uniform;
         round.phase = Phase::Comparing;
         round.began = now.mono;
         self.shared.rounds.publish(&round.report);

@@ -77,7 +77,7 @@ pub(super) struct Round {
     pub(super) is_mixed: bool,
     /// Whether a node holds a record from a clock that is ahead.
     pub(super) is_ahead: bool,
-    /// Whether none had up to that watermark; then: up to the end of this round.
+    /// Whether none had of what is not compared again; then: up to the end of this round.
     pub(super) is_uniform: bool,
     /// Nodes that take part, this one among them.
     pub(super) nodes: BTreeSet<NodeId>,
@@ -95,6 +95,17 @@ pub(super) struct Round {
     /// When work on the current range began, and when it may go on.
     pub(super) began: u64,
     pub(super) not_before: u64,
+}
+
+/// What a round has shown that made all nodes equal, be it proven or not.
+#[derive(Debug, Default)]
+pub(super) struct Equal {
+    /// All hold the same of what was written up to this time …
+    pub(super) up_to: u64,
+    /// … in these lives: what a node was brought in an earlier one may be gone …
+    pub(super) lives: BTreeMap<NodeId, u64>,
+    /// … and none holds a record with another number of copies than there are by default.
+    pub(super) is_uniform: bool,
 }
 
 /// How far a round is.
@@ -576,10 +587,14 @@ impl Node {
     }
 
     pub(super) fn end_round(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
-        let Round { mut report, steps, .. } = self.round.take().expect("it ends");
+        let round = self.round.take().expect("it ends");
+        let Round { mut report, steps, is_ahead, is_uniform, .. } = round;
         report.ended = Some(now.wall);
         if report.is_equal() {
-            (self.equal_up_to, self.equal_lives) = (report.until, steps.into_lives());
+            // What hides under records from a clock that is ahead is compared again.
+            if !is_ahead {
+                self.equal = Equal { up_to: report.until, lives: steps.lives, is_uniform };
+            }
             if report.full {
                 self.last_full = Some(now.mono);
             }

@@ -5,7 +5,7 @@ use cluster::{
     RequestFailed, Step, Tag,
 };
 
-use crate::words::{Words, lower, op, slot, until, up_to};
+use crate::words::{Words, after_base, lower, op, proof_text, slot, until, up_to};
 
 impl Words {
     /// One line.
@@ -30,7 +30,8 @@ impl Words {
                 format!("store: {} {}", op(*id), self.page_request_text(request))
             }
             Effect::Compare { op: id, request, .. } => {
-                format!("store: {} compare {request:?}", op(*id))
+                let until = after_base(request.until);
+                format!("store: {} sums up to {until}", op(*id))
             }
             Effect::Discard { op: id, ranges } => format!("store: {} discard {ranges:?}", op(*id)),
             Effect::Send { peer, message } => format!("n{}: {}", peer.0, self.message(message)),
@@ -48,7 +49,9 @@ impl Words {
             Effect::Hint { hint, peer, key, record } => {
                 format!("hint h{} for n{}: {}", hint.0, peer.0, self.item_text(key, record))
             }
-            Effect::KeepProof { op: id, proof } => format!("{}: keep {proof:?}", op(*id)),
+            Effect::KeepProof { op: id, proof } => {
+                format!("{}: keep {}", op(*id), proof_text(proof))
+            }
             Effect::KeepMissed { op: id, node } => {
                 format!("{}: keep what n{} misses", op(*id), node.0)
             }

@@ -1,14 +1,14 @@
-//! Rounds of repair with nodes that can't read all they hold, or are restarted: what is healed,
-//! what is told, what is compared again.
+//! Rounds of repair with nodes that can't read all they hold, are away or were restarted: what is
+//! healed, what is told, what is proven.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    Clock, CompareRequest, Compared, Damage, Detail, Kind, Logs, Membership, MembershipState, Node,
-    NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Proof, Rank, Record, Reply, Request,
-    RoundConfig, RoundId, RoundReport, RoundState, RoundStep, Shared, Sum, Unhealed, Version,
+    Clock, CompareRequest, Compared, Damage, Detail, FailureKind, Kind, Logs, Membership,
+    MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Outline, Proof, Rank,
+    Record, Reply, Request, RoundConfig, RoundId, RoundReport, RoundState, RoundStep, Shared, Sum,
+    Unhealed, Version, partition_of,
 };
 
 use crate::toy;
@@ -20,12 +20,30 @@ const SICK: NodeId = NodeId(1);
 const OTHER: NodeId = NodeId(2);
 
 /// Ticks and answers after which a round must be over.
-const PATIENCE: usize = 100;
+const PATIENCE: usize = 300;
+
+/// Microseconds from one to the next: who failed is asked again after some.
+const TICK_MICROS: u64 = 500_000;
+
+/// What a driver's round came to.
+struct Driven {
+    report: RoundReport,
+    /// Who was asked to give up what.
+    given_up: Vec<(NodeId, Vec<Damage>)>,
+    /// The steps that nodes were asked to do.
+    steps: Vec<(NodeId, RoundStep)>,
+}
+
+impl Driven {
+    fn is_asked_to_commit(&self) -> bool {
+        self.steps.iter().any(|(_, step)| matches!(step, RoundStep::Commit { .. }))
+    }
+}
 
 /// A node that drives rounds over three.
 struct Driver {
-    node: Node,
     shared: Arc<Shared>,
+    node: Node,
     mono: u64,
 }
 
@@ -38,27 +56,34 @@ impl Driver {
         let shared = Arc::new(Shared::new(topology(3, 3), NodeId(0), clock, membership, 0, logs));
         let rounds = RoundConfig { full_interval_micros: u64::MAX, ..RoundConfig::NONE };
         let config = NodeConfig { max_skew_micros: 0, rounds, tombstone: toy::tombstone };
-        Self { node: Node::new(Arc::clone(&shared), config), shared, mono: 0 }
+        let node = Node::new(Arc::clone(&shared), config);
+        Self { shared, node, mono: 0 }
     }
 
-    /// Drives a round, in which each node answers by `reply`.
+    /// Drives a round, of which each node answers by `reply`, if it does.
     fn round(
         &mut self,
         full: bool,
-        mut reply: impl FnMut(NodeId, &Request) -> Reply,
-    ) -> RoundReport {
+        mut reply: impl FnMut(NodeId, &Request) -> Option<Reply>,
+    ) -> Driven {
         self.shared.rounds.ask(full);
         let mut events = vec![NodeEvent::Tick];
+        let (mut given_up, mut steps) = (Vec::new(), Vec::new());
         for _ in 0..PATIENCE {
-            self.mono += 1;
+            self.mono += TICK_MICROS;
             let now = Now { mono: self.mono, wall: BASE + self.mono };
             let mut effects = Vec::new();
             self.node.handle(now, events.pop().unwrap_or(NodeEvent::Tick), &mut effects);
             for effect in effects {
                 match effect {
-                    NodeEffect::RoundEnded(report) => return report,
+                    NodeEffect::RoundEnded(report) => return Driven { report, given_up, steps },
                     NodeEffect::Call { call, node, request, .. } => {
-                        let result = Ok(reply(node, &request));
+                        match &request {
+                            Request::Discard(ranges) => given_up.push((node, ranges.clone())),
+                            Request::Round { step, .. } => steps.push((node, *step)),
+                            _ => {}
+                        }
+                        let result = reply(node, &request).ok_or(FailureKind::TooFew);
                         events.push(NodeEvent::Returned { call, result });
                     }
                     _ => {}
@@ -69,23 +94,27 @@ impl Driver {
     }
 }
 
-/// A round of which each node tells by `reply` what it holds; with it, who was asked to give up
-/// what.
+/// What a node answers that does all that it is asked to, and holds nothing.
+fn willing(request: &Request) -> Reply {
+    match request {
+        Request::Compare(_) => Reply::Compared(Compared::default()),
+        Request::Discard(_) => Reply::Stored,
+        Request::Round { round, .. } => Reply::Round(does(*round)),
+        _ => Reply::Pong,
+    }
+}
+
+/// A round that a node drives over three, of which each tells what it holds by `reply`; with it,
+/// who was asked to give up what.
 fn round(
     full: bool,
     mut reply: impl FnMut(NodeId, &CompareRequest) -> Compared,
 ) -> (RoundReport, Vec<(NodeId, Vec<Damage>)>) {
-    let mut given_up = Vec::new();
-    let report = Driver::new().round(full, |node, request| match request {
-        Request::Compare(request) => Reply::Compared(reply(node, request)),
-        Request::Discard(ranges) => {
-            given_up.push((node, ranges.clone()));
-            Reply::Stored
-        }
-        Request::Round { round, .. } => Reply::Round(does(*round)),
-        _ => Reply::Pong,
+    let driven = Driver::new().round(full, |node, request| match request {
+        Request::Compare(request) => Some(Reply::Compared(reply(node, request))),
+        request => Some(willing(request)),
     });
-    (report, given_up)
+    (driven.report, driven.given_up)
 }
 
 /// What a node tells that has done all steps of a round.
@@ -135,44 +164,270 @@ fn damage_that_shows_only_while_another_node_is_healed_keeps_that_from_it() {
     assert!(!report.is_equal());
 }
 
-/// What a round has brought is gone if its node is restarted before that is durable: it is compared
-/// again by the next one, also if that looks at new records only.
 #[test]
-fn what_was_equal_is_compared_again_after_a_restart() {
-    let proven = RoundId { time: 5, node: OTHER };
-    let since = |restarts: bool| {
-        let (mut driver, mut life, mut since) = (Driver::new(), 1, BTreeSet::new());
-        let mut rounds = Vec::new();
-        for full in [true, false] {
-            since.clear();
-            rounds.push(driver.round(full, |node, request| match request {
-                Request::Compare(request) => {
-                    since.insert(request.since);
-                    Reply::Compared(Compared::default())
-                }
-                Request::Round { round, step } => {
-                    let is_ready = *step == RoundStep::Ready;
-                    // Without one, the first round is not proven by what nodes say of it.
-                    life += u64::from(restarts && is_ready && node == SICK && life == 1);
-                    let ready = if full && is_ready && !restarts { proven } else { *round };
-                    let is_committed = matches!(step, RoundStep::Commit { .. });
-                    let proven = if is_committed { *round } else { proven };
-                    let is_uniform = true;
-                    let proof =
-                        Proof { seal: *round, ready, proven, is_uniform, ..Proof::default() };
-                    let life = if node == SICK { life } else { 1 };
-                    Reply::Round(RoundState { life, proof, promised: 0, is_active: true })
-                }
-                _ => Reply::Pong,
-            }));
+fn all_that_are_ready_in_the_lives_in_which_they_were_sealed_prove() {
+    let driven = Driver::new().round(true, |_, request| Some(willing(request)));
+    assert!(driven.report.proven && driven.report.is_equal(), "{:?}", driven.report);
+    let commits = driven.steps.iter().filter(|(_, s)| matches!(s, RoundStep::Commit { .. }));
+    assert_eq!(commits.count(), 3);
+}
+
+/// What it said of its store may be gone with its disk.
+#[test]
+fn a_node_that_was_restarted_since_it_was_sealed_proves_nothing() {
+    let driven = Driver::new().round(true, |node, request| match request {
+        Request::Round { round, step: RoundStep::Ready } if node == OTHER => {
+            Some(Reply::Round(RoundState { life: 2, ..does(*round) }))
         }
-        let [first, second] = &rounds[..] else { panic!("{rounds:?}") };
-        assert!(first.is_equal() && !first.proven && second.proven, "{rounds:?}");
-        (since.into_iter().collect::<Vec<u64>>(), first.until)
+        request => Some(willing(request)),
+    });
+    assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
+    assert_eq!(driven.report.unproven, Some("a node was restarted"));
+}
+
+/// What it was brought may not be durable, or it may be sealed by a later round.
+#[test]
+fn a_node_that_is_not_ready_or_does_not_say_so_proves_nothing() {
+    let silent = |_: RoundId| None;
+    let unready = |round| {
+        let ready = RoundId::default();
+        let proof = Proof { ready, ..does(round).proof };
+        Some(Reply::Round(RoundState { proof, ..does(round) }))
     };
-    let (compared, until) = since(false);
-    assert_eq!(compared, [until], "all are what they were, and sealed since");
-    assert_eq!(since(true).0, [proven.time]);
+    let answers: [&dyn Fn(RoundId) -> Option<Reply>; 2] = [&silent, &unready];
+    for answer in answers {
+        let driven = Driver::new().round(true, |node, request| match request {
+            Request::Round { round, step: RoundStep::Ready } if node == OTHER => answer(*round),
+            request => Some(willing(request)),
+        });
+        assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
+    }
+}
+
+/// Ballots that were promised by a clock which has jumped ahead since nobody else takes for as
+/// long: neither may the driver.
+#[test]
+fn a_driver_whose_clock_is_ahead_commits_nothing() {
+    let driven = Driver::new().round(true, |node, request| match request {
+        Request::Round { step: RoundStep::Commit { .. }, .. } if node != NodeId(0) => {
+            Some(Reply::Ahead)
+        }
+        request => Some(willing(request)),
+    });
+    assert!(!driven.report.proven, "{:?}", driven.report);
+    let is_own = |(node, step): &(NodeId, RoundStep)| {
+        *node == NodeId(0) && matches!(step, RoundStep::Commit { .. })
+    };
+    assert!(!driven.steps.iter().any(is_own), "{:?}", driven.steps);
+}
+
+/// It may hold what all others have deleted. The next round compares again what it may lack.
+#[test]
+fn a_node_that_is_away_keeps_the_others_from_a_proof() {
+    for is_away_from_the_start in [true, false] {
+        let is_missed = |node, request: &Request| {
+            node == OTHER && (is_away_from_the_start || matches!(request, Request::Compare(_)))
+        };
+        let mut driver = Driver::new();
+        let driven = driver
+            .round(true, |node, request| (!is_missed(node, request)).then(|| willing(request)));
+        assert_eq!(driven.report.absent, [OTHER]);
+        assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
+        let next = driver.round(false, |_, request| Some(willing(request)));
+        assert!(next.report.proven, "{:?}", next.report);
+        assert_eq!(next.report.since, 0, "{:?}", next.report);
+    }
+}
+
+/// It may be the only one that holds what can't be read.
+#[test]
+fn nothing_is_given_up_while_a_node_is_away() {
+    let rotten = damage("k", "p");
+    let driven = Driver::new().round(true, |node, request| match request {
+        _ if node == OTHER => None,
+        Request::Compare(_) if node == SICK => {
+            let damaged = vec![rotten.clone()];
+            Some(Reply::Compared(Compared { damaged, ..Compared::default() }))
+        }
+        request => Some(willing(request)),
+    });
+    assert_eq!(driven.given_up, []);
+    assert_eq!(driven.report.unhealed, [(SICK, rotten, Unhealed::Absent)]);
+}
+
+/// Who holds something older is brought what is newest, also if that has fewer copies than when it
+/// was listed.
+#[test]
+fn who_is_no_replica_any_more_does_not_keep_what_is_older() {
+    let key = Bytes::from("k");
+    let mut order = Vec::new();
+    topology(3, 3).replicas(partition_of(&key), 3, &mut order);
+    let [first, second, last] = order[..] else { panic!("{order:?}") };
+    let record = |micros: u64, copies| {
+        let version = Version { time: (BASE + micros) << 12, origin: 1 };
+        toy::record(b"k", Kind::Value, "x", version, copies)
+    };
+    let mut brought = Vec::new();
+    Driver::new().round(true, |node, request| match request {
+        Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
+            let sum = Sum { bucket: 0, place: node.0 as u8, copies: 3, sum: 1 << node.0 };
+            Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
+        }
+        Request::Compare(_) => {
+            let held = if node == last { record(1, 3) } else { record(2, 2) };
+            let outlines = vec![(key.clone(), held.outline())];
+            Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
+        }
+        // It was written anew meanwhile.
+        Request::Read { .. } => Some(Reply::Found { record: record(3, 1), authoritative: true }),
+        Request::Bring { record, .. } => {
+            brought.push((node, record.copies));
+            Some(Reply::Stored)
+        }
+        request => Some(willing(request)),
+    });
+    assert_eq!(brought, [(last, 1)], "of {first:?}, {second:?}, {last:?}");
+}
+
+/// A node's only record of a key, as it lists it.
+fn listed(time: u64, ballot: u64) -> (Bytes, Outline) {
+    let version = Version { time, origin: 1 };
+    let rank = Rank { version, ballot, kind: Kind::Value, check: 7 };
+    (Bytes::from("k"), Outline { rank, copies: 0, bytes: 9 })
+}
+
+/// All others have purged what hid it.
+#[test]
+fn what_damage_has_hidden_is_deleted_again() {
+    let mut brought = Vec::new();
+    after_a_full_one().round(true, |node, request| match request {
+        Request::Compare(request) if node == SICK => {
+            let is_list = matches!(request.detail, Detail::Outlines { .. });
+            let outlines = if is_list { vec![listed(PROVEN.time, 0)] } else { Vec::new() };
+            let damaged = vec![damage("a", "z")];
+            Some(Reply::Compared(Compared { damaged, outlines, ..Compared::default() }))
+        }
+        Request::Bring { record, .. } => {
+            brought.push((node, record.rank.kind));
+            Some(Reply::Stored)
+        }
+        request => Some(since_proof(true, request)),
+    });
+    assert_eq!(brought, [(SICK, Kind::Tombstone)]);
+}
+
+/// It may not be chosen, and must not look as if it were.
+#[test]
+fn a_conditional_record_is_read_as_one_that_a_majority_holds() {
+    let mut reads = 0;
+    Driver::new().round(true, |node, request| match request {
+        Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
+            let sum = Sum { bucket: 0, place: node.0 as u8, copies: 3, sum: 1 << node.0 };
+            Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
+        }
+        Request::Compare(_) if node == OTHER => {
+            let outlines = vec![listed(3, 4)];
+            Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
+        }
+        Request::Read { .. } => panic!("it is read as it is"),
+        Request::ReadQuorum { .. } => {
+            reads += 1;
+            None
+        }
+        request => Some(willing(request)),
+    });
+    assert_eq!(reads, 1);
+}
+
+/// What a node answers after a proof, which is durable on all nodes.
+fn since_proof(is_uniform: bool, request: &Request) -> Reply {
+    let Request::Round { round, .. } = request else { return willing(request) };
+    let state = does(*round);
+    let proof = Proof { proven: PROVEN, is_uniform, ..state.proof };
+    Reply::Round(RoundState { proof, ..state })
+}
+
+/// What was proven before.
+const PROVEN: RoundId = RoundId { time: 1, node: OTHER };
+
+/// A node's first round is a full one.
+fn after_a_full_one() -> Driver {
+    let mut driver = Driver::new();
+    assert!(driver.round(true, |_, request| Some(willing(request))).report.proven);
+    driver
+}
+
+/// Those who hold something older of a key without being replicas of it are found by reading
+/// everything: a key of another number of copies may have been written before.
+#[test]
+fn an_incremental_round_proves_nothing_where_keys_have_other_numbers_of_copies() {
+    let one = Sum { bucket: 0, place: 0, copies: 1, sum: 5 };
+    let told = |node, request: &Request, is_there: bool| match request {
+        Request::Compare(_) if node == NodeId(0) && is_there => {
+            Some(Reply::Compared(Compared { sums: vec![one], ..Compared::default() }))
+        }
+        request => Some(since_proof(true, request)),
+    };
+    for (before, since) in [(false, false), (true, false), (false, true)] {
+        let proves = !before && !since;
+        let mut driver = Driver::new();
+        let full = driver.round(true, |node, request| told(node, request, before));
+        assert!(full.report.proven, "{:?}", full.report);
+        let driven = driver.round(false, |node, request| told(node, request, since));
+        assert!(!driven.report.full);
+        assert_eq!(driven.report.proven, proves, "{before} {since}: {:?}", driven.report);
+        // What made all equal is not compared again, but is not forgotten.
+        let next = driver.round(false, |node, request| told(node, request, false));
+        assert_eq!(next.report.since, driven.report.until);
+        assert_eq!(next.report.proven, proves, "{before} {since}: {:?}", next.report);
+    }
+}
+
+/// What a node was brought may be gone with the life in which it was: that made all equal is of no
+/// use without a proof, for which all that was brought is durable.
+#[test]
+fn what_was_equal_before_a_node_was_restarted_is_compared_again() {
+    let mut driver = after_a_full_one();
+    let mut round = |life: u64| {
+        driver.round(false, |node, request| match since_proof(true, request) {
+            Reply::Round(state) if node == OTHER => {
+                let is_over = matches!(request, Request::Round { step: RoundStep::Ready, .. });
+                Some(Reply::Round(RoundState { life: life + u64::from(is_over), ..state }))
+            }
+            reply => Some(reply),
+        })
+    };
+    assert!(!round(1).report.proven);
+    let next = round(2);
+    assert_eq!(next.report.since, PROVEN.time, "{:?}", next.report);
+}
+
+/// What it hides is compared again once it is gone: until then all are equal for want of a word.
+#[test]
+fn what_a_record_from_a_clock_that_is_ahead_may_hide_is_compared_again() {
+    let version = |micros: u64| Version { time: (BASE + micros) << 12, origin: 1 };
+    let outline = |micros| {
+        let (version, check) = (version(micros), 7);
+        let rank = Rank { version, ballot: 0, kind: Kind::Value, check };
+        (Bytes::from("k"), Outline { rank, copies: 0, bytes: 9 })
+    };
+    let mut driver = after_a_full_one();
+    let driven = driver.round(false, |node, request| match request {
+        Request::Compare(CompareRequest { detail: Detail::Sums, .. }) => {
+            // It is only of other nodes that what is hidden has sums.
+            let place = node.0 as u8;
+            let sum = Sum { bucket: 0, place, copies: 3, sum: u128::from(node != OTHER) };
+            Some(Reply::Compared(Compared { sums: vec![sum], ..Compared::default() }))
+        }
+        Request::Compare(_) => {
+            let outlines = vec![outline(if node == OTHER { u64::from(u32::MAX) } else { 1 })];
+            Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
+        }
+        request => Some(since_proof(true, request)),
+    });
+    assert!(driven.report.is_equal() && !driven.report.proven, "{:?}", driven.report);
+    let next = driver.round(false, |_, request| Some(since_proof(true, request)));
+    assert_eq!(next.report.since, driven.report.since, "{:?}", next.report);
 }
 
 /// A conditional write's record that one node holds is read at a majority, which need not be of
@@ -184,27 +439,35 @@ fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     let put = toy::record(&key, Kind::Value, "put", version, 0);
     let changed = Record { rank: Rank { ballot: 4, ..put.rank }, ..put.clone() };
     let mut brought = Vec::new();
-    let report = Driver::new().round(true, |node, request| match request {
-        Request::Compare(request) => {
-            let record = if node == SICK { &changed } else { &put };
-            let sum = u128::from(record.rank.ballot + 1);
-            let bucket = topology(3, 3).buckets().of(&key);
-            let place = node.0 as u8;
-            let mut compared = Compared::default();
-            match request.detail {
-                Detail::Sums => compared.sums.push(Sum { bucket, place, copies: 3, sum }),
-                Detail::Outlines { .. } => compared.outlines.push((key.clone(), record.outline())),
-            }
-            Reply::Compared(compared)
-        }
-        Request::ReadQuorum { .. } => Reply::Found { record: put.clone(), authoritative: true },
-        Request::Bring { record, .. } => {
-            brought.push((node, record.rank));
-            Reply::Stored
-        }
-        Request::Round { round, .. } => Reply::Round(does(*round)),
-        _ => Reply::Pong,
-    });
+    let report = Driver::new()
+        .round(true, |node, request| {
+            Some(match request {
+                Request::Compare(request) => {
+                    let record = if node == SICK { &changed } else { &put };
+                    let sum = u128::from(record.rank.ballot + 1);
+                    let bucket = topology(3, 3).buckets().of(&key);
+                    let place = node.0 as u8;
+                    let mut compared = Compared::default();
+                    match request.detail {
+                        Detail::Sums => compared.sums.push(Sum { bucket, place, copies: 3, sum }),
+                        Detail::Outlines { .. } => {
+                            compared.outlines.push((key.clone(), record.outline()))
+                        }
+                    }
+                    Reply::Compared(compared)
+                }
+                Request::ReadQuorum { .. } => {
+                    Reply::Found { record: put.clone(), authoritative: true }
+                }
+                Request::Bring { record, .. } => {
+                    brought.push((node, record.rank));
+                    Reply::Stored
+                }
+                Request::Round { round, .. } => Reply::Round(does(*round)),
+                _ => Reply::Pong,
+            })
+        })
+        .report;
     assert_eq!(brought, [], "they hold it already");
     assert_eq!((report.differing, report.repaired, report.failed), (1, 0, 1), "{report:?}");
     assert!(!report.proven);

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use cluster::{
-    Change, Class, Condition, Conditional, ConnectionId, Done, Filter, Kind, Mark, MembershipState,
-    NodeId, OpId, Page, PageRequest, Recalled, Record, ReplicaSet, Reply, Request, SlotId, Tag,
-    Topology, Version, origin_of,
+    Change, Class, CompareRequest, Condition, Conditional, ConnectionId, Detail, Done, Filter,
+    Kind, Mark, MembershipState, NodeId, OpId, Page, PageRequest, Proof, Recalled, Record,
+    ReplicaSet, Reply, Request, RoundId, RoundStep, SlotId, Tag, Topology, Version, origin_of,
 };
 
 use crate::effects::held_by;
@@ -77,7 +77,7 @@ pub(crate) fn time(micros: i64) -> String {
 }
 
 /// A version's time in milliseconds after the script's beginning, without its counter.
-fn after_base(version_time: u64) -> String {
+pub(crate) fn after_base(version_time: u64) -> String {
     time((version_time >> 12) as i64 - BASE as i64)
 }
 
@@ -164,6 +164,27 @@ fn version(text: &str) -> Result<Version, String> {
     let micros = BASE.checked_add_signed(ms * 1000 + us).ok_or("out of range")?;
     let origin = origin_of(&format!("n{origin}"));
     Ok(Version { time: micros << 12 | counter, origin })
+}
+
+/// `5n1`: a round up to 5 ms after the script's beginning, which n1 drives.
+fn round(text: &str) -> Result<RoundId, String> {
+    let (_, by) = text.split_once('n').ok_or_else(|| format!("{text:?} is no round"))?;
+    Ok(RoundId { time: version(text)?.time, node: node(&format!("n{by}"))? })
+}
+
+fn round_text(round: RoundId) -> String {
+    match round {
+        RoundId { time: 0, .. } => "never".to_owned(),
+        RoundId { time, node } => format!("{}n{}", after_base(time), node.0),
+    }
+}
+
+/// What is known of proofs.
+pub(crate) fn proof_text(proof: &Proof) -> String {
+    let Proof { seal, ready, proven, floor, .. } = proof;
+    let [seal, ready, proven] = [*seal, *ready, *proven].map(round_text);
+    let floor = if *floor > 0 { format!(" ^{}", ballot_text(*floor)) } else { String::new() };
+    format!("sealed {seal} ready {ready} proven {proven}{floor}")
 }
 
 impl Words {
@@ -261,7 +282,8 @@ impl Words {
         items.join(" ")
     }
 
-    /// `read a`, `write a=x@5n1`, `writes a=x@5n1 b=y@6n1`, `page a..b heldby n1`, `ping`.
+    /// `read a`, `write a=x@5n1`, `writes a=x@5n1 b=y@6n1`, `page a..b heldby n1`, `ping`,
+    /// `round seal 5n1`, `round commit 5n1 ^7`, `bring 5n1 a=x@3n1`, `sums 5n1`.
     pub(crate) fn request<'a>(
         &mut self,
         words: &mut impl Iterator<Item = &'a str>,
@@ -328,6 +350,43 @@ impl Words {
                 Ok(Request::Missed { node, marks })
             }
             "ping" => Ok(Request::Ping),
+            other => self.request_of_round(other, words),
+        }
+    }
+
+    /// What the driver of a round asks.
+    fn request_of_round<'a>(
+        &mut self,
+        name: &str,
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<Request, String> {
+        match name {
+            "round" => {
+                let (step, of) = (next(words, "a step")?, round(next(words, "a round")?)?);
+                let step = match step {
+                    "ask" => RoundStep::Ask,
+                    "seal" => RoundStep::Seal,
+                    "ready" => RoundStep::Ready,
+                    "commit" => {
+                        let floor = next(words, "a ballot")?.trim_start_matches('^');
+                        RoundStep::Commit { floor: version(floor)?.time, is_uniform: true }
+                    }
+                    other => return Err(format!("{other:?} is no step of a round")),
+                };
+                Ok(Request::Round { round: of, step })
+            }
+            "bring" => {
+                let round = round(next(words, "a round")?)?;
+                let (key, record) = self.item(next(words, "key=record")?)?;
+                Ok(Request::Bring { round, key, record })
+            }
+            "sums" => {
+                let round = round(next(words, "a round")?)?;
+                let (start, end, since, until) = (Bytes::new(), None, 0, round.time);
+                let (watermark, detail) = (0, Detail::Sums);
+                let meant = CompareRequest { start, end, since, until, round, watermark, detail };
+                Ok(Request::Compare(meant))
+            }
             other => Err(format!("{other:?} is no request")),
         }
     }
@@ -502,6 +561,10 @@ impl Words {
             }
             Reply::Recalled(recalled) => lower(recalled),
             Reply::Outbid { promise } => format!("outbid {}", ballot_text(*promise)),
+            Reply::Round(state) => {
+                let promised = ballot_text(state.promised);
+                format!("{} promised ^{promised}", proof_text(&state.proof))
+            }
             Reply::Newer { time: 0 } => "newer".to_owned(),
             Reply::Newer { time } => format!("newer {}ms", after_base(*time)),
             other => lower(other),

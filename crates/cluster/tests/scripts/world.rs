@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cluster::{
     CallId, Change, Clock, Condition, Conditional, Config, ConnectionId, Coordinator, Effect,
     Event, HintId, Life, Lineage, Logs, Member, Membership, Node, NodeConfig, NodeId, Now, OpId,
-    Quorum, RoundConfig, Scan, Shared, SlotId, StoreError, Tag, Topology, origin_of, quorum,
+    Proof, Quorum, RoundConfig, Scan, Shared, SlotId, StoreError, Tag, Topology, origin_of, quorum,
 };
 
 use crate::toy;
@@ -24,6 +24,7 @@ enum Asked {
     Recall,
     Write,
     Keep(NodeId),
+    Proof(Proof),
     Page,
 }
 
@@ -201,6 +202,7 @@ impl World {
                 Effect::Recall { op, .. } => (*op, Asked::Recall),
                 Effect::Write { op, .. } | Effect::WriteAll { op, .. } => (*op, Asked::Write),
                 Effect::KeepMissed { op, node } => (*op, Asked::Keep(*node)),
+                Effect::KeepProof { op, proof } => (*op, Asked::Proof(*proof)),
                 Effect::Page { op, .. } => (*op, Asked::Page),
                 Effect::Send { message, .. } => {
                     self.latest = Some(message.id);
@@ -467,9 +469,13 @@ impl World {
                     Some("newer") => Some(newer(words.next())?),
                     _ => None,
                 };
-                if let Asked::Keep(node) = asked {
-                    let (_, changes) = self.shared.missed.encode(node);
-                    self.shared.missed.kept(node, changes);
+                match asked {
+                    Asked::Keep(node) => {
+                        let (_, changes) = self.shared.missed.encode(node);
+                        self.shared.missed.kept(node, changes);
+                    }
+                    Asked::Proof(proof) => self.shared.proofs.kept(proof),
+                    Asked::Read(_) | Asked::Recall | Asked::Write | Asked::Page => {}
                 }
                 return Ok(Event::Written { op, result: Ok(newer) });
             }
@@ -485,7 +491,9 @@ impl World {
         Ok(match asked {
             Asked::Read(_) => Event::Read { op, result: Err(error) },
             Asked::Recall => Event::Recalled { op, result: Err(error) },
-            Asked::Write | Asked::Keep(_) => Event::Written { op, result: Err(error) },
+            Asked::Write | Asked::Keep(_) | Asked::Proof(_) => {
+                Event::Written { op, result: Err(error) }
+            }
             Asked::Page => Event::Paged { op, result: Err(error) },
         })
     }

@@ -53,7 +53,7 @@ impl Engine {
     }
 
     /// Flushes nothing, and compacts all tables of every tree into its deepest level.
-    pub(crate) fn compact_all(&self) -> Result<(), Error> {
+    pub fn compact_all(&self) -> Result<(), Error> {
         let mut whole = Whole::default();
         while self.compact_next(&mut whole)? == Work::Done {}
         Ok(())

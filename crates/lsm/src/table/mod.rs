@@ -92,8 +92,8 @@ pub(crate) struct Table {
     version: u32,
     top: Top,
     cache: Arc<BlockCache>,
-    /// Up to which time purgeable records ([`Purgeable`]) were allowed to go when it was written, if
-    /// it was asked for each then: these are not in it.
+    /// Up to which time purgeable records ([`Purgeable`]) might go when it was written, if it was
+    /// asked for each then: these are not in it.
     asked: OnceLock<Option<u64>>,
     /// Where to report that no one reads the table any more, once it has been replaced.
     obsolete: OnceLock<Arc<Mutex<Vec<u64>>>>,

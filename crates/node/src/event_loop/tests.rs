@@ -1,3 +1,5 @@
+mod rounds;
+
 use cluster::{Answer, Class, ClientId, ConnectionId, Mark, NodeId, Quorum, Reply, Request};
 
 use super::*;

@@ -1,9 +1,10 @@
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cluster::{Logs, Mark, Member, Membership, Reported};
-use lsm::{MemDisk, Options};
+use cluster::{Logs, Mark, Member, Membership, Reported, RoundId};
+use lsm::{MemDisk, Options, SyncMode};
 
 use super::*;
 
@@ -335,4 +336,34 @@ fn what_is_no_identity_is_told_from_a_newer_one() {
     }
     assert!(Kept::decode(&[2; 38]).unwrap_err().contains("upgrade"));
     assert!(format::decode_peer(&[3; 9]).unwrap_err().contains("upgrade"));
+}
+
+/// Whatever the settings say about when a write is acknowledged: of what a round has brought, a
+/// node tells that it is ready.
+#[test]
+fn what_is_kept_of_proofs_is_durable_with_all_that_was_written_before() {
+    for seed in 0..8 {
+        let (disk, sync) = (MemDisk::new(), SyncMode::Interval(Duration::from_secs(1)));
+        let options = Options { sync, ..Options::default() };
+        let engine = Engine::open(Arc::new(disk.clone()), options).unwrap();
+        let identity = open(&engine, &three(), 5, 5).unwrap();
+        let mut brought = Batch::new();
+        brought.put(Space::Data, b"k", Version { time: 7, origin: 1 }, b"v").unwrap();
+        Store::commit(&engine, brought).unwrap();
+        let ready = RoundId { time: 9, node: NodeId(1) };
+        let (batch, _) = identity.keep_proof(Proof { ready, ..Proof::default() });
+        Store::commit(&engine, batch).unwrap();
+
+        let engine = self::engine(&disk.crash(seed));
+        assert!(engine.read(Space::Data, b"k").unwrap().is_some());
+        assert_eq!(open(&engine, &three(), 6, 6).unwrap().proof().ready, ready);
+    }
+}
+
+/// No round that began before may have it hold anything older, nor may anybody else.
+#[test]
+fn a_new_directory_is_sealed_from_its_beginning_on() {
+    let identity = open(&engine(&MemDisk::new()), &three(), 5, 7).unwrap();
+    let Proof { seal, made, .. } = identity.proof();
+    assert_eq!((seal.time, made), (7, 7));
 }

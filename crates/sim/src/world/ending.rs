@@ -80,7 +80,7 @@ impl World {
         held.map(|record| record.rank.when()).max().is_some_and(|newest| newest <= greatest)
     }
 
-    /// A full round of repair leaves nothing that differs, whatever has happened.
+    /// A full round of repair leaves nothing that differs, whatever has happened, and proves that.
     fn a_round_makes_equal(&mut self) {
         let driver = self.random.index(self.plan.nodes);
         let Some(process) = &self.machines[driver].process else { return };
@@ -100,7 +100,11 @@ impl World {
             if !last.is_equal() {
                 self.ledger.accuse(self.now, format!("node {driver} could not repair: {last:?}"));
             }
-            return self.compare_replicas(self.ledger.keys());
+            if let Some(why) = last.unproven {
+                self.ledger.accuse(self.now, format!("node {driver} proves nothing: {why}"));
+            }
+            self.compare_replicas(self.ledger.keys());
+            return self.all_is_purged(last.until);
         }
         let status = shared.rounds.status();
         self.ledger.accuse(self.now, format!("node {driver} never ended its round: {status:?}"));

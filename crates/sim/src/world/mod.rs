@@ -22,6 +22,7 @@ mod machine;
 mod nemesis;
 mod node;
 mod power;
+mod proofs;
 mod ranges;
 mod repair;
 mod turn;
@@ -179,6 +180,8 @@ pub(crate) struct World {
     owed: BTreeMap<(usize, usize, Bytes), u64>,
     /// Faults that last, and which node has lost its disk.
     nemesis: nemesis::Nemesis,
+    /// When all that nodes hold was last compared with what is proven.
+    looked_at: u64,
     /// When a wall clock was set, and what it showed before and after.
     clocks_set: Vec<(u64, u64)>,
     /// Whether clients go on asking.
@@ -216,6 +219,7 @@ impl World {
             topology,
             owed: BTreeMap::new(),
             nemesis,
+            looked_at: 0,
             clocks_set: Vec::new(),
             clients_run: true,
             faults: 0,

@@ -149,7 +149,12 @@ impl World {
                 self.drive(place, out, |own, driver| own.written(driver, purpose, &outcome));
             }
             Input::Kept(op, keeps, result) => {
+                let before = self.watermark(place.node);
                 self.drive(place, out, |own, driver| own.kept(driver, op, &keeps, result));
+                let watermark = self.watermark(place.node);
+                if watermark > before {
+                    self.is_proven(watermark);
+                }
             }
             Input::Wake => self.drive(place, out, |own, driver| own.wake(driver)),
             Input::Busy(call) => {

@@ -1,0 +1,53 @@
+//! What a proof has ended goes on in another family of tags: a state is known by its last
+//! conditional write, whatever family its tag names. All names of one family are made the same.
+//!
+//! ```text
+//!  f: step 1 ─▶ 2 ─▶ 3 ═ g: 3 ─▶ 4 ─▶ 5        g is f
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::{Asked, Condition, End, History, Tag, Told};
+
+/// The origin of the families that proofs make.
+pub(crate) const BY_A_PROOF: u32 = u32::MAX;
+
+type Family = (u64, u32);
+
+/// Makes the families one of which the same state is told.
+pub fn unite(history: &mut History) {
+    let mut of_states: BTreeMap<(u32, u64), Family> = BTreeMap::new();
+    let mut earlier: BTreeMap<Family, Family> = BTreeMap::new();
+    each_tag(history, |tag| {
+        let Some(last) = tag.last else { return };
+        let other = *of_states.entry(last).or_insert(tag.family);
+        if ![tag.family.1, other.1].contains(&BY_A_PROOF) {
+            return;
+        }
+        let (one, other) = (first(&earlier, tag.family), first(&earlier, other));
+        if one != other {
+            earlier.insert(one.max(other), one.min(other));
+        }
+    });
+    each_tag(history, |tag| tag.family = first(&earlier, tag.family));
+}
+
+fn first(earlier: &BTreeMap<Family, Family>, mut family: Family) -> Family {
+    while let Some(before) = earlier.get(&family) {
+        family = *before;
+    }
+    family
+}
+
+fn each_tag(history: &mut History, mut each: impl FnMut(&mut Tag)) {
+    for operation in &mut history.operations {
+        if let Asked::Change(Condition::OneOf(tags), _) = &mut operation.asked {
+            tags.iter_mut().for_each(&mut each);
+        }
+        match &mut operation.end {
+            End::At(_, Told::Found(Some((_, tag)))) => each(tag),
+            End::At(_, Told::Changed { tag, .. } | Told::Unmet(Some(tag))) => each(tag),
+            End::At(..) | End::Before(_) | End::Unknown => {}
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a proof has to mean. When a node's watermark rises, all members hold the same of what was
+//! written up to there, but for what may be purged by it; and no client is ever told anything else
+//! of that time. After a round and a compaction nothing is left that may be purged.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use cluster::Record;
+use lsm::{PurgeRule, Space, Work};
+use node::records;
+
+use super::World;
+use crate::ledger::show;
+
+/// Microseconds between two looks at all that all nodes hold.
+const LOOK_MICROS: u64 = 100_000;
+
+/// What a node holds of each key.
+type Held = BTreeMap<Bytes, Record>;
+
+impl World {
+    /// The watermark of a node that has one.
+    pub(super) fn watermark(&self, node: usize) -> u64 {
+        let process = self.machines[node].process.as_ref();
+        process.map_or(0, |process| process.shared.proofs.watermark())
+    }
+
+    /// A watermark has risen: what is proven by that is looked at.
+    pub(super) fn is_proven(&mut self, watermark: u64) {
+        if self.now < self.looked_at + LOOK_MICROS {
+            return;
+        }
+        self.looked_at = self.now;
+        let members: Vec<usize> = (0..self.plan.nodes)
+            .filter(|node| self.is_member(*node) && !self.machines[*node].disk_is_bad)
+            .collect();
+        let held: Vec<(usize, Held)> =
+            members.into_iter().filter_map(|node| Some((node, self.all_held(node)?))).collect();
+        let mut newest: BTreeMap<&Bytes, &Record> = BTreeMap::new();
+        for (key, record) in held.iter().flat_map(|(_, held)| held) {
+            if record.rank.when() <= watermark {
+                let newest = newest.entry(key).or_insert(record);
+                *newest = if record.rank > newest.rank { record } else { newest };
+            }
+        }
+        let mut wrong = Vec::new();
+        for (key, newest) in &newest {
+            for (node, held) in &held {
+                let own = held.get(*key);
+                if self.differs(*node, key, own, newest, watermark) {
+                    let (own, newest) = (show(own), show(Some(newest)));
+                    wrong.push(format!(
+                        "not proven: {key:?}: node {node} holds {own}, the newest up to \
+                         {watermark:x} is {newest}"
+                    ));
+                }
+            }
+        }
+        // What only a node holds that was not looked at is not known otherwise.
+        if held.len() == self.plan.nodes {
+            let newest = newest.into_iter();
+            let ranks = newest.map(|(key, record)| (key.clone(), record.rank)).collect();
+            self.ledger.is_proven(self.now, watermark, ranks);
+        }
+        wrong.into_iter().for_each(|what| self.ledger.accuse(self.now, what));
+    }
+
+    /// Whether a node lacks the newest record up to the watermark that any node holds.
+    fn differs(
+        &self,
+        node: usize,
+        key: &Bytes,
+        own: Option<&Record>,
+        newest: &Record,
+        watermark: u64,
+    ) -> bool {
+        // What may be purged is as good as none.
+        match own.filter(|own| !goes_by(own, watermark)) {
+            Some(own) => own.rank < newest.rank,
+            None if goes_by(newest, watermark) => false,
+            None => {
+                let copies =
+                    if newest.copies == 0 { self.topology.default_copies() } else { newest.copies };
+                let mut order = Vec::new();
+                self.topology.replicas(self.topology.partition_of(key), copies, &mut order);
+                order.iter().any(|replica| usize::from(replica.0) == node)
+            }
+        }
+    }
+
+    /// All that a node holds; `None` = it can't be read.
+    fn all_held(&self, node: usize) -> Option<Held> {
+        let process = self.machines[node].process.as_ref()?;
+        let mut scan = process.store.engine().snapshot().scan(Space::Data, b"", None);
+        let mut held = Held::new();
+        while let Some((key, record)) = scan.next().ok()? {
+            let record = lsm::Record::parse(Bytes::copy_from_slice(record.raw())).ok()?;
+            let record = records::from_store(&record);
+            held.insert(Bytes::copy_from_slice(key), record);
+        }
+        Some(held)
+    }
+
+    /// Once all is compacted, a node holds nothing any more that may be purged up to this time,
+    /// which is proven.
+    pub(super) fn all_is_purged(&mut self, proven: u64) {
+        for node in 0..self.plan.nodes {
+            if self.watermark(node) < proven {
+                let what = format!("node {node} does not know that {proven:x} is proven");
+                self.ledger.accuse(self.now, what);
+            }
+            let process = self.machines[node].process.as_ref().expect("all are settled");
+            let engine = process.store.engine();
+            engine.rotate_all();
+            let flushed = || -> Result<(), lsm::Error> {
+                while engine.flush_one()? == Work::Done {}
+                engine.compact_all()
+            };
+            if let Err(error) = flushed() {
+                let what = format!("node {node} can't compact what it holds: {error}");
+                self.ledger.accuse(self.now, what);
+            }
+            for (key, record) in self.all_held(node).unwrap_or_default() {
+                if goes_by(&record, proven) {
+                    let what = show(Some(&record));
+                    let what = format!("not purged: node {node} holds {what} of {key:?}");
+                    self.ledger.accuse(self.now, what);
+                }
+            }
+        }
+    }
+}
+
+fn goes_by(record: &Record, watermark: u64) -> bool {
+    PurgeRule::goes_by(records::to_store(record).view(), watermark)
+}
