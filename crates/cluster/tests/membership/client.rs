@@ -1,0 +1,295 @@
+//! Clients and their coordinators: one operation each, under one layout after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::layout::{Acks, Layout, suffice};
+use crate::replica::{Record, Reply};
+use crate::rules::Rules;
+use crate::world::Message;
+
+/// What a client wants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    Put(u8),
+    Delete,
+    /// Append this id to the value, in one step, and tell the value.
+    Append(u8),
+    Get,
+}
+
+/// What replicas told.
+type Told = BTreeMap<u8, (Option<Record>, bool, u8)>;
+
+/// How far it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    Ready,
+    Writing { record: Record, stored: BTreeSet<u8> },
+    Preparing { ballot: u8, got: Told },
+    Reading { got: Told },
+    Repairing { record: Record, holders: BTreeSet<u8> },
+    Done,
+}
+
+/// A client with its one operation, and the coordinator that does it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    pub(crate) op: Op,
+    pub(crate) phase: Phase,
+    /// How often it began.
+    pub(crate) tries: u8,
+    /// Whether it may begin anew: something was refused.
+    pub(crate) refused: bool,
+    /// Its coordinator's clock is wrong: the time that it says at first.
+    pub(crate) skewed: Option<u8>,
+    /// The layout that it goes by, …
+    pub(crate) epoch: u8,
+    /// … and the least that it may begin anew with.
+    pub(crate) least: u8,
+    /// What the history calls its last try.
+    pub(crate) thread: u8,
+    /// A plain write needs another version.
+    reissues: bool,
+    /// The record of an earlier try that a replica may hold.
+    tried: Option<Record>,
+    /// Who refused a conditional write because it holds something newer.
+    newer_at: BTreeSet<u8>,
+}
+
+/// What comes of an event.
+pub(crate) enum Step {
+    Wait,
+    Send(Message),
+    /// What the client is told (`None` = it is done), and the record that this is by.
+    Answer(Option<Vec<u8>>, Option<Record>),
+}
+
+/// What a client goes by as it handles a reply.
+pub(crate) struct By<'a> {
+    pub(crate) layout: &'a Layout,
+    pub(crate) acks: Acks,
+    pub(crate) rules: &'a Rules,
+}
+
+impl Client {
+    pub(crate) fn new(op: Op) -> Self {
+        Self {
+            op,
+            phase: Phase::Ready,
+            tries: 0,
+            refused: false,
+            skewed: None,
+            epoch: 0,
+            least: 0,
+            thread: 0,
+            reissues: false,
+            tried: None,
+            newer_at: BTreeSet::new(),
+        }
+    }
+
+    /// Begins, or begins anew, under a layout: what is sent to all. `now`: the clocks of all nodes.
+    pub(crate) fn begin(&mut self, epoch: u8, now: &mut u8) -> Message {
+        let skewed = self.skewed.take();
+        (self.tries, self.refused) = (self.tries + 1, false);
+        (self.epoch, self.least) = (epoch, epoch);
+        if self.op == Op::Get {
+            self.phase = Phase::Reading { got: BTreeMap::new() };
+            return Message::Read;
+        }
+        if let Op::Append(_) = self.op {
+            *now += u8::from(skewed.is_none());
+            let ballot = skewed.unwrap_or(*now);
+            self.phase = Phase::Preparing { ballot, got: BTreeMap::new() };
+            return Message::Prepare(ballot);
+        }
+        if let Some(record) = self.tried.clone().filter(|_| !self.reissues) {
+            return self.send(record);
+        }
+        (*now, self.reissues) = (*now + 1, false);
+        let value = if let Op::Put(value) = self.op { vec![value] } else { Vec::new() };
+        self.send(Record::plain(*now, &value))
+    }
+
+    /// Whether its next try is another write.
+    pub(crate) fn is_another(&self) -> bool {
+        self.tries == 0 || self.reissues && !matches!(self.op, Op::Append(_) | Op::Get)
+    }
+
+    fn send(&mut self, record: Record) -> Message {
+        self.phase = Phase::Writing { record: record.clone(), stored: BTreeSet::new() };
+        self.tried = Some(record.clone());
+        if record.ballot == 0 { Message::Write(record) } else { Message::Accept(record) }
+    }
+
+    /// A replica answered.
+    pub(crate) fn receive(&mut self, from: u8, asked: &Message, reply: Reply, by: &By<'_>) -> Step {
+        if let Reply::Entered(epoch) = reply {
+            self.least = self.least.max(epoch);
+            return if self.phase == Phase::Done { Step::Wait } else { self.refused() };
+        }
+        match asked {
+            Message::Write(record) | Message::Accept(record) => {
+                self.wrote(from, record, &reply, by)
+            }
+            Message::Prepare(ballot) => self.prepared(from, *ballot, reply, by),
+            Message::Read => self.read(from, reply, by),
+            Message::Repair(record) => self.repaired(from, record, &reply, by),
+            Message::Hint(_) | Message::Commit(_) => Step::Wait,
+        }
+    }
+
+    /// What is sent once more, under the last layout, if a round need not keep to one.
+    pub(crate) fn sends_again(
+        &self,
+        asked: &Message,
+        reply: &Reply,
+        rules: &Rules,
+    ) -> Option<Message> {
+        let is_late = matches!(reply, Reply::Entered(_)) && !rules.rounds_keep_their_layout;
+        let is_under_way = matches!(self.phase, Phase::Writing { .. });
+        let is_accept = matches!(asked, Message::Accept(_)) && is_under_way;
+        (is_late && is_accept).then(|| asked.clone())
+    }
+
+    /// A replica's disk was lost: what it stored of a write that is under way counts no more.
+    pub(crate) fn lost(&mut self, replica: u8) {
+        match &mut self.phase {
+            Phase::Writing { stored, .. } => stored.remove(&replica),
+            Phase::Repairing { holders, .. } => holders.remove(&replica),
+            Phase::Preparing { got, .. } | Phase::Reading { got } => got.remove(&replica).is_some(),
+            Phase::Ready | Phase::Done => false,
+        };
+    }
+
+    fn refused(&mut self) -> Step {
+        self.refused = true;
+        Step::Wait
+    }
+
+    fn answer(&mut self, value: Option<Vec<u8>>, by: Option<Record>) -> Step {
+        (self.phase, self.refused) = (Phase::Done, false);
+        Step::Answer(value, by)
+    }
+
+    fn wrote(&mut self, from: u8, sent: &Record, reply: &Reply, by: &By<'_>) -> Step {
+        let Phase::Writing { record, stored } = &mut self.phase else { return Step::Wait };
+        if sent != record {
+            return Step::Wait;
+        }
+        match reply {
+            Reply::Stored => {
+                stored.insert(from);
+                let ack = by.acks.write.filter(|_| record.ballot == 0);
+                if !by.layout.is_stored(stored, ack, by.rules) {
+                    return Step::Wait;
+                }
+                let value = match self.op {
+                    Op::Append(id) => Some(up_to(&record.value, id)),
+                    _ => None,
+                };
+                let record = record.clone();
+                self.answer(value, Some(record))
+            }
+            Reply::Newer(_) => {
+                self.reissues = true;
+                self.newer_at.insert(from);
+                self.refused()
+            }
+            Reply::Outbid => self.refused(),
+            _ => Step::Wait,
+        }
+    }
+
+    fn prepared(&mut self, from: u8, asked: u8, reply: Reply, by: &By<'_>) -> Step {
+        let Phase::Preparing { ballot, got } = &mut self.phase else { return Step::Wait };
+        if *ballot != asked {
+            return Step::Wait;
+        }
+        match reply {
+            Reply::Promised(record) => got.insert(from, (record, true, 0)),
+            Reply::Holds(record, _, _) => got.insert(from, (record, false, 0)),
+            Reply::Outbid => return self.refused(),
+            _ => return Step::Wait,
+        };
+        let promised = got.iter().filter(|(_, (_, promised, _))| *promised);
+        let promised = promised.map(|(from, _)| *from).collect();
+        let has_told = |node: &u8| got.contains_key(node) || !by.layout.holds(*node);
+        let is_told = self.newer_at.iter().all(has_told) || !by.rules.newer_is_gone_on_from;
+        if !by.layout.is_promised(&promised, by.rules) || !is_told {
+            return Step::Wait;
+        }
+        let counts = |(_, (_, promised, _)): &(&u8, &(Option<Record>, bool, u8))| {
+            *promised || by.rules.newer_is_gone_on_from
+        };
+        let told = got.iter().filter(counts).filter_map(|(_, (record, _, _))| record.as_ref());
+        let newest = told.max_by_key(|record| record.rank()).cloned();
+        self.promised(asked, newest)
+    }
+
+    /// A majority has promised; `newest` is what it holds.
+    fn promised(&mut self, ballot: u8, newest: Option<Record>) -> Step {
+        let Op::Append(id) = self.op else { unreachable!("only that asks for promises") };
+        let mut record = newest.unwrap_or(Record::plain(0, &[]));
+        record.ballot = ballot;
+        if !record.value.contains(&id) {
+            if self.tried.as_ref().is_some_and(|tried| tried.time != record.time) {
+                // Its earlier try can't be found any more: the client is never told.
+                (self.phase, self.refused) = (Phase::Done, false);
+                return Step::Wait;
+            }
+            record.value.push(id);
+        }
+        Step::Send(self.send(record))
+    }
+
+    fn read(&mut self, from: u8, reply: Reply, by: &By<'_>) -> Step {
+        let Phase::Reading { got } = &mut self.phase else { return Step::Wait };
+        let Reply::Holds(record, counts, watermark) = reply else { return Step::Wait };
+        got.insert(from, (record, counts, watermark));
+        let counts =
+            got.iter().filter(|(_, (_, counts, _))| *counts).map(|(from, _)| *from).collect();
+        if !suffice(&counts, by.layout.read_set(), by.acks.read) {
+            return Step::Wait;
+        }
+        // What another one's watermark says is gone is none.
+        let proven = got.values().map(|told| told.2).max().unwrap_or(0);
+        let is_there = |(record, _, watermark): &(Option<Record>, bool, u8)| {
+            record.clone().filter(|record| *watermark == proven || record.when() > proven)
+        };
+        let records = got.values().filter_map(is_there);
+        let Some(newest) = records.max_by_key(|record| record.rank()) else {
+            return self.answer(Some(Vec::new()), None);
+        };
+        let holds =
+            |(_, told): &(&u8, &(Option<Record>, bool, u8))| told.0.as_ref() == Some(&newest);
+        let holders: BTreeSet<u8> = got.iter().filter(holds).map(|(from, _)| *from).collect();
+        if by.layout.is_held(&holders, by.acks.read, by.rules) {
+            return self.answer(Some(newest.value.clone()), Some(newest));
+        }
+        self.phase = Phase::Repairing { record: newest.clone(), holders };
+        Step::Send(Message::Repair(newest))
+    }
+
+    fn repaired(&mut self, from: u8, sent: &Record, reply: &Reply, by: &By<'_>) -> Step {
+        let Phase::Repairing { record, holders } = &mut self.phase else { return Step::Wait };
+        match reply {
+            Reply::Stored if sent == record => {
+                holders.insert(from);
+                if !by.layout.is_held(holders, by.acks.read, by.rules) {
+                    return Step::Wait;
+                }
+                let record = record.clone();
+                self.answer(Some(record.value.clone()), Some(record))
+            }
+            Reply::Newer(_) | Reply::Outbid if sent == record => self.refused(),
+            _ => Step::Wait,
+        }
+    }
+}
+
+/// The value as of this operation.
+fn up_to(value: &[u8], id: u8) -> Vec<u8> {
+    let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
+    value[..end].to_vec()
+}

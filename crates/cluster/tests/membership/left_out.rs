@@ -1,0 +1,133 @@
+//! Each rule that is left out, with a world that misses it: most begin in the midst of a
+//! transition.
+
+use crate::layout::Nodes;
+use crate::replica::Record;
+use crate::rules::{RULES, Rules};
+use crate::scenes::*;
+use crate::world::{Action, ENDED, KEPT, LINEARIZABLE, Message, PURGED};
+use crate::worlds::*;
+
+/// A rule that is left out, a world that misses it, and what does not hold there.
+pub(crate) type LeftOut = (&'static str, World, &'static str);
+
+macro_rules! without {
+    ($rule:ident, $world:expr, $property:expr) => {
+        (stringify!($rule), World { rules: Rules { $rule: false, ..RULES }, ..$world }, $property)
+    };
+}
+
+fn enter(nodes: &[u8]) -> Vec<Action> {
+    nodes.iter().map(|node| Action::Enter(*node)).collect()
+}
+
+fn take(from: u8, to: u8) -> Action {
+    Action::Take { from, to }
+}
+
+/// A transition began, which these know.
+fn begun(by: &[u8]) -> Vec<Action> {
+    [vec![Action::Change], enter(by)].concat()
+}
+
+/// The receiver has taken all.
+fn taken() -> Vec<Action> {
+    [begun(&[0, 1, 2, 3]), vec![take(0, 3), take(1, 3)]].concat()
+}
+
+/// The new set is to be read.
+fn switched() -> Vec<Action> {
+    [taken(), vec![Action::Switch]].concat()
+}
+
+fn a_put() -> World {
+    moves(put(&[0, 1], 4), vec![puts(2, 3)])
+}
+
+fn a_put_and_a_get() -> World {
+    moves(put(&[0, 1], 4), vec![puts(2, 3), gets()])
+}
+
+fn message(to: u8, epoch: u8, message: Message) -> Action {
+    Action::Deliver { asker: 0, to, epoch, message }
+}
+
+/// An append has its promises under the transition's first layout when the second comes.
+fn promised() -> Vec<Action> {
+    let promise = |to| message(to, 1, Message::Prepare(3));
+    let asked = vec![Action::Begin(0, 1), promise(0), promise(1), Action::Switch];
+    [taken(), asked, enter(&[0, 1, 2, 3]), vec![Action::End], enter(&[2, 3])].concat()
+}
+
+/// The receiver took an append that only one stored, while another one is under way.
+fn took_unchosen() -> Vec<Action> {
+    let promise = |to| message(to, 1, Message::Prepare(3));
+    let record = Record { time: 1, ballot: 3, value: vec![1, 6] };
+    let one = [
+        vec![Action::Begin(0, 1), promise(1), promise(2), take(0, 3), take(2, 3)],
+        vec![message(1, 1, Message::Accept(record)), Action::Switch],
+    ];
+    let all = [0, 1, 2, 3];
+    [begun(&all), one.concat(), enter(&all), vec![Action::End], enter(&[0, 1, 3])].concat()
+}
+
+pub(crate) fn rules_of_coordinators() -> Vec<LeftOut> {
+    let takes = (3..6).flat_map(|to| (0..3).map(move |from| take(from, to)));
+    let all_taken = [begun(&[0, 1, 2, 3, 4, 5]), takes.collect()].concat();
+    let others = world(put(&[0, 1], 6), OLD, ALL_OTHERS, vec![puts(2, 3)]).after(&all_taken);
+    let two = moves(put(&[0, 1, 2], 4), vec![appends(5), appends(6)]);
+    let two = World { skewed: Some(3), ..two }.after(&promised());
+    let append = moves(chosen(), vec![appends(6)]).after(&begun(&[0, 1, 2, 3]));
+    let new: Nodes = &[0, 1, 3];
+    let unchosen = world(unchosen(4), OLD, new, vec![appends(6), gets()]).after(&took_unchosen());
+    vec![
+        without!(requests_bear_their_layout, a_put().after(&taken()), KEPT),
+        without!(rounds_keep_their_layout, two, LINEARIZABLE),
+        without!(acks_are_counted_in_sets, others, KEPT),
+        without!(writes_need_new, a_put().after(&taken()), KEPT),
+        without!(writes_need_old, a_put().after(&switched()), KEPT),
+        without!(reads_confirm_new, a_put_and_a_get().after(&taken()), KEPT),
+        without!(reads_confirm_old, a_put_and_a_get().after(&switched()), KEPT),
+        without!(promises_are_of_read_set, append, LINEARIZABLE),
+        without!(newer_is_gone_on_from, newer_at_receiver(2), ENDED),
+        without!(chosen_is_taken, unchosen.open(), LINEARIZABLE),
+    ]
+}
+
+pub(crate) fn rules_of_moves() -> Vec<LeftOut> {
+    use Fault::{Restart, Wipe};
+    let still = |by: &[u8]| moves(put(by, 4), Vec::new());
+    let unread = || moves(with_leftover(), Vec::new());
+    let again = a_put().then(NEW).aborting().after(&taken());
+    let fewer = world(put(&[1, 2], 3), OLD, &[0], Vec::new());
+    let hint = moves(hinted(deleted(&[0, 1, 2], 4), 3), Vec::new()).proving();
+    let lost = still(&[0, 1]).with_fault(Wipe(3)).after(&taken());
+    vec![
+        without!(sources_have_entered, a_put().after(&begun(&[3])), KEPT),
+        without!(majority_is_taken, losing(still(&[0, 2])), KEPT),
+        without!(leavers_are_taken, one_of_three(still(&[0])), KEPT),
+        without!(stayers_take_if_fewer, fewer, KEPT),
+        without!(data_before_cursor, still(&[0, 1]).with_fault(Restart(3)), KEPT),
+        without!(progress_is_on_receiver, lost, KEPT),
+        without!(progress_names_transition, again, KEPT),
+        without!(receiver_begins_empty, unread(), PURGED),
+        without!(receiver_is_sealed, hint, PURGED),
+    ]
+}
+
+pub(crate) fn rules_of_stages() -> Vec<LeftOut> {
+    let sources = [begun(&[0, 1, 3]), vec![take(0, 3), take(1, 3)]].concat();
+    let restart = a_put().with_fault(Fault::Restart(0)).after(&sources);
+    let leftover = moves(with_leftover(), vec![puts(2, 3), gets()]);
+    let missed = || moves(missed_by_leaver(), Vec::new()).proving();
+    vec![
+        without!(earlier_is_refused, a_put().after(&taken()), KEPT),
+        without!(entering_is_durable, restart, KEPT),
+        without!(later_is_entered, leftover, LINEARIZABLE),
+        without!(switch_waits, a_put().after(&begun(&[3])), KEPT),
+        without!(end_waits, a_put().after(&switched()), KEPT),
+        without!(abort_before_switch, a_put().aborting().after(&switched()), KEPT),
+        without!(no_proof_meanwhile, missed(), PURGED),
+        without!(proofs_bear_a_layout, missed(), PURGED),
+    ]
+}

@@ -1,0 +1,263 @@
+//! One replica of one key: its record, the layout that it has entered, and what it has taken.
+
+use std::collections::BTreeSet;
+
+use crate::layout::{Layout, Stage, suffice};
+use crate::rules::Rules;
+
+/// A record: a plain write (ballot 0) begins a family, a conditional one continues it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Record {
+    pub(crate) time: u8,
+    pub(crate) ballot: u8,
+    /// What was put, then what was appended; empty = a tombstone.
+    pub(crate) value: Vec<u8>,
+}
+
+impl Record {
+    pub(crate) fn plain(time: u8, value: &[u8]) -> Self {
+        Self { time, ballot: 0, value: value.to_vec() }
+    }
+
+    /// What decides which record holds.
+    pub(crate) fn rank(&self) -> (u8, u8) {
+        (self.time, self.ballot)
+    }
+
+    /// When it was written.
+    pub(crate) fn when(&self) -> u8 {
+        if self.ballot > 0 { self.ballot } else { self.time }
+    }
+
+    pub(crate) fn is_tombstone(&self) -> bool {
+        self.value.is_empty()
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Replica {
+    pub(crate) record: Option<Record>,
+    /// What a restart finds of that, …
+    pub(crate) durable: Option<Record>,
+    /// The layout that it has entered, …
+    pub(crate) epoch: u8,
+    /// … and what a restart finds of that.
+    pub(crate) durable_epoch: u8,
+    /// It outlives a restart, as the clock's bound.
+    pub(crate) promise: u8,
+    /// Up to here it takes nothing from anybody but its sources.
+    pub(crate) seal: u8,
+    /// Up to here all replicas held the same.
+    pub(crate) watermark: u8,
+    /// Whether it holds all that it has to: its absences count.
+    pub(crate) is_full: bool,
+    /// Each that replaces another disk begins one.
+    pub(crate) life: u8,
+    /// The transition in which it receives the partition, and from whom it has taken that.
+    pub(crate) joined: Option<u8>,
+    pub(crate) taken: BTreeSet<u8>,
+    /// Who has streamed to it so far, if its disk was lost.
+    pub(crate) rebuilt_by: Option<BTreeSet<u8>>,
+}
+
+/// What a replica answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Stored,
+    /// It holds something newer, or takes nothing of that time any more.
+    Newer(u8),
+    Outbid,
+    /// It promises; this is what it holds.
+    Promised(Option<Record>),
+    /// What it holds, whether its absences count, and its watermark.
+    Holds(Option<Record>, bool, u8),
+    /// It has entered this layout, which is later than that of the request.
+    Entered(u8),
+    Nothing,
+}
+
+impl Replica {
+    /// Goes by a later layout from now on, durably.
+    pub(crate) fn enter(&mut self, own: u8, layout: &Layout, epoch: u8, now: u8, rules: &Rules) {
+        self.epoch = epoch;
+        if rules.entering_is_durable {
+            self.durable_epoch = epoch;
+        }
+        if !layout.holds(own) {
+            self.is_full = false;
+            return;
+        }
+        let is_moving = layout.stage != Stage::Settled && self.joined != Some(layout.began);
+        if is_moving && layout.takers(rules).any(|node| node == own) {
+            self.join(own, layout, now, rules);
+        }
+        if layout.stage == Stage::ReadOld || self.is_full || self.rebuilt_by.is_some() {
+            return;
+        }
+        // It is read, and has not got all: its disk was lost since it said that it had.
+        if rules.progress_is_on_receiver {
+            self.rebuilt_by = Some(BTreeSet::new());
+        } else {
+            self.is_full = true;
+        }
+    }
+
+    /// It is to take the partition, …
+    fn join(&mut self, own: u8, layout: &Layout, now: u8, rules: &Rules) {
+        let again = self.joined.is_some() && !rules.progress_names_transition;
+        self.joined = Some(layout.began);
+        if again {
+            return;
+        }
+        self.taken.clear();
+        // … of which it holds nothing, or its part.
+        if !layout.is_receiver(own) {
+            self.taken.insert(own);
+            return;
+        }
+        self.is_full = false;
+        if rules.receiver_begins_empty {
+            (self.record, self.durable) = (None, None);
+        }
+        if rules.receiver_is_sealed {
+            self.seal = now;
+        }
+    }
+
+    fn store(&mut self, record: &Record) {
+        self.record = Some(record.clone());
+        self.durable = self.record.clone();
+    }
+
+    /// Whether what it holds makes this record superfluous.
+    pub(crate) fn has<'a>(&self, record: impl Into<Option<&'a Record>>) -> bool {
+        let rank = |record: &Record| record.rank();
+        self.record.as_ref().map(rank) >= record.into().map(rank)
+    }
+
+    /// A client's plain write.
+    pub(crate) fn write(&mut self, record: &Record) -> Reply {
+        if let Some(held) = self.record.as_ref().filter(|held| held.rank() >= record.rank()) {
+            let is_stored = held.time == record.time;
+            return if is_stored { Reply::Stored } else { Reply::Newer(held.when()) };
+        }
+        if record.time <= self.seal {
+            return Reply::Newer(self.seal);
+        }
+        self.store(record);
+        Reply::Stored
+    }
+
+    /// What this replica missed. A conditional record is chosen.
+    pub(crate) fn take_hint(&mut self, record: &Record) {
+        if record.when() > self.seal && !self.has(record) {
+            self.store(record);
+        }
+    }
+
+    /// A coordinator asks for a promise.
+    pub(crate) fn prepare(&mut self, ballot: u8, rules: &Rules) -> Reply {
+        if !self.is_full && rules.promises_are_of_read_set {
+            return Reply::Holds(self.record.clone(), false, self.watermark);
+        }
+        if ballot <= self.promise {
+            return Reply::Outbid;
+        }
+        self.promise = ballot;
+        Reply::Promised(self.record.clone())
+    }
+
+    /// A conditional record, from its coordinator or from whoever found it elsewhere.
+    pub(crate) fn accept(&mut self, record: &Record) -> Reply {
+        if record.ballot < self.promise || record.ballot <= self.seal {
+            return Reply::Outbid;
+        }
+        if let Some(held) = self.record.as_ref().filter(|held| held.rank() > record.rank()) {
+            return Reply::Newer(held.when());
+        }
+        self.promise = self.promise.max(record.ballot);
+        self.store(record);
+        Reply::Stored
+    }
+
+    /// A record that a reader found elsewhere.
+    pub(crate) fn repair(&mut self, record: &Record) -> Reply {
+        if self.has(record) && record.ballot == 0 || self.record.as_ref() == Some(record) {
+            return Reply::Stored;
+        }
+        if record.when() <= self.seal {
+            return Reply::Newer(self.seal);
+        }
+        if record.ballot > 0 {
+            return self.accept(record);
+        }
+        self.store(record);
+        Reply::Stored
+    }
+
+    pub(crate) fn read(&self) -> Reply {
+        Reply::Holds(self.record.clone(), self.is_full, self.watermark)
+    }
+
+    /// It takes what a replica of the old set holds. Returns whether that was the last one.
+    pub(crate) fn take(&mut self, from: u8, source: &Self, layout: &Layout, rules: &Rules) -> bool {
+        if let Some(record) = source.record.as_ref().filter(|record| !self.has(*record)) {
+            self.record = Some(record.clone());
+            if rules.data_before_cursor {
+                self.durable = self.record.clone();
+            }
+        }
+        self.watermark = self.watermark.max(source.watermark);
+        self.taken.insert(from);
+        let has_all = self.has_taken_all(layout, rules);
+        self.is_full |= has_all;
+        has_all
+    }
+
+    /// Whether it has taken all that it has to.
+    pub(crate) fn has_taken_all(&self, layout: &Layout, rules: &Rules) -> bool {
+        let is_majority = suffice(&self.taken, layout.old, None);
+        let leaves = |node: &&u8| !layout.new.contains(node) && layout.lost != Some(**node);
+        let has_leavers = layout.old.iter().filter(leaves).all(|node| self.taken.contains(node));
+        let has_majority = is_majority || !rules.majority_is_taken;
+        has_majority && (has_leavers || !rules.leavers_are_taken) && !self.taken.is_empty()
+    }
+
+    /// All replicas held a tombstone, which is purged.
+    pub(crate) fn commit(&mut self, watermark: u8) {
+        self.watermark = self.watermark.max(watermark);
+        let is_purged = |record: &Record| record.is_tombstone() && record.when() <= watermark;
+        if self.record.as_ref().is_some_and(is_purged) {
+            (self.record, self.durable) = (None, None);
+        }
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.epoch = self.durable_epoch;
+        self.record = self.durable.clone();
+    }
+
+    /// Its disk is replaced by an empty one. Its clock is ahead of all that it may have
+    /// acknowledged and promised.
+    pub(crate) fn wipe(&mut self, own: u8, layout: &Layout, epoch: u8, now: u8, rules: &Rules) {
+        let is_receiver = layout.is_receiver(own) && layout.stage == Stage::ReadOld;
+        let rebuilt_by = (layout.holds(own) && !is_receiver).then(BTreeSet::new);
+        let (promise, life) = (self.promise.max(now), self.life + 1);
+        *self = Self { promise, seal: now, life, rebuilt_by, ..Self::default() };
+        self.enter(own, layout, epoch, now, rules);
+    }
+
+    /// One of the others streams to this one, whose disk was lost.
+    pub(crate) fn stream(&mut self, from: u8, source: &Self, others: &BTreeSet<u8>) {
+        if let Some(record) = source.record.as_ref().filter(|record| !self.has(*record)) {
+            self.store(record);
+        }
+        self.watermark = self.watermark.max(source.watermark);
+        let by = self.rebuilt_by.as_mut().expect("it is rebuilt");
+        by.insert(from);
+        if by.is_superset(others) {
+            (self.rebuilt_by, self.is_full) = (None, true);
+        }
+    }
+}
