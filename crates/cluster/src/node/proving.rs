@@ -239,7 +239,8 @@ impl Node {
         round.watermark = greatest.proven.time;
         // What all held the same stays so, for they are sealed since.
         let since = round.watermark.max(self.equal_up_to);
-        round.report.full |= since == 0;
+        // As long as nothing is proven, it is not known either how many copies keys have.
+        round.report.full |= since == 0 || round.watermark == 0;
         round.report.since = if round.report.full { 0 } else { since };
         round.is_uniform = greatest.is_uniform;
         round.phase = Phase::Comparing;
