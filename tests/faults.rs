@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, counters, crowd, descriptors, disk_full, expiry,
-    fuzz, hints, histories, kill, lives, memory, mixed, partition, pause, power_cut, real_input,
-    repair, restarts, scans, settings, slow, stderr, steady, stranger, sync_error, tombstones,
-    unread, wiped, wrong_clock,
+    fuzz, hints, histories, kill, lives, memory, mixed, outdated, partition, pause, power_cut,
+    purge, real_input, repair, restarts, scans, settings, slow, stderr, steady, stranger, strikes,
+    sync_error, tombstones, unread, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -58,6 +58,11 @@ fn row_12_too_few_descriptors() {
 #[test]
 fn row_37_values_that_expire_while_clocks_step() {
     row("37", expiry::run(&setup(6)));
+}
+
+#[test]
+fn row_38_an_older_copy_than_was_proven() {
+    row("38", outdated::run(&setup(1)));
 }
 
 #[test]
@@ -144,6 +149,16 @@ fn row_26_hints_and_a_holder_that_is_killed() {
 #[test]
 fn row_27_repair_of_what_is_gone_and_of_what_rotted() {
     row("27", repair::run(&setup(1)));
+}
+
+#[test]
+fn row_28_deletes_that_a_node_missed_past_all_hints() {
+    row("28", purge::run(&setup(1)));
+}
+
+#[test]
+fn row_28_nodes_that_are_struck_in_the_middle_of_a_round() {
+    row("28, strikes", strikes::run(&setup(2)));
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn facts(
         shared.own,
         identity.cluster(),
         handshake::Secret::new(secret),
-        Arc::clone(&shared.logs),
+        (Arc::clone(&shared.logs), Arc::clone(&shared.proofs)),
     );
     let others = shared.nodes() as u64 - 1;
     // A small and a bulk one of each loop to each peer, and as many that come from there.

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret};
 use cluster::wire::{ENVELOPE_HEAD, Envelope, Item, Sender, Writer, envelope_len};
 use cluster::{
-    Body, Class, Clock, Codec, Logs, Member, Message, NodeId, Reply, Request, Topology, Views,
+    Body, Class, Clock, Codec, Logs, Member, Message, NodeId, Proof, Proofs, Reply, Request,
+    Topology, Views,
 };
 
 use crate::client::Client;
@@ -39,8 +40,8 @@ fn topology(names: &[&str]) -> Topology {
 /// Node b, as far as a handshake shows.
 fn b(topology: Topology, secret: &str) -> Arc<Identity> {
     let own = topology.own("b").unwrap();
-    let logs = Arc::new(Logs::first(7));
-    Arc::new(Identity::new(Views::fixed(topology), own, 0, Secret::new(secret.into()), logs))
+    let known = (Arc::new(Logs::first(7)), Arc::new(Proofs::new(Proof::default())));
+    Arc::new(Identity::new(Views::fixed(topology), own, 0, Secret::new(secret.into()), known))
 }
 
 static USUAL: LazyLock<Topology> = LazyLock::new(|| topology(&["a", "b"]));

@@ -17,6 +17,10 @@ use crate::writers::said;
 /// Both for writes and for reads.
 pub const VOTES: &str = "&ack=2&from=3";
 
+/// Every `ack` of every `from` there is on three nodes.
+pub const QUORUMS: [&str; 6] =
+    ["&ack=1&from=1", "&ack=1&from=2", "&ack=2&from=2", "&ack=1&from=3", VOTES, "&ack=3&from=3"];
+
 /// Clients at each node, each with one request in flight.
 const CLIENTS: usize = 16;
 
@@ -144,14 +148,37 @@ pub fn write_one(address: SocketAddr, ledger: &Ledger, key: &str) -> Result<(), 
     client.write(ledger, key, Some(VALUE_LEN), VOTES)
 }
 
+/// Deletes these keys, each until as many replicas as `votes` says have acknowledged it.
+pub fn delete(
+    addresses: &[SocketAddr],
+    ledger: &Ledger,
+    keys: &[String],
+    votes: &str,
+) -> Result<(), Failure> {
+    in_parallel(addresses, |client, place, clients| {
+        let mut share = keys.iter().skip(place as usize).step_by(clients as usize);
+        share.try_for_each(|key| client.write(ledger, key, None, votes))
+    })?;
+    Ok(())
+}
+
 /// Asks each of these nodes for each of these keys once.
 pub fn read(addresses: &[SocketAddr], ledger: &Ledger, keys: &[String]) -> Result<Found, Failure> {
+    read_by(addresses, ledger, keys, VOTES)
+}
+
+fn read_by(
+    addresses: &[SocketAddr],
+    ledger: &Ledger,
+    keys: &[String],
+    votes: &str,
+) -> Result<Found, Failure> {
     let mut found = Found::default();
     for address in addresses {
         let shares = in_parallel(&[*address], |client, place, clients| {
             let mut found = Found::default();
             for key in keys.iter().skip(place as usize).step_by(clients as usize) {
-                client.read(ledger, key, &mut found)?;
+                client.read(ledger, key, votes, &mut found)?;
             }
             Ok(found)
         })?;
@@ -186,11 +213,15 @@ pub fn read_until_right(
 
 /// One range over all keys through each of these nodes; those that break off say nothing.
 pub fn ranges(addresses: &[SocketAddr], ledger: &Ledger) -> Result<Found, Failure> {
+    ranges_by(addresses, ledger, VOTES)
+}
+
+fn ranges_by(addresses: &[SocketAddr], ledger: &Ledger, votes: &str) -> Result<Found, Failure> {
     let mut found = Found::default();
     for address in addresses {
         let mut held = BTreeMap::new();
         let scanned = Client::connect_within(*address, PATIENCE).and_then(|mut client| {
-            client.scan(&format!("%01{VOTES}"), |key, value| {
+            client.scan(&format!("%01{votes}"), |key, value| {
                 held.insert(String::from_utf8_lossy(key).into_owned(), value.to_vec());
                 Ok(())
             })
@@ -205,6 +236,35 @@ pub fn ranges(addresses: &[SocketAddr], ledger: &Ledger) -> Result<Found, Failur
         }
     }
     Ok(found)
+}
+
+/// What each node of a cluster says, all of which must hold the same, and what each holds itself:
+/// under every quorum one range over all keys, and about `some` keys by themselves. All of it has
+/// to be right, and there.
+pub fn everywhere(cluster: &Cluster, ledger: &Ledger, some: usize) -> Result<u64, Failure> {
+    cluster.is_equal()?;
+    let keys = ledger.keys();
+    let step = (keys.len() / some).max(1);
+    let keys: Vec<String> = keys.into_iter().step_by(step).collect();
+    let mut answers = 0;
+    let mut judge = |what: &str, found: Found| {
+        answers += found.right;
+        match found.wrong() + found.unavailable {
+            0 => Ok(()),
+            _ => Err(Failure::Broken(format!("{what}: {found}"))),
+        }
+    };
+    for node in 0..cluster.addresses().len() {
+        judge(&format!("node {} holds", node + 1), held(cluster, node, ledger)?)?;
+    }
+    for votes in QUORUMS {
+        for (node, address) in cluster.addresses().iter().enumerate() {
+            let asked = format!("node {}, asked with {votes}", node + 1);
+            judge(&format!("ranges of {asked}"), ranges_by(&[*address], ledger, votes)?)?;
+            judge(&format!("keys of {asked}"), read_by(&[*address], ledger, &keys, votes)?)?;
+        }
+    }
+    Ok(answers)
 }
 
 /// What a node holds itself, judged key by key.
@@ -309,8 +369,14 @@ impl Patient {
         }
     }
 
-    fn read(&mut self, ledger: &Ledger, key: &str, found: &mut Found) -> Result<(), Failure> {
-        match self.request("GET", &(target(key) + VOTES), b"") {
+    fn read(
+        &mut self,
+        ledger: &Ledger,
+        key: &str,
+        votes: &str,
+        found: &mut Found,
+    ) -> Result<(), Failure> {
+        match self.request("GET", &(target(key) + votes), b"") {
             Ok(Answer { status: 200, body, .. }) => {
                 found.note(key, ledger.wrong(key, Some(&body))?);
             }

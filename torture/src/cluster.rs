@@ -21,6 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks.
 const AGAIN: Duration = Duration::from_millis(20);
 
+/// Files of a node's own, and what is in the second: the token for its admin routes.
+const SECRET: &str = "secret";
+const TOKEN: &str = "token";
+pub(crate) const ADMIN_TOKEN: &str = "a token of the test's own";
+
 /// What a node holds: values by key.
 pub type Dump = BTreeMap<String, Vec<u8>>;
 
@@ -83,11 +88,12 @@ impl Cluster {
             launch.listen = addresses[node];
             if let Some(net) = net {
                 launch.wrapper = net.wrapper(node);
-                // Any address but loopback wants one.
-                let secret = home.join("secret");
-                launch.args.extend(
-                    ["--cluster-secret-file", &secret.display().to_string()].map(str::to_owned),
-                );
+                // Any address but loopback wants them.
+                for (flag, file) in
+                    [("--cluster-secret-file", SECRET), ("--admin-token-file", TOKEN)]
+                {
+                    launch.args.extend([flag.to_owned(), home.join(file).display().to_string()]);
+                }
             }
             launch
         });
@@ -95,7 +101,8 @@ impl Cluster {
         for launch in &launches {
             let home = launch.log.parent().unwrap_or(Path::new("/"));
             fs::create_dir_all(home)?;
-            fs::write(home.join("secret"), "a secret of the test's own, 32 bytes and more\n")?;
+            fs::write(home.join(SECRET), "a secret of the test's own, 32 bytes and more\n")?;
+            fs::write(home.join(TOKEN), ADMIN_TOKEN)?;
         }
         let nodes = (0..count).map(|_| None).collect();
         Ok(Self { nodes, launches, addresses, dir })
@@ -148,6 +155,15 @@ impl Cluster {
             return Ok(());
         }
         Err(Failure::Broken(format!("after SIGTERM node {} ended with {status}", node + 1)))
+    }
+
+    /// Whether a node runs: one that has ended by itself does not.
+    pub fn is_running(&mut self, node: usize) -> Result<bool, Failure> {
+        let ended = self.nodes[node].as_mut().map(Node::has_ended).transpose()?;
+        if ended == Some(true) {
+            self.nodes[node] = None;
+        }
+        Ok(ended == Some(false))
     }
 
     /// Waits until every node, as coordinator, reaches all the others, and all are authoritative
@@ -227,6 +243,20 @@ impl Cluster {
                 self.read_from_all(&differing)?;
             }
             thread::sleep(AGAIN * 5);
+        }
+    }
+
+    /// Oracle C as it is now; how many keys there are.
+    pub fn is_equal(&self) -> Result<usize, Failure> {
+        let nodes = 0..self.nodes.len();
+        let dumps: Vec<_> = nodes.map(|node| self.dump(node)).collect::<Result<_, _>>()?;
+        let differing = differing(&dumps);
+        match differing.first() {
+            None => Ok(dumps[0].len()),
+            Some(key) => {
+                let count = differing.len();
+                Err(Failure::Broken(format!("{count} keys differ between replicas, as {key}")))
+            }
         }
     }
 

@@ -1,20 +1,20 @@
 //! Row 37: values that expire, on three nodes whose wall clocks step forth and back (by
 //! libfaketime) and which are killed. Each read is judged by the clock of the node that is asked:
 //! what it shows has not expired by that, what it hides has, and nothing older comes up in its
-//! place. In the end, with right clocks, all of it is gone for good. Then one node alone, whose
-//! compactions give the space back.
+//! place. Rounds of repair run all the while. In the end, with right clocks, all of it is gone for
+//! good, and purged. How the space comes back is in [`crate::expired`].
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::client::{Answer, Client, target};
-use crate::clocks::{faked, preload, set_millis, start_repaired};
+use crate::clocks::{faked, set_millis, start_repaired};
 use crate::cluster::Cluster;
+use crate::proofs::{compact, prove};
 use crate::random::Random;
-use crate::{Failure, Setup, read_all};
+use crate::{Failure, Setup, expired, read_all};
 
 const NODES: usize = 3;
 
@@ -66,7 +66,8 @@ struct Row<'a> {
 
 /// `rounds` of steps.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    let mut cluster = Cluster::plan(setup, NODES, None, &["--sync", "interval"])?;
+    let args = ["--sync", "interval", "--repair-interval", "off"];
+    let mut cluster = Cluster::plan(setup, NODES, None, &args)?;
     let clocks = faked(&mut cluster)?;
     (0..NODES).try_for_each(|node| cluster.start_node(node))?;
     cluster.until_ready()?;
@@ -76,6 +77,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     row.put_lasting()?;
     for _ in 0..setup.rounds {
         row.step()?;
+        row.ask_for_round()?;
         row.write(setup.size(200, 30))?;
         row.read(setup.size(600, 90))?;
         if row.random.percent(30) {
@@ -84,13 +86,14 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         row.forget_old();
     }
     let gone = row.end()?;
+    let shared = expired::in_cluster(setup, &row.cluster)?;
     let Figures { written, refused, shown, hidden, kills } = row.figures;
-    let space = give_back(setup)?;
+    let space = expired::alone(setup)?;
     Ok(format!(
         "{} steps of up to {FAR} ms, {kills} kills: {written} values written, {refused} refused; \
          {shown} reads showed a value, {hidden} none, each as the clock of the node that was asked \
          says; 0 older ones; all gone at every node {:.1} s after the last expiry, also after a \
-         restart; {space}",
+         restart, and once all is proven and purged; {shared}; {space}",
         setup.rounds,
         gone.as_secs_f64()
     ))
@@ -105,6 +108,16 @@ impl Row<'_> {
         set_millis(&self.clocks[node], off)?;
         self.off[node] = off;
         Ok(())
+    }
+
+    /// Some node drives a round while values are written and read, or goes on with one.
+    fn ask_for_round(&mut self) -> Result<(), Failure> {
+        let node = self.random.below(NODES as u64) as usize;
+        let answer = self.client(node)?.request("POST", "/admin/repair", b"")?;
+        match answer.status {
+            202 => Ok(()),
+            status => Err(Failure::Broken(format!("a round is asked for, and answered {status}"))),
+        }
     }
 
     fn client(&self, node: usize) -> io::Result<Client> {
@@ -252,6 +265,10 @@ impl Row<'_> {
         }
         self.cluster.until_ready()?;
         self.is_all_gone()?;
+        // Nothing is left that would hide what is older.
+        prove(self.setup, &self.cluster, 0)?;
+        compact(self.setup, &self.cluster)?;
+        self.is_all_gone()?;
         Ok(gone)
     }
 
@@ -281,75 +298,6 @@ impl Row<'_> {
         }
         Ok(())
     }
-}
-
-/// Bytes of a value in the part about space.
-const LONG: usize = 64 << 10;
-
-/// How long compactions may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// One node alone: what expired more than ten minutes ago goes when compactions come to it.
-fn give_back(setup: &Setup) -> Result<String, Failure> {
-    let dir = tempfile::tempdir()?;
-    let mut launch =
-        setup.launch(dir.path(), dir.path(), &["--sync", "never", "--memtable", "1MiB"]);
-    let clock = dir.path().join("offset");
-    set_millis(&clock, 0)?;
-    launch.wrapper = preload(&clock)?;
-    let node = launch.start()?;
-    let mut client = node.client()?;
-    let mut random = Random::new(setup.seed);
-    let mut put = |client: &mut Client, name: &str, count: u64, query: &str| {
-        for number in 0..count {
-            // Bytes that can't be compressed.
-            let value: Vec<u8> =
-                (0..LONG / 8).flat_map(|_| random.number().to_le_bytes()).collect();
-            // All over the range of keys, so that tables overlap.
-            let key = format!("{:04x}-{name}", (number * 0x9e37) & 0xffff);
-            let answer = client.request("PUT", &format!("{}{query}", target(&key)), &value)?;
-            if answer.status != 201 {
-                return Err(Failure::Trouble(format!("PUT {key} answers {}", answer.status)));
-            }
-        }
-        Ok(())
-    };
-    let count = setup.size(1024, 256);
-    put(&mut client, "expires", count, "&ttl=1s")?;
-    let before = tables(&launch.data)?;
-    set_millis(&clock, 3_600_000)?;
-    put(&mut client, "lasts", count / 4, "")?;
-    let begun = Instant::now();
-    let mut after = tables(&launch.data)?;
-    while after > before / 2 {
-        if begun.elapsed() > PATIENCE {
-            let what = format!("{before} bytes of expired values are {after} bytes yet");
-            return Err(Failure::Broken(what));
-        }
-        // Not so fast that compactions never keep up.
-        put(&mut client, "lasts", 8, "")?;
-        thread::sleep(Duration::from_millis(50));
-        after = tables(&launch.data)?;
-    }
-    let lasts = read_all(&node)?.len() as u64;
-    if lasts != count / 4 {
-        return Err(Failure::Broken(format!("{lasts} values of {} are left", count / 4)));
-    }
-    let mib = |bytes: u64| bytes >> 20;
-    Ok(format!("alone, {} MiB of tables became {}", mib(before), mib(after)))
-}
-
-/// Bytes of a store's tables.
-fn tables(data: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(data)? {
-        let entry = entry?;
-        if entry.path().extension().is_some_and(|end| end == "sst") {
-            // One may be gone by now.
-            bytes += entry.metadata().map_or(0, |found| found.len());
-        }
-    }
-    Ok(bytes)
 }
 
 fn now_ms() -> i64 {

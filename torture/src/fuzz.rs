@@ -71,7 +71,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
 }
 
 fn still_serves(node: &mut Node, log: &str) -> Result<(), Failure> {
-    if node.has_ended() || log.contains("panicked") {
+    if node.has_ended()? || log.contains("panicked") {
         return Err(Failure::Broken(format!("the node panicked: {log}")));
     }
     let mut client = node.client()?;

@@ -7,9 +7,10 @@ use std::time::Instant;
 use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full,
-    expiry, fuzz, hints, histories, kill, lives, memory, mixed, overload, partition, pause,
-    power_cut, real_input, repair, restarts, rollback, scans, settings, slow, slow_replica, stderr,
-    steady, stranger, sync_error, tombstones, unread, wiped, wrong_clock,
+    expiry, fuzz, hints, histories, kill, lives, memory, mixed, outdated, overload, partition,
+    pause, power_cut, purge, real_input, repair, restarts, rollback, scans, settings, slow,
+    slow_replica, stderr, steady, stranger, strikes, sync_error, tombstones, unread, wiped,
+    wrong_clock,
 };
 
 /// Break a running node on purpose. Exit code 1: something that must hold did not.
@@ -88,6 +89,11 @@ enum Row {
     Hints,
     /// Row 27: repair of what one replica lost and another one can't read
     Repair,
+    /// Row 28: deletes that a node misses for longer than hints are kept (root for a cut link)
+    Purge,
+    /// Row 28: what befalls nodes while a round proves that deletes are everywhere (root for a full
+    /// disk, libfaketime for a clock)
+    Strikes,
     /// Rows 15 to 18, 20, 22, 23 and 30: histories of keys with conditional writes (root,
     /// libfaketime for the clocks)
     Histories,
@@ -118,7 +124,7 @@ enum Row {
 }
 
 impl Row {
-    const EACH: [Self; 38] = [
+    const EACH: [Self; 40] = [
         Self::Kill,
         Self::Interval,
         Self::Powercut,
@@ -144,6 +150,8 @@ impl Row {
         Self::Corrupt,
         Self::Hints,
         Self::Repair,
+        Self::Purge,
+        Self::Strikes,
         Self::Counters,
         Self::Histories,
         Self::Ttl,
@@ -170,14 +178,19 @@ impl Row {
             Self::Partition => 3,
             Self::Pause | Self::Lives => 16,
             Self::Restarts | Self::Blackout | Self::Mixed => 10,
-            Self::Histories => 40,
+            Self::Histories | Self::Strikes => 40,
             Self::Ttl => 60,
             Self::Killed | Self::Counters | Self::Scans | Self::Clocks | Self::Crowd => 20,
             Self::Wrongclock | Self::Settings => 12,
             Self::Corrupt => 50,
             Self::Stranger => 100,
             Self::Rollback | Self::Converge => 2,
-            Self::Slowreplica | Self::Wiped | Self::Hints | Self::Unread | Self::Overload => 1,
+            Self::Purge
+            | Self::Slowreplica
+            | Self::Wiped
+            | Self::Hints
+            | Self::Unread
+            | Self::Overload => 1,
             Self::Fuzz | Self::Slow | Self::Steady | Self::Load | Self::All => 1,
         }
     }
@@ -212,10 +225,12 @@ impl Row {
             Self::Corrupt => corrupt::run(setup),
             Self::Hints => hints::run(setup),
             Self::Repair => repair::run(setup),
+            Self::Purge => purge::run(setup),
+            Self::Strikes => strikes::run(setup),
             Self::Histories => histories::run(setup),
             Self::Counters => counters::run(setup),
             Self::Ttl => expiry::run(setup),
-            Self::Rollback => rollback::run(setup),
+            Self::Rollback => Ok(rollback::run(setup)? + &outdated::run(setup)?),
             Self::Converge => converge::run(setup),
             Self::Overload => overload::run(setup),
             Self::Stranger => stranger::run(setup),

@@ -144,8 +144,8 @@ impl Node {
     }
 
     /// Whether it ended by itself.
-    pub fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+    pub fn has_ended(&mut self) -> Result<bool, Failure> {
+        Ok(self.child.try_wait()?.is_some())
     }
 
     /// Resident memory in bytes: now, and the most so far.

@@ -3,8 +3,6 @@
 //! makes all equal. Also with a node away, with two rounds at once, with the node killed that
 //! drives one; and what has rotted everywhere is named.
 
-use std::io::Read;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +13,7 @@ use crate::client::{Client, target};
 use crate::cluster::Cluster;
 use crate::fill::{Fill, fill_some};
 use crate::ledger::{Ledger, Process};
+use crate::proofs::{self, Round, parse};
 use crate::random::Random;
 use crate::{Failure, Setup, rot};
 
@@ -59,17 +58,6 @@ struct Row<'a> {
     ledger: Arc<Ledger>,
     keys: u64,
     random: Random,
-}
-
-/// A round that has ended.
-#[derive(Debug)]
-struct Round {
-    /// As `kvorum repair --json` tells it.
-    json: Value,
-    /// Whether it ended with exit code 0.
-    is_equal: bool,
-    /// As the one sees it who asks.
-    took: Duration,
 }
 
 /// All of it; `rounds` kills of the node that drives.
@@ -250,7 +238,7 @@ impl<'a> Row<'a> {
         (0..NODES).try_for_each(|node| self.cluster.start_node(node))?;
         self.cluster.until_ready()?;
         let round = self.round(DRIVER)?;
-        let unhealed = round.unhealed();
+        let unhealed = unhealed(&round);
         if round.is_equal {
             return Err(round.wrong("calls equal what nobody can read any more"));
         }
@@ -296,32 +284,7 @@ impl<'a> Row<'a> {
 
     /// `kvorum repair --full --wait --json`.
     fn round(&self, node: usize) -> Result<Round, Failure> {
-        let begun = Instant::now();
-        let url = format!("http://{}", self.cluster.addresses()[node]);
-        let mut child = Command::new(&self.setup.binary)
-            .args(["repair", "--full", "--wait", "--json", "--url", &url])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            if begun.elapsed() > PATIENCE {
-                child.kill()?;
-                child.wait()?;
-                return Err(Failure::Broken("a round does not end".to_owned()));
-            }
-            thread::sleep(AGAIN);
-        };
-        let took = begun.elapsed();
-        let (mut told, mut said) = (Vec::new(), String::new());
-        child.stdout.take().map_or(Ok(0), |mut out| out.read_to_end(&mut told))?;
-        child.stderr.take().map_or(Ok(0), |mut out| out.read_to_string(&mut said))?;
-        if !matches!(status.code(), Some(0 | 1)) {
-            return Err(Failure::Broken(format!("kvorum repair ended with {status}: {said}")));
-        }
-        Ok(Round { json: parse(&told)?, is_equal: status.success(), took })
+        proofs::round(self.setup, &self.cluster, node, true)
     }
 
     /// Each of these nodes holds every key itself, and what was acknowledged of it.
@@ -348,11 +311,6 @@ impl<'a> Row<'a> {
     }
 }
 
-fn parse(json: &[u8]) -> Result<Value, Failure> {
-    let shown = || String::from_utf8_lossy(json).into_owned();
-    serde_json::from_slice(json).map_err(|_| Failure::Broken(format!("no JSON: {:?}", shown())))
-}
-
 /// Keys that a round could not heal on a node.
 #[derive(Debug)]
 struct Unhealed {
@@ -367,24 +325,14 @@ impl Unhealed {
     }
 }
 
-impl Round {
-    fn count(&self, field: &str) -> u64 {
-        self.json[field].as_u64().unwrap_or_default()
-    }
-
-    fn unhealed(&self) -> Vec<Unhealed> {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let ranges = self.json["unhealed"].as_array().map_or(&[][..], Vec::as_slice);
-        let range = |range: &Value| Unhealed {
-            node: text(&range["node"]).unwrap_or_default(),
-            // Keys of this row need no escape, but for the zero after one.
-            first: text(&range["first"]).unwrap_or_default().replace("\\x00", "\0"),
-            last: text(&range["last"]),
-        };
-        ranges.iter().map(range).collect()
-    }
-
-    fn wrong(&self, what: &str) -> Failure {
-        Failure::Broken(format!("a round {what}: {}", self.json))
-    }
+fn unhealed(round: &Round) -> Vec<Unhealed> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let ranges = round.json["unhealed"].as_array().map_or(&[][..], Vec::as_slice);
+    let range = |range: &Value| Unhealed {
+        node: text(&range["node"]).unwrap_or_default(),
+        // Keys of this row need no escape, but for the zero after one.
+        first: text(&range["first"]).unwrap_or_default().replace("\\x00", "\0"),
+        last: text(&range["last"]),
+    };
+    ranges.iter().map(range).collect()
 }

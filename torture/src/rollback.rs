@@ -44,7 +44,7 @@ pub(crate) const KEYS: (u64, u64) = (300, 100);
 
 /// How an older copy takes the place of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(crate) enum Form {
     /// `cp -a` of the copy.
     Copied,
     /// The copy itself, moved.
@@ -66,13 +66,17 @@ const EACH: [(Form, bool); 6] = [
 
 /// What is told of each scenario.
 #[derive(Debug, Default)]
-struct Report {
+pub(crate) struct Report {
     lines: String,
     broken: bool,
 }
 
 impl Report {
-    fn note(&mut self, name: &str, outcome: Result<String, Failure>) -> Result<(), Failure> {
+    pub(crate) fn note(
+        &mut self,
+        name: &str,
+        outcome: Result<String, Failure>,
+    ) -> Result<(), Failure> {
         let line = match outcome {
             Ok(line) => line,
             Err(failure @ (Failure::Broken(_) | Failure::Refused(_))) => {
@@ -84,6 +88,13 @@ impl Report {
         };
         let _ = write!(self.lines, "\n  {name}: {line}");
         Ok(())
+    }
+
+    pub(crate) fn verdict(self) -> Result<String, Failure> {
+        match self.broken {
+            true => Err(Failure::Broken(self.lines)),
+            false => Ok(self.lines),
+        }
     }
 }
 
@@ -107,10 +118,7 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
         }
         report.note("power cut with sync=interval", lost_interval::run(setup))?;
     }
-    match report.broken {
-        true => Err(Failure::Broken(report.lines)),
-        false => Ok(report.lines),
-    }
+    report.verdict()
 }
 
 fn state(running: bool) -> &'static str {
@@ -215,7 +223,7 @@ fn original_after_copy(setup: &Setup, killed: bool) -> Result<String, Failure> {
 }
 
 impl Form {
-    fn put_back(self, data: &PathBuf, kept: &PathBuf) -> Result<(), Failure> {
+    pub(crate) fn put_back(self, data: &PathBuf, kept: &PathBuf) -> Result<(), Failure> {
         match self {
             Self::Copied => {
                 fs::remove_dir_all(data)?;
@@ -363,7 +371,11 @@ impl Judged {
     }
 
     /// A restart of A is one like any other: with B away it is authoritative.
-    fn restart(&mut self, cluster: &mut Cluster, ledger: &Ledger) -> Result<(), Failure> {
+    pub(crate) fn restart(
+        &mut self,
+        cluster: &mut Cluster,
+        ledger: &Ledger,
+    ) -> Result<(), Failure> {
         cluster.stop(A)?;
         cluster.start_node(A)?;
         meet(cluster)?;

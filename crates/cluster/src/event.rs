@@ -43,7 +43,7 @@ use crate::membership::Membership;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
 use crate::promises::Promises;
-use crate::proof::{Proof, Proofs};
+use crate::proof::{Proof, Proofs, RoundId};
 use crate::quorum::Quorum;
 use crate::recent::{Recalled, Recent};
 use crate::record::{Codec, Outline, Record, StepsCodec};
@@ -75,7 +75,7 @@ pub struct Shared {
     /// Rounds of repair.
     pub rounds: Rounds,
     /// What is proven about all replicas.
-    pub proofs: Proofs,
+    pub proofs: Arc<Proofs>,
     /// How far each node's log is known to reach.
     pub logs: Arc<Logs>,
     /// What was promised to coordinators of conditional writes.
@@ -113,7 +113,7 @@ impl Shared {
             hints,
             missed,
             rounds: Rounds::default(),
-            proofs: Proofs::new(Proof::default()),
+            proofs: Arc::new(Proofs::new(Proof::default())),
             logs,
             promises,
             recent,
@@ -127,6 +127,23 @@ impl Shared {
     /// The view in force. To make several decisions by the same view, keep what this returns.
     pub fn view(&self) -> Arc<View> {
         self.views.current()
+    }
+
+    /// A handshake told what is proven to another node's knowledge. If this node's directory is
+    /// older than that, it holds what was purged since, and nothing of it counts: at once, for what
+    /// is asked next must not bring that back.
+    pub fn met_with_proof(&self, node: NodeId, proven: RoundId) {
+        if self.proofs.is_outdated_by(proven) {
+            self.told_proof(node, Proof { proven, ..Proof::default() });
+        }
+    }
+
+    /// Another node told what it knows of proofs.
+    pub(crate) fn told_proof(&self, node: NodeId, theirs: Proof) {
+        if self.proofs.is_outdated_by(theirs.proven) {
+            self.membership.outdated();
+        }
+        self.proofs.told(node, theirs);
     }
 
     /// The name of a node that belongs to the cluster, or did: see [`Views::name_of`].

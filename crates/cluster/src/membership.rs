@@ -73,6 +73,8 @@ pub struct Membership {
     confirmed: AtomicBool,
     /// Whether one of them knows something of this node's log that contradicts the state.
     doubted: AtomicBool,
+    /// Whether this directory is older than what was proven since.
+    outdated: AtomicBool,
     /// Whether the state will be settled soon, so that it is worth asking this node again.
     settling: AtomicBool,
     /// Whether a later process with this node's disk serves in its place.
@@ -91,6 +93,7 @@ impl Membership {
             promised_before: AtomicU64::new(lost_before),
             confirmed: AtomicBool::new(alone),
             doubted: AtomicBool::new(false),
+            outdated: AtomicBool::new(false),
             settling: AtomicBool::new(!alone),
             fenced: AtomicBool::new(false),
         }
@@ -152,6 +155,17 @@ impl Membership {
     /// for anything until its state is set anew.
     pub fn doubt(&self) {
         self.doubted.store(true, Ordering::Release);
+    }
+
+    /// What was deleted is purged everywhere else, and may be in this directory yet: this node is
+    /// not authoritative for anything any more.
+    pub fn outdated(&self) {
+        self.outdated.store(true, Ordering::Release);
+    }
+
+    /// Whether that is so.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.outdated.load(Ordering::Acquire)
     }
 
     /// All others that can be reached were asked what they know of this node.
@@ -237,7 +251,8 @@ impl Membership {
     /// Whether all who can be reached were asked, and none of them knew anything that contradicts
     /// the state.
     pub(crate) fn knows_what_it_lost(&self) -> bool {
-        self.is_confirmed() && !self.doubted.load(Ordering::Acquire)
+        let is_in_doubt = self.doubted.load(Ordering::Acquire) || self.is_outdated();
+        self.is_confirmed() && !is_in_doubt
     }
 }
 
@@ -286,6 +301,11 @@ mod tests {
         );
         membership.doubt();
         assert!(!membership.is_authoritative(7, None), "a doubt is about all of them");
+        membership.set(MembershipState::Member);
+        assert!(membership.is_authoritative(7, None));
+        membership.outdated();
+        membership.set(MembershipState::Member);
+        assert!(!membership.is_authoritative(7, None), "nothing that is streamed changes that");
     }
 
     #[test]

@@ -121,6 +121,8 @@ pub struct Proofs {
     seal: AtomicU64,
     watermark: AtomicU64,
     floor: AtomicU64,
+    /// The greatest watermark that any node has told of, or this one's.
+    heard: AtomicU64,
     /// Writes on their way, by the seal under which they passed: even or odd ones.
     passing: [AtomicU64; 2],
     seals: AtomicU64,
@@ -156,6 +158,7 @@ impl Proofs {
             seal: AtomicU64::new(known.seal.time),
             watermark: AtomicU64::new(known.proven.time),
             floor: AtomicU64::new(known.floor),
+            heard: AtomicU64::new(known.proven.time),
             passing: Default::default(),
             seals: AtomicU64::new(0),
             state: Mutex::new(State { known, ..State::default() }),
@@ -175,6 +178,11 @@ impl Proofs {
     /// Up to this time all nodes held the same.
     pub fn watermark(&self) -> u64 {
         self.watermark.load(Ordering::SeqCst)
+    }
+
+    /// Up to this time some node knows that all held the same.
+    pub(crate) fn heard_watermark(&self) -> u64 {
+        self.heard.load(Ordering::SeqCst)
     }
 
     /// Whether a record of this rank is as good as none: it may be purged anywhere. Expiry is not
@@ -279,6 +287,11 @@ impl Proofs {
         }
     }
 
+    /// Whether this node's directory is older than that, and may hold what was purged since.
+    pub(crate) fn is_outdated_by(&self, proven: RoundId) -> bool {
+        self.missed(proven) == Missed::Outdated
+    }
+
     /// It is durable, and in force from now on.
     pub fn kept(&self, kept: Proof) {
         let mut state = self.state();
@@ -286,11 +299,13 @@ impl Proofs {
         let (seal, proven) = (state.known.seal.time, state.known.proven.time);
         self.seal.fetch_max(seal, Ordering::SeqCst);
         self.floor.fetch_max(kept.floor, Ordering::SeqCst);
+        self.heard.fetch_max(proven, Ordering::SeqCst);
         self.watermark.fetch_max(proven, Ordering::SeqCst);
     }
 
     /// Another node told what it knows.
     pub(crate) fn told(&self, node: NodeId, theirs: Proof) {
+        self.heard.fetch_max(theirs.proven.time, Ordering::SeqCst);
         let mut state = self.state();
         let known = state.known.proven;
         if theirs.proven > known {

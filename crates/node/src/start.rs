@@ -95,7 +95,7 @@ impl Starting {
         let newest = store.engine().greatest_time();
         let mut shared =
             Shared::new(topology, own, Arc::clone(clock.clock()), membership, newest, logs);
-        shared.proofs = Proofs::new(identity.proof());
+        shared.proofs = Arc::new(Proofs::new(identity.proof()));
         store.engine().purge_rule().raise(identity.proof().proven.time);
         identity.load_missed(store.engine(), &shared)?;
         hints::adopt_marks(store, &identity, &shared)?;

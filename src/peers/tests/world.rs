@@ -115,7 +115,8 @@ impl Node {
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let shared = Arc::new(shared);
         let secret = Secret::new(setup.secret.into());
-        let identity = Identity::new(Arc::clone(&shared.views), own, CLUSTER, secret, logs);
+        let known = (logs, Arc::clone(&shared.proofs));
+        let identity = Identity::new(Arc::clone(&shared.views), own, CLUSTER, secret, known);
         let codec = CODEC;
         let bounds = Bounds { encoded_bytes: CONNECTION_BYTES, queue_bytes: QUEUE_BYTES };
         let table = PeerTable::new(shared, Arc::new(identity), codec, 500_000, bounds);

@@ -35,7 +35,7 @@ impl Coordinator {
             RoundStep::Commit { floor, is_uniform } => {
                 if shared.proofs.missed(round) == Missed::Outdated {
                     let proof = Proof { proven: round, floor, is_uniform, ..Proof::default() };
-                    shared.proofs.told(shared.own, proof);
+                    shared.told_proof(shared.own, proof);
                     return self.tell_round(now, op, out);
                 }
                 // Who was promised something before must ask again, lest he go on from what is
@@ -141,13 +141,14 @@ impl Coordinator {
     }
 
     /// Whether a record that a replica reported is as good as none: it may be purged on others, and
-    /// they need not be brought it. Of one that is not authoritative, that it was written before
-    /// the watermark suffices: its directory may be an older copy.
+    /// they need not be brought it. Of one that is not authoritative, as this node may be itself,
+    /// that it was written before any watermark suffices: its directory may be an older copy.
     pub(super) fn is_gone(&self, reported: &Reported, authoritative: bool) -> bool {
-        let watermark = self.shared.proofs.watermark();
-        if watermark == 0 {
+        let heard = self.shared.proofs.heard_watermark();
+        if heard == 0 {
             return false;
         }
+        let watermark = self.shared.proofs.watermark();
         let rank = reported.rank();
         let has_expired = || {
             // Of a long one that is known once it is fetched.
@@ -159,13 +160,13 @@ impl Coordinator {
                 && Clock::time_of(expiry_ms.saturating_mul(1000).min(Clock::micros(u64::MAX)))
                     < watermark
         };
-        !authoritative && rank.when() <= watermark
+        !authoritative && rank.when() <= heard
             || self.shared.proofs.is_gone(rank)
             || rank.kind == Kind::Value && has_expired()
     }
 
     /// Another node has another watermark than this one: one of the two lags behind.
     pub(super) fn has_other_watermark(&self, node: NodeId, state: &RoundState) {
-        self.shared.proofs.told(node, state.proof);
+        self.shared.told_proof(node, state.proof);
     }
 }

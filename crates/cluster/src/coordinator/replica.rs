@@ -36,7 +36,9 @@ impl Coordinator {
         }
         let partition = request.read_key().map(|key| partition_of(key));
         let op = OpId::Peer { connection, id, partition };
-        if self.shared.membership.is_fenced() {
+        let is_of_proof = matches!(request, Request::Round { .. });
+        let membership = &self.shared.membership;
+        if membership.is_fenced() || membership.is_outdated() && !is_of_proof {
             // Nothing is changed, and nothing of what is here is disclosed.
             self.done(op, Reply::WrongEpoch, out);
             return;

@@ -4,11 +4,13 @@
 //!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ connection 1 │ cluster 8
 //!  incarnation 8 │ knows you as 8 │ layout 8 │ nonce 32 │ name 1 + n │ to 1 + n
 //!  from version 2 on: life 8 │ knows you by life 8 │ up to 8 │ late 8
-//!  from version 3 on: epoch 8 │ later versions' …
+//!  from version 3 on: epoch 8 │ from version 8 on: proven 8 + 2 │ later versions' …
 //! ```
 
 use super::{NAME_MAX, Nonce};
 use crate::logs::{Claim, Reported};
+use crate::message::NodeId;
+use crate::proof::RoundId;
 
 const MAGIC: &[u8; 8] = b"kvorum\0\x01";
 
@@ -59,6 +61,8 @@ pub struct Hello {
     pub life: u64,
     /// What it knows of the other side's disk; on the wire an incarnation of 0 = nothing.
     pub knows_you: Option<Claim>,
+    /// The last round that is proven to its knowledge.
+    pub proven: RoundId,
     /// Digest of the layout that it works by.
     pub layout: u64,
     /// The epoch of that layout's view.
@@ -94,6 +98,8 @@ impl Hello {
         for number in [self.life, reported.life, reported.position, reported.late, self.epoch] {
             out.extend_from_slice(&number.to_le_bytes());
         }
+        out.extend_from_slice(&self.proven.time.to_le_bytes());
+        out.extend_from_slice(&self.proven.node.0.to_le_bytes());
         out
     }
 
@@ -132,6 +138,11 @@ impl Hello {
             (life, Reported { life: by, position, late })
         };
         let epoch = if versions.1 < 3 { 0 } else { input.u64()? };
+        let proven = if versions.1 < 8 {
+            RoundId::default()
+        } else {
+            RoundId { time: input.u64()?, node: NodeId(input.u16()?) }
+        };
         let knows_you = (known != 0).then_some(Claim { incarnation: known, reported });
         Ok(Self {
             versions,
@@ -142,6 +153,7 @@ impl Hello {
             incarnation,
             life,
             knows_you,
+            proven,
             layout,
             epoch,
             nonce,

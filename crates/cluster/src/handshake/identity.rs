@@ -9,6 +9,7 @@ use sha2::Sha256;
 use super::Role;
 use crate::logs::Logs;
 use crate::message::NodeId;
+use crate::proof::Proofs;
 use crate::view::Views;
 
 /// What proves that a node belongs to the cluster. Empty if none is configured.
@@ -51,6 +52,8 @@ pub struct Identity {
     pub(super) secret: Secret,
     /// What is known of the nodes' disks, this one's included.
     pub(super) logs: Arc<Logs>,
+    /// What this node knows of proofs.
+    pub(super) proofs: Arc<Proofs>,
 }
 
 impl Identity {
@@ -60,10 +63,10 @@ impl Identity {
         own: NodeId,
         cluster: u64,
         secret: Secret,
-        logs: Arc<Logs>,
+        (logs, proofs): (Arc<Logs>, Arc<Proofs>),
     ) -> Self {
         let own_name = views.current().topology.member(own).name.clone();
-        Self { views, own, own_name, cluster, secret, logs }
+        Self { views, own, own_name, cluster, secret, logs, proofs }
     }
 
     /// This node.

@@ -31,6 +31,7 @@ pub use words::{Reason, Refused};
 
 use crate::logs::Claim;
 use crate::message::NodeId;
+use crate::proof::RoundId;
 use crate::view::View;
 
 /// Versions of the protocol that this node speaks: the least and the greatest.
@@ -71,6 +72,8 @@ pub struct PeerSeen {
     pub life: u64,
     /// What it knows of this node's disk; `None` = it never knew any.
     pub knows_us: Option<Claim>,
+    /// The last round that is proven to its knowledge.
+    pub proven: RoundId,
     /// Its cluster; 0 = it has none yet.
     pub cluster: u64,
     /// What the connection is for.
@@ -285,6 +288,7 @@ impl Handshake {
                 incarnation: hello.incarnation,
                 life: hello.life,
                 knows_us: hello.knows_you,
+                proven: hello.proven,
                 cluster: hello.cluster,
                 connection: self.connection,
             })),
@@ -334,6 +338,7 @@ impl Handshake {
             incarnation: self.identity.logs.own_incarnation(),
             life: self.identity.logs.life(),
             knows_you,
+            proven: self.identity.proofs.known().proven,
             layout: self.view.topology.digest(),
             epoch: self.view.epoch,
             nonce: self.nonce,

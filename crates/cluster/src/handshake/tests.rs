@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::logs::{Life, Lineage, Logs, Reported};
+use crate::proof::{Proof, Proofs};
 use crate::topology::{Member, Topology};
 use crate::view::Views;
 
@@ -15,12 +16,14 @@ struct Someone {
     secret: &'static str,
     cluster: u64,
     life: u64,
+    proof: Proof,
 }
 
 impl Default for Someone {
     fn default() -> Self {
         let nodes = ["a", "b", "c"];
-        Self { name: "a", nodes, replicas: 3, secret: "open sesame", cluster: 5, life: 40 }
+        let (secret, proof) = ("open sesame", Proof::default());
+        Self { name: "a", nodes, replicas: 3, secret, cluster: 5, life: 40, proof }
     }
 }
 
@@ -34,7 +37,8 @@ impl Someone {
         let (incarnation, secret) = (100 + u64::from(own.0), Secret::new(self.secret.into()));
         let lineage = Lineage::new(Vec::new(), Life { id: self.life, begins: 7, newest: 0 });
         let logs = Arc::new(Logs::new(incarnation, lineage, &[]));
-        Arc::new(Identity::new(Views::fixed(topology), own, self.cluster, secret, logs))
+        let known = (logs, Arc::new(Proofs::new(self.proof)));
+        Arc::new(Identity::new(Views::fixed(topology), own, self.cluster, secret, known))
     }
 }
 
@@ -92,7 +96,9 @@ fn shake(dialer: &Someone, acceptor: &Someone) -> (Outcome, Outcome) {
 
 #[test]
 fn two_that_fit_meet() {
-    let (a, b) = (named("a").identity(), named("b").identity());
+    let proven = RoundId { time: 70, node: NodeId(2) };
+    let proof = Proof { proven, ..Proof::default() };
+    let (a, b) = (named("a").identity(), Someone { proof, ..named("b") }.identity());
     b.logs.met(NodeId(0), 99, 30);
     b.logs.know(NodeId(0), 99);
     assert!(b.logs.heard(NodeId(0), 99, 30, 12));
@@ -102,9 +108,10 @@ fn two_that_fit_meet() {
         let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, step);
         let connection = ConnectionKind::Bulk;
         let (node, incarnation, life, cluster) = (TO_B, 101, 40, 5);
-        let met = PeerSeen { node, incarnation, life, knows_us, cluster, connection };
+        let met = PeerSeen { node, incarnation, life, knows_us, proven, cluster, connection };
         assert_eq!(dialed, Ok(met));
-        let met = PeerSeen { node: NodeId(0), incarnation: 100, knows_us: None, ..met };
+        let (node, proven) = (NodeId(0), RoundId::default());
+        let met = PeerSeen { node, incarnation: 100, knows_us: None, proven, ..met };
         assert_eq!(accepted, Ok(met));
     }
 }
@@ -322,24 +329,26 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "82000000 01 6b766f72756d0001 0800 0800 0000000000000000 00 00",
+        "8c000000 01 6b766f72756d0001 0800 0800 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
         "01 61 01 62 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
-        "20000000 02 4b77fc8e2fee9e425cf68139c26ef9d68df38fc15cf41f94419dbc88ef147996",
+        "00000000000000000000",
+        "20000000 02 c0e1839f87db8a698fa49846a80c215146b1f8da2803d076aa50b8e799924610",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "82000000 01 6b766f72756d0001 0800 0800 0000000000000000 01 00",
+        "8c000000 01 6b766f72756d0001 0800 0800 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
         "01 62 01 61 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
-        "20000000 02 ee138c65748b86fad18799a10a4b5846ff018b5ed255d043fff508a4e6e0e32e",
+        "00000000000000000000",
+        "20000000 02 6433daeebf032c8311a74233a2b3a9753323f326a69f0c422f96fe2aefa9a36f",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

@@ -298,7 +298,7 @@ impl Node {
         if node == self.shared.own {
             self.takes_over = false;
         } else if let Ok(Reply::Round(state)) = result {
-            self.shared.proofs.told(node, state.proof);
+            self.shared.told_proof(node, state.proof);
         }
     }
 

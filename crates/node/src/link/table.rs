@@ -96,12 +96,13 @@ impl PeerTable {
     /// A handshake came to its end: at once, for what is asked next must not be answered by what
     /// this node only believes to hold.
     pub fn met(&self, met: &PeerSeen) {
-        let PeerSeen { node, incarnation, life, knows_us, .. } = met;
+        let PeerSeen { node, incarnation, life, knows_us, proven, .. } = met;
         self.seen(*node).incarnation.store(*incarnation, Ordering::Relaxed);
         self.shared.logs.met(*node, *incarnation, *life);
         if self.shared.logs.lost(knows_us.as_ref()).is_some() {
             self.shared.membership.doubt();
         }
+        self.shared.met_with_proof(*node, *proven);
     }
 
     /// A handshake was refused. Returns whether this node is fenced by that, and was not before.

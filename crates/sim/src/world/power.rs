@@ -183,10 +183,10 @@ impl World {
 
     /// What a process's links know of the others, and who it is to them.
     fn peer_table(&self, shared: &Arc<Shared>) -> PeerTable {
-        let logs = Arc::clone(&shared.logs);
+        let known = (Arc::clone(&shared.logs), Arc::clone(&shared.proofs));
         let views = Arc::clone(&shared.views);
         let identity =
-            handshake::Identity::new(views, shared.own, CLUSTER, Secret::default(), logs);
+            handshake::Identity::new(views, shared.own, CLUSTER, Secret::default(), known);
         let queue_bytes = self.plan.speed.buffer;
         let bounds = Bounds { encoded_bytes: queue_bytes / 4, queue_bytes };
         let skew = self.plan.max_skew_micros;

@@ -133,13 +133,26 @@ impl Coordinator {
 
     /// How many replicas are authoritative for what they reported, and reported no future record.
     fn settled(&self, now: Now, slot: &Slot) -> usize {
-        read_of(slot).count(|vote| vote.state.is_authoritative() && !self.hides(now, vote))
+        read_of(slot).count(|vote| self.counts(vote) && !self.hides(now, vote))
+    }
+
+    /// Whether a replica is authoritative for what it reported. This node may have been told
+    /// meanwhile that its directory is an older copy.
+    fn counts(&self, vote: &ReadVote) -> bool {
+        let is_own = vote.node == self.shared.own;
+        vote.state.is_authoritative() && !(is_own && self.shared.membership.is_outdated())
+    }
+
+    /// What a replica reported that was not purged since.
+    fn left_of<'a>(&self, vote: &'a ReadVote) -> Option<&'a Reported> {
+        let heard = self.shared.proofs.heard_watermark();
+        vote.reported.as_ref().filter(|r| r.rank().when() > heard || self.counts(vote))
     }
 
     /// What was reported, without future records if enough replicas reported none.
     fn reported_of<'a>(&'a self, now: Now, slot: &'a Slot) -> impl Iterator<Item = &'a Reported> {
         let settled = self.settled(now, slot) >= slot.ack();
-        let reported = read_of(slot).votes.iter().filter_map(|vote| vote.reported.as_ref());
+        let reported = read_of(slot).votes.iter().filter_map(|vote| self.left_of(vote));
         reported.filter(move |reported| !settled || !self.is_future(now, reported.rank()))
     }
 

@@ -1,7 +1,7 @@
 //! Whoever does not fit is not met, and what was met is believed.
 
 use cluster::handshake::Reason;
-use cluster::{Claim, Reported};
+use cluster::{Claim, Proof, Reported, RoundId};
 
 use super::*;
 
@@ -56,4 +56,20 @@ fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
     met.knows_us = Some(Claim { incarnation: 555, reported: Reported::default() });
     b.met(&met);
     assert!(!b.shared.membership.is_authoritative(0, None), "it had another one");
+}
+
+#[test]
+fn who_is_told_of_a_proof_since_its_directory_was_made_holds_nothing_that_counts() {
+    let b = Setup::of(B).table(B);
+    let [_, mut met] = shake(&Setup::of(A).table(A), &b, B).map(Result::unwrap);
+    assert_eq!(met.proven, RoundId::default(), "nothing is proven yet");
+    b.met(&met);
+    let seal = RoundId { time: 70, node: A };
+    b.shared.proofs.kept(Proof { seal, ready: seal, ..Proof::default() });
+    met.proven = seal;
+    b.met(&met);
+    assert!(b.shared.membership.is_authoritative(0, None), "it was ready for that");
+    met.proven.time += 1;
+    b.met(&met);
+    assert!(!b.shared.membership.is_authoritative(0, None), "it may hold what is purged");
 }

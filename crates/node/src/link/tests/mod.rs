@@ -62,7 +62,8 @@ impl Setup {
         let membership = Membership::new(MembershipState::Member, 0, true);
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let secret = Secret::new(self.secret.into());
-        let identity = Identity::new(Arc::clone(&shared.views), own, self.cluster, secret, logs);
+        let known = (logs, Arc::clone(&shared.proofs));
+        let identity = Identity::new(Arc::clone(&shared.views), own, self.cluster, secret, known);
         let bounds = Bounds { encoded_bytes: 100_000, queue_bytes: 2 << 20 };
         Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), CODEC, 500_000, bounds))
     }

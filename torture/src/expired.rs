@@ -1,0 +1,140 @@
+//! Row 37, the part of space: what expired comes to take none. In a cluster rounds prove that all
+//! nodes hold it, and compactions drop it, with the older values under it. One node alone drops it
+//! by its age.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::audit::QUORUMS;
+use crate::client::{Client, target};
+use crate::clocks::{preload, set_millis};
+use crate::cluster::Cluster;
+use crate::proofs::{compact, prove};
+use crate::random::Random;
+use crate::{Failure, Setup, read_all};
+
+/// Bytes of a value.
+const LONG: usize = 64 << 10;
+
+/// How long values live, in milliseconds.
+const LIVES_MS: u64 = 2_000;
+
+/// What may be left of values that expired in a cluster, in percent.
+const MOST_LEFT: u64 = 5;
+
+/// How long compactions may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes that can't be compressed.
+fn value(random: &mut Random) -> Vec<u8> {
+    (0..LONG / 8).flat_map(|_| random.number().to_le_bytes()).collect()
+}
+
+/// A key anywhere in the range of keys, so that tables overlap.
+fn key(number: u64, name: &str) -> String {
+    format!("{:04x}-{name}", (number * 0x9e37) & 0xffff)
+}
+
+fn put(client: &mut Client, key: &str, query: &str, value: &[u8]) -> Result<(), Failure> {
+    let answer = client.request("PUT", &(target(key) + query), value)?;
+    match answer.status {
+        201 => Ok(()),
+        status => Err(Failure::Trouble(format!("PUT {key} answers {status}"))),
+    }
+}
+
+/// Three nodes: values that expire, every second over an older one that would not.
+pub(crate) fn in_cluster(setup: &Setup, cluster: &Cluster) -> Result<String, Failure> {
+    let mut random = Random::new(setup.seed);
+    let keys: Vec<String> = (0..setup.size(1024, 128)).map(|n| key(n, "gone")).collect();
+    let mut client = Client::connect(cluster.addresses()[0])?;
+    let ttl = format!("&ttl={}s", LIVES_MS / 1000);
+    for (number, key) in keys.iter().enumerate() {
+        if number % 2 == 0 {
+            put(&mut client, key, "&ack=3&from=3", &value(&mut random))?;
+        }
+        put(&mut client, key, &ttl, &value(&mut random))?;
+    }
+    let before = compact(setup, cluster)?;
+    thread::sleep(Duration::from_millis(LIVES_MS));
+    let round = prove(setup, cluster, 1)?;
+    let after = compact(setup, cluster)?;
+    for (node, address) in cluster.addresses().iter().enumerate() {
+        let mut client = Client::connect(*address)?;
+        for (key, votes) in keys.iter().flat_map(|key| QUORUMS.map(|votes| (key, votes))) {
+            let status = client.request("GET", &(target(key) + votes), b"")?.status;
+            if status != 404 {
+                let asked = format!("GET {key}{votes} at node {}", node + 1);
+                return Err(Failure::Broken(format!("{asked} answers {status} once it is purged")));
+            }
+        }
+    }
+    if after * 100 > before * MOST_LEFT {
+        let what =
+            format!("{before} bytes of expired values are {after} bytes yet: {}", round.json);
+        return Err(Failure::Broken(what));
+    }
+    Ok(format!(
+        "{} values that expired on three nodes, half of them over older ones: {} MiB of tables \
+         became {:.2} %",
+        keys.len(),
+        before >> 20,
+        after as f64 * 100.0 / before as f64
+    ))
+}
+
+/// One node alone: what expired more than ten minutes ago goes when compactions come to it.
+pub(crate) fn alone(setup: &Setup) -> Result<String, Failure> {
+    let dir = tempfile::tempdir()?;
+    let mut launch =
+        setup.launch(dir.path(), dir.path(), &["--sync", "never", "--memtable", "1MiB"]);
+    let clock = dir.path().join("offset");
+    set_millis(&clock, 0)?;
+    launch.wrapper = preload(&clock)?;
+    let node = launch.start()?;
+    let mut client = node.client()?;
+    let mut random = Random::new(setup.seed);
+    let mut put_many = |client: &mut Client, name: &str, count: u64, query: &str| {
+        let mut numbers = 0..count;
+        numbers.try_for_each(|n| put(client, &key(n, name), query, &value(&mut random)))
+    };
+    let count = setup.size(1024, 256);
+    put_many(&mut client, "expires", count, "&ttl=1s")?;
+    let before = tables(&launch.data)?;
+    set_millis(&clock, 3_600_000)?;
+    put_many(&mut client, "lasts", count / 4, "")?;
+    let begun = Instant::now();
+    let mut after = tables(&launch.data)?;
+    while after > before / 2 {
+        if begun.elapsed() > PATIENCE {
+            let what = format!("{before} bytes of expired values are {after} bytes yet");
+            return Err(Failure::Broken(what));
+        }
+        // Not so fast that compactions never keep up.
+        put_many(&mut client, "lasts", 8, "")?;
+        thread::sleep(Duration::from_millis(50));
+        after = tables(&launch.data)?;
+    }
+    let lasts = read_all(&node)?.len() as u64;
+    if lasts != count / 4 {
+        return Err(Failure::Broken(format!("{lasts} values of {} are left", count / 4)));
+    }
+    let mib = |bytes: u64| bytes >> 20;
+    Ok(format!("alone, {} MiB of tables became {}", mib(before), mib(after)))
+}
+
+/// Bytes of a store's tables.
+fn tables(data: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(data)? {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|end| end == "sst") {
+            // One may be gone by now.
+            bytes += entry.metadata().map_or(0, |found| found.len());
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,200 @@
+//! Row 38 with proofs: a node's directory is put back to an older copy of itself, made in the
+//! middle of a round, after more was proven, and what was deleted is purged everywhere else. What
+//! it holds of that must not be seen again: it is set aside, and the node is rebuilt.
+//!
+//! ```text
+//!  A ─ base ─ killed in it, copied ─ deletes ┬ proof ┬ later ─ copy put back, started ─ rebuilt
+//!  B ─ base ─ drives a round ────── deletes ─┼ purge ┼ later ───── paused ───────── goes on
+//!  C ─ base ─ slow ─────────────── deletes ─┘       └ down ────── started
+//! ```
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::audit::{self, Found};
+use crate::cluster::Cluster;
+use crate::ledger::Ledger;
+use crate::proofs::{ARGS, Stage, compact, prove, stage_of};
+use crate::random::Random;
+use crate::rollback::{A, B, C, Form, Judged, KEYS, NODES, Report, copy};
+use crate::strace::Strace;
+use crate::{Failure, Setup};
+
+/// In which stage of a round a copy is made, and its form. In a test the first.
+const EACH: [(Stage, Form); 3] =
+    [(Stage::Ready, Form::InPlace), (Stage::Sealed, Form::Moved), (Stage::Proven, Form::Copied)];
+
+/// How long a node may take to find out about its directory.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// What a node says of such a directory, before and after the place where it has put it.
+const SAYS: (&str, &str) = ("It was emptied, and what it held is in ", ": start the node again");
+
+/// How much longer C's syncs take while A is to be copied between two steps of a round.
+const SLOW_SYNC: Duration = Duration::from_millis(150);
+
+/// How often a moment is tried before a copy of that stage counts as impossible.
+const TRIES: usize = 40;
+
+/// All of them, `rounds` times: A is stopped, or killed in every other round, before the copy takes
+/// its place.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut report = Report::default();
+    for round in 0..setup.rounds {
+        let killed = round % 2 == 1;
+        for (stage, form) in setup.size(&EACH[..], &EACH[..1]) {
+            let name = format!("{form:?} as it was {stage:?} before more was proven");
+            let name = format!("{name}, killed {killed}");
+            report.note(&name, one(setup, (*stage, *form), killed))?;
+        }
+    }
+    report.verdict()
+}
+
+/// An older copy made in this stage of a round takes the place of the directory in this form.
+fn one(setup: &Setup, (stage, form): (Stage, Form), killed: bool) -> Result<String, Failure> {
+    let ledger = Ledger::default();
+    let mut cluster = Cluster::start(setup, NODES, None, &ARGS)?;
+    let count = setup.size(KEYS.0, KEYS.1);
+    audit::prepare(cluster.addresses(), &ledger, "", count)?;
+    audit::prepare(cluster.addresses(), &ledger, "later-", count / 3)?;
+    let kept = copy_in(setup, &mut cluster, stage)?;
+    audit::edit(cluster.addresses(), &ledger, "", count)?;
+    prove(setup, &cluster, B)?;
+    compact(setup, &cluster)?;
+    cluster.kill(C)?;
+    audit::edit(&cluster.others(C), &ledger, "later-", count / 3)?;
+    if killed {
+        cluster.kill(A)?;
+    } else {
+        cluster.stop(A)?;
+    }
+    form.put_back(cluster.data(A), &kept)?;
+    let mut judged = Judged::default();
+    cluster.node(B)?.signal(Signal::STOP)?;
+    cluster.start_node(C)?;
+    let addresses = [cluster.addresses()[A], cluster.addresses()[C]];
+    // C knows of the proof, and nothing of what came later.
+    let keys = ledger.keys();
+    let noticed = || until_set_aside(&mut cluster, A);
+    let (place, found) = while_read(&addresses, &ledger, &keys, noticed)?;
+    for (node, found) in ["A", "C"].iter().zip(&found) {
+        judged.reads(&format!("B paused, A's old copy started, {node} asked"), found);
+    }
+    judged.tell(format!("set aside as {}", place.display()));
+    cluster.start_node(A)?;
+    judged.without_b(&cluster, &ledger)?;
+    cluster.node(B)?.signal(Signal::CONT)?;
+    judged.with_all(&cluster, &ledger)?;
+    judged.restart(&mut cluster, &ledger)?;
+    prove(setup, &cluster, A)?;
+    compact(setup, &cluster)?;
+    let answers = audit::everywhere(&cluster, &ledger, count as usize)?;
+    judged.tell(format!("{answers} answers of every node under every quorum right"));
+    judged.verdict()
+}
+
+/// A's directory as it was when it was killed in this stage of a round. It goes on as it was.
+fn copy_in(setup: &Setup, cluster: &mut Cluster, wanted: Stage) -> Result<PathBuf, Failure> {
+    let mut random = Random::new(setup.seed);
+    let kept = cluster.dir().join("copy");
+    let log = cluster.dir().join("strace.log");
+    for _ in 0..TRIES {
+        let slow = format!("delay_enter={}", SLOW_SYNC.as_micros());
+        let slow = Strace::attach(cluster.node(C)?, "fdatasync", &slow, &log)?;
+        cluster.node(B)?.client()?.request("POST", "/admin/repair", b"")?;
+        let step =
+            SLOW_SYNC * (wanted as u32) + SLOW_SYNC.mul_f64(random.below(150) as f64 / 100.0);
+        thread::sleep(step);
+        cluster.kill(A)?;
+        copy(cluster.data(A), &kept)?;
+        let looked_at = cluster.dir().join("looked-at");
+        copy(&kept, &looked_at)?;
+        let stage = stage_of(&looked_at)?;
+        fs::remove_dir_all(looked_at)?;
+        drop(slow);
+        cluster.start_node(A)?;
+        cluster.until_ready()?;
+        if stage == wanted {
+            return Ok(kept);
+        }
+        fs::remove_dir_all(&kept)?;
+    }
+    Err(Failure::Trouble(format!("in {TRIES} rounds A was never killed {wanted:?}")))
+}
+
+/// Reads these keys of each of these nodes again and again while something is done; what was found
+/// there.
+pub(crate) fn while_read<T>(
+    addresses: &[SocketAddr],
+    ledger: &Ledger,
+    keys: &[String],
+    done: impl FnOnce() -> Result<T, Failure>,
+) -> Result<(T, Vec<Found>), Failure> {
+    let over = AtomicBool::new(false);
+    let over = &over;
+    thread::scope(|scope| {
+        let readers = addresses.iter().map(|address| {
+            scope.spawn(move || {
+                let mut all = Found::default();
+                while !over.load(Ordering::Relaxed) {
+                    all += audit::read(&[*address], ledger, keys)?;
+                }
+                Ok::<_, Failure>(all)
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        let outcome = done();
+        over.store(true, Ordering::Relaxed);
+        let found = readers
+            .into_iter()
+            .map(|reader| reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let found = found.collect::<Result<_, _>>()?;
+        Ok((outcome?, found))
+    })
+}
+
+/// Starts a node whose directory is an older copy; returns where it says it has put that, once it
+/// has found out and ended.
+pub(crate) fn until_set_aside(cluster: &mut Cluster, node: usize) -> Result<PathBuf, Failure> {
+    match cluster.start_node(node) {
+        Err(Failure::Refused(said)) if said.contains(SAYS.0) => {}
+        started => started?,
+    }
+    let begun = Instant::now();
+    while cluster.is_running(node)? {
+        if begun.elapsed() > PATIENCE {
+            let status = cluster.status(node)?;
+            let what = format!("node {} does not notice that it is an older copy", node + 1);
+            return Err(Failure::Broken(format!("{what}: {status}")));
+        }
+        thread::sleep(AGAIN);
+    }
+    let log = String::from_utf8_lossy(&fs::read(&cluster.launches[node].log)?).into_owned();
+    let last = log.lines().last().unwrap_or_default();
+    let place = last.split_once(SAYS.0).and_then(|(_, rest)| rest.split_once(SAYS.1));
+    let Some((place, _)) = place else {
+        return Err(Failure::Broken(format!("node {} ended, saying {last:?}", node + 1)));
+    };
+    let (place, data) = (PathBuf::from(place), cluster.data(node));
+    let left = fs::read_dir(data)?.flatten().map(|entry| entry.path());
+    let left: Vec<PathBuf> = left.filter(|path| !is_aside(path)).collect();
+    let aside = fs::read_dir(&place)?.count();
+    match aside > 1 && place.parent() == Some(data) && left.is_empty() {
+        true => Ok(place),
+        false => Err(Failure::Broken(format!("{data:?} holds {left:?}, and {place:?} is no copy"))),
+    }
+}
+
+fn is_aside(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("outdated-"))
+}

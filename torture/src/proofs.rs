@@ -1,0 +1,229 @@
+//! Rounds, proofs and compactions as an operator has them: by the node's own commands, and by what
+//! it says. And what a stopped node's directory knows: how far it was in a round, what it keeps
+//! for others.
+
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lsm::{Batch, Db, Options, RealDisk, Space};
+use serde_json::Value;
+
+use crate::cluster::{ADMIN_TOKEN, Cluster};
+use crate::{Failure, Setup};
+
+/// Rounds are asked for; a round proves what is older than twice the deadline and the skew.
+pub(crate) const ARGS: [&str; 8] =
+    ["--sync", "interval", "--repair-interval", "off", "--deadline", "500ms", "--memory", "64MiB"];
+
+/// How long a command may take before it counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Between two looks.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Between two rounds: what is too young for one is not for the next.
+const NEXT_ROUND: Duration = Duration::from_millis(200);
+
+/// What a node stores of proofs begins with its format and a flag; then the round it is sealed by,
+/// the one it was ready for and the one that was proven, each a time and a node.
+const ROUNDS_AT: usize = 2;
+const ROUND_LEN: usize = 10;
+
+/// A round that has ended.
+#[derive(Debug)]
+pub(crate) struct Round {
+    /// As `kvorum repair --json` tells it.
+    pub(crate) json: Value,
+    /// Whether it ended with exit code 0.
+    pub(crate) is_equal: bool,
+    /// As the one sees it who asks.
+    pub(crate) took: Duration,
+}
+
+impl Round {
+    pub(crate) fn count(&self, field: &str) -> u64 {
+        self.json[field].as_u64().unwrap_or_default()
+    }
+
+    pub(crate) fn wrong(&self, what: &str) -> Failure {
+        Failure::Broken(format!("a round {what}: {}", self.json))
+    }
+}
+
+/// Runs a command of the binary to its end: how it ended, and what it printed.
+fn command(setup: &Setup, args: &[&str]) -> Result<(ExitStatus, Vec<u8>, String), Failure> {
+    let begun = Instant::now();
+    let mut child = Command::new(&setup.binary)
+        .args(args)
+        .env("KVORUM_ADMIN_TOKEN", ADMIN_TOKEN)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill()?;
+            child.wait()?;
+            let what = format!("`kvorum {}` does not end in {PATIENCE:?}", args.join(" "));
+            return Err(Failure::Broken(what));
+        }
+        thread::sleep(AGAIN);
+    };
+    let (mut told, mut said) = (Vec::new(), String::new());
+    child.stdout.take().map_or(Ok(0), |mut out| out.read_to_end(&mut told))?;
+    child.stderr.take().map_or(Ok(0), |mut out| out.read_to_string(&mut said))?;
+    Ok((status, told, said))
+}
+
+pub(crate) fn parse(json: &[u8]) -> Result<Value, Failure> {
+    let shown = || String::from_utf8_lossy(json).into_owned();
+    serde_json::from_slice(json).map_err(|_| Failure::Broken(format!("no JSON: {:?}", shown())))
+}
+
+/// `kvorum repair --wait --json`, with `--full` or not.
+pub(crate) fn round(
+    setup: &Setup,
+    cluster: &Cluster,
+    node: usize,
+    full: bool,
+) -> Result<Round, Failure> {
+    let begun = Instant::now();
+    let url = format!("http://{}", cluster.addresses()[node]);
+    let mut args = vec!["repair", "--wait", "--json", "--url", &url];
+    if full {
+        args.push("--full");
+    }
+    let (status, told, said) = command(setup, &args)?;
+    let took = begun.elapsed();
+    if !matches!(status.code(), Some(0 | 1)) {
+        return Err(Failure::Broken(format!("kvorum repair ended with {status}: {said}")));
+    }
+    Ok(Round { json: parse(&told)?, is_equal: status.success(), took })
+}
+
+/// Asks for rounds until all that was written so far is proven; the last of them.
+pub(crate) fn prove(setup: &Setup, cluster: &Cluster, node: usize) -> Result<Round, Failure> {
+    let begun = Instant::now();
+    let wanted = now_ms();
+    loop {
+        let round = round(setup, cluster, node, false)?;
+        let status = parse(cluster.status(node)?.as_bytes())?;
+        let proven = status["repair"]["proven_ms"].as_u64().unwrap_or_default();
+        if round.json["proven"] == true && proven > wanted {
+            return Ok(round);
+        }
+        if begun.elapsed() > PATIENCE {
+            let what = format!("does not prove what is {PATIENCE:?} old ({proven} of {wanted})");
+            return Err(round.wrong(&what));
+        }
+        thread::sleep(NEXT_ROUND);
+    }
+}
+
+/// `kvorum compact --wait` at all nodes; bytes that their tables have afterwards.
+pub(crate) fn compact(setup: &Setup, cluster: &Cluster) -> Result<u64, Failure> {
+    let mut bytes = 0;
+    for address in cluster.addresses() {
+        let url = format!("http://{address}");
+        let args = ["compact", "--wait", "--json", "--url", &url];
+        let (status, told, said) = command(setup, &args)?;
+        if !status.success() {
+            let told = String::from_utf8_lossy(&told).into_owned();
+            let what = format!("kvorum compact ended with {status}: {said}{told}");
+            return Err(Failure::Broken(what));
+        }
+        bytes += parse(&told)?["bytes"].as_u64().unwrap_or_default();
+    }
+    Ok(bytes)
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
+/// How far a node was in the last round that it took part in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Sealed: what it was brought need not be durable.
+    Sealed,
+    /// All of that is durable; nobody has told it that this is so everywhere.
+    Ready,
+    /// That is proven.
+    Proven,
+}
+
+/// How many nodes were met in each stage.
+#[derive(Debug, Default)]
+pub(crate) struct Stages([u32; 3]);
+
+impl Stages {
+    pub(crate) fn note(&mut self, stage: Stage) {
+        self.0[stage as usize] += 1;
+    }
+}
+
+impl fmt::Display for Stages {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [sealed, ready, proven] = self.0;
+        write!(out, "{sealed} sealed, {ready} ready, {proven} proven")
+    }
+}
+
+fn open(data: &Path) -> Result<Db, Failure> {
+    let trouble = |why: &dyn fmt::Display| Failure::Trouble(format!("{}: {why}", data.display()));
+    let disk = Arc::new(RealDisk::open(data).map_err(|error| trouble(&error))?);
+    Db::open(disk, Options::default()).map_err(|error| trouble(&error))
+}
+
+fn in_store(error: lsm::Error) -> Failure {
+    Failure::Trouble(error.to_string())
+}
+
+/// How far a directory was in a round when it was copied. To be asked of a copy: it is recovered.
+pub(crate) fn stage_of(copy: &Path) -> Result<Stage, Failure> {
+    let db = open(copy)?;
+    let found = db.get(Space::Node, b"proof").map_err(in_store)?;
+    db.close().map_err(in_store)?;
+    let bytes = found.map(|record| record.value().to_vec()).unwrap_or_default();
+    let times: Vec<u64> = bytes
+        .get(ROUNDS_AT..)
+        .unwrap_or_default()
+        .chunks_exact(ROUND_LEN)
+        .filter_map(|round| Some(u64::from_le_bytes(*round.first_chunk()?)))
+        .take(3)
+        .collect();
+    match times[..] {
+        [seal, ready, _] if seal > ready => Ok(Stage::Sealed),
+        [_, ready, proven] if ready > proven => Ok(Stage::Ready),
+        [..] if times.len() == 3 => Ok(Stage::Proven),
+        _ => Err(Failure::Trouble(format!("{} bytes tell of no proof", bytes.len()))),
+    }
+}
+
+/// Removes all hints that a stopped node keeps for others, as if there had been no room for them;
+/// how many there were.
+pub(crate) fn forget_hints(data: &Path) -> Result<u64, Failure> {
+    let db = open(data)?;
+    let mut scan = db.scan(Space::Hints, &[], None);
+    let (mut batch, mut hints) = (Batch::new(), 0);
+    while let Some((key, record)) = scan.next().map_err(in_store)? {
+        if record.kind() == lsm::Kind::Value {
+            batch.delete(Space::Hints, key, record.version()).map_err(in_store)?;
+            hints += 1;
+        }
+    }
+    drop(scan);
+    if hints > 0 {
+        db.write_batch(batch).map_err(in_store)?;
+    }
+    db.close().map_err(in_store)?;
+    Ok(hints)
+}

@@ -1,0 +1,218 @@
+//! Row 28: keys are deleted while one of three nodes is away for longer than anybody keeps hints
+//! for it. It returns; a round proves that all hold the same, and compactions give the space back.
+//! From then on nothing brings back what was deleted: no hint that comes late, no old copy of a
+//! directory. What befalls nodes in the middle of such rounds is in [`crate::strikes`].
+//!
+//! ```text
+//!  A  old ─ older values, hints for C ─ down, copied ─────────── up ─┬─ proof ─ purge ─ copy
+//!  B  old ─ older values ────────────── deletes, hints dropped ──────┤                 of A,
+//!  C  old ─ copied, down ────────────── deletes ─────────────────────┘                 of C
+//! ```
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::audit;
+use crate::cluster::Cluster;
+use crate::fill::{Fill, fill, fill_some};
+use crate::ledger::Ledger;
+use crate::net::Net;
+use crate::outdated::{until_set_aside, while_read};
+use crate::proofs::{self, ARGS, compact, forget_hints, prove};
+use crate::rollback::{A, B, C, NODES, copy, membership};
+use crate::{Failure, Setup};
+
+const VALUE_LEN: usize = 500;
+
+/// One key of so many has an older value that a hint keeps.
+const OLDER_OF: u64 = 4;
+
+/// Keys that are deleted, for each that stays.
+const DELETED: u64 = 100;
+
+/// Keys that are asked for one by one, at every node under every quorum.
+const ASKED: usize = 50;
+
+/// One key of so many is read while a node finds out that its directory is old.
+const READ_OF: usize = 20;
+
+/// What tables may take after all was deleted, in percent of before.
+const MOST_LEFT: u64 = 5;
+
+/// How long a rebuild, and hints, may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Between two looks.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// A node away past all hints, and a link that is cut until all is purged.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let away = away(setup)?;
+    let cut = match behind_a_cut(setup) {
+        Err(Failure::Skipped(why)) => format!("hints behind a cut link skipped: {why}"),
+        told => told?,
+    };
+    Ok(format!("{away}; {cut}"))
+}
+
+/// Keys on all nodes, nearly all of which are to be deleted: those, and the bytes of all tables.
+fn filled(setup: &Setup, cluster: &Cluster, ledger: &Arc<Ledger>) -> Result<Filled, Failure> {
+    let keys = setup.size(200_000, 2_000);
+    let what = Fill { keys, value_len: VALUE_LEN, prefix: 'd', votes: "&ack=3&from=3" };
+    fill(cluster.addresses(), ledger, what)?;
+    let doomed = ledger.keys();
+    fill(cluster.addresses(), ledger, Fill { keys: keys / DELETED, prefix: 's', ..what })?;
+    Ok(Filled { what, doomed, bytes: compact(setup, cluster)? })
+}
+
+struct Filled {
+    what: Fill,
+    doomed: Vec<String>,
+    bytes: u64,
+}
+
+impl Filled {
+    /// Compacts; what is left of the bytes, in percent.
+    fn left(&self, setup: &Setup, cluster: &Cluster) -> Result<f64, Failure> {
+        let after = compact(setup, cluster)?;
+        if after * 100 > self.bytes * MOST_LEFT {
+            let before = self.bytes;
+            let what = format!("{before} bytes of deleted keys are {after} bytes yet");
+            return Err(Failure::Broken(what));
+        }
+        Ok(after as f64 * 100.0 / self.bytes as f64)
+    }
+}
+
+fn is_older(number: u64) -> bool {
+    number.is_multiple_of(OLDER_OF)
+}
+
+fn away(setup: &Setup) -> Result<String, Failure> {
+    let mut cluster = Cluster::start(setup, NODES, None, &ARGS)?;
+    let ledger = Arc::new(Ledger::default());
+    let filled = filled(setup, &cluster, &ledger)?;
+    let copies = [A, C].map(|node| (node, cluster.dir().join(format!("copy-{node}"))));
+    cluster.stop(C)?;
+    copy(cluster.data(C), &copies[1].1)?;
+    let older = Fill { votes: audit::VOTES, ..filled.what };
+    fill_some(&[cluster.addresses()[A]], &ledger, older, is_older)?;
+    cluster.stop(A)?;
+    copy(cluster.data(A), &copies[0].1)?;
+    cluster.start_node(C)?;
+    audit::delete(&cluster.others(A), &ledger, &filled.doomed, audit::VOTES)?;
+    let mut dropped = 0;
+    for node in [B, C] {
+        cluster.stop(node)?;
+        dropped += forget_hints(cluster.data(node))?;
+        cluster.start_node(node)?;
+    }
+    cluster.start_node(A)?;
+    cluster.until_ready()?;
+    let missed = audit::held(&cluster, A, &ledger)?.wrong();
+    if missed < filled.doomed.len() as u64 {
+        let what = format!("only {missed} deletes of {} were missed", filled.doomed.len());
+        return Err(Failure::Trouble(what));
+    }
+    let round = prove(setup, &cluster, B)?;
+    let left = filled.left(setup, &cluster)?;
+    let mut answers = audit::everywhere(&cluster, &ledger, ASKED)?;
+    for (node, kept) in &copies {
+        put_back(setup, &mut cluster, &ledger, (*node, kept))?;
+        answers += audit::everywhere(&cluster, &ledger, ASKED)?;
+    }
+    prove(setup, &cluster, A)?;
+    let again = filled.left(setup, &cluster)?;
+    answers += audit::everywhere(&cluster, &ledger, ASKED)?;
+    Ok(format!(
+        "{} keys deleted while a node was away, {dropped} hints dropped, {missed} deletes missed: \
+         proven {:.1} s after it was asked for, {} MB of tables became **{left:.2} %**, and \
+         {again:.2} % after old copies of two directories were put back, both set aside; **0 \
+         risen** in {answers} answers of every node under every quorum",
+        filled.doomed.len(),
+        round.took.as_secs_f64(),
+        filled.bytes / 1_000_000,
+    ))
+}
+
+/// A node gets a directory from before the deletes. It finds that out, sets it aside and ends;
+/// started again it is rebuilt. The two others go on meanwhile.
+fn put_back(
+    setup: &Setup,
+    cluster: &mut Cluster,
+    ledger: &Ledger,
+    (node, kept): (usize, &Path),
+) -> Result<(), Failure> {
+    cluster.stop(node)?;
+    std::fs::rename(cluster.data(node), kept.with_extension("newer"))?;
+    std::fs::rename(kept, cluster.data(node))?;
+    let addresses = cluster.addresses().to_vec();
+    let keys: Vec<String> = ledger.keys().into_iter().step_by(READ_OF).collect();
+    let noticed = || until_set_aside(cluster, node);
+    let (_, found) = while_read(&addresses, ledger, &keys, noticed)?;
+    if let Some((asked, found)) = found.iter().enumerate().find(|(_, found)| found.wrong() > 0) {
+        let (node, asked) = (node + 1, asked + 1);
+        let what = format!("while node {node} finds that its copy is old, node {asked}: {found}");
+        return Err(Failure::Broken(what));
+    }
+    cluster.start_node(node)?;
+    cluster.until_ready()?;
+    let begun = Instant::now();
+    while membership(cluster, node)? != "member" {
+        if begun.elapsed() > PATIENCE {
+            return Err(Failure::Broken(format!("node {} is not rebuilt", node + 1)));
+        }
+        thread::sleep(AGAIN);
+    }
+    let round = proofs::round(setup, cluster, node, true)?;
+    match round.is_equal && round.count("differing") == 0 {
+        true => Ok(()),
+        false => Err(round.wrong("finds the rebuilt node not equal")),
+    }
+}
+
+/// Hints of older values that come to a node when all is purged: the link to it was cut, and both
+/// ends saw the third node.
+fn behind_a_cut(setup: &Setup) -> Result<String, Failure> {
+    let net = Net::new(NODES)?;
+    net.inside(|| {
+        let cluster = Cluster::start(setup, NODES, Some(&net), &ARGS)?;
+        let ledger = Arc::new(Ledger::default());
+        let filled = filled(setup, &cluster, &ledger)?;
+        net.part(A, C)?;
+        let older = Fill { votes: audit::VOTES, ..filled.what };
+        fill_some(&[cluster.addresses()[A]], &ledger, older, is_older)?;
+        audit::delete(&[cluster.addresses()[B]], &ledger, &filled.doomed, "&ack=3&from=3")?;
+        prove(setup, &cluster, B)?;
+        compact(setup, &cluster)?;
+        let kept = hints(&cluster)?;
+        if kept == 0 {
+            return Err(Failure::Trouble("node 1 keeps no hints for node 3".to_owned()));
+        }
+        net.heal()?;
+        let begun = Instant::now();
+        while hints(&cluster)? > 0 {
+            if begun.elapsed() > PATIENCE {
+                let status = cluster.status(A)?;
+                return Err(Failure::Broken(format!("late hints stay: {status}")));
+            }
+            thread::sleep(AGAIN);
+        }
+        cluster.until_ready()?;
+        // The hints themselves took space.
+        let left = filled.left(setup, &cluster)?;
+        let answers = audit::everywhere(&cluster, &ledger, ASKED)?;
+        Ok(format!(
+            "{kept} hints of older values kept back by a cut link until all was purged: **0 \
+             risen** in {answers} answers, {left:.2} % left"
+        ))
+    })
+}
+
+/// What A keeps for C.
+fn hints(cluster: &Cluster) -> Result<u64, Failure> {
+    let kept = cluster.node(A)?.metric("kvorum_hints{peer=\"n3\"}")?;
+    Ok(kept.unwrap_or_default() as u64)
+}

@@ -1,0 +1,382 @@
+//! Row 28, the part of what befalls nodes in the middle of rounds that prove something: they are
+//! killed, stand still, lose their disks or get old ones, their disks are full, their clocks are
+//! off, another node drives a round too. Keys are deleted all the while, half of that with one node
+//! away, and clients go on. Whatever became of that round, a later one proves, compactions purge,
+//! all hold the same, and nothing that was deleted is ever read.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::clocks::{faked, set_millis};
+use crate::cluster::Cluster;
+use crate::fill::{Fill, fill};
+use crate::ground::Mount;
+use crate::ledger::Ledger;
+use crate::outdated::until_set_aside;
+use crate::proofs::{ARGS, Stages, compact, forget_hints, parse, prove, round, stage_of};
+use crate::random::Random;
+use crate::rollback::{NODES, copy};
+use crate::strace::Strace;
+use crate::writers::{Work, Writers};
+use crate::{Failure, Setup, audit};
+
+/// What befalls a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strike {
+    DriverKilled,
+    OldCopy,
+    Wiped,
+    OtherKilled,
+    TwoDrivers,
+    DriverPaused,
+    DiskFull,
+    Rebuilt,
+    OtherPaused,
+    ClockOff,
+}
+
+/// One after the other; in a test those at the front.
+const EACH: [Strike; 10] = [
+    Strike::DriverKilled,
+    Strike::OldCopy,
+    Strike::Wiped,
+    Strike::OtherKilled,
+    Strike::TwoDrivers,
+    Strike::DriverPaused,
+    Strike::DiskFull,
+    Strike::Rebuilt,
+    Strike::OtherPaused,
+    Strike::ClockOff,
+];
+
+/// The node with a small disk, where there may be one, and how small.
+const SMALL: usize = 2;
+const DISK_MIB: u64 = 256;
+
+/// The longest that a node stands still: beyond what a round's node counts as at work for. And the
+/// most that a clock is off.
+const PAUSE_MS: u64 = 4_000;
+const OFF_MS: u64 = 4_000;
+
+/// How often hints are dropped, and nodes killed instead of stopped, in percent.
+const DROPPED: u64 = 40;
+const KILLED: u64 = 50;
+
+/// How much longer the syncs of one node take while it is struck, or another one is: steps of a
+/// round end with them.
+const SLOW_SYNC: Duration = Duration::from_millis(40);
+
+/// How long a round may wait for its turn, and how often that is looked at.
+const BEGINS: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// Keys that are asked for one by one, at every node under every quorum.
+const ASKED: usize = 20;
+
+/// How long an answer may take: beyond a node's own deadline.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// How long clients go on after a strike.
+const AFTERWARDS: Duration = Duration::from_millis(300);
+
+/// A file that fills a disk.
+static CHUNK: [u8; 1 << 16] = [0xbb; 1 << 16];
+
+struct Row<'a> {
+    setup: &'a Setup,
+    cluster: Cluster,
+    ledger: Arc<Ledger>,
+    random: Random,
+    /// Where nodes were killed.
+    stages: Stages,
+    /// A node's directory as it was before the last proof.
+    old: Option<(usize, PathBuf)>,
+    /// Keys that go in the next step.
+    doomed: Vec<String>,
+    /// How long the last round took.
+    takes: Duration,
+    disk: Option<Mount>,
+    clocks: Option<Vec<PathBuf>>,
+    answers: u64,
+}
+
+/// `rounds` strikes.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    let mut row = Row::start(setup)?;
+    let mut skipped = 0;
+    for number in 0..setup.rounds as usize {
+        let strike = EACH[number % EACH.len()];
+        let done = row.step(strike, number).map_err(|failure| match failure {
+            Failure::Broken(what) => {
+                Failure::Broken(format!("{what} ({strike:?}, seed {}, step {number})", setup.seed))
+            }
+            other => other,
+        })?;
+        skipped += u32::from(!done);
+    }
+    let (acknowledged, _, unknown) = row.ledger.counts();
+    Ok(format!(
+        "{} strikes in the middle of rounds ({skipped} not possible here), nodes killed: {}; the \
+         next round proves; {acknowledged} writes acknowledged, {unknown} unknown, 0 lost, **0 \
+         risen** in {} answers of every node under every quorum",
+        setup.rounds, row.stages, row.answers
+    ))
+}
+
+/// A small disk and clocks that can be set, if there are any.
+fn if_any<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match made {
+        Err(Failure::Skipped(_)) => Ok(None),
+        made => made.map(Some),
+    }
+}
+
+impl<'a> Row<'a> {
+    fn start(setup: &'a Setup) -> Result<Self, Failure> {
+        let mut cluster = Cluster::plan(setup, NODES, None, &ARGS)?;
+        let clocks = if_any(faked(&mut cluster))?;
+        let disk = if_any(Mount::tmpfs(DISK_MIB))?;
+        if let Some(disk) = &disk {
+            cluster.launches[SMALL].data = disk.path().join("data");
+        }
+        (0..NODES).try_for_each(|node| cluster.start_node(node))?;
+        cluster.until_ready()?;
+        let ledger = Arc::new(Ledger::default());
+        let keys = setup.size(50_000, 500);
+        let what = Fill { keys, value_len: 200, prefix: 's', votes: "&ack=3&from=3" };
+        fill(cluster.addresses(), &ledger, what)?;
+        let mut row = Self {
+            setup,
+            cluster,
+            ledger,
+            random: Random::new(setup.seed),
+            stages: Stages::default(),
+            old: None,
+            doomed: Vec::new(),
+            takes: Duration::ZERO,
+            disk,
+            clocks,
+            answers: 0,
+        };
+        row.prove()?;
+        Ok(row)
+    }
+
+    fn any(&mut self) -> usize {
+        self.random.below(NODES as u64) as usize
+    }
+
+    fn other(&mut self, than: usize) -> usize {
+        (than + 1 + self.random.below(NODES as u64 - 1) as usize) % NODES
+    }
+
+    /// Deletes with a node away, a round, and what befalls it; whether that is possible here.
+    fn step(&mut self, strike: Strike, number: usize) -> Result<bool, Failure> {
+        let old = self.edit(number)?;
+        let work = Work {
+            clients: 6,
+            keys: 30,
+            deletes: 40,
+            prefix: 'w',
+            votes: audit::VOTES,
+            patience: ANSWER,
+            ..Work::default()
+        };
+        let seed = self.random.number();
+        let writers = Writers::start_on(self.cluster.addresses(), &self.ledger, work, seed)?;
+        let (driver, slow) = (self.any(), self.any());
+        let log = self.cluster.dir().join("strace.log");
+        let delay = format!("delay_enter={}", SLOW_SYNC.as_micros());
+        let node = self.cluster.node(slow)?;
+        let slow = if_any(Strace::attach(node, "fdatasync", &delay, &log))?;
+        self.begin_round(driver)?;
+        let longest = self.takes + if slow.is_some() { SLOW_SYNC * 4 } else { Duration::ZERO };
+        thread::sleep(longest.mul_f64(self.random.below(1000) as f64 / 1000.0));
+        let done = self.strike(strike, driver)?;
+        drop(slow);
+        thread::sleep(AFTERWARDS);
+        writers.stop()?;
+        self.cluster.until_ready()?;
+        self.prove()?;
+        if let Some((_, before)) = self.old.replace(old) {
+            fs::remove_dir_all(before)?;
+        }
+        Ok(done)
+    }
+
+    /// Asks a node for a round, and waits until that has begun.
+    fn begin_round(&mut self, driver: usize) -> Result<(), Failure> {
+        let full = self.random.percent(50);
+        let mut client = self.cluster.node(driver)?.client()?;
+        let asked = client.request("POST", &format!("/admin/repair?full={full}"), b"")?;
+        let number = parse(&asked.body)?["number"].as_u64();
+        let begun = Instant::now();
+        while begun.elapsed() < BEGINS {
+            let told = parse(&client.request("GET", "/admin/repair", b"")?.body)?;
+            if told["current"]["number"].as_u64() >= number
+                || told["last"]["number"].as_u64() >= number
+            {
+                return Ok(());
+            }
+            thread::sleep(AGAIN);
+        }
+        Err(Failure::Broken(format!("node {} begins no round in {BEGINS:?}", driver + 1)))
+    }
+
+    /// Writes keys, and overwrites and deletes them while a node is away, which then comes back:
+    /// it, and its directory as it was before.
+    fn edit(&mut self, number: usize) -> Result<(usize, PathBuf), Failure> {
+        let prefix = format!("x{number}-");
+        let count = self.setup.size(1_000, 40);
+        audit::prepare(self.cluster.addresses(), &self.ledger, &prefix, count)?;
+        let away = self.any();
+        match self.random.percent(KILLED) {
+            true => self.cluster.kill(away)?,
+            false => self.cluster.stop(away)?,
+        }
+        let kept = self.cluster.dir().join(format!("old-{number}"));
+        copy(self.cluster.data(away), &kept)?;
+        let others = self.cluster.others(away);
+        audit::edit(&others, &self.ledger, &prefix, count)?;
+        audit::delete(&others, &self.ledger, &self.doomed, audit::VOTES)?;
+        let keys = self.ledger.keys().into_iter();
+        self.doomed = keys.filter(|key| key.starts_with(&prefix)).collect();
+        if self.random.percent(DROPPED) {
+            for node in (0..NODES).filter(|node| *node != away) {
+                self.cluster.stop(node)?;
+                forget_hints(self.cluster.data(node))?;
+                self.cluster.start_node(node)?;
+            }
+        }
+        self.cluster.start_node(away)?;
+        if self.random.percent(50) {
+            self.cluster.until_ready()?;
+        }
+        Ok((away, kept))
+    }
+
+    /// What is written so far is proven, purged, and right everywhere.
+    fn prove(&mut self) -> Result<(), Failure> {
+        let driver = self.any();
+        let last = prove(self.setup, &self.cluster, driver)?;
+        self.takes = Duration::from_millis(last.count("took_ms"));
+        compact(self.setup, &self.cluster)?;
+        for node in 0..NODES {
+            let status: Value = parse(self.cluster.status(node)?.as_bytes())?;
+            if status["purgeable_bytes"] != 0 {
+                let what = format!("node {} could purge more after a compaction", node + 1);
+                return Err(Failure::Broken(format!("{what}: {status}")));
+            }
+        }
+        self.answers += audit::everywhere(&self.cluster, &self.ledger, ASKED)?;
+        Ok(())
+    }
+
+    fn strike(&mut self, strike: Strike, driver: usize) -> Result<bool, Failure> {
+        let other = self.other(driver);
+        match strike {
+            Strike::DriverKilled => self.kill(driver)?,
+            Strike::OtherKilled => self.kill(other)?,
+            Strike::DriverPaused => self.pause(driver)?,
+            Strike::OtherPaused => self.pause(other)?,
+            Strike::Wiped => self.wipe(other)?,
+            Strike::Rebuilt => {
+                self.wipe(other)?;
+                round(self.setup, &self.cluster, other, false)?;
+            }
+            Strike::TwoDrivers => self.two_drivers(other)?,
+            Strike::OldCopy => return self.old_copy(),
+            Strike::DiskFull => return self.fill_disk(),
+            Strike::ClockOff => return self.clock_off(),
+        }
+        Ok(true)
+    }
+
+    fn kill(&mut self, node: usize) -> Result<(), Failure> {
+        self.cluster.kill(node)?;
+        let looked_at = self.cluster.dir().join("killed");
+        copy(self.cluster.data(node), &looked_at)?;
+        self.stages.note(stage_of(&looked_at)?);
+        fs::remove_dir_all(looked_at)?;
+        self.cluster.start_node(node)
+    }
+
+    fn pause(&mut self, node: usize) -> Result<(), Failure> {
+        let lasts = Duration::from_millis(self.random.below(PAUSE_MS));
+        let node = self.cluster.node(node)?;
+        node.signal(Signal::STOP)?;
+        thread::sleep(lasts);
+        node.signal(Signal::CONT)
+    }
+
+    fn wipe(&mut self, node: usize) -> Result<(), Failure> {
+        self.cluster.kill(node)?;
+        fs::remove_dir_all(self.cluster.data(node))?;
+        self.cluster.start_node(node)
+    }
+
+    /// Rounds that are asked for of all nodes while one is under way; all of them end.
+    fn two_drivers(&self, other: usize) -> Result<(), Failure> {
+        let (setup, cluster) = (self.setup, &self.cluster);
+        thread::scope(|scope| {
+            let asked = [other, (other + 1) % NODES, (other + 2) % NODES]
+                .map(|node| scope.spawn(move || round(setup, cluster, node, false)));
+            asked.into_iter().try_for_each(|asked| {
+                let ended = asked.join();
+                ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map(drop)
+            })
+        })
+    }
+
+    fn old_copy(&mut self) -> Result<bool, Failure> {
+        let Some((node, kept)) = &self.old else { return Ok(false) };
+        let data = self.cluster.data(*node).clone();
+        let node = *node;
+        self.cluster.kill(node)?;
+        fs::remove_dir_all(&data)?;
+        copy(kept, &data)?;
+        let place = until_set_aside(&mut self.cluster, node)?;
+        self.cluster.start_node(node)?;
+        fs::remove_dir_all(place)?;
+        Ok(true)
+    }
+
+    fn fill_disk(&mut self) -> Result<bool, Failure> {
+        let Some(disk) = &self.disk else { return Ok(false) };
+        let ballast = disk.path().join("ballast");
+        fill_with(&ballast)?;
+        thread::sleep(Duration::from_millis(self.random.below(PAUSE_MS)));
+        fs::remove_file(ballast)?;
+        Ok(true)
+    }
+
+    fn clock_off(&mut self) -> Result<bool, Failure> {
+        let node = self.any();
+        let off = self.random.below(2 * OFF_MS + 1) as i64 - OFF_MS as i64;
+        let Some(clocks) = &self.clocks else { return Ok(false) };
+        set_millis(&clocks[node], off)?;
+        thread::sleep(Duration::from_millis(self.random.below(PAUSE_MS)));
+        set_millis(&clocks[node], 0)?;
+        // What it wrote ahead of the others is refused until then.
+        thread::sleep(Duration::from_millis(off.unsigned_abs()));
+        Ok(true)
+    }
+}
+
+/// Writes a file until its disk has no room.
+fn fill_with(path: &Path) -> Result<(), Failure> {
+    let mut file = File::create(path)?;
+    loop {
+        match file.write_all(&CHUNK) {
+            Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),
+            written => written?,
+        }
+    }
+}
