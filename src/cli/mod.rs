@@ -61,14 +61,17 @@ pub(crate) enum Command {
     /// Have the replicas of all keys compared and made equal
     ///
     /// One node compares what all nodes hold, brings what differs to whoever lacks it, and has
-    /// damaged blocks written anew from the other replicas. Nodes do that by themselves, slowly:
+    /// damaged blocks written anew from the other replicas. If all nodes took part and hold the
+    /// same, deleted keys may be purged. Compared is all that was written before; if that was in
+    /// the last seconds, the round begins so much later. Nodes do that by themselves, slowly:
     /// --repair-interval. Exit code 1 with --wait if not all replicas are known to hold the same.
     Repair(client::RepairArgs),
     /// Compact the whole store of one node now
     ///
-    /// Nodes compact by themselves what is due. This gives back all space that can be had: older
-    /// versions go, and tombstones and expired values that may. Requests are served meanwhile.
-    /// Exit code 1 with --wait if it failed.
+    /// Nodes compact by themselves what is due. This gives back all space of the node at --url that
+    /// can be had: older versions go, and tombstones and expired values that may; in a cluster
+    /// these are the ones that a repair round has proven to be on all nodes (kvorum repair).
+    /// Requests are served meanwhile. Exit code 1 with --wait if it failed.
     Compact(client::CompactArgs),
     /// Record flame graphs of running nodes, and compare them
     Profile(client::ProfileArgs),

@@ -13,10 +13,8 @@ use crate::settings::config::Config;
 const TREE_BITS: u8 = 0;
 
 /// Opens, or makes, the store in the data directory and recovers it.
-pub(crate) fn open(config: &Config) -> Result<Db, String> {
-    let shown = config.data.display();
-    let failed = |error| format!("data directory {shown}: {error}");
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&config.data).map_err(failed)?);
+pub(crate) fn open(config: &Config) -> Result<Db, lsm::Error> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&config.data)?);
     let options = Options {
         new_store_id: RandomState::new().hash_one("store"),
         new_tree_bits: TREE_BITS,
@@ -27,5 +25,5 @@ pub(crate) fn open(config: &Config) -> Result<Db, String> {
         purge: Arc::new(node::purge_rule(config.members.nodes() == 1, wall_micros)),
         ..Options::default()
     };
-    Db::open(disk, options).map_err(failed)
+    Db::open(disk, options)
 }

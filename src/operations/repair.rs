@@ -119,7 +119,7 @@ impl Round {
             node: name(*id),
             first: damage.first.escape_ascii().to_string(),
             last: damage.last.as_ref().map(|last| last.escape_ascii().to_string()),
-            why: why_unhealed(*why).to_owned(),
+            why: why.to_string(),
         };
         Self {
             number: report.number,
@@ -147,20 +147,4 @@ impl Round {
 fn proven_ms(node: &Node) -> Option<u64> {
     let watermark = node.shared.proofs.watermark();
     (watermark > 0).then(|| Clock::micros(watermark) / 1000)
-}
-
-fn why_unhealed(why: Unhealed) -> &'static str {
-    match why {
-        Unhealed::Absent => {
-            "not all other nodes took part: start them, then run kvorum repair --full"
-        }
-        Unhealed::Both => {
-            "another node can't read some of these keys either: what both have lost must come from \
-             a backup or from clients"
-        }
-        Unhealed::Failed => {
-            "the records could not be written, or the table has more damage: see the node's log; \
-             if it repeats, replace its disk"
-        }
-    }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{MembershipState, NodeId};
+use cluster::{Clock, MembershipState, NodeId};
 use serde_json::Value;
 
+use crate::counters::wall::wall_micros;
 use crate::node::Node;
 use crate::operations::compact::Compactions;
 use crate::operations::repair::Repair;
@@ -55,10 +56,15 @@ impl Reports {
         metrics::encode(&self.0)
     }
 
-    /// Asks for a round of repair; returns its number, or `None` if there are no other nodes.
+    /// Asks for a round of repair that compares all that is written by now; returns its number, or
+    /// `None` if there are no other nodes.
     pub(crate) fn repair(&self, full: bool) -> Option<u64> {
-        let shared = &self.0.shared;
-        (shared.nodes() > 1).then(|| shared.rounds.ask(full))
+        let Node { shared, db, .. } = &*self.0;
+        let holds_all = usize::from(shared.view().topology.default_copies()) == shared.nodes();
+        // What is on other nodes only may be as young as can be.
+        let newest = if holds_all { db.engine().greatest_time() } else { u64::MAX };
+        let up_to = newest.min(Clock::limit(wall_micros(), 0));
+        (shared.nodes() > 1).then(|| shared.rounds.ask(full, up_to))
     }
 
     /// For `/admin/repair`.
@@ -119,6 +125,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         settings: settings(&node.config),
         partitions_to_repair: node.shared.missed.partitions(node.shared.own),
         purgeable_bytes: stats.purgeable_bytes,
+        damaged_tables: stats.damaged_tables,
         repair: (node.shared.nodes() > 1).then(|| Repair::of(node)),
         failed: stats.failed,
         peers: Some(peers(node)),

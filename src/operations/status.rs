@@ -83,6 +83,9 @@ pub(crate) struct Status {
     /// expired.
     #[serde(default)]
     pub(crate) purgeable_bytes: u64,
+    /// Tables in which a compaction met damage since its start.
+    #[serde(default)]
+    pub(crate) damaged_tables: u64,
     /// The rounds of repair that it drives; missing in a cluster of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) repair: Option<Repair>,

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod allocator;
+mod damaged;
 pub(crate) mod event_loop;
 pub(crate) mod serve;
 mod set_aside;

@@ -39,6 +39,7 @@ use crate::node::{Node, Outdated};
 use crate::operations::stderr;
 use crate::peers::Facts;
 use crate::runtime::accept;
+use crate::runtime::damaged::Unusable;
 use crate::runtime::event_loop::{self, Command, Handle};
 use crate::runtime::set_aside::set_aside;
 use crate::settings::config::{Config, Logging};
@@ -81,8 +82,9 @@ fn outdated(data: &Path) -> String {
         since that it may still hold";
     match set_aside(data) {
         Ok(aside) => format!(
-            "{what}. It was emptied, and what it held is in {}: start the node again, and it is \
-             rebuilt from the other nodes; then remove that directory",
+            "{what}. Nothing was deleted: what it held was moved to {}. Start the node again, and \
+             it is rebuilt from the other nodes, one at a time if there are several such nodes. \
+             Remove that directory once all are up: what no other node held is in there only",
             aside.display()
         ),
         Err(error) => format!(
@@ -125,8 +127,10 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
 
 fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
     let started = Instant::now();
-    let db = Arc::new(store::open(&config)?);
-    let failed = |error: StartError| format!("data directory {}: {error}", config.data.display());
+    let nodes = config.members.nodes();
+    let said = |unusable: Unusable| unusable.said(&config.data, nodes);
+    let failed = |error: StartError| said(error.into());
+    let db = Arc::new(store::open(&config).map_err(|error| said(error.into()))?);
     let name = identity::kept_name(db.engine()).map_err(failed)?;
     let members = config.members.settle(address, name, config.replicas)?;
     let Started { shared, identity, clock } = begin(&config, &db, &members).map_err(failed)?;

@@ -12,10 +12,10 @@ use crate::process::{kvorum, run, wait_until};
 use crate::stderr;
 
 /// A running `kvorum dev`, stopped with its nodes when dropped.
-struct Dev {
+pub(crate) struct Dev {
     child: Child,
     out: BufReader<ChildStdout>,
-    port: u16,
+    pub(crate) port: u16,
     data: TempDir,
 }
 
@@ -32,7 +32,7 @@ fn free_ports(count: u16) -> u16 {
 }
 
 impl Dev {
-    fn start(nodes: u16, flags: &[&str]) -> Self {
+    pub(crate) fn start(nodes: u16, flags: &[&str]) -> Self {
         loop {
             let (port, data) = (free_ports(nodes), tempfile::tempdir().unwrap());
             let mut command = kvorum();
@@ -149,7 +149,7 @@ fn a_cluster_heals_after_a_kill() {
 }
 
 /// The only process that works on a node's directory.
-fn pid_of(dev: &Dev, name: &str) -> Pid {
+pub(crate) fn pid_of(dev: &Dev, name: &str) -> Pid {
     let data = dev.data.path().join("dev").join(name);
     let mut found = None;
     wait_until("the node's process", || {

@@ -1,6 +1,7 @@
 //! Rounds of repair as a node's threads see them: what is asked for, what is under way, and what
 //! came of the last one.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -44,9 +45,11 @@ struct State {
 }
 
 /// A round that somebody asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) full: bool,
+    /// It begins once it compares all that has a version of up to this time.
+    pub(crate) up_to: u64,
 }
 
 /// The rounds of a node that it drives itself.
@@ -121,6 +124,33 @@ pub enum Unhealed {
     Both,
     /// Not all that other nodes hold could be written, or the store could not give up the damage.
     Failed,
+    /// All that other nodes hold is written, and the damage is given up. But the node held keys of
+    /// which it was the only replica, and any that were among them are gone.
+    Sole,
+}
+
+impl fmt::Display for Unhealed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Absent => {
+                "not all other nodes took part, and one of them may hold the only other copy: \
+                 start them, then run kvorum repair --full"
+            }
+            Self::Both => {
+                "another node can't read some of these keys either: what both have lost must come \
+                 from a backup or from clients"
+            }
+            Self::Failed => {
+                "the records could not be written, or the damage reaches beyond these keys: see \
+                 the node's log and run kvorum repair --full again; if it repeats, start the node \
+                 with an empty directory"
+            }
+            Self::Sole => {
+                "what other nodes hold was written anew; keys among these that were written with \
+                 from=1 to this node are gone: write them again from a backup or from clients"
+            }
+        })
+    }
 }
 
 impl RoundReport {
@@ -139,11 +169,12 @@ impl RoundReport {
 }
 
 impl Rounds {
-    /// Asks for a round as fast as it can go. Returns its number: it is the next one that begins.
-    pub fn ask(&self, full: bool) -> u64 {
+    /// Asks for a round as fast as it can go that compares what has a version of a time up to
+    /// `up_to`, which is not after now. Returns its number: it is the next one that begins.
+    pub fn ask(&self, full: bool, up_to: u64) -> u64 {
         let mut state = self.state();
-        let full = full || state.wanted.is_some_and(|wanted| wanted.full);
-        state.wanted = Some(Wanted { full });
+        let Wanted { full: or_full, up_to: or_up_to } = state.wanted.unwrap_or_default();
+        state.wanted = Some(Wanted { full: full || or_full, up_to: up_to.max(or_up_to) });
         let number = state.begun + 1;
         state.status.waiting = Some(number);
         number

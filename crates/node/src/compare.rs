@@ -8,7 +8,7 @@ use bytes::Bytes;
 use cluster::{
     CompareRequest, Compared, Damage, Detail, Kind, MAX_DAMAGED, Outline, Shared, StoreError, Sums,
 };
-use lsm::{Engine, KeyRange, PurgeRule, RecordRef, Space, Verified};
+use lsm::{Discarded, Engine, KeyRange, PurgeRule, RecordRef, Space, Verified};
 
 use crate::records;
 
@@ -109,11 +109,19 @@ pub fn discard(engine: &Engine, ranges: &[Damage]) -> Result<Option<u64>, StoreE
     let ranges: Vec<KeyRange> = ranges.iter().map(range).collect();
     match engine.discard(Space::Data, &ranges) {
         Ok(discarded) if discarded.left == 0 => Ok(None),
-        Ok(_) => {
+        Ok(Discarded { left, .. }) => {
+            tracing::error!(
+                tables = left,
+                "damage was healed in part only: it reaches beyond these keys, into other keys or \
+                 what the node keeps for itself; what cannot be read is still an error"
+            );
             let detail = "a table has damage that was not healed".to_owned();
             Err(StoreError::Failed { begun: false, detail })
         }
-        Err(error) => Err(records::store_error(&error)),
+        Err(error) => {
+            tracing::error!(%error, "damage was healed, but the store could not give it up");
+            Err(records::store_error(&error))
+        }
     }
 }
 

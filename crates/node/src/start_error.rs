@@ -52,4 +52,14 @@ impl StartError {
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Store { source, .. } if source.is_no_space())
     }
+
+    /// Whether the directory holds something else than what was written.
+    pub fn is_damage(&self) -> bool {
+        let is_corrupt = |source: &lsm::Error| matches!(source, lsm::Error::Corrupt { .. });
+        match self {
+            Self::Store { source, .. } => is_corrupt(source),
+            Self::Damaged { .. } => true,
+            Self::Directory(_) | Self::Thread(_) | Self::Another(_) | Self::Ahead { .. } => false,
+        }
+    }
 }

@@ -208,16 +208,18 @@ impl Task {
                 seconds,
                 "repair round done: all replicas hold the same"
             );
+            if let Some(why) = report.unproven {
+                tracing::warn!(why, "deleted keys stay on disk: the repair round proved nothing");
+            }
             return;
         }
         for (node, damage, why) in &report.unhealed {
             let (node, first) = (self.name(*node), damage.first.escape_ascii());
             let last = damage.last.as_ref().map(|last| last.escape_ascii().to_string());
             let last = last.as_deref().unwrap_or("the last key");
-            tracing::error!(node, %first, last, ?why, "damaged keys were not healed");
+            tracing::error!(node, %first, last, %why, "damaged keys were not healed");
         }
         let absent: Vec<String> = report.absent.iter().map(|node| self.name(*node)).collect();
-        let stopped = report.stopped.unwrap_or("no");
         tracing::warn!(
             kind,
             records,
@@ -227,7 +229,7 @@ impl Task {
             damaged,
             healed,
             ?absent,
-            stopped,
+            stopped = report.stopped,
             seconds,
             "repair round done: not all replicas are known to hold the same"
         );

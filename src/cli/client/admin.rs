@@ -82,11 +82,19 @@ impl<'a> Worker<'a> {
 
 /// Shown on a terminal only.
 fn progress() -> ProgressBar {
-    if !io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+    if io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() }
+}
+
+/// Shows how far the work is: so much of so much, if it is known of how much.
+pub(super) fn show(bar: &ProgressBar, done: u64, of: Option<u64>, message: String) {
+    let template = if of.is_some() { "{bar:40} {percent} % {msg}" } else { "{spinner} {msg}" };
+    bar.set_style(ProgressStyle::with_template(template).expect("both are well-formed"));
+    if let Some(of) = of {
+        bar.set_length(of.max(done));
     }
-    let style = ProgressStyle::with_template("{bar:40} {percent} % {msg}");
-    ProgressBar::new(0).with_style(style.expect("the template is well-formed"))
+    bar.set_position(done);
+    bar.set_message(message);
+    bar.tick();
 }
 
 /// A time for people.

@@ -73,12 +73,13 @@ pub(crate) struct Life {
 /// Everything after `repair`.
 #[derive(Debug, Args)]
 pub(crate) struct RepairArgs {
-    /// Compare everything and read every block, not only what was written since the last round of
-    /// the node that is asked
+    /// Compare everything and read every block, not only what was written since the last round
+    /// that ended equal: it alone finds damage on disks. Takes as long as reading the store
     #[arg(long)]
     pub(crate) full: bool,
 
-    /// Wait for the end of the round. Exit code 1 if not all replicas are known to hold the same
+    /// Wait for the end of the round, and show its progress. Exit code 1 if not all replicas are
+    /// known to hold the same
     #[arg(long)]
     pub(crate) wait: bool,
 
@@ -90,7 +91,7 @@ pub(crate) struct RepairArgs {
 /// Everything after `compact`.
 #[derive(Debug, Args)]
 pub(crate) struct CompactArgs {
-    /// Wait for the end of the compaction. Exit code 1 if it failed
+    /// Wait for the end of the compaction, and show its progress. Exit code 1 if it failed
     #[arg(long)]
     pub(crate) wait: bool,
 

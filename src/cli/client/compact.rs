@@ -2,7 +2,7 @@
 
 use indicatif::HumanBytes;
 
-use super::admin::{Worker, took_text};
+use super::admin::{Worker, show, took_text};
 use super::{CompactArgs, Unable, fail, print};
 use crate::operations::compact::{Compaction, Compactions};
 
@@ -20,10 +20,9 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Unable> {
     }
     let ended = worker.wait(TARGET, |told: Compactions, bar| {
         if let Some(current) = &told.current {
-            bar.set_length(current.of_records.max(current.records));
-            bar.set_position(current.records);
             let (before, now) = (HumanBytes(current.bytes_before), HumanBytes(current.bytes));
-            bar.set_message(format!("tables: {before} before, {now} now"));
+            let of = (current.of_records > 0).then_some(current.of_records);
+            show(bar, current.records, of, format!("tables: {before} before, {now} now"));
         }
         told.last.filter(|last| last.number >= number)
     })?;

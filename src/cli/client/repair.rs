@@ -1,10 +1,13 @@
 //! `kvorum repair`: asks a node for a round of repair over the whole cluster, and shows its end.
 
-use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use std::time::Duration;
 
-use super::admin::{Worker, took_text};
+use indicatif::{HumanBytes, HumanCount, HumanDuration};
+
+use super::admin::{Worker, show, took_text};
 use super::{RepairArgs, Unable, print};
 use crate::operations::repair::{Repair, Round};
+use crate::operations::status::Row;
 
 /// Does what is asked for.
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
@@ -17,7 +20,8 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
         ));
     }
     let round = worker.wait("/admin/repair", |repair: Repair, bar| {
-        show(bar, repair.current.as_ref().filter(|current| current.number >= number));
+        let (far, of, message) = progress(repair.current.as_ref(), number);
+        show(bar, far, of, message);
         repair.last.filter(|last| last.number >= number)
     })?;
     if args.admin.ask.json {
@@ -29,15 +33,63 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<(), Unable> {
     if round.equal { Ok(()) } else { Err(Unable::No) }
 }
 
-fn show(bar: &ProgressBar, round: Option<&Round>) {
-    let Some(round) = round else { return bar.set_message("waiting for the round to begin") };
-    bar.set_length(round.of_records.unwrap_or(round.records).max(round.records));
-    bar.set_position(round.records);
-    bar.set_message(format!(
-        "{} differ, {} repaired",
-        HumanCount(round.differing),
-        HumanCount(round.repaired)
-    ));
+/// How far a round is, of how much, and what it has found.
+fn progress(round: Option<&Round>, number: u64) -> (u64, Option<u64>, String) {
+    let Some(round) = round else {
+        let what = "waiting until the last writes have reached their replicas";
+        return (0, None, what.to_owned());
+    };
+    if round.number < number {
+        return (0, None, "waiting for the end of the round before this one".to_owned());
+    }
+    let (records, differing) = (HumanCount(round.records), HumanCount(round.differing));
+    let repaired = HumanCount(round.repaired);
+    let message = format!("{records} records compared; {differing} differ, {repaired} repaired");
+    (round.records, round.of_records.filter(|of| *of > 0), message)
+}
+
+/// What the last round of all came to that any of these nodes drove, on a line.
+pub(super) fn last_round(nodes: &[Row], now_ms: u64) -> Option<String> {
+    let rounds = nodes.iter().filter_map(|row| Some((row, row.status.as_ref()?.repair.as_ref()?)));
+    let lasts = rounds.filter_map(|(row, repair)| Some((row, repair.last.as_ref()?)));
+    let (row, round) = lasts.max_by_key(|(_, round)| ended_ms(round))?;
+    let ago = Duration::from_millis(now_ms.saturating_sub(ended_ms(round)));
+    let (ago, name) = (HumanDuration(ago), &row.name);
+    Some(match (round.equal, &round.unproven) {
+        (true, None) => format!("all replicas held the same {ago} ago: repair round of {name}"),
+        (true, Some(why)) => format!(
+            "all replicas held the same {ago} ago (repair round of {name}), but deleted keys stay \
+             on disk: {why}"
+        ),
+        (false, _) => format!(
+            "not all replicas are known to hold the same since the repair round of {name} {ago} \
+             ago: {}; kvorum repair --wait runs another one",
+            reasons(round).join("; ")
+        ),
+    })
+}
+
+fn ended_ms(round: &Round) -> u64 {
+    round.began_ms + round.took_ms.unwrap_or(0)
+}
+
+/// Why not all replicas are known to hold the same after a round.
+fn reasons(round: &Round) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if let Some(why) = &round.stopped {
+        reasons.push(format!("it ended early: {why}"));
+    }
+    if !round.absent.is_empty() {
+        reasons.push(format!("not compared with {}", round.absent.join(", ")));
+    }
+    if round.failed > 0 {
+        reasons.push(format!("{} keys not made equal", HumanCount(round.failed)));
+    }
+    if round.damaged > round.healed {
+        let left = HumanCount(round.damaged - round.healed);
+        reasons.push(format!("{left} damaged ranges of keys not healed"));
+    }
+    reasons
 }
 
 /// What came of a round, in a few lines.
@@ -78,12 +130,16 @@ fn told(round: &Round) -> String {
         text += &format!("ended early: {why}\n");
     }
     if round.proven {
-        text += "what was deleted before may be purged: compactions do that\n";
+        text += "deleted keys may be purged: compactions do that, kvorum compact --wait at once\n";
     } else if let Some(why) = &round.unproven {
         text += &format!("deleted keys stay on disk: {why}\n");
     }
-    if round.equal {
-        text += "all replicas hold the same\n";
-    }
+    text += match round.equal {
+        true => "all replicas hold the same\n",
+        false => {
+            "not all replicas are known to be equal: deleted keys stay on disk until a round with \
+             all nodes ends equal\n"
+        }
+    };
     text
 }

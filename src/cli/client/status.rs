@@ -7,12 +7,13 @@
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanCount, HumanDuration};
 use rustix::termios::tcgetwinsize;
 
 use super::connection::{Connection, malformed};
+use super::repair::last_round;
 use super::{Ask, BY, Problem, StatusArgs, Unable, fail, print, unreachable_node};
 use crate::operations::status::{Cluster, Row, Status};
 
@@ -97,7 +98,9 @@ fn table(cluster: &Cluster, width: Option<usize>) -> String {
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    for note in cluster.nodes.iter().flat_map(|row| notes(row, &cluster.asked)) {
+    let notes = cluster.nodes.iter().flat_map(|row| notes(row, &cluster.asked));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    for note in notes.chain(last_round(&cluster.nodes, now.as_millis() as u64)) {
         let _ = writeln!(text, "{note}");
     }
     text
@@ -183,6 +186,14 @@ fn notes(row: &Row, asked: &str) -> Vec<String> {
                 "{name} may lack writes in {} of 65,536 partitions; repair is in progress",
                 HumanCount(partitions.into())
             ));
+        }
+        if status.damaged_tables > 0 {
+            let way_out = match status.repair {
+                Some(_) => "kvorum repair --full --wait heals them from the other nodes",
+                None => "there are no other nodes to heal them from: start it on a backup",
+            };
+            let tables = HumanCount(status.damaged_tables);
+            notes.push(format!("{name} cannot read parts of {tables} of its tables: {way_out}"));
         }
         let peers = status.peers.iter().flatten();
         for peer in peers.filter(|peer| peer.partitions_to_repair > 0) {

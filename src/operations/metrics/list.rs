@@ -128,6 +128,10 @@ metrics! {
     UNHEALED_RANGES: Gauge "unhealed_ranges" []
         "Damaged ranges of keys, on any node, that the last repair round of this node found and \
          could not heal";
+    DAMAGED_TABLES: Gauge "damaged_tables" []
+        "Tables in which a compaction of this node met damage since its start; they are not \
+         compacted until a full repair round has healed them, and a node without replicas needs a \
+         backup";
     PURGEABLE_BYTES: Gauge "purgeable_bytes" []
         "Bytes of tombstones and expired values that compaction may drop for good, about";
     UPTIME: Gauge "uptime_seconds" [] "Time since the node started recovery, in seconds";

@@ -264,6 +264,7 @@ fn store_times(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
 fn store(out: &mut Out<'_, '_>, stats: &lsm::Stats) -> fmt::Result {
     for (metric, value) in [
         (&list::KEYS, stats.keys),
+        (&list::DAMAGED_TABLES, stats.damaged_tables),
         (&list::PURGEABLE_BYTES, stats.purgeable_bytes),
         (&list::MEMTABLE_BYTES, stats.memtable_bytes),
         (&list::IMMUTABLE_BYTES, stats.immutable_bytes),

@@ -89,6 +89,8 @@ pub(super) struct Round {
     asked: BTreeMap<NodeId, (Bytes, Option<Bytes>)>,
     exchange: Option<Exchange>,
     damaged: BTreeSet<(NodeId, Damage)>,
+    /// Nodes that hold records of which they are the only replica.
+    sole: BTreeSet<NodeId>,
     healing: Option<Healing>,
     /// Failures of each node, one after the other.
     pub(super) failures: BTreeMap<NodeId, u32>,
@@ -174,13 +176,16 @@ impl Node {
             && now.mono >= rounds.last_asked() + wait
             && !rounds.is_yielding(now)
             && !(rounds.is_active(now) && self.shared.proofs.known().seal.node != self.shared.own);
-        if !is_due && wanted.is_none() {
+        // What was written before it was asked for may still be on its way.
+        let settled = Clock::limit(now.wall.saturating_sub(settled_micros), 0);
+        let young = settled + 1..=Clock::limit(now.wall, 0);
+        let waits = wanted.is_some_and(|wanted| young.contains(&wanted.up_to));
+        if waits || !is_due && wanted.is_none() {
             return false;
         }
         let last_full = self.last_full.map(|last| last.saturating_add(full_interval_micros));
         let full_is_due = last_full.is_none_or(|due| due <= now.mono);
         let full = wanted.is_some_and(|wanted| wanted.full) || full_is_due;
-        let settled = Clock::limit(now.wall.saturating_sub(settled_micros), 0);
         let seal = self.shared.proofs.known().seal;
         let id = RoundId { time: settled.max(seal.time + 1), node: self.shared.own };
         let report = RoundReport {
@@ -207,6 +212,7 @@ impl Node {
             asked: BTreeMap::new(),
             exchange: None,
             damaged: BTreeSet::new(),
+            sole: BTreeSet::new(),
             healing: None,
             failures: BTreeMap::new(),
             began: now.mono,
@@ -299,6 +305,9 @@ impl Node {
         for (node, Told { compared, .. }) in &round.told {
             let is_other = |sum: &Sum| sum.sum != 0 && (sum.copies != usual || sum.place >= usual);
             round.is_mixed |= compared.sums.iter().any(is_other);
+            if usual > 1 && compared.sums.iter().any(|sum| sum.sum != 0 && sum.copies == 1) {
+                round.sole.insert(*node);
+            }
             if *node == own {
                 round.report.records += compared.records;
             }
@@ -576,11 +585,13 @@ impl Node {
         };
         let healing = round.healing.as_mut().expect("it was asked for");
         let (node, ranges) = healing.discarding.take().expect("it was asked for");
-        if matches!(result, Ok(Reply::Stored | Reply::Newer { .. })) {
-            round.report.healed += ranges.len() as u64;
-        } else {
-            let stays = |damage| round.report.stays(node, damage, Unhealed::Failed);
-            ranges.into_iter().for_each(stays);
+        let is_done = matches!(result, Ok(Reply::Stored | Reply::Newer { .. }));
+        match (is_done, round.sole.contains(&node)) {
+            (true, false) => round.report.healed += ranges.len() as u64,
+            (_, is_sole) => {
+                let why = if is_done && is_sole { Unhealed::Sole } else { Unhealed::Failed };
+                ranges.into_iter().for_each(|damage| round.report.stays(node, damage, why));
+            }
         }
         self.shared.rounds.publish(&round.report);
         self.go_on_round(now, out);

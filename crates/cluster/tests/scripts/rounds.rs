@@ -49,12 +49,18 @@ struct Driver {
 
 impl Driver {
     fn new() -> Self {
+        Self::settling(0)
+    }
+
+    /// One that does not compare records of the last so many microseconds.
+    fn settling(settled_micros: u64) -> Self {
         let clock = Arc::new(Clock::start(7, BASE, 0));
         clock.persisted(u64::MAX, 0);
         let membership = Membership::new(MembershipState::Member, BASE << 12, false);
         let logs = Arc::new(Logs::first(100));
         let shared = Arc::new(Shared::new(topology(3, 3), NodeId(0), clock, membership, 0, logs));
-        let rounds = RoundConfig { full_interval_micros: u64::MAX, ..RoundConfig::NONE };
+        let full_interval_micros = u64::MAX;
+        let rounds = RoundConfig { full_interval_micros, settled_micros, ..RoundConfig::NONE };
         let config = NodeConfig { max_skew_micros: 0, rounds, tombstone: toy::tombstone };
         let node = Node::new(Arc::clone(&shared), config);
         Self { shared, node, mono: 0 }
@@ -66,7 +72,7 @@ impl Driver {
         full: bool,
         mut reply: impl FnMut(NodeId, &Request) -> Option<Reply>,
     ) -> Driven {
-        self.shared.rounds.ask(full);
+        self.shared.rounds.ask(full, 0);
         let mut events = vec![NodeEvent::Tick];
         let (mut given_up, mut steps) = (Vec::new(), Vec::new());
         for _ in 0..PATIENCE {
@@ -471,4 +477,46 @@ fn what_is_read_of_a_minority_and_older_is_not_taken_for_it() {
     assert_eq!(brought, [], "they hold it already");
     assert_eq!((report.differing, report.repaired, report.failed), (1, 0, 1), "{report:?}");
     assert!(!report.proven);
+}
+
+/// A node that is the only replica of other keys may have been that of some of those that it can't
+/// read, too. They are given up, so that what others have of them is read again, but not healed.
+#[test]
+fn what_a_node_may_have_held_alone_is_named() {
+    let rotten = damage("k", "p");
+    let sum = |copies| Sum { bucket: 0, place: 0, copies, sum: 7 };
+    for (sick_copies, healed) in [(1, 0), (2, 1), (3, 1)] {
+        let (report, given_up) = round(true, |node, request| {
+            let is_sick = node == SICK && request.detail == Detail::Sums;
+            let (damaged, sums) = match is_sick {
+                true => (vec![rotten.clone()], vec![sum(sick_copies)]),
+                // Others that hold keys alone have nothing to do with it.
+                false if request.detail == Detail::Sums => (Vec::new(), vec![sum(1)]),
+                false => (Vec::new(), Vec::new()),
+            };
+            Compared { damaged, sums, ..Compared::default() }
+        });
+        assert_eq!((report.damaged, report.healed), (1, healed), "{report:?}");
+        assert_eq!(given_up, [(SICK, vec![rotten.clone()])]);
+        let sole = vec![(SICK, rotten.clone(), Unhealed::Sole)];
+        assert_eq!(report.unhealed, if healed == 0 { sole } else { Vec::new() });
+        assert_eq!(report.is_equal(), healed == 1, "{report:?}");
+    }
+}
+
+/// Whoever asks for a round need not know how long a write takes to reach all replicas.
+#[test]
+fn a_round_that_is_asked_for_leaves_out_nothing_that_was_written_before() {
+    const SETTLED: u64 = 1_000_000;
+    let begins = |newest: u64, wall: u64| {
+        let Driver { shared, mut node, .. } = Driver::settling(SETTLED);
+        shared.rounds.ask(false, Clock::limit(newest, 0));
+        node.handle(Now { mono: 1, wall }, NodeEvent::Tick, &mut Vec::new());
+        shared.rounds.status().current.is_some()
+    };
+    assert!(!begins(BASE, BASE), "it was written just now");
+    assert!(!begins(BASE, BASE + SETTLED - 1));
+    assert!(begins(BASE, BASE + SETTLED));
+    assert!(begins(BASE - SETTLED, BASE), "nothing is that young");
+    assert!(begins(BASE, BASE - 1), "the clock was set back, by who knows how much");
 }

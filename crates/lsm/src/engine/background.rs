@@ -1,6 +1,6 @@
 //! Flush and compaction: one step a call, and how their results replace what they came from.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -30,9 +30,9 @@ pub(super) struct Background {
     closing: AtomicBool,
     /// Tables that a failed edit of the manifest named: its file may or may not hold that edit.
     disputed: Mutex<Vec<u64>>,
-    /// Tables in which a compaction met damage. Until they are replaced (`discard.rs`) none is
-    /// tried that needs them.
-    pub(super) damaged: Mutex<BTreeSet<String>>,
+    /// Tables in which a compaction met damage, and what. Until they are replaced (`discard.rs`)
+    /// none is tried that needs them.
+    pub(super) damaged: Mutex<BTreeMap<String, Error>>,
 }
 
 /// Tables being written in one step. Unless they become [`Unfinished::durable`], their files are
@@ -336,8 +336,12 @@ impl Engine {
     /// to be given what it has lost. A read that fails says that the disk is not what it was.
     fn unread(&self, error: Error) -> Error {
         let Error::Corrupt { file, .. } = &error else { return self.classify(error) };
-        if lock(&self.background.damaged).insert(file.clone()) {
-            tracing::error!(%error, "a table is not compacted any more until it is repaired");
+        if lock(&self.background.damaged).insert(file.clone(), error.clone()).is_none() {
+            tracing::error!(
+                %error,
+                "a table is damaged, and is not compacted any more until a full repair round has \
+                 healed it; reads of the damaged keys fail, all else goes on"
+            );
         }
         error
     }
@@ -345,7 +349,7 @@ impl Engine {
     /// What was chosen, unless it needs a table of which it is known that it can't be read.
     pub(super) fn unless_damaged(&self, choice: Choice) -> Choice {
         let damaged = lock(&self.background.damaged);
-        let is_damaged = |id: &u64| damaged.contains(&file_name(*id));
+        let is_damaged = |id: &u64| damaged.contains_key(&file_name(*id));
         match &choice {
             Choice::Merge { upper, lower, .. }
                 if !damaged.is_empty() && upper.iter().chain(lower).any(is_damaged) =>

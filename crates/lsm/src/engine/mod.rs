@@ -242,6 +242,7 @@ impl Engine {
             compaction_read_bytes: read(&counters.compaction_read_bytes),
             compaction_write_bytes: read(&counters.compaction_write_bytes),
             version_conflicts: read(&counters.version_conflicts),
+            damaged_tables: tree::lock(&self.background.damaged).len() as u64,
             cache_hits: self.cache.hits(),
             cache_misses: self.cache.misses(),
             cache_bytes: self.cache.bytes(),

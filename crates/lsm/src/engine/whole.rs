@@ -47,9 +47,8 @@ impl Engine {
             whole.descent = Descent::default();
         }
         // Tables that can't be read are left out.
-        let damaged = lock(&self.background.damaged).first().cloned();
-        let error = |table: String| Error::corrupt(&table, 0, "it must be repaired first");
-        damaged.map_or(Ok(Work::Nothing), |table| Err(error(table)))
+        let damaged = lock(&self.background.damaged).first_key_value().map(|(_, e)| e.clone());
+        damaged.map_or(Ok(Work::Nothing), Err)
     }
 
     /// Flushes nothing, and compacts all tables of every tree into its deepest level.

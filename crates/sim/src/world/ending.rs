@@ -88,13 +88,13 @@ impl World {
         // Until everything is old enough to be compared by whoever drives it.
         let settled = self.plan.rounds.settled_micros + 2 * self.plan.max_skew_micros;
         self.run_until(self.now + settled);
-        let mut number = shared.rounds.ask(true);
+        let mut number = shared.rounds.ask(true, 0);
         for _ in 0..MOST_SECONDS * 100 {
             self.run_until(self.now + 10_000);
             let last = shared.rounds.status().last.filter(|last| last.number >= number);
             let Some(last) = last else { continue };
             if last.stopped == Some("another node drives a round") {
-                number = shared.rounds.ask(true);
+                number = shared.rounds.ask(true, 0);
                 continue;
             }
             if !last.is_equal() {

@@ -1,0 +1,110 @@
+//! A node whose files are damaged: what it says, and the way out.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, key};
+use crate::process::{Node, kvorum, run};
+
+const KEYS: usize = 50;
+
+/// Flips a byte in each file with this ending, where it holds `bytes` first.
+fn flip_where(data: &Path, ending: &str, bytes: &[u8]) {
+    let mut flips = 0;
+    for file in fs::read_dir(data).unwrap().flatten() {
+        let path = file.path();
+        if path.to_string_lossy().ends_with(ending) {
+            let mut content = fs::read(&path).unwrap();
+            if let Some(at) = content.windows(bytes.len()).position(|part| part == bytes) {
+                content[at] = !content[at];
+                fs::write(path, content).unwrap();
+                flips += 1;
+            }
+        }
+    }
+    assert!(flips > 0, "{ending} holds it somewhere");
+}
+
+/// What it keeps for itself no other node has. It must not guess, and its data is not lost.
+#[test]
+fn a_node_that_can_not_read_its_own_state_is_replaced_by_an_empty_one() {
+    let mut cluster = Cluster::start(3, &["--repair-interval", "off"]);
+    cluster.settled();
+    for number in 0..KEYS {
+        let put = cluster.client(0).put(&format!("{}&ack=3&from=3", key(number)), b"v");
+        assert_eq!(put.status, 201);
+    }
+    for (ending, bytes, named) in [
+        (".sst", &b"identity"[..], "the node's identity: "),
+        ("MANIFEST", b"MANIFS", "MANIFEST is damaged at byte "),
+    ] {
+        cluster.stop(1);
+        flip_where(&cluster.data(1), ending, bytes);
+        let said = cluster.refused(1);
+        let last = said.lines().last().unwrap();
+        assert!(last.contains(named) && last.contains(" is damaged at byte "), "{said}");
+        for part in ["Nothing was changed", "kvorum status", "an empty one", "from=1"] {
+            assert!(last.contains(part), "{part}: {said}");
+        }
+        let again = cluster.refused(1);
+        assert_eq!(again.lines().last(), Some(last), "nothing was changed");
+        assert_eq!(cluster.client(0).get(&key(7)).status, 200, "two of three");
+        cluster.wipe(1);
+        cluster.up(1);
+        cluster.settled();
+        assert_eq!(cluster.local(1).len(), KEYS);
+    }
+}
+
+#[test]
+fn a_single_node_is_sent_to_its_backup() {
+    let node = Node::start(&[]);
+    assert_eq!(node.client().put("/v0/entity?id=k", b"v").status, 201);
+    let data = node.stop();
+    let path = data.path().join("data");
+    flip_where(&path, ".sst", b"identity");
+    let output = run(&["serve", "--listen", "127.0.0.1:0", "--data", path.to_str().unwrap()]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains("Nothing was changed") && last.contains("a backup"), "{said}");
+}
+
+/// Where there are no replicas no round looks for damage: a compaction finds it, and must say so
+/// where somebody looks.
+#[test]
+fn a_table_that_a_compaction_can_not_read_is_counted() {
+    let args = ["--sync", "never", "--memory", "64MiB"];
+    let node = Node::start(&args);
+    for number in 0..KEYS {
+        assert_eq!(node.client().put(&key(number), &[b'v'; 1000]).status, 201);
+    }
+    let data = node.stop();
+    flip_where(&data.path().join("data"), ".sst", b"key0000");
+    let node = Node::start_with(kvorum(), data, &args);
+    let mut client = node.client();
+    let damaged = |client: &mut crate::client::Client| {
+        let status: Value = serde_json::from_slice(&client.get("/v0/status").body()).unwrap();
+        let metrics = String::from_utf8(client.get("/metrics").body()).unwrap();
+        let metric = metrics.lines().find_map(|line| line.strip_prefix("kvorum_damaged_tables "));
+        (status["damaged_tables"].as_u64(), metric.and_then(|told| told.parse::<u64>().ok()))
+    };
+    assert_eq!(damaged(&mut client), (Some(0), Some(0)), "nothing has looked there");
+    for number in 0..KEYS {
+        assert_eq!(client.put(&key(number), b"new").status, 201);
+    }
+    let url = format!("http://{}", node.address);
+    for _ in 0..2 {
+        let output = run(&["compact", "--wait", "--url", &url]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(".sst is damaged at byte "), "{said}");
+        assert_eq!(damaged(&mut client), (Some(1), Some(1)));
+    }
+    let status = run(&["status", "--url", &url]);
+    let said = String::from_utf8(status.stdout).unwrap();
+    assert!(said.contains("cannot read parts of 1 of its tables: there are no other"), "{said}");
+    assert_eq!(client.get(&key(0)).body(), b"new", "reads and writes go on");
+}
