@@ -508,15 +508,21 @@ fn what_a_node_may_have_held_alone_is_named() {
 #[test]
 fn a_round_that_is_asked_for_leaves_out_nothing_that_was_written_before() {
     const SETTLED: u64 = 1_000_000;
-    let begins = |newest: u64, wall: u64| {
-        let Driver { shared, mut node, .. } = Driver::settling(SETTLED);
-        shared.rounds.ask(false, Clock::limit(newest, 0));
-        node.handle(Now { mono: 1, wall }, NodeEvent::Tick, &mut Vec::new());
+    let begins = |age: u64, waited: i64| {
+        let mut driver = Driver::settling(SETTLED);
+        // It was asked for one before, and knows since that it is whole.
+        driver.round(false, |_, request| Some(willing(request)));
+        let Driver { shared, mut node, mono } = driver;
+        let asked = BASE + mono;
+        shared.rounds.ask(false, Clock::limit(asked - age, 0));
+        let now = Now { mono: mono + 1, wall: asked.saturating_add_signed(waited) };
+        node.handle(now, NodeEvent::Tick, &mut Vec::new());
         shared.rounds.status().current.is_some()
     };
-    assert!(!begins(BASE, BASE), "it was written just now");
-    assert!(!begins(BASE, BASE + SETTLED - 1));
-    assert!(begins(BASE, BASE + SETTLED));
-    assert!(begins(BASE - SETTLED, BASE), "nothing is that young");
-    assert!(begins(BASE, BASE - 1), "the clock was set back, by who knows how much");
+    let settled = SETTLED as i64;
+    assert!(!begins(0, 0), "it was written just now");
+    assert!(!begins(0, settled - 1));
+    assert!(begins(0, settled));
+    assert!(begins(SETTLED, 0), "nothing is that young");
+    assert!(begins(0, -1), "the clock was set back, by who knows how much");
 }
