@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// What a node says of such a directory, before and after the place where it has put it.
-const SAYS: (&str, &str) = ("It was emptied, and what it held is in ", ": start the node again");
+const SAYS: (&str, &str) = ("what it held was moved to ", ". Start the node again");
 
 /// How much longer C's syncs take while A is to be copied between two steps of a round.
 const SLOW_SYNC: Duration = Duration::from_millis(150);
