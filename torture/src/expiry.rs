@@ -2,7 +2,7 @@
 //! libfaketime) and which are killed. Each read is judged by the clock of the node that is asked:
 //! what it shows has not expired by that, what it hides has, and nothing older comes up in its
 //! place. Rounds of repair run all the while. In the end, with right clocks, all of it is gone for
-//! good, and purged. How the space comes back is in [`crate::expired`].
+//! good, and purged. How the space comes back is in `expired.rs`.
 
 use std::io;
 use std::path::PathBuf;
