@@ -179,14 +179,19 @@ fn rot(cluster: &Cluster, node: usize) {
     assert!(tables > 0, "its store is in tables");
 }
 
+/// A full round after a table of the second node has rotted.
+fn repair_of_rot(cluster: &mut Cluster) -> Output {
+    cluster.stop(1);
+    rot(cluster, 1);
+    cluster.up(1);
+    cluster.settled();
+    repair(cluster, 0, &["--full"])
+}
+
 #[test]
 fn what_rotted_on_one_node_is_healed_from_the_others() {
     let mut cluster = whole(&[]);
-    cluster.stop(1);
-    rot(&cluster, 1);
-    cluster.up(1);
-    cluster.settled();
-    let done = repair(&cluster, 0, &["--full"]);
+    let done = repair_of_rot(&mut cluster);
     let said = text(&done.stdout);
     assert_eq!(done.status.code(), Some(0), "{said}");
     assert!(said.contains("damaged ranges of keys: 1 found, 1 healed"), "{said}");
@@ -408,11 +413,7 @@ fn what_rotted_where_there_is_no_other_copy_is_named() {
         let put = cluster.client(0).put(&format!("/v0/entity?id=z{number}&ack=1&from=1"), b"v");
         assert_eq!(put.status, 201);
     }
-    cluster.stop(1);
-    rot(&cluster, 1);
-    cluster.up(1);
-    cluster.settled();
-    let done = repair(&cluster, 0, &["--full"]);
+    let done = repair_of_rot(&mut cluster);
     let said = text(&done.stdout);
     assert_eq!(done.status.code(), Some(1), "{said}");
     assert!(said.contains("damaged ranges of keys: 1 found, 0 healed\n"), "{said}");

@@ -586,12 +586,11 @@ impl Node {
         let healing = round.healing.as_mut().expect("it was asked for");
         let (node, ranges) = healing.discarding.take().expect("it was asked for");
         let is_done = matches!(result, Ok(Reply::Stored | Reply::Newer { .. }));
-        match (is_done, round.sole.contains(&node)) {
-            (true, false) => round.report.healed += ranges.len() as u64,
-            (_, is_sole) => {
-                let why = if is_done && is_sole { Unhealed::Sole } else { Unhealed::Failed };
-                ranges.into_iter().for_each(|damage| round.report.stays(node, damage, why));
-            }
+        if is_done && !round.sole.contains(&node) {
+            round.report.healed += ranges.len() as u64;
+        } else {
+            let why = if is_done { Unhealed::Sole } else { Unhealed::Failed };
+            ranges.into_iter().for_each(|damage| round.report.stays(node, damage, why));
         }
         self.shared.rounds.publish(&round.report);
         self.go_on_round(now, out);
