@@ -484,7 +484,8 @@ impl Coordinator {
         let acks = Acks { epoch: self.slots.get(id).view.epoch, by };
         let change = self.slots.change(id);
         let answer = match change.asker {
-            Asker::Reader(_) => Answer::Found(change.found.take()),
+            // What is told is what replicas hold now: that may belong to more of them than before.
+            Asker::Reader(_) => Answer::Found(stored.clone().or_else(|| change.found.take())),
             Asker::Client(_) | Asker::Peer(_) => Answer::Done(done, acks),
         };
         let asker = change.asker;

@@ -40,7 +40,7 @@ fn reissue(_key: &[u8], record: &Record, version: Version) -> Record {
 }
 
 fn reballot(_key: &[u8], record: &Record, version: Version, ballot: u64) -> Record {
-    Record { rank: Rank { version, ballot, ..record.rank }, ..record.clone() }
+    Record { rank: Rank { version, ballot, ..record.rank }, copies: 0, ..record.clone() }
 }
 
 /// Behind the value: `~expiry` in milliseconds after the script's beginning, `#step:id,id=result`.
