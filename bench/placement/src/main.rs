@@ -2,10 +2,11 @@
 //! what a topology costs to make and to hold. Prints the tables of `docs/scale.md`; nothing but the
 //! times differs from run to run.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use bench_table::Table;
-use cluster::{Member, NodeId, PARTITIONS, Topology};
+use cluster::{Fill, Member, NodeId, PARTITIONS, Topology};
 
 const KEYS: u32 = 1_000_000;
 const COPIES: u8 = 3;
@@ -40,7 +41,60 @@ fn main() {
             format!("{:.2} %", copies * 100.0),
         ]));
     }
-    println!("{balance}\n{moved}\n{cost}");
+    println!("{balance}\n{moved}\n{cost}\n{}", growth());
+}
+
+/// How evenly partitions lie when hash weights are tuned, what moves, beside the least that can,
+/// and how long the tuning takes.
+fn growth() -> Table {
+    let mut grown = Table::new(&[
+        "change",
+        "fullest before",
+        "fullest after",
+        "moved",
+        "least",
+        "ratio",
+        "took",
+    ]);
+    let changes =
+        [(3, 4), (3, 5), (5, 3), (10, 11), (100, 110), (110, 100), (1000, 1001), (1001, 1000)];
+    for (nodes, then) in changes {
+        // What a plan grows out of is balanced itself.
+        let before = Topology::grown(&of(1), named(nodes), COPIES).expect("these are a cluster");
+        let begun = Instant::now();
+        let after = Topology::grown(&before, named(then), COPIES).expect("these are a cluster");
+        let took = begun.elapsed().as_secs_f64();
+        let (moved, least) = copies_moved(&before, &after);
+        grown.row(row([
+            format!("{nodes} → {then}"),
+            format!("{:.3}", fullest(&before)),
+            format!("{:.3}", fullest(&after)),
+            moved.to_string(),
+            format!("{least:.0}"),
+            format!("{:.3}", moved as f64 / least),
+            format!("{took:.2} s"),
+        ]));
+    }
+    grown
+}
+
+/// The node that holds most, in parts of its share.
+fn fullest(cluster: &Topology) -> f64 {
+    cluster.fill().iter().map(Fill::ratio).fold(0.0, f64::max)
+}
+
+/// Copies of partitions that nodes have to take over; and those that nodes lack of their shares.
+fn copies_moved(before: &Topology, after: &Topology) -> (u64, f64) {
+    let (mut was, mut is, mut moved) = (Vec::new(), Vec::new(), 0);
+    for partition in 0..=u16::MAX {
+        before.replicas(partition, COPIES, &mut was);
+        after.replicas(partition, COPIES, &mut is);
+        moved += is.iter().filter(|node| !was.contains(node)).count() as u64;
+    }
+    let held: HashMap<NodeId, usize> =
+        before.fill().iter().map(|fill| (fill.node, fill.held)).collect();
+    let lacks = |fill: &Fill| fill.share - held.get(&fill.node).map_or(0.0, |held| *held as f64);
+    (moved, after.fill().iter().map(lacks).filter(|lacks| *lacks > 0.0).sum())
 }
 
 fn row<const N: usize>(cells: [String; N]) -> Vec<Option<String>> {
@@ -48,8 +102,12 @@ fn row<const N: usize>(cells: [String; N]) -> Vec<Option<String>> {
 }
 
 fn of(nodes: usize) -> Topology {
+    Topology::of(named(nodes), COPIES).expect("these are a cluster")
+}
+
+fn named(nodes: usize) -> Vec<(NodeId, Member)> {
     let member = |n| Member { name: format!("node-{n}"), zone: String::new(), weight: 1 };
-    Topology::new((0..nodes).map(member).collect(), COPIES).expect("these are a cluster")
+    (0..nodes).map(|n| (NodeId(n as u16), member(n))).collect()
 }
 
 fn keys() -> impl Iterator<Item = Vec<u8>> {

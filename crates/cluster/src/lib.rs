@@ -60,6 +60,7 @@ pub use rounds::{RoundReport, RoundStatus, Rounds, Unhealed};
 pub use scan::{PAGE_BYTES, PartitionFilter, Scan, Step};
 pub use sums::Sums;
 pub use topology::{
-    Buckets, Member, PARTITIONS, Topology, TopologyError, difference, partition_of,
+    Buckets, Fill, HashWeight, Member, PARTITIONS, Topology, TopologyError, difference,
+    partition_of,
 };
 pub use view::{FIRST_EPOCH, View, Views};

@@ -9,25 +9,35 @@
 //! node b weight 2
 //! ```
 //!
-//! Nodes whose ids are not their places in this list have form 2, and say them: `node b id 7 weight
-//! 2`.
+//! Nodes whose ids are not their places in this list, or whose hash weights are not their weights, have
+//! form 2, and say them: `node b id 7 weight 2 hash 131100 zone x`. A hash weight that is the weight is not said.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{FORM, FORM_WITH_IDS, Member, PARTITIONS};
+use super::{FORM, FORM_WITH_IDS, HashWeight, Member, PARTITIONS};
 use crate::message::NodeId;
 
-/// `members` are sorted by name, `ids` are theirs.
-pub(super) fn describe(members: &[Member], ids: &[NodeId], replicas: u8) -> String {
+/// `members` are sorted by name, `ids` and `weights` are theirs.
+pub(super) fn describe(
+    members: &[Member],
+    ids: &[NodeId],
+    weights: &[HashWeight],
+    replicas: u8,
+) -> String {
     let by_place = ids.iter().enumerate().all(|(place, id)| usize::from(id.0) == place);
-    let form = if by_place { FORM } else { FORM_WITH_IDS };
+    let own = |(member, weight): (&Member, &HashWeight)| *weight == HashWeight::of(member.weight);
+    let by_weight = members.iter().zip(weights).all(own);
+    let form = if by_place && by_weight { FORM } else { FORM_WITH_IDS };
     let mut text =
         format!("kvorum-topology {form}\npartitions {PARTITIONS}\nreplicas {replicas}\n");
-    for (Member { name, zone, weight }, id) in members.iter().zip(ids) {
-        let id = if by_place { String::new() } else { format!(" id {}", id.0) };
+    for ((member, id), hash) in members.iter().zip(ids).zip(weights) {
+        let Member { name, zone, weight } = member;
+        let id = if form == FORM { String::new() } else { format!(" id {}", id.0) };
+        let said =
+            if own((member, hash)) { String::new() } else { format!(" hash {}", hash.get()) };
         let zone = if zone.is_empty() { String::new() } else { format!(" zone {zone}") };
-        writeln!(text, "node {name}{id} weight {weight}{zone}")
+        writeln!(text, "node {name}{id} weight {weight}{said}{zone}")
             .expect("writing to a String cannot fail");
     }
     text
@@ -60,6 +70,16 @@ pub fn difference(ours: &str, theirs: &str, whose: &str) -> Option<String> {
         if node.weight != other.weight {
             let (here, there) = (node.weight, other.weight);
             found.push(format!("node {shown} has weight {here} in our list, {there} in {whose}"));
+        }
+        if node.hash != other.hash && node.weight == other.weight {
+            let hash = |node: &Node<'_>| match node.hash {
+                Some(hash) => hash.to_string(),
+                None => "that of its weight".to_owned(),
+            };
+            let (here, there) = (hash(node), hash(other));
+            found.push(format!(
+                "node {shown} has hash weight {here} in our list, {there} in {whose}"
+            ));
         }
         if node.zone != other.zone {
             let zone = |node: &Node<'_>| match node.zone {
@@ -95,6 +115,8 @@ struct Described<'a> {
 struct Node<'a> {
     id: u16,
     weight: u32,
+    /// Its hash weight, if that is said.
+    hash: Option<u32>,
     zone: Option<&'a str>,
 }
 
@@ -113,12 +135,18 @@ fn parse(text: &str) -> Option<Described<'_>> {
             _ => return None,
         };
         let weight = value("weight")?.parse().ok()?;
-        let zone = match words.next() {
+        let mut next = words.next();
+        let mut hash = None;
+        if form == FORM_WITH_IDS && next == Some("hash") {
+            hash = Some(words.next()?.parse().ok()?);
+            next = words.next();
+        }
+        let zone = match next {
             None => None,
             Some("zone") => Some(words.next()?),
             Some(_) => return None,
         };
-        words.next().is_none().then_some((name, Node { id, weight, zone }))
+        words.next().is_none().then_some((name, Node { id, weight, hash, zone }))
     };
     let nodes = lines.enumerate().map(node).collect::<Option<_>>()?;
     let is_known = form == FORM || form == FORM_WITH_IDS;

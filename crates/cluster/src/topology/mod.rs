@@ -9,8 +9,10 @@
 //! All of it is a function of the members and of nothing else: every node computes the same, on
 //! every platform and in every release. A change of the function is a change of [`FORM`].
 
+mod balance;
 mod buckets;
 mod description;
+mod hash_weight;
 mod overlap;
 mod placement;
 #[cfg(test)]
@@ -20,9 +22,11 @@ use std::sync::{Arc, OnceLock};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use balance::Fill;
 pub use buckets::Buckets;
 use description::describe;
 pub use description::difference;
+pub use hash_weight::HashWeight;
 use overlap::Holdings;
 pub(crate) use overlap::Overlap;
 use placement::Placement;
@@ -36,7 +40,8 @@ pub const PARTITIONS: usize = 1 << 16;
 /// Version of the description, and of the placement that follows from it …
 const FORM: u32 = 1;
 
-/// … and of one that says the nodes' ids, because they are not their places.
+/// … and of one that says the nodes' ids, because they are not their places; and hash weights that
+/// are not the nodes' weights.
 const FORM_WITH_IDS: u32 = 2;
 
 /// What stands for no place.
@@ -112,6 +117,8 @@ pub struct Topology {
     ids: Arc<[NodeId]>,
     /// Each id's place, or [`NOWHERE`].
     places: Arc<[u16]>,
+    /// What the members draw partitions with, by their places.
+    hash_weights: Arc<[HashWeight]>,
     replicas: u8,
     placement: Arc<Placement>,
     /// For each partition the ids of the first nodes of its order, `stride` of them.
@@ -140,13 +147,30 @@ impl Topology {
     }
 
     /// Places all partitions: 65,536 × members steps of some nanoseconds. Ids were given to the
-    /// nodes before, and stay theirs whoever else comes or goes.
-    pub fn of(mut nodes: Vec<(NodeId, Member)>, replicas: u8) -> Result<Self, TopologyError> {
-        nodes.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
-        let (ids, members): (Vec<NodeId>, Vec<Member>) = nodes.into_iter().unzip();
+    /// nodes before, and stay theirs whoever else comes or goes. Each node draws with its weight.
+    pub fn of(nodes: Vec<(NodeId, Member)>, replicas: u8) -> Result<Self, TopologyError> {
+        let by_weight = |(id, member): (NodeId, Member)| {
+            let weight = HashWeight::of(member.weight.clamp(1, MAX_WEIGHT));
+            (id, member, weight)
+        };
+        Self::with_hash_weights(nodes.into_iter().map(by_weight).collect(), replicas)
+    }
+
+    /// The same; each node draws with the hash weight that comes with it.
+    pub fn with_hash_weights(
+        mut nodes: Vec<(NodeId, Member, HashWeight)>,
+        replicas: u8,
+    ) -> Result<Self, TopologyError> {
+        nodes.sort_by(|(_, a, _), (_, b, _)| a.name.cmp(&b.name));
+        let mut hash_weights = Vec::with_capacity(nodes.len());
+        let split = |(id, member, weight)| {
+            hash_weights.push(weight);
+            (id, member)
+        };
+        let (ids, members): (Vec<NodeId>, Vec<Member>) = nodes.into_iter().map(split).unzip();
         check(&members, replicas)?;
         let places = places(&ids, &members)?;
-        let placement = Placement::of(&members, &ids);
+        let placement = Placement::of(&members, &ids, &hash_weights);
         let stride = members.len().min(STORED);
         let mut stored = Vec::with_capacity(PARTITIONS * stride);
         let mut order = Vec::with_capacity(stride);
@@ -156,19 +180,21 @@ impl Topology {
         }
         let of_stored = stored.iter().map(|id| usize::from(places[usize::from(*id)]));
         let holdings = Holdings::new(&members, of_stored, stride);
-        let digest = xxh3_64(describe(&members, &ids, replicas).as_bytes());
-        Ok(Self {
+        let mut topology = Self {
             members: members.into(),
             ids: ids.into(),
             places: places.into(),
+            hash_weights: hash_weights.into(),
             replicas,
             placement: Arc::new(placement),
             stored: stored.into(),
             stride,
             holdings: Arc::new(holdings),
             buckets: Arc::default(),
-            digest,
-        })
+            digest: 0,
+        };
+        topology.digest = xxh3_64(topology.describe().as_bytes());
+        Ok(topology)
     }
 
     /// Nodes of the cluster.
@@ -280,7 +306,7 @@ impl Topology {
     /// All that decides where keys are, as text that is the same on every node:
     /// [`difference`] compares two of them.
     pub fn describe(&self) -> String {
-        describe(&self.members, &self.ids, self.replicas)
+        describe(&self.members, &self.ids, &self.hash_weights, self.replicas)
     }
 }
 

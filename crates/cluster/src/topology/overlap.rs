@@ -19,10 +19,7 @@ use super::{Member, PARTITIONS};
 /// The nodes' zones, and which partitions each node holds.
 #[derive(Debug)]
 pub(super) struct Holdings {
-    /// Each node's zone, by its place.
-    zones: Vec<u16>,
-    /// How many zones have more than so many nodes, from 0 on.
-    larger: Vec<usize>,
+    zones: Zones,
     /// Where each node's partitions begin in `partitions`; one more at the end.
     begins: Vec<u32>,
     /// The partitions of which a node is among the replicas that are stored, node after node.
@@ -36,7 +33,7 @@ impl Holdings {
         stored: impl Iterator<Item = usize> + Clone,
         stride: usize,
     ) -> Self {
-        let (zones, larger) = zones_of(members);
+        let zones = Zones::of(members);
         let mut begins = vec![0; members.len() + 1];
         for place in stored.clone() {
             begins[place + 1] += 1;
@@ -51,7 +48,7 @@ impl Holdings {
             partitions[*next as usize] = (at / stride) as u16;
             *next += 1;
         }
-        Self { zones, larger, begins, partitions }
+        Self { zones, begins, partitions }
     }
 
     /// The partitions that the node at a place holds.
@@ -61,37 +58,56 @@ impl Holdings {
 
     /// No nodes yet, of the first `from` of a partition.
     pub(super) fn overlap(&self, from: u8) -> Overlap<'_> {
-        let (mut full, mut rest) = (0, usize::from(from));
+        let (full, rest) = self.zones.of_first(usize::from(from));
+        let inside = vec![0; self.zones.larger.first().copied().unwrap_or(0)];
+        Overlap { zones: &self.zones.of, full, rest, inside, within: 0, above: 0 }
+    }
+}
+
+/// The zones that nodes are in.
+#[derive(Debug)]
+pub(super) struct Zones {
+    /// Each node's zone as a number, by its place.
+    pub(super) of: Vec<u16>,
+    /// How many zones have more than so many nodes, from 0 on.
+    larger: Vec<usize>,
+}
+
+impl Zones {
+    /// `members` are sorted by name.
+    pub(super) fn of(members: &[Member]) -> Self {
+        let mut by_zone: Vec<usize> = (0..members.len()).collect();
+        by_zone.sort_by_key(|place| &members[*place].zone);
+        let mut of = vec![0; members.len()];
+        let mut sizes: Vec<usize> = Vec::new();
+        let mut last: Option<&str> = None;
+        for place in by_zone {
+            let zone = members[place].zone.as_str();
+            // Without a zone each is one of its own.
+            if zone.is_empty() || last != Some(zone) {
+                sizes.push(0);
+            }
+            last = Some(zone);
+            let number = sizes.len() - 1;
+            of[place] = number as u16;
+            sizes[number] += 1;
+        }
+        let largest = sizes.iter().copied().max().unwrap_or(0);
+        let larger = (0..largest).map(|than| sizes.iter().filter(|size| **size > than).count());
+        let larger = larger.collect();
+        Self { of, larger }
+    }
+
+    /// Of the first `from` nodes of a partition so many are of every zone that has as many, and so
+    /// many zones have one more.
+    pub(super) fn of_first(&self, from: usize) -> (usize, usize) {
+        let (mut full, mut rest) = (0, from);
         for zones in self.larger.iter().take_while(|zones| **zones > 0) {
             let Some(left) = rest.checked_sub(*zones) else { break };
             (full, rest) = (full + 1, left);
         }
-        let inside = vec![0; self.larger.first().copied().unwrap_or(0)];
-        Overlap { zones: &self.zones, full, rest, inside, within: 0, above: 0 }
+        (full, rest)
     }
-}
-
-/// Each node's zone as a number, and how many zones have more than 0, 1, 2, … nodes.
-fn zones_of(members: &[Member]) -> (Vec<u16>, Vec<usize>) {
-    let mut by_zone: Vec<usize> = (0..members.len()).collect();
-    by_zone.sort_by_key(|place| &members[*place].zone);
-    let mut zones = vec![0; members.len()];
-    let mut sizes: Vec<usize> = Vec::new();
-    let mut last: Option<&str> = None;
-    for place in by_zone {
-        let zone = members[place].zone.as_str();
-        // Without a zone each is one of its own.
-        if zone.is_empty() || last != Some(zone) {
-            sizes.push(0);
-        }
-        last = Some(zone);
-        let number = sizes.len() - 1;
-        zones[place] = number as u16;
-        sizes[number] += 1;
-    }
-    let largest = sizes.iter().copied().max().unwrap_or(0);
-    let larger = (0..largest).map(|than| sizes.iter().filter(|size| **size > than).count());
-    (zones, larger.collect())
 }
 
 /// Some nodes, and how many of them a partition can have among its first `from` at most.

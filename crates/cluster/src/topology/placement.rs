@@ -1,7 +1,7 @@
 //! The order of the nodes for a partition: weighted rendezvous hashing, different zones first.
 //!
 //! Every node draws a number for the partition, from the two's hash. It costs −log₂(number) divided
-//! by the node's weight, and the cheapest node comes first:
+//! by the node's hash weight, and the cheapest node comes first:
 //!
 //! ```text
 //!   cost(node, partition) = −log₂( xxh3-64(partition, seed = xxh3-64(name)) / 2^64 ) / weight
@@ -25,7 +25,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::Member;
+use super::{HashWeight, Member};
 use crate::message::NodeId;
 
 /// What decides about the order, compared like this: rank within the zone, cost, name (by place).
@@ -51,13 +51,13 @@ struct Draw {
 }
 
 impl Placement {
-    /// `members` are sorted by name, `ids` are theirs.
-    pub(super) fn of(members: &[Member], ids: &[NodeId]) -> Self {
+    /// `members` are sorted by name, `ids` and `weights` are theirs.
+    pub(super) fn of(members: &[Member], ids: &[NodeId], weights: &[HashWeight]) -> Self {
         let mut by_zone: Vec<(usize, &Member)> = members.iter().enumerate().collect();
         by_zone.sort_by_key(|(place, member)| (&member.zone, *place));
         let draw = |(place, member): &(usize, &Member)| Draw {
-            seed: xxh3_64(member.name.as_bytes()),
-            per_weight: (1 << 63) / u64::from(member.weight),
+            seed: seed(member),
+            per_weight: weights[*place].per_weight(),
             place: *place as u16,
         };
         let alone = |zone: &str| zone.is_empty();
@@ -69,6 +69,11 @@ impl Placement {
         Self { zone_ends: ends.collect(), draws, ids: ids.to_vec() }
     }
 
+    /// What a node draws for a partition: the logarithm of a number, before it is weighed.
+    pub(super) fn draw(member: &Member, partition: u16) -> u64 {
+        minus_log2(xxh3_64_with_seed(&u64::from(partition).to_le_bytes(), seed(member)))
+    }
+
     /// Puts the first `count` nodes for the partition into `into`.
     pub(super) fn order(&self, partition: u16, count: usize, into: &mut Vec<NodeId>) {
         let mut all = Best::new(count);
@@ -78,8 +83,8 @@ impl Placement {
         for end in &self.zone_ends {
             zone.places.clear();
             for draw in &self.draws[first..*end] {
-                let hash = xxh3_64_with_seed(&partition, draw.seed);
-                zone.offer((0, cost(hash, draw.per_weight), draw.place));
+                let drawn = minus_log2(xxh3_64_with_seed(&partition, draw.seed));
+                zone.offer((0, cost(drawn, draw.per_weight), draw.place));
             }
             for (rank, (_, cost, place)) in zone.places.iter().enumerate() {
                 all.offer((rank as u16, *cost, *place));
@@ -123,9 +128,14 @@ const PIECE_BITS: u32 = 10;
 /// log₂ of 1 + n / 1024.
 static LOG2: [u64; (1 << PIECE_BITS) + 1] = log2_table();
 
+fn seed(member: &Member) -> u64 {
+    xxh3_64(member.name.as_bytes())
+}
+
+/// What is drawn, divided by the node's weight; all that is too much is the same.
 #[inline]
-fn cost(hash: u64, per_weight: u64) -> u64 {
-    ((u128::from(minus_log2(hash)) * u128::from(per_weight)) >> 63) as u64
+pub(super) fn cost(drawn: u64, per_weight: u64) -> u64 {
+    u64::try_from((u128::from(drawn) * u128::from(per_weight)) >> 63).unwrap_or(u64::MAX)
 }
 
 /// −log₂(`hash` / 2^64) with [`FRACTION`] bits after the point; 0 is taken for 1.
@@ -189,7 +199,7 @@ mod tests {
         assert_eq!(minus_log2(0), 64 << FRACTION);
         assert_eq!(minus_log2((1 << 63) - 1) >> (FRACTION - 20), 1 << 20);
         assert!(minus_log2(u64::MAX) < 1 << (FRACTION - 50));
-        assert_eq!(cost(0, 1 << 63), 64 << FRACTION);
+        assert_eq!(cost(minus_log2(0), 1 << 63), 64 << FRACTION);
     }
 
     /// What makes the order the same everywhere: these are the bits, on every platform.

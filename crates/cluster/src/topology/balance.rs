@@ -1,0 +1,342 @@
+//! How much each node is to hold, and hash weights by which it does.
+//!
+//! Hashing draws by lot: with 1,000 nodes the fullest holds a fifth more than its share, and a
+//! node of weight 2 among three holds less than twice as much as another, for no node holds two
+//! copies of one partition. So the nodes that are off are given other weights to draw with:
+//!
+//! ```text
+//!   shares:  replicas × partitions, by weight, within what zones and single nodes can hold
+//!   tune:    hash weight × share / held, of nodes that are new or off by more than SLACK; again …
+//! ```
+//!
+//! Who holds enough keeps its hash weight, and so most of what it has: the placement stays a
+//! function of a few bytes a node, and what moves is what must.
+
+use super::overlap::Zones;
+use super::placement::Placement;
+use super::{HashWeight, Member, PARTITIONS, Topology, TopologyError, check};
+use crate::message::NodeId;
+
+/// A node that holds so much more or less than its share is left as it is: to mend it would move
+/// more than it brings.
+const SLACK: f64 = 0.05;
+
+/// The same of a node that is new, for which nothing moves twice: it is a partition or two, with a
+/// thousand nodes.
+const SLACK_OF_NEW: f64 = 0.01;
+
+/// How often hash weights are tuned at most. What is reachable is reached in ten or so.
+const ROUNDS: usize = 24;
+
+/// Nodes of a partition's order that are looked at while tuning, beyond its replicas: those that
+/// other hash weights may bring in.
+const SPARE: usize = 16;
+
+/// What a node holds, and what it is to hold, in copies of partitions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fill {
+    /// Whose.
+    pub node: NodeId,
+    /// How many partitions it is one of the first `replicas` nodes of.
+    pub held: usize,
+    /// By its weight, as far as zones allow.
+    pub share: f64,
+}
+
+impl Fill {
+    /// 1 = it holds its share.
+    pub fn ratio(&self) -> f64 {
+        self.held as f64 / self.share
+    }
+}
+
+impl Topology {
+    /// These nodes, with hash weights by which each holds its share. `before` is what they have
+    /// grown out of: whatever need not move stays where it is. Who is in both keeps its id.
+    pub fn grown(
+        before: &Self,
+        mut nodes: Vec<(NodeId, Member)>,
+        replicas: u8,
+    ) -> Result<Self, TopologyError> {
+        nodes.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+        let (ids, members): (Vec<NodeId>, Vec<Member>) = nodes.into_iter().unzip();
+        check(&members, replicas)?;
+        let mean = mean_factor(before);
+        let was = |(id, member): (&NodeId, &Member)| {
+            let was = before.place_of(*id)?;
+            (before.members[was] == *member).then(|| before.hash_weights[was])
+        };
+        let kept: Vec<Option<HashWeight>> = ids.iter().zip(&members).map(was).collect();
+        let weight = |(kept, member): (&Option<HashWeight>, &Member)| {
+            kept.unwrap_or_else(|| HashWeight::of(member.weight).times(mean))
+        };
+        let mut weights: Vec<HashWeight> = kept.iter().zip(&members).map(weight).collect();
+        let copies = usize::from(replicas).min(members.len());
+        let shares = shares(&members, copies);
+        let candidates = Candidates::of(&members, &weights, copies);
+        for _ in 0..ROUNDS {
+            let held = candidates.held(&weights);
+            if !tune(&mut weights, &held, &shares, &kept) {
+                break;
+            }
+        }
+        let nodes = ids.into_iter().zip(members).zip(weights);
+        let nodes = nodes.map(|((id, member), weight)| (id, member, weight));
+        Self::with_hash_weights(nodes.collect(), replicas)
+    }
+
+    /// What each node holds, and what it is to hold, in the order of their names.
+    pub fn fill(&self) -> Vec<Fill> {
+        let mut held = vec![0; self.nodes()];
+        let mut order = Vec::new();
+        for partition in 0..=u16::MAX {
+            self.replicas(partition, self.default_copies(), &mut order);
+            order.iter().for_each(|node| held[self.place(*node)] += 1);
+        }
+        let fill = |(place, share)| Fill { node: self.ids[place], held: held[place], share };
+        let shares = shares(&self.members, usize::from(self.default_copies()));
+        shares.into_iter().enumerate().map(fill).collect()
+    }
+}
+
+/// How many copies of partitions each node is to hold, by its place.
+fn shares(members: &[Member], copies: usize) -> Vec<f64> {
+    let zones = Zones::of(members);
+    let (full, rest) = zones.of_first(copies);
+    let partitions = PARTITIONS as f64;
+    let count = zones.of.iter().max().map_or(0, |last| usize::from(*last) + 1);
+    let mut nodes: Vec<Vec<usize>> = vec![Vec::new(); count];
+    for (place, zone) in zones.of.iter().enumerate() {
+        nodes[usize::from(*zone)].push(place);
+    }
+    let weight = |place: &usize| f64::from(members[*place].weight);
+    let of_zone = |nodes: &Vec<usize>| Bounds {
+        weight: nodes.iter().map(weight).sum(),
+        least: nodes.len().min(full) as f64 * partitions,
+        most: nodes.len().min(full + usize::from(rest > 0)) as f64 * partitions,
+    };
+    let bounds: Vec<Bounds> = nodes.iter().map(of_zone).collect();
+    let of_zones = divide(copies as f64 * partitions, &bounds);
+    let mut shares = vec![0.0; members.len()];
+    for (nodes, of_zone) in nodes.iter().zip(of_zones) {
+        let of_node = |place| Bounds { weight: weight(place), least: 0.0, most: partitions };
+        let bounds: Vec<Bounds> = nodes.iter().map(of_node).collect();
+        for (place, share) in nodes.iter().zip(divide(of_zone, &bounds)) {
+            shares[*place] = share;
+        }
+    }
+    shares
+}
+
+/// By what the hash weights of nodes differ from their weights, on average.
+fn mean_factor(topology: &Topology) -> f64 {
+    let weights = topology.hash_weights.iter().zip(topology.members.iter());
+    let logs = weights.map(|(hash, member)| hash.factor(member.weight).ln());
+    (logs.sum::<f64>() / topology.nodes() as f64).exp()
+}
+
+/// Tunes the hash weights of those that are off. Whether there were any.
+fn tune(
+    weights: &mut [HashWeight],
+    held: &[usize],
+    shares: &[f64],
+    kept: &[Option<HashWeight>],
+) -> bool {
+    let mut tuned = false;
+    for (place, weight) in weights.iter_mut().enumerate() {
+        let slack = if kept[place].is_some() { SLACK } else { SLACK_OF_NEW };
+        let off = held[place] as f64 / shares[place];
+        // To hold a copy of every partition takes an endless weight.
+        let is_whole = shares[place] > (1.0 - SLACK) * PARTITIONS as f64;
+        if (off - 1.0).abs() <= slack || is_whole && off > 1.0 - SLACK {
+            continue;
+        }
+        let before = *weight;
+        *weight = weight.times(1.0 / off.max(1.0 / PARTITIONS as f64));
+        tuned |= *weight != before;
+    }
+    tuned
+}
+
+/// What one of several takes part in a sum by, and within what bounds.
+struct Bounds {
+    weight: f64,
+    least: f64,
+    most: f64,
+}
+
+/// Divides a sum by weights, within bounds. It is no more than the bounds allow.
+fn divide(sum: f64, parts: &[Bounds]) -> Vec<f64> {
+    /// A f64 has so many bits of a fraction, and its range is a few more.
+    const HALVINGS: usize = 100;
+    let part =
+        |level: f64, bounds: &Bounds| (level * bounds.weight).clamp(bounds.least, bounds.most);
+    let (mut low, mut high) = (0.0, sum.max(1.0));
+    for _ in 0..HALVINGS {
+        let level = (low + high) / 2.0;
+        let all: f64 = parts.iter().map(|bounds| part(level, bounds)).sum();
+        if all < sum { low = level } else { high = level }
+    }
+    parts.iter().map(|bounds| part(high, bounds)).collect()
+}
+
+/// The nodes that are, or may become, the replicas of each partition.
+struct Candidates {
+    copies: usize,
+    /// How many there are of each partition.
+    stride: usize,
+    /// The places of those of partition 0, then of 1, …
+    places: Vec<u16>,
+    /// What they have drawn.
+    draws: Vec<u64>,
+    /// Each node's zone, by its place.
+    zones: Vec<u16>,
+}
+
+impl Candidates {
+    fn of(members: &[Member], weights: &[HashWeight], copies: usize) -> Self {
+        let stride = members.len().min(copies + SPARE);
+        // By the nodes' places.
+        let ids: Vec<NodeId> = (0..=u16::MAX).map(NodeId).take(members.len()).collect();
+        let placement = Placement::of(members, &ids, weights);
+        let (mut places, mut draws, mut order) = (Vec::new(), Vec::new(), Vec::new());
+        for partition in 0..=u16::MAX {
+            placement.order(partition, stride, &mut order);
+            for NodeId(place) in &order {
+                places.push(*place);
+                draws.push(Placement::draw(&members[usize::from(*place)], partition));
+            }
+        }
+        Self { copies, stride, places, draws, zones: Zones::of(members).of }
+    }
+
+    /// How many partitions each node would be a replica of, by hash weights like these.
+    fn held(&self, weights: &[HashWeight]) -> Vec<usize> {
+        let mut held = vec![0; weights.len()];
+        let mut order: Vec<(u16, u64, u16)> = Vec::with_capacity(self.stride);
+        let of_partitions = self.places.chunks(self.stride).zip(self.draws.chunks(self.stride));
+        for (places, draws) in of_partitions {
+            order.clear();
+            let one = |(place, draw): (&u16, &u64)| {
+                let at = usize::from(*place);
+                (self.zones[at], weights[at].cost(*draw), *place)
+            };
+            order.extend(places.iter().zip(draws).map(one));
+            // By zone and cost; then by the rank within the zone and cost.
+            order.sort_unstable();
+            let (mut zone, mut rank) = (u16::MAX, 0);
+            for (of, ..) in &mut order {
+                rank = if *of == zone { rank + 1 } else { 0 };
+                zone = std::mem::replace(of, rank);
+            }
+            if self.copies < order.len() {
+                order.select_nth_unstable(self.copies);
+            }
+            for (.., place) in &order[..self.copies] {
+                held[usize::from(*place)] += 1;
+            }
+        }
+        held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(zones: &[&str], weights: &[u32]) -> Vec<(NodeId, Member)> {
+        let node = |(n, (zone, weight)): (usize, (&&str, &u32))| {
+            let member =
+                Member { name: format!("n{n:03}"), zone: (*zone).to_owned(), weight: *weight };
+            (NodeId(n as u16), member)
+        };
+        zones.iter().zip(weights).enumerate().map(node).collect()
+    }
+
+    /// The fullest node, in parts of its share.
+    fn fullest(topology: &Topology) -> f64 {
+        topology.fill().iter().map(Fill::ratio).fold(0.0, f64::max)
+    }
+
+    /// Copies of partitions that a node is to take over, and those that would have to move at
+    /// least: what the new ones are to hold, and what others lack.
+    fn moved(before: &Topology, after: &Topology) -> (usize, f64) {
+        let (mut was, mut is, mut moved) = (Vec::new(), Vec::new(), 0);
+        let mut held = std::collections::HashMap::<NodeId, usize>::new();
+        for partition in 0..=u16::MAX {
+            before.replicas(partition, before.default_copies(), &mut was);
+            after.replicas(partition, after.default_copies(), &mut is);
+            was.iter().for_each(|node| *held.entry(*node).or_default() += 1);
+            moved += is.iter().filter(|node| !was.contains(node)).count();
+        }
+        let lacks = |fill: &Fill| fill.share - *held.get(&fill.node).unwrap_or(&0) as f64;
+        let least = after.fill().iter().map(lacks).filter(|lacks| *lacks > 0.0).sum();
+        (moved, least)
+    }
+
+    #[test]
+    fn shares_add_up_and_follow_weights_as_far_as_zones_allow() {
+        let shares = |zones: &[&str], weights: &[u32], replicas| {
+            let fill = Topology::of(nodes(zones, weights), replicas).unwrap().fill();
+            let all = PARTITIONS as f64;
+            fill.iter().map(|fill| (fill.share / all * 1e3).round() / 1e3).collect::<Vec<f64>>()
+        };
+        assert_eq!(shares(&["", "", "", ""], &[1, 1, 1, 1], 3), [0.75; 4]);
+        assert_eq!(shares(&["", "", ""], &[1, 2, 3], 1), [0.167, 0.333, 0.5]);
+        // A node holds no partition twice: what it can't take is the others'.
+        assert_eq!(shares(&["", "", "", ""], &[1, 1, 1, 9], 2), [0.333, 0.333, 0.333, 1.0]);
+        // Each of three zones has one of three copies, however large it is.
+        assert_eq!(shares(&["x", "x", "y", "z"], &[1, 3, 5, 1], 3), [0.25, 0.75, 1.0, 1.0]);
+        // Two zones, three copies: one or two in each.
+        assert_eq!(shares(&["x", "x", "y", "y"], &[1; 4], 3), [0.75; 4]);
+        assert_eq!(shares(&["x", "x", "x", "y"], &[1; 4], 3), [0.667, 0.667, 0.667, 1.0]);
+    }
+
+    #[test]
+    fn the_fullest_node_holds_no_more_than_a_tenth_above_its_share() {
+        let cases: [(&[&str], &[u32], u8); 6] = [
+            (&["", "", "", ""], &[1, 1, 2, 4], 2),
+            (&["", "", "", "", ""], &[1, 2, 3, 4, 5], 3),
+            (&["x", "x", "x", "y", "y", "z", "z", "z"], &[1, 1, 3, 2, 1, 1, 1, 1], 3),
+            (&["x", "x", "x", "y", "y"], &[1, 2, 3, 1, 1], 3),
+            (&["", "x", "x", "y", "y", ""], &[4, 1, 2, 3, 1, 1], 4),
+            (&["", "", "", ""], &[1, 1, 1, 1000], 1),
+        ];
+        for (zones, weights, replicas) in cases {
+            let nodes = nodes(zones, weights);
+            let before = Topology::of(nodes.clone(), replicas).unwrap();
+            let after = Topology::grown(&before, nodes, replicas).unwrap();
+            let ratio = fullest(&after);
+            assert!(ratio <= 1.1, "{weights:?}: {ratio}, {:?}", after.fill());
+        }
+    }
+
+    #[test]
+    fn who_comes_takes_its_share_and_moves_little_else() {
+        for (nodes_before, new) in [(1, 3), (3, 1), (3, 2), (20, 2)] {
+            let all = nodes(&vec![""; nodes_before + new], &vec![1; nodes_before + new]);
+            let before = Topology::of(all[..nodes_before].to_vec(), 3).unwrap();
+            let after = Topology::grown(&before, all.clone(), 3).unwrap();
+            let (moved, least) = moved(&before, &after);
+            assert!(moved as f64 <= 1.1 * least, "{nodes_before}+{new}: {moved} of {least}");
+            assert!(fullest(&after) <= 1.1);
+            let back = Topology::grown(&after, all[..nodes_before].to_vec(), 3).unwrap();
+            assert!(fullest(&back) <= 1.1);
+            let (moved, least) = self::moved(&after, &back);
+            assert!(moved as f64 <= 1.1 * least, "back to {nodes_before}: {moved} of {least}");
+        }
+    }
+
+    #[test]
+    fn hash_weights_are_described_and_differences_told() {
+        let nodes = nodes(&["", "x", "", ""], &[1, 1, 2, 4]);
+        let before = Topology::of(nodes.clone(), 2).unwrap();
+        let after = Topology::grown(&before, nodes, 2).unwrap();
+        assert!(!before.describe().contains("hash") && after.describe().contains(" hash "));
+        assert_ne!(before.digest(), after.digest());
+        let (one, other) = (before.describe(), after.describe());
+        let told = super::super::difference(&one, &other, "the peer's").unwrap();
+        assert!(told.contains("hash weight"), "{told}");
+        assert_eq!(super::super::difference(&other, &other, "the peer's"), None);
+    }
+}
