@@ -31,9 +31,12 @@ pub(crate) const EVENTS: usize = 1024;
 /// Never ends.
 pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskEvent>) {
     let node = &requests.node;
-    let max_skew_micros = node.config.max_clock_skew.as_micros() as u64;
-    let rounds = node.config.rounds;
-    let config = NodeConfig { max_skew_micros, rounds, tombstone: records::tombstone };
+    let config = NodeConfig {
+        deadline_micros: node.config.deadline.as_micros() as u64,
+        max_skew_micros: node.config.max_clock_skew.as_micros() as u64,
+        rounds: node.config.rounds,
+        tombstone: records::tombstone,
+    };
     let mut task = Task::new(Arc::clone(&node.shared), Arc::clone(&node.identity), config);
     let mut ticks = interval(Duration::from_micros(NODE_TICK_MICROS));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

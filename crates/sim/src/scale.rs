@@ -74,6 +74,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
             _node: Node::new(
                 Arc::clone(&shared),
                 NodeConfig {
+                    deadline_micros: config.deadline_micros,
                     max_skew_micros: config.max_skew_micros,
                     rounds: RoundConfig::NONE,
                     tombstone: node::records::tombstone,

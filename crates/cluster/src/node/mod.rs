@@ -191,6 +191,8 @@ enum Caller {
 /// A node's settings.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeConfig {
+    /// Microseconds for which a coordinator may count what this node stored: a request's deadline.
+    pub deadline_micros: u64,
     /// Microseconds that a version may be ahead of the wall clock.
     pub max_skew_micros: u64,
     /// Rounds of repair.
@@ -204,6 +206,8 @@ pub struct NodeConfig {
 pub struct Node {
     shared: Arc<Shared>,
     config: NodeConfig,
+    /// When it was first handed anything, by the monotonic clock.
+    begun: Option<u64>,
     ticks: u64,
     /// The view in force. Work that is under way keeps the one that it began with.
     view: Arc<View>,
@@ -233,6 +237,7 @@ impl Node {
     pub fn new(shared: Arc<Shared>, config: NodeConfig) -> Self {
         let mut node = Self {
             config,
+            begun: None,
             ticks: 0,
             view: shared.view(),
             peers: Peers::default(),
@@ -255,6 +260,7 @@ impl Node {
 
     /// Handles one event; appends what is to be done to `out`.
     pub fn handle(&mut self, now: Now, event: NodeEvent, out: &mut Vec<NodeEffect>) {
+        self.begun.get_or_insert(now.mono);
         if self.view.epoch != self.shared.views.epoch() {
             self.view = self.shared.view();
         }

@@ -124,6 +124,9 @@ impl Node {
             self.peers.0.values_mut().for_each(|peer| peer.source.done.clear());
             return;
         }
+        if self.may_still_count(now) {
+            return;
+        }
         for peer in self.others() {
             let source = &mut self.peers.of(peer).source;
             if !matches!(source.state, State::Idle) || source.not_before > now.mono {
@@ -151,6 +154,16 @@ impl Node {
                 self.ask_for_page(peer, out);
             }
         }
+    }
+
+    /// Whether a coordinator may still count what this node stored and has lost since, for a write
+    /// that another replica is yet to store: a walk that begins now may pass before that does, and
+    /// the write would be acknowledged by two and held by one. It is over a deadline after the
+    /// start.
+    fn may_still_count(&self, now: Now) -> bool {
+        let is_member = self.shared.membership.state() == MembershipState::Member;
+        let begun = self.begun.expect("a tick was handed to it");
+        !is_member && now.mono < begun + self.config.deadline_micros
     }
 
     fn ask_for_page(&mut self, peer: NodeId, out: &mut Vec<NodeEffect>) {

@@ -53,6 +53,7 @@ impl RandomNode {
         let node = Node::new(
             Arc::clone(&shared),
             NodeConfig {
+                deadline_micros: 0,
                 max_skew_micros: SKEW,
                 rounds: RoundConfig::NONE,
                 tombstone: toy::tombstone,

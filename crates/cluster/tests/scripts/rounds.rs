@@ -61,7 +61,12 @@ impl Driver {
         let shared = Arc::new(Shared::new(topology(3, 3), NodeId(0), clock, membership, 0, logs));
         let full_interval_micros = u64::MAX;
         let rounds = RoundConfig { full_interval_micros, settled_micros, ..RoundConfig::NONE };
-        let config = NodeConfig { max_skew_micros: 0, rounds, tombstone: toy::tombstone };
+        let config = NodeConfig {
+            deadline_micros: 0,
+            max_skew_micros: 0,
+            rounds,
+            tombstone: toy::tombstone,
+        };
         let node = Node::new(Arc::clone(&shared), config);
         Self { shared, node, mono: 0 }
     }

@@ -208,6 +208,7 @@ fn a_node_hears_who_joined() {
     let mut node = Node::new(
         Arc::clone(&cluster.shared),
         NodeConfig {
+            deadline_micros: 0,
             max_skew_micros: 500_000,
             rounds: RoundConfig::NONE,
             tombstone: toy::tombstone,

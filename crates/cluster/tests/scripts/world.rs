@@ -95,7 +95,8 @@ pub(crate) fn without(nodes: u16, away: u16, replicas: u8) -> Topology {
 
 impl World {
     /// `nodes 3 [replicas=3] [own=n0] [deadline=1s] [skew=500ms] [membership=member]
-    /// [lost_before=0ms] [confirmed=yes] [lives=1:0]`.
+    /// [lost_before=0ms] [confirmed=yes] [lives=1:0] [counted=0ms]`: how long others count what
+    /// this node stored before it started.
     pub(crate) fn new(words: &str) -> Result<Self, String> {
         let words: Vec<&str> = words.split_whitespace().collect();
         let parse = |text: &str| text.parse().map_err(|_| format!("{text:?} is no number"));
@@ -128,6 +129,7 @@ impl World {
             node: Node::new(
                 shared.clone(),
                 NodeConfig {
+                    deadline_micros: micros(option(&words, "counted", "0ms"))?,
                     max_skew_micros: config.max_skew_micros,
                     rounds: RoundConfig::NONE,
                     tombstone: toy::tombstone,

@@ -129,6 +129,7 @@ impl World {
             steps: STEPS,
         };
         let node_config = NodeConfig {
+            deadline_micros: config.deadline_micros,
             max_skew_micros: config.max_skew_micros,
             rounds: self.plan.rounds,
             tombstone: node::records::tombstone,
