@@ -12,6 +12,7 @@ mod event;
 pub mod handshake;
 mod hints;
 mod kept;
+pub mod layout;
 mod logs;
 mod membership;
 mod message;

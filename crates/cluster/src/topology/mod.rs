@@ -293,6 +293,16 @@ impl Topology {
         place.ok().map(|place| self.ids[place])
     }
 
+    /// What a node draws partitions with.
+    pub(crate) fn hash_weight(&self, node: NodeId) -> HashWeight {
+        self.hash_weights[self.place(node)]
+    }
+
+    /// Copies of a key that are wanted: more than there may be nodes.
+    pub(crate) fn wanted_copies(&self) -> u8 {
+        self.replicas
+    }
+
     /// Copies of a key unless a request says otherwise: at most one a node.
     pub fn default_copies(&self) -> u8 {
         self.replicas.min(self.members.len().min(255) as u8)

@@ -1,0 +1,169 @@
+//! A layout as bytes: what nodes keep and hand on, and what is hashed to an id.
+//!
+//! ```text
+//!   form 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4 │ council: n 1, n × (id 2, incarnation 8)
+//!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ nodes of before
+//!
+//!   node = id 2 │ weight 2 │ hash weight 4 │ lost 1 │ name 1 + n │ zone 1 + n │ URL 1 + n
+//! ```
+//!
+//! All numbers are little-endian. About 60 bytes a node.
+
+use bytes::Buf;
+
+use super::{Before, Layout, MAX_COUNCIL, Node, Seat, Stage};
+use crate::message::NodeId;
+use crate::topology::{HashWeight, Member};
+
+/// The form that is written; others are refused.
+const FORM: u8 = 1;
+
+/// Bytes of a layout at most: two lists of 16,384 nodes with names, zones and URLs of usual length. A message
+/// has room for it.
+pub const MAX_BYTES: usize = 4 << 20;
+
+impl Layout {
+    /// It as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = vec![FORM];
+        out.extend(self.epoch.to_le_bytes());
+        out.extend(self.base.to_le_bytes());
+        out.push(match self.stage {
+            Stage::Settled => 0,
+            Stage::ReadOld => 1,
+            Stage::ReadNew => 2,
+        });
+        out.extend(self.began.to_le_bytes());
+        out.extend(self.next_id.to_le_bytes());
+        out.push(self.council.len() as u8);
+        for Seat { node, incarnation } in &self.council {
+            out.extend(node.0.to_le_bytes());
+            out.extend(incarnation.to_le_bytes());
+        }
+        put_nodes(&mut out, self.replicas, &self.nodes);
+        if let Some(before) = &self.before {
+            put_nodes(&mut out, before.replicas, &before.nodes);
+        }
+        out
+    }
+
+    /// What [`Layout::to_bytes`] made; or what is wrong with it.
+    pub fn from_bytes(mut bytes: &[u8]) -> Result<Self, &'static str> {
+        if bytes.len() > MAX_BYTES {
+            return Err("it has more than 4 MiB");
+        }
+        let layout = read(&mut bytes).ok_or("it ends early, or is of a later release")?;
+        if !bytes.is_empty() {
+            return Err("it goes on behind its end");
+        }
+        layout.check()?;
+        Ok(layout)
+    }
+
+    /// Whether all of it fits together.
+    fn check(&self) -> Result<(), &'static str> {
+        let size = self.council.len();
+        let before = self.before.as_ref();
+        if (self.stage == Stage::Settled) != before.is_none() {
+            return Err("its stage and its nodes of before don't fit together");
+        }
+        if !(1..=MAX_COUNCIL).contains(&size) {
+            return Err("its council is empty, or too large");
+        }
+        if self.began > self.epoch {
+            return Err("it began after itself");
+        }
+        for nodes in std::iter::once(&self.nodes).chain(before.map(|before| &before.nodes)) {
+            let mut ids: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
+            ids.sort_unstable();
+            let in_order = |pair: &[Node]| pair[0].member.name < pair[1].member.name;
+            if ids.windows(2).any(|pair| pair[0] == pair[1]) || !nodes.windows(2).all(in_order) {
+                return Err("its nodes are not in the order of their names, or two are the same");
+            }
+            if ids.last().is_none_or(|last| u32::from(last.0) >= self.next_id) {
+                return Err("it has no nodes, or an id that was not given yet");
+            }
+        }
+        let mut seats: Vec<NodeId> = self.council.iter().map(|seat| seat.node).collect();
+        seats.sort_unstable();
+        if seats.windows(2).any(|pair| pair[0] == pair[1])
+            || seats.iter().any(|seat| self.node(*seat).is_none())
+        {
+            return Err("a councillor is no node of it, or has two seats");
+        }
+        Ok(())
+    }
+}
+
+fn put_nodes(out: &mut Vec<u8>, replicas: u8, nodes: &[Node]) {
+    out.push(replicas);
+    out.extend((nodes.len() as u16).to_le_bytes());
+    for Node { id, member, hash_weight, url, is_lost } in nodes {
+        out.extend(id.0.to_le_bytes());
+        out.extend((member.weight as u16).to_le_bytes());
+        out.extend(hash_weight.get().to_le_bytes());
+        out.push(u8::from(*is_lost));
+        for text in [&member.name, &member.zone, url] {
+            out.push(u8::try_from(text.len()).expect("a plan refuses longer ones"));
+            out.extend(text.as_bytes());
+        }
+    }
+}
+
+fn read(bytes: &mut &[u8]) -> Option<Layout> {
+    if bytes.try_get_u8().ok()? != FORM {
+        return None;
+    }
+    let epoch = bytes.try_get_u64_le().ok()?;
+    let base = bytes.try_get_u128_le().ok()?;
+    let stage = match bytes.try_get_u8().ok()? {
+        0 => Stage::Settled,
+        1 => Stage::ReadOld,
+        2 => Stage::ReadNew,
+        _ => return None,
+    };
+    let began = bytes.try_get_u64_le().ok()?;
+    let next_id = bytes.try_get_u32_le().ok()?;
+    let mut council = Vec::new();
+    for _ in 0..bytes.try_get_u8().ok()? {
+        let node = NodeId(bytes.try_get_u16_le().ok()?);
+        council.push(Seat { node, incarnation: bytes.try_get_u64_le().ok()? });
+    }
+    let (replicas, nodes) = read_nodes(bytes)?;
+    let before = match stage {
+        Stage::Settled => None,
+        Stage::ReadOld | Stage::ReadNew => {
+            let (replicas, nodes) = read_nodes(bytes)?;
+            Some(Before { nodes, replicas })
+        }
+    };
+    Some(Layout { epoch, replicas, stage, began, nodes, before, council, next_id, base })
+}
+
+fn read_nodes(bytes: &mut &[u8]) -> Option<(u8, Vec<Node>)> {
+    let replicas = bytes.try_get_u8().ok()?;
+    let count = bytes.try_get_u16_le().ok()?;
+    let node = |_| {
+        let id = NodeId(bytes.try_get_u16_le().ok()?);
+        let weight = u32::from(bytes.try_get_u16_le().ok()?);
+        let hash_weight = HashWeight::new(bytes.try_get_u32_le().ok()?)?;
+        let is_lost = match bytes.try_get_u8().ok()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let [name, zone, url] = [text(bytes)?, text(bytes)?, text(bytes)?];
+        Some(Node { id, member: Member { name, zone, weight }, hash_weight, url, is_lost })
+    };
+    Some((replicas, (0..count).map(node).collect::<Option<_>>()?))
+}
+
+fn text(bytes: &mut &[u8]) -> Option<String> {
+    let count = usize::from(bytes.try_get_u8().ok()?);
+    let (text, rest) = bytes.split_at_checked(count)?;
+    *bytes = rest;
+    Some(std::str::from_utf8(text).ok()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

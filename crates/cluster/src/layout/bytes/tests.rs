@@ -1,0 +1,91 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::layout::{Change, Joiner};
+use crate::topology::Topology;
+
+fn layouts() -> [Layout; 2] {
+    let member =
+        |name: &str, zone: &str| Member { name: name.to_owned(), zone: zone.to_owned(), weight: 2 };
+    let members = vec![member("a", "x"), member("b", ""), member("c", "z")];
+    let topology = Topology::new(members, 2).unwrap();
+    let first = Layout::first(&topology, |id| format!("http://{}", id.0), |id| id.0.into());
+    let joiner = Joiner { member: member("d", "x"), url: "http://d".to_owned() };
+    let change = Change {
+        add: vec![joiner],
+        remove_lost: vec!["b".to_owned()],
+        replicas: Some(3),
+        ..Change::default()
+    };
+    let moving = first.planned(&change, |_| Some(9)).unwrap();
+    [first, moving]
+}
+
+#[test]
+fn a_layout_comes_back_as_it_was() {
+    for layout in layouts() {
+        let bytes = layout.to_bytes();
+        assert_eq!(Layout::from_bytes(&bytes), Ok(layout.clone()));
+        for cut in 0..bytes.len() {
+            assert!(Layout::from_bytes(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert_eq!(Layout::from_bytes(&longer), Err("it goes on behind its end"));
+    }
+    assert!(Layout::from_bytes(&vec![0; MAX_BYTES + 1]).is_err());
+}
+
+/// What nodes of other releases write and read. If this fails, `FORM` has to change.
+#[test]
+fn the_form_is_pinned() {
+    let [first, moving] = layouts();
+    assert_eq!(first.to_bytes().len(), 137);
+    let hash = |layout: &Layout| xxhash_rust::xxh3::xxh3_64(&layout.to_bytes());
+    assert_eq!(
+        (hash(&first), hash(&moving)),
+        (11_023_464_902_809_226_603, 10_926_279_084_442_319_354)
+    );
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused() {
+    let [first, moving] = layouts();
+    let refused = |change: &dyn Fn(&mut Layout)| {
+        let mut layout = moving.clone();
+        change(&mut layout);
+        assert!(Layout::from_bytes(&layout.to_bytes()).is_err(), "{layout:?}");
+    };
+    refused(&|layout| layout.council.clear());
+    refused(&|layout| layout.council = vec![layout.council[0]; 9]);
+    refused(&|layout| layout.council[0].node = NodeId(77));
+    refused(&|layout| layout.council.push(layout.council[0]));
+    refused(&|layout| layout.nodes.clear());
+    refused(&|layout| layout.nodes.swap(0, 1));
+    refused(&|layout| layout.nodes[1].id = layout.nodes[0].id);
+    refused(&|layout| layout.next_id = 1);
+    refused(&|layout| layout.began = 9);
+    refused(&|layout| layout.before = None);
+    refused(&|layout| layout.stage = Stage::Settled);
+    let settled_with_more = Layout { stage: Stage::ReadNew, ..first };
+    assert!(Layout::from_bytes(&settled_with_more.to_bytes()).is_err());
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_is_read_or_refused(at in 0_usize..200, byte: u8, cut in 0_usize..400) {
+        let [_, moving] = layouts_once();
+        let mut bytes = moving.to_bytes();
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        bytes.truncate(cut.max(1));
+        if let Ok(layout) = Layout::from_bytes(&bytes) {
+            prop_assert_eq!(layout.to_bytes(), bytes, "there is one way to write it");
+        }
+    }
+}
+
+fn layouts_once() -> &'static [Layout; 2] {
+    static MADE: std::sync::OnceLock<[Layout; 2]> = std::sync::OnceLock::new();
+    MADE.get_or_init(layouts)
+}

@@ -1,0 +1,196 @@
+//! Layouts: who belongs to the cluster, under which epoch, and who decides the next one.
+//!
+//! ```text
+//!   settled ──plan──▶ read old ──▶ read new ──▶ settled        each one epoch later, decided by the
+//!                        └──abort──▶ settled, as before        council of the one before it
+//! ```
+//!
+//! In *read old* and *read new* there are two sets of members. A partition whose replicas are the same in both is
+//! untouched; another one moves. What the stages mean for requests is in docs/membership-model.md.
+//!
+//! A layout is made by one node (`plan.rs`), decided by councillors (`council.rs`), and then a fact that every node keeps
+//! and hands to who is behind (`bytes.rs`).
+
+mod bytes;
+mod council;
+mod plan;
+
+pub use bytes::MAX_BYTES;
+pub use council::{Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest};
+pub use plan::{Change, Joiner, PlanError};
+
+use crate::message::NodeId;
+use crate::topology::{HashWeight, Member, Topology, TopologyError};
+
+/// Members of a council at most: with 7, three may fail, and a decision still asks only four.
+pub const MAX_COUNCIL: usize = 7;
+
+/// Bytes of a node's URL at most: its length has one byte.
+pub const MAX_URL: usize = u8::MAX as usize;
+
+/// How far the partitions that move are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// There are no such partitions.
+    Settled,
+    /// Both sets of nodes are written; what the earlier one reports is read.
+    ReadOld,
+    /// Both are written; what the later one reports is read.
+    ReadNew,
+}
+
+/// A node, as a layout has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Given once, and to no other node.
+    pub id: NodeId,
+    /// What decides about its partitions.
+    pub member: Member,
+    /// What it draws them with.
+    pub hash_weight: HashWeight,
+    /// Where others reach it.
+    pub url: String,
+    /// It was declared lost when it was removed: nothing waits for what it alone may hold.
+    pub is_lost: bool,
+}
+
+/// A councillor: a node, and which disk it has. One that loses its disk has no vote until a later
+/// layout seats its new one: it does not know what it has promised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seat {
+    /// The node.
+    pub node: NodeId,
+    /// The incarnation of its directory.
+    pub incarnation: u64,
+}
+
+/// The cluster as of one epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Which change this is; see [`crate::FIRST_EPOCH`].
+    pub epoch: u64,
+    /// Copies of a key unless a request says otherwise.
+    pub replicas: u8,
+    /// How far it is from what it was made of.
+    pub stage: Stage,
+    /// The epoch of the transition's first layout; of a settled one the epoch in which it began to be so.
+    pub began: u64,
+    /// The nodes that belong to it, in the order of their names.
+    pub nodes: Vec<Node>,
+    /// While partitions move: the nodes of before, and the copies of a key.
+    pub before: Option<Before>,
+    /// Who decides about the next layout.
+    pub council: Vec<Seat>,
+    /// The least id that was given to no node yet.
+    pub next_id: u32,
+    /// The id of the layout that this one was made for.
+    pub base: u128,
+}
+
+/// What a transition began with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Before {
+    /// The nodes, in the order of their names.
+    pub nodes: Vec<Node>,
+    /// Copies of a key.
+    pub replicas: u8,
+}
+
+impl Layout {
+    /// That of a fixed list of nodes, which places every key as the list does. The council is the
+    /// first 1, 3 or 5 names, of as many zones as there are.
+    pub fn first(
+        topology: &Topology,
+        url_of: impl Fn(NodeId) -> String,
+        incarnation_of: impl Fn(NodeId) -> u64,
+    ) -> Self {
+        let node = |id: NodeId| Node {
+            id,
+            member: topology.member(id).clone(),
+            hash_weight: topology.hash_weight(id),
+            url: url_of(id),
+            is_lost: false,
+        };
+        let nodes: Vec<Node> = topology.ids().map(node).collect();
+        let chosen = plan::councillors(&nodes, &[], |_| true);
+        let council =
+            chosen.into_iter().map(|node| Seat { node, incarnation: incarnation_of(node) });
+        Self {
+            epoch: crate::FIRST_EPOCH,
+            replicas: topology.wanted_copies(),
+            stage: Stage::Settled,
+            began: crate::FIRST_EPOCH,
+            before: None,
+            council: council.collect(),
+            next_id: nodes.iter().map(|node| u32::from(node.id.0) + 1).max().unwrap_or(0),
+            base: 0,
+            nodes,
+        }
+    }
+
+    /// What tells it from every other layout, of its epoch too.
+    pub fn id(&self) -> u128 {
+        xxhash_rust::xxh3::xxh3_128(&self.to_bytes())
+    }
+
+    /// The node of this id, in the layout or in what it grows out of.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        let before = self.before.iter().flat_map(|before| &before.nodes);
+        self.nodes.iter().chain(before).find(|node| node.id == id)
+    }
+
+    /// The node of this name, in the layout.
+    pub fn named(&self, name: &str) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.member.name == name)
+    }
+
+    /// Whether this id was given to a node that has left: it is refused for ever.
+    pub fn is_gone(&self, id: NodeId) -> bool {
+        u32::from(id.0) < self.next_id && self.node(id).is_none()
+    }
+
+    /// Where the keys are once all have moved.
+    pub fn topology(&self) -> Result<Topology, TopologyError> {
+        topology_of(&self.nodes, self.replicas)
+    }
+
+    /// Where they were before; `None` if nothing moves.
+    pub fn topology_before(&self) -> Option<Result<Topology, TopologyError>> {
+        self.before.as_ref().map(|before| topology_of(&before.nodes, before.replicas))
+    }
+
+    /// The next stage, if partitions move: reads switch, then all is settled.
+    pub fn next_stage(&self) -> Option<Self> {
+        let next = Self { epoch: self.epoch + 1, base: self.id(), ..self.clone() };
+        match self.stage {
+            Stage::Settled => None,
+            Stage::ReadOld => Some(Self { stage: Stage::ReadNew, ..next }),
+            Stage::ReadNew => {
+                Some(Self { stage: Stage::Settled, began: next.epoch, before: None, ..next })
+            }
+        }
+    }
+
+    /// Back to where it was, as long as reads have not switched. The council stays the new one, so
+    /// that a councillor whose disk is lost can be replaced meanwhile; ids that were given stay given.
+    pub fn aborted(&self) -> Option<Self> {
+        let before = self.before.as_ref().filter(|_| self.stage == Stage::ReadOld)?;
+        let stays = |seat: &&Seat| before.nodes.iter().any(|node| node.id == seat.node);
+        Some(Self {
+            epoch: self.epoch + 1,
+            replicas: before.replicas,
+            stage: Stage::Settled,
+            began: self.epoch + 1,
+            nodes: before.nodes.clone(),
+            before: None,
+            council: self.council.iter().filter(stays).copied().collect(),
+            next_id: self.next_id,
+            base: self.id(),
+        })
+    }
+}
+
+fn topology_of(nodes: &[Node], replicas: u8) -> Result<Topology, TopologyError> {
+    let nodes = nodes.iter().map(|node| (node.id, node.member.clone(), node.hash_weight));
+    Topology::with_hash_weights(nodes.collect(), replicas)
+}

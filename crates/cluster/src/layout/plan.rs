@@ -1,0 +1,255 @@
+//! What somebody wants of the members, as the layout that does it; or why it can't be done.
+
+use super::{Before, Layout, MAX_COUNCIL, MAX_URL, Node, Seat, Stage};
+use crate::message::NodeId;
+use crate::topology::{Member, Topology, TopologyError};
+
+/// A node that is to join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joiner {
+    /// What it is called, its zone and its weight.
+    pub member: Member,
+    /// Where others reach it.
+    pub url: String,
+}
+
+/// What is to be different. Names that occur twice count once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Who joins.
+    pub add: Vec<Joiner>,
+    /// Who leaves, and hands over what it holds.
+    pub remove: Vec<String>,
+    /// Who leaves, and is lost with its disk.
+    pub remove_lost: Vec<String>,
+    /// Other weights.
+    pub weights: Vec<(String, u32)>,
+    /// Another number of copies.
+    pub replicas: Option<u8>,
+    /// Another council.
+    pub council: Option<Vec<String>>,
+}
+
+/// Why there is no such layout. Nothing was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// One transition at a time.
+    #[error(
+        "partitions move since epoch {began}: wait for the end of that change, or abort it, before \
+         the next one is planned"
+    )]
+    Moving {
+        /// Since when.
+        began: u64,
+    },
+    /// A name of nobody.
+    #[error("node {0:?} is not a member: names are those of `kvorum cluster status`")]
+    Unknown(String),
+    /// A name that is taken.
+    #[error(
+        "node {0:?} is a member already: remove it in the same plan if a new machine takes its name"
+    )]
+    IsMember(String),
+    /// A URL that does not fit.
+    #[error("the URL of node {0:?} has more than {MAX_URL} bytes")]
+    LongUrl(String),
+    /// Nothing is different.
+    #[error("nothing changes: the members, weights, replicas and council are like that already")]
+    Nothing,
+    /// Fewer nodes than copies.
+    #[error(
+        "{left} nodes would be left, fewer than replicas {replicas}: remove fewer, or plan fewer \
+         replicas with the same command"
+    )]
+    TooFew {
+        /// Nodes that stay or join.
+        left: usize,
+        /// Copies of a key.
+        replicas: u8,
+    },
+    /// All ids were given.
+    #[error("65,535 nodes have been members, and no id is left for another one")]
+    NoIds,
+    /// A council that can't decide, or decides badly.
+    #[error("a council has 1, 3, 5 or {MAX_COUNCIL} nodes, and {0} were named")]
+    CouncilSize(usize),
+    /// A councillor that is not reachable.
+    #[error("node {0:?} can't be a councillor: which disk it has is not known, for it is not up")]
+    NotSeen(String),
+    /// What a topology refuses.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+}
+
+impl Layout {
+    /// The layout that makes a change, to be decided by the council of this one.
+    /// `incarnation_of`: which disk a node has that is up; also of one that joins, by its name.
+    pub fn planned(
+        &self,
+        change: &Change,
+        incarnation_of: impl Fn(&str) -> Option<u64>,
+    ) -> Result<Self, PlanError> {
+        if self.stage != Stage::Settled {
+            return Err(PlanError::Moving { began: self.began });
+        }
+        let replicas = change.replicas.unwrap_or(self.replicas);
+        let (members, next_id) = self.members_after(change)?;
+        // What there are too few of already may stay so: a cluster that grows from one node.
+        if members.len() < usize::from(replicas)
+            && (members.len() < self.nodes.len() || replicas > self.replicas)
+        {
+            return Err(PlanError::TooFew { left: members.len(), replicas });
+        }
+        let old = self.topology()?;
+        let places = |(id, joiner): &(NodeId, Joiner)| (*id, joiner.member.clone());
+        let same = members.len() == self.nodes.len()
+            && replicas == self.replicas
+            && members.iter().all(|(id, joiner)| {
+                self.node(*id).is_some_and(|node| node.member == joiner.member)
+            });
+        let new = if same {
+            old.clone()
+        } else {
+            Topology::grown(&old, members.iter().map(places).collect(), replicas)?
+        };
+        let url = |id: NodeId| {
+            members.iter().find(|(of, _)| *of == id).map(|(_, joiner)| joiner.url.clone())
+        };
+        let node = |id: NodeId| Node {
+            id,
+            member: new.member(id).clone(),
+            hash_weight: new.hash_weight(id),
+            url: url(id).unwrap_or_default(),
+            is_lost: false,
+        };
+        let nodes: Vec<Node> = new.ids().map(node).collect();
+        let council = self.council_after(change, &nodes, incarnation_of)?;
+        if same && council == self.council && nodes == self.nodes {
+            return Err(PlanError::Nothing);
+        }
+        let mut before = self.nodes.clone();
+        for node in &mut before {
+            node.is_lost = change.remove_lost.contains(&node.member.name);
+        }
+        let epoch = self.epoch + 1;
+        Ok(Self {
+            epoch,
+            replicas,
+            stage: if same { Stage::Settled } else { Stage::ReadOld },
+            began: if same { self.began } else { epoch },
+            nodes,
+            before: (!same).then_some(Before { nodes: before, replicas: self.replicas }),
+            council,
+            next_id,
+            base: self.id(),
+        })
+    }
+
+    /// Who belongs to the cluster afterwards, and the next id.
+    fn members_after(&self, change: &Change) -> Result<(Vec<(NodeId, Joiner)>, u32), PlanError> {
+        let weights = change.weights.iter().map(|(name, _)| name);
+        for name in change.remove.iter().chain(&change.remove_lost).chain(weights) {
+            if self.named(name).is_none() {
+                return Err(PlanError::Unknown(name.clone()));
+            }
+        }
+        let leaves =
+            |name: &String| change.remove.contains(name) || change.remove_lost.contains(name);
+        let stay = self.nodes.iter().filter(|node| !leaves(&node.member.name));
+        let stays = |node: &Node| {
+            let mut member = node.member.clone();
+            let other = change.weights.iter().rev().find(|(name, _)| *name == member.name);
+            member.weight = other.map_or(member.weight, |(_, weight)| *weight);
+            (node.id, Joiner { member, url: node.url.clone() })
+        };
+        let mut members: Vec<(NodeId, Joiner)> = stay.map(stays).collect();
+        let mut next_id = self.next_id;
+        for joiner in &change.add {
+            let name = &joiner.member.name;
+            if members.iter().any(|(_, member)| member.member.name == *name) {
+                return Err(PlanError::IsMember(name.clone()));
+            }
+            if joiner.url.len() > MAX_URL {
+                return Err(PlanError::LongUrl(name.clone()));
+            }
+            let id = u16::try_from(next_id).ok().filter(|id| *id < u16::MAX);
+            members.push((NodeId(id.ok_or(PlanError::NoIds)?), joiner.clone()));
+            next_id += 1;
+        }
+        Ok((members, next_id))
+    }
+
+    fn council_after(
+        &self,
+        change: &Change,
+        nodes: &[Node],
+        incarnation_of: impl Fn(&str) -> Option<u64>,
+    ) -> Result<Vec<Seat>, PlanError> {
+        let seat = |node: &Node| {
+            let name = &node.member.name;
+            let held = self.council.iter().find(|seat| seat.node == node.id);
+            // One whose disk was replaced is seated anew.
+            let incarnation = incarnation_of(name).or(held.map(|seat| seat.incarnation));
+            incarnation.map(|incarnation| Seat { node: node.id, incarnation })
+        };
+        let seated =
+            |node: &Node| seat(node).ok_or_else(|| PlanError::NotSeen(node.member.name.clone()));
+        let of_id =
+            |id: NodeId| nodes.iter().find(|node| node.id == id).expect("it was chosen of them");
+        let Some(names) = &change.council else {
+            let stay: Vec<NodeId> = self.council.iter().map(|seat| seat.node).collect();
+            let chosen = councillors(nodes, &stay, |node| seat(node).is_some());
+            return chosen.into_iter().map(|id| seated(of_id(id))).collect();
+        };
+        let mut named: Vec<&String> = names.iter().collect();
+        named.sort();
+        named.dedup();
+        if !(1..=MAX_COUNCIL).contains(&named.len()) || named.len().is_multiple_of(2) {
+            return Err(PlanError::CouncilSize(named.len()));
+        }
+        let find = |name: &&String| {
+            let node = nodes.iter().find(|node| node.member.name == **name);
+            node.ok_or_else(|| PlanError::Unknown((*name).clone()))
+        };
+        let mut seats =
+            named.iter().map(|name| seated(find(name)?)).collect::<Result<Vec<_>, _>>()?;
+        seats.sort_by_key(|seat| seat.node);
+        Ok(seats)
+    }
+}
+
+/// The nodes of a council, in the order of their ids: who is in it stays, others come from the
+/// zones that have the fewest. One, three from three nodes on, five from five on.
+pub(super) fn councillors(
+    nodes: &[Node],
+    stay: &[NodeId],
+    can: impl Fn(&Node) -> bool,
+) -> Vec<NodeId> {
+    let can: Vec<&Node> = nodes.iter().filter(|node| can(node)).collect();
+    let size = match can.len() {
+        0..3 => 1,
+        3..5 => 3,
+        _ => 5,
+    };
+    let stays = |node: &&&Node| stay.contains(&node.id);
+    let mut chosen: Vec<&Node> = can.iter().filter(stays).copied().collect();
+    while chosen.len() < size {
+        let in_zone = |node: &Node| {
+            let zone = &node.member.zone;
+            chosen.iter().filter(|other| !zone.is_empty() && other.member.zone == *zone).count()
+        };
+        let is_free = |node: &&&Node| chosen.iter().all(|other| other.id != node.id);
+        let Some(next) = can.iter().filter(is_free).min_by_key(|node| in_zone(node)) else { break };
+        chosen.push(*next);
+    }
+    // An even council needs as many to agree as one that has one more.
+    if chosen.len().is_multiple_of(2) {
+        chosen.pop();
+    }
+    let mut ids: Vec<NodeId> = chosen.iter().map(|node| node.id).collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[cfg(test)]
+mod tests;

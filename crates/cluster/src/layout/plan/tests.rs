@@ -1,0 +1,153 @@
+use super::*;
+use crate::topology::partition_of;
+
+fn joiner(name: &str) -> Joiner {
+    let member = Member { name: name.to_owned(), zone: String::new(), weight: 1 };
+    Joiner { member, url: format!("http://{name}:8080") }
+}
+
+fn first(names: &[&str], replicas: u8) -> Layout {
+    let members = names.iter().map(|name| joiner(name).member).collect();
+    let topology = Topology::new(members, replicas).unwrap();
+    let url = |id| format!("http://{}:8080", topology.member(id).name);
+    Layout::first(&topology, url, |node| u64::from(node.0) + 100)
+}
+
+/// Every node is up, and has the disk that it had.
+fn planned(layout: &Layout, change: &Change) -> Result<Layout, PlanError> {
+    layout.planned(change, |name| Some(99 + "_abcd".find(name).unwrap_or(77) as u64))
+}
+
+fn names(list: &[&str]) -> Vec<String> {
+    list.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn a_fixed_list_becomes_a_layout_and_nothing_moves() {
+    let list = ["c", "a", "b"];
+    let members = list.iter().map(|name| joiner(name).member).collect();
+    let topology = Topology::new(members, 3).unwrap();
+    let layout = first(&list, 3);
+    assert_eq!(layout.topology().unwrap().describe(), topology.describe());
+    assert_eq!((layout.epoch, layout.next_id), (1, 3));
+    assert_eq!(layout.council.iter().map(|seat| seat.node.0).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(layout.council[1].incarnation, 101);
+}
+
+#[test]
+fn who_joins_and_who_leaves_go_through_the_stages() {
+    let one = first(&["a", "b", "c"], 3);
+    let change = Change { add: vec![joiner("aa")], remove: names(&["b"]), ..Change::default() };
+    let old = planned(&one, &change).unwrap();
+    assert_eq!((old.epoch, old.stage, old.began), (2, Stage::ReadOld, 2));
+    let ids: Vec<(u16, &str)> =
+        old.nodes.iter().map(|node| (node.id.0, node.member.name.as_str())).collect();
+    assert_eq!(ids, [(0, "a"), (3, "aa"), (2, "c")]);
+    assert_eq!(old.before.as_ref().unwrap().nodes, one.nodes);
+    assert_eq!(old.base, one.id());
+    // Who leaves is no councillor any more.
+    assert_eq!(old.council.iter().map(|seat| seat.node.0).collect::<Vec<_>>(), [0, 2, 3]);
+    assert!(!old.is_gone(NodeId(1)), "it still holds what moves");
+    let again = planned(&old, &Change { add: vec![joiner("d")], ..Change::default() });
+    assert_eq!(again, Err(PlanError::Moving { began: 2 }));
+
+    let new = old.next_stage().unwrap();
+    assert_eq!((new.epoch, new.stage, new.began), (3, Stage::ReadNew, 2));
+    assert_eq!(new.aborted(), None, "reads have switched");
+    let settled = new.next_stage().unwrap();
+    assert_eq!((settled.epoch, settled.stage, settled.before.clone()), (4, Stage::Settled, None));
+    assert!(settled.is_gone(NodeId(1)) && !settled.is_gone(NodeId(4)));
+    assert_eq!(settled.next_stage(), None);
+
+    let back = old.aborted().unwrap();
+    assert_eq!((back.epoch, back.stage, &back.nodes), (3, Stage::Settled, &one.nodes));
+    assert!(back.is_gone(NodeId(3)), "an id is given once, though its node never held anything");
+    // The same name with another disk is another node.
+    let later = planned(&settled, &Change { add: vec![joiner("b")], ..Change::default() }).unwrap();
+    assert_eq!(later.named("b").unwrap().id, NodeId(4));
+}
+
+#[test]
+fn what_cannot_be_planned_is_named() {
+    let layout = first(&["a", "b", "c"], 3);
+    let refused = |change: Change| planned(&layout, &change).unwrap_err();
+    assert_eq!(refused(Change::default()), PlanError::Nothing);
+    let no_change = Change { weights: vec![("a".to_owned(), 1)], ..Change::default() };
+    assert_eq!(refused(no_change), PlanError::Nothing);
+    let remove = Change { remove: names(&["x"]), ..Change::default() };
+    assert_eq!(refused(remove), PlanError::Unknown("x".to_owned()));
+    let add = Change { add: vec![joiner("a")], ..Change::default() };
+    assert_eq!(refused(add), PlanError::IsMember("a".to_owned()));
+    let twice = Change { add: vec![joiner("d"), joiner("d")], ..Change::default() };
+    assert_eq!(refused(twice), PlanError::IsMember("d".to_owned()));
+    let few = Change { remove: names(&["a"]), ..Change::default() };
+    assert_eq!(refused(few), PlanError::TooFew { left: 2, replicas: 3 });
+    let fewer = Change { remove: names(&["a"]), replicas: Some(2), ..Change::default() };
+    assert_eq!(planned(&layout, &fewer).unwrap().nodes.len(), 2);
+    let all = Change { remove: names(&["a", "b", "c"]), replicas: Some(1), ..Change::default() };
+    assert_eq!(refused(all), PlanError::TooFew { left: 0, replicas: 1 });
+    let council = |list: &[&str]| Change { council: Some(names(list)), ..Change::default() };
+    assert_eq!(refused(council(&["a", "b"])), PlanError::CouncilSize(2));
+    assert_eq!(refused(council(&[])), PlanError::CouncilSize(0));
+    assert_eq!(refused(council(&["x"])), PlanError::Unknown("x".to_owned()));
+    let weight = Change { weights: vec![("a".to_owned(), 0)], ..Change::default() };
+    assert!(matches!(refused(weight), PlanError::Topology(TopologyError::BadWeight { .. })));
+    let long = Joiner { url: "u".repeat(256), ..joiner("d") };
+    let long = Change { add: vec![long], ..Change::default() };
+    assert_eq!(refused(long), PlanError::LongUrl("d".to_owned()));
+    let full = Layout { next_id: u32::from(u16::MAX), ..layout.clone() };
+    let add = Change { add: vec![joiner("d")], ..Change::default() };
+    assert_eq!(planned(&full, &add), Err(PlanError::NoIds));
+    let named = council(&["a"]);
+    let unseen = layout.planned(&named, |_| None).unwrap();
+    assert_eq!(unseen.council[0].incarnation, 100, "the disk that has the seat already");
+    let add = Change { add: vec![joiner("d")], council: Some(names(&["d"])), ..Change::default() };
+    assert_eq!(layout.planned(&add, |_| None), Err(PlanError::NotSeen("d".to_owned())));
+}
+
+#[test]
+fn one_node_grows_to_three_and_its_keys_get_their_copies() {
+    let alone = first(&["a"], 3);
+    assert_eq!(alone.council.len(), 1);
+    let change = Change { add: vec![joiner("b"), joiner("c")], ..Change::default() };
+    let grown = planned(&alone, &change).unwrap();
+    assert_eq!(grown.council.len(), 3);
+    let mut replicas = Vec::new();
+    let partition = partition_of(b"k1");
+    grown.topology().unwrap().replicas(partition, 3, &mut replicas);
+    assert_eq!(replicas.len(), 3);
+    grown.topology_before().unwrap().unwrap().replicas(partition, 3, &mut replicas);
+    assert_eq!(replicas, [NodeId(0)]);
+}
+
+#[test]
+fn a_lost_node_is_not_waited_for_and_a_lost_councillor_is_seated_anew() {
+    let layout = first(&["a", "b", "c", "d"], 3);
+    let change = Change { remove_lost: names(&["b"]), ..Change::default() };
+    let without = planned(&layout, &change).unwrap();
+    let lost: Vec<bool> =
+        without.before.as_ref().unwrap().nodes.iter().map(|node| node.is_lost).collect();
+    assert_eq!(lost, [false, true, false, false]);
+    // Another disk under the same name: nothing moves, but it may vote again.
+    let seated = layout.planned(&Change::default(), |name| (name == "a").then_some(7)).unwrap();
+    assert_eq!((seated.stage, seated.before.clone()), (Stage::Settled, None));
+    assert_eq!(seated.council[0].incarnation, 7);
+}
+
+#[test]
+fn councillors_come_from_different_zones() {
+    let node = |n: u16, zone: &str| Node {
+        id: NodeId(n),
+        member: Member { name: format!("n{n}"), zone: zone.to_owned(), weight: 1 },
+        hash_weight: crate::topology::HashWeight::new(1 << 16).unwrap(),
+        url: String::new(),
+        is_lost: false,
+    };
+    let zones = ["x", "x", "x", "x", "y", "y", "z"];
+    let nodes: Vec<Node> = (0..).zip(zones).map(|(n, zone)| node(n, zone)).collect();
+    let ids = |chosen: Vec<NodeId>| chosen.iter().map(|id| id.0).collect::<Vec<_>>();
+    assert_eq!(ids(councillors(&nodes, &[], |_| true)), [0, 1, 4, 5, 6]);
+    assert_eq!(ids(councillors(&nodes, &[NodeId(3), NodeId(9)], |_| true)), [0, 3, 4, 5, 6]);
+    assert_eq!(ids(councillors(&nodes[..2], &[], |_| true)), [0]);
+    assert_eq!(ids(councillors(&nodes, &[], |node| node.id.0 < 4)), [0, 1, 2]);
+}
