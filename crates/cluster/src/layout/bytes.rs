@@ -18,8 +18,8 @@ use crate::topology::{HashWeight, Member};
 /// The form that is written; others are refused.
 const FORM: u8 = 1;
 
-/// Bytes of a layout at most: two lists of 16,384 nodes with names, zones and URLs of usual length. A message
-/// has room for it.
+/// Bytes of a layout at most: two lists of 16,384 nodes with names, zones and URLs of usual length.
+/// A message has room for it.
 pub const MAX_BYTES: usize = 4 << 20;
 
 impl Layout {

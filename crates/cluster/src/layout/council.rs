@@ -10,13 +10,14 @@
 //!   ◀─ learned ─────────────────────────                                          ┘ it is done
 //! ```
 //!
-//! The layout that was accepted under the highest ballot goes before one's own. Two proposals may have one ballot: a
-//! councillor promises each ballot once, so one of them has no majority. A councillor votes about the successor of
-//! the layout that it knows, and about no other. Each rule, and what comes of it if it is left out, is in
-//! docs/membership-model.md; `crates/cluster/tests/membership` is its model.
+//! The layout that was accepted under the highest ballot goes before one's own. Two proposals may
+//! have one ballot: a councillor promises each ballot once, so one of them has no majority. A
+//! councillor votes about the successor of the layout that it knows, and about no other. Each rule,
+//! and what comes of it if it is left out, is in docs/membership-model.md;
+//! `crates/cluster/tests/membership` is its model.
 //!
-//! Lamport, "The Part-Time Parliament", ACM TOCS 16(2), 1998; a chain of single decisions: "Vertical Paxos and primary-backup
-//! replication", PODC 2009, section 3.
+//! Lamport, "The Part-Time Parliament", ACM TOCS 16(2), 1998; a chain of single decisions:
+//! "Vertical Paxos and primary-backup replication", PODC 2009, section 3.
 
 use std::sync::Arc;
 
@@ -63,14 +64,15 @@ pub enum VoteReply {
     Promise(Option<(Ballot, Arc<Layout>)>),
     /// It has stored the layout.
     Accepted,
-    /// It goes by a layout that is decided, or by a later one. That it has accepted it would say less.
+    /// It goes by a layout that is decided, or by a later one. That it has accepted it would say
+    /// less.
     Learned,
     /// It has promised this ballot before.
     Outbid(Ballot),
     /// A layout of that epoch, or of a later one, is decided.
     Known(Arc<Layout>),
-    /// It has no vote about that: no seat, another disk than the one that has the seat, or it does not know the
-    /// layout before.
+    /// It has no vote about that: no seat, another disk than the one that has the seat, or it does
+    /// not know the layout before.
     NoVote,
 }
 
@@ -144,8 +146,8 @@ impl Council {
         (reply, Keep { layout, vote: false })
     }
 
-    /// A proposal of what this councillor accepted and has heard nothing of: its proposer may be gone, and nobody else may
-    /// know that it is decided.
+    /// A proposal of what this councillor accepted and has heard nothing of: its proposer may be
+    /// gone, and nobody else may know that it is decided.
     pub fn completed(&self) -> Option<Proposal> {
         let (_, layout) = self.vote.accepted.as_ref()?;
         Some(Proposal::new(Arc::clone(&self.known), Arc::clone(layout), self.vote.promise + 1))

@@ -5,11 +5,12 @@
 //!                        └──abort──▶ settled, as before        council of the one before it
 //! ```
 //!
-//! In *read old* and *read new* there are two sets of members. A partition whose replicas are the same in both is
-//! untouched; another one moves. What the stages mean for requests is in docs/membership-model.md.
+//! In *read old* and *read new* there are two sets of members. A partition whose replicas are the
+//! same in both is untouched; another one moves. What the stages mean for requests is in
+//! docs/membership-model.md.
 //!
-//! A layout is made by one node (`plan.rs`), decided by councillors (`council.rs`), and then a fact that every node keeps
-//! and hands to who is behind (`bytes.rs`).
+//! A layout is made by one node (`plan.rs`), decided by councillors (`council.rs`), and then a fact
+//! that every node keeps and hands to who is behind (`bytes.rs`).
 
 mod bytes;
 mod council;
@@ -73,7 +74,8 @@ pub struct Layout {
     pub replicas: u8,
     /// How far it is from what it was made of.
     pub stage: Stage,
-    /// The epoch of the transition's first layout; of a settled one the epoch in which it began to be so.
+    /// The epoch of the transition's first layout; of a settled one the epoch in which it began to
+    /// be so.
     pub began: u64,
     /// The nodes that belong to it, in the order of their names.
     pub nodes: Vec<Node>,
@@ -172,7 +174,8 @@ impl Layout {
     }
 
     /// Back to where it was, as long as reads have not switched. The council stays the new one, so
-    /// that a councillor whose disk is lost can be replaced meanwhile; ids that were given stay given.
+    /// that a councillor whose disk is lost can be replaced meanwhile; ids that were given stay
+    /// given.
     pub fn aborted(&self) -> Option<Self> {
         let before = self.before.as_ref().filter(|_| self.stage == Stage::ReadOld)?;
         let stays = |seat: &&Seat| before.nodes.iter().any(|node| node.id == seat.node);

@@ -9,8 +9,9 @@
 //! node b weight 2
 //! ```
 //!
-//! Nodes whose ids are not their places in this list, or whose hash weights are not their weights, have
-//! form 2, and say them: `node b id 7 weight 2 hash 131100 zone x`. A hash weight that is the weight is not said.
+//! Nodes whose ids are not their places in this list, or whose hash weights are not their weights,
+//! have form 2, and say them: `node b id 7 weight 2 hash 131100 zone x`. A hash weight that is the
+//! weight is not said.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

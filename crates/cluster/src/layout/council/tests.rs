@@ -1,5 +1,6 @@
 //! Councils under loss, reordering, restarts and lost disks, from a seed: no two layouts of one
-//! epoch are ever taken for decided, and what is said to be done is known to a majority of its council.
+//! epoch are ever taken for decided, and what is said to be done is known to a majority of its
+//! council.
 
 use std::collections::BTreeMap;
 
