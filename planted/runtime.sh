@@ -5,41 +5,16 @@
 #
 #   planted/runtime.sh              all bugs; prints a table in Markdown
 #   planted/runtime.sh 07 12        those only
-#
-# Works on a copy of the tracked files in $TMPDIR; builds into target/planted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=$PWD
-cargo=${CARGO:-cargo}
-# Seeds that the simulator goes through at most, and seconds that the tests may take.
+# Seeds that the simulator goes through at most.
 seeds=${PLANTED_SEEDS:-60}
-limit=${PLANTED_TIMEOUT:-300}
+most_seconds=300
+. planted/plant.sh
 
-copy=$(mktemp -d)
-trap 'rm -rf "$copy"' EXIT
-git ls-files -z | xargs -0 cp --parents -t "$copy"
-export CARGO_TARGET_DIR=$root/target/planted RUST_BACKTRACE=0
-cd "$copy"
-
-# Names the tests that fail.
 failing_tests() {
-    timeout "$limit" "$cargo" test -q -p node --no-fail-fast >.log 2>&1 || true
-    if grep -q "could not compile" .log; then
-        cat .log >&2
-        return 1
-    fi
+    run_tests -q -p node --no-fail-fast || return 1
     sed -nE 's/^    (.*::.*)$/\1/p' .log | sort -u
-}
-
-# Says after how many seeds the simulator finds it, and as what; nothing if it does not.
-seeds_until_found() {
-    "$cargo" build -q -p sim 2>.log || { cat .log >&2; return 1; }
-    "$CARGO_TARGET_DIR/debug/sim" sweep --first --count "$seeds" >.out 2>.log || true
-    local found
-    found=$(sed -nE 's/^seed ([0-9]+): at [0-9.]+: ([^:]*):.*/\1 \2/p' .out | head -1)
-    if [ -n "$found" ]; then
-        echo "$((${found%% *} + 1)): ${found#* }"
-    fi
 }
 
 echo "| planted bug | caught by the tests | seeds until the simulation found it |"
@@ -50,11 +25,9 @@ for patch in planted/runtime/*.patch; do
     if [ $# -gt 0 ] && [[ " $* " != *" ${name%%-*} "* ]]; then continue; fi
     git apply "$patch"
     caught=$(failing_tests) || { echo "$name does not compile" >&2; exit 1; }
-    found=$(seeds_until_found)
+    found=$(seeds_until_found "$seeds")
     git apply --reverse "$patch"
-    count=$(grep -c . <<<"$caught" || true)
-    by=$(head -2 <<<"$caught" | sed 's/.\+/`&`/' | paste -sd, | sed 's/,/, /g')
-    if [ "$count" -gt 2 ]; then by="$by and $((count - 2)) more"; fi
+    by=$(in_short 2 "$caught")
     if [ -z "$caught$found" ]; then
         survived=1
         by="**nothing**"

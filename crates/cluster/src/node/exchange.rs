@@ -151,7 +151,8 @@ impl Exchange {
             }
             let detail = Detail::Outlines { buckets: buckets.clone(), max_bytes: LIST_BYTES };
             let (start, end) = (start.clone(), self.end.clone());
-            // What is newer than that hides what others have of it.
+            // What is newer than the round hides what others have of it, and may be what one
+            // can't read.
             let (since, until) = (*since, u64::MAX);
             let request = CompareRequest { start, end, since, until, round, watermark, detail };
             list.cursor = Cursor::Asked;

@@ -384,6 +384,8 @@ impl State {
     }
 }
 
+impl crate::search::Searched for Chain {}
+
 impl Model for Chain {
     type State = State;
     type Action = Action;

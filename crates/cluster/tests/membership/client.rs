@@ -3,19 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::layout::{Acks, Layout, suffice};
+use crate::register::{Op, up_to};
 use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 use crate::world::Message;
-
-/// What a client wants.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Op {
-    Put(u8),
-    Delete,
-    /// Append this id to the value, in one step, and tell the value.
-    Append(u8),
-    Get,
-}
 
 /// What replicas told.
 type Told = BTreeMap<u8, (Option<Record>, bool, u8)>;
@@ -286,10 +277,4 @@ impl Client {
             _ => Step::Wait,
         }
     }
-}
-
-/// The value as of this operation.
-fn up_to(value: &[u8], id: u8) -> Vec<u8> {
-    let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
-    value[..end].to_vec()
 }

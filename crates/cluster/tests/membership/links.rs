@@ -1,9 +1,8 @@
 //! Tests of the chain of layouts.
 
-use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
-
-use crate::chain::{CHAIN, CHAIN_RULES, CHANGED, CONVERGED, Chain, ChainRules, Fault, Wish};
-use crate::wanted;
+use crate::STATES;
+use crate::chain::{CHAIN, CHAIN_RULES, CONVERGED, Chain, ChainRules, Fault, Wish};
+use crate::search::{look, walk, wanted};
 
 /// How long it is looked for a rule that is left out.
 const MOST_STATES: usize = 500_000;
@@ -33,21 +32,12 @@ fn worlds() -> Vec<(&'static str, Chain)> {
 #[test]
 fn there_is_one_chain_and_all_come_to_its_end() {
     for (name, world) in worlds() {
-        let failures = HasDiscoveries::AnyFailures;
-        let checker = world.clone().checker().target_state_count(wanted());
-        let looked = checker.finish_when(failures.clone()).spawn_bfs().join();
-        let checker = world.checker().target_state_count(wanted()).finish_when(failures);
-        let walked = checker.spawn_simulation(1, UniformChooser).join();
-        let (states, depth) = (looked.unique_state_count(), looked.max_depth() - 1);
-        let (steps, length) = (walked.state_count(), walked.max_depth() - 1);
-        println!("{name}: {states} states up to {depth} steps; {steps} by chance, up to {length}");
-        for property in [CHAIN, CONVERGED] {
-            for path in [looked.discovery(property), walked.discovery(property)] {
-                let trace = path.map(|path| path.into_actions());
-                assert_eq!(trace, None, "{name}: not {property}");
-            }
+        let most = wanted().unwrap_or(STATES);
+        let walked = walk(name, &world, most, None);
+        for seen in [&look(name, &world, most), &walked] {
+            assert_eq!(seen.broken, None, "{name}");
         }
-        assert!(walked.discovery(CHANGED).is_some(), "{name} does not come to its end");
+        assert!(walked.has_ended, "{name} does not come to its end");
     }
 }
 
@@ -79,11 +69,7 @@ fn a_rule_of_the_chain_that_is_left_out_is_missed() {
         without!(done_is_known, chain(two_wishes(), &[Retire]), CONVERGED),
     ];
     for (name, world, property) in left_out {
-        let until = HasDiscoveries::AnyOf([property].into());
-        let checker = world.checker().target_state_count(MOST_STATES).finish_when(until);
-        let path = checker.spawn_simulation(1, UniformChooser).join().discovery(property);
-        let steps = path.map(|path| path.into_actions().len());
-        println!("{name}: not {property} after {steps:?} steps");
-        assert!(steps.is_some(), "{name}: not found");
+        let seen = walk(name, &world, MOST_STATES, Some(property));
+        assert!(seen.broken.is_some(), "{name}: not found");
     }
 }

@@ -1,7 +1,7 @@
 //! The worlds in which all must hold, without faults and with some.
 
-use crate::client::Op;
 use crate::layout::{Acks, Nodes};
+use crate::register::Op;
 use crate::world::Action;
 use crate::worlds::*;
 

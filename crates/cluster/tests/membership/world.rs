@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
+use stateright::semantics::ConsistencyTester;
 use stateright::{Model, Property};
 
-use crate::client::{By, Client, Op, Phase, Step};
+use crate::client::{By, Client, Phase, Step};
 use crate::layout::{Layout, Stage, suffice};
+use crate::register::{History, Op, history};
 use crate::replica::{Record, Replica, Reply};
 use crate::rules::Rules;
 use crate::worlds::{Fault, World};
@@ -33,25 +34,6 @@ pub(crate) enum Message {
 /// Who asks whom under which layout what.
 type Sent = (u8, u8, u8, Message);
 
-/// What a key is to its clients.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Register(Vec<u8>);
-
-impl SequentialSpec for Register {
-    type Op = Op;
-    type Ret = Option<Vec<u8>>;
-
-    fn invoke(&mut self, op: &Op) -> Self::Ret {
-        match op {
-            Op::Put(value) => self.0 = vec![*value],
-            Op::Delete => self.0.clear(),
-            Op::Append(id) => self.0.push(*id),
-            Op::Get => {}
-        }
-        matches!(op, Op::Append(_) | Op::Get).then(|| self.0.clone())
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     /// Those that were decided, by their epochs.
@@ -60,7 +42,7 @@ pub(crate) struct State {
     clients: Vec<Client>,
     /// In any order; what stays is lost.
     sent: BTreeSet<Sent>,
-    history: LinearizabilityTester<u8, Register>,
+    history: History,
     /// Which receivers have said that they have taken all, in which transition.
     reported: BTreeSet<(u8, u8)>,
     /// How many transitions began.
@@ -380,20 +362,14 @@ impl World {
     }
 }
 
+impl crate::search::Searched for World {}
+
 impl Model for World {
     type State = State;
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let mut register = Register(Vec::new());
-        let mut history = LinearizabilityTester::new(register.clone());
-        for (n, op) in (100..).zip(&self.before.done) {
-            history.on_invoke(n, op.clone()).expect("one each");
-            history.on_return(n, register.invoke(op)).expect("one each");
-        }
-        for (n, op) in (200..).zip(&self.before.begun) {
-            history.on_invoke(n, op.clone()).expect("one each");
-        }
+        let history = history(&self.before.done, &self.before.begun);
         let replica = |node: u8| {
             let record = self.before.records[usize::from(node)].clone();
             let promise = record.as_ref().map_or(0, |record| record.ballot);
@@ -587,6 +563,3 @@ pub(crate) const ENDED: &str = "ended";
 
 /// There is a way to the end.
 pub(crate) const CHANGED: &str = "all is changed";
-
-/// What must hold always.
-pub(crate) const ALWAYS: [&str; 5] = [LINEARIZABLE, KEPT, MEET, PURGED, ENDED];

@@ -1,7 +1,7 @@
 //! What was before, and what happens, in the worlds that the tests look at.
 
-use crate::client::Op;
 use crate::layout::{Acks, Nodes};
+use crate::register::Op;
 use crate::replica::Record;
 use crate::rules::{RULES, Rules};
 use crate::world::Action;

@@ -2,22 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::register::{Op, up_to};
 use crate::replica::{Record, Reply};
 use crate::rules::Rules;
 use crate::state::Message;
 
 /// A majority of the three that hold the key.
 pub(crate) const MAJORITY: usize = 2;
-
-/// What a client wants.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Op {
-    Put(u8),
-    Delete,
-    /// Append this id to the value, in one step, and tell the value.
-    Append(u8),
-    Get,
-}
 
 /// What makes a client's first try a special one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -288,10 +279,4 @@ impl Client {
             _ => self.refused(),
         }
     }
-}
-
-/// The value as of this operation.
-fn up_to(value: &[u8], id: u8) -> Vec<u8> {
-    let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
-    value[..end].to_vec()
 }

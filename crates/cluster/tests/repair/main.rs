@@ -13,35 +13,27 @@
 //! --test repair -- --nocapture --test-threads 1` goes on for minutes and says how far it came.
 
 mod client;
+#[path = "../register/mod.rs"]
+mod register;
 mod replica;
 mod round;
 mod rules;
+#[path = "../search/mod.rs"]
+mod search;
 mod state;
 mod world;
 mod worlds;
 
-use std::env;
-
-use client::Op;
+use register::Op;
 use rules::{RULES, Rules};
-use state::{Action, Message, State};
-use stateright::{Checker, HasDiscoveries, Model, Path, UniformChooser};
-use world::{AGREED, ALWAYS, ANSWERED, LINEARIZABLE, PROVEN, PURGED, SETTLED};
+use search::{MOST_STATES, look, steps_to, walk, wanted};
+use state::Message;
+use world::{AGREED, LINEARIZABLE, PROVEN, PURGED, SETTLED};
 use worlds::*;
 
 /// States that a test comes to in each world, one that it comes to again included, unless
 /// `MODEL_STATES` says otherwise.
 const STATES: usize = 20_000;
-
-/// The same, until a rule is missed that is left out.
-const MOST_STATES: usize = 2_000_000;
-
-/// How long a trace may be that shows it.
-const MOST_STEPS: usize = 20;
-
-fn wanted() -> Option<usize> {
-    env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
-}
 
 /// The worlds in which all must hold: without faults, …
 fn calm() -> Vec<(&'static str, World)> {
@@ -136,50 +128,12 @@ fn faulty() -> Vec<(&'static str, World)> {
     ]
 }
 
-/// Takes steps in a world; what does not hold, and whether it comes to its end.
-fn look(name: &str, world: World, most: usize) -> (Option<&'static str>, bool) {
-    let failures = HasDiscoveries::AnyFailures;
-    let checker = world.checker().target_state_count(most).finish_when(failures).spawn_bfs().join();
-    let (states, depth) = (checker.unique_state_count(), checker.max_depth() - 1);
-    let all = if checker.state_count() < most { "all " } else { "" };
-    let broken = ALWAYS.into_iter().find(|property| checker.discovery(property).is_some());
-    let found = broken.unwrap_or("nothing");
-    println!("{name}: {all}{states} states up to {depth} steps, broken: {found}");
-    if let Some(path) = broken.and_then(|property| checker.discovery(property)) {
-        show(path);
-    }
-    (broken, checker.discovery(ANSWERED).is_some())
-}
-
-fn show(path: Path<State, Action>) {
-    path.into_actions().iter().for_each(|action| println!("    {action:?}"));
-}
-
-/// How many steps it takes in a world, at least, until a property does not hold.
-fn steps_to(property: &'static str, world: &World) -> Option<usize> {
-    let mut found: Option<Path<State, Action>> = None;
-    // The first trace that is found need not be the shortest.
-    loop {
-        let until = HasDiscoveries::AnyOf([property].into());
-        let most = found.as_ref().map_or(MOST_STEPS, |path| path.clone().into_actions().len() - 1);
-        let checker = world.clone().checker().target_max_depth(most + 2).finish_when(until);
-        let checker = checker.target_state_count(MOST_STATES).spawn_bfs().join();
-        let Some(path) = checker.discovery(property) else { break };
-        found = Some(path);
-    }
-    let path = found?;
-    if env::var("MODEL_TRACES").is_ok() {
-        show(path.clone());
-    }
-    Some(path.into_actions().len())
-}
-
 #[test]
 fn with_all_rules_nothing_is_lost_and_nothing_rises() {
     let worlds = calm().into_iter().chain(faulty());
     let broken = worlds.filter_map(|(name, world)| {
-        let (broken, _) = look(name, world, wanted().unwrap_or(STATES));
-        broken.map(|property| (name, property))
+        let (broken, _) = look(name, &world, wanted().unwrap_or(STATES)).broken?;
+        Some((name, broken))
     });
     assert_eq!(broken.collect::<Vec<_>>(), []);
 }
@@ -288,7 +242,7 @@ fn a_rule_that_is_left_out_is_missed() {
     let left_out = [rules_of_seals(), rules_of_rounds(), rules_of_directories()];
     let missed = left_out.into_iter().flatten().filter(|(name, rules, world, property)| {
         let world = World { rules: rules.clone(), ..world.clone() };
-        let found = walk(name, &world, MOST_STATES, Some(*property));
+        let found = walk(name, &world, MOST_STATES, Some(*property)).broken;
         if wanted().is_some() {
             println!("{name}: not {property} after {:?} steps", steps_to(property, &world));
         }
@@ -298,35 +252,12 @@ fn a_rule_that_is_left_out_is_missed() {
     assert_eq!(names, [""; 0], "these can be left out");
 }
 
-/// Follows so many random traces to their ends; what does not hold, after how many steps.
-fn walk(
-    name: &str,
-    world: &World,
-    most: usize,
-    property: Option<&'static str>,
-) -> Option<(&'static str, usize)> {
-    let any = HasDiscoveries::AnyFailures;
-    let until = property.map_or(any, |property| HasDiscoveries::AnyOf([property].into()));
-    let checker = world.clone().checker().target_state_count(most).finish_when(until);
-    let checker = checker.spawn_simulation(1, UniformChooser).join();
-    let mut properties = ALWAYS.into_iter().filter(|p| property.is_none_or(|only| only == *p));
-    let found = properties.find_map(|property| {
-        let path = checker.discovery(property)?;
-        if env::var("MODEL_TRACES").is_ok() {
-            show(path.clone());
-        }
-        Some((property, path.into_actions().len()))
-    });
-    let (states, depth) = (checker.state_count(), checker.max_depth() - 1);
-    println!("{name}: {states} states by chance, up to {depth} steps, broken: {found:?}");
-    found
-}
-
 #[test]
 fn random_walks_find_nothing() {
     let worlds = calm().into_iter().chain(faulty());
     let broken = worlds.filter_map(|(name, world)| {
-        walk(name, &world, wanted().unwrap_or(STATES), None).map(|(property, _)| (name, property))
+        let (broken, _) = walk(name, &world, wanted().unwrap_or(STATES), None).broken?;
+        Some((name, broken))
     });
     assert_eq!(broken.collect::<Vec<_>>(), []);
 }
@@ -335,8 +266,7 @@ fn random_walks_find_nothing() {
 fn all_can_come_to_their_end() {
     let get = vec![client(Op::Get, 2)];
     let world = world(missed_deletion(), get, &[full(0)]).purging_late();
-    let (_, comes_to_its_end) = look("a missed deletion", world, MOST_STATES);
-    assert!(comes_to_its_end);
+    assert!(look("a missed deletion", &world, MOST_STATES).has_ended);
 }
 
 /// These cost little, and help: see the documentation.
@@ -351,7 +281,8 @@ fn without_these_rules_nothing_is_missed() {
     for (rule, rules) in left_out {
         let broken = faulty().into_iter().filter_map(|(name, world)| {
             let world = World { rules: rules.clone(), ..world };
-            walk(name, &world, most, None).map(|(property, _)| (name, property))
+            let (broken, _) = walk(name, &world, most, None).broken?;
+            Some((name, broken))
         });
         assert_eq!(broken.collect::<Vec<_>>(), [], "{rule}");
     }

@@ -10,7 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::client::{Client, First, Op, Step};
+use crate::client::{Client, First, Step};
+use crate::register::Op;
 use crate::replica::{Record, Reply, RoundId, Told};
 use crate::rules::Rules;
 use crate::state::{Message, REPLICAS};

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
+use stateright::semantics::ConsistencyTester;
 
-use crate::client::{Client, Op, Phase, Step};
+use crate::client::{Client, Phase, Step};
+use crate::register::{History, Op};
 use crate::replica::{Directory, Missed, Record, Replica, Reply, RoundId};
 use crate::round::{self, Round, Seen, Sent};
 use crate::rules::Rules;
@@ -66,25 +67,6 @@ impl Message {
     }
 }
 
-/// What a key is to its clients.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Register(pub(crate) Vec<u8>);
-
-impl SequentialSpec for Register {
-    type Op = Op;
-    type Ret = Option<Vec<u8>>;
-
-    fn invoke(&mut self, op: &Op) -> Self::Ret {
-        match op {
-            Op::Put(value) => self.0 = vec![*value],
-            Op::Delete => self.0.clear(),
-            Op::Append(id) => self.0.push(*id),
-            Op::Get => {}
-        }
-        matches!(op, Op::Append(_) | Op::Get).then(|| self.0.clone())
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) nodes: Vec<Replica>,
@@ -92,7 +74,7 @@ pub(crate) struct State {
     pub(crate) rounds: Vec<Round>,
     /// Who asks whom what, in any order; what stays is lost.
     pub(crate) sent: BTreeSet<(u8, u8, Message)>,
-    pub(crate) history: LinearizabilityTester<u8, Register>,
+    pub(crate) history: History,
     /// The faults that there may be yet.
     pub(crate) faults: Vec<Fault>,
     /// The greatest time that was issued.

@@ -1,12 +1,13 @@
 //! Everything that may happen next, and what must hold.
 
-use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
+use stateright::semantics::ConsistencyTester;
 use stateright::{Model, Property};
 
 use crate::client::{Client, Phase};
+use crate::register::history;
 use crate::replica::{Directory, Missed, Replica};
 use crate::round::{self, Round};
-use crate::state::{Action, HINTS, Message, REPLICAS, ROUNDS, Register, State, THIRD, round_of};
+use crate::state::{Action, HINTS, Message, REPLICAS, ROUNDS, State, THIRD, round_of};
 use crate::worlds::{Does, Drive, Fault, World};
 
 impl World {
@@ -87,6 +88,8 @@ impl World {
     }
 }
 
+impl crate::search::Searched for World {}
+
 impl Model for World {
     type State = State;
     type Action = Action;
@@ -101,15 +104,7 @@ impl Model for World {
             node.sync(&self.rules);
             node
         };
-        let mut register = Register(Vec::new());
-        let mut history = LinearizabilityTester::new(register.clone());
-        for (n, op) in (100..).zip(&before.done) {
-            history.on_invoke(n, op.clone()).expect("one each");
-            history.on_return(n, register.invoke(op)).expect("one each");
-        }
-        for (n, op) in (200..).zip(&before.begun) {
-            history.on_invoke(n, op.clone()).expect("one each");
-        }
+        let history = history(&before.done, &before.begun);
         let late = before.late.iter().map(|(to, message)| (HINTS, *to, message.clone()));
         let client = |does: &Does| Client::new(does.op.clone(), does.at, does.first.clone());
         vec![State {
@@ -233,6 +228,3 @@ pub(crate) const SETTLED: &str = "settled";
 
 /// There is a way to the end.
 pub(crate) const ANSWERED: &str = "all are answered";
-
-/// What must hold always.
-pub(crate) const ALWAYS: [&str; 5] = [LINEARIZABLE, AGREED, PURGED, PROVEN, SETTLED];

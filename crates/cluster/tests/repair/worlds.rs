@@ -1,7 +1,8 @@
 //! What was before, in the worlds that the tests look at: most begin where a round or a fault has
 //! something to spoil, for from an empty key it is a long way to there.
 
-use crate::client::{First, Op};
+use crate::client::First;
+use crate::register::Op;
 use crate::replica::{Directory, Proof, Record};
 use crate::rules::{RULES, Rules};
 use crate::state::{Message, REPLICAS};

@@ -327,6 +327,39 @@ fn what_damage_has_hidden_is_deleted_again() {
     assert_eq!(brought, [(SICK, Kind::Tombstone)]);
 }
 
+/// What damage hides may be newer than all that the round is about, and acknowledged by this node
+/// and one other: given up without it, it would be held by that one alone.
+#[test]
+fn what_was_written_since_is_brought_before_anything_is_given_up() {
+    let rotten = damage("k", "k");
+    let mut young = None;
+    let mut brought = Vec::new();
+    let driven = Driver::new().round(true, |node, request| match request {
+        Request::Compare(CompareRequest { detail: Detail::Sums, .. }) if node == SICK => {
+            let damaged = vec![rotten.clone()];
+            Some(Reply::Compared(Compared { damaged, ..Compared::default() }))
+        }
+        Request::Compare(CompareRequest { round, until, .. }) if node == OTHER => {
+            let held = listed(round.time + 1, 0);
+            young = Some(held.1.rank);
+            let outlines = if held.1.rank.when() <= *until { vec![held] } else { Vec::new() };
+            Some(Reply::Compared(Compared { outlines, ..Compared::default() }))
+        }
+        Request::Read { .. } => {
+            let rank = young.expect("it was listed");
+            let record = Record { rank, copies: 0, bytes: Bytes::from("x") };
+            Some(Reply::Found { record, authoritative: true })
+        }
+        Request::Bring { record, .. } => {
+            brought.push((node, Some(record.rank)));
+            Some(Reply::Stored)
+        }
+        request => Some(willing(request)),
+    });
+    assert_eq!(brought, [(NodeId(0), young), (SICK, young)]);
+    assert_eq!(driven.given_up, [(SICK, vec![rotten])]);
+}
+
 /// It may not be chosen, and must not look as if it were.
 #[test]
 fn a_conditional_record_is_read_as_one_that_a_majority_holds() {

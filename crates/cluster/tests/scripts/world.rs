@@ -439,8 +439,9 @@ impl World {
         Ok(Event::Write { client, key, record, quorum })
     }
 
-    /// `store s0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `busy`, `nospace`, `failed` (a
-    /// write may have been done), `refused` (it was not), `page ITEM…`.
+    /// `store s0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `sealed 5ms` (a write, up
+    /// to there), `busy`, `nospace`, `failed` (a write may have been done), `refused` (it was not),
+    /// `page ITEM…`.
     fn store(&mut self, words: &mut Split<'_>) -> Result<Event, String> {
         let name = next(words, "a slot or a connection's request")?;
         let op = match name {
@@ -484,6 +485,7 @@ impl World {
             "page" => {
                 return Ok(Event::Paged { op, result: Ok(self.words.page(words)?) });
             }
+            "sealed" => StoreError::Sealed(newer(words.next())?),
             "busy" => StoreError::Busy("the queue is full"),
             "nospace" => StoreError::NoSpace("the disk is full".to_owned()),
             "failed" => StoreError::Failed { begun: true, detail: "the disk failed".to_owned() },

@@ -1,0 +1,55 @@
+//! What a key is to its clients, in the models of one key.
+
+use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
+
+/// What a client wants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    Put(u8),
+    Delete,
+    /// Append this id to the value, in one step, and tell the value.
+    Append(u8),
+    Get,
+}
+
+/// The key's value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Register(Vec<u8>);
+
+/// What clients were told.
+pub(crate) type History = LinearizabilityTester<u8, Register>;
+
+impl SequentialSpec for Register {
+    type Op = Op;
+    type Ret = Option<Vec<u8>>;
+
+    fn invoke(&mut self, op: &Op) -> Self::Ret {
+        match op {
+            Op::Put(value) => self.0 = vec![*value],
+            Op::Delete => self.0.clear(),
+            Op::Append(id) => self.0.push(*id),
+            Op::Get => {}
+        }
+        matches!(op, Op::Append(_) | Op::Get).then(|| self.0.clone())
+    }
+}
+
+/// A history of what was done, in this order, and of what may have been.
+pub(crate) fn history(done: &[Op], begun: &[Op]) -> History {
+    let mut register = Register(Vec::new());
+    let mut history = History::new(register.clone());
+    for (n, op) in (100..).zip(done) {
+        history.on_invoke(n, op.clone()).expect("one each");
+        history.on_return(n, register.invoke(op)).expect("one each");
+    }
+    for (n, op) in (200..).zip(begun) {
+        history.on_invoke(n, op.clone()).expect("one each");
+    }
+    history
+}
+
+/// The value as of this operation.
+pub(crate) fn up_to(value: &[u8], id: u8) -> Vec<u8> {
+    let end = value.iter().position(|v| *v == id).map_or(value.len(), |at| at + 1);
+    value[..end].to_vec()
+}

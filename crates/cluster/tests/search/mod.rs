@@ -1,0 +1,106 @@
+//! How the worlds of a model are gone through: by their first states, and by random walks to their
+//! ends.
+
+use std::env;
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use stateright::{Checker, HasDiscoveries, Model, Path, UniformChooser};
+
+/// States that a search comes to, one that it comes to again included, until a rule is missed that
+/// is left out.
+pub(crate) const MOST_STATES: usize = 2_000_000;
+
+/// How long a trace may be that shows it.
+const MOST_STEPS: usize = 20;
+
+/// What can be gone through.
+pub(crate) trait Searched:
+    Model<
+        State: Hash + Send + Sync + Clone + PartialEq + 'static,
+        Action: Clone + PartialEq + Debug,
+    > + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+/// What a search came to.
+pub(crate) struct Seen {
+    /// What must hold and does not, after how many steps.
+    pub(crate) broken: Option<(&'static str, usize)>,
+    /// Whether there is a way to the end.
+    pub(crate) has_ended: bool,
+}
+
+/// States that `MODEL_STATES` asks for.
+pub(crate) fn wanted() -> Option<usize> {
+    env::var("MODEL_STATES").ok().map(|text| text.parse().expect("MODEL_STATES is a number"))
+}
+
+/// Looks at a world's first states, until something does not hold.
+pub(crate) fn look<M: Searched>(name: &str, world: &M, most: usize) -> Seen {
+    let checker = world.clone().checker().target_state_count(most);
+    let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let (states, depth) = (checker.unique_state_count(), checker.max_depth() - 1);
+    let all = if checker.state_count() < most { "all " } else { "" };
+    let seen = Seen::of(&checker, None);
+    println!("{name}: {all}{states} states up to {depth} steps, broken: {:?}", seen.broken);
+    seen
+}
+
+/// Follows random traces to their ends, until something does not hold, or this.
+pub(crate) fn walk<M: Searched>(
+    name: &str,
+    world: &M,
+    most: usize,
+    only: Option<&'static str>,
+) -> Seen {
+    let any = HasDiscoveries::AnyFailures;
+    let until = only.map_or(any, |property| HasDiscoveries::AnyOf([property].into()));
+    let checker = world.clone().checker().target_state_count(most).finish_when(until);
+    let checker = checker.spawn_simulation(1, UniformChooser).join();
+    let (states, depth) = (checker.state_count(), checker.max_depth() - 1);
+    let seen = Seen::of(&checker, only);
+    println!("{name}: {states} states by chance, up to {depth} steps, broken: {:?}", seen.broken);
+    seen
+}
+
+/// How many steps it takes in a world, at least, until a property does not hold.
+pub(crate) fn steps_to<M: Searched>(property: &'static str, world: &M) -> Option<usize> {
+    let mut found: Option<Path<M::State, M::Action>> = None;
+    // The first trace that is found need not be the shortest.
+    loop {
+        let until = HasDiscoveries::AnyOf([property].into());
+        let most = found.as_ref().map_or(MOST_STEPS, |path| path.clone().into_actions().len() - 1);
+        let checker = world.clone().checker().target_max_depth(most + 2).finish_when(until);
+        let checker = checker.target_state_count(MOST_STATES).spawn_bfs().join();
+        let Some(path) = checker.discovery(property) else { break };
+        found = Some(path);
+    }
+    found.map(|path| shown(&path))
+}
+
+impl Seen {
+    fn of<M: Searched>(checker: &impl Checker<M>, only: Option<&'static str>) -> Self {
+        let properties = checker.model().properties();
+        let (must, may): (Vec<_>, Vec<_>) =
+            properties.iter().partition(|property| property.expectation.discovery_is_failure());
+        let must = must.iter().filter(|must| only.is_none_or(|only| only == must.name));
+        let mut broken = must.filter_map(|must| Some((must.name, checker.discovery(must.name)?)));
+        Self {
+            broken: broken.next().map(|(property, path)| (property, shown(&path))),
+            has_ended: may.iter().all(|may| checker.discovery(may.name).is_some()),
+        }
+    }
+}
+
+/// The length of a trace, which `MODEL_TRACES` shows.
+fn shown<S: Clone, A: Clone + Debug>(path: &Path<S, A>) -> usize {
+    let actions = path.clone().into_actions();
+    if env::var("MODEL_TRACES").is_ok() {
+        actions.iter().for_each(|action| println!("    {action:?}"));
+    }
+    actions.len()
+}
