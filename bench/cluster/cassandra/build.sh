@@ -19,5 +19,5 @@ if [ ! -e "$place/lib/cassandra-all-$version.jar" ]; then
     mv "$place/fetched" "$place/lib"
 fi
 mkdir -p "$place/conf"
-cp "$here"/{cassandra.yaml,jvm.options,logback.xml} "$place/conf/"
+cp "$here"/{cassandra.yaml,jvm.options,modules.options,logback.xml} "$place/conf/"
 printf '%s\n' "$place"

@@ -1,6 +1,7 @@
 //! The Cassandra that is measured: three nodes, each a JVM with an address of its own, if
 //! `CASSANDRA` says where `bench/cluster/cassandra/build.sh` has put one.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -61,22 +62,32 @@ fn version_of(name: &str) -> Option<&str> {
 /// Three nodes.
 pub(crate) struct Cassandra {
     nodes: Vec<Server>,
+    /// The command that asks the first node for something.
+    nodetool: Vec<OsString>,
     keys: u64,
     /// Statements before the first measurement, and how long they took.
     pub(crate) warmed_by: (u64, Duration),
 }
 
 impl Cassandra {
-    /// Starts three nodes one after the other, fills and warms them, and stops them.
+    /// Starts three nodes one after the other.
     pub(crate) fn start(bench: &mut Place, at: &Path, keys: u64) -> Result<Self, String> {
-        let ports = Ports { peers: bench.free_port(&HOSTS)?, clients: bench.free_port(&HOSTS)? };
+        let [peers, clients, jmx] =
+            [bench.free_port(&HOSTS)?, bench.free_port(&HOSTS)?, bench.free_port(&HOSTS)?];
+        let ports = Ports { peers, clients, jmx };
         let mut nodes = Vec::new();
         for (own, host) in HOSTS.into_iter().enumerate() {
             let command = command(&bench.root, at, &ports, own)?;
             let address = SocketAddr::from((host, ports.clients));
             nodes.push(bench.launch(command, address)?);
         }
-        let mut cassandra = Self { nodes, keys, warmed_by: (0, Duration::ZERO) };
+        let nodetool = nodetool(&bench.root, at, &ports)?;
+        Ok(Self { nodes, nodetool, keys, warmed_by: (0, Duration::ZERO) })
+    }
+
+    /// The same; fills and warms them, and stops them.
+    pub(crate) fn warmed(bench: &mut Place, at: &Path, keys: u64) -> Result<Self, String> {
+        let mut cassandra = Self::start(bench, at, keys)?;
         let client = Client::connect(&cassandra.addresses(), WARM_UP_CLIENTS)?;
         client.fill(keys)?;
         let (done, took) = &mut cassandra.warmed_by;
@@ -96,7 +107,7 @@ impl Cassandra {
         clients: usize,
         duration: Duration,
     ) -> Result<(Seen, f64), String> {
-        self.nodes.iter().for_each(Server::resume);
+        self.resume();
         let client = self.serving(clients)?;
         client.run(ask, self.keys, WARM_UP)?;
         let cpu = self.cpu();
@@ -104,6 +115,50 @@ impl Cassandra {
         let cpu = self.cpu() - cpu;
         self.pause();
         Ok((seen, cpu))
+    }
+
+    /// Has the first node repair the keyspace in full, and waits for the end.
+    pub(crate) fn repair(&self) -> Result<(), String> {
+        self.nodetool(&["repair", "-full", "bench"]).map(drop)
+    }
+
+    /// Stops the last node, and waits until the first one sees that.
+    pub(crate) fn lose_last(&self) -> Result<(), String> {
+        self.nodes[HOSTS.len() - 1].pause();
+        self.until_up(HOSTS.len() - 1)
+    }
+
+    /// Lets all nodes go on, and waits until the first one sees all.
+    pub(crate) fn wake(&self) -> Result<(), String> {
+        self.resume();
+        self.until_up(HOSTS.len())
+    }
+
+    fn until_up(&self, nodes: usize) -> Result<(), String> {
+        let deadline = Instant::now() + READY_LIMIT;
+        loop {
+            let said = self.nodetool(&["status"])?;
+            if said.lines().filter(|line| line.starts_with("UN ")).count() == nodes {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(format!("not {nodes} nodes of Cassandra are up:\n{said}"));
+            }
+        }
+    }
+
+    /// What `nodetool` prints, asked for at the least priority: starting its JVM takes a second of
+    /// a CPU.
+    fn nodetool(&self, words: &[&str]) -> Result<String, String> {
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).args(&self.nodetool).args(words);
+        let output = command.output().map_err(|error| format!("nodetool: {error}"))?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(said);
+        }
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Err(format!("nodetool {}: {said}{errors}", words.join(" ")))
     }
 
     /// A client that all nodes serve.
@@ -126,27 +181,65 @@ impl Cassandra {
         &self.nodes[0].argv
     }
 
-    fn addresses(&self) -> Vec<SocketAddr> {
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.address).collect()
     }
 
-    fn cpu(&self) -> f64 {
+    /// CPU time of all nodes so far, in seconds.
+    pub(crate) fn cpu(&self) -> f64 {
         self.nodes.iter().map(Server::cpu).sum()
     }
 
-    fn pause(&self) {
+    /// Bytes that all nodes have read from files so far.
+    pub(crate) fn bytes_read(&self) -> f64 {
+        self.nodes.iter().map(|node| node.bytes_read() as f64).sum()
+    }
+
+    /// Takes the nodes off the CPUs while others are measured.
+    pub(crate) fn pause(&self) {
         self.nodes.iter().for_each(Server::pause);
+    }
+
+    /// Lets them go on.
+    fn resume(&self) {
+        self.nodes.iter().for_each(Server::resume);
     }
 }
 
 struct Ports {
     peers: u16,
     clients: u16,
+    /// Where the first node takes `nodetool`'s questions.
+    jmx: u16,
+}
+
+/// Where a node keeps its data.
+fn directory(root: &Path, ports: &Ports, own: usize) -> PathBuf {
+    root.join(format!("cassandra-{}-{own}", ports.clients))
+}
+
+/// What asks the first node, as the script `nodetool` does.
+fn nodetool(root: &Path, at: &Path, ports: &Ports) -> Result<Vec<OsString>, String> {
+    let (dir, at) = (directory(root, ports, 0), at.display());
+    let words = [
+        format!("@{at}/conf/modules.options"),
+        "-Xmx128m".to_owned(),
+        format!("-Dlogback.configurationFile={at}/conf/logback.xml"),
+        format!("-Dcassandra.storagedir={}", dir.display()),
+        format!("-Duser.home={}", dir.display()),
+        "-cp".to_owned(),
+        format!("{at}/lib/*"),
+        "org.apache.cassandra.tools.NodeTool".to_owned(),
+        "-p".to_owned(),
+        ports.jmx.to_string(),
+    ];
+    let program = find("java", "openjdk-17-jre-headless")?.into_os_string();
+    Ok([program].into_iter().chain(words.map(OsString::from)).collect())
 }
 
 /// The command of a node, for which a directory is made.
 fn command(root: &Path, at: &Path, ports: &Ports, own: usize) -> Result<Command, String> {
-    let dir = root.join(format!("cassandra-{}-{own}", ports.clients));
+    let dir = directory(root, ports, own);
     let settings = dir.join("cassandra.yaml");
     let shared = at.join("conf/cassandra.yaml");
     let text = fs::read_to_string(&shared);
@@ -156,11 +249,14 @@ fn command(root: &Path, at: &Path, ports: &Ports, own: usize) -> Result<Command,
         .map_err(|error| format!("{}: {error}", settings.display()))?;
     let at = at.display();
     let mut command = Command::new(find("java", "openjdk-17-jre-headless")?);
-    command.arg(format!("@{at}/conf/jvm.options"));
+    command.args(["jvm", "modules"].map(|name| format!("@{at}/conf/{name}.options")));
     command.arg(format!("-Dlogback.configurationFile={at}/conf/logback.xml"));
     command.arg(format!("-Dcassandra.config=file://{}", settings.display()));
     command.arg(format!("-Dcassandra.storagedir={}", dir.display()));
     command.arg(format!("-Djava.io.tmpdir={}/tmp", dir.display()));
+    if own == 0 {
+        command.arg(format!("-Dcassandra.jmx.local.port={}", ports.jmx));
+    }
     // It measures objects in memory: so does Cassandra's own start script.
     command.arg(format!("-javaagent:{at}/lib/jamm-0.4.0.jar"));
     command.args(["-cp", &format!("{at}/lib/*"), "org.apache.cassandra.service.CassandraDaemon"]);
@@ -170,7 +266,7 @@ fn command(root: &Path, at: &Path, ports: &Ports, own: usize) -> Result<Command,
 /// What a node is told besides what all are told.
 fn own_settings(dir: &Path, ports: &Ports, own: usize) -> String {
     let (host, first, dir) = (HOSTS[own], HOSTS[0], dir.display());
-    let Ports { peers, clients } = ports;
+    let Ports { peers, clients, .. } = ports;
     let mut text = format!(
         "initial_token: \"{}\"\nlisten_address: {host}\nrpc_address: {host}\n\
          storage_port: {peers}\nnative_transport_port: {clients}\nseed_provider:\n  \
@@ -201,7 +297,7 @@ mod tests {
 
     #[test]
     fn nodes_differ_in_address_token_and_directory_and_have_the_same_seed() {
-        let ports = Ports { peers: 21_000, clients: 21_001 };
+        let ports = Ports { peers: 21_000, clients: 21_001, jmx: 21_002 };
         let text = own_settings(Path::new("/data/2"), &ports, 1);
         for line in [
             "initial_token: \"-3074457345618258603\"",

@@ -207,7 +207,7 @@ impl Fleets {
     fn start_cassandra(&mut self, bench: &mut Bench, at: &Path) {
         eprintln!("{SECTION}: starting Cassandra, and load for its JVMs: a minute or some");
         let started = cassandra::version(at)
-            .and_then(|version| Ok((version, Cassandra::start(&mut bench.place, at, KEYS)?)));
+            .and_then(|version| Ok((version, Cassandra::warmed(&mut bench.place, at, KEYS)?)));
         match started {
             Ok((version, cassandra)) => {
                 bench.report.say(&format!(

@@ -80,7 +80,7 @@ fn shown(value: f64) -> String {
 }
 
 /// Bytes that the loopback interface has carried so far.
-fn loopback_bytes() -> f64 {
+pub(crate) fn loopback_bytes() -> f64 {
     let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
     text.lines()
         .find_map(|line| line.trim().strip_prefix("lo:")?.split_whitespace().next()?.parse().ok())

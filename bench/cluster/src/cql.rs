@@ -34,6 +34,16 @@ pub(crate) enum Ask {
     Absent,
 }
 
+/// What plain statements at a fixed rate saw, half of them writes.
+pub(crate) struct Steady {
+    /// Nanoseconds from the intended start of reads …
+    pub(crate) get: Histogram<u64>,
+    /// … and of writes.
+    pub(crate) put: Histogram<u64>,
+    /// Statements that failed.
+    pub(crate) failed: u64,
+}
+
 /// What a closed loop saw.
 pub(crate) struct Seen {
     /// Nanoseconds, of all statements that were answered as they should be.

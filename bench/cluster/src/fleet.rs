@@ -144,7 +144,12 @@ impl Place {
         Err(format!("no free port within {}..{}", PORTS.start, PORTS.end))
     }
 
-    /// The command of a kvorum node, which keeps its data by its port.
+    /// Where a kvorum node keeps its data.
+    pub(crate) fn data(&self, node: SocketAddr) -> PathBuf {
+        self.root.join(format!("kvorum-{}", node.port()))
+    }
+
+    /// The command of a kvorum node.
     pub(crate) fn kvorum(
         &self,
         sync: Sync,
@@ -159,7 +164,7 @@ impl Place {
         let mut command = Command::new(path);
         let address = addresses[own];
         command.args(["serve", "--listen", &address.to_string(), "--data"]);
-        command.arg(self.root.join(format!("kvorum-{}", address.port())));
+        command.arg(self.data(address));
         command.args(["--sync", if sync == Sync::Interval { "interval:100" } else { "always" }]);
         command.args(["--loops", &self.loops.to_string(), "--memory", MEMORY]);
         if addresses.len() > 1 {
@@ -253,6 +258,11 @@ impl Fleet {
         self.nodes.iter().map(Server::cpu).sum()
     }
 
+    /// Bytes that all nodes have read from files so far.
+    pub(crate) fn bytes_read(&self) -> f64 {
+        self.nodes.iter().map(|node| node.bytes_read() as f64).sum()
+    }
+
     /// Takes the cluster off the CPUs while others are measured.
     pub(crate) fn pause(&self) {
         self.nodes.iter().for_each(Server::pause);
@@ -267,7 +277,7 @@ impl Fleet {
     }
 
     /// Waits until each node takes a write.
-    fn wait_ready(&self) -> Result<(), String> {
+    pub(crate) fn wait_ready(&self) -> Result<(), String> {
         let deadline = Instant::now() + READY_LIMIT;
         for node in &self.nodes {
             let mut request = Vec::new();

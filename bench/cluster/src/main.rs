@@ -74,6 +74,10 @@ enum Section {
     Conditional,
     /// Rounds of repair: what one takes, and what it costs the clients meanwhile.
     Repair,
+    /// The same repair by Cassandra (if CASSANDRA says where it is).
+    RepairRival,
+    /// What deleted keys leave on the disks.
+    Purge,
 }
 
 /// How much to measure.
@@ -129,6 +133,8 @@ fn run(args: &Args) -> Result<(), String> {
         Section::Kill,
         Section::Conditional,
         Section::Repair,
+        Section::RepairRival,
+        Section::Purge,
     ];
     let sections = if args.sections.is_empty() { &all[..] } else { &args.sections };
     for section in sections {
@@ -139,6 +145,8 @@ fn run(args: &Args) -> Result<(), String> {
             Section::Kill => kill::run(&mut bench)?,
             Section::Conditional => conditional::run(&mut bench)?,
             Section::Repair => repair::run(&mut bench)?,
+            Section::RepairRival => repair::rival::run(&mut bench)?,
+            Section::Purge => repair::purge::run(&mut bench)?,
         }
         if let Some(out) = &args.out {
             bench.report.save(out).map_err(|error| format!("{}: {error}", out.display()))?;

@@ -13,12 +13,28 @@ pub(crate) const DEFAULT: Write = |put, number, out| entity("", put, number, out
 
 /// The same with values that are all of one length and can hardly be compressed.
 pub(crate) const LONG_VALUES: Write = |put, number, out| {
-    if !put {
-        return entity("", put, number, out);
-    }
-    let head = format_args!("PUT /v0/entity?id=key{number} HTTP/1.1\r\nHost: localhost\r\n");
-    say(out, head);
-    say(out, format_args!("Content-Length: {LONG}\r\n\r\n"));
+    if put { long("", number, out) } else { entity("", put, number, out) }
+};
+
+/// One key of so many is written late …
+pub(crate) const LATE_OF: u64 = 100;
+
+/// … those with this number beyond a multiple of that.
+pub(crate) const LATE: u64 = 42;
+
+/// Writes the so-manieth of those, with such a value, to all replicas.
+pub(crate) const LATE_VALUES: Write = |_, number, out| {
+    long("ack=3&from=3&", number * LATE_OF + LATE, out);
+};
+
+fn long(query: &str, number: u64, out: &mut Vec<u8>) {
+    say(out, format_args!("PUT /v0/entity?{query}id=key{number} HTTP/1.1\r\n"));
+    say(out, format_args!("Host: localhost\r\nContent-Length: {LONG}\r\n\r\n"));
+    long_value(number, out);
+}
+
+/// The value that such a key has.
+pub(crate) fn long_value(number: u64, out: &mut Vec<u8>) {
     let mut state = number;
     for _ in 0..LONG / HEX {
         // Weyl's sequence, mixed: https://prng.di.unimi.it/splitmix64.c.
@@ -27,6 +43,13 @@ pub(crate) const LONG_VALUES: Write = |put, number, out| {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         say(out, format_args!("{:0HEX$x}", mixed ^ (mixed >> 31)));
     }
+}
+
+/// Deletes a key.
+pub(crate) const DELETE: Write = |_, number, out| {
+    let head = format_args!("DELETE /v0/entity?id=key{number} HTTP/1.1\r\nHost: localhost\r\n");
+    say(out, head);
+    say(out, format_args!("Content-Length: 0\r\n\r\n"));
 };
 
 /// Bytes of those values.
@@ -128,8 +151,8 @@ mod tests {
     #[test]
     fn lengths_are_right() {
         let entities = [(DEFAULT, true), (ONE_COPY, true), (PLAIN, true), (IF_MATCH, true)];
-        let long = [(LONG_VALUES, true)];
-        let others = [(IF_NONE_MATCH, true), (ADD, true)];
+        let long = [(LONG_VALUES, true), (LATE_VALUES, true)];
+        let others = [(IF_NONE_MATCH, true), (ADD, true), (DELETE, true)];
         let etcd = [(ETCD, true), (ETCD, false), (ETCD_IF, true)];
         for number in [0, 7, 10, 99_999, 100_000] {
             for (write, put) in entities.into_iter().chain(long).chain(others).chain(etcd) {

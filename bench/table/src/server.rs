@@ -94,6 +94,12 @@ impl Server {
         ticks as f64 / TICKS
     }
 
+    /// Bytes it has read from files so far, be they on the disk or in the page cache: what it maps
+    /// into its memory is not among them, nor is what it receives.
+    pub fn bytes_read(&self) -> u64 {
+        self.field("io", "rchar:")
+    }
+
     /// Bytes it has sent to the disk so far, or made dirty.
     pub fn bytes_written(&self) -> u64 {
         self.field("io", "write_bytes:")

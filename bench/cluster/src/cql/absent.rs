@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{Ask, Seen};
+use super::{Ask, Seen, Steady};
 
 /// There is none.
 pub(crate) enum Client {}
@@ -22,6 +22,30 @@ impl Client {
     }
 
     pub(crate) fn run(&self, _: Ask, _: u64, _: Duration) -> Result<Seen, String> {
+        match *self {}
+    }
+
+    pub(crate) fn only(nodes: &[SocketAddr], clients: usize) -> Result<Self, String> {
+        Self::connect(nodes, clients)
+    }
+
+    pub(crate) fn load(&self, _: u64) -> Result<(), String> {
+        match *self {}
+    }
+
+    pub(crate) fn write_late(&self, _: u64) -> Result<(), String> {
+        match *self {}
+    }
+
+    pub(crate) fn steady(&self, _: u64, _: f64, _: Duration) -> Result<Steady, String> {
+        match *self {}
+    }
+
+    pub(crate) fn repairs(&self) -> Result<Vec<f64>, String> {
+        match *self {}
+    }
+
+    pub(crate) fn sent_bytes(&self) -> Result<f64, String> {
         match *self {}
     }
 }

@@ -1,5 +1,7 @@
 //! With the driver: see the module above.
 
+mod plain;
+
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -21,6 +23,13 @@ use crate::requests::VALUE;
 
 /// Longest time for one statement: several times what Cassandra itself gives it.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
+
+/// The keyspace, and the table that both kinds of statements are about.
+const TABLES: [&str; 2] = [
+    "CREATE KEYSPACE bench WITH replication = \
+     {'class': 'NetworkTopologyStrategy', 'replication_factor': 3}",
+    "CREATE TABLE bench.kv (k text PRIMARY KEY, v text)",
+];
 
 /// Digits that latencies are kept with.
 const DIGITS: u8 = 3;
@@ -63,6 +72,11 @@ pub(crate) struct Client {
 impl Client {
     /// Connects, for so many clients at once.
     pub(crate) fn connect(nodes: &[SocketAddr], clients: usize) -> Result<Self, String> {
+        Self::with(SessionBuilder::new(), nodes, clients)
+    }
+
+    /// The same with what the driver is told besides.
+    fn with(builder: SessionBuilder, nodes: &[SocketAddr], clients: usize) -> Result<Self, String> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         // Without shuffling, a key's statements go to the first of its replicas.
@@ -75,7 +89,7 @@ impl Client {
             .build();
         let size = NonZeroUsize::new(clients).ok_or("there is no client")?;
         let session = runtime.block_on(
-            SessionBuilder::new()
+            builder
                 .known_nodes_addr(nodes)
                 .pool_size(PoolSize::PerHost(size))
                 .default_execution_profile_handle(profile.into_handle())
@@ -87,16 +101,8 @@ impl Client {
 
     /// Makes the table and `keys` keys, all with the same value.
     pub(crate) fn fill(&self, keys: u64) -> Result<(), String> {
-        const TABLES: [&str; 2] = [
-            "CREATE KEYSPACE bench WITH replication = \
-             {'class': 'NetworkTopologyStrategy', 'replication_factor': 3}",
-            "CREATE TABLE bench.kv (k text PRIMARY KEY, v text)",
-        ];
         self.runtime.block_on(async {
-            for text in TABLES {
-                let made = self.session.query_unpaged(text, ()).await;
-                made.map_err(|error| format!("`{text}`: {error}"))?;
-            }
+            make_tables(&self.session).await?;
             let put = prepared(&self.session, Ask::Absent).await?;
             for number in 0..keys {
                 let values = (format!("key{number}"), VALUE);
@@ -139,6 +145,14 @@ impl Client {
             Ok(seen)
         })
     }
+}
+
+async fn make_tables(session: &Session) -> Result<(), String> {
+    for text in TABLES {
+        let made = session.query_unpaged(text, ()).await;
+        made.map_err(|error| format!("`{text}`: {error}"))?;
+    }
+    Ok(())
 }
 
 async fn one_client(

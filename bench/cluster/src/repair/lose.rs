@@ -1,0 +1,79 @@
+//! A replica that has lost keys without a trace: nobody keeps a hint for it, only a round can tell.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bench_table::Server;
+use load::{KeyOrder, Plan, Requests};
+use lsm::{Above, Disk, Engine, Options, RealDisk, Space};
+
+use super::{PROMPT, SETTLED};
+use crate::fleet::{self, Fleet, Place, Sync};
+use crate::requests::{self, LATE, LATE_OF};
+
+/// Which node loses them; another one drives the rounds.
+const LOSER: usize = 2;
+
+/// Writes the keys anew that are late, to all replicas, and takes that out of one of them; how many
+/// records.
+pub(super) fn late(place: &mut Place, fleet: &mut Fleet, keys: u64) -> Result<u64, String> {
+    fleet.nodes.iter().for_each(Server::resume);
+    fleet.wait_ready()?;
+    let count = keys / LATE_OF;
+    let mut plan = fleet.plan(true, count, super::ROUND_LIMIT);
+    plan.requests = Requests::Custom(requests::LATE_VALUES);
+    plan.keys.order = KeyOrder::Sequential;
+    let outcome = fleet::run(&Plan { limit: count, put_percent: 100, ..plan })?;
+    let done = outcome.tally.statuses.success();
+    if done != count {
+        return Err(format!("only {done} of {count} keys could be written anew"));
+    }
+    std::thread::sleep(SETTLED);
+    let addresses = fleet.addresses();
+    // Dropped is killed: with `--sync always` all that it has answered is in its log.
+    drop(fleet.nodes.remove(LOSER));
+    let lost = remove(&place.data(addresses[LOSER]));
+    let mut command = place.kvorum(Sync::Always, &addresses, LOSER)?;
+    command.args(PROMPT);
+    fleet.nodes.insert(LOSER, place.launch(command, addresses[LOSER])?);
+    fleet.wait_ready()?;
+    lost
+}
+
+/// Removes all records that were written after those of other keys out of a stopped node's store.
+fn remove(data: &Path) -> Result<u64, String> {
+    let trouble = |error: lsm::Error| format!("{}: {error}", data.display());
+    let disk = RealDisk::open(data).map_err(|error| format!("{}: {error}", data.display()))?;
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let engine = Engine::open(disk, Options::default()).map_err(trouble)?;
+    let mut newest = 0;
+    let all = Above { time: 0, spaces: &[Space::Data] };
+    let walked = engine.records_above(all, |_, key, when| {
+        if !is_late(key) {
+            newest = newest.max(when);
+        }
+    });
+    walked.map_err(trouble)?;
+    let gone = Above { time: newest, spaces: &[Space::Data] };
+    let removed = engine.remove_above(gone).map_err(trouble)?;
+    engine.close().map_err(trouble)?;
+    Ok(removed)
+}
+
+fn is_late(key: &[u8]) -> bool {
+    let number =
+        std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix("key")?.parse().ok());
+    number.is_some_and(|number: u64| number % LATE_OF == LATE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_key_of_a_hundred_is_late() {
+        let late = (0..1_000).filter(|number| is_late(format!("key{number}").as_bytes()));
+        assert_eq!(late.take(3).collect::<Vec<_>>(), [42, 142, 242]);
+        assert!(!is_late(b"hot"));
+    }
+}

@@ -1,0 +1,127 @@
+//! What deleted keys leave on the disks: all are deleted, one round proves it on all nodes, and
+//! each compacts its store.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bench_table::{Spread, Table};
+use load::{KeyOrder, Plan, Requests};
+
+use super::{AGAIN, MORE_KEYS, QUIET, ROUND_LIMIT, SETTLED, fill, get, mib, round, stored};
+use crate::Bench;
+use crate::fleet::{self, Fleet, Kind, Sync};
+use crate::requests;
+
+const SECTION: &str = "purge";
+
+/// Longest time to delete all keys.
+const DELETE_LIMIT: Duration = Duration::from_secs(600);
+
+/// Bytes on the disks of all nodes, one repeat.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    /// Before anything is deleted …
+    before: f64,
+    /// … once all is …
+    deleted: f64,
+    /// … and once that was proven, and compacted.
+    after: f64,
+    /// Tables among that; the rest is the log, which is preallocated.
+    tables: f64,
+    /// From the question for a round to the end of the last compaction.
+    seconds: f64,
+}
+
+/// Measures and reports.
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    let keys = bench.scale.keys * MORE_KEYS;
+    let fleet = bench.place.start_with(Kind::Three(Sync::Interval), &QUIET)?;
+    let mut all = Vec::new();
+    for repeat in 0..bench.scale.repeats {
+        let left = delete_all(&fleet, keys)?;
+        bench.report.figure(SECTION, "all deleted", repeat, "before_bytes", left.before);
+        bench.report.figure(SECTION, "all deleted", repeat, "deleted_bytes", left.deleted);
+        bench.report.figure(SECTION, "all deleted", repeat, "after_bytes", left.after);
+        bench.report.figure(SECTION, "all deleted", repeat, "table_bytes", left.tables);
+        bench.report.figure(SECTION, "all deleted", repeat, "seconds", left.seconds);
+        all.push(left);
+    }
+    let spread = |of: &dyn Fn(&Left) -> f64| {
+        let column: Vec<f64> = all.iter().map(of).collect();
+        Spread::of(&column).map(|spread| spread.to_string())
+    };
+    let row = |name: &str, of: fn(&Left) -> f64| {
+        let percent = spread(&|left| of(left) / left.before * 100.0);
+        vec![
+            Some(name.to_owned()),
+            percent.map(|percent| format!("{percent} %")),
+            spread(&|left| mib(of(left))),
+        ]
+    };
+    let mut table = Table::new(&["on all disks", "of before", "MiB"]);
+    table.row(row("all keys, compacted", |left| left.before));
+    table.row(row("all deleted", |left| left.deleted));
+    table.row(row("after one round and a compaction of each node", |left| left.after));
+    table.row(row("tables among that", |left| left.tables));
+    bench.report.say(&format!(
+        "## Everything deleted\n\n{keys} keys with values of {} bytes on three nodes, `--sync \
+         interval`, compacted; all deleted, then one incremental round, and a compaction of each \
+         node. {} seconds from asking for the round, which waits {:.0} until the last deletes have \
+         settled, to the end of the last compaction.",
+        requests::LONG,
+        spread(&|left| left.seconds).unwrap_or_default(),
+        SETTLED.as_secs_f64()
+    ));
+    bench.report.say(&table.to_string());
+    Ok(())
+}
+
+fn delete_all(fleet: &Fleet, keys: u64) -> Result<Left, String> {
+    fill(fleet, keys)?;
+    compact(fleet)?;
+    let before = stored(fleet)?;
+    let mut plan = fleet.plan(true, keys, DELETE_LIMIT);
+    plan.requests = Requests::Custom(requests::DELETE);
+    plan.keys.order = KeyOrder::Sequential;
+    let outcome = fleet::run(&Plan { limit: keys, put_percent: 100, ..plan })?;
+    let done = outcome.tally.statuses.success();
+    if done != keys {
+        return Err(format!("only {done} of {keys} keys could be deleted"));
+    }
+    let deleted = stored(fleet)?;
+    let begun = Instant::now();
+    let last = round(fleet, false)?;
+    if !last.is_proven {
+        return Err("a round ended equal and proved nothing".to_owned());
+    }
+    let tables = compact(fleet)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    Ok(Left { before, deleted, after: stored(fleet)?, tables, seconds })
+}
+
+/// Compacts the store of each node, one after the other; bytes of all tables then.
+fn compact(fleet: &Fleet) -> Result<f64, String> {
+    fleet.addresses().into_iter().map(compact_node).sum()
+}
+
+fn compact_node(node: SocketAddr) -> Result<f64, String> {
+    let request = "POST /admin/compact HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+    let answer = fleet::ask(node, request.as_bytes()).map_err(|error| error.to_string())?;
+    let asked = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let asked: serde_json::Value = serde_json::from_str(asked).unwrap_or_default();
+    let number = asked["number"].as_u64().ok_or(format!("no compaction: {answer}"))?;
+    let begun = Instant::now();
+    loop {
+        let last = &get(node, "/admin/compact")?["last"];
+        if last["number"].as_u64().is_some_and(|last| last >= number) {
+            return match last["failed"].as_str() {
+                Some(why) => Err(format!("a compaction failed: {why}")),
+                None => Ok(last["bytes"].as_f64().unwrap_or(0.0)),
+            };
+        }
+        if begun.elapsed() > ROUND_LIMIT {
+            return Err("a compaction does not end".to_owned());
+        }
+        std::thread::sleep(AGAIN);
+    }
+}

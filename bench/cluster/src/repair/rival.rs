@@ -1,0 +1,276 @@
+//! The same repair by Cassandra, of the same data: three nodes that all hold the same, but for one
+//! key of a hundred that one of them has missed; then of what is equal, without clients and beside
+//! them.
+//!
+//! ```text
+//!   a repeat   one node misses 1 % ─▶ a full repair ─▶ another one ─▶ clients ─▶ clients, and
+//!                                                                                full repairs
+//! ```
+//!
+//! Kvorum's node has lost the newest records; Cassandra's was stopped while the others took them,
+//! with no hints. What a repair takes is what the nodes say themselves: neither the start of a JVM
+//! for `nodetool` nor that of `kvorum repair` is in it. The cluster that is not measured is stopped.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bench_table::{Spread, Table, ratio};
+use hdrhistogram::Histogram;
+
+use super::{PROMPT, fill, loaded, lose, mib, round};
+use crate::Bench;
+use crate::cassandra::{self, Cassandra};
+use crate::cost::loopback_bytes;
+use crate::cql::{Client, Steady};
+use crate::fleet::{Fleet, Kind, Place, Sync};
+use crate::requests::{LATE_OF, LONG};
+
+const SECTION: &str = "repair, beside Cassandra";
+
+/// Keys of both stores: so many times those of the other sections.
+const MORE_KEYS: u64 = 8;
+
+/// Requests a second, half PUT, half GET: far below what three JVMs on two CPUs can.
+const RATE: f64 = 500.0;
+
+/// Clients of Cassandra: enough for a tenth of a second at that rate.
+const CLIENTS: usize = 50;
+
+/// How much longer a run is than one in a closed loop: a repair of Cassandra takes some seconds.
+const LONGER: u64 = 4;
+
+/// Repairs before the first that is measured: the JVM compiles what has run often.
+const WARM_UP_REPAIRS: usize = 3;
+
+/// What a repair without clients took.
+#[derive(Debug, Default, Clone, Copy)]
+struct Repair {
+    seconds: f64,
+    cpu: f64,
+    /// Bytes that the nodes read from files …
+    read: f64,
+    /// … that they count as sent to each other (Cassandra without those of streams) …
+    sent: f64,
+    /// … and that the loopback carried, with headers and with what was asked of the nodes.
+    carried: f64,
+}
+
+/// One repeat.
+#[derive(Debug, Default, Clone, Copy)]
+struct Run {
+    /// Where one node had missed keys, and where all is equal.
+    missed: Repair,
+    equal: Repair,
+    /// 99th percentiles in milliseconds, without repairs and with one after the other.
+    quiet: Latencies,
+    beside: Latencies,
+    /// Which part of that time a repair was at work.
+    share: f64,
+    failed: u64,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Latencies {
+    get: f64,
+    put: f64,
+}
+
+/// Measures and reports, if there is a Cassandra.
+pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
+    let Some(at) = cassandra::place() else {
+        bench.report.say("Skipped Cassandra: CASSANDRA does not say where it is");
+        return Ok(());
+    };
+    let keys = bench.scale.keys * MORE_KEYS;
+    let duration = Duration::from_secs(bench.scale.seconds * LONGER);
+    eprintln!("{SECTION}: starting and filling Cassandra: some minutes");
+    let version = cassandra::version(&at)?;
+    let cassandra = filled(&mut bench.place, &at, keys, duration)?;
+    cassandra.pause();
+    let mut fleet = bench.place.start_with(Kind::Three(Sync::Always), &PROMPT)?;
+    fill(&fleet, keys)?;
+    fleet.pause();
+    let (mut own, mut rival) = (Vec::new(), Vec::new());
+    for repeat in 0..bench.scale.repeats {
+        for is_own in if repeat % 2 == 0 { [true, false] } else { [false, true] } {
+            let name = if is_own { "kvorum" } else { "Cassandra" };
+            eprintln!("{SECTION}: repeat {}, {name}", repeat + 1);
+            let run = if is_own {
+                of_kvorum(&mut bench.place, &mut fleet, keys, duration)?
+            } else {
+                of_cassandra(&cassandra, keys, duration)?
+            };
+            keep(bench, name, repeat, &run);
+            if is_own { own.push(run) } else { rival.push(run) }
+        }
+    }
+    say(bench, &version, keys, &own, &rival);
+    Ok(())
+}
+
+/// Three nodes that all hold all keys, and whose JVMs have run for a while.
+fn filled(
+    place: &mut Place,
+    at: &Path,
+    keys: u64,
+    duration: Duration,
+) -> Result<Cassandra, String> {
+    let cassandra = Cassandra::start(place, at, keys)?;
+    let client = Client::connect(&cassandra.addresses(), CLIENTS)?;
+    client.load(keys)?;
+    client.steady(keys, RATE, duration)?;
+    for _ in 0..WARM_UP_REPAIRS {
+        cassandra.repair()?;
+    }
+    Ok(cassandra)
+}
+
+fn of_kvorum(
+    place: &mut Place,
+    fleet: &mut Fleet,
+    keys: u64,
+    duration: Duration,
+) -> Result<Run, String> {
+    let lost = lose::late(place, fleet, keys)?;
+    let (missed, differing) = kvorum_repair(fleet)?;
+    if differing < lost || lost < keys / LATE_OF {
+        return Err(format!("{lost} records were lost, and {differing} keys differed"));
+    }
+    let (equal, _) = kvorum_repair(fleet)?;
+    let quiet = loaded(fleet, keys, RATE, duration, false)?;
+    let beside = loaded(fleet, keys, RATE, duration, true)?;
+    Ok(Run {
+        missed,
+        equal,
+        quiet: Latencies { get: quiet.get, put: quiet.put },
+        beside: Latencies { get: beside.get, put: beside.put },
+        share: beside.share,
+        failed: quiet.failed + beside.failed,
+    })
+}
+
+/// A full round, and how many keys differed.
+fn kvorum_repair(fleet: &Fleet) -> Result<(Repair, u64), String> {
+    let (cpu, read, carried) = (fleet.cpu(), fleet.bytes_read(), loopback_bytes());
+    let round = round(fleet, true)?;
+    let repair = Repair {
+        seconds: round.seconds,
+        cpu: fleet.cpu() - cpu,
+        read: fleet.bytes_read() - read,
+        // Of each pair with the node that drives it: two of them.
+        sent: round.sent * 2.0,
+        carried: loopback_bytes() - carried,
+    };
+    Ok((repair, round.differing))
+}
+
+fn of_cassandra(cassandra: &Cassandra, keys: u64, duration: Duration) -> Result<Run, String> {
+    cassandra.wake()?;
+    cassandra.lose_last()?;
+    let addresses = cassandra.addresses();
+    Client::only(&addresses[..2], CLIENTS)?.write_late(keys)?;
+    cassandra.wake()?;
+    let client = Client::connect(&addresses, CLIENTS)?;
+    let missed = cassandra_repair(cassandra, &client)?;
+    let equal = cassandra_repair(cassandra, &client)?;
+    client.steady(keys, RATE, cassandra::WARM_UP)?;
+    let quiet = client.steady(keys, RATE, duration)?;
+    let before: f64 = client.repairs()?.iter().sum();
+    let over = AtomicBool::new(false);
+    let beside = thread::scope(|scope| {
+        let asker = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                cassandra.repair()?;
+            }
+            Ok::<(), String>(())
+        });
+        let beside = client.steady(keys, RATE, duration);
+        over.store(true, Ordering::Relaxed);
+        asker.join().map_err(|_| "the thread that asks for repairs panicked".to_owned())??;
+        beside
+    })?;
+    let took = client.repairs()?.iter().sum::<f64>() - before;
+    cassandra.pause();
+    Ok(Run {
+        missed,
+        equal,
+        quiet: latencies(&quiet),
+        beside: latencies(&beside),
+        share: took / duration.as_secs_f64(),
+        failed: quiet.failed + beside.failed,
+    })
+}
+
+fn cassandra_repair(cassandra: &Cassandra, client: &Client) -> Result<Repair, String> {
+    let nodes: Vec<Client> = cassandra
+        .addresses()
+        .into_iter()
+        .map(|node| Client::only(&[node], 1))
+        .collect::<Result<_, _>>()?;
+    let sent = || nodes.iter().map(Client::sent_bytes).sum::<Result<f64, String>>();
+    // They come in no order: the sum grows by what the last one took.
+    let took = || client.repairs().map(|all| all.iter().sum::<f64>());
+    let (seconds, bytes) = (took()?, sent()?);
+    let (cpu, read, carried) = (cassandra.cpu(), cassandra.bytes_read(), loopback_bytes());
+    cassandra.repair()?;
+    let (cpu, read) = (cassandra.cpu() - cpu, cassandra.bytes_read() - read);
+    let carried = loopback_bytes() - carried;
+    Ok(Repair { seconds: took()? - seconds, cpu, read, sent: sent()? - bytes, carried })
+}
+
+fn latencies(seen: &Steady) -> Latencies {
+    let p99 = |latency: &Histogram<u64>| latency.value_at_quantile(0.99) as f64 / 1e6;
+    Latencies { get: p99(&seen.get), put: p99(&seen.put) }
+}
+
+/// What is in the table.
+const ROWS: [(&str, fn(&Run) -> f64); 14] = [
+    ("1 % missed by a node: seconds", |run| run.missed.seconds),
+    ("CPU seconds, all nodes", |run| run.missed.cpu),
+    ("MiB read from files, all nodes", |run| mib(run.missed.read)),
+    ("MiB over the loopback", |run| mib(run.missed.carried)),
+    ("all equal: seconds", |run| run.equal.seconds),
+    ("CPU seconds, all nodes (equal)", |run| run.equal.cpu),
+    ("MiB read from files, all nodes (equal)", |run| mib(run.equal.read)),
+    ("MiB over the loopback (equal)", |run| mib(run.equal.carried)),
+    ("MiB that nodes count as sent, without streams (equal)", |run| mib(run.equal.sent)),
+    ("clients: GET p99 ms, no repair", |run| run.quiet.get),
+    ("PUT p99 ms, no repair", |run| run.quiet.put),
+    ("GET p99 beside repairs, × none", |run| run.beside.get / run.quiet.get),
+    ("PUT p99 beside repairs, × none", |run| run.beside.put / run.quiet.put),
+    ("repairs at work meanwhile, %", |run| run.share * 100.0),
+];
+
+fn keep(bench: &mut Bench, name: &str, repeat: usize, run: &Run) {
+    for (figure, of) in ROWS {
+        bench.report.figure(SECTION, name, repeat, figure, of(run));
+    }
+}
+
+fn say(bench: &mut Bench, version: &str, keys: u64, own: &[Run], rival: &[Run]) {
+    let column = |of: fn(&Run) -> f64, runs: &[Run]| -> Vec<f64> { runs.iter().map(of).collect() };
+    let mut table = Table::new(&["", "kvorum, × Cassandra", "kvorum", "Cassandra"]);
+    for (name, of) in ROWS {
+        let (own, rival) = (column(of, own), column(of, rival));
+        table.row(vec![
+            Some(name.to_owned()),
+            ratio(&own, &rival).map(|ratio| ratio.to_string()),
+            Spread::of(&own).map(|spread| spread.to_string()),
+            Spread::of(&rival).map(|spread| spread.to_string()),
+        ]);
+    }
+    let failed: u64 = own.iter().chain(rival).map(|run| run.failed).sum();
+    bench.report.say(&format!(
+        "## Repair, beside Cassandra\n\nCassandra {version}; three nodes and three replicas each, \
+         {keys} keys with the same values of {LONG} bytes, written to all; `nodetool repair -full`, \
+         as long as its `parent_repair_history` says, after {WARM_UP_REPAIRS} that are not counted, \
+         and a full round. Both sync before they answer. Over the loopback: all that it carried \
+         from before the question until after the answer, `nodetool`'s own talk and looks at the \
+         round included. Clients: open loop, {RATE}/s, half writes, half reads, quorum, beside \
+         repairs that follow each other; {failed} requests failed. Kvorum with `{}`.",
+        PROMPT[2..].join(" ")
+    ));
+    bench.report.say(&table.to_string());
+}
