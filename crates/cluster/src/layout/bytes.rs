@@ -1,7 +1,8 @@
 //! A layout as bytes: what nodes keep and hand on, and what is hashed to an id.
 //!
 //! ```text
-//!   form 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4 │ council: n 1, n × (id 2, incarnation 8)
+//!   form 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
+//!   council: n 1, n × (id 2, incarnation 8)
 //!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ nodes of before
 //!
 //!   node = id 2 │ weight 2 │ hash weight 4 │ lost 1 │ name 1 + n │ zone 1 + n │ URL 1 + n
