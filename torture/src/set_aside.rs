@@ -70,7 +70,7 @@ fn one_by_one(setup: &Setup) -> Result<String, Failure> {
     compact(setup, &cluster)?;
     let mut row = Row { setup, cluster, ledger, kept, answers: 0 };
     let steps = setup.size(&STEPS[..], &STEPS[1..2]).iter();
-    let kills = steps.map(|calls| row.killed_at_each(calls)).sum::<Result<u32, Failure>>()?;
+    let kills = steps.map(|calls| row.killed_at_each(calls)).sum::<Result<usize, Failure>>()?;
     Ok(format!(
         "\n  killed at {kills} steps of setting an older copy aside: it starts, is rebuilt, and \
          what was set aside is whole; {} answers of every node under every quorum right",
@@ -89,9 +89,8 @@ struct Row<'a> {
 
 impl Row<'_> {
     /// How many steps of a kind there are: A is killed at each of them.
-    fn killed_at_each(&mut self, calls: &str) -> Result<u32, Failure> {
-        let mut kills = 0;
-        for number in (1..MOST).step_by(self.setup.size(1, FEW)) {
+    fn killed_at_each(&mut self, calls: &str) -> Result<usize, Failure> {
+        for (kills, number) in (1..MOST).step_by(self.setup.size(1, FEW)).enumerate() {
             let is_killed = killed_at(&mut self.cluster, &self.kept, (calls, number))?;
             self.begins_anew().map_err(|failure| match failure {
                 Failure::Broken(what) | Failure::Refused(what) => {
@@ -102,7 +101,6 @@ impl Row<'_> {
             if !is_killed {
                 return Ok(kills);
             }
-            kills += 1;
         }
         Err(Failure::Trouble(format!("setting aside takes more than {MOST} times {calls}")))
     }
