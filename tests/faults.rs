@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use torture::{
     Failure, Setup, blackout, clocks, corrupt, counters, crowd, descriptors, disk_full, expiry,
     fuzz, hints, histories, kill, lives, memory, mixed, outdated, partition, pause, power_cut,
-    purge, real_input, repair, restarts, scans, settings, slow, stderr, steady, stranger, strikes,
-    sync_error, tombstones, unread, wiped, wrong_clock,
+    purge, real_input, repair, restarts, scans, set_aside, settings, slow, stderr, steady,
+    stranger, strikes, sync_error, tombstones, unread, wiped, wrong_clock,
 };
 
 fn setup(rounds: u32) -> Setup {
@@ -63,6 +63,11 @@ fn row_37_values_that_expire_while_clocks_step() {
 #[test]
 fn row_38_an_older_copy_than_was_proven() {
     row("38", outdated::run(&setup(1)));
+}
+
+#[test]
+fn row_38_a_node_that_is_killed_while_it_sets_an_older_copy_aside() {
+    row("38", set_aside::run(&setup(1)));
 }
 
 #[test]
@@ -159,6 +164,11 @@ fn row_28_deletes_that_a_node_missed_past_all_hints() {
 #[test]
 fn row_28_nodes_that_are_struck_in_the_middle_of_a_round() {
     row("28, strikes", strikes::run(&setup(2)));
+}
+
+#[test]
+fn row_28_nodes_that_are_struck_between_two_steps_of_a_round() {
+    row("28, between", strikes::between_steps(&setup(3)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Rounds of repair as a node tells of them: the JSON of `GET /admin/repair`, and `repair` in
 //! `GET /v0/status`. A field that is not known is left out.
 
-use cluster::{Clock, RoundReport, RoundStatus, Unhealed};
+use cluster::{Clock, RoundId, RoundReport, RoundStatus, Unhealed};
 use serde::{Deserialize, Serialize};
 
 use crate::node::Node;
@@ -26,6 +26,14 @@ pub(crate) struct Repair {
     /// all nodes: what was deleted or has expired by then may be purged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) proven_ms: Option<u64>,
+    /// How far this node is in the last round that it took part in, whoever drove it: it takes
+    /// nothing new that was written up to this time …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sealed_ms: Option<u64>,
+    /// … and all that a round up to this time has brought it is durable. Once that is so on all
+    /// nodes, it is proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ready_ms: Option<u64>,
     /// Keys that were made equal.
     pub(crate) repaired_keys: u64,
     /// Damaged ranges of keys that were healed.
@@ -99,12 +107,15 @@ impl Repair {
     pub(crate) fn of(node: &Node) -> Self {
         let RoundStatus { waiting, current, last, last_full, repaired, healed, ended: _ } =
             node.shared.rounds.status();
+        let known = node.shared.proofs.known();
         Self {
             waiting,
             current: current.map(|report| Round::of(node, report)),
             last: last.map(|report| Round::of(node, report)),
             last_full_ms: last_full.map(|micros| micros / 1000),
-            proven_ms: proven_ms(node),
+            proven_ms: millis_of(known.proven),
+            sealed_ms: millis_of(known.seal),
+            ready_ms: millis_of(known.ready),
             repaired_keys: repaired,
             healed_ranges: healed,
         }
@@ -144,7 +155,7 @@ impl Round {
     }
 }
 
-fn proven_ms(node: &Node) -> Option<u64> {
-    let watermark = node.shared.proofs.watermark();
-    (watermark > 0).then(|| Clock::micros(watermark) / 1000)
+/// A round's time, if there was one.
+fn millis_of(round: RoundId) -> Option<u64> {
+    (round.time > 0).then(|| Clock::micros(round.time) / 1000)
 }

@@ -41,7 +41,7 @@ use crate::peers::Facts;
 use crate::runtime::accept;
 use crate::runtime::damaged::Unusable;
 use crate::runtime::event_loop::{self, Command, Handle};
-use crate::runtime::set_aside::set_aside;
+use crate::runtime::set_aside;
 use crate::settings::config::{Config, Logging};
 use crate::settings::members::Membership;
 use crate::settings::memory::GUESTS;
@@ -80,7 +80,7 @@ pub(crate) fn run(mut config: Config, logging: &Logging) -> Result<(), String> {
 fn outdated(data: &Path) -> String {
     let what = "this data directory is an older copy: the other nodes have purged deleted keys \
         since that it may still hold";
-    match set_aside(data) {
+    match set_aside::set_aside(data) {
         Ok(aside) => format!(
             "{what}. Nothing was deleted: what it held was moved to {}. Start the node again, and \
              it is rebuilt from the other nodes, one at a time if there are several such nodes. \
@@ -93,6 +93,23 @@ fn outdated(data: &Path) -> String {
             data.display()
         ),
     }
+}
+
+/// Ends that where a process was killed in it: half of a directory is no store.
+fn end_setting_aside(data: &Path) -> Result<(), String> {
+    let ended = set_aside::go_on(data).map_err(|error| {
+        format!(
+            "data directory {}: it is an older copy, which could not be set aside to the end \
+             ({error}). Nothing was deleted: start the node with an empty directory instead, and \
+             it is rebuilt from the other nodes",
+            data.display()
+        )
+    })?;
+    if let Some(aside) = ended {
+        let aside = aside.display();
+        tracing::warn!(%aside, "the data directory was an older copy, and begins anew");
+    }
+    Ok(())
 }
 
 /// Connections and tables are files: as many as the system allows without asking.
@@ -127,6 +144,7 @@ fn leave_files_to_the_store(config: &mut Config, limit: Option<u64>) {
 
 fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> {
     let started = Instant::now();
+    end_setting_aside(&config.data)?;
     let nodes = config.members.nodes();
     let said = |unusable: Unusable| unusable.said(&config.data, nodes);
     let failed = |error: StartError| said(error.into());

@@ -1,33 +1,77 @@
 //! A data directory that is an older copy is emptied: what is in it is set aside, for whoever wants
 //! to look at it. The node goes on as one with a new disk.
+//!
+//! ```text
+//!  outdated-SECONDS.part made ─▶ everything moved into it ─▶ renamed to outdated-SECONDS
+//!        ▲ a start that finds it goes on here: half a directory is no store
+//! ```
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-/// What the directory within is called, before the seconds since 1970.
+/// What the directory within is called, before the seconds since 1970 …
 const PREFIX: &str = "outdated-";
+
+/// … and after them, as long as something is still to be moved into it.
+const PART: &str = ".part";
 
 /// Moves all that the directory `data` holds into a new directory in it, whose path is returned.
 /// What was set aside before stays where it is.
 pub(crate) fn set_aside(data: &Path) -> io::Result<PathBuf> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let aside = data.join(format!("{PREFIX}{seconds}"));
-    fs::create_dir(&aside)?;
-    for entry in fs::read_dir(data)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if !name.to_string_lossy().starts_with(PREFIX) {
-            fs::rename(entry.path(), aside.join(name))?;
-        }
+    let part = data.join(format!("{PREFIX}{seconds}{PART}"));
+    fs::create_dir(&part)?;
+    // Once anything has moved, a start must find it, after a power cut too.
+    sync(data)?;
+    move_into(&part, data)
+}
+
+/// Ends what a process did not come to the end of that set the directory `data` aside; where that
+/// is now, if there was any such thing.
+pub(crate) fn go_on(data: &Path) -> io::Result<Option<PathBuf>> {
+    let names = match names(data) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        names => names?,
+    };
+    let part = names.iter().find(|name| is_aside(name) && name.to_string_lossy().ends_with(PART));
+    part.map(|part| move_into(&data.join(part), data)).transpose()
+}
+
+fn move_into(part: &Path, data: &Path) -> io::Result<PathBuf> {
+    for name in names(data)?.iter().filter(|name| !is_aside(name)) {
+        fs::rename(data.join(name), part.join(name))?;
     }
-    fs::File::open(data)?.sync_all()?;
+    sync(part)?;
+    sync(data)?;
+    let aside = part.with_extension("");
+    fs::rename(part, &aside)?;
+    sync(data)?;
     Ok(aside)
+}
+
+fn names(data: &Path) -> io::Result<Vec<OsString>> {
+    fs::read_dir(data)?.map(|entry| Ok(entry?.file_name())).collect()
+}
+
+fn is_aside(name: &OsStr) -> bool {
+    name.to_string_lossy().starts_with(PREFIX)
+}
+
+fn sync(directory: &Path) -> io::Result<()> {
+    fs::File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sorted(data: &Path) -> Vec<OsString> {
+        let mut names = names(data).unwrap();
+        names.sort();
+        names
+    }
 
     #[test]
     fn all_is_moved_but_what_was_set_aside_before() {
@@ -36,11 +80,26 @@ mod tests {
         fs::create_dir(data.path().join("outdated-5")).unwrap();
         let aside = set_aside(data.path()).unwrap();
         assert_eq!(fs::read_to_string(aside.join("MANIFEST")).unwrap(), "1");
-        let mut left: Vec<_> =
-            fs::read_dir(data.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        left.sort();
-        let mut expected = vec![data.path().join("outdated-5"), aside];
-        expected.sort();
-        assert_eq!(left, expected);
+        assert_eq!(sorted(data.path()), [aside.file_name().unwrap(), "outdated-5".as_ref()]);
+        assert_eq!(go_on(data.path()).unwrap(), None, "it is over");
+    }
+
+    #[test]
+    fn what_was_left_in_the_middle_is_ended() {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path();
+        for name in ["MANIFEST", "STORE", "1.wal"] {
+            fs::write(data.join(name), name).unwrap();
+        }
+        assert_eq!(go_on(data).unwrap(), None, "nothing was begun");
+        let part = data.join("outdated-7.part");
+        fs::create_dir(&part).unwrap();
+        fs::rename(data.join("STORE"), part.join("STORE")).unwrap();
+        fs::create_dir(data.join("outdated-5")).unwrap();
+        let aside = data.join("outdated-7");
+        assert_eq!(go_on(data).unwrap(), Some(aside.clone()));
+        assert_eq!(sorted(data), ["outdated-5", "outdated-7"]);
+        assert_eq!(sorted(&aside), ["1.wal", "MANIFEST", "STORE"]);
+        assert_eq!(go_on(&data.join("not yet made")).unwrap(), None);
     }
 }

@@ -58,6 +58,16 @@ fn every_metric_that_is_watched_exists() {
     }
 }
 
+/// Alerts that some test expects to be raised.
+fn raised_in_tests() -> BTreeSet<String> {
+    let tests = &YamlLoader::load_from_str(&text("prometheus/kvorum.rules.test.yml")).unwrap()[0];
+    let looks = tests["tests"].as_vec().unwrap().iter();
+    let looks = looks.flat_map(|test| test["alert_rule_test"].as_vec().unwrap());
+    let raised =
+        looks.filter(|look| look["exp_alerts"].as_vec().is_some_and(|all| !all.is_empty()));
+    raised.map(|look| look["alertname"].as_str().unwrap().to_owned()).collect()
+}
+
 #[test]
 fn the_rules_are_complete() {
     let rules = &YamlLoader::load_from_str(&text("prometheus/kvorum.rules.yml")).unwrap()[0];
@@ -72,6 +82,10 @@ fn the_rules_are_complete() {
         for said in ["summary", "description"] {
             assert!(rule["annotations"][said].as_str().is_some(), "{name} has no {said}");
         }
+    }
+    let raised = raised_in_tests();
+    for name in names {
+        assert!(raised.contains(name), "no test of kvorum.rules.test.yml raises {name}");
     }
     let scrape = &YamlLoader::load_from_str(&text("prometheus/prometheus.yml")).unwrap()[0];
     assert_eq!(scrape["rule_files"][0].as_str(), Some("kvorum.rules.yml"));

@@ -379,6 +379,9 @@ fn what_was_deleted_is_purged_once_that_is_proven() {
     let done = repair(&cluster, 0, &["--json"]);
     let round: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(round["proven"], false, "one is away: {round}");
+    let far = &cluster.status(1)["repair"];
+    let (sealed, ready) = (far["sealed_ms"].as_u64(), far["ready_ms"].as_u64());
+    assert!(sealed >= Some(deleted) && ready < sealed, "all are sealed, none is ready: {far}");
     cluster.up(2);
     cluster.settled();
     // One is enough, however soon it is asked for.
@@ -387,6 +390,10 @@ fn what_was_deleted_is_purged_once_that_is_proven() {
     assert_eq!((&round["proven"], &round["equal"]), (&true.into(), &true.into()), "{round}");
     let told = cluster.status(0)["repair"]["proven_ms"].as_u64();
     assert!(told.is_some_and(|proven| proven >= deleted), "{told:?} {deleted}");
+    for node in 0..3 {
+        let far = &cluster.status(node)["repair"];
+        assert_eq!((far["sealed_ms"].as_u64(), far["ready_ms"].as_u64()), (told, told), "{far}");
+    }
     let status = run(&["status", "--url", &format!("http://{}", cluster.address(1))]);
     let said = text(&status.stdout);
     assert!(said.contains("all replicas held the same") && said.contains("round of n0"), "{said}");

@@ -53,6 +53,7 @@ pub mod restarts;
 pub mod rollback;
 pub mod rot;
 pub mod scans;
+pub mod set_aside;
 pub mod settings;
 pub mod slow;
 pub mod slow_replica;

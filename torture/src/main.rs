@@ -8,8 +8,8 @@ use clap::{Parser, ValueEnum};
 use torture::{
     Failure, Setup, blackout, clocks, converge, corrupt, counters, crowd, descriptors, disk_full,
     expiry, fuzz, hints, histories, kill, lives, memory, mixed, outdated, overload, partition,
-    pause, power_cut, purge, real_input, repair, restarts, rollback, scans, settings, slow,
-    slow_replica, stderr, steady, stranger, strikes, sync_error, tombstones, unread, wiped,
+    pause, power_cut, purge, real_input, repair, restarts, rollback, scans, set_aside, settings,
+    slow, slow_replica, stderr, steady, stranger, strikes, sync_error, tombstones, unread, wiped,
     wrong_clock,
 };
 
@@ -230,7 +230,9 @@ impl Row {
             Self::Histories => histories::run(setup),
             Self::Counters => counters::run(setup),
             Self::Ttl => expiry::run(setup),
-            Self::Rollback => Ok(rollback::run(setup)? + &outdated::run(setup)?),
+            Self::Rollback => {
+                Ok(rollback::run(setup)? + &outdated::run(setup)? + &set_aside::run(setup)?)
+            }
             Self::Converge => converge::run(setup),
             Self::Overload => overload::run(setup),
             Self::Stranger => stranger::run(setup),

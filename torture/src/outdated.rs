@@ -167,7 +167,7 @@ pub(crate) fn while_read<T>(
 /// has found out and ended.
 pub(crate) fn until_set_aside(cluster: &mut Cluster, node: usize) -> Result<PathBuf, Failure> {
     match cluster.start_node(node) {
-        Err(Failure::Refused(said)) if said.contains(SAYS.0) => {}
+        Err(Failure::Refused(said)) if is_set_aside(&said) => {}
         started => started?,
     }
     let begun = Instant::now();
@@ -179,13 +179,14 @@ pub(crate) fn until_set_aside(cluster: &mut Cluster, node: usize) -> Result<Path
         }
         thread::sleep(AGAIN);
     }
-    let log = String::from_utf8_lossy(&fs::read(&cluster.launches[node].log)?).into_owned();
-    let last = log.lines().last().unwrap_or_default();
-    let place = last.split_once(SAYS.0).and_then(|(_, rest)| rest.split_once(SAYS.1));
-    let Some((place, _)) = place else {
-        return Err(Failure::Broken(format!("node {} ended, saying {last:?}", node + 1)));
+    let Some(place) = place_of(cluster, node)? else {
+        let log = cluster.launches[node].log.display();
+        return Err(Failure::Broken(format!(
+            "node {} ended without a word of it: {log}",
+            node + 1
+        )));
     };
-    let (place, data) = (PathBuf::from(place), cluster.data(node));
+    let data = cluster.data(node);
     let left = fs::read_dir(data)?.flatten().map(|entry| entry.path());
     let left: Vec<PathBuf> = left.filter(|path| !is_aside(path)).collect();
     let aside = fs::read_dir(&place)?.count();
@@ -195,6 +196,19 @@ pub(crate) fn until_set_aside(cluster: &mut Cluster, node: usize) -> Result<Path
     }
 }
 
-fn is_aside(path: &Path) -> bool {
+/// Whether a node that ended said that it has set its directory aside.
+pub(crate) fn is_set_aside(said: &str) -> bool {
+    said.contains(SAYS.0)
+}
+
+/// Where a node that has ended put what its directory held, if it said so in the end.
+pub(crate) fn place_of(cluster: &Cluster, node: usize) -> Result<Option<PathBuf>, Failure> {
+    let log = String::from_utf8_lossy(&fs::read(&cluster.launches[node].log)?).into_owned();
+    let last = log.lines().last().unwrap_or_default();
+    let place = last.split_once(SAYS.0).and_then(|(_, rest)| rest.split_once(SAYS.1));
+    Ok(place.map(|(place, _)| PathBuf::from(place)))
+}
+
+pub(crate) fn is_aside(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("outdated-"))
 }

@@ -1,0 +1,184 @@
+//! Row 38, the part of a node that is killed while it sets its directory aside, which is an older
+//! copy: before each call that makes, moves or syncs something. Started again it goes on with that,
+//! begins anew and is rebuilt, and what was set aside is whole.
+//!
+//! ```text
+//!  A ─ base, copied ─ deletes ┬ proof ┬ stopped, copy put back ─ killed ─ started ─ rebuilt
+//!  B ─ base ───────── deletes ┼ purge ┼─────── paused, goes on ─┘ at step 1, 2, …
+//!  C ─ base ───────── deletes ┘       └─────── paused, goes on
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::audit;
+use crate::cluster::Cluster;
+use crate::ledger::Ledger;
+use crate::outdated::{is_aside, is_set_aside, place_of};
+use crate::proofs::{ARGS, compact, prove, round, stage_of};
+use crate::rollback::{A, B, C, NODES, copy, membership};
+use crate::strace::Strace;
+use crate::{Failure, Setup};
+
+/// System calls that are steps, each kind by its names on all kinds of machines. In a test those in
+/// the middle.
+const STEPS: [&str; 3] = ["?mkdir,?mkdirat", "?rename,?renameat,?renameat2", "fsync"];
+
+/// How many steps of a kind there may be.
+const MOST: u32 = 60;
+
+/// In a test every so many.
+const FEW: usize = 3;
+
+/// Keys of each kind.
+const KEYS: (u64, u64) = (200, 30);
+
+/// Keys that are asked for one by one, at every node under every quorum.
+const ASKED: usize = 10;
+
+/// How long a node may take to find out about its directory, or to be rebuilt.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// One step after the other, of each kind until the last one is done before the node is killed.
+pub fn run(setup: &Setup) -> Result<String, Failure> {
+    match one_by_one(setup) {
+        Err(Failure::Skipped(why)) => Ok(format!("\n  killed while setting aside skipped: {why}")),
+        told => told,
+    }
+}
+
+fn one_by_one(setup: &Setup) -> Result<String, Failure> {
+    let ledger = Ledger::default();
+    let mut cluster = Cluster::start(setup, NODES, None, &ARGS)?;
+    let count = setup.size(KEYS.0, KEYS.1);
+    audit::prepare(cluster.addresses(), &ledger, "", count)?;
+    prove(setup, &cluster, B)?;
+    let kept = cluster.dir().join("copy");
+    cluster.stop(A)?;
+    copy(cluster.data(A), &kept)?;
+    cluster.start_node(A)?;
+    cluster.until_ready()?;
+    audit::edit(cluster.addresses(), &ledger, "", count)?;
+    prove(setup, &cluster, B)?;
+    compact(setup, &cluster)?;
+    let mut row = Row { setup, cluster, ledger, kept, answers: 0 };
+    let steps = setup.size(&STEPS[..], &STEPS[1..2]).iter();
+    let kills = steps.map(|calls| row.killed_at_each(calls)).sum::<Result<usize, Failure>>()?;
+    Ok(format!(
+        "\n  killed at {kills} steps of setting an older copy aside: it starts, is rebuilt, and \
+         what was set aside is whole; {} answers of every node under every quorum right",
+        row.answers
+    ))
+}
+
+struct Row<'a> {
+    setup: &'a Setup,
+    cluster: Cluster,
+    ledger: Ledger,
+    /// A's directory before the deletes.
+    kept: PathBuf,
+    answers: u64,
+}
+
+impl Row<'_> {
+    /// How many steps of a kind there are: A is killed at each of them.
+    fn killed_at_each(&mut self, calls: &str) -> Result<usize, Failure> {
+        for (kills, number) in (1..MOST).step_by(self.setup.size(1, FEW)).enumerate() {
+            let is_killed = killed_at(&mut self.cluster, &self.kept, (calls, number))?;
+            self.begins_anew().map_err(|failure| match failure {
+                Failure::Broken(what) | Failure::Refused(what) => {
+                    Failure::Broken(format!("killed at {calls} number {number}: {what}"))
+                }
+                other => other,
+            })?;
+            if !is_killed {
+                return Ok(kills);
+            }
+        }
+        Err(Failure::Trouble(format!("setting aside takes more than {MOST} times {calls}")))
+    }
+
+    fn begins_anew(&mut self) -> Result<(), Failure> {
+        until_rebuilt(&mut self.cluster)?;
+        is_whole(self.cluster.data(A))?;
+        let full = round(self.setup, &self.cluster, A, true)?;
+        if !full.is_equal || full.count("differing") > 0 {
+            return Err(full.wrong("finds the rebuilt node not equal"));
+        }
+        self.answers += audit::everywhere(&self.cluster, &self.ledger, ASKED)?;
+        Ok(())
+    }
+}
+
+/// A is started on its older copy and killed before the call of this number; whether it came that
+/// far.
+fn killed_at(
+    cluster: &mut Cluster,
+    kept: &Path,
+    (calls, number): (&str, u32),
+) -> Result<bool, Failure> {
+    cluster.stop(A)?;
+    fs::remove_dir_all(cluster.data(A))?;
+    copy(kept, cluster.data(A))?;
+    // Nobody tells it that its copy is old before strace has hold of it.
+    for other in [B, C] {
+        cluster.node(other)?.signal(Signal::STOP)?;
+    }
+    cluster.start_node(A)?;
+    let log = cluster.dir().join("strace.log");
+    let kill = format!("signal=KILL:when={number}");
+    let armed = Strace::attach(cluster.node(A)?, calls, &kill, &log);
+    for other in [B, C] {
+        cluster.node(other)?.signal(Signal::CONT)?;
+    }
+    let armed = armed?;
+    let begun = Instant::now();
+    while cluster.is_running(A)? {
+        if begun.elapsed() > PATIENCE {
+            return Err(Failure::Broken("A does not notice that it is an older copy".to_owned()));
+        }
+        thread::sleep(AGAIN);
+    }
+    drop(armed);
+    Ok(place_of(cluster, A)?.is_none())
+}
+
+/// A is started until it stays, and holds all again. Where it was killed before the first step, it
+/// finds out once more what its directory is.
+fn until_rebuilt(cluster: &mut Cluster) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        if !cluster.is_running(A)? {
+            match cluster.start_node(A) {
+                Err(Failure::Refused(said)) if is_set_aside(&said) => continue,
+                started => started?,
+            }
+        }
+        if membership(cluster, A).is_ok_and(|membership| membership == "member") {
+            return cluster.until_ready();
+        }
+        if begun.elapsed() > PATIENCE {
+            let status = cluster.status(A)?;
+            return Err(Failure::Broken(format!("A is not rebuilt in {PATIENCE:?}: {status}")));
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+/// What was set aside is in one directory, and is a store.
+fn is_whole(data: &Path) -> Result<(), Failure> {
+    let entries = fs::read_dir(data)?.flatten().map(|entry| entry.path());
+    let aside: Vec<PathBuf> = entries.filter(|path| is_aside(path)).collect();
+    let [place] = &aside[..] else {
+        return Err(Failure::Broken(format!("{aside:?} were set aside")));
+    };
+    let opened = stage_of(place);
+    opened.map(drop).map_err(|failure| Failure::Broken(format!("{}: {failure}", place.display())))
+}
