@@ -107,7 +107,7 @@ fn end_setting_aside(data: &Path) -> Result<(), String> {
     })?;
     if let Some(aside) = ended {
         let aside = aside.display();
-        tracing::warn!(%aside, "the data directory was an older copy, and begins anew");
+        tracing::warn!(%aside, "this data directory was an older copy: it is set aside, and begins anew");
     }
     Ok(())
 }
