@@ -107,7 +107,10 @@ fn end_setting_aside(data: &Path) -> Result<(), String> {
     })?;
     if let Some(aside) = ended {
         let aside = aside.display();
-        tracing::warn!(%aside, "this data directory was an older copy: it is set aside, and begins anew");
+        tracing::warn!(
+            %aside,
+            "this data directory was an older copy: it is set aside, and begins anew"
+        );
     }
     Ok(())
 }

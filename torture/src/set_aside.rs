@@ -3,7 +3,7 @@
 //! begins anew and is rebuilt, and what was set aside is whole.
 //!
 //! ```text
-//!  A ─ base, copied ─ deletes ┬ proof ┬ stopped, copy put back ─ started ── killed ─ started ─ rebuilt
+//!  A ─ base, copied ─ deletes ┬ proof ┬ stopped, copy put back ─ started ─ killed ─ started
 //!  B ─ base ───────── deletes ┼ purge ┼───────────── paused, goes on ─┘ at step 1, 2, …
 //!  C ─ base ───────── deletes ┘       └───────────── paused, goes on
 //! ```

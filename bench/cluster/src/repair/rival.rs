@@ -9,7 +9,8 @@
 //!
 //! Kvorum's node has lost the newest records; Cassandra's was stopped while the others took them,
 //! with no hints. What a repair takes is what the nodes say themselves: neither the start of a JVM
-//! for `nodetool` nor that of `kvorum repair` is in it. The cluster that is not measured is stopped.
+//! for `nodetool` nor that of `kvorum repair` is in it. The cluster that is not measured is
+//! stopped.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -264,8 +265,9 @@ fn say(bench: &mut Bench, version: &str, keys: u64, own: &[Run], rival: &[Run]) 
     let failed: u64 = own.iter().chain(rival).map(|run| run.failed).sum();
     bench.report.say(&format!(
         "## Repair, beside Cassandra\n\nCassandra {version}; three nodes and three replicas each, \
-         {keys} keys with the same values of {LONG} bytes, written to all; `nodetool repair -full`, \
-         as long as its `parent_repair_history` says, after {WARM_UP_REPAIRS} that are not counted, \
+         {keys} keys with the same values of {LONG} bytes, written to all; `nodetool repair \
+         -full`, as long as its `parent_repair_history` says, after {WARM_UP_REPAIRS} that are \
+         not counted, \
          and a full round. Both sync before they answer. Over the loopback: all that it carried \
          from before the question until after the answer, `nodetool`'s own talk and looks at the \
          round included. Clients: open loop, {RATE}/s, half writes, half reads, quorum, beside \

@@ -32,7 +32,7 @@ const ROUNDS: usize = 24;
 /// other hash weights may bring in.
 const SPARE: usize = 16;
 
-/// What a node holds, and what it is to hold, in copies of partitions.
+/// What a node holds, and its share, in copies of partitions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
     /// Whose.
@@ -85,7 +85,7 @@ impl Topology {
         Self::with_hash_weights(nodes.collect(), replicas)
     }
 
-    /// What each node holds, and what it is to hold, in the order of their names.
+    /// What each node holds, and its share, in the order of their names.
     pub fn fill(&self) -> Vec<Fill> {
         let mut held = vec![0; self.nodes()];
         let mut order = Vec::new();
