@@ -359,8 +359,12 @@ impl State {
 
     fn retire(&mut self) {
         let done = self.done.clone().expect("a change is done");
+        // An id that has left is never given a seat again: who is seated since has not left.
+        let mut since: Vec<&Layout> = vec![&done];
+        since.extend(self.decided.iter().filter(|layout| layout.epoch > done.epoch));
         for (n, node) in self.nodes.iter_mut().enumerate() {
-            node.is_off |= !done.council.iter().any(|seat| usize::from(seat.0) == n);
+            let mut seats = since.iter().flat_map(|layout| &layout.council);
+            node.is_off |= !seats.any(|seat| usize::from(seat.0) == n);
         }
     }
 
