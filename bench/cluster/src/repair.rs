@@ -115,12 +115,23 @@ pub(crate) fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 fn fill(fleet: &Fleet, keys: u64) -> Result<(), String> {
-    let mut plan = fleet.plan(true, keys, Duration::from_secs(600));
-    plan.requests = Requests::Custom(requests::LONG_VALUES);
+    let long = Requests::Custom(requests::LONG_VALUES);
+    each_once(fleet, keys, long, Duration::from_secs(600), "put")
+}
+
+/// Changes each key, one after the other; `what` is done to it stands in the error.
+fn each_once(
+    fleet: &Fleet,
+    keys: u64,
+    requests: Requests,
+    limit: Duration,
+    what: &str,
+) -> Result<(), String> {
+    let mut plan = Plan { requests, ..fleet.plan(true, keys, limit) };
     plan.keys.order = KeyOrder::Sequential;
     let outcome = fleet::run(&Plan { limit: keys, put_percent: 100, ..plan })?;
     let done = outcome.tally.statuses.success();
-    if done == keys { Ok(()) } else { Err(format!("only {done} of {keys} keys could be put")) }
+    if done == keys { Ok(()) } else { Err(format!("only {done} of {keys} keys could be {what}")) }
 }
 
 /// Full rounds, then incremental ones after one percent of the keys was written anew.

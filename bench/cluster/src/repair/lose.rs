@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bench_table::Server;
-use load::{KeyOrder, Plan, Requests};
+use load::Requests;
 use lsm::{Above, Disk, Engine, Options, RealDisk, Space};
 
-use super::{PROMPT, SETTLED};
-use crate::fleet::{self, Fleet, Place, Sync};
+use super::{PROMPT, ROUND_LIMIT, SETTLED, each_once};
+use crate::fleet::{Fleet, Place, Sync};
 use crate::requests::{self, LATE, LATE_OF};
 
 /// Which node loses them; another one drives the rounds.
@@ -20,14 +20,8 @@ pub(super) fn late(place: &mut Place, fleet: &mut Fleet, keys: u64) -> Result<u6
     fleet.nodes.iter().for_each(Server::resume);
     fleet.wait_ready()?;
     let count = keys / LATE_OF;
-    let mut plan = fleet.plan(true, count, super::ROUND_LIMIT);
-    plan.requests = Requests::Custom(requests::LATE_VALUES);
-    plan.keys.order = KeyOrder::Sequential;
-    let outcome = fleet::run(&Plan { limit: count, put_percent: 100, ..plan })?;
-    let done = outcome.tally.statuses.success();
-    if done != count {
-        return Err(format!("only {done} of {count} keys could be written anew"));
-    }
+    let late = Requests::Custom(requests::LATE_VALUES);
+    each_once(fleet, count, late, ROUND_LIMIT, "written anew")?;
     std::thread::sleep(SETTLED);
     let addresses = fleet.addresses();
     // Dropped is killed: with `--sync always` all that it has answered is in its log.

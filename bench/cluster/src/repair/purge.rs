@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bench_table::{Spread, Table};
-use load::{KeyOrder, Plan, Requests};
+use load::Requests;
 
-use super::{AGAIN, MORE_KEYS, QUIET, ROUND_LIMIT, SETTLED, fill, get, mib, round, stored};
+use super::{
+    AGAIN, MORE_KEYS, QUIET, ROUND_LIMIT, SETTLED, each_once, fill, get, mib, round, stored,
+};
 use crate::Bench;
 use crate::fleet::{self, Fleet, Kind, Sync};
 use crate::requests;
@@ -80,14 +82,7 @@ fn delete_all(fleet: &Fleet, keys: u64) -> Result<Left, String> {
     fill(fleet, keys)?;
     compact(fleet)?;
     let before = stored(fleet)?;
-    let mut plan = fleet.plan(true, keys, DELETE_LIMIT);
-    plan.requests = Requests::Custom(requests::DELETE);
-    plan.keys.order = KeyOrder::Sequential;
-    let outcome = fleet::run(&Plan { limit: keys, put_percent: 100, ..plan })?;
-    let done = outcome.tally.statuses.success();
-    if done != keys {
-        return Err(format!("only {done} of {keys} keys could be deleted"));
-    }
+    each_once(fleet, keys, Requests::Custom(requests::DELETE), DELETE_LIMIT, "deleted")?;
     let deleted = stored(fleet)?;
     let begun = Instant::now();
     let last = round(fleet, false)?;

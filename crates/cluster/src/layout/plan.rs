@@ -1,8 +1,10 @@
 //! What somebody wants of the members, as the layout that does it; or why it can't be done.
 
+use std::collections::HashMap;
+
 use super::{Before, Layout, MAX_COUNCIL, MAX_URL, Node, Seat, Stage};
 use crate::message::NodeId;
-use crate::topology::{Member, Topology, TopologyError};
+use crate::topology::{Member, TopologyError, balanced};
 
 /// A node that is to join.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,29 +102,12 @@ impl Layout {
         {
             return Err(PlanError::TooFew { left: members.len(), replicas });
         }
-        let old = self.topology()?;
-        let places = |(id, joiner): &(NodeId, Joiner)| (*id, joiner.member.clone());
         let same = members.len() == self.nodes.len()
             && replicas == self.replicas
             && members.iter().all(|(id, joiner)| {
                 self.node(*id).is_some_and(|node| node.member == joiner.member)
             });
-        let new = if same {
-            old.clone()
-        } else {
-            Topology::grown(&old, members.iter().map(places).collect(), replicas)?
-        };
-        let url = |id: NodeId| {
-            members.iter().find(|(of, _)| *of == id).map(|(_, joiner)| joiner.url.clone())
-        };
-        let node = |id: NodeId| Node {
-            id,
-            member: new.member(id).clone(),
-            hash_weight: new.hash_weight(id),
-            url: url(id).unwrap_or_default(),
-            is_lost: false,
-        };
-        let nodes: Vec<Node> = new.ids().map(node).collect();
+        let nodes = if same { self.nodes.clone() } else { self.nodes_after(&members, replicas)? };
         let council = self.council_after(change, &nodes, incarnation_of)?;
         if same && council == self.council && nodes == self.nodes {
             return Err(PlanError::Nothing);
@@ -143,6 +128,23 @@ impl Layout {
             next_id,
             base: self.id(),
         })
+    }
+
+    /// Those nodes, each with a hash weight by which it holds its share.
+    fn nodes_after(
+        &self,
+        members: &[(NodeId, Joiner)],
+        replicas: u8,
+    ) -> Result<Vec<Node>, TopologyError> {
+        let was = self.nodes.iter().map(|node| (node.id, &node.member, node.hash_weight));
+        let places = members.iter().map(|(id, joiner)| (*id, joiner.member.clone()));
+        let urls: HashMap<NodeId, &String> =
+            members.iter().map(|(id, joiner)| (*id, &joiner.url)).collect();
+        let node = |(id, member, hash_weight)| {
+            let url = urls[&id].clone();
+            Node { id, member, hash_weight, url, is_lost: false }
+        };
+        Ok(balanced(was, places.collect(), replicas)?.into_iter().map(node).collect())
     }
 
     /// Who belongs to the cluster afterwards, and the next id.

@@ -12,6 +12,8 @@
 //! Who holds enough keeps its hash weight, and so most of what it has: the placement stays a
 //! function of a few bytes a node, and what moves is what must.
 
+use std::collections::HashMap;
+
 use super::overlap::Zones;
 use super::placement::Placement;
 use super::{HashWeight, Member, PARTITIONS, Topology, TopologyError, check};
@@ -50,39 +52,52 @@ impl Fill {
     }
 }
 
+/// These nodes, in the order of their names, with hash weights by which each holds its share.
+/// `before` is what they have grown out of: whatever need not move stays where it is. Who is in
+/// both keeps its id.
+pub(crate) fn balanced<'a>(
+    before: impl Iterator<Item = (NodeId, &'a Member, HashWeight)> + Clone,
+    mut nodes: Vec<(NodeId, Member)>,
+    replicas: u8,
+) -> Result<Vec<(NodeId, Member, HashWeight)>, TopologyError> {
+    nodes.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+    let (ids, members): (Vec<NodeId>, Vec<Member>) = nodes.into_iter().unzip();
+    check(&members, replicas)?;
+    let mean = mean_factor(before.clone());
+    let before: HashMap<NodeId, (&Member, HashWeight)> =
+        before.map(|(id, member, weight)| (id, (member, weight))).collect();
+    let was = |(id, member): (&NodeId, &Member)| {
+        let (was, weight) = before.get(id)?;
+        (*was == member).then_some(*weight)
+    };
+    let kept: Vec<Option<HashWeight>> = ids.iter().zip(&members).map(was).collect();
+    let weight = |(kept, member): (&Option<HashWeight>, &Member)| {
+        kept.unwrap_or_else(|| HashWeight::of(member.weight).times(mean))
+    };
+    let mut weights: Vec<HashWeight> = kept.iter().zip(&members).map(weight).collect();
+    let copies = usize::from(replicas).min(members.len());
+    let shares = shares(&members, copies);
+    let candidates = Candidates::of(&members, &weights, copies);
+    for _ in 0..ROUNDS {
+        let held = candidates.held(&weights);
+        if !tune(&mut weights, &held, &shares, &kept) {
+            break;
+        }
+    }
+    let nodes = ids.into_iter().zip(members).zip(weights);
+    Ok(nodes.map(|((id, member), weight)| (id, member, weight)).collect())
+}
+
 impl Topology {
-    /// These nodes, with hash weights by which each holds its share. `before` is what they have
-    /// grown out of: whatever need not move stays where it is. Who is in both keeps its id.
+    /// The same, with all partitions placed.
     pub fn grown(
         before: &Self,
-        mut nodes: Vec<(NodeId, Member)>,
+        nodes: Vec<(NodeId, Member)>,
         replicas: u8,
     ) -> Result<Self, TopologyError> {
-        nodes.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
-        let (ids, members): (Vec<NodeId>, Vec<Member>) = nodes.into_iter().unzip();
-        check(&members, replicas)?;
-        let mean = mean_factor(before);
-        let was = |(id, member): (&NodeId, &Member)| {
-            let was = before.place_of(*id)?;
-            (before.members[was] == *member).then(|| before.hash_weights[was])
-        };
-        let kept: Vec<Option<HashWeight>> = ids.iter().zip(&members).map(was).collect();
-        let weight = |(kept, member): (&Option<HashWeight>, &Member)| {
-            kept.unwrap_or_else(|| HashWeight::of(member.weight).times(mean))
-        };
-        let mut weights: Vec<HashWeight> = kept.iter().zip(&members).map(weight).collect();
-        let copies = usize::from(replicas).min(members.len());
-        let shares = shares(&members, copies);
-        let candidates = Candidates::of(&members, &weights, copies);
-        for _ in 0..ROUNDS {
-            let held = candidates.held(&weights);
-            if !tune(&mut weights, &held, &shares, &kept) {
-                break;
-            }
-        }
-        let nodes = ids.into_iter().zip(members).zip(weights);
-        let nodes = nodes.map(|((id, member), weight)| (id, member, weight));
-        Self::with_hash_weights(nodes.collect(), replicas)
+        let was = before.ids.iter().zip(before.members.iter()).zip(before.hash_weights.iter());
+        let was = was.map(|((id, member), weight)| (*id, member, *weight));
+        Self::with_hash_weights(balanced(was, nodes, replicas)?, replicas)
     }
 
     /// What each node holds, and its share, in the order of their names.
@@ -129,10 +144,11 @@ fn shares(members: &[Member], copies: usize) -> Vec<f64> {
 }
 
 /// By what the hash weights of nodes differ from their weights, on average.
-fn mean_factor(topology: &Topology) -> f64 {
-    let weights = topology.hash_weights.iter().zip(topology.members.iter());
-    let logs = weights.map(|(hash, member)| hash.factor(member.weight).ln());
-    (logs.sum::<f64>() / topology.nodes() as f64).exp()
+fn mean_factor<'a>(nodes: impl Iterator<Item = (NodeId, &'a Member, HashWeight)>) -> f64 {
+    let log = |(_, member, hash): (_, &Member, HashWeight)| hash.factor(member.weight).ln();
+    let (sum, count) =
+        nodes.map(log).fold((0.0, 0.0), |(sum, count), log| (sum + log, count + 1.0));
+    (sum / count).exp()
 }
 
 /// Tunes the hash weights of those that are off. Whether there were any.
@@ -262,7 +278,7 @@ mod tests {
     /// least: what the new ones are to hold, and what others lack.
     fn moved(before: &Topology, after: &Topology) -> (usize, f64) {
         let (mut was, mut is, mut moved) = (Vec::new(), Vec::new(), 0);
-        let mut held = std::collections::HashMap::<NodeId, usize>::new();
+        let mut held = HashMap::<NodeId, usize>::new();
         for partition in 0..=u16::MAX {
             before.replicas(partition, before.default_copies(), &mut was);
             after.replicas(partition, after.default_copies(), &mut is);

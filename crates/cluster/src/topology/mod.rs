@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use balance::Fill;
+pub(crate) use balance::balanced;
 pub use buckets::Buckets;
 use description::describe;
 pub use description::difference;

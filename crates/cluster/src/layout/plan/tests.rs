@@ -1,5 +1,5 @@
 use super::*;
-use crate::topology::partition_of;
+use crate::topology::{Topology, partition_of};
 
 fn joiner(name: &str) -> Joiner {
     let member = Member { name: name.to_owned(), zone: String::new(), weight: 1 };
