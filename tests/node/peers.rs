@@ -10,7 +10,7 @@ use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused,
 use cluster::wire::{ENVELOPE_HEAD, Envelope, Item, Sender, Writer, envelope_len};
 use cluster::{
     Body, Class, Clock, Codec, Logs, Member, Message, NodeId, Proof, Proofs, Reply, Request,
-    Topology, Views,
+    Topology, ViewId, Views,
 };
 
 use crate::client::Client;
@@ -101,7 +101,8 @@ fn now_micros() -> u64 {
 }
 
 fn honest() -> Sender {
-    Sender { epoch: 1, layout: USUAL.digest(), clock: now_micros() << 12, position: 0 }
+    let view = ViewId { epoch: 1, placement: USUAL.digest() };
+    Sender { view, clock: now_micros() << 12, position: 0 }
 }
 
 fn request(id: u64, request: Request) -> Message {
@@ -276,7 +277,8 @@ fn a_forged_clock_moves_nothing() {
 fn another_epoch_is_answered_and_never_served() {
     let node = node();
     let mut peer = proven(&node);
-    let sender = Sender { layout: 1, ..honest() };
+    let view = ViewId { epoch: 1, placement: 1 };
+    let sender = Sender { view, ..honest() };
     peer.write_all(&envelope(&request(1, Request::Ping), sender)).unwrap();
     assert_eq!(reply(&mut peer).2, Reply::WrongEpoch);
     peer.write_all(&envelope(&request(2, Request::Ping), honest())).unwrap();

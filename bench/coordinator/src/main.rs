@@ -16,7 +16,7 @@ use bytes::Bytes;
 use cluster::{
     Body, Class, ClientId, Clock, Codec, Config, ConnectionId, Coordinator, Effect, Event, Logs,
     Member, Membership, MembershipState, Message, NodeId, Now, Quorum, Rank, Record, Reply,
-    Request, Scan, Shared, Steps, StepsCodec, Topology, Version,
+    Request, Scan, Shared, Steps, StepsCodec, Topology, Version, ViewId,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -107,6 +107,7 @@ fn shared(nodes: u8) -> Arc<Shared> {
 struct Bench {
     coordinator: Coordinator,
     quorum: Quorum,
+    under: ViewId,
     items: Vec<(Bytes, Record)>,
     micros: u64,
     requests: u64,
@@ -115,6 +116,7 @@ struct Bench {
 impl Bench {
     fn new(nodes: u8, quorum: Quorum) -> Self {
         let shared = shared(nodes);
+        let under = shared.view().id();
         let codec = Codec { parse: |_| None, verify, reissue: |_, record, _| record.clone() };
         let steps = StepsCodec {
             reballot: |_, record, _, _| record.clone(),
@@ -136,7 +138,7 @@ impl Bench {
             let up = Event::Up(NodeId(peer.into()));
             coordinator.handle(Now { mono: 0, wall: WALL }, up, &mut Vec::new());
         }
-        Self { coordinator, quorum, items, micros: 0, requests: 0 }
+        Self { coordinator, quorum, under, items, micros: 0, requests: 0 }
     }
 
     /// Nanoseconds of each of so many requests.
@@ -177,7 +179,8 @@ impl Bench {
             Kind::Replica => {
                 let (connection, id, class) = (ConnectionId(1), self.requests, Class::Client);
                 let (remaining_ms, request) = (1000, Request::Write { key, record });
-                Event::Request { connection, id, class, remaining_ms, request }
+                let under = self.under;
+                Event::Request { connection, id, class, remaining_ms, under, request }
             }
         }
     }

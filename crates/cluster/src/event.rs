@@ -50,7 +50,7 @@ use crate::record::{Codec, Outline, Record, StepsCodec};
 use crate::rounds::Rounds;
 use crate::topology::{Topology, partition_of};
 use crate::turns::Turns;
-use crate::view::{View, Views};
+use crate::view::{View, ViewId, Views};
 
 /// What the loops of a node share.
 #[derive(Debug)]
@@ -258,6 +258,8 @@ pub enum OpId {
         id: u64,
         /// The partition of the key that is read; `None` if none is.
         partition: Option<u16>,
+        /// The placement that it was taken under ([`ViewId`]).
+        placement: u64,
     },
 }
 
@@ -402,6 +404,8 @@ pub enum Event {
         class: Class,
         /// Milliseconds until the sender stops waiting.
         remaining_ms: u32,
+        /// The view by which the sender counts the answer, or a later one.
+        under: ViewId,
         /// What is asked.
         request: Request,
     },

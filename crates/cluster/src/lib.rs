@@ -64,4 +64,4 @@ pub use topology::{
     Buckets, Fill, HashWeight, Member, PARTITIONS, Topology, TopologyError, difference,
     partition_of,
 };
-pub use view::{FIRST_EPOCH, View, Views};
+pub use view::{FIRST_EPOCH, View, ViewId, Views};

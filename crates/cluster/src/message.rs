@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::acks::ReplicaSet;
 use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
+use crate::layout::{VoteReply, VoteRequest};
 use crate::missed::Mark;
 pub use crate::node_id::NodeId;
 use crate::proof::{RoundId, RoundState, RoundStep};
@@ -158,6 +159,8 @@ pub enum Request {
         /// Its record.
         record: Record,
     },
+    /// To vote about the next layout, or to say which one is decided. Is answered `Council`.
+    Council(VoteRequest),
     /// Asks whether the node is alive.
     Ping,
 }
@@ -274,12 +277,19 @@ pub enum Reply {
     Failed,
     /// Refused: the asker has another topology in mind.
     WrongEpoch,
+    /// Refused: this node goes by a later view. A write may have been done before it did.
+    Superseded {
+        /// That one's epoch.
+        epoch: u64,
+    },
     /// To a page request.
     Page(Page),
     /// To a comparison.
     Compared(Compared),
     /// To a step of a round, and to `Prepare` by a node with another watermark.
     Round(RoundState),
+    /// To `Council`.
+    Council(VoteReply),
     /// To a ping.
     Pong,
 }

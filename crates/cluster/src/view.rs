@@ -4,8 +4,8 @@
 //! ```text
 //!   Views ──▶ view 7 ◀── a request, a range, a repair that began with it
 //!     │ ▲
-//!     │ └─ install(view 8): whatever begins from here on has that one; what is under way stays
-//!     ▼    with the one it began with
+//!     │ └─ install(view 8): whatever begins from here on has that one
+//!     ▼
 //!   view 8
 //! ```
 
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::by_node::ByNode;
 use crate::message::NodeId;
@@ -21,27 +22,67 @@ use crate::topology::Topology;
 /// The epoch of the members that a cluster begins with.
 pub const FIRST_EPOCH: u64 = 1;
 
+/// What tells a view from others: what a node says of the one that it goes by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewId {
+    /// Its epoch: who has a lower one is behind.
+    pub epoch: u64,
+    /// Digest of all that decides where keys are written and read. Two views of one digest mean the
+    /// same, whatever their epochs: their layouts differ in the council alone.
+    pub placement: u64,
+}
+
 /// The cluster's members and who of them holds what, as of one epoch. It never changes. Clones
 /// share the tables.
 #[derive(Debug, Clone)]
 pub struct View {
     /// Which change of the members this is, counted from [`FIRST_EPOCH`].
     pub epoch: u64,
-    /// Who belongs to the cluster, and who holds what.
+    /// Who holds what. While partitions move: as reads and promises go by it.
     pub topology: Topology,
+    /// While partitions move: who holds what afterwards, or did before. Its replicas are written
+    /// too, and hold what is told.
+    pub other: Option<Topology>,
+    placement: u64,
 }
 
 impl View {
     /// The members that a cluster begins with.
     pub fn first(topology: Topology) -> Self {
-        Self { epoch: FIRST_EPOCH, topology }
+        Self::settled(FIRST_EPOCH, FIRST_EPOCH, topology)
     }
 
-    /// Whether a node that works by the layout with this digest places every key as this view does:
-    /// equal layouts mean the same, whatever their epochs.
-    pub fn agrees_with(&self, layout: u64) -> bool {
-        self.topology.digest() == layout
+    /// No partition moves since the epoch `began`.
+    pub fn settled(epoch: u64, began: u64, topology: Topology) -> Self {
+        let placement = placement(began, &topology, None);
+        Self { epoch, topology, other: None, placement }
     }
+
+    /// Partitions move since the epoch `began`: `read` answers, and `other` is written too.
+    pub fn moving(epoch: u64, began: u64, read: Topology, other: Topology) -> Self {
+        let placement = placement(began, &read, Some(&other));
+        Self { epoch, topology: read, other: Some(other), placement }
+    }
+
+    /// What tells it from others.
+    pub fn id(&self) -> ViewId {
+        ViewId { epoch: self.epoch, placement: self.placement }
+    }
+
+    /// Whether a node that goes by that view writes and reads every key as this view does.
+    pub fn agrees_with(&self, theirs: ViewId) -> bool {
+        self.placement == theirs.placement
+    }
+}
+
+/// Of members that were there from the first epoch on it is their digest. Later ones have their
+/// beginning in it: a node that left and came back meanwhile begins with nothing.
+fn placement(began: u64, read: &Topology, other: Option<&Topology>) -> u64 {
+    if began == FIRST_EPOCH && other.is_none() {
+        return read.digest();
+    }
+    let numbers = [began, read.digest(), other.map_or(0, Topology::digest)];
+    xxh3_64(numbers.map(u64::to_le_bytes).as_flattened())
 }
 
 /// The view that is in force, for all threads of a node.
@@ -60,7 +101,7 @@ impl Views {
     pub fn new(view: View) -> Self {
         let epoch = AtomicU64::new(view.epoch);
         let names = ByNode::default();
-        note_names(&names, &view.topology);
+        note_names(&names, &view);
         Self { current: ArcSwap::from_pointee(view), epoch, names }
     }
 
@@ -94,17 +135,19 @@ impl Views {
     pub fn install(&self, view: View) {
         let epoch = view.epoch;
         assert!(epoch > self.epoch(), "epochs grow, and {epoch} does not");
-        note_names(&self.names, &view.topology);
+        note_names(&self.names, &view);
         self.current.store(Arc::new(view));
         self.epoch.store(epoch, Ordering::Release);
     }
 }
 
 /// An id is never given to another node, so a name that is noted stays right.
-fn note_names(names: &ByNode<OnceLock<String>>, topology: &Topology) {
-    for node in topology.ids() {
-        names.with(node, |name| {
-            name.get_or_init(|| topology.member(node).name.clone());
-        });
+fn note_names(names: &ByNode<OnceLock<String>>, view: &View) {
+    for topology in [&view.topology].into_iter().chain(&view.other) {
+        for node in topology.ids() {
+            names.with(node, |name| {
+                name.get_or_init(|| topology.member(node).name.clone());
+            });
+        }
     }
 }

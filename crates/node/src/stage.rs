@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cluster::{
     Answer, CallId, Class, ClientId, Clock, CompareRequest, Config, ConnectionId, Damage, Demand,
     FailureKind, Logs, Member, Membership, MembershipState, Message, NodeId, Now, OpId,
-    PageRequest, Reply, Request, Shared, Topology,
+    PageRequest, Reply, Request, Shared, Topology, View, ViewId,
 };
 use lsm::{Batch, Engine, Fields, Kind, Lookup, MemDisk, Options, Space, Version, Wait};
 
@@ -58,15 +58,26 @@ pub(crate) struct Stage {
     purposes: Vec<Purpose>,
 }
 
+/// The nodes, unless a test names others.
+const USUAL: [&str; 3] = ["a", "b", "c"];
+
+fn topology(names: &[&str]) -> Topology {
+    let member = |name: &&str| Member { name: (*name).to_owned(), zone: String::new(), weight: 1 };
+    Topology::new(names.iter().map(member).collect(), 3).unwrap()
+}
+
+/// The view that the usual nodes go by.
+pub(crate) fn under() -> ViewId {
+    View::first(topology(&USUAL)).id()
+}
+
 impl Stage {
     pub(crate) fn new() -> Self {
-        Self::of(&["a", "b", "c"])
+        Self::of(&USUAL)
     }
 
     pub(crate) fn of(names: &[&str]) -> Self {
-        let member =
-            |name: &&str| Member { name: (*name).to_owned(), zone: String::new(), weight: 1 };
-        let topology = Topology::new(names.iter().map(member).collect(), 3).unwrap();
+        let topology = topology(names);
         let own = NodeId(0);
         let disk = Arc::new(MemDisk::new());
         let purge = Arc::new(purge_rule(false, || WALL));

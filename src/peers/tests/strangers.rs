@@ -264,7 +264,8 @@ fn another_topology_is_answered_and_never_served() {
         let mut stream = proven(&a, address).await;
         let mut writer = Writer::default();
         writer.message(&write(7, 10));
-        let sender = cluster::wire::Sender { layout: 1, ..a.facts.table.sender(B, a.facts.now()) };
+        let view = cluster::ViewId { epoch: 1, placement: 1 };
+        let sender = cluster::wire::Sender { view, ..a.facts.table.sender(B, a.facts.now()) };
         writer.seal(sender);
         stream.write_all(writer.sealed()).await.unwrap();
         let mut answer = Vec::new();

@@ -152,9 +152,9 @@ impl Coordinator {
             Event::Unreachable(peer) => self.unreachable(now, peer, out),
             Event::Overflow { peer, id } => self.overflow(now, peer, SlotId(id), out),
             Event::Reply { peer, id, reply } => self.replied(now, peer, SlotId(id), reply, out),
-            Event::Request { connection, id, class, remaining_ms, request } => {
+            Event::Request { connection, id, class, remaining_ms, under, request } => {
                 let demand = self.demand_of(now, class, remaining_ms);
-                self.requested(now, connection, id, demand, request, out);
+                self.requested(now, connection, id, demand, (under, request), out);
             }
             Event::Hinted { hint, kept } => self.hinted(hint, kept),
             Event::Tick => self.tick(now, out),

@@ -37,7 +37,7 @@ impl ReplicaError {
             Reply::Outbid { .. } => Self::Outbid,
             Reply::Busy => Self::Busy,
             Reply::NoSpace => Self::NoSpace,
-            Reply::Ahead | Reply::WrongEpoch => Self::Declined,
+            Reply::Ahead | Reply::WrongEpoch | Reply::Superseded { .. } => Self::Declined,
             // A reply that does not fit the request comes from a faulty peer.
             Reply::Failed
             | Reply::Stored
@@ -50,6 +50,7 @@ impl ReplicaError {
             | Reply::Page(_)
             | Reply::Compared(_)
             | Reply::Round(_)
+            | Reply::Council(_)
             | Reply::Pong => Self::Failed,
         }
     }

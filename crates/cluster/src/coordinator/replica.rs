@@ -12,6 +12,7 @@ use crate::event::{ConnectionId, Demand, Effect, Now, OpId, StoreError};
 use crate::message::{Class, Filter, PageRequest, Reply, Request};
 use crate::record::{Outline, Rank, Record};
 use crate::topology::partition_of;
+use crate::view::ViewId;
 
 impl Coordinator {
     /// For how long the work of another node's request is of use: as long as that node waits, but
@@ -28,14 +29,14 @@ impl Coordinator {
         connection: ConnectionId,
         id: u64,
         demand: Demand,
-        request: Request,
+        (under, request): (ViewId, Request),
         out: &mut Vec<Effect>,
     ) {
         if demand.until <= now.mono {
             return;
         }
         let partition = request.read_key().map(|key| partition_of(key));
-        let op = OpId::Peer { connection, id, partition };
+        let op = OpId::Peer { connection, id, partition, placement: under.placement };
         let is_of_proof = matches!(request, Request::Round { .. });
         let membership = &self.shared.membership;
         if membership.is_fenced() || membership.is_outdated() && !is_of_proof {
@@ -157,6 +158,7 @@ impl Coordinator {
                 out.push(Effect::KeepMissed { op, node });
             }
             Request::Missed { .. } => self.done(op, Reply::Failed, out),
+            Request::Council(_) => self.done(op, Reply::Busy, out),
             request => unreachable!("it is about a key: {request:?}"),
         }
     }
@@ -251,7 +253,7 @@ impl Coordinator {
             OpId::Slot(id) => self.read_here(now, id, result, out),
             // It was read for a write, which was given up since: its time is over.
             OpId::Peer { partition: None, .. } => {}
-            OpId::Peer { connection, id, partition } => {
+            OpId::Peer { connection, id, partition, .. } => {
                 let reply = self.reply_to_read(partition, result);
                 out.push(Effect::Respond { connection, id, reply });
             }
@@ -266,7 +268,7 @@ impl Coordinator {
         match op {
             OpId::Slot(id) => self.outlined_here(now, id, outline, out),
             OpId::Peer { partition: None, .. } => {}
-            OpId::Peer { connection, id, partition } => {
+            OpId::Peer { connection, id, partition, .. } => {
                 let authoritative = self.is_authoritative(partition, Some(outline.rank.when()));
                 out.push(Effect::Respond {
                     connection,

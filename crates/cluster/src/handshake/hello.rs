@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ connection 1 │ cluster 8
-//!  incarnation 8 │ knows you as 8 │ layout 8 │ nonce 32 │ name 1 + n │ to 1 + n
+//!  incarnation 8 │ knows you as 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
 //!  from version 2 on: life 8 │ knows you by life 8 │ up to 8 │ late 8
 //!  from version 3 on: epoch 8 │ from version 8 on: proven 8 + 2 │ later versions' …
 //! ```
@@ -11,6 +11,7 @@ use super::{NAME_MAX, Nonce};
 use crate::logs::{Claim, Reported};
 use crate::message::NodeId;
 use crate::proof::RoundId;
+use crate::view::ViewId;
 
 const MAGIC: &[u8; 8] = b"kvorum\0\x01";
 
@@ -63,10 +64,8 @@ pub struct Hello {
     pub knows_you: Option<Claim>,
     /// The last round that is proven to its knowledge.
     pub proven: RoundId,
-    /// Digest of the layout that it works by.
-    pub layout: u64,
-    /// The epoch of that layout's view.
-    pub epoch: u64,
+    /// The view that it works by.
+    pub view: ViewId,
     /// Fresh random bytes.
     pub nonce: Nonce,
     /// Its name.
@@ -85,7 +84,7 @@ impl Hello {
         out.push(if self.role == Role::Dialer { 0 } else { 1 });
         out.push(if self.connection == ConnectionKind::Small { 0 } else { 1 });
         let known = self.knows_you.map_or(0, |claim| claim.incarnation);
-        for number in [self.cluster, self.incarnation, known, self.layout] {
+        for number in [self.cluster, self.incarnation, known, self.view.placement] {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&self.nonce);
@@ -95,7 +94,8 @@ impl Hello {
             out.extend_from_slice(name.as_bytes());
         }
         let reported = self.knows_you.map_or(Reported::default(), |claim| claim.reported);
-        for number in [self.life, reported.life, reported.position, reported.late, self.epoch] {
+        for number in [self.life, reported.life, reported.position, reported.late, self.view.epoch]
+        {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&self.proven.time.to_le_bytes());
@@ -127,7 +127,7 @@ impl Hello {
             incarnation => incarnation,
         };
         let known = input.u64()?;
-        let (layout, nonce, name, to) =
+        let (placement, nonce, name, to) =
             (input.u64()?, input.array()?, input.name()?, input.name()?);
         // A node that speaks earlier versions only is refused for that, later.
         let (life, reported) = if versions.1 < 2 {
@@ -154,8 +154,7 @@ impl Hello {
             life,
             knows_you,
             proven,
-            layout,
-            epoch,
+            view: ViewId { epoch, placement },
             nonce,
             name,
             to,

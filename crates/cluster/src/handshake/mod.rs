@@ -35,7 +35,7 @@ use crate::proof::RoundId;
 use crate::view::View;
 
 /// Versions of the protocol that this node speaks: the least and the greatest.
-pub const VERSIONS: (u16, u16) = (8, 8);
+pub const VERSIONS: (u16, u16) = (9, 9);
 
 /// Longest frame before the other side has proved anything, in bytes: a HELLO with two names.
 pub const HELLO_MAX: usize = 1024;
@@ -306,7 +306,9 @@ impl Handshake {
             let itself = theirs.incarnation == ours.logs.own_incarnation();
             return Some(if itself { Reason::Itself } else { Reason::Namesake });
         }
-        if !self.view.agrees_with(theirs.layout) {
+        // Of two views, one is behind, and will hear of the other.
+        let is_of_another_time = theirs.view.epoch != self.view.epoch;
+        if !is_of_another_time && !self.view.agrees_with(theirs.view) {
             return Some(Reason::Topology);
         }
         if theirs.cluster != ours.cluster && theirs.cluster != 0 && ours.cluster != 0 {
@@ -339,8 +341,7 @@ impl Handshake {
             life: self.identity.logs.life(),
             knows_you,
             proven: self.identity.proofs.known().proven,
-            layout: self.view.topology.digest(),
-            epoch: self.view.epoch,
+            view: self.view.id(),
             nonce: self.nonce,
             name: self.identity.own_name().to_owned(),
             to,

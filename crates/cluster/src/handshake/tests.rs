@@ -247,11 +247,11 @@ fn no_common_version_is_said() {
     let mut sent = Vec::new();
     let a = named("a").identity();
     Handshake::dial(a, TO_B, ConnectionKind::Small, [9; 32], &mut sent);
-    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[9, 0, 10, 0]);
+    sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[10, 0, 11, 0]);
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
     assert_eq!(refused.reason, Reason::Version);
-    let theirs = "a supports versions 9 to 10 of the peer protocol, this node, b, 8 to 8";
+    let theirs = "a supports versions 10 to 11 of the peer protocol, this node, b, 9 to 9";
     assert!(refused.text.contains(theirs), "{refused}");
 
     let hears = |bytes: &[u8]| {
@@ -266,12 +266,12 @@ fn no_common_version_is_said() {
     let mut earlier = out;
     earlier[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let heard = hears(&earlier);
-    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 8 to 8";
+    let theirs = "b supports versions 2 to 2 of the peer protocol, this node, a, 9 to 9";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 
     // One of version 2 or 1 refuses without a HELLO.
     let heard = hears(&[1, 0, 0, 0, frame::VERDICT, Reason::Version.code()]);
-    let theirs = "b supports other versions of the peer protocol, this node, a, 8 to 8";
+    let theirs = "b supports other versions of the peer protocol, this node, a, 9 to 9";
     assert!(heard.reason == Reason::Version && heard.text.contains(theirs), "{heard}");
 }
 
@@ -286,7 +286,7 @@ fn a_node_of_the_version_before_is_told_in_words() {
     sent[FRAME_HEAD + 8..FRAME_HEAD + 12].copy_from_slice(&[2, 0, 2, 0]);
     let (outcome, out) = accepts(1, &sent);
     let refused = outcome.unwrap_err();
-    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 8 to 8";
+    let theirs = "a supports versions 2 to 2 of the peer protocol, this node, b, 9 to 9";
     assert!(refused.text.contains(theirs), "{refused}");
     let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
     let hello = Hello::decode(&out[FRAME_HEAD..FRAME_HEAD + length]).unwrap();
@@ -329,26 +329,26 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "8c000000 01 6b766f72756d0001 0800 0800 0000000000000000 00 00",
+        "8c000000 01 6b766f72756d0001 0900 0900 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
         "01 61 01 62 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
         "00000000000000000000",
-        "20000000 02 c0e1839f87db8a698fa49846a80c215146b1f8da2803d076aa50b8e799924610",
+        "20000000 02 a5abb5085f33edab69874f46bd647f0d53312722236f5fffb63f2887b8bad4f6",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "8c000000 01 6b766f72756d0001 0800 0800 0000000000000000 01 00",
+        "8c000000 01 6b766f72756d0001 0900 0900 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
         "01 62 01 61 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
         "00000000000000000000",
-        "20000000 02 6433daeebf032c8311a74233a2b3a9753323f326a69f0c422f96fe2aefa9a36f",
+        "20000000 02 f4837cfa41058db581186e6b948aacbf09e3b68d666b96ca5e912bc71bfbe06e",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

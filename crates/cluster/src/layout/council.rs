@@ -39,6 +39,8 @@ pub struct Vote {
 /// What a councillor is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VoteRequest {
+    /// Which layout it goes by. Whoever is asked need be no councillor.
+    Ask,
     /// To promise a ballot about the successor of this layout.
     Prepare {
         /// The layout.
@@ -123,9 +125,10 @@ impl Council {
         let layout = match request {
             VoteRequest::Prepare { base, .. } => self.learn(base),
             VoteRequest::Decided(layout) => self.learn(layout),
-            VoteRequest::Accept { .. } => false,
+            VoteRequest::Accept { .. } | VoteRequest::Ask => false,
         };
         let reply = match request {
+            VoteRequest::Ask => self.tell(),
             VoteRequest::Decided(_) => VoteReply::Learned,
             VoteRequest::Prepare { base, .. } if self.known.epoch > base.epoch => self.tell(),
             VoteRequest::Accept { layout, .. } if self.known.epoch >= layout.epoch => self.tell(),

@@ -15,6 +15,7 @@ use crate::compare::MAX_RANGES;
 use crate::message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{MAX_LISTED, Mark};
 use crate::record::{Codec, Kind, Outline, Rank, Record};
+use crate::view::ViewId;
 
 /// Entries for which memory is taken before they were looked at: more than most messages have.
 const ENTRIES_AT_ONCE: usize = 1024;
@@ -50,8 +51,8 @@ impl Envelope {
         }
         let length = reader.u32()? as usize;
         let left = reader.u32()?;
-        let (epoch, layout) = (reader.u64()?, reader.u64()?);
-        let sender = Sender { epoch, layout, clock: reader.u64()?, position: reader.u64()? };
+        let view = ViewId { epoch: reader.u64()?, placement: reader.u64()? };
+        let sender = Sender { view, clock: reader.u64()?, position: reader.u64()? };
         if length != reader.left() {
             return Err(Malformed("an envelope of another length than it says"));
         }
@@ -272,6 +273,7 @@ impl Reader {
                 let (key, record) = self.entry(codec)?;
                 Request::Bring { round, key, record }
             }
+            kind::COUNCIL => Request::Council(self.vote_request()?),
             kind::PING => Request::Ping,
             _ => return Err(Malformed("an unknown type")),
         })
@@ -302,12 +304,14 @@ impl Reader {
             kind::NO_SPACE => Reply::NoSpace,
             kind::FAILED => Reply::Failed,
             kind::WRONG_EPOCH => Reply::WrongEpoch,
+            kind::SUPERSEDED => Reply::Superseded { epoch: self.u64()? },
             kind::PAGE_REPLY => {
                 let next = if head.has(flag::BOUNDED) { Some(self.cursor()?) } else { None };
                 Reply::Page(Page { next, items: self.entries(codec)?, authoritative })
             }
             kind::COMPARED => Reply::Compared(self.compared(head.flags)?),
             kind::ROUND_STATE => Reply::Round(self.state()?),
+            kind::COUNCIL_REPLY => Reply::Council(self.vote_reply()?),
             kind::PONG => Reply::Pong,
             _ => return Err(Malformed("an unknown type")),
         })

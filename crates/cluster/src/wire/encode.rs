@@ -9,6 +9,7 @@ use super::compare::{
 use super::conditional::{
     conditional_len, done_len, put_conditional, put_done, put_recalled, recalled_len,
 };
+use super::council::{put_vote_reply, put_vote_request, vote_reply_len, vote_request_len};
 use super::proof::{ROUND_LEN, STATE_LEN, STEP_LEN, put_round, put_state, put_step};
 use super::{
     ALL_PARTITIONS, ENVELOPE_FULL, ENVELOPE_HEAD, ITEM_HEAD, MARK_LEN, PIECE_MAX, Sender, flag,
@@ -88,8 +89,8 @@ impl Writer {
         let length = (envelope.len() - ENVELOPE_HEAD) as u32;
         envelope[8..12].copy_from_slice(&length.to_le_bytes());
         envelope[12..16].copy_from_slice(&self.count.to_le_bytes());
-        envelope[16..24].copy_from_slice(&sender.epoch.to_le_bytes());
-        envelope[24..32].copy_from_slice(&sender.layout.to_le_bytes());
+        envelope[16..24].copy_from_slice(&sender.view.epoch.to_le_bytes());
+        envelope[24..32].copy_from_slice(&sender.view.placement.to_le_bytes());
         envelope[32..40].copy_from_slice(&sender.clock.to_le_bytes());
         envelope[40..48].copy_from_slice(&sender.position.to_le_bytes());
         let check = xxh3_64(&envelope[8..]);
@@ -199,18 +200,22 @@ pub fn message_len(message: &Message) -> usize {
             Request::Discard(ranges) => ranges_len(ranges),
             Request::Round { .. } => STEP_LEN,
             Request::Bring { key, record, .. } => ROUND_LEN + item_len(key, record),
+            Request::Council(request) => vote_request_len(request),
             Request::Ping => 0,
         },
         Body::Reply(Reply::Found { record, .. }) => RECORD_LEN + record.bytes.len(),
         Body::Reply(Reply::Long { .. }) => OUTLINE_LEN,
         Body::Reply(Reply::Done(done, _)) => 1 + done_len(done),
         Body::Reply(Reply::Recalled(recalled)) => recalled_len(recalled),
-        Body::Reply(Reply::Newer { .. } | Reply::Outbid { .. }) => size_of::<u64>(),
+        Body::Reply(Reply::Newer { .. } | Reply::Outbid { .. } | Reply::Superseded { .. }) => {
+            size_of::<u64>()
+        }
         Body::Reply(Reply::Page(page)) => {
             page.next.as_ref().map_or(0, |next| KEY_LEN + next.len()) + items_len(&page.items)
         }
         Body::Reply(Reply::Compared(compared)) => compared_len(compared),
         Body::Reply(Reply::Round(_)) => STATE_LEN,
+        Body::Reply(Reply::Council(reply)) => vote_reply_len(reply),
         Body::Reply(_) => 0,
     };
     ITEM_HEAD + body
@@ -262,6 +267,7 @@ fn kind_of_request(request: &Request) -> (u8, u8) {
         Request::Discard(_) => (kind::DISCARD, 0),
         Request::Round { .. } => (kind::ROUND, 0),
         Request::Bring { .. } => (kind::BRING, 0),
+        Request::Council(_) => (kind::COUNCIL, 0),
         Request::Ping => (kind::PING, 0),
     }
 }
@@ -282,6 +288,7 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
         Reply::NoSpace => (kind::NO_SPACE, 0),
         Reply::Failed => (kind::FAILED, 0),
         Reply::WrongEpoch => (kind::WRONG_EPOCH, 0),
+        Reply::Superseded { .. } => (kind::SUPERSEDED, 0),
         Reply::Page(page) => {
             let bounded = if page.next.is_some() { flag::BOUNDED } else { 0 };
             (kind::PAGE_REPLY, bounded | authoritative(&page.authoritative))
@@ -290,6 +297,7 @@ fn kind_of_reply(reply: &Reply) -> (u8, u8) {
             (kind::COMPARED, if compared.next.is_some() { flag::BOUNDED } else { 0 })
         }
         Reply::Round(_) => (kind::ROUND_STATE, 0),
+        Reply::Council(_) => (kind::COUNCIL_REPLY, 0),
         Reply::Pong => (kind::PONG, 0),
     }
 }
@@ -327,6 +335,7 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
         Request::Compare(request) => put_compare(out, request),
         Request::Discard(ranges) => put_ranges(out, ranges),
         Request::Round { round, step } => put_step(out, *round, *step),
+        Request::Council(request) => put_vote_request(out, request),
         Request::Bring { round, key, record } => {
             put_round(out, *round);
             put_entry(out, key, record);
@@ -347,7 +356,10 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         Reply::Recalled(recalled) => put_recalled(out, recalled),
         Reply::Compared(compared) => put_compared(out, compared),
         Reply::Round(state) => put_state(out, state),
-        Reply::Outbid { promise } => out.extend_from_slice(&promise.to_le_bytes()),
+        Reply::Council(reply) => put_vote_reply(out, reply),
+        Reply::Outbid { promise: number } | Reply::Superseded { epoch: number } => {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
         Reply::Page(Page { items, next, authoritative: _ }) => {
             if let Some(next) = next {
                 put_key(out, next);

@@ -13,6 +13,7 @@
 
 mod compare;
 mod conditional;
+mod council;
 mod decode;
 mod encode;
 mod pieces;
@@ -25,6 +26,7 @@ pub use encode::{Writer, message_len};
 pub use pieces::{Announced, Assembly, Cut, LongKind, message_of};
 
 use crate::message::Message;
+use crate::view::ViewId;
 
 /// Bytes before an envelope's items.
 pub const ENVELOPE_HEAD: usize = 48;
@@ -76,10 +78,8 @@ pub struct Malformed(pub &'static str);
 /// What an envelope says about its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
-    /// The epoch of the view that it works by …
-    pub epoch: u64,
-    /// … and the digest of that view's layout.
-    pub layout: u64,
+    /// The view that it works by.
+    pub view: ViewId,
     /// Its clock: the time of a version.
     pub clock: u64,
     /// How far its log holds what it acknowledged; 0 = it does not say. See
@@ -134,6 +134,7 @@ mod kind {
     pub(super) const DISCARD: u8 = 0x0d;
     pub(super) const ROUND: u8 = 0x0e;
     pub(super) const BRING: u8 = 0x0f;
+    pub(super) const COUNCIL: u8 = 0x10;
 
     pub(super) const PIECE: u8 = 0x40;
     pub(super) const CREDIT: u8 = 0x41;
@@ -158,6 +159,8 @@ mod kind {
     pub(super) const RECALLED: u8 = 0x8f;
     pub(super) const COMPARED: u8 = 0x90;
     pub(super) const ROUND_STATE: u8 = 0x91;
+    pub(super) const SUPERSEDED: u8 = 0x92;
+    pub(super) const COUNCIL_REPLY: u8 = 0x93;
 }
 
 /// Flags of items; each is allowed where it means something only.

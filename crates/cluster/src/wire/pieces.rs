@@ -102,7 +102,7 @@ pub enum LongKind {
     Request,
     /// A record that was read.
     Found,
-    /// A page of a range, or what a replica tells of one.
+    /// A page of a range, what a replica tells of one, or a layout.
     Page,
 }
 
@@ -115,7 +115,7 @@ impl Announced {
         let [kind, _, _, _, a, b, c, d, id @ .., _, _, _, _] = *head;
         let kind = match kind {
             kind::FOUND => LongKind::Found,
-            kind::PAGE_REPLY | kind::COMPARED => LongKind::Page,
+            kind::PAGE_REPLY | kind::COMPARED | kind::COUNCIL_REPLY => LongKind::Page,
             ..kind::PIECE => LongKind::Request,
             _ => return Err(Malformed("a short message in pieces")),
         };

@@ -1,19 +1,24 @@
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
+use std::sync::Arc;
 
 use super::*;
 use crate::acks::ReplicaSet;
 use crate::clock::Version;
 use crate::compare::{CompareRequest, Compared, Damage, Detail, Sum};
 use crate::conditional::{Change, Condition, Conditional, Done, Impossible, Tag};
+use crate::layout::{Layout, VoteReply, VoteRequest};
 use crate::message::{Body, Class, Filter, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::Mark;
 use crate::proof::{Proof, RoundId, RoundState, RoundStep};
 use crate::recent::Recalled;
 use crate::record::{Codec, Kind, Rank, Record};
+use crate::topology::{Member, Topology};
+use crate::view::ViewId;
 
-const SENDER: Sender =
-    Sender { epoch: 0x0908, layout: 0x1122_3344_5566_7788, clock: 42, position: 0x0605 };
+const VIEW: ViewId = ViewId { epoch: 0x0908, placement: 0x1122_3344_5566_7788 };
+
+const SENDER: Sender = Sender { view: VIEW, clock: 42, position: 0x0605 };
 
 /// A record is a version, a kind, a number of copies, a check and a value.
 const CODEC: Codec = Codec { parse, verify: |_, _| true, reissue: |_, record, _| record.clone() };
@@ -91,6 +96,7 @@ fn request() -> impl Strategy<Value = Request> {
         ),
         compare_request().prop_map(Request::Compare),
         vec(damage(), 0..5).prop_map(Request::Discard),
+        vote_request().prop_map(Request::Council),
         Just(Request::Ping),
     ]
 }
@@ -177,6 +183,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         Just(Reply::Stored),
         any::<u64>().prop_map(|time| Reply::Newer { time }),
         any::<u64>().prop_map(|promise| Reply::Outbid { promise }),
+        any::<u64>().prop_map(|epoch| Reply::Superseded { epoch }),
         (done(), any::<u8>()).prop_map(|(done, by)| Reply::Done(done, ReplicaSet(by))),
         recalled().prop_map(Reply::Recalled),
         Just(Reply::Ahead),
@@ -188,9 +195,38 @@ fn reply() -> impl Strategy<Value = Reply> {
             |(items, next, authoritative)| Reply::Page(Page { items, next, authoritative })
         ),
         compared().prop_map(Reply::Compared),
+        vote_reply().prop_map(Reply::Council),
         round_state().prop_map(Reply::Round),
         Just(Reply::Pong),
     ]
+}
+
+fn layout(epoch: u64) -> Arc<Layout> {
+    let member = |name: &str| Member { name: name.to_owned(), zone: "z".to_owned(), weight: 2 };
+    let topology = Topology::new(vec![member("a"), member("b")], 3).unwrap();
+    let layout = Layout::first(&topology, |node| format!("http://n{}", node.0), |_| 0x0708);
+    Arc::new(Layout { epoch, ..layout })
+}
+
+fn vote_request() -> impl Strategy<Value = VoteRequest> {
+    (0..4, any::<u64>(), any::<u64>()).prop_map(|(step, ballot, epoch)| match step {
+        0 => VoteRequest::Ask,
+        1 => VoteRequest::Prepare { base: layout(epoch), ballot },
+        2 => VoteRequest::Accept { ballot, layout: layout(epoch) },
+        _ => VoteRequest::Decided(layout(epoch)),
+    })
+}
+
+fn vote_reply() -> impl Strategy<Value = VoteReply> {
+    (0..7, any::<u64>(), any::<u64>()).prop_map(|(what, ballot, epoch)| match what {
+        0 => VoteReply::Promise(None),
+        1 => VoteReply::Promise(Some((ballot, layout(epoch)))),
+        2 => VoteReply::Accepted,
+        3 => VoteReply::Learned,
+        4 => VoteReply::Outbid(ballot),
+        5 => VoteReply::Known(layout(epoch)),
+        _ => VoteReply::NoVote,
+    })
 }
 
 fn damage() -> impl Strategy<Value = Damage> {
@@ -563,6 +599,11 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
             reply(Reply::Long { outline: short().outline(), authoritative: true }),
         ),
         ("outbid", reply(Reply::Outbid { promise: 7 })),
+        ("superseded", reply(Reply::Superseded { epoch: 7 })),
+        ("council asked", ask(Class::Client, Request::Council(VoteRequest::Ask))),
+        ("council decided", ask(Class::Client, Request::Council(VoteRequest::Decided(layout(1))))),
+        ("council known", reply(Reply::Council(VoteReply::Known(layout(1))))),
+        ("council outbid", reply(Reply::Council(VoteReply::Outbid(0x0506)))),
         ("piece", Item::Piece { last: false, bytes: key() }),
         ("last piece", Item::Piece { last: true, bytes: key() }),
         ("credit", Item::Credit(0x0102_0304)),

@@ -191,7 +191,7 @@ impl Random {
     fn change_members(&mut self, bits: u16) {
         let topology = without(self.nodes, bits & !1, COPIES);
         let epoch = self.shared.view().epoch + 1;
-        self.shared.views.install(View { epoch, topology });
+        self.shared.views.install(View::settled(epoch, epoch, topology));
     }
 
     /// A node says something that nobody asked it, or that answers another question.
@@ -296,8 +296,8 @@ impl Random {
             _ => Request::Write { record: conditional(&key, b), key },
         };
         self.requests.insert(id, (is_change, 0));
-        let remaining_ms = 1 + u32::from(b % 1000);
-        self.handle(Event::Request { connection, id, class, remaining_ms, request });
+        let (remaining_ms, under) = (1 + u32::from(b % 1000), self.shared.view().id());
+        self.handle(Event::Request { connection, id, class, remaining_ms, under, request });
     }
 
     fn begin(&mut self, a: u16, b: u16, write: bool) {
@@ -653,7 +653,8 @@ proptest! {
                 _ => Request::Ping,
             };
             let (connection, class, remaining_ms) = (ConnectionId(1), Class::Client, 1);
-            let event = Event::Request { connection, id, class, remaining_ms, request };
+            let under = random.shared.view().id();
+            let event = Event::Request { connection, id, class, remaining_ms, under, request };
             random.coordinator.handle(now, event, &mut effects);
             let op = match effects.last() {
                 Some(

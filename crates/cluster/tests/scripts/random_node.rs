@@ -75,7 +75,7 @@ impl RandomNode {
             (4, _) if b.is_multiple_of(8) => {
                 let epoch = self.shared.view().epoch + 1;
                 let topology = without(self.nodes, a & !1, COPIES);
-                self.shared.views.install(View { epoch, topology });
+                self.shared.views.install(View::settled(epoch, epoch, topology));
             }
             (5, _) => {
                 // Nobody made that call.

@@ -74,13 +74,13 @@ impl Cluster {
 
     fn join(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, self.later.clone());
-        self.shared.views.install(View { epoch, topology });
+        self.shared.views.install(View::settled(epoch, epoch, topology));
     }
 
     /// n2 leaves.
     fn leave(&self) {
         let (epoch, topology) = (FIRST_EPOCH + 1, without(3, 1 << 2, 3));
-        self.shared.views.install(View { epoch, topology });
+        self.shared.views.install(View::settled(epoch, epoch, topology));
     }
 
     fn handle(&mut self, event: Event) -> Vec<Effect> {
@@ -188,7 +188,8 @@ fn what_is_known_of_a_node_stays_its_own() {
     let of_unknown = |cluster: &mut Cluster, id| {
         let (connection, class, remaining_ms) = (ConnectionId(1), Class::Hint, 1000);
         let request = Request::Missed { node: JOINED, marks: vec![mark] };
-        cluster.handle(Event::Request { connection, id, class, remaining_ms, request })
+        let under = cluster.shared.view().id();
+        cluster.handle(Event::Request { connection, id, class, remaining_ms, under, request })
     };
     let refused = of_unknown(&mut cluster, 1);
     assert!(matches!(refused[..], [Effect::Respond { reply: Reply::Failed, .. }]), "{refused:?}");
@@ -243,7 +244,9 @@ fn replies_count_for_the_node_that_gives_them() {
     let effects = cluster.stored((other, id));
     let hinted = effects.iter().any(|e| matches!(e, Effect::Hint { peer: JOINED, .. }));
     assert!(hinted, "{effects:?}");
-    let read = OpId::Peer { connection: ConnectionId(1), id: 1, partition: Some(0) };
+    let (connection, id, partition) = (ConnectionId(1), 1, Some(0));
+    let placement = cluster.shared.view().id().placement;
+    let read = OpId::Peer { connection, id, partition, placement };
     let reported = cluster.handle(Event::Read { op: read, result: Ok(None) });
     assert!(matches!(
         reported[..],

@@ -124,7 +124,12 @@ pub(crate) fn parse_op(text: &str) -> Result<OpId, String> {
     let (first, second): (u64, u64) = (number(first, "number")?, number(second, "number")?);
     match letter {
         "s" => Ok(OpId::Slot(SlotId(second << 32 | first))),
-        "l" => Ok(OpId::Peer { connection: ConnectionId(first), id: second, partition: None }),
+        "l" => Ok(OpId::Peer {
+            connection: ConnectionId(first),
+            id: second,
+            partition: None,
+            placement: 0,
+        }),
         _ => Err(unknown()),
     }
 }
@@ -446,6 +451,7 @@ impl Words {
             }
             Request::Compare(request) => format!("compare {request:?}"),
             Request::Discard(ranges) => format!("discard {ranges:?}"),
+            Request::Council(request) => format!("council {request:?}"),
             Request::Ping => "ping".to_owned(),
         }
     }
@@ -513,6 +519,11 @@ impl Words {
             "nospace" => Ok(Reply::NoSpace),
             "failed" => Ok(Reply::Failed),
             "wrongepoch" => Ok(Reply::WrongEpoch),
+            "superseded" => {
+                let epoch = next(words, "an epoch")?;
+                let epoch = epoch.parse().map_err(|_| format!("{epoch:?} is no epoch"))?;
+                Ok(Reply::Superseded { epoch })
+            }
             "pong" => Ok(Reply::Pong),
             "page" => Ok(Reply::Page(self.page(words)?)),
             other => Err(format!("{other:?} is no reply")),
@@ -561,6 +572,7 @@ impl Words {
             }
             Reply::Recalled(recalled) => lower(recalled),
             Reply::Outbid { promise } => format!("outbid {}", ballot_text(*promise)),
+            Reply::Superseded { epoch } => format!("superseded {epoch}"),
             Reply::Round(state) => {
                 let promised = ballot_text(state.promised);
                 format!("{} promised ^{promised}", proof_text(&state.proof))

@@ -521,6 +521,7 @@ impl World {
             id,
             class,
             remaining_ms,
+            under: self.shared.view().id(),
             request: self.words.request(words)?,
         })
     }

@@ -3,11 +3,11 @@ mod rounds;
 use cluster::{Answer, Class, ClientId, ConnectionId, Mark, NodeId, Quorum, Reply, Request};
 
 use super::*;
-use crate::stage::{BRIEF, DEADLINE, Done, Stage, WALL, value};
+use crate::stage::{self, BRIEF, DEADLINE, Done, Stage, WALL, value};
 
 fn asked(id: u64, request: Request) -> Event {
     let (connection, class, remaining_ms) = (ConnectionId(1), Class::Client, 1000);
-    Event::Request { connection, id, class, remaining_ms, request }
+    Event::Request { connection, id, class, remaining_ms, under: stage::under(), request }
 }
 
 fn write(id: u64, key: &'static [u8], record: Record) -> Event {

@@ -14,7 +14,7 @@ use cluster::handshake::PeerSeen;
 use cluster::wire::{
     Announced, Item, LongKind, Malformed, WHOLE_MAX, WINDOW, message_len, message_of,
 };
-use cluster::{Body, Event, Message, NodeId, Now, Reply};
+use cluster::{Body, Event, Message, NodeId, Now, Reply, ViewId};
 
 use super::incoming::{Incoming, KEPT_BYTES, Long, room_for};
 use super::outgoing::Outgoing;
@@ -250,7 +250,6 @@ impl<R: Room> Connection<R> {
                 if !self.table.heard(self.peer, self.disk, sender, host.now()) {
                     self.close("a later process with that node's data directory is known");
                 }
-                self.incoming.fits = self.table.agrees_with(sender.layout);
             } else {
                 return self.gather(host);
             }
@@ -264,7 +263,7 @@ impl<R: Room> Connection<R> {
         host: &mut impl Host<Room = R>,
     ) -> Result<Option<Came>, Malformed> {
         match item {
-            Item::Message(message) => return self.message(message, self.incoming.fits, host),
+            Item::Message(message) => return self.message(message, self.incoming.under, host),
             Item::Piece { last, bytes } => self.incoming.piece(bytes, last)?,
             Item::Credit(bytes) => {
                 self.outgoing.credit += bytes as usize;
@@ -332,7 +331,7 @@ impl<R: Room> Connection<R> {
                     None => bytes,
                 };
                 let message = message_of(bytes, &self.table.codec)?;
-                self.message(message, self.incoming.long_fits, host)
+                self.message(message, self.incoming.long_under, host)
             }
             // There was no room for it.
             (Long::Skipped(what), _) if self.way == Way::Dialed => {
@@ -346,7 +345,7 @@ impl<R: Room> Connection<R> {
     fn message(
         &mut self,
         message: Message,
-        fits: bool,
+        under: ViewId,
         host: &mut impl Host<Room = R>,
     ) -> Result<Option<Came>, Malformed> {
         let Message { id, body } = message;
@@ -362,12 +361,12 @@ impl<R: Room> Connection<R> {
                 }
                 Event::Reply { peer, id, reply }
             }
-            (Way::Accepted(_), Body::Request { .. }) if !fits => {
+            (Way::Accepted(_), Body::Request { .. }) if !self.table.may_serve(under) => {
                 self.respond(id, Reply::WrongEpoch, || host.now());
                 return Ok(None);
             }
             (Way::Accepted(connection), Body::Request { remaining_ms, class, request }) => {
-                Event::Request { connection, id, class, remaining_ms, request }
+                Event::Request { connection, id, class, remaining_ms, under, request }
             }
             (Way::Dialed, Body::Request { .. }) => {
                 return Err(Malformed("a request on a connection for replies"));

@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use cluster::Codec;
 use cluster::wire::{
     Announced, Assembly, Envelope, ITEM_HEAD, Item, Malformed, Sender, WINDOW, envelope_len,
 };
+use cluster::{Codec, ViewId};
 
 use super::Room;
 
@@ -48,10 +48,10 @@ pub(super) struct Incoming<R> {
     taken: usize,
     pub(super) long: Long<R>,
     assembly: Assembly,
-    /// Whether the other node has the same topology in mind, as the open envelope said, and as the
-    /// last did that brought a piece.
-    pub(super) fits: bool,
-    pub(super) long_fits: bool,
+    /// The view that the other node goes by, as the open envelope said, and as the last did that
+    /// brought a piece.
+    pub(super) under: ViewId,
+    pub(super) long_under: ViewId,
 }
 
 impl<R: Room> Incoming<R> {
@@ -64,8 +64,8 @@ impl<R: Room> Incoming<R> {
             taken: 0,
             long: Long::No,
             assembly: Assembly::default(),
-            fits: true,
-            long_fits: true,
+            under: ViewId::default(),
+            long_under: ViewId::default(),
         }
     }
 
@@ -74,6 +74,7 @@ impl<R: Room> Incoming<R> {
         let Some(bytes) = self.whole(input)? else { return Ok(None) };
         let envelope = Envelope::open(bytes)?;
         let sender = envelope.sender();
+        self.under = sender.view;
         self.envelope = Some(envelope);
         Ok(Some(sender))
     }
@@ -121,7 +122,7 @@ impl<R: Room> Incoming<R> {
             return Err(Malformed("more fragments than the credit allows"));
         }
         self.pieces.push_back((bytes, last));
-        self.long_fits = self.fits;
+        self.long_under = self.under;
         Ok(())
     }
 

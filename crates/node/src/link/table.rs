@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use cluster::handshake::{Identity, PeerSeen, Reason, Refused};
 use cluster::wire::Sender;
-use cluster::{Clock, Codec, NodeId, Now, Shared, View};
+use cluster::{Clock, Codec, NodeId, Now, Shared, View, ViewId};
 
 /// Memory for messages that wait on a connection.
 #[derive(Debug, Clone, Copy)]
@@ -71,19 +71,16 @@ impl PeerTable {
 
     /// What an envelope that is sealed now for a peer says about this node.
     pub fn sender(&self, peer: NodeId, now: Now) -> Sender {
-        let of_view = |view: &View| (view.epoch, view.topology.digest());
-        let (epoch, layout) = self.shared.views.with(of_view);
         Sender {
-            epoch,
-            layout,
+            view: self.shared.views.with(View::id),
             clock: self.shared.clock.now(now.wall),
             position: self.shared.logs.position_for(peer),
         }
     }
 
-    /// Whether whoever works by the layout with this digest places every key as this node does.
-    pub(super) fn agrees_with(&self, layout: u64) -> bool {
-        self.shared.views.with(|view| view.agrees_with(layout))
+    /// Whether whoever goes by that view is of this cluster: one of the same epoch is the same.
+    pub(super) fn may_serve(&self, theirs: ViewId) -> bool {
+        self.shared.views.with(|view| view.epoch != theirs.epoch || view.agrees_with(theirs))
     }
 
     /// Takes in what an envelope says about the process that sealed it, one with that disk and

@@ -25,7 +25,7 @@ pub(super) fn brief(event: &Event) -> String {
             let (Quorum { ack, from }, condition) = (quorum, &conditional.condition);
             format!("change {} {key:?} {change} if {condition:x?} {ack}/{from}", client.0)
         }
-        Event::Request { connection, id, class, request, remaining_ms: _ } => {
+        Event::Request { connection, id, class, request, remaining_ms: _, under: _ } => {
             format!("request {}:{id:x} {class:?} {}", connection.0, request_line(request))
         }
         Event::Reply { peer, id, reply } => {

@@ -41,7 +41,8 @@ fn sealed(stage: &mut Stage) -> Loop {
 
 fn hint(id: u64, items: Vec<(Bytes, Record)>) -> Event {
     let (connection, class, remaining_ms) = (ConnectionId(1), Class::Hint, 1000);
-    Event::Request { connection, id, class, remaining_ms, request: Request::Writes { items } }
+    let (under, request) = (stage::under(), Request::Writes { items });
+    Event::Request { connection, id, class, remaining_ms, under, request }
 }
 
 fn holds(stage: &Stage, key: &[u8]) -> bool {
