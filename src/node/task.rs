@@ -33,6 +33,7 @@ pub(crate) async fn run(requests: Rc<Requests>, mut events: mpsc::Receiver<TaskE
     let node = &requests.node;
     let config = NodeConfig {
         deadline_micros: node.config.deadline.as_micros() as u64,
+        syncs_always: node.config.sync == lsm::SyncMode::Always,
         max_skew_micros: node.config.max_clock_skew.as_micros() as u64,
         rounds: node.config.rounds,
         tombstone: records::tombstone,

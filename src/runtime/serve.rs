@@ -225,9 +225,9 @@ fn facts(
 
 /// Takes up the node of the data directory.
 fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started, StartError> {
-    let Membership { topology, own, named, .. } = members;
+    let Membership { topology, own, named, urls } = members;
     let skew = config.max_clock_skew.as_micros() as u64;
-    let named = Named { topology, own: *own, named: *named };
+    let named = Named { topology, own: *own, named: *named, urls };
     let incarnation = random("incarnation");
     let starting =
         Starting::open(db, named, incarnation, MembershipState::Joining, wall_micros(), skew)?;
@@ -240,8 +240,7 @@ fn begin(config: &Config, db: &lsm::Db, members: &Membership) -> Result<Started,
     );
     wait_for_wall(starting.clock(), topology.nodes(), skew);
     let directory = DataDirectory(&config.data);
-    let (topology, number) = (topology.clone(), random("life"));
-    let started = starting.begin(db, &directory, topology, *own, wall_micros(), number)?;
+    let started = starting.begin(db, &directory, named, wall_micros(), random("life"))?;
     if started.identity.state() == MembershipState::Verifying {
         tracing::warn!(
             "the data directory is a copy or was moved from another file system: the node is not \

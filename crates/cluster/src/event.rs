@@ -19,7 +19,7 @@
 //! | `Compare` | `Compared` | the same |
 //! | `Discard` | `Written` | no |
 //! | `Write`, `WriteAll` | `Written` | no; what has not begun by `until` ends in `Busy` |
-//! | `KeepMissed`, `KeepProof` | `Written` | no |
+//! | `KeepMissed`, `KeepProof`, `KeepLayouts` | `Written` | no |
 //! | `Hint` | `Hinted` | no: until then the hint's bytes are reserved in the ledger |
 //! | `Send` | `Reply`, `Lost`, `Unreachable`, `Overflow` | once nobody waits for the reply |
 //! | `Respond` | | if the connection is gone |
@@ -38,6 +38,8 @@ use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
 use crate::kept::Keeper;
+use crate::layout::{Layout, Voter};
+use crate::layouts::Layouts;
 use crate::logs::Logs;
 use crate::membership::Membership;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
@@ -72,6 +74,8 @@ pub struct Shared {
     pub hints: HintLedger,
     /// What nodes are known to lack.
     pub missed: Missed,
+    /// Which layout this node goes by, and its vote about the next one.
+    pub layouts: Layouts,
     /// Rounds of repair.
     pub rounds: Rounds,
     /// What is proven about all replicas.
@@ -100,6 +104,8 @@ impl Shared {
     ) -> Self {
         let (hints, missed) = (HintLedger::default(), Missed::default());
         let own_name = topology.member(own).name.clone();
+        let voter = Voter { node: own, id: 1, is_first: true };
+        let layout = Layout::first(&topology, |_| String::new());
         let (views, newest) = (Views::fixed(topology), AtomicU64::new(newest));
         let (floor, turns, keeper) = (clock.now(0), Turns::default(), Keeper::default());
         let (promises, recent) = (Promises::new(floor), Recent::new(floor));
@@ -112,6 +118,7 @@ impl Shared {
             newest,
             hints,
             missed,
+            layouts: Layouts::first(voter, layout),
             rounds: Rounds::default(),
             proofs: Arc::new(Proofs::new(Proof::default())),
             logs,
@@ -124,6 +131,13 @@ impl Shared {
 }
 
 impl Shared {
+    /// The node goes by the layout that its disk knows. To be called before anybody asks for the
+    /// view.
+    pub fn goes_by(&mut self, layouts: Layouts) {
+        let view = layouts.view_after(&self.layouts.known(), &self.view());
+        (self.views, self.layouts) = (Arc::new(Views::new(view)), layouts);
+    }
+
     /// The view in force. To make several decisions by the same view, keep what this returns.
     pub fn view(&self) -> Arc<View> {
         self.views.current()
@@ -558,6 +572,13 @@ pub enum Effect {
         op: OpId,
         /// What it knows.
         proof: Proof,
+    },
+    /// Keep durably what this node knows of layouts, and its vote
+    /// ([`Layouts::encode`](crate::Layouts::encode)); then call
+    /// [`Layouts::kept`](crate::Layouts::kept). Ends in [`Event::Written`].
+    KeepLayouts {
+        /// On whose behalf.
+        op: OpId,
     },
 }
 

@@ -13,6 +13,7 @@ pub mod handshake;
 mod hints;
 mod kept;
 pub mod layout;
+mod layouts;
 mod logs;
 mod membership;
 mod message;
@@ -45,6 +46,7 @@ pub use event::{
     Now, OpId, Part, RequestFailed, Shared, SlotId, StoreError,
 };
 pub use hints::{HintLedger, hint_bytes};
+pub use layouts::{ChangeReport, Layouts, LayoutsKept, Progress};
 pub use logs::{Claim, Life, Lineage, Logs, MAX_LIVES, Reported};
 pub use membership::{Membership, MembershipState};
 pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply, Request};

@@ -17,6 +17,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::by_node::ByNode;
 use crate::clock::COUNTER_BITS;
 use crate::message::NodeId;
@@ -191,6 +193,12 @@ impl Logs {
     /// This process's life.
     pub fn life(&self) -> u64 {
         self.lineage.now().id
+    }
+
+    /// The voter that this life makes of the node, if it may have lost votes: no other one's.
+    pub fn voter(&self) -> u64 {
+        let of = [self.incarnation, self.life()].map(u64::to_le_bytes);
+        xxh3_64(of.as_flattened()).max(1)
     }
 
     /// The least time of a version that may be missing if this log has lost its end, however much

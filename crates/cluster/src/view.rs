@@ -69,6 +69,11 @@ impl View {
         ViewId { epoch: self.epoch, placement: self.placement }
     }
 
+    /// Whether a node belongs to it, now or while partitions move.
+    pub fn has(&self, node: NodeId) -> bool {
+        [&self.topology].into_iter().chain(&self.other).any(|topology| topology.contains(node))
+    }
+
     /// Whether a node that goes by that view writes and reads every key as this view does.
     pub fn agrees_with(&self, theirs: ViewId) -> bool {
         self.placement == theirs.placement

@@ -214,6 +214,10 @@ impl Loop {
                 let (batch, keeps) = self.identity.keep_missed(&self.shared, node);
                 driver.keep(op, batch, keeps);
             }
+            Effect::KeepLayouts { op } => {
+                let (batch, keeps) = self.identity.keep_layouts(&self.shared);
+                driver.keep(op, batch, keeps);
+            }
             Effect::KeepProof { op, proof } => {
                 let (batch, keeps) = self.identity.keep_proof(proof);
                 driver.keep(op, batch, keeps);

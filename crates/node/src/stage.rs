@@ -82,7 +82,7 @@ impl Stage {
         let disk = Arc::new(MemDisk::new());
         let purge = Arc::new(purge_rule(false, || WALL));
         let engine = Engine::open(disk.clone(), Options { purge, ..Options::default() }).unwrap();
-        let named = Named { topology: &topology, own, named: true };
+        let named = Named { topology: &topology, own, named: true, urls: &[] };
         let new = NewIdentity { incarnation: 9, state: MembershipState::Member, lost_before: 0 };
         let identity = Arc::new(Identity::open(&engine, named, new).unwrap());
         let clock = Arc::new(Clock::start(1, 0, 0));

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use cluster::{Clock, Logs, Membership, MembershipState, NodeId, Proofs, Shared, Topology};
+use cluster::{Clock, Logs, Membership, MembershipState, Proofs, Shared};
 
 use crate::clock::BoundedClock;
 use crate::hints;
@@ -71,12 +71,12 @@ impl Starting {
         self,
         store: &S,
         directory: &D,
-        topology: Topology,
-        own: NodeId,
+        named: Named<'_>,
         wall: u64,
         number: u64,
     ) -> Result<Started, StartError> {
         let Self { identity, clock, recovered, max_skew } = self;
+        let (topology, own) = (named.topology.clone(), named.own);
         let lineage = identity.begin_life(store, directory, recovered, wall, number)?;
         let claim = |node| Some((node, identity.known(&topology.member(node).name)?));
         let claims: Vec<_> = topology.ids().filter_map(claim).collect();
@@ -93,8 +93,10 @@ impl Starting {
             _ => membership.promised(if alone { 0 } else { identity.lost_before() }),
         };
         let newest = store.engine().greatest_time();
+        let layouts = identity.open_layouts(store, named, &logs, state)?;
         let mut shared =
             Shared::new(topology, own, Arc::clone(clock.clock()), membership, newest, logs);
+        shared.goes_by(layouts);
         shared.proofs = Arc::new(Proofs::new(identity.proof()));
         store.engine().purge_rule().raise(identity.proof().proven.time);
         identity.load_missed(store.engine(), &shared)?;

@@ -121,6 +121,7 @@ impl Task {
             NodeEffect::Remember { peer, claim } => self.identity.keep_claim(shared, peer, claim),
             NodeEffect::Stand(state) => self.identity.keep_state(shared, state),
             NodeEffect::KeepMissed { node } => self.identity.keep_missed(shared, node),
+            NodeEffect::KeepLayouts => self.identity.keep_layouts(shared),
         };
         driver.keep(batch, keeps);
         None
@@ -175,6 +176,7 @@ impl Task {
                 }
             }
             Keeps::Missed(node, _) => self.dispatch(driver, NodeEvent::MissedKept { node, kept }),
+            Keeps::Layouts(_) => self.dispatch(driver, NodeEvent::LayoutsKept { kept }),
         }
     }
 
@@ -187,6 +189,7 @@ impl Task {
                 tracing::warn!(%error, ?state, "cannot persist the node's membership state");
             }
             Keeps::Proof(_) => tracing::warn!(%error, "cannot persist what is proven"),
+            Keeps::Layouts(_) => tracing::warn!(%error, "cannot persist the cluster's layout"),
             Keeps::Missed(node, _) => {
                 let node = self.name(*node);
                 tracing::warn!(%error, node, "cannot persist missed-write marks");

@@ -75,6 +75,7 @@ pub fn parts(topology: &Topology, loops: usize, sets: usize) -> Vec<Parts> {
                 Arc::clone(&shared),
                 NodeConfig {
                     deadline_micros: config.deadline_micros,
+                    syncs_always: true,
                     max_skew_micros: config.max_skew_micros,
                     rounds: RoundConfig::NONE,
                     tombstone: node::records::tombstone,

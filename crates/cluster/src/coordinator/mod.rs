@@ -18,6 +18,7 @@
 mod acceptor;
 mod call;
 mod conditional;
+mod council;
 mod hints;
 mod part;
 mod peers;
@@ -41,6 +42,7 @@ use slots::{Slots, Work};
 use crate::event::{
     Answer, ClientId, Config, Effect, Event, FailureKind, Now, OpId, RequestFailed, Shared, SlotId,
 };
+use crate::layout::VoteReply;
 use crate::message::{NodeId, Reply};
 use crate::quorum::Quorum;
 use crate::view::View;
@@ -88,6 +90,8 @@ pub struct Coordinator {
     overtaken: BTreeMap<OpId, u64>,
     /// Steps of rounds of which something is being stored.
     proving: BTreeSet<OpId>,
+    /// Votes that are being stored, and what is to be said then.
+    voting: BTreeMap<OpId, VoteReply>,
     next_sweep: u64,
 }
 
@@ -111,6 +115,7 @@ impl Coordinator {
             background: 0,
             overtaken: BTreeMap::new(),
             proving: BTreeSet::new(),
+            voting: BTreeMap::new(),
             next_sweep: 0,
         }
     }

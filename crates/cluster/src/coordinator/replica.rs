@@ -158,7 +158,7 @@ impl Coordinator {
                 out.push(Effect::KeepMissed { op, node });
             }
             Request::Missed { .. } => self.done(op, Reply::Failed, out),
-            Request::Council(_) => self.done(op, Reply::Busy, out),
+            Request::Council(asked) => self.council_asked(op, &asked, out),
             request => unreachable!("it is about a key: {request:?}"),
         }
     }
@@ -287,7 +287,10 @@ impl Coordinator {
         result: Result<Option<u64>, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        if self.proof_was_kept(now, op, &result, out) || self.accepts_written(op, &result, out) {
+        if self.proof_was_kept(now, op, &result, out)
+            || self.vote_was_kept(op, &result, out)
+            || self.accepts_written(op, &result, out)
+        {
             return;
         }
         self.page_written(op, result.is_ok());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   form 1 │ epoch 8 │ base 16 │ stage 1 │ began 8 │ next id 4
-//!   council: n 1, n × (id 2, incarnation 8)
+//!   council: n 1, n × (id 2, voter 8)
 //!   replicas 1 │ nodes: n 2, n × node │ while partitions move: replicas 1 │ nodes of before
 //!
 //!   node = id 2 │ weight 2 │ hash weight 4 │ lost 1 │ name 1 + n │ zone 1 + n │ URL 1 + n
@@ -14,7 +14,7 @@ use bytes::Buf;
 
 use super::{Before, Layout, MAX_COUNCIL, Node, Seat, Stage};
 use crate::message::NodeId;
-use crate::topology::{HashWeight, Member};
+use crate::topology::{HashWeight, Member, check_members};
 
 /// The form that is written; others are refused.
 const FORM: u8 = 1;
@@ -37,9 +37,9 @@ impl Layout {
         out.extend(self.began.to_le_bytes());
         out.extend(self.next_id.to_le_bytes());
         out.push(self.council.len() as u8);
-        for Seat { node, incarnation } in &self.council {
+        for Seat { node, voter } in &self.council {
             out.extend(node.0.to_le_bytes());
-            out.extend(incarnation.to_le_bytes());
+            out.extend(voter.to_le_bytes());
         }
         put_nodes(&mut out, self.replicas, &self.nodes);
         if let Some(before) = &self.before {
@@ -74,12 +74,17 @@ impl Layout {
         if self.began > self.epoch {
             return Err("it began after itself");
         }
-        for nodes in std::iter::once(&self.nodes).chain(before.map(|before| &before.nodes)) {
+        let before = before.map(|before| (&before.nodes, &before.replicas));
+        for (nodes, replicas) in std::iter::once((&self.nodes, &self.replicas)).chain(before) {
             let mut ids: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
             ids.sort_unstable();
             let in_order = |pair: &[Node]| pair[0].member.name < pair[1].member.name;
             if ids.windows(2).any(|pair| pair[0] == pair[1]) || !nodes.windows(2).all(in_order) {
                 return Err("its nodes are not in the order of their names, or two are the same");
+            }
+            let members: Vec<Member> = nodes.iter().map(|node| node.member.clone()).collect();
+            if check_members(&members, *replicas).is_err() {
+                return Err("its nodes make no cluster");
             }
             if ids.last().is_none_or(|last| u32::from(last.0) >= self.next_id) {
                 return Err("it has no nodes, or an id that was not given yet");
@@ -128,7 +133,7 @@ fn read(bytes: &mut &[u8]) -> Option<Layout> {
     let mut council = Vec::new();
     for _ in 0..bytes.try_get_u8().ok()? {
         let node = NodeId(bytes.try_get_u16_le().ok()?);
-        council.push(Seat { node, incarnation: bytes.try_get_u64_le().ok()? });
+        council.push(Seat { node, voter: bytes.try_get_u64_le().ok()? });
     }
     let (replicas, nodes) = read_nodes(bytes)?;
     let before = match stage {

@@ -87,18 +87,58 @@ pub struct Keep {
     pub vote: bool,
 }
 
+/// Who a node is as a voter: it is another one as soon as it may have lost votes, with its disk or
+/// because its directory is an older copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Voter {
+    /// The node.
+    pub node: NodeId,
+    /// Random, not 0.
+    pub id: u64,
+    /// Whether it never lost a vote: then it has the seat of the first layout, which names nodes
+    /// alone.
+    pub is_first: bool,
+}
+
+impl Voter {
+    fn has(&self, seat: &Seat) -> bool {
+        seat.node == self.node && (seat.voter == self.id || seat.voter == 0 && self.is_first)
+    }
+}
+
 /// A node's part: what it knows to be decided, and its vote about what comes next.
 #[derive(Debug)]
 pub struct Council {
-    own: Seat,
+    own: Voter,
     known: Arc<Layout>,
     vote: Vote,
 }
 
 impl Council {
     /// As a start finds it on the node's disk. `own` need have no seat.
-    pub fn new(own: Seat, known: Arc<Layout>, vote: Vote) -> Self {
+    pub fn new(own: Voter, known: Arc<Layout>, vote: Vote) -> Self {
         Self { own, known, vote }
+    }
+
+    /// Who it is as a voter.
+    pub fn own(&self) -> Voter {
+        self.own
+    }
+
+    /// It may have lost votes: it is another voter from here on.
+    pub fn loses_votes(&mut self, id: u64) {
+        (self.own.id, self.own.is_first) = (id, false);
+        self.vote = Vote::default();
+    }
+
+    /// It never lost a vote: nobody knows a former life of it.
+    pub fn is_first(&mut self) {
+        self.own.is_first = true;
+    }
+
+    /// Whether it has a seat.
+    pub fn has_seat(&self) -> bool {
+        self.known.council.iter().any(|seat| self.own.has(seat))
     }
 
     /// The last layout that is known to be decided.
@@ -132,7 +172,7 @@ impl Council {
             VoteRequest::Decided(_) => VoteReply::Learned,
             VoteRequest::Prepare { base, .. } if self.known.epoch > base.epoch => self.tell(),
             VoteRequest::Accept { layout, .. } if self.known.epoch >= layout.epoch => self.tell(),
-            _ if !self.known.council.contains(&self.own) => VoteReply::NoVote,
+            _ if !self.has_seat() => VoteReply::NoVote,
             VoteRequest::Prepare { ballot, .. } if *ballot > self.vote.promise => {
                 self.vote.promise = *ballot;
                 let reply = VoteReply::Promise(self.vote.accepted.clone());
@@ -209,6 +249,11 @@ impl Proposal {
         assert_eq!(layout.base, base.id(), "a plan belongs to one base");
         let phase = Phase::Preparing;
         Self { base, layout, ballot, phase, accepted: None, did: Vec::new() }
+    }
+
+    /// What it proposes: another one than was wanted, if that turned out to be accepted.
+    pub(crate) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
     }
 
     /// What is to be asked of whom, or asked again: of all that have not done what the phase asks.

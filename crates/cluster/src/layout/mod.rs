@@ -17,7 +17,7 @@ mod council;
 mod plan;
 
 pub use bytes::MAX_BYTES;
-pub use council::{Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest};
+pub use council::{Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter};
 pub use plan::{Change, Joiner, PlanError};
 
 use crate::message::NodeId;
@@ -55,14 +55,14 @@ pub struct Node {
     pub is_lost: bool,
 }
 
-/// A councillor: a node, and which disk it has. One that loses its disk has no vote until a later
-/// layout seats its new one: it does not know what it has promised.
+/// A councillor: a node, and which votes of it count. One that may have lost votes has none until a
+/// later layout seats it anew: it does not know what it has promised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
     /// The node.
     pub node: NodeId,
-    /// The incarnation of its directory.
-    pub incarnation: u64,
+    /// The voter that it was when it was seated ([`Voter`]); 0 = whoever lost no vote ever.
+    pub voter: u64,
 }
 
 /// The cluster as of one epoch.
@@ -101,11 +101,7 @@ pub struct Before {
 impl Layout {
     /// That of a fixed list of nodes, which places every key as the list does. The council is the
     /// first 1, 3 or 5 names, of as many zones as there are.
-    pub fn first(
-        topology: &Topology,
-        url_of: impl Fn(NodeId) -> String,
-        incarnation_of: impl Fn(NodeId) -> u64,
-    ) -> Self {
+    pub fn first(topology: &Topology, url_of: impl Fn(NodeId) -> String) -> Self {
         let node = |id: NodeId| Node {
             id,
             member: topology.member(id).clone(),
@@ -115,8 +111,7 @@ impl Layout {
         };
         let nodes: Vec<Node> = topology.ids().map(node).collect();
         let chosen = plan::councillors(&nodes, &[], |_| true);
-        let council =
-            chosen.into_iter().map(|node| Seat { node, incarnation: incarnation_of(node) });
+        let council = chosen.into_iter().map(|node| Seat { node, voter: 0 });
         Self {
             epoch: crate::FIRST_EPOCH,
             replicas: topology.wanted_copies(),
@@ -153,12 +148,12 @@ impl Layout {
 
     /// Where the keys are once all have moved.
     pub fn topology(&self) -> Result<Topology, TopologyError> {
-        topology_of(&self.nodes, self.replicas)
+        placed(&self.nodes, self.replicas)
     }
 
     /// Where they were before; `None` if nothing moves.
     pub fn topology_before(&self) -> Option<Result<Topology, TopologyError>> {
-        self.before.as_ref().map(|before| topology_of(&before.nodes, before.replicas))
+        self.before.as_ref().map(|before| placed(&before.nodes, before.replicas))
     }
 
     /// The next stage, if partitions move: reads switch, then all is settled.
@@ -193,7 +188,8 @@ impl Layout {
     }
 }
 
-fn topology_of(nodes: &[Node], replicas: u8) -> Result<Topology, TopologyError> {
+/// Where keys are with these nodes.
+pub(crate) fn placed(nodes: &[Node], replicas: u8) -> Result<Topology, TopologyError> {
     let nodes = nodes.iter().map(|node| (node.id, node.member.clone(), node.hash_weight));
     Topology::with_hash_weights(nodes.collect(), replicas)
 }

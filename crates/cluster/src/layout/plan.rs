@@ -85,11 +85,11 @@ pub enum PlanError {
 
 impl Layout {
     /// The layout that makes a change, to be decided by the council of this one.
-    /// `incarnation_of`: which disk a node has that is up; also of one that joins, by its name.
+    /// `voter_of`: which voter a node is that is up; also of one that joins, by its name.
     pub fn planned(
         &self,
         change: &Change,
-        incarnation_of: impl Fn(&str) -> Option<u64>,
+        voter_of: impl Fn(&str) -> Option<u64>,
     ) -> Result<Self, PlanError> {
         if self.stage != Stage::Settled {
             return Err(PlanError::Moving { began: self.began });
@@ -108,7 +108,7 @@ impl Layout {
                 self.node(*id).is_some_and(|node| node.member == joiner.member)
             });
         let nodes = if same { self.nodes.clone() } else { self.nodes_after(&members, replicas)? };
-        let council = self.council_after(change, &nodes, incarnation_of)?;
+        let council = self.council_after(change, &nodes, voter_of)?;
         if same && council == self.council && nodes == self.nodes {
             return Err(PlanError::Nothing);
         }
@@ -185,14 +185,14 @@ impl Layout {
         &self,
         change: &Change,
         nodes: &[Node],
-        incarnation_of: impl Fn(&str) -> Option<u64>,
+        voter_of: impl Fn(&str) -> Option<u64>,
     ) -> Result<Vec<Seat>, PlanError> {
         let seat = |node: &Node| {
             let name = &node.member.name;
             let held = self.council.iter().find(|seat| seat.node == node.id);
             // One whose disk was replaced is seated anew.
-            let incarnation = incarnation_of(name).or(held.map(|seat| seat.incarnation));
-            incarnation.map(|incarnation| Seat { node: node.id, incarnation })
+            let voter = voter_of(name).or(held.map(|seat| seat.voter));
+            voter.map(|voter| Seat { node: node.id, voter })
         };
         let seated =
             |node: &Node| seat(node).ok_or_else(|| PlanError::NotSeen(node.member.name.clone()));

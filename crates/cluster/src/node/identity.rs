@@ -68,6 +68,15 @@ impl Node {
         self.lose(now, None, 0, out);
     }
 
+    /// The directory may be older than the last vote that was given from it: on another disk, or
+    /// put back to an earlier state. A log that lost its end in a power cut does not say that as
+    /// long as it is not synced before anything is acknowledged: votes always are.
+    fn lose_votes(&self, all: bool) {
+        if all || self.config.syncs_always {
+            self.shared.layouts.loses_votes(self.shared.logs.voter());
+        }
+    }
+
     /// The least time of the mark for all partitions, if there is one.
     fn lacks_since(&self) -> Option<u64> {
         let marks = self.shared.missed.of(self.shared.own);
@@ -107,6 +116,7 @@ impl Node {
         if !known {
             self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
             self.mark_lost_hints();
+            self.lose_votes(peer.is_none() || since == 0);
             self.shared.membership.lose((now.wall + self.config.max_skew_micros) << COUNTER_BITS);
             // What is under way may not have this mark, so it is stored once more after that.
             self.stands_again = self.state_under_way == Some(MembershipState::Rebuilding);

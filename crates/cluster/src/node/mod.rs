@@ -11,6 +11,7 @@
 //!        └─────────────────────────────────────────────────┘
 //! ```
 
+mod council;
 mod exchange;
 mod hand_over;
 mod identity;
@@ -26,12 +27,14 @@ use bytes::Bytes;
 
 use crate::clock::Version;
 use crate::event::{CallId, FailureKind, Now, Shared};
+use crate::layout::Layout;
 use crate::logs::Claim;
 use crate::membership::MembershipState;
 use crate::message::{Class, NodeId, Reply, Request};
 use crate::record::Record;
 use crate::rounds::RoundReport;
 use crate::view::View;
+use council::Layouts;
 use hand_over::{Deposit, HandOver};
 use identity::Check;
 use repair::Source;
@@ -100,6 +103,16 @@ pub enum NodeEvent {
         /// Whether they were stored.
         kept: bool,
     },
+    /// Somebody wants this layout to be the next one; what becomes of it is in
+    /// [`Layouts::change`](crate::Layouts::change).
+    Propose(Arc<Layout>),
+    /// A node was heard of that goes by a later layout than this one.
+    Behind,
+    /// What this node knows of layouts was stored on disk, or could not be.
+    LayoutsKept {
+        /// Whether it was stored.
+        kept: bool,
+    },
     /// Time has passed.
     Tick,
 }
@@ -153,6 +166,10 @@ pub enum NodeEffect {
         /// The node.
         node: NodeId,
     },
+    /// Store durably what this node knows of layouts, and its vote ([`Layouts::encode`]
+    /// (crate::Layouts::encode)); then call [`Layouts::kept`](crate::Layouts::kept). Ends in
+    /// [`NodeEvent::LayoutsKept`].
+    KeepLayouts,
     /// A round of repair that this node drove is over.
     RoundEnded(RoundReport),
     /// This node's directory is an older copy: others have proven something since that it took no
@@ -186,6 +203,10 @@ enum Caller {
     Step(u64, NodeId),
     /// What a node knows of proofs, or is to know.
     Proof(NodeId),
+    /// A councillor's vote on the proposal of this number, or that it is to know what was decided.
+    Council(u64, NodeId),
+    /// Which layout a node goes by.
+    Pull(NodeId),
 }
 
 /// A node's settings.
@@ -193,6 +214,8 @@ enum Caller {
 pub struct NodeConfig {
     /// Microseconds for which a coordinator may count what this node stored: a request's deadline.
     pub deadline_micros: u64,
+    /// Whether nothing is acknowledged before it is durable.
+    pub syncs_always: bool,
     /// Microseconds that a version may be ahead of the wall clock.
     pub max_skew_micros: u64,
     /// Rounds of repair.
@@ -228,6 +251,7 @@ pub struct Node {
     last_full: Option<u64>,
     /// Whether a proof that others told of is being taken over.
     takes_over: bool,
+    layouts: Layouts,
     calls: Vec<(CallId, Caller)>,
     next_call: u64,
 }
@@ -250,6 +274,7 @@ impl Node {
             equal: Equal::default(),
             last_full: None,
             takes_over: false,
+            layouts: Layouts::default(),
             calls: Vec::new(),
             next_call: 0,
             shared,
@@ -286,6 +311,8 @@ impl Node {
                     Caller::Discard(round) => self.discarded(now, round, &result, out),
                     Caller::Step(round, node) => self.stepped(now, (round, node), &result, out),
                     Caller::Proof(node) => self.told_proof(node, &result),
+                    Caller::Council(number, node) => self.voted(now, (number, node), result, out),
+                    Caller::Pull(node) => self.pulled(node, result, out),
                 }
             }
             NodeEvent::Fenced => self.fenced(now, out),
@@ -296,6 +323,9 @@ impl Node {
                     self.deposit.wanted = !kept;
                 }
             }
+            NodeEvent::Propose(layout) => self.propose(now, &layout, out),
+            NodeEvent::Behind => self.pull_layout(out),
+            NodeEvent::LayoutsKept { kept } => self.layouts_kept(kept, out),
             NodeEvent::Tick => self.tick(now, out),
         }
         self.settle();
@@ -310,6 +340,7 @@ impl Node {
         self.repair_due(now, out);
         self.proofs_due(out);
         self.round_due(now, out);
+        self.layouts_due(now, out);
         self.ticks += 1;
         if self.ticks.is_multiple_of(REMEMBER_TICKS) {
             self.remember(out);

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use super::overlap::Zones;
 use super::placement::Placement;
-use super::{HashWeight, Member, PARTITIONS, Topology, TopologyError, check};
+use super::{HashWeight, Member, PARTITIONS, Topology, TopologyError, check_members};
 use crate::message::NodeId;
 
 /// A node that holds so much more or less than its share is left as it is: to mend it would move
@@ -62,7 +62,7 @@ pub(crate) fn balanced<'a>(
 ) -> Result<Vec<(NodeId, Member, HashWeight)>, TopologyError> {
     nodes.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
     let (ids, members): (Vec<NodeId>, Vec<Member>) = nodes.into_iter().unzip();
-    check(&members, replicas)?;
+    check_members(&members, replicas)?;
     let mean = mean_factor(before.clone());
     let before: HashMap<NodeId, (&Member, HashWeight)> =
         before.map(|(id, member, weight)| (id, (member, weight))).collect();

@@ -169,7 +169,7 @@ impl Topology {
             (id, member)
         };
         let (ids, members): (Vec<NodeId>, Vec<Member>) = nodes.into_iter().map(split).unzip();
-        check(&members, replicas)?;
+        check_members(&members, replicas)?;
         let places = places(&ids, &members)?;
         let placement = Placement::of(&members, &ids, &hash_weights);
         let stride = members.len().min(STORED);
@@ -336,7 +336,7 @@ fn places(ids: &[NodeId], members: &[Member]) -> Result<Vec<u16>, TopologyError>
 }
 
 /// `members` are sorted by name.
-fn check(members: &[Member], replicas: u8) -> Result<(), TopologyError> {
+pub(crate) fn check_members(members: &[Member], replicas: u8) -> Result<(), TopologyError> {
     if members.is_empty() {
         return Err(TopologyError::NoNodes);
     }

@@ -204,7 +204,7 @@ fn reply() -> impl Strategy<Value = Reply> {
 fn layout(epoch: u64) -> Arc<Layout> {
     let member = |name: &str| Member { name: name.to_owned(), zone: "z".to_owned(), weight: 2 };
     let topology = Topology::new(vec![member("a"), member("b")], 3).unwrap();
-    let layout = Layout::first(&topology, |node| format!("http://n{}", node.0), |_| 0x0708);
+    let layout = Layout::first(&topology, |node| format!("http://n{}", node.0));
     Arc::new(Layout { epoch, ..layout })
 }
 

@@ -52,6 +52,7 @@ impl Words {
             Effect::KeepProof { op: id, proof } => {
                 format!("{}: keep {}", op(*id), proof_text(proof))
             }
+            Effect::KeepLayouts { op: id } => format!("{}: keep layouts", op(*id)),
             Effect::KeepMissed { op: id, node } => {
                 format!("{}: keep what n{} misses", op(*id), node.0)
             }
@@ -87,6 +88,7 @@ impl Words {
                 };
                 format!("remember n{} disk {disk}{life}", peer.0)
             }
+            NodeEffect::KeepLayouts => "keep layouts".to_owned(),
             NodeEffect::KeepMissed { node } => format!("keep what n{} misses", node.0),
             NodeEffect::Stand(state) => format!("stand {}", lower(state)),
         }

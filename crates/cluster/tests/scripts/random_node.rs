@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::{
-    CallId, Claim, Clock, FailureKind, Kind, Life, Lineage, Logs, MAX_LISTED, Mark, Membership,
-    MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Page, Record, Reply,
-    Reported, Request, RoundConfig, Shared, Version, View,
+    CallId, Claim, Clock, FailureKind, Kind, LayoutsKept, Life, Lineage, Logs, MAX_LISTED, Mark,
+    Membership, MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Page,
+    Record, Reply, Reported, Request, RoundConfig, Shared, Version, View,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -27,6 +27,7 @@ enum Waits {
     Hints(NodeId),
     Stand(MembershipState),
     Missed(NodeId),
+    Layouts(LayoutsKept),
     /// Nothing, unless the hints can't be removed.
     Drop(NodeId),
 }
@@ -54,6 +55,7 @@ impl RandomNode {
             Arc::clone(&shared),
             NodeConfig {
                 deadline_micros: 0,
+                syncs_always: true,
                 max_skew_micros: SKEW,
                 rounds: RoundConfig::NONE,
                 tombstone: toy::tombstone,
@@ -110,6 +112,12 @@ impl RandomNode {
             Waits::Hints(peer) => NodeEvent::Hints { peer, items: items(b % 5, b) },
             Waits::Stand(state) => NodeEvent::Stood { state, kept },
             Waits::Missed(node) => NodeEvent::MissedKept { node, kept },
+            Waits::Layouts(record) => {
+                if kept {
+                    self.shared.layouts.kept(&record, &self.shared.views);
+                }
+                NodeEvent::LayoutsKept { kept }
+            }
             Waits::Drop(peer) => NodeEvent::HintsStay { peer, hints: 1, bytes: u64::from(b) },
         });
     }
@@ -149,6 +157,7 @@ impl RandomNode {
             NodeEffect::ReadHints { peer, .. } => Waits::Hints(peer),
             NodeEffect::Stand(state) => Waits::Stand(state),
             NodeEffect::KeepMissed { node } => Waits::Missed(node),
+            NodeEffect::KeepLayouts => Waits::Layouts(self.shared.layouts.encode().1),
             NodeEffect::DropHints { peer, .. } => Waits::Drop(self.named(peer)),
             NodeEffect::Remember { peer, .. } => {
                 self.named(peer);

@@ -63,6 +63,7 @@ impl Driver {
         let rounds = RoundConfig { full_interval_micros, settled_micros, ..RoundConfig::NONE };
         let config = NodeConfig {
             deadline_micros: 0,
+            syncs_always: true,
             max_skew_micros: 0,
             rounds,
             tombstone: toy::tombstone,

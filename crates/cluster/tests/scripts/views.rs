@@ -210,6 +210,7 @@ fn a_node_hears_who_joined() {
         Arc::clone(&cluster.shared),
         NodeConfig {
             deadline_micros: 0,
+            syncs_always: true,
             max_skew_micros: 500_000,
             rounds: RoundConfig::NONE,
             tombstone: toy::tombstone,

@@ -130,6 +130,7 @@ impl World {
                 shared.clone(),
                 NodeConfig {
                     deadline_micros: micros(option(&words, "counted", "0ms"))?,
+                    syncs_always: true,
                     max_skew_micros: config.max_skew_micros,
                     rounds: RoundConfig::NONE,
                     tombstone: toy::tombstone,

@@ -20,6 +20,7 @@
 //! whichever order they are committed.
 
 mod format;
+mod layouts;
 mod marker;
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cluster::{
-    Claim, Clock, Life, Lineage, MembershipState, NodeId, Proof, Shared, Topology, difference,
+    Claim, Clock, LayoutsKept, Life, Lineage, MembershipState, NodeId, Proof, Shared, Topology,
+    difference,
 };
 use lsm::{Batch, Engine, Space, Version};
 use xxhash_rust::xxh3::xxh3_64;
@@ -65,6 +67,8 @@ pub struct Named<'a> {
     pub own: NodeId,
     /// Whether the settings name it. The name of one that is alone means nothing otherwise.
     pub named: bool,
+    /// Where each node is, by its id, as far as that is known.
+    pub urls: &'a [String],
 }
 
 impl Named<'_> {
@@ -141,11 +145,15 @@ pub enum Keeps {
         lost_before: u64,
         /// With it, the node's own marks up to this change.
         changes: u64,
+        /// With it, which layout it goes by.
+        layouts: LayoutsKept,
     },
     /// So many changes of what a node is marked to lack.
     Missed(NodeId, u64),
     /// What this node knows of proofs.
     Proof(Proof),
+    /// Which layout it goes by, and its vote.
+    Layouts(LayoutsKept),
 }
 
 /// What is found in a store before anything is written to it.
@@ -276,12 +284,20 @@ impl Identity {
         let lacks_key = [LACKS, kept.name.as_bytes()].concat();
         if lost_before == 0 {
             held.proof = held.proof.of_first();
+            shared.layouts.has_no_former_life();
         }
+        // With it, for others may forget what they know of a former life: its votes are lost.
+        let (layouts, layouts_kept) = shared.layouts.encode();
         let proof = format::encode_proof(&held.proof);
-        let items: [(&[u8], &[u8]); 3] =
-            [(KEY, &kept.encode()), (&lacks_key, &lacks), (PROOF, &proof)];
-        let batch = held.batch(&items);
-        (batch, Keeps::MembershipState { state, lost_before, changes })
+        let items: [(&[u8], &[u8]); 4] = [
+            (KEY, &kept.encode()),
+            (&lacks_key, &lacks),
+            (PROOF, &proof),
+            (layouts::KEY, &layouts),
+        ];
+        let mut batch = held.batch(&items);
+        batch.make_durable();
+        (batch, Keeps::MembershipState { state, lost_before, changes, layouts: layouts_kept })
     }
 
     /// A batch that stores what is known of a peer.
@@ -337,7 +353,8 @@ impl Identity {
                 shared.logs.know(*peer, claim.incarnation);
                 shared.logs.kept(*peer, claim);
             }
-            Keeps::MembershipState { state, lost_before, changes } => {
+            Keeps::MembershipState { state, lost_before, changes, layouts } => {
+                shared.layouts.kept(layouts, &shared.views);
                 shared.missed.kept(shared.own, *changes);
                 let mut held = self.lock();
                 (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
@@ -348,6 +365,7 @@ impl Identity {
             }
             Keeps::Missed(node, changes) => shared.missed.kept(*node, *changes),
             Keeps::Proof(proof) => shared.proofs.kept(*proof),
+            Keeps::Layouts(kept) => shared.layouts.kept(kept, &shared.views),
         }
     }
 

@@ -37,7 +37,7 @@ impl List {
     }
 
     fn named(&self) -> Named<'_> {
-        Named { topology: &self.topology, own: self.own, named: self.named }
+        Named { topology: &self.topology, own: self.own, named: self.named, urls: &[] }
     }
 }
 

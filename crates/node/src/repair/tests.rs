@@ -42,7 +42,7 @@ fn what_is_ahead_goes_and_what_it_hid_is_streamed_back() {
     assert!(stage.engine.read(Space::Data, b"old").unwrap().is_some());
     assert!(stage.engine.read(Space::Data, b"new").unwrap().is_none());
     let view = stage.shared.view();
-    let named = Named { topology: &view.topology, own: NodeId(0), named: true };
+    let named = Named { topology: &view.topology, own: NodeId(0), named: true, urls: &[] };
     let new = NewIdentity { incarnation: 1, state: MembershipState::Joining, lost_before: 0 };
     let identity = Identity::open(&stage.engine, named, new).unwrap();
     assert_eq!((identity.state(), identity.lost_before()), (MembershipState::Rebuilding, limit));

@@ -9,7 +9,13 @@ const B: NodeId = NodeId(1);
 
 fn task(stage: &Stage) -> Task {
     let (rounds, tombstone) = (RoundConfig::NONE, crate::records::tombstone);
-    let config = NodeConfig { deadline_micros: 0, max_skew_micros: 500_000, rounds, tombstone };
+    let config = NodeConfig {
+        deadline_micros: 0,
+        syncs_always: true,
+        max_skew_micros: 500_000,
+        rounds,
+        tombstone,
+    };
     Task::new(Arc::clone(&stage.shared), Arc::clone(&stage.identity), config)
 }
 

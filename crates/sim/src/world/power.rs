@@ -83,7 +83,7 @@ impl World {
         let store = Store::open(&machine.disk, store_id, &self.plan);
         let store = store.map_err(|source| StartError::Store { what: "the store", source })?;
         let own = NodeId(node as u16);
-        let named = Named { topology: &self.topology, own, named: true };
+        let named = Named { topology: &self.topology, own, named: true, urls: &[] };
         let state =
             if self.plan.founded { MembershipState::Member } else { MembershipState::Joining };
         let (incarnation, wall) = (self.random.number(), machine.wall.wall(self.now));
@@ -111,8 +111,9 @@ impl World {
         let Some(opened) = machine.opened.take_if(|_| machine.lives == life) else { return };
         let (store, starting) = *opened;
         let (own, wall) = (NodeId(node as u16), machine.wall.wall(self.now));
-        let (topology, number) = (self.topology.clone(), self.random.number());
-        let begun = starting.begin(store.engine(), &machine.life_file, topology, own, wall, number);
+        let number = self.random.number();
+        let named = Named { topology: &self.topology, own, named: true, urls: &[] };
+        let begun = starting.begin(store.engine(), &machine.life_file, named, wall, number);
         match begun {
             Ok(started) => self.run_process(node, life, store, started),
             Err(error) => self.start_again(node, &error),
@@ -130,6 +131,7 @@ impl World {
         };
         let node_config = NodeConfig {
             deadline_micros: config.deadline_micros,
+            syncs_always: self.plan.sync == SyncMode::Always,
             max_skew_micros: config.max_skew_micros,
             rounds: self.plan.rounds,
             tombstone: node::records::tombstone,

@@ -40,13 +40,22 @@ fn next(base: &Layout, council: Vec<Seat>, mark: u32) -> Layout {
     Layout { epoch, council, next_id, base: base.id(), ..base.clone() }
 }
 
-fn seat(node: u16, incarnation: u64) -> Seat {
-    Seat { node: NodeId(node), incarnation }
+fn seat(node: u16, voter: u64) -> Seat {
+    Seat { node: NodeId(node), voter }
 }
 
 fn council(seats: &[Seat], known: &Layout) -> Vec<Council> {
     let known = Arc::new(known.clone());
-    seats.iter().map(|seat| Council::new(*seat, Arc::clone(&known), Vote::default())).collect()
+    seats.iter().map(|seat| node_of(*seat, &known)).collect()
+}
+
+/// The node that has a seat.
+fn node_of(seat: Seat, known: &Arc<Layout>) -> Council {
+    Council::new(voter(seat), Arc::clone(known), Vote::default())
+}
+
+fn voter(seat: Seat) -> Voter {
+    Voter { node: seat.node, id: seat.voter, is_first: false }
 }
 
 /// Asks all that are to be asked, and hands over the replies, until it is over.
@@ -85,7 +94,7 @@ fn a_layout_is_decided_and_then_known_to_its_own_council() {
 fn what_must_be_durable_is_said_with_the_reply() {
     let one = Arc::new(first(&[seat(0, 1)]));
     let two = Arc::new(next(&one, vec![seat(0, 1)], 1));
-    let mut node = Council::new(seat(0, 1), Arc::clone(&one), Vote::default());
+    let mut node = node_of(seat(0, 1), &one);
     let vote = Keep { layout: false, vote: true };
     let prepare =
         |base: &Arc<Layout>, ballot| VoteRequest::Prepare { base: Arc::clone(base), ballot };
@@ -106,7 +115,7 @@ fn what_must_be_durable_is_said_with_the_reply() {
 #[test]
 fn a_new_disk_has_no_vote_until_it_is_seated() {
     let one = Arc::new(first(&[seat(0, 1)]));
-    let mut node = Council::new(seat(0, 2), Arc::clone(&one), Vote::default());
+    let mut node = node_of(seat(0, 2), &one);
     let ask = |base: &Arc<Layout>| VoteRequest::Prepare { base: Arc::clone(base), ballot: 1 };
     assert_eq!(node.asked(&ask(&one)).0, VoteReply::NoVote);
     let seated = Arc::new(next(&one, vec![seat(0, 2)], 1));
@@ -118,7 +127,7 @@ fn a_layout_of_another_base_is_not_accepted() {
     let one = Arc::new(first(&[seat(0, 1)]));
     let stranger = first(&[seat(0, 1), seat(1, 1)]);
     let layout = Arc::new(next(&stranger, vec![seat(0, 1)], 1));
-    let mut node = Council::new(seat(0, 1), one, Vote::default());
+    let mut node = node_of(seat(0, 1), &one);
     assert_eq!(node.asked(&VoteRequest::Accept { ballot: 1, layout }).0, VoteReply::NoVote);
 }
 
@@ -288,7 +297,7 @@ impl World {
     /// What was not durable is gone, and what it proposes.
     fn restart(&mut self, at: usize) {
         let (own, known, vote) = self.disks[at].clone();
-        self.nodes[at] = Council::new(own, known, vote);
+        self.nodes[at] = Council::new(voter(own), known, vote);
         for proposal in &mut self.proposals {
             proposal.take_if(|(home, _)| usize::from(*home) == at);
         }

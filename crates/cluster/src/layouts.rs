@@ -1,0 +1,295 @@
+//! The layout that this node goes by, and its vote about the next one, for all threads of a node.
+//!
+//! ```text
+//!   asked, told ─▶ changed in memory ─▶ encoded ─▶ durable ─▶ kept: the reply goes out, and a
+//!                                                             later layout is in force
+//! ```
+//!
+//! The record on disk: form 1 │ first voter 1 │ voter 8 │ promise 8 │ accepted: ballot 8,
+//! layout │ known: layout, each layout as length 4 and bytes; length 0 = none.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Buf;
+
+use crate::layout::{
+    Council, Layout, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter, placed,
+};
+use crate::message::NodeId;
+use crate::topology::Topology;
+use crate::view::{FIRST_EPOCH, View, Views};
+
+/// The form that is written; others are refused.
+const FORM: u8 = 1;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Layouts(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    council: Council,
+    /// Changes so far, and up to which of them all is durable.
+    changes: u64,
+    kept: u64,
+    /// The layout of the view in force.
+    entered: Arc<Layout>,
+    /// The latest epoch that another node goes by, and that node.
+    heard: Option<(u64, NodeId)>,
+    change: Option<ChangeReport>,
+}
+
+/// What became of the last change that this node proposed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeReport {
+    /// The layout that was wanted.
+    pub layout: Arc<Layout>,
+    /// How far it is.
+    pub progress: Progress,
+}
+
+/// How far a change is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Councillors are asked.
+    Asking,
+    /// It is decided, and a majority of the new council must still hear of it.
+    Decided,
+    /// A majority of the new council knows it.
+    Done,
+    /// Another one was decided instead.
+    Overtaken,
+    /// No majority of the council could be reached; it may be decided all the same.
+    GivenUp,
+}
+
+/// What a record of this node's layout and vote says once it is durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayoutsKept {
+    changes: u64,
+    layout: Arc<Layout>,
+}
+
+impl Layouts {
+    /// Of a node whose disk knows no layout: it goes by the one that its settings make.
+    pub fn first(own: Voter, layout: Layout) -> Self {
+        Self::of(Council::new(own, Arc::new(layout), Vote::default()))
+    }
+
+    fn of(council: Council) -> Self {
+        let entered = Arc::clone(council.known());
+        let (changes, kept, heard, change) = (0, 0, None, None);
+        Self(Mutex::new(State { council, changes, kept, entered, heard, change }))
+    }
+
+    /// As the node's disk has it; or what is wrong with that. As long as only the first layout is
+    /// known, and no vote was given about the next, it is the one that the settings make: URLs may
+    /// have changed.
+    pub fn decode(mut bytes: &[u8], node: NodeId, first: Layout) -> Result<Self, &'static str> {
+        let (own, vote, known) = read(&mut bytes, node)?;
+        let is_first = known.epoch == FIRST_EPOCH && vote == Vote::default();
+        let known = Arc::new(if is_first { first } else { known });
+        Ok(Self::of(Council::new(own, known, vote)))
+    }
+
+    /// The record of it all, and what it says.
+    pub fn encode(&self) -> (Vec<u8>, LayoutsKept) {
+        let state = self.state();
+        let (own, vote, known) = (state.council.own(), state.council.vote(), state.council.known());
+        let mut out = vec![FORM, u8::from(own.is_first)];
+        let (ballot, accepted) = match &vote.accepted {
+            Some((ballot, layout)) => (*ballot, layout.to_bytes()),
+            None => (0, Vec::new()),
+        };
+        [own.id, vote.promise, ballot].iter().for_each(|n| out.extend(n.to_le_bytes()));
+        for layout in [accepted, known.to_bytes()] {
+            out.extend((layout.len() as u32).to_le_bytes());
+            out.extend(layout);
+        }
+        (out, LayoutsKept { changes: state.changes, layout: Arc::clone(known) })
+    }
+
+    /// Such a record is durable: a later layout is in force from now on.
+    pub fn kept(&self, kept: &LayoutsKept, views: &Views) {
+        let mut state = self.state();
+        state.kept = state.kept.max(kept.changes);
+        if kept.layout.epoch > state.entered.epoch {
+            let view = view_after(&kept.layout, &state.entered, &views.current());
+            state.entered = Arc::clone(&kept.layout);
+            views.install(view);
+        }
+    }
+
+    /// The view of the layout that it goes by, as it follows on one that is placed already.
+    pub(crate) fn view_after(&self, placed: &Layout, view: &View) -> View {
+        view_after(&self.state().entered, placed, view)
+    }
+
+    /// Whether something of it is not durable yet.
+    pub fn is_unkept(&self) -> bool {
+        let state = self.state();
+        state.kept < state.changes
+    }
+
+    /// The layout of the view in force.
+    pub fn entered(&self) -> Arc<Layout> {
+        Arc::clone(&self.state().entered)
+    }
+
+    /// The last layout that is known to be decided.
+    pub fn known(&self) -> Arc<Layout> {
+        Arc::clone(self.state().council.known())
+    }
+
+    /// Who this node is as a voter.
+    pub fn voter(&self) -> Voter {
+        self.state().council.own()
+    }
+
+    /// Whether it has a seat in the council of the last layout that it knows.
+    pub fn has_seat(&self) -> bool {
+        self.state().council.has_seat()
+    }
+
+    /// This node is asked to vote, or told what was decided. The reply must wait until a record
+    /// that is made from now on is durable, if that is said.
+    pub fn asked(&self, request: &VoteRequest) -> (VoteReply, bool) {
+        let mut state = self.state();
+        let (reply, keep) = state.council.asked(request);
+        if keep.layout || keep.vote {
+            state.changes += 1;
+        }
+        // What another thread has changed just now may not be durable either.
+        (reply, state.kept < state.changes)
+    }
+
+    /// A layout is decided. Returns whether that is news.
+    pub fn learn(&self, layout: &Arc<Layout>) -> bool {
+        let mut state = self.state();
+        let is_news = state.council.learn(layout);
+        state.changes += u64::from(is_news);
+        is_news
+    }
+
+    /// This node may have lost votes: it is another voter, with this id, from here on.
+    pub fn loses_votes(&self, id: u64) {
+        let mut state = self.state();
+        if state.council.own().id != id {
+            state.council.loses_votes(id);
+            state.changes += 1;
+        }
+    }
+
+    /// Nobody knows a former life of this node.
+    pub fn has_no_former_life(&self) {
+        let mut state = self.state();
+        if !state.council.own().is_first {
+            state.council.is_first();
+            state.changes += 1;
+        }
+    }
+
+    /// A proposal of what this node accepted and has heard nothing of.
+    pub(crate) fn completed(&self) -> Option<Proposal> {
+        self.state().council.completed()
+    }
+
+    /// The greatest ballot that this node has promised.
+    pub(crate) fn promised(&self) -> u64 {
+        self.state().council.vote().promise
+    }
+
+    /// Another node goes by the layout of this epoch. Returns whether it is later than what this
+    /// node knows, or has heard of.
+    pub fn heard(&self, node: NodeId, epoch: u64) -> bool {
+        let mut state = self.state();
+        let known = state.heard.map_or(0, |(epoch, _)| epoch).max(state.council.known().epoch);
+        if epoch > known {
+            state.heard = Some((epoch, node));
+        }
+        epoch > known
+    }
+
+    /// Who goes by a later layout than this node knows.
+    pub(crate) fn ahead(&self) -> Option<NodeId> {
+        let state = self.state();
+        let known = state.council.known().epoch;
+        state.heard.filter(|(epoch, _)| *epoch > known).map(|(_, node)| node)
+    }
+
+    /// It could not be asked. Whoever says so next is.
+    pub(crate) fn is_not_reached(&self, node: NodeId) {
+        let mut state = self.state();
+        state.heard = state.heard.filter(|(_, heard)| *heard != node);
+    }
+
+    /// What became of the last change that this node proposed.
+    pub fn change(&self) -> Option<ChangeReport> {
+        self.state().change.clone()
+    }
+
+    pub(crate) fn changes(&self, report: ChangeReport) {
+        self.state().change = Some(report);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read(bytes: &mut &[u8], node: NodeId) -> Result<(Voter, Vote, Layout), &'static str> {
+    let short = |_| "it ends early: damaged";
+    match bytes.try_get_u8().map_err(short)? {
+        FORM => {}
+        _ => return Err("it is of a later release: upgrade"),
+    }
+    let is_first = bytes.try_get_u8().map_err(short)? == 1;
+    let mut number = || bytes.try_get_u64_le().map_err(short);
+    let (id, promise, ballot) = (number()?, number()?, number()?);
+    let accepted = layout(bytes)?.map(|layout| (ballot, Arc::new(layout)));
+    let known = layout(bytes)?.ok_or("it has no layout: damaged")?;
+    if !bytes.is_empty() {
+        return Err("it goes on behind its end: damaged");
+    }
+    Ok((Voter { node, id, is_first }, Vote { promise, accepted }, known))
+}
+
+fn layout(bytes: &mut &[u8]) -> Result<Option<Layout>, &'static str> {
+    let length = bytes.try_get_u32_le().map_err(|_| "it ends early: damaged")? as usize;
+    let (layout, rest) = bytes.split_at_checked(length).ok_or("it ends early: damaged")?;
+    *bytes = rest;
+    if layout.is_empty() { Ok(None) } else { Layout::from_bytes(layout).map(Some) }
+}
+
+/// The view of the layout that follows on one. Nodes that are placed by that already are not placed
+/// again: 65,536 partitions take a microsecond and more a node.
+fn view_after(layout: &Layout, entered: &Layout, view: &View) -> View {
+    let (after, before) = match entered.stage {
+        Stage::Settled | Stage::ReadNew => (Some(&view.topology), view.other.as_ref()),
+        Stage::ReadOld => (view.other.as_ref(), Some(&view.topology)),
+    };
+    view_of(layout, |nodes, replicas| {
+        let is_after = entered.nodes == nodes && entered.replicas == replicas;
+        let is_before =
+            || entered.before.as_ref().is_some_and(|b| b.nodes == nodes && b.replicas == replicas);
+        match (after, before) {
+            (Some(after), _) if is_after => after.clone(),
+            (_, Some(before)) if is_before() => before.clone(),
+            _ => place(nodes, replicas),
+        }
+    })
+}
+
+fn place(nodes: &[Node], replicas: u8) -> Topology {
+    placed(nodes, replicas).expect("a layout is checked when it is made, and when it arrives")
+}
+
+fn view_of(layout: &Layout, placed: impl Fn(&[Node], u8) -> Topology) -> View {
+    let after = placed(&layout.nodes, layout.replicas);
+    let before = layout.before.as_ref().map(|before| placed(&before.nodes, before.replicas));
+    match (layout.stage, before) {
+        (Stage::ReadOld, Some(before)) => View::moving(layout.epoch, layout.began, before, after),
+        (Stage::ReadNew, Some(before)) => View::moving(layout.epoch, layout.began, after, before),
+        (_, _) => View::settled(layout.epoch, layout.began, after),
+    }
+}

@@ -1,0 +1,64 @@
+//! Which layout the node goes by, and its vote about the next one, as its directory has them.
+
+use cluster::layout::{Layout, Voter};
+use cluster::{Layouts, Logs, MembershipState, Shared};
+use lsm::{Batch, Space};
+
+use super::{Identity, Keeps, Named, damaged, in_store};
+use crate::start_error::StartError;
+use crate::store::Store;
+
+/// Where it is stored.
+pub(super) const KEY: &[u8] = b"layouts";
+
+impl Identity {
+    /// As a life of the directory finds it, and made if there is none; durable when it returns.
+    /// `state` is the node's at the start.
+    pub(crate) fn open_layouts<S: Store>(
+        &self,
+        store: &S,
+        named: Named<'_>,
+        logs: &Logs,
+        state: MembershipState,
+    ) -> Result<Layouts, StartError> {
+        let first = named.first_layout();
+        let stored = store.engine().read(Space::Node, KEY).map_err(in_store)?;
+        let layouts = match &stored {
+            Some(record) => Layouts::decode(&record.value(), named.own, first)
+                .map_err(|why| damaged("the cluster's layout", why.to_owned()))?,
+            None => {
+                // Whoever is new may have had a former life that voted, until others deny that.
+                let is_first = state == MembershipState::Member;
+                Layouts::first(Voter { node: named.own, id: logs.voter(), is_first }, first)
+            }
+        };
+        if state == MembershipState::Verifying {
+            layouts.loses_votes(logs.voter());
+        }
+        let (record, _) = layouts.encode();
+        if stored.is_none_or(|stored| stored.value() != record) {
+            let mut batch = self.lock().batch(&[(KEY, &record)]);
+            batch.make_durable();
+            store.commit(batch).map_err(in_store)?;
+        }
+        Ok(layouts)
+    }
+
+    /// A batch that stores it durably.
+    pub(crate) fn keep_layouts(&self, shared: &Shared) -> (Batch, Keeps) {
+        // Under the lock, so that what is newest is what was known last.
+        let mut state = self.lock();
+        let (record, kept) = shared.layouts.encode();
+        let mut batch = state.batch(&[(KEY, &record)]);
+        batch.make_durable();
+        (batch, Keeps::Layouts(kept))
+    }
+}
+
+impl Named<'_> {
+    /// The layout of a list of nodes that never changed.
+    fn first_layout(&self) -> Layout {
+        let url = |id: cluster::NodeId| self.urls.get(usize::from(id.0)).cloned();
+        Layout::first(self.topology, |id| url(id).unwrap_or_default())
+    }
+}
