@@ -66,6 +66,8 @@ pub(crate) enum Command {
     /// the last seconds, the round begins so much later. Nodes do that by themselves, slowly:
     /// --repair-interval. Exit code 1 with --wait if not all replicas are known to hold the same.
     Repair(client::RepairArgs),
+    /// Show the cluster's members and who decides about them, and plan changes
+    Cluster(client::ClusterArgs),
     /// Compact the whole store of one node now
     ///
     /// Nodes compact by themselves what is due. This gives back all space of the node at --url that

@@ -21,6 +21,7 @@ mod entity;
 pub(crate) mod etags;
 pub(crate) mod expires;
 mod guest;
+mod layout;
 #[cfg(test)]
 mod openapi;
 mod origin;

@@ -15,7 +15,7 @@ use super::routes::ROUTES;
 const PAGE: (&str, &str) = ("/ui", "GET, HEAD");
 
 /// Routes whose queries are read, and what may be in them. Other queries are not looked at.
-const QUERIES: [(&str, &str, &[&str]); 11] = [
+const QUERIES: [(&str, &str, &[&str]); 13] = [
     ("get", "/v0/entity", &params::READ),
     ("head", "/v0/entity", &params::READ),
     ("put", "/v0/entity", &params::PUT),
@@ -24,6 +24,8 @@ const QUERIES: [(&str, &str, &[&str]); 11] = [
     ("get", "/v0/entities", &params::RANGE),
     ("get", "/admin/profile", &params::PROFILE),
     ("post", "/admin/repair", &params::REPAIR),
+    ("post", "/admin/layout/plan", &params::PLAN),
+    ("post", "/admin/layout/apply", &params::APPLY),
     ("get", "/ui/key", &params::PLACEMENT),
     ("head", "/ui/key", &params::PLACEMENT),
     ("get", "/ui/events", &params::EVENTS),

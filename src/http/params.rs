@@ -4,11 +4,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use cluster::layout::{Change, Joiner};
 use cluster::{Quorum, ReplicaSet, quorum};
 use profile::{Event, Format};
 
 use super::MAX_KEY_LEN;
 use super::problem::Problem;
+use crate::settings::members::parse_node;
 use crate::settings::units::Ttl;
 
 /// The cluster as quorums see it.
@@ -96,6 +98,13 @@ pub(super) const PROFILE: [&str; 4] = ["event", "seconds", "format", "idle"];
 
 /// … and of a round of repair.
 pub(super) const REPAIR: [&str; 1] = ["full"];
+
+/// … of a plan of the members …
+pub(super) const PLAN: [&str; 6] =
+    ["add", "remove", "remove_dead", "weight", "replicas", "council"];
+
+/// … and of having one applied.
+pub(super) const APPLY: [&str; 1] = ["plan"];
 
 /// Seconds of a recording that does not say how long.
 const DEFAULT_SECONDS: u32 = 20;
@@ -264,9 +273,56 @@ pub(super) fn repair(query: &str) -> Result<bool, Problem> {
     flag("full", full)
 }
 
-/// Of a compaction nothing can be said.
-pub(super) fn compact(query: &str) -> Result<(), Problem> {
+/// Nothing can be said.
+pub(super) fn none(query: &str) -> Result<(), Problem> {
     fill(query, []).map(|[]| ())
+}
+
+/// Which plan is to be applied.
+pub(super) fn apply(query: &str) -> Result<u128, Problem> {
+    let [plan] = fill(query, APPLY)?;
+    let plan = required("plan", plan)?;
+    u128::from_str_radix(plan, 16).map_err(|_| {
+        bad(format!("{plan:?} is no plan's id: it has 32 hexadecimal digits, as the plan says"))
+    })
+}
+
+/// What a plan is to change. Several nodes of one parameter have commas between them.
+pub(super) fn change(query: &str) -> Result<Change, Problem> {
+    let query = percent_decode(query.as_bytes())
+        .and_then(|decoded| String::from_utf8(decoded.into_owned()).ok())
+        .ok_or_else(|| bad(format!("query {query:?} is not percent-encoded UTF-8")))?;
+    let [add, remove, remove_dead, weight, replicas, council] = fill(&query, PLAN)?;
+    let names = |list: Option<&str>| list.map(|list| list.split(',').map(str::to_owned).collect());
+    let joiner = |node: &str| {
+        let (member, url) = parse_node(node).map_err(|error| bad(format!("add: {error}")))?;
+        Ok(Joiner { member, url })
+    };
+    let weight_of = |text: &str| {
+        let parsed = text
+            .rsplit_once('=')
+            .and_then(|(name, weight)| Some((name.to_owned(), weight.parse().ok()?)));
+        parsed.ok_or_else(|| bad(format!("weight: {text:?} is not NODE=1..1000")))
+    };
+    let copies = |text: &str| {
+        text.parse().map_err(|_| bad(format!("replicas: {text:?} is not a number, 1..255")))
+    };
+    Ok(Change {
+        add: add
+            .into_iter()
+            .flat_map(|add| add.split(','))
+            .map(joiner)
+            .collect::<Result<_, _>>()?,
+        remove: names(remove).unwrap_or_default(),
+        remove_lost: names(remove_dead).unwrap_or_default(),
+        weights: weight
+            .into_iter()
+            .flat_map(|weight| weight.split(','))
+            .map(weight_of)
+            .collect::<Result<_, _>>()?,
+        replicas: replicas.map(copies).transpose()?,
+        council: names(council),
+    })
 }
 
 /// Whether only this node's events are meant.

@@ -87,6 +87,7 @@ types! {
     RecordingInProgress: CONFLICT "recording-in-progress" "A recording is already running";
     NotANumber: CONFLICT "not-a-number" "Not a number";
     Overflow: CONFLICT "overflow" "Sum out of range";
+    PlanRefused: CONFLICT "plan-refused" "The plan can't be applied";
     IdempotencyKeyUsed: CONFLICT "idempotency-key-used" "Idempotency key used";
     PreconditionFailed: PRECONDITION_FAILED "precondition-failed" "Precondition failed";
     ValueTooLarge: PAYLOAD_TOO_LARGE "value-too-large" "Value too large";
@@ -197,6 +198,11 @@ impl Problem {
     /// Two recordings at once.
     pub(super) fn recording_runs(detail: String) -> Self {
         Self::new(Type::RecordingInProgress, detail)
+    }
+
+    /// A plan of the cluster's layout that can't be applied.
+    pub(super) fn no_plan(detail: String) -> Self {
+        Self::new(Type::PlanRefused, detail)
     }
 
     /// A recording that came to nothing.

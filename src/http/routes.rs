@@ -10,7 +10,7 @@ use node::link::PEER_PATH;
 
 use super::problem::Problem;
 use super::ui::{self, Asset};
-use super::{Answer, Service, admin, cluster, compact, peer, profile, repair};
+use super::{Answer, Service, admin, cluster, compact, layout, peer, profile, repair};
 use crate::counters::Kind;
 use crate::http::connection::Watch;
 
@@ -62,9 +62,10 @@ pub(super) struct Ask<'a> {
 const ONLY_GET: &str = "GET";
 const READ: &str = "GET, HEAD";
 const ASK: &str = "GET, POST";
+const ONLY_POST: &str = "POST";
 
 /// The paths that are asked for most come first. The dashboard's files are in [`ui`].
-pub(super) const ROUTES: [Route; 13] = [
+pub(super) const ROUTES: [Route; 16] = [
     Route {
         path: "/v0/entity",
         allowed: "GET, HEAD, PUT, DELETE, POST",
@@ -101,6 +102,15 @@ pub(super) const ROUTES: [Route; 13] = [
             let Ask { service, watch, head, query } = ask;
             compact::answer(service, watch, &head.method, &head.headers, query)
         })
+    }),
+    spare("/admin/layout", ONLY_GET, |ask| {
+        Box::pin(async move { layout::get(ask.service, ask.watch, &ask.head.headers, ask.query) })
+    }),
+    spare("/admin/layout/plan", ONLY_POST, |ask| {
+        Box::pin(layout::plan(ask.service, ask.watch, &ask.head.headers, ask.query))
+    }),
+    spare("/admin/layout/apply", ONLY_POST, |ask| {
+        Box::pin(layout::apply(ask.service, ask.watch, &ask.head.headers, ask.query))
     }),
     spare("/ui/key", READ, |ask| Box::pin(ui::key(ask.service, ask.query))),
     Route {
@@ -140,9 +150,9 @@ impl Route {
             (Handler::Entity, &Method::POST) => Kind::Add,
             (Handler::Entities, &Method::GET) => Kind::Range,
             (Handler::Entity | Handler::Entities, _) => Kind::Other,
-            (_, &Method::GET) => Kind::Admin,
+            (_, &Method::GET) if self.allowed != ONLY_POST => Kind::Admin,
             (_, &Method::HEAD) if self.allowed == READ => Kind::Admin,
-            (_, &Method::POST) if self.allowed == ASK => Kind::Admin,
+            (_, &Method::POST) if [ASK, ONLY_POST].contains(&self.allowed) => Kind::Admin,
             _ => Kind::Other,
         }
     }

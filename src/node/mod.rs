@@ -7,6 +7,7 @@ pub(crate) mod gate;
 pub(crate) mod life_file;
 pub(crate) mod limits;
 pub(crate) mod places;
+pub(crate) mod plans;
 pub(crate) mod reads;
 pub(crate) mod requests;
 pub(crate) mod store;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use cluster::NodeId;
 use node::identity::Identity;
 use node::{Pages, TaskEvent};
 use tokio::sync::{Notify, mpsc};
@@ -26,6 +28,7 @@ use crate::counters::{Accepting, Counters};
 use crate::node::clock::NodeClock;
 use crate::node::comparison::Comparison;
 use crate::node::limits::Limits;
+use crate::node::plans::Plans;
 use crate::node::reads::ReadPool;
 use crate::peers::Facts;
 use crate::settings::config::Config;
@@ -72,6 +75,8 @@ pub(crate) struct Node {
     pub(crate) stopping: AtomicBool,
     /// Whether its directory must not be used any more.
     pub(crate) outdated: Outdated,
+    /// Plans of the cluster's layout.
+    pub(crate) plans: Plans,
 }
 
 /// Whether the directory is an older copy, which the node finds out while it runs.
@@ -108,6 +113,20 @@ impl Node {
     /// Where clients and other nodes reach it.
     pub(crate) fn url(&self) -> &str {
         &self.urls[usize::from(self.shared.own.0)]
+    }
+
+    /// Where a node is, as this one's settings say; empty = they don't.
+    pub(crate) fn url_of(&self, node: NodeId) -> String {
+        self.urls.get(usize::from(node.0)).cloned().unwrap_or_default()
+    }
+
+    /// Which voter a node is, if it was seen.
+    pub(crate) fn voter_of(&self, name: &str) -> Option<u64> {
+        let node = self.shared.view().topology.own(name)?;
+        if node == self.shared.own {
+            return Some(self.shared.layouts.voter().id);
+        }
+        self.facts.seen(node).voter()
     }
 
     /// Whether the node is about to stop.

@@ -65,6 +65,7 @@ fn hear(requests: Weak<Requests>) -> peers::Sink {
             FromPeers::PeerSeen { peer, incarnation, knows_us } => {
                 NodeEvent::PeerSeen { peer, incarnation, knows_us }
             }
+            FromPeers::Later => NodeEvent::Behind,
             FromPeers::Fenced => NodeEvent::Fenced,
         };
         // At the end of the node there is nobody to take it.

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{Clock, MembershipState, NodeId};
+use cluster::layout::{Change, Layout, PlanError};
+use cluster::{Clock, MembershipState, NodeEvent, NodeId};
 use serde_json::Value;
 
 use crate::counters::wall::wall_micros;
-use crate::node::Node;
+use crate::node::{Node, task};
 use crate::operations::compact::Compactions;
+use crate::operations::layout::{LayoutStatus, Plan};
 use crate::operations::repair::Repair;
 use crate::operations::snapshot::Snapshot;
 use crate::operations::status::{Peer, Status};
@@ -72,6 +74,40 @@ impl Reports {
         Repair::of(&self.0)
     }
 
+    /// For `/admin/layout`.
+    pub(crate) fn layout(&self) -> LayoutStatus {
+        LayoutStatus::of(&self.0)
+    }
+
+    /// The last layout that this node knows to be decided.
+    pub(crate) fn known_layout(&self) -> Arc<Layout> {
+        self.0.shared.layouts.known()
+    }
+
+    /// Plans a change, and keeps the plan; `None` = the node is about to stop. With many nodes that
+    /// takes seconds.
+    pub(crate) async fn plan(&self, change: Change) -> Option<Result<Plan, PlanError>> {
+        let node = Arc::clone(&self.0);
+        let planned = task::off_the_loop(move || {
+            let base = node.shared.layouts.known();
+            let planned = base.planned(&change, |name| node.voter_of(name))?;
+            let told = Plan::of(&node, &base, &planned);
+            node.plans.keep(Arc::new(planned));
+            Ok(told)
+        });
+        planned.await.ok()
+    }
+
+    /// A plan that this node made.
+    pub(crate) fn plan_of(&self, id: u128) -> Option<Arc<Layout>> {
+        self.0.plans.find(id)
+    }
+
+    /// Has a plan decided; what becomes of it is in [`Reports::layout`].
+    pub(crate) async fn apply(&self, plan: Arc<Layout>) {
+        task::dispatch(&self.0, NodeEvent::Propose(plan).into()).await;
+    }
+
     /// Asks for a compaction of the whole store; returns its number.
     pub(crate) fn compact(&self) -> u64 {
         self.0.db.ask_to_compact()
@@ -116,6 +152,7 @@ fn status(node: &Node, stats: lsm::Stats) -> Status {
         name: node.name().to_owned(),
         url: node.url().to_owned(),
         version: env!("KVORUM_VERSION").to_owned(),
+        epoch: node.shared.views.epoch(),
         incarnation: format!("{:016x}", node.identity.incarnation()),
         membership: membership(node).to_owned(),
         uptime_s: node.started.elapsed().as_secs(),

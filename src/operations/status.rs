@@ -53,6 +53,9 @@ pub(crate) struct Status {
     pub(crate) url: String,
     /// Of the program.
     pub(crate) version: String,
+    /// Which change of the members it goes by, from 1 on.
+    #[serde(default)]
+    pub(crate) epoch: u64,
     /// Since when it has its disk: chosen by chance when the data directory was made.
     #[serde(default)]
     pub(crate) incarnation: String,

@@ -176,6 +176,7 @@ impl Driver {
             match came {
                 None => return Ok(()),
                 Some(Came::Event(event)) => peers.dispatch(FromPeers::Event(event)),
+                Some(Came::Later) => peers.dispatch(FromPeers::Later),
                 Some(Came::Goodbye) if self.connection.way == Way::Dialed => {
                     peers.link(self.connection.peer).borrow_mut().leave();
                 }

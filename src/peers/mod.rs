@@ -70,6 +70,8 @@ pub(crate) enum FromPeers {
         /// What it knew of this node's disk.
         knows_us: Option<Claim>,
     },
+    /// Another node goes by a later layout than this one.
+    Later,
     /// This node is fenced.
     Fenced,
 }

@@ -32,6 +32,7 @@ use crate::node::comparison::Comparison;
 use crate::node::life_file::DataDirectory;
 use crate::node::limits::Limits;
 use crate::node::places::Places;
+use crate::node::plans::Plans;
 use crate::node::reads::ReadPool;
 use crate::node::store;
 use crate::node::task;
@@ -190,6 +191,7 @@ fn start_node(config: Config, address: SocketAddr) -> Result<Arc<Node>, String> 
         accepting: Accepting::default(),
         stopping: AtomicBool::new(false),
         outdated: Outdated::default(),
+        plans: Plans::default(),
         config,
     }))
 }
@@ -207,7 +209,7 @@ fn facts(
         shared.own,
         identity.cluster(),
         handshake::Secret::new(secret),
-        (Arc::clone(&shared.logs), Arc::clone(&shared.proofs)),
+        (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), Arc::clone(&shared.layouts)),
     );
     let others = shared.nodes() as u64 - 1;
     // A small and a bulk one of each loop to each peer, and as many that come from there.

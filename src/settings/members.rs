@@ -141,7 +141,7 @@ fn parse_list(list: &str) -> Result<Vec<(Member, String)>, String> {
 }
 
 /// `[NAME=]URL[;zone=Z][;weight=W]`.
-fn parse_node(node: &str) -> Result<(Member, String), String> {
+pub(crate) fn parse_node(node: &str) -> Result<(Member, String), String> {
     // A name stands before the "://"; a '=' behind it is an option's.
     let (name, rest) = match node.split_once('=') {
         Some((name, rest)) if !name.contains("://") => (Some(name), rest),

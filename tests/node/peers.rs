@@ -9,8 +9,8 @@ use bytes::Bytes;
 use cluster::handshake::{ConnectionKind, Handshake, Identity, PeerSeen, Refused, Secret};
 use cluster::wire::{ENVELOPE_HEAD, Envelope, Item, Sender, Writer, envelope_len};
 use cluster::{
-    Body, Class, Clock, Codec, Logs, Member, Message, NodeId, Proof, Proofs, Reply, Request,
-    Topology, ViewId, Views,
+    Body, Class, Clock, Codec, Layouts, Logs, Member, Message, NodeId, Proof, Proofs, Reply,
+    Request, Topology, ViewId, Views,
 };
 
 use crate::client::Client;
@@ -40,7 +40,9 @@ fn topology(names: &[&str]) -> Topology {
 /// Node b, as far as a handshake shows.
 fn b(topology: Topology, secret: &str) -> Arc<Identity> {
     let own = topology.own("b").unwrap();
-    let known = (Arc::new(Logs::first(7)), Arc::new(Proofs::new(Proof::default())));
+    let layouts = Arc::new(Layouts::fixed(&topology, own));
+    let proofs = Arc::new(Proofs::new(Proof::default()));
+    let known = (Arc::new(Logs::first(7)), proofs, layouts);
     Arc::new(Identity::new(Views::fixed(topology), own, 0, Secret::new(secret.into()), known))
 }
 

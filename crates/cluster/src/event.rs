@@ -38,7 +38,6 @@ use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
 use crate::kept::Keeper;
-use crate::layout::{Layout, Voter};
 use crate::layouts::Layouts;
 use crate::logs::Logs;
 use crate::membership::Membership;
@@ -75,7 +74,7 @@ pub struct Shared {
     /// What nodes are known to lack.
     pub missed: Missed,
     /// Which layout this node goes by, and its vote about the next one.
-    pub layouts: Layouts,
+    pub layouts: Arc<Layouts>,
     /// Rounds of repair.
     pub rounds: Rounds,
     /// What is proven about all replicas.
@@ -104,8 +103,8 @@ impl Shared {
     ) -> Self {
         let (hints, missed) = (HintLedger::default(), Missed::default());
         let own_name = topology.member(own).name.clone();
-        let voter = Voter { node: own, id: 1, is_first: true };
-        let layout = Layout::first(&topology, |_| String::new());
+
+        let layouts = Layouts::fixed(&topology, own);
         let (views, newest) = (Views::fixed(topology), AtomicU64::new(newest));
         let (floor, turns, keeper) = (clock.now(0), Turns::default(), Keeper::default());
         let (promises, recent) = (Promises::new(floor), Recent::new(floor));
@@ -118,7 +117,7 @@ impl Shared {
             newest,
             hints,
             missed,
-            layouts: Layouts::first(voter, layout),
+            layouts: Arc::new(layouts),
             rounds: Rounds::default(),
             proofs: Arc::new(Proofs::new(Proof::default())),
             logs,
@@ -135,7 +134,7 @@ impl Shared {
     /// view.
     pub fn goes_by(&mut self, layouts: Layouts) {
         let view = layouts.view_after(&self.layouts.known(), &self.view());
-        (self.views, self.layouts) = (Arc::new(Views::new(view)), layouts);
+        (self.views, self.layouts) = (Arc::new(Views::new(view)), Arc::new(layouts));
     }
 
     /// The view in force. To make several decisions by the same view, keep what this returns.

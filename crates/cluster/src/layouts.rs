@@ -76,6 +76,12 @@ impl Layouts {
         Self::of(Council::new(own, Arc::new(layout), Vote::default()))
     }
 
+    /// Of a node of a list that never changed, and that lost no vote.
+    pub fn fixed(topology: &Topology, own: NodeId) -> Self {
+        let voter = Voter { node: own, id: 1, is_first: true };
+        Self::first(voter, Layout::first(topology, |_| String::new()))
+    }
+
     fn of(council: Council) -> Self {
         let entered = Arc::clone(council.known());
         let (changes, kept, heard, change) = (0, 0, None, None);
@@ -109,15 +115,18 @@ impl Layouts {
         (out, LayoutsKept { changes: state.changes, layout: Arc::clone(known) })
     }
 
-    /// Such a record is durable: a later layout is in force from now on.
-    pub fn kept(&self, kept: &LayoutsKept, views: &Views) {
+    /// Such a record is durable: a later layout is in force from now on. Returns whether one is
+    /// that was not before.
+    pub fn kept(&self, kept: &LayoutsKept, views: &Views) -> bool {
         let mut state = self.state();
         state.kept = state.kept.max(kept.changes);
-        if kept.layout.epoch > state.entered.epoch {
+        let is_later = kept.layout.epoch > state.entered.epoch;
+        if is_later {
             let view = view_after(&kept.layout, &state.entered, &views.current());
             state.entered = Arc::clone(&kept.layout);
             views.install(view);
         }
+        is_later
     }
 
     /// The view of the layout that it goes by, as it follows on one that is placed already.

@@ -61,7 +61,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn exchange<T: DeserializeOwned>(
+    pub(super) fn exchange<T: DeserializeOwned>(
         &mut self,
         method: &str,
         target: &str,

@@ -1,5 +1,5 @@
-//! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`, `compact`: a cluster from the
-//! command line.
+//! `kvorum put`, `get`, `del`, `add`, `scan`, `status`, `repair`, `compact`, `cluster`: a cluster
+//! from the command line.
 //!
 //! ```text
 //!  args ─▶ entity · scan · status ─▶ connection ─▶ a node
@@ -11,6 +11,7 @@
 mod admin;
 mod args;
 mod bytes;
+mod cluster;
 mod compact;
 mod connection;
 mod entity;
@@ -31,6 +32,7 @@ pub(crate) use args::{
     AddArgs, CompactArgs, DelArgs, KeyArgs, PutArgs, RepairArgs, ScanArgs, StatusArgs,
 };
 use args::{Ask, Life, Votes, WantReceipt};
+pub(crate) use cluster::{ClusterArgs, cluster};
 pub(crate) use compact::compact;
 use connection::Connection;
 pub(crate) use entity::{add, del, get, put};

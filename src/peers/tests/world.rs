@@ -115,7 +115,7 @@ impl Node {
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let shared = Arc::new(shared);
         let secret = Secret::new(setup.secret.into());
-        let known = (logs, Arc::clone(&shared.proofs));
+        let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
         let identity = Identity::new(Arc::clone(&shared.views), own, CLUSTER, secret, known);
         let codec = CODEC;
         let bounds = Bounds { encoded_bytes: CONNECTION_BYTES, queue_bytes: QUEUE_BYTES };
@@ -185,7 +185,7 @@ impl Node {
     pub(super) fn try_event(&self) -> Option<Event> {
         match self.inbox.events.borrow_mut().pop_front()? {
             FromPeers::Event(event) => Some(event),
-            FromPeers::PeerSeen { .. } | FromPeers::Fenced => None,
+            FromPeers::PeerSeen { .. } | FromPeers::Later | FromPeers::Fenced => None,
         }
     }
 

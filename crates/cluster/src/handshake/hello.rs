@@ -4,7 +4,8 @@
 //!  magic 8 │ least 2 │ greatest version 2 │ features 8 │ role 1 │ connection 1 │ cluster 8
 //!  incarnation 8 │ knows you as 8 │ placement 8 │ nonce 32 │ name 1 + n │ to 1 + n
 //!  from version 2 on: life 8 │ knows you by life 8 │ up to 8 │ late 8
-//!  from version 3 on: epoch 8 │ from version 8 on: proven 8 + 2 │ later versions' …
+//!  from version 3 on: epoch 8 │ from version 8 on: proven 8 + 2
+//!  from version 9 on: voter 8 │ later versions' …
 //! ```
 
 use super::{NAME_MAX, Nonce};
@@ -66,6 +67,8 @@ pub struct Hello {
     pub proven: RoundId,
     /// The view that it works by.
     pub view: ViewId,
+    /// Which voter it is ([`Voter`](crate::layout::Voter)); 0 = it does not say.
+    pub voter: u64,
     /// Fresh random bytes.
     pub nonce: Nonce,
     /// Its name.
@@ -100,6 +103,7 @@ impl Hello {
         }
         out.extend_from_slice(&self.proven.time.to_le_bytes());
         out.extend_from_slice(&self.proven.node.0.to_le_bytes());
+        out.extend_from_slice(&self.voter.to_le_bytes());
         out
     }
 
@@ -143,6 +147,7 @@ impl Hello {
         } else {
             RoundId { time: input.u64()?, node: NodeId(input.u16()?) }
         };
+        let voter = if versions.1 < 9 { 0 } else { input.u64()? };
         let knows_you = (known != 0).then_some(Claim { incarnation: known, reported });
         Ok(Self {
             versions,
@@ -155,6 +160,7 @@ impl Hello {
             knows_you,
             proven,
             view: ViewId { epoch, placement },
+            voter,
             nonce,
             name,
             to,

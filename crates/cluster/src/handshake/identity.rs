@@ -7,6 +7,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::Role;
+use crate::layouts::Layouts;
 use crate::logs::Logs;
 use crate::message::NodeId;
 use crate::proof::Proofs;
@@ -54,6 +55,8 @@ pub struct Identity {
     pub(super) logs: Arc<Logs>,
     /// What this node knows of proofs.
     pub(super) proofs: Arc<Proofs>,
+    /// Which voter it is.
+    pub(super) layouts: Arc<Layouts>,
 }
 
 impl Identity {
@@ -63,10 +66,10 @@ impl Identity {
         own: NodeId,
         cluster: u64,
         secret: Secret,
-        (logs, proofs): (Arc<Logs>, Arc<Proofs>),
+        (logs, proofs, layouts): (Arc<Logs>, Arc<Proofs>, Arc<Layouts>),
     ) -> Self {
         let own_name = views.current().topology.member(own).name.clone();
-        Self { views, own, own_name, cluster, secret, logs, proofs }
+        Self { views, own, own_name, cluster, secret, logs, proofs, layouts }
     }
 
     /// This node.

@@ -74,6 +74,8 @@ pub struct PeerSeen {
     pub knows_us: Option<Claim>,
     /// The last round that is proven to its knowledge.
     pub proven: RoundId,
+    /// Which voter it is.
+    pub voter: u64,
     /// Its cluster; 0 = it has none yet.
     pub cluster: u64,
     /// What the connection is for.
@@ -289,6 +291,7 @@ impl Handshake {
                 life: hello.life,
                 knows_us: hello.knows_you,
                 proven: hello.proven,
+                voter: hello.voter,
                 cluster: hello.cluster,
                 connection: self.connection,
             })),
@@ -342,6 +345,7 @@ impl Handshake {
             knows_you,
             proven: self.identity.proofs.known().proven,
             view: self.view.id(),
+            voter: self.identity.layouts.voter().id,
             nonce: self.nonce,
             name: self.identity.own_name().to_owned(),
             to,

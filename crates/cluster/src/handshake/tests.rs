@@ -37,7 +37,8 @@ impl Someone {
         let (incarnation, secret) = (100 + u64::from(own.0), Secret::new(self.secret.into()));
         let lineage = Lineage::new(Vec::new(), Life { id: self.life, begins: 7, newest: 0 });
         let logs = Arc::new(Logs::new(incarnation, lineage, &[]));
-        let known = (logs, Arc::new(Proofs::new(self.proof)));
+        let layouts = Arc::new(crate::layouts::Layouts::fixed(&topology, own));
+        let known = (logs, Arc::new(Proofs::new(self.proof)), layouts);
         Arc::new(Identity::new(Views::fixed(topology), own, self.cluster, secret, known))
     }
 }
@@ -108,7 +109,9 @@ fn two_that_fit_meet() {
         let (dialed, accepted) = shake_in_steps(a.clone(), b.clone(), TO_B, step);
         let connection = ConnectionKind::Bulk;
         let (node, incarnation, life, cluster) = (TO_B, 101, 40, 5);
-        let met = PeerSeen { node, incarnation, life, knows_us, proven, cluster, connection };
+        let voter = 1;
+        let met =
+            PeerSeen { node, incarnation, life, knows_us, proven, voter, cluster, connection };
         assert_eq!(dialed, Ok(met));
         let (node, proven) = (NodeId(0), RoundId::default());
         let met = PeerSeen { node, incarnation: 100, knows_us: None, proven, ..met };

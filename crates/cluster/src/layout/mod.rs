@@ -14,10 +14,12 @@
 
 mod bytes;
 mod council;
+mod moves;
 mod plan;
 
 pub use bytes::MAX_BYTES;
 pub use council::{Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, VoteRequest, Voter};
+pub use moves::Moves;
 pub use plan::{Change, Joiner, PlanError};
 
 use crate::message::NodeId;

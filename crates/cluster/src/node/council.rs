@@ -64,8 +64,9 @@ impl Node {
         let base = shared.layouts.known();
         let is_free = self.layouts.change.as_ref().is_none_or(|change| !change.is_own);
         if wanted.base != base.id() || !is_free {
-            let layout = Arc::clone(wanted);
-            shared.layouts.changes(ChangeReport { layout, progress: Progress::Overtaken });
+            let (layout, is_known) = (Arc::clone(wanted), wanted.id() == base.id());
+            let progress = if is_known { Progress::Done } else { Progress::Overtaken };
+            shared.layouts.changes(ChangeReport { layout, progress });
             return;
         }
         let ballot = shared.layouts.promised() + 1;

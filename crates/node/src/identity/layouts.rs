@@ -1,7 +1,7 @@
 //! Which layout the node goes by, and its vote about the next one, as its directory has them.
 
 use cluster::layout::{Layout, Voter};
-use cluster::{Layouts, Logs, MembershipState, Shared};
+use cluster::{Layouts, LayoutsKept, Logs, MembershipState, Shared};
 use lsm::{Batch, Space};
 
 use super::{Identity, Keeps, Named, damaged, in_store};
@@ -52,6 +52,18 @@ impl Identity {
         let mut batch = state.batch(&[(KEY, &record)]);
         batch.make_durable();
         (batch, Keeps::Layouts(kept))
+    }
+}
+
+/// What is known of layouts is durable: a later one is in force.
+pub(super) fn enter(shared: &Shared, kept: &LayoutsKept) {
+    if shared.layouts.kept(kept, &shared.views) {
+        let layout = shared.layouts.entered();
+        tracing::info!(
+            epoch = layout.epoch,
+            nodes = layout.nodes.len(),
+            "another layout is in force"
+        );
     }
 }
 

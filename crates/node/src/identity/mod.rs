@@ -39,6 +39,7 @@ use crate::clock::BOUND_KEY;
 use crate::start_error::StartError;
 use crate::store::Store;
 use format::Kept;
+use layouts::enter;
 pub use marker::{Directory, Marker};
 
 /// Where the identity is stored.
@@ -354,7 +355,7 @@ impl Identity {
                 shared.logs.kept(*peer, claim);
             }
             Keeps::MembershipState { state, lost_before, changes, layouts } => {
-                shared.layouts.kept(layouts, &shared.views);
+                enter(shared, layouts);
                 shared.missed.kept(shared.own, *changes);
                 let mut held = self.lock();
                 (held.kept.state, held.kept.lost_before) = (*state, *lost_before);
@@ -365,7 +366,7 @@ impl Identity {
             }
             Keeps::Missed(node, changes) => shared.missed.kept(*node, *changes),
             Keeps::Proof(proof) => shared.proofs.kept(*proof),
-            Keeps::Layouts(kept) => shared.layouts.kept(kept, &shared.views),
+            Keeps::Layouts(kept) => enter(shared, kept),
         }
     }
 

@@ -249,6 +249,8 @@ impl<R: Room> Connection<R> {
                 self.traffic.envelopes_received += 1;
                 if !self.table.heard(self.peer, self.disk, sender, host.now()) {
                     self.close("a later process with that node's data directory is known");
+                } else if self.table.hears_of_later(self.peer, sender.view.epoch) {
+                    return Ok(Some(Came::Later));
                 }
             } else {
                 return self.gather(host);

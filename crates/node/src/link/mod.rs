@@ -62,6 +62,8 @@ pub enum Way {
 pub enum Came {
     /// For the coordinator.
     Event(Event),
+    /// The other node goes by a later layout than this one: the node task has to know.
+    Later,
     /// The other node wants no more requests: see [`Link::leave`].
     Goodbye,
 }

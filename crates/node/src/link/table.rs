@@ -90,10 +90,17 @@ impl PeerTable {
         self.shared.logs.heard(peer, disk.0, disk.1, sender.position)
     }
 
+    /// Whether it is news that a node goes by a layout of this epoch, and this node goes by an
+    /// earlier one.
+    pub(super) fn hears_of_later(&self, peer: NodeId, epoch: u64) -> bool {
+        epoch > self.shared.views.epoch() && self.shared.layouts.heard(peer, epoch)
+    }
+
     /// A handshake came to its end: at once, for what is asked next must not be answered by what
     /// this node only believes to hold.
     pub fn met(&self, met: &PeerSeen) {
-        let PeerSeen { node, incarnation, life, knows_us, proven, .. } = met;
+        let PeerSeen { node, incarnation, life, knows_us, proven, voter, .. } = met;
+        self.seen(*node).voter.store(*voter, Ordering::Relaxed);
         self.seen(*node).incarnation.store(*incarnation, Ordering::Relaxed);
         self.shared.logs.met(*node, *incarnation, *life);
         if self.shared.logs.lost(knows_us.as_ref()).is_some() {
@@ -135,6 +142,7 @@ impl PeerTable {
 pub struct Seen {
     links: AtomicU32,
     incarnation: AtomicU64,
+    voter: AtomicU64,
     rtt_micros: AtomicU64,
     /// What its wall clock showed at the latest when the counting clock was at zero, if both
     /// machines' clocks that only count go on alike: this node's own wall clock may jump.
@@ -152,6 +160,11 @@ impl Seen {
     /// Its incarnation; `None` = it was never seen.
     pub fn incarnation(&self) -> Option<u64> {
         Some(self.incarnation.load(Ordering::Relaxed)).filter(|incarnation| *incarnation != 0)
+    }
+
+    /// Which voter it is, if it was seen.
+    pub fn voter(&self) -> Option<u64> {
+        Some(self.voter.load(Ordering::Relaxed)).filter(|voter| *voter != 0)
     }
 
     /// How long it took to answer the last ping, in microseconds; 0 = it never did.

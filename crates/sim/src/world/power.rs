@@ -186,7 +186,8 @@ impl World {
 
     /// What a process's links know of the others, and who it is to them.
     fn peer_table(&self, shared: &Arc<Shared>) -> PeerTable {
-        let known = (Arc::clone(&shared.logs), Arc::clone(&shared.proofs));
+        let layouts = Arc::clone(&shared.layouts);
+        let known = (Arc::clone(&shared.logs), Arc::clone(&shared.proofs), layouts);
         let views = Arc::clone(&shared.views);
         let identity =
             handshake::Identity::new(views, shared.own, CLUSTER, Secret::default(), known);

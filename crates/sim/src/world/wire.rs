@@ -176,6 +176,11 @@ impl World {
             let Some(connection) = endpoint.open() else { return };
             match connection.receive(&mut input, &mut lent) {
                 Ok(Some(Came::Event(event))) => self.handle(place, event, out),
+                Ok(Some(Came::Later)) => {
+                    let (node, life) = (place.node, process.life);
+                    let event = NodeEvent::Behind.into();
+                    self.agenda.put(self.now + 1, Due::Node { node, life, event });
+                }
                 Ok(Some(Came::Goodbye)) => {
                     if let Some((peer, _)) = dialed {
                         own.links[peer].leave();

@@ -62,7 +62,7 @@ impl Setup {
         let membership = Membership::new(MembershipState::Member, 0, true);
         let shared = Shared::new(topology, own, clock, membership, 0, Arc::clone(&logs));
         let secret = Secret::new(self.secret.into());
-        let known = (logs, Arc::clone(&shared.proofs));
+        let known = (logs, Arc::clone(&shared.proofs), Arc::clone(&shared.layouts));
         let identity = Identity::new(Arc::clone(&shared.views), own, self.cluster, secret, known);
         let bounds = Bounds { encoded_bytes: 100_000, queue_bytes: 2 << 20 };
         Arc::new(PeerTable::new(Arc::new(shared), Arc::new(identity), CODEC, 500_000, bounds))
@@ -175,7 +175,7 @@ impl End {
     fn events(&mut self, bytes: &[u8], step: usize) -> Vec<Event> {
         let event = |came| match came {
             Came::Event(event) => Some(event),
-            Came::Goodbye => None,
+            Came::Goodbye | Came::Later => None,
         };
         self.take(bytes, step).unwrap().into_iter().filter_map(event).collect()
     }

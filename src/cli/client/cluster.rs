@@ -1,0 +1,289 @@
+//! `kvorum cluster`: the members of the cluster, and who decides about them.
+//!
+//! ```text
+//!   status ─▶ GET /admin/layout, GET /v0/cluster ─▶ members, epoch by node, council
+//!   plan ─▶ POST /admin/layout/plan ─▶ what would move; an id
+//!   apply ID ─▶ POST /admin/layout/apply ─▶ decided by the council ─▶ done, or why not
+//! ```
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use indicatif::{HumanBytes, HumanCount};
+
+use super::admin::{Worker, show};
+use super::args::Admin;
+use super::{Unable, fail, print};
+use crate::operations::layout::{ChangeProgress, LayoutStatus, Plan, PlannedNode};
+use crate::operations::status::Cluster;
+
+/// How long `apply --wait` waits for the council: as long as a node goes on asking it.
+const PATIENCE: Duration = Duration::from_secs(70);
+
+/// Everything after `cluster`.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArgs {
+    /// What to do.
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Show the members, the epoch that each goes by, and the council. Exit code 1 if a node is
+    /// down or goes by another epoch
+    Status(StatusArgs),
+    /// Show what a change of the members would do; changes nothing
+    ///
+    /// Prints which nodes would hold how much of their share, what would move from whom to whom,
+    /// and an id for `kvorum cluster apply`.
+    Plan(PlanArgs),
+    /// Have a plan decided by the council
+    ///
+    /// Refused if the members changed since the plan was made. Exit code 1 with --wait if another
+    /// change was decided instead, or no majority of the council answered.
+    Apply(ApplyArgs),
+}
+
+#[derive(Debug, Args)]
+struct StatusArgs {
+    /// Where.
+    #[command(flatten)]
+    admin: Admin,
+}
+
+#[derive(Debug, Args)]
+struct PlanArgs {
+    /// A node that joins; may be given several times
+    #[arg(long, value_name = "[NAME=]URL[;zone=Z][;weight=W]")]
+    add: Vec<String>,
+
+    /// A node that hands over what it holds, and leaves; may be given several times
+    #[arg(long, value_name = "NAME")]
+    remove: Vec<String>,
+
+    /// A node that is lost with its disk; may be given several times
+    #[arg(long, value_name = "NAME")]
+    remove_dead: Vec<String>,
+
+    /// Another weight, 1..1000; may be given several times
+    #[arg(long, value_name = "NAME=W")]
+    weight: Vec<String>,
+
+    /// Another number of copies, 1..255
+    #[arg(long, value_name = "N")]
+    replicas: Option<u8>,
+
+    /// Who decides about the next change: 1, 3, 5 or 7 nodes [default: who does now, and others if
+    /// there are too few]
+    #[arg(long, value_name = "NAME,NAME,…", value_delimiter = ',')]
+    council: Vec<String>,
+
+    /// Where.
+    #[command(flatten)]
+    admin: Admin,
+}
+
+#[derive(Debug, Args)]
+struct ApplyArgs {
+    /// The plan's id, as `kvorum cluster plan` printed it
+    #[arg(value_name = "PLAN")]
+    plan: String,
+
+    /// Wait until a majority of the council knows it
+    #[arg(long)]
+    wait: bool,
+
+    /// Where: the node that made the plan.
+    #[command(flatten)]
+    admin: Admin,
+}
+
+/// Does what is asked for.
+pub(crate) fn cluster(args: &ClusterArgs) -> Result<(), Unable> {
+    match &args.command {
+        ClusterCommand::Status(args) => status(args),
+        ClusterCommand::Plan(args) => plan(args),
+        ClusterCommand::Apply(args) => apply(args),
+    }
+}
+
+fn status(args: &StatusArgs) -> Result<(), Unable> {
+    let mut worker = Worker::new(&args.admin)?;
+    let layout: LayoutStatus = worker.exchange("GET", "/admin/layout", 200)?;
+    let cluster: Cluster = worker.exchange("GET", "/v0/cluster", 200)?;
+    let epoch_of = |name: &str| {
+        let row = cluster.nodes.iter().find(|row| row.name == name)?;
+        Some(row.status.as_ref()?.epoch)
+    };
+    if args.admin.ask.json {
+        let mut json = serde_json::to_value(&layout).expect("strings and numbers serialize");
+        for node in json["nodes"].as_array_mut().into_iter().flatten() {
+            node["epoch"] = epoch_of(node["name"].as_str().unwrap_or_default()).into();
+        }
+        print(&format!("{json}\n"))?;
+    } else {
+        print(&status_text(&layout, epoch_of))?;
+    }
+    let agree = layout.nodes.iter().all(|node| epoch_of(&node.name) == Some(layout.epoch));
+    if agree { Ok(()) } else { Err(Unable::No) }
+}
+
+fn status_text(layout: &LayoutStatus, epoch_of: impl Fn(&str) -> Option<u64>) -> String {
+    let LayoutStatus { epoch, stage, replicas, council, .. } = layout;
+    let mut text = format!("epoch {epoch}, {stage}, replicas {replicas}, of {}\n", layout.node);
+    let width = |of: fn(&crate::operations::layout::MemberStatus) -> usize| {
+        layout.nodes.iter().map(of).max().unwrap_or(0)
+    };
+    let (names, urls) = (width(|node| node.name.len()), width(|node| node.url.len()));
+    for node in &layout.nodes {
+        let role = if council.contains(&node.name) { "council" } else { "" };
+        let goes_by = match epoch_of(&node.name) {
+            None => "down".to_owned(),
+            Some(epoch) => format!("epoch {epoch}"),
+        };
+        let zone = if node.zone.is_empty() { "-" } else { &node.zone };
+        let line = format!(
+            "{:names$}  {:urls$}  zone {zone}  weight {}  {goes_by:8}  {role}",
+            node.name, node.url, node.weight
+        );
+        text += line.trim_end();
+        text.push('\n');
+    }
+    let majority = council.len() / 2 + 1;
+    let _ = writeln!(
+        text,
+        "council: {}; {majority} of them decide about the next change",
+        council.join(", ")
+    );
+    text
+}
+
+fn plan(args: &PlanArgs) -> Result<(), Unable> {
+    let mut worker = Worker::new(&args.admin)?;
+    let mut query = Vec::new();
+    let lists = [
+        ("add", &args.add),
+        ("remove", &args.remove),
+        ("remove_dead", &args.remove_dead),
+        ("weight", &args.weight),
+        ("council", &args.council),
+    ];
+    for (name, list) in lists {
+        if !list.is_empty() {
+            query.push(format!("{name}={}", encoded(&list.join(","))));
+        }
+    }
+    query.extend(args.replicas.map(|replicas| format!("replicas={replicas}")));
+    let target = format!("/admin/layout/plan?{}", query.join("&"));
+    let plan: Plan = worker.exchange("POST", &target, 200)?;
+    if args.admin.ask.json {
+        let json = serde_json::to_string(&plan).expect("strings and numbers always serialize");
+        print(&(json + "\n"))
+    } else {
+        print(&plan_text(&plan))
+    }
+}
+
+/// A parameter's value as a query has it.
+fn encoded(value: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/,".contains(&byte);
+    value.bytes().fold(String::new(), |mut text, byte| {
+        if plain(byte) {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+        text
+    })
+}
+
+fn plan_text(plan: &Plan) -> String {
+    let mut text = String::new();
+    let width = plan.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
+    for PlannedNode { name, change, fill_before, fill_after } in &plan.nodes {
+        let fill = |fill: &Option<f64>| fill.map_or("-".to_owned(), |fill| format!("{fill:.3}"));
+        let _ = writeln!(
+            text,
+            "{name:width$}  {change:6}  holds {} × its share now, {} × afterwards",
+            fill(fill_before),
+            fill(fill_after)
+        );
+    }
+    for step in &plan.moves {
+        let (copies, bytes) = (HumanCount(step.copies.into()), HumanBytes(step.bytes));
+        let _ = writeln!(text, "{} → {}: {copies} partitions, about {bytes}", step.from, step.to);
+    }
+    let (copies, bytes) = (HumanCount(plan.moved_copies), HumanBytes(plan.moved_bytes));
+    let _ = match plan.moved_copies {
+        0 => writeln!(text, "nothing moves"),
+        _ => writeln!(text, "in all {copies} copies of partitions move, about {bytes}"),
+    };
+    let _ = writeln!(text, "council afterwards: {}", plan.council.join(", "));
+    for warning in &plan.warnings {
+        let _ = writeln!(text, "warning: {warning}");
+    }
+    let _ = writeln!(
+        text,
+        "plan {} for epoch {}; nothing is changed before: kvorum cluster apply {} --wait",
+        plan.plan, plan.base_epoch, plan.plan
+    );
+    text
+}
+
+fn apply(args: &ApplyArgs) -> Result<(), Unable> {
+    let url = &args.admin.ask.url;
+    let mut worker = Worker::new(&args.admin)?;
+    let target = format!("/admin/layout/apply?plan={}", encoded(&args.plan));
+    let _: LayoutStatus = worker.exchange("POST", &target, 202)?;
+    if !args.wait {
+        return print(&format!(
+            "the council is asked for plan {}; kvorum cluster status --url {url} shows its end\n",
+            args.plan
+        ));
+    }
+    let until = Instant::now() + PATIENCE;
+    let ended = worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
+        let change = layout.change.filter(|change| change.plan == args.plan);
+        let progress = change.as_ref().map(|change| (change.epoch, change.progress));
+        show(bar, 0, None, "asking the council".to_owned());
+        match progress {
+            Some((epoch, ChangeProgress::Done)) if layout.epoch >= epoch => Some(Ok(epoch)),
+            Some((_, ChangeProgress::Overtaken)) => {
+                Some(Err("another change was decided before: plan again (kvorum cluster plan)"
+                    .to_owned()))
+            }
+            Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority(&layout.council))),
+            _ if Instant::now() > until => Some(Err(no_majority(&layout.council))),
+            _ => None,
+        }
+    })?;
+    match ended {
+        Ok(epoch) if args.admin.ask.json => print(&format!("{{\"epoch\":{epoch}}}\n")),
+        Ok(epoch) => print(&format!("done: epoch {epoch}\n")),
+        Err(why) => {
+            fail(why);
+            Err(Unable::No)
+        }
+    }
+}
+
+fn no_majority(council: &[String]) -> String {
+    format!(
+        "no majority of the council ({}) answered; the change may be decided all the same once \
+         they do: kvorum cluster status",
+        council.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_query_can_not_have_is_encoded() {
+        let node = "d=http://h:1;zone=x y";
+        assert_eq!(encoded(node), "d%3Dhttp://h:1%3Bzone%3Dx%20y");
+    }
+}

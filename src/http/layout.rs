@@ -1,0 +1,89 @@
+//! `/admin/layout` and what is below it: which layout the cluster goes by, plans of another one,
+//! and having one decided.
+//!
+//! ```text
+//!   POST plan ─▶ computed, off the loop ─▶ kept, told
+//!   POST apply ─▶ the node task ─▶ the council        GET ─▶ what became of it
+//! ```
+
+use bytes::Bytes;
+use cluster::layout::{Layout, Stage};
+use hyper::{HeaderMap, StatusCode};
+use serde::Serialize;
+
+use super::problem::Problem;
+use super::{Answer, Service, access, params};
+use crate::http::connection::Watch;
+use crate::operations::layout::id_text;
+
+pub(super) fn get(
+    service: &Service,
+    watch: &Watch,
+    headers: &HeaderMap,
+    query: &str,
+) -> Result<Answer, Problem> {
+    access::admit(service.limits(), watch, headers)?;
+    params::none(query)?;
+    Ok(json(StatusCode::OK, &service.reports.layout()))
+}
+
+pub(super) async fn plan(
+    service: &Service,
+    watch: &Watch,
+    headers: &HeaderMap,
+    query: &str,
+) -> Result<Answer, Problem> {
+    access::admit(service.limits(), watch, headers)?;
+    let change = params::change(query)?;
+    match service.reports.plan(change).await {
+        Some(Ok(told)) => Ok(json(StatusCode::OK, &told)),
+        Some(Err(error)) => Err(Problem::bad_request(error.to_string())),
+        None => Err(Problem::overload("the node is about to stop")),
+    }
+}
+
+pub(super) async fn apply(
+    service: &Service,
+    watch: &Watch,
+    headers: &HeaderMap,
+    query: &str,
+) -> Result<Answer, Problem> {
+    access::admit(service.limits(), watch, headers)?;
+    let id = params::apply(query)?;
+    let Some(plan) = service.reports.plan_of(id) else {
+        let detail = format!(
+            "this node knows no plan {}: it forgets plans when it restarts, and all but the last \
+             few; plan again, or ask the node that made it",
+            id_text(id)
+        );
+        return Err(Problem::no_plan(detail));
+    };
+    refuse(&plan, &service.reports.known_layout())?;
+    let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
+    tracing::info!(who, epoch = plan.epoch, "change of the layout requested");
+    service.reports.apply(plan).await;
+    Ok(json(StatusCode::ACCEPTED, &service.reports.layout()))
+}
+
+/// What can't be applied any more, or not yet.
+fn refuse(plan: &Layout, known: &Layout) -> Result<(), Problem> {
+    if plan.base != known.id() && plan.id() != known.id() {
+        let (base, known) = (plan.epoch - 1, known.epoch);
+        return Err(Problem::no_plan(format!(
+            "the plan was made in epoch {base}, and it is epoch {known} by now: plan again"
+        )));
+    }
+    if plan.stage != Stage::Settled {
+        return Err(Problem::no_plan(
+            "this plan moves keys between nodes, which this release does not do yet: it is to be \
+             looked at only. A plan that changes the council alone can be applied"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+fn json(status: StatusCode, told: &impl Serialize) -> Answer {
+    let json = serde_json::to_vec(told).expect("strings and numbers always serialize");
+    Answer { content_type: Some("application/json"), ..Answer::text(status, Bytes::from(json)) }
+}

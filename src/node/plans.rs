@@ -1,0 +1,55 @@
+//! The plans that this node made: what `apply` can have decided. They are kept in memory only.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cluster::layout::Layout;
+
+/// Plans that are kept: the last ones. People look at a few before they take one.
+const MAX_PLANS: usize = 16;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Plans(Mutex<VecDeque<Arc<Layout>>>);
+
+impl Plans {
+    /// Keeps a plan, and forgets the oldest if there are too many.
+    pub(crate) fn keep(&self, plan: Arc<Layout>) {
+        let mut plans = self.lock();
+        plans.retain(|other| other.id() != plan.id());
+        plans.push_back(plan);
+        if plans.len() > MAX_PLANS {
+            plans.pop_front();
+        }
+    }
+
+    /// The plan of this id.
+    pub(crate) fn find(&self, id: u128) -> Option<Arc<Layout>> {
+        self.lock().iter().find(|plan| plan.id() == id).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Layout>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::{Member, Topology};
+
+    use super::*;
+
+    #[test]
+    fn the_last_plans_are_kept() {
+        let member = Member { name: "a".to_owned(), zone: String::new(), weight: 1 };
+        let first = Layout::first(&Topology::new(vec![member], 1).unwrap(), |_| String::new());
+        let plan = |epoch: u64| Arc::new(Layout { epoch, ..first.clone() });
+        let plans = Plans::default();
+        (0..=MAX_PLANS as u64).for_each(|epoch| plans.keep(plan(epoch)));
+        plans.keep(plan(MAX_PLANS as u64));
+        assert_eq!(plans.find(plan(0).id()), None);
+        for epoch in 1..=MAX_PLANS as u64 {
+            assert_eq!(plans.find(plan(epoch).id()), Some(plan(epoch)));
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The cluster's layout and plans of it as a node tells of them: the JSON of `/admin/layout` and
+//! what is below it. A field that is not known is left out.
+
+use cluster::layout::{Layout, Moves, Seat, Stage};
+use cluster::{NodeId, Progress, Topology};
+use serde::{Deserialize, Serialize};
+
+use crate::node::Node;
+
+/// The layout that a node goes by.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct LayoutStatus {
+    /// The node that tells.
+    pub(crate) node: String,
+    /// Which change of the members this is, from 1 on.
+    pub(crate) epoch: u64,
+    /// `settled`, `read old` or `read new`: how far partitions that move are.
+    pub(crate) stage: String,
+    /// Copies of a key unless a request says otherwise.
+    pub(crate) replicas: u8,
+    /// The members, by name.
+    pub(crate) nodes: Vec<MemberStatus>,
+    /// The nodes that decide about the next layout.
+    pub(crate) council: Vec<String>,
+    /// Whether this node has a vote in that.
+    pub(crate) has_vote: bool,
+    /// The last change that was applied at this node since its start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) change: Option<ChangeStatus>,
+}
+
+/// A member.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct MemberStatus {
+    /// Its name.
+    pub(crate) name: String,
+    /// Where it is.
+    pub(crate) url: String,
+    /// Its zone, if it has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) zone: String,
+    /// Its weight.
+    pub(crate) weight: u32,
+    /// The number that it was given, and nobody else is.
+    pub(crate) id: u16,
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ChangeStatus {
+    /// The plan's id.
+    pub(crate) plan: String,
+    /// The epoch that it was to have.
+    pub(crate) epoch: u64,
+    /// How far it is.
+    pub(crate) progress: ChangeProgress,
+}
+
+/// How far a change is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ChangeProgress {
+    /// Councillors are asked.
+    Asking,
+    /// It is decided; a majority of the council must still hear of it.
+    Decided,
+    /// A majority of the council knows it.
+    Done,
+    /// Another change was decided instead.
+    Overtaken,
+    /// No majority of the council answered; it may be decided all the same.
+    GivenUp,
+}
+
+impl From<Progress> for ChangeProgress {
+    fn from(progress: Progress) -> Self {
+        match progress {
+            Progress::Asking => Self::Asking,
+            Progress::Decided => Self::Decided,
+            Progress::Done => Self::Done,
+            Progress::Overtaken => Self::Overtaken,
+            Progress::GivenUp => Self::GivenUp,
+        }
+    }
+}
+
+/// A change that nobody has applied yet, and what it would do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// Its id: what `apply` takes.
+    pub(crate) plan: String,
+    /// The epoch that it was made in: applied in another one, it is refused.
+    pub(crate) base_epoch: u64,
+    /// The council afterwards.
+    pub(crate) council: Vec<String>,
+    /// The members afterwards and those that leave, by name.
+    pub(crate) nodes: Vec<PlannedNode>,
+    /// Copies of partitions that move, of 65,536 × replicas.
+    pub(crate) moved_copies: u64,
+    /// Bytes that move, by what the node that was asked holds on average for a copy.
+    pub(crate) moved_bytes: u64,
+    /// From whom to whom.
+    pub(crate) moves: Vec<Move>,
+    /// What to think of before it is applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A node in a plan.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PlannedNode {
+    /// Its name.
+    pub(crate) name: String,
+    /// `stays`, `joins` or `leaves`.
+    pub(crate) change: String,
+    /// What it holds now, in relation to its share by weight (1 = just that) …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fill_before: Option<f64>,
+    /// … and afterwards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fill_after: Option<f64>,
+}
+
+/// What one node hands to another.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Move {
+    /// Who has it.
+    pub(crate) from: String,
+    /// Who gets it.
+    pub(crate) to: String,
+    /// Copies of partitions.
+    pub(crate) copies: u32,
+    /// About so many bytes.
+    pub(crate) bytes: u64,
+}
+
+/// A plan's or a layout's id, as people copy it.
+pub(crate) fn id_text(id: u128) -> String {
+    format!("{id:032x}")
+}
+
+impl LayoutStatus {
+    /// As it is now.
+    pub(crate) fn of(node: &Node) -> Self {
+        let shared = &node.shared;
+        let layout = shared.layouts.entered();
+        let change = shared.layouts.change().map(|change| ChangeStatus {
+            plan: id_text(change.layout.id()),
+            epoch: change.layout.epoch,
+            progress: change.progress.into(),
+        });
+        let nodes = layout.nodes.iter().map(|member| MemberStatus {
+            name: member.member.name.clone(),
+            url: node.url_of(member.id),
+            zone: member.member.zone.clone(),
+            weight: member.member.weight,
+            id: member.id.0,
+        });
+        Self {
+            node: shared.own_name.clone(),
+            epoch: layout.epoch,
+            stage: stage_text(layout.stage).to_owned(),
+            replicas: layout.replicas,
+            nodes: nodes.collect(),
+            council: names(&layout, &layout.council),
+            has_vote: shared.layouts.has_seat(),
+            change,
+        }
+    }
+}
+
+impl Plan {
+    /// What a layout does to the one that `node` goes by. Looks at all partitions of both.
+    pub(crate) fn of(node: &Node, base: &Layout, planned: &Layout) -> Self {
+        let topology =
+            |layout: &Layout| layout.topology().expect("it was checked when it was made");
+        let (before, after) = (topology(base), topology(planned));
+        let moves = Moves::between(&before, &after);
+        let bytes_a_copy = bytes_a_copy(node, &before);
+        let name = |id: NodeId| {
+            let of = planned.node(id).or_else(|| base.node(id));
+            of.map(|node| node.member.name.clone()).unwrap_or_default()
+        };
+        let told = moves.by_pair.iter().map(|((from, to), copies)| Move {
+            from: name(*from),
+            to: name(*to),
+            copies: *copies,
+            bytes: (f64::from(*copies) * bytes_a_copy) as u64,
+        });
+        Self {
+            plan: id_text(planned.id()),
+            base_epoch: base.epoch,
+            council: names(planned, &planned.council),
+            nodes: planned_nodes(base, planned, &before, &after),
+            moved_copies: moves.copies(),
+            moved_bytes: (moves.copies() as f64 * bytes_a_copy) as u64,
+            moves: told.collect(),
+            warnings: warnings(planned, &after),
+        }
+    }
+}
+
+fn stage_text(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Settled => "settled",
+        Stage::ReadOld => "read old",
+        Stage::ReadNew => "read new",
+    }
+}
+
+fn names(layout: &Layout, council: &[Seat]) -> Vec<String> {
+    let node = |seat: &Seat| Some(layout.node(seat.node)?.member.name.clone());
+    council.iter().filter_map(node).collect()
+}
+
+/// What this node's store holds on average for a copy of a partition.
+fn bytes_a_copy(node: &Node, topology: &Topology) -> f64 {
+    let own = node.shared.own;
+    let held = topology.fill().into_iter().find(|fill| fill.node == own);
+    let stats = node.db.stats();
+    let bytes = stats.levels.iter().map(|level| level.bytes).sum::<u64>() + stats.memtable_bytes;
+    held.filter(|fill| fill.held > 0).map_or(0.0, |fill| bytes as f64 / fill.held as f64)
+}
+
+fn planned_nodes(
+    base: &Layout,
+    planned: &Layout,
+    before: &Topology,
+    after: &Topology,
+) -> Vec<PlannedNode> {
+    let ratios = |topology: &Topology| -> Vec<(NodeId, f64)> {
+        topology.fill().iter().map(|fill| (fill.node, (fill.ratio() * 1e3).round() / 1e3)).collect()
+    };
+    let (was, is) = (ratios(before), ratios(after));
+    let of =
+        |ratios: &[(NodeId, f64)], id| ratios.iter().find(|(node, _)| *node == id).map(|r| r.1);
+    let node = |node: &cluster::layout::Node, change: &str| PlannedNode {
+        name: node.member.name.clone(),
+        change: change.to_owned(),
+        fill_before: of(&was, node.id),
+        fill_after: of(&is, node.id),
+    };
+    let stays = |id| base.nodes.iter().any(|before| before.id == id);
+    let next = planned.nodes.iter().map(|n| node(n, if stays(n.id) { "stays" } else { "joins" }));
+    let leaves = base.nodes.iter().filter(|n| planned.nodes.iter().all(|next| next.id != n.id));
+    let mut nodes: Vec<PlannedNode> = next.chain(leaves.map(|n| node(n, "leaves"))).collect();
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    nodes
+}
+
+fn warnings(planned: &Layout, after: &Topology) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let (nodes, replicas) = (planned.nodes.len(), planned.replicas);
+    if nodes < usize::from(replicas) {
+        warnings.push(format!("{nodes} nodes hold {nodes} copies of a key, not {replicas}"));
+    }
+    let unused = planned.council.iter().filter(|seat| !after.contains(seat.node)).count();
+    if unused > 0 {
+        warnings.push(format!("{unused} councillors leave"));
+    }
+    let lost: Vec<&str> = planned
+        .before
+        .iter()
+        .flat_map(|before| &before.nodes)
+        .filter(|node| node.is_lost)
+        .map(|node| node.member.name.as_str())
+        .collect();
+    if !lost.is_empty() {
+        let lost = lost.join(", ");
+        warnings.push(format!("what {lost} alone held is lost: writes with ack=1 above all"));
+    }
+    warnings
+}
