@@ -39,6 +39,8 @@ pub struct Report {
     pub contended: Contended,
     /// Faults that happened.
     pub faults: u64,
+    /// Changes of the council that were decided.
+    pub changes: u64,
     /// Simulated microseconds.
     pub micros: u64,
     /// Events of the run, and the hash over all of them: equal runs have equal hashes.

@@ -179,6 +179,7 @@ struct Sum {
     failed: u64,
     micros: u64,
     faults: u64,
+    changes: u64,
     answered: u64,
     events: u64,
     contended: Contended,
@@ -190,6 +191,7 @@ impl Sum {
         self.failed += u64::from(!report.wrong.is_empty());
         self.micros += report.micros;
         self.faults += report.faults;
+        self.changes += report.changes;
         self.answered += report.tally.reads + report.tally.writes;
         self.events += report.events;
         self.contended.add(&report.contended);
@@ -197,12 +199,13 @@ impl Sum {
 
     fn line(&self, took: Duration) -> String {
         format!(
-            "{} seeds, {} failed; {:.1} simulated hours, {} faults, {} requests answered, \
-             {:.1} M events in {:.0} s; {}",
+            "{} seeds, {} failed; {:.1} simulated hours, {} faults, {} changes of the council, {} \
+             requests answered, {:.1} M events in {:.0} s; {}",
             self.seeds,
             self.failed,
             self.micros as f64 / 3.6e9,
             self.faults,
+            self.changes,
             self.answered,
             self.events as f64 / 1e6,
             took.as_secs_f64(),

@@ -156,6 +156,8 @@ pub struct Plan {
     pub skew_micros: u64,
     /// Microseconds between two ticks of the wall clocks: with coarse ones versions meet.
     pub clock_micros: u64,
+    /// Longest time between two changes of the council, in microseconds; 0 = there are none.
+    pub change_micros: u64,
     /// Rounds of repair.
     pub rounds: RoundConfig,
     /// Whether nodes begin as members, so that none asks all others what it holds.
@@ -201,6 +203,8 @@ impl Plan {
             max_skew_micros: 500_000,
             skew_micros: *random.pick(&[0, 1_000, 100_000, 240_000]),
             clock_micros: *random.pick(&[1, 1, 1_000, 16_000]),
+            // Drawn apart, so that the rest of a seed's run stays what it was.
+            change_micros: *Random::new(seed ^ 0x1a70).pick(&[0, 0, 300_000, 3_000_000]),
             founded: false,
             keeps_links: true,
             speed: Speed {

@@ -112,6 +112,9 @@ impl World {
 
     /// What is not yet as it should be.
     fn unsettled(&self) -> Option<String> {
+        if let Some(what) = self.unsettled_layouts() {
+            return Some(what);
+        }
         let most = true_wall(self.now) + MOST_AHEAD;
         if self.ledger.greatest >> 12 > most {
             return Some("there are future versions".to_owned());

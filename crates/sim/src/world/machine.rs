@@ -111,6 +111,8 @@ pub(crate) struct Machine {
     pub(crate) disk_is_bad: bool,
     /// What is on it is not what was written.
     pub(crate) rotten: bool,
+    /// The last epoch that a process of this disk went by.
+    pub(crate) epoch: u64,
     /// What tells its directory from a copy.
     pub(crate) life_file: LifeFile,
     /// It takes no requests any more and ends what it has taken.
@@ -138,6 +140,7 @@ impl Machine {
             dark: false,
             disk_is_bad: false,
             rotten: false,
+            epoch: 0,
             life_file: LifeFile::default(),
             stopping: false,
             paused: false,

@@ -15,6 +15,7 @@ mod ending;
 mod endpoint;
 mod expiry;
 mod growth;
+mod layouts;
 mod life;
 mod lines;
 mod links;
@@ -102,6 +103,8 @@ pub(crate) enum Due {
         node: usize,
         life: u32,
     },
+    /// Somebody wants another council.
+    Change,
     /// A node found out that its directory is an older copy.
     Outdated {
         node: usize,
@@ -182,6 +185,10 @@ pub(crate) struct World {
     nemesis: nemesis::Nemesis,
     /// When all that nodes hold was last compared with what is proven.
     looked_at: u64,
+    /// The layout of each epoch that any node went by.
+    layouts: BTreeMap<u64, u128>,
+    /// When the council changes, and how.
+    changes: Random,
     /// When a wall clock was set, and what it showed before and after.
     clocks_set: Vec<(u64, u64)>,
     /// Whether clients go on asking.
@@ -220,6 +227,8 @@ impl World {
             owed: BTreeMap::new(),
             nemesis,
             looked_at: 0,
+            layouts: BTreeMap::new(),
+            changes: Random::new(plan.seed ^ 0xc0_4c11),
             clocks_set: Vec::new(),
             clients_run: true,
             faults: 0,
@@ -233,6 +242,9 @@ impl World {
         for client in 0..world.clients.len() {
             let at = world.now + 100_000 + world.random.between(0, world.plan.think_micros);
             world.agenda.put(at, Due::Client(client));
+        }
+        if world.plan.change_micros > 0 {
+            world.agenda.put(world.now + world.plan.change_micros, Due::Change);
         }
         if !world.plan.faults.is_empty() {
             world.agenda.put(world.now + 500_000, Due::Nemesis);
@@ -285,6 +297,7 @@ impl World {
             Due::Client(client) => self.client_asks(client),
             Due::Asked { number, place } => self.asked(number, place),
             Due::ClientOutcome { number, outcome } => self.client_done(number, &outcome),
+            Due::Change => self.change_council(),
             Due::Nemesis => self.next_fault(),
             Due::Remedy(remedy) => self.remedy(remedy),
             Due::Start(node) => self.start(node),
@@ -298,6 +311,7 @@ impl World {
             tally: self.ledger.tally,
             contended: self.ledger.histories.tally,
             faults: self.faults,
+            changes: self.layouts.len().saturating_sub(1) as u64,
             micros: self.now,
             events: self.journal.lines(),
             hash: self.journal.hash(),

@@ -101,6 +101,7 @@ impl World {
         if let Some(process) = self.process(place) {
             process.task = Some(task);
         }
+        self.look_at_layout(node);
     }
 
     pub(super) fn hints_read(&mut self, node: usize, life: u32, wanted: HintsWanted) {
