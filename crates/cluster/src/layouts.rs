@@ -15,7 +15,7 @@ use bytes::Buf;
 use crate::layout::{
     Council, Layout, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter, placed,
 };
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 use crate::topology::Topology;
 use crate::view::{FIRST_EPOCH, View, Views};
 

@@ -13,7 +13,7 @@
 use bytes::Buf;
 
 use super::{Before, Layout, MAX_COUNCIL, Node, Seat, Stage};
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 use crate::topology::{HashWeight, Member, check_members};
 
 /// The form that is written; others are refused.

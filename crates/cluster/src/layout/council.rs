@@ -22,7 +22,7 @@
 use std::sync::Arc;
 
 use super::{Layout, Seat};
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 
 /// Ballots are counted from 1; 0 = none.
 pub type Ballot = u64;

@@ -22,7 +22,7 @@ pub use council::{Ballot, Council, Keep, Proposal, Proposed, Vote, VoteReply, Vo
 pub use moves::Moves;
 pub use plan::{Change, Joiner, PlanError};
 
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 use crate::topology::{HashWeight, Member, Topology, TopologyError};
 
 /// Members of a council at most: with 7, three may fail, and a decision still asks only four.

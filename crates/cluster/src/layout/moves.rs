@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 use crate::topology::{PARTITIONS, Topology};
 
 /// Copies of partitions that move.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Before, Layout, MAX_COUNCIL, MAX_URL, Node, Seat, Stage};
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 use crate::topology::{Member, TopologyError, balanced};
 
 /// A node that is to join.

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use super::overlap::Zones;
 use super::placement::Placement;
 use super::{HashWeight, Member, PARTITIONS, Topology, TopologyError, check_members};
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 
 /// A node that holds so much more or less than its share is left as it is: to mend it would move
 /// more than it brings.

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{FORM, FORM_WITH_IDS, HashWeight, Member, PARTITIONS};
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 
 /// `members` are sorted by name, `ids` and `weights` are theirs.
 pub(super) fn describe(

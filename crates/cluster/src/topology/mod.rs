@@ -33,7 +33,7 @@ pub(crate) use overlap::Overlap;
 use placement::Placement;
 
 use crate::clock::origin_of;
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 
 /// Number of partitions, fixed for all clusters: the top 16 bits of a key's hash.
 pub const PARTITIONS: usize = 1 << 16;

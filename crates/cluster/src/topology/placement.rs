@@ -26,7 +26,7 @@
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::{HashWeight, Member};
-use crate::message::NodeId;
+use crate::node_id::NodeId;
 
 /// What decides about the order, compared like this: rank within the zone, cost, name (by place).
 type Place = (u16, u64, u16);
