@@ -19,6 +19,7 @@ mod directory;
 mod future;
 mod identity;
 mod large;
+mod layouts;
 mod lifecycle;
 mod malformed;
 mod origin;

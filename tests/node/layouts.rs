@@ -1,0 +1,207 @@
+//! The cluster's layout through the doors of a node: `kvorum cluster`, `/admin/layout`; councils
+//! that change under load, while nodes are down, and after they lost their disks.
+
+use std::process::Output;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::cluster::{Cluster, key};
+use crate::process::{run, wait_until};
+
+fn cluster_command(cluster: &Cluster, node: usize, args: &[&str]) -> Output {
+    let url = format!("http://{}", cluster.address(node));
+    run(&[&["cluster"], args, &["--url", &url]].concat())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Plans another council at a node; the plan's id.
+fn planned(cluster: &Cluster, node: usize, council: &str) -> String {
+    let planned = cluster_command(cluster, node, &["plan", "--json", "--council", council]);
+    assert!(planned.status.success(), "{}", text(&planned.stderr));
+    let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    let council: Vec<&str> = council.split(',').collect();
+    assert_eq!((&plan["moved_copies"], &plan["council"]), (&0.into(), &council.into()));
+    plan["plan"].as_str().unwrap().to_owned()
+}
+
+/// Has another council decided by a node; the epoch.
+fn change(cluster: &Cluster, node: usize, council: &str) -> u64 {
+    let plan = planned(cluster, node, council);
+    let applied = cluster_command(cluster, node, &["apply", "--wait", "--json", &plan]);
+    assert!(applied.status.success(), "{}", text(&applied.stderr));
+    let told: Value = serde_json::from_slice(&applied.stdout).unwrap();
+    told["epoch"].as_u64().unwrap()
+}
+
+fn layout(cluster: &Cluster, node: usize) -> Value {
+    serde_json::from_slice(&cluster.client(node).get("/admin/layout").body()).unwrap()
+}
+
+fn goes_by(cluster: &Cluster, node: usize, epoch: u64) {
+    wait_until("the node goes by the layout", || layout(cluster, node)["epoch"] == epoch);
+}
+
+/// Whoever looks at it stops when this is dropped.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_council_changes_under_load_and_no_request_fails() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let _stops = Stops(&stop);
+        for node in 0..3 {
+            let (cluster, stop, done) = (&cluster, &stop, &done);
+            scope.spawn(move || {
+                let mut client = cluster.client(node);
+                let mut number = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    number = (number + 1) % 100;
+                    let entity = key(node * 100 + number);
+                    assert_eq!(client.put(&entity, b"value").status, 201);
+                    assert_eq!(client.get(&entity).status, 200);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for (epoch, council) in (2..).zip(["n0", "n0,n1,n2", "n1", "n2", "n0,n1,n2"]) {
+            let before = done.load(Ordering::Relaxed);
+            assert_eq!(change(&cluster, epoch as usize % 3, council), epoch);
+            (0..3).for_each(|node| goes_by(&cluster, node, epoch));
+            wait_until("clients go on", || done.load(Ordering::Relaxed) > before + 30);
+        }
+    });
+    let status = cluster_command(&cluster, 0, &["status"]);
+    let told = text(&status.stdout);
+    assert!(status.status.success() && told.contains("epoch 6, settled, replicas 3"), "{told}");
+    assert!(told.contains("council: n0, n1, n2; 2 of them decide"), "{told}");
+}
+
+#[test]
+fn a_minority_decides_nothing_and_who_was_away_hears_of_it() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    let late = planned(&cluster, 0, "n1");
+    let plan = planned(&cluster, 0, "n0,n1,n2");
+    assert_eq!(layout(&cluster, 1)["has_vote"], true);
+    cluster.kill(2);
+    // Two of three are a majority. Applied once more, the plan is done already.
+    for _ in 0..2 {
+        let applied = cluster_command(&cluster, 0, &["apply", "--wait", &plan]);
+        assert_eq!(text(&applied.stdout), "done: epoch 2\n", "{}", text(&applied.stderr));
+    }
+    goes_by(&cluster, 1, 2);
+    cluster.up(2);
+    goes_by(&cluster, 2, 2);
+    let status = cluster_command(&cluster, 1, &["status"]);
+    assert!(status.status.success(), "{}{}", text(&status.stdout), text(&status.stderr));
+
+    // What was planned before is refused, by whoever is asked.
+    let late = cluster_command(&cluster, 0, &["apply", "--wait", &late]);
+    let why = text(&late.stderr);
+    assert!(!late.status.success() && why.contains("made in epoch 1, and it is epoch 2"), "{why}");
+    let stranger = cluster_command(&cluster, 1, &["apply", &"0".repeat(32)]);
+    let why = text(&stranger.stderr);
+    assert!(!stranger.status.success() && why.contains("this node knows no plan 0000"), "{why}");
+
+    // With one of three left the change waits; with the second one back it is done, though its
+    // plan is not asked for again.
+    let plan = planned(&cluster, 0, "n0");
+    cluster.kill(1);
+    cluster.kill(2);
+    let asked = cluster_command(&cluster, 0, &["apply", &plan]);
+    assert!(asked.status.success(), "{}", text(&asked.stderr));
+    let down = cluster_command(&cluster, 0, &["status"]);
+    assert_eq!(down.status.code(), Some(1), "{}", text(&down.stdout));
+    assert!(text(&down.stdout).contains("down"));
+    assert_eq!(layout(&cluster, 0)["epoch"], 2);
+    cluster.up(1);
+    goes_by(&cluster, 0, 3);
+    goes_by(&cluster, 1, 3);
+    cluster.up(2);
+    goes_by(&cluster, 2, 3);
+
+    // It is durable: all of them go by it after a restart, alone too.
+    for node in 0..3 {
+        cluster.kill(node);
+    }
+    cluster.up(0);
+    assert_eq!(layout(&cluster, 0)["epoch"], 3);
+    assert_eq!(layout(&cluster, 0)["council"], serde_json::json!(["n0"]));
+}
+
+#[test]
+fn who_lost_its_disk_has_no_vote_until_it_is_seated_again() {
+    let mut cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    assert_eq!(change(&cluster, 0, "n0,n1,n2"), 2);
+    goes_by(&cluster, 2, 2);
+    cluster.kill(2);
+    cluster.wipe(2);
+    cluster.up(2);
+    cluster.settled();
+    goes_by(&cluster, 2, 2);
+    assert_eq!(layout(&cluster, 2)["has_vote"], false);
+    // The others decide, and seat it.
+    assert_eq!(change(&cluster, 2, "n0,n1,n2"), 3);
+    goes_by(&cluster, 2, 3);
+    assert_eq!(layout(&cluster, 2)["has_vote"], true);
+    cluster.kill(0);
+    assert_eq!(change(&cluster, 1, "n2"), 4, "its vote counts: the first node is away");
+}
+
+#[test]
+fn a_plan_shows_what_would_move_and_what_makes_no_sense_is_said() {
+    let cluster = Cluster::start(3, &[]);
+    cluster.settled();
+    // The seats of the first layout name no voters; after that, the same is the same.
+    assert_eq!(change(&cluster, 0, "n0,n1,n2"), 2);
+    let plan = |args: &[&str]| cluster_command(&cluster, 0, &[&["plan"], args].concat());
+    let grown = plan(&["--add", "d=http://127.0.0.1:1;zone=x", "--weight", "n0=2", "--json"]);
+    let grown: Value = serde_json::from_slice(&grown.stdout).unwrap();
+    assert_eq!((&grown["base_epoch"], &grown["nodes"][0]["change"]), (&2.into(), &"joins".into()));
+    let moved = grown["moved_copies"].as_u64().unwrap();
+    assert!((40_000..60_000).contains(&moved), "a share of 3 in 15 of 196,608 copies: {moved}");
+    let id = grown["plan"].as_str().unwrap();
+    let refused = text(&cluster_command(&cluster, 0, &["apply", id]).stderr);
+    assert!(refused.contains("moves keys between nodes"), "{refused}");
+    for (args, said) in [
+        (&["--remove", "x"][..], "node \"x\" is not a member"),
+        (&["--add", "n0=http://127.0.0.1:1"], "node \"n0\" is a member already"),
+        (&["--add", "ftp://h"], "is not a node URL"),
+        (&["--remove", "n0"], "2 nodes would be left, fewer than replicas 3"),
+        (&["--council", "n0,n1"], "a council has 1, 3, 5 or 7 nodes, and 2 were named"),
+        (&["--council", "n0,n1,x"], "node \"x\" is not a member"),
+        (&["--weight", "n0"], "is not NODE=1..1000"),
+        (&["--weight", "n0=0"], "weight 0 is out of range"),
+        (&[], "nothing changes"),
+    ] {
+        let refused = plan(args);
+        let why = text(&refused.stderr);
+        assert!(!refused.status.success() && why.contains(said), "{args:?}: {why}");
+    }
+    let mut client: Client = cluster.client(0);
+    for (target, said) in [
+        ("/admin/layout/plan?weight=a=1&weight=b=2", "duplicate parameter"),
+        ("/admin/layout/plan?size=3", "unknown parameter"),
+        ("/admin/layout/apply", "plan"),
+        ("/admin/layout/apply?plan=xyz", "is no plan's id"),
+    ] {
+        let refused = client.request("POST", target, b"");
+        assert_eq!(refused.status, 400, "{target}");
+        assert!(text(&refused.body()).contains(said), "{target}");
+    }
+}
