@@ -1,5 +1,6 @@
 //! The rows of `docs/reliability.md` that need a real process, in their short form. The long one:
-//! `cargo run --release -p torture`.
+//! `cargo run --release -p torture`. Tests begin in the order of their names: those that mostly
+//! wait are named to begin first, so that the others run meanwhile.
 
 use std::path::PathBuf;
 
@@ -192,7 +193,7 @@ fn row_33_slow_clients() {
 }
 
 #[test]
-fn steady_readers_and_such_as_stop() {
+fn a_steady_reader_and_one_that_stops() {
     row("steady", steady::run(&setup(1)));
 }
 
@@ -202,17 +203,17 @@ fn a_crowd_of_idle_clients() {
 }
 
 #[test]
-fn stderr_closed() {
+fn a_closed_stderr() {
     row("stderr", stderr::one(&setup(1), stderr::Kind::Closed));
 }
 
 #[test]
-fn stderr_full() {
+fn a_full_stderr() {
     row("stderr", stderr::one(&setup(1), stderr::Kind::Full));
 }
 
 #[test]
-fn stderr_stalled() {
+fn a_stalled_stderr() {
     row("stderr", stderr::one(&setup(1), stderr::Kind::Stalled));
 }
 

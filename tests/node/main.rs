@@ -2,6 +2,7 @@
 //! library would send can be sent.
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
+mod a_while;
 mod bench;
 mod client;
 mod cluster;
@@ -33,8 +34,5 @@ mod receipts;
 mod recipes;
 mod repair;
 mod rollback;
-mod settings;
-mod slow;
 mod stderr;
 mod ttl;
-mod walkthrough;

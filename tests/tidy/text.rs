@@ -48,7 +48,7 @@ const SLEEPERS: [(&str, &str); 4] = [
         "the server's delay is what the client has to measure",
     ),
     ("tests/node/process.rs", "between two looks at a condition, up to a deadline"),
-    ("tests/node/slow.rs", "a slow client is one that does nothing for a while"),
+    ("tests/node/a_while/slow.rs", "a slow client is one that does nothing for a while"),
     ("torture/src/ledger/tests.rs", "the ledger tells events apart by their times"),
 ];
 

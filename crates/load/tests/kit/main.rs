@@ -2,9 +2,9 @@
 //! rest.
 #![allow(clippy::unwrap_used, reason = "whatever a test unwraps, failing there is its verdict")]
 
+mod capacity;
 mod compare;
 mod engine;
 mod import;
 mod report;
 mod scripts;
-mod search;

@@ -21,8 +21,8 @@ struct Step {
 
 /// The block that a comment in the manual marks.
 fn steps() -> Vec<Step> {
-    let manual = include_str!("../../docs/operation.md");
-    let (_, marked) = manual.split_once("tests/node/walkthrough.rs runs it").unwrap();
+    let manual = include_str!("../../../docs/operation.md");
+    let (_, marked) = manual.split_once("tests/node/a_while/walkthrough.rs runs it").unwrap();
     let (_, block) = marked.split_once("```console\n").unwrap();
     let mut steps: Vec<Step> = Vec::new();
     for line in block.split_once("```").unwrap().0.lines() {

@@ -1,0 +1,6 @@
+//! What takes ten seconds and more, mostly waiting. Tests begin in the order of their names: these
+//! are named to begin first, so that the others run meanwhile; begun last, they would run alone.
+
+mod settings;
+mod slow;
+mod walkthrough;
