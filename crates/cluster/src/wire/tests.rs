@@ -600,10 +600,6 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ),
         ("outbid", reply(Reply::Outbid { promise: 7 })),
         ("superseded", reply(Reply::Superseded { epoch: 7 })),
-        ("council asked", ask(Class::Client, Request::Council(VoteRequest::Ask))),
-        ("council decided", ask(Class::Client, Request::Council(VoteRequest::Decided(layout(1))))),
-        ("council known", reply(Reply::Council(VoteReply::Known(layout(1))))),
-        ("council outbid", reply(Reply::Council(VoteReply::Outbid(0x0506)))),
         ("piece", Item::Piece { last: false, bytes: key() }),
         ("last piece", Item::Piece { last: true, bytes: key() }),
         ("credit", Item::Credit(0x0102_0304)),
@@ -612,6 +608,7 @@ fn one_of_each() -> Vec<(&'static str, Item)> {
         ("goodbye", Item::Goodbye),
     ];
     items.extend(conditional_writes());
+    items.extend(votes());
     items.extend(comparisons());
     items
 }
@@ -661,6 +658,22 @@ fn comparisons() -> Vec<(&'static str, Item)> {
         ("compare listed", ask(Class::Stream, compare(Some(key()), listed))),
         ("discard", ask(Class::Repair, Request::Discard(damaged))),
         ("compared", Item::Message(Message { id: 9, body })),
+    ]
+}
+
+/// The same of votes about layouts.
+fn votes() -> Vec<(&'static str, Item)> {
+    let ask = |request| {
+        let (remaining_ms, class) = (0x01f4, Class::Client);
+        let body = Body::Request { remaining_ms, class, request: Request::Council(request) };
+        Item::Message(Message { id: 0x0807_0605_0403_0201, body })
+    };
+    let reply = |reply| Item::Message(Message { id: 9, body: Body::Reply(Reply::Council(reply)) });
+    vec![
+        ("council asked", ask(VoteRequest::Ask)),
+        ("council decided", ask(VoteRequest::Decided(layout(1)))),
+        ("council known", reply(VoteReply::Known(layout(1)))),
+        ("council outbid", reply(VoteReply::Outbid(0x0506))),
     ]
 }
 
