@@ -287,7 +287,10 @@ impl Node {
     pub fn handle(&mut self, now: Now, event: NodeEvent, out: &mut Vec<NodeEffect>) {
         self.begun.get_or_insert(now.mono);
         if self.view.epoch != self.shared.views.epoch() {
-            self.view = self.shared.view();
+            let before = std::mem::replace(&mut self.view, self.shared.view());
+            if !before.agrees_with(self.view.id()) {
+                self.placement_changes(now, out);
+            }
         }
         match event {
             NodeEvent::PeerSeen { peer, incarnation, knows_us } => {

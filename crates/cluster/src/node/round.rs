@@ -161,7 +161,9 @@ impl Node {
         let rounds = &self.shared.rounds;
         let wanted = rounds.wanted();
         let is_whole = self.shared.membership.is_authoritative_for_all();
-        if !is_whole || self.shared.membership.is_fenced() || self.shared.nodes() == 1 {
+        // While partitions move nothing is proven: a receiver may lack what all others hold.
+        let moves = self.view.other.is_some();
+        if !is_whole || moves || self.shared.membership.is_fenced() || self.shared.nodes() == 1 {
             return false;
         }
         let RoundConfig { interval_micros, full_interval_micros, settled_micros, .. } =
@@ -219,6 +221,16 @@ impl Node {
             not_before: 0,
         });
         true
+    }
+
+    /// Keys are placed otherwise from now on. A round compares by the placement that it began with,
+    /// and what it has shown is of those replicas; what all were ready for they may commit.
+    pub(super) fn placement_changes(&mut self, now: Now, out: &mut Vec<NodeEffect>) {
+        (self.equal, self.last_full) = (Equal::default(), None);
+        if let Some(round) = self.round.as_mut().filter(|round| round.phase != Phase::Committing) {
+            round.report.stopped = Some("the members of the cluster change");
+            self.go_on_round(now, out);
+        }
     }
 
     /// Does what can be done now.

@@ -8,7 +8,7 @@ use cluster::{
     Clock, CompareRequest, Compared, Damage, Detail, FailureKind, Kind, Logs, Membership,
     MembershipState, Node, NodeConfig, NodeEffect, NodeEvent, NodeId, Now, Outline, Proof, Rank,
     Record, Reply, Request, RoundConfig, RoundId, RoundReport, RoundState, RoundStep, Shared, Sum,
-    Unhealed, Version, partition_of,
+    Unhealed, Version, View, partition_of,
 };
 
 use crate::toy;
@@ -400,6 +400,45 @@ fn after_a_full_one() -> Driver {
     let mut driver = Driver::new();
     assert!(driver.round(true, |_, request| Some(willing(request))).report.proven);
     driver
+}
+
+/// What was compared by one placement says nothing of the replicas of another one; and while
+/// partitions move a receiver may lack what all others hold.
+#[test]
+fn a_round_keeps_the_placement_that_it_began_with() {
+    let mut driver = after_a_full_one();
+    let shared = Arc::clone(&driver.shared);
+    let (three, four) = (topology(3, 3), topology(4, 3));
+    let begins = View::moving(2, 2, three, four.clone());
+    let driven = driver.round(false, |_, request| {
+        if matches!(request, Request::Compare(_)) && shared.view().epoch == 1 {
+            shared.views.install(begins.clone());
+        }
+        Some(since_proof(true, request))
+    });
+    assert_eq!(driven.report.stopped, Some("the members of the cluster change"));
+    assert!(!driven.report.proven && !driven.is_asked_to_commit(), "{:?}", driven.report);
+
+    shared.rounds.ask(false, 0);
+    for _ in 0..PATIENCE {
+        driver.mono += TICK_MICROS;
+        let now = Now { mono: driver.mono, wall: BASE + driver.mono };
+        let mut effects = Vec::new();
+        driver.node.handle(now, NodeEvent::Tick, &mut effects);
+        let steps = |effect: &NodeEffect| {
+            matches!(effect, NodeEffect::Call { request: Request::Round { .. }, .. })
+        };
+        assert!(!effects.iter().any(steps), "{effects:?}");
+    }
+    // The council alone is another one: that is no other placement.
+    shared.views.install(View::settled(3, 3, four.clone()));
+    let driven = driver.round(false, |_, request| {
+        if matches!(request, Request::Compare(_)) && shared.view().epoch == 3 {
+            shared.views.install(View::settled(4, 3, four.clone()));
+        }
+        Some(willing(request))
+    });
+    assert!(driven.report.full && driven.report.proven, "{:?}", driven.report);
 }
 
 /// Those who hold something older of a key without being replicas of it are found by reading
