@@ -134,6 +134,11 @@ metrics! {
          backup";
     PURGEABLE_BYTES: Gauge "purgeable_bytes" []
         "Bytes of tombstones and expired values that compaction may drop for good, about";
+    LAYOUT_EPOCH: Gauge "layout_epoch" []
+        "Which change of the cluster's members and council this node goes by, from 1 on; the same \
+         on all nodes within a second";
+    COUNCIL_VOTE: Gauge "council_vote" []
+        "1 if this node has a vote about the next change of the members";
     UPTIME: Gauge "uptime_seconds" [] "Time since the node started recovery, in seconds";
     CPU: Counter "cpu_seconds" [] "CPU time of all threads";
     RESIDENT_BYTES: Gauge "resident_bytes" [] "Resident memory, in bytes";

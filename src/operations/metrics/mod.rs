@@ -238,6 +238,8 @@ fn peers(out: &mut Out<'_, '_>, node: &Node) -> fmt::Result {
 }
 
 fn machine(out: &mut Out<'_, '_>, node: &Node, stats: &lsm::Stats) -> fmt::Result {
+    out.gauge(&list::LAYOUT_EPOCH, node.shared.views.epoch())?;
+    out.gauge(&list::COUNCIL_VOTE, u64::from(node.shared.layouts.has_seat()))?;
     out.gauge(&list::UPTIME, node.started.elapsed().as_secs())?;
     out.seconds(&list::CPU, usage::cpu_time().as_nanos() as u64)?;
     out.gauge(&list::RESIDENT_BYTES, usage::resident_bytes())?;
