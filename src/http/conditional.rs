@@ -79,12 +79,12 @@ async fn change(
     (condition, change): (Condition, Change),
     id: Option<u64>,
 ) -> Result<Changed, Problem> {
-    let ConditionalParams { key, quorum, receipt, ttl } = params;
+    let ConditionalParams { key, quorum, asked, receipt, ttl } = params;
     let key = shared_key(key);
     let expiry_ms = service.requests.expiry_ms(ttl);
     let conditional = Conditional { condition, change, expiry_ms };
     let wanted = receipt.then(|| Wanted::conditional(&key, quorum));
-    let (done, acks) = match service.requests.change(key, conditional, quorum, id).await {
+    let (done, acks) = match service.requests.change(key, conditional, asked, id).await {
         cluster::Answer::Done(done, acks) => (done, acks),
         cluster::Answer::Failed(failed) => return Err(entity::refused(service, failed)),
         cluster::Answer::Found(_) | cluster::Answer::Written(..) => {

@@ -68,7 +68,7 @@ pub(super) async fn get(
     let range = if params.local {
         requests.scan_local(start, end)
     } else {
-        requests.scan(quorum, start, end)
+        requests.scan(params.asked, start, end)
     };
     let range = range.ok_or_else(|| too_many().votes(quorum))?;
     let mut stream = Box::new(Stream {

@@ -29,11 +29,11 @@ pub(super) async fn get(
     query: &str,
     unless: Option<&HeaderMap>,
 ) -> Result<Answer, Problem> {
-    let ReadParams { key, quorum } = params::read(query, service.replication())?;
+    let ReadParams { key, quorum, asked } = params::read(query, service.replication())?;
     let key = shared_key(key);
     let room = service.requests.room_for(&key).await;
     let room = room.map_err(|_| Problem::overload(TOO_MANY_READ).votes(quorum))?;
-    let record = match service.requests.get(key, quorum, room).await {
+    let record = match service.requests.get(key, asked, room).await {
         cluster::Answer::Found(Some(record)) => record,
         cluster::Answer::Found(None) => return Ok(problem::not_found()),
         cluster::Answer::Failed(failed) => return Err(refused(service, failed)),
@@ -129,10 +129,10 @@ async fn write(
     params: WriteParams<'_>,
     record: cluster::Record,
 ) -> Result<(Tag, Option<Box<HeaderValue>>), Problem> {
-    let WriteParams { key, quorum, receipt, .. } = params;
+    let WriteParams { key, quorum, asked, receipt, .. } = params;
     let key = shared_key(key);
     let wanted = receipt.then(|| Wanted::plain(service, &key, quorum));
-    match service.requests.write(key, record, quorum).await {
+    match service.requests.write(key, record, asked).await {
         cluster::Answer::Written(version, acks) => {
             let tag = Tag { version, last: None };
             Ok((tag, wanted.map(|wanted| wanted.header(service, tag, acks))))

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use cluster::layout::{Change, Joiner};
-use cluster::{Quorum, ReplicaSet, quorum};
+use cluster::{AskedQuorum, Quorum, ReplicaSet, quorum};
 use profile::{Event, Format};
 
 use super::MAX_KEY_LEN;
@@ -27,6 +27,7 @@ pub(super) struct Replication {
 pub(super) struct ReadParams<'a> {
     pub(super) key: Cow<'a, [u8]>,
     pub(super) quorum: Quorum,
+    pub(super) asked: AskedQuorum,
 }
 
 /// One key that is written or deleted.
@@ -34,6 +35,7 @@ pub(super) struct ReadParams<'a> {
 pub(super) struct WriteParams<'a> {
     pub(super) key: Cow<'a, [u8]>,
     pub(super) quorum: Quorum,
+    pub(super) asked: AskedQuorum,
     /// `from` if it was said, otherwise 0: what a record keeps of it.
     pub(super) copies: u8,
     /// Whether the answer is to name who acknowledged it.
@@ -47,6 +49,7 @@ pub(super) struct WriteParams<'a> {
 pub(super) struct ConditionalParams<'a> {
     pub(super) key: Cow<'a, [u8]>,
     pub(super) quorum: Quorum,
+    pub(super) asked: AskedQuorum,
     /// As of any write.
     pub(super) receipt: bool,
     /// The same; of an addition `None` = as long as what it adds to.
@@ -59,6 +62,7 @@ pub(super) struct EntitiesParams {
     pub(super) start: Vec<u8>,
     pub(super) end: Option<Vec<u8>>,
     pub(super) quorum: Quorum,
+    pub(super) asked: AskedQuorum,
     /// Whether only what this node holds is meant.
     pub(super) local: bool,
 }
@@ -136,8 +140,8 @@ fn fill<'a, const N: usize>(query: &'a str, names: [&str; N]) -> Result<[Slot<'a
 pub(super) fn read(query: &str, replication: Replication) -> Result<ReadParams<'_>, Problem> {
     let [id, ack, from] = fill(query, READ)?;
     let key = key("id", required("id", id)?)?;
-    let quorum = agree(ack, from, replication)?;
-    Ok(ReadParams { key, quorum })
+    let (asked, quorum) = agree(ack, from, replication)?;
+    Ok(ReadParams { key, quorum, asked })
 }
 
 /// A key that is written; `most` is what its value may live.
@@ -160,10 +164,10 @@ fn write(
     on: Replication,
 ) -> Result<WriteParams<'_>, Problem> {
     let key = key("id", required("id", id)?)?;
-    let quorum = agree(ack, from, on)?;
-    let copies = from.map_or(0, |_| quorum.from);
+    let (asked, quorum) = agree(ack, from, on)?;
+    let copies = asked.from.unwrap_or(0);
     let receipt = wants_receipt(receipt, quorum)?;
-    Ok(WriteParams { key, quorum, copies, receipt, ttl })
+    Ok(WriteParams { key, quorum, asked, copies, receipt, ttl })
 }
 
 /// The same under a condition.
@@ -219,18 +223,18 @@ fn majority(
     on: Replication,
 ) -> Result<ConditionalParams<'_>, Problem> {
     let key = key("id", required("id", id)?)?;
-    let usual = agree(None, None, on)?;
-    if from.is_some() && agree(None, from, on)?.from != usual.from {
+    let (_, usual) = agree(None, None, on)?;
+    if from.is_some() && agree(None, from, on)?.1.from != usual.from {
         let usual = usual.from;
         return Err(bad(format!("a conditional write is from={usual}, the default; omit from")));
     }
-    let quorum = agree(ack, None, on)?;
+    let (asked, quorum) = agree(ack, None, on)?;
     if quorum.ack < usual.ack {
         let (ack, usual) = (quorum.ack, usual.ack);
         return Err(bad(format!("ack={ack} is too few for a conditional write: {usual} or more")));
     }
     let receipt = wants_receipt(receipt, quorum)?;
-    Ok(ConditionalParams { key, quorum, receipt, ttl })
+    Ok(ConditionalParams { key, quorum, asked, receipt, ttl })
 }
 
 /// Whether a receipt is asked for. Which replicas acknowledged is told by one byte.
@@ -253,8 +257,8 @@ pub(super) fn entities(query: &str, replication: Replication) -> Result<Entities
         None => None,
     };
     let local = flag("local", local)?;
-    let quorum = agree(ack, from, replication)?;
-    Ok(EntitiesParams { start, end, quorum, local })
+    let (asked, quorum) = agree(ack, from, replication)?;
+    Ok(EntitiesParams { start, end, quorum, asked, local })
 }
 
 /// The key whose replicas are asked for, and how many.
@@ -264,7 +268,7 @@ pub(super) fn placement(
 ) -> Result<(Cow<'_, [u8]>, u8), Problem> {
     let [id, from] = fill(query, PLACEMENT)?;
     let key = key("id", required("id", id)?)?;
-    Ok((key, agree(Some("1"), from, replication)?.from))
+    Ok((key, agree(Some("1"), from, replication)?.1.from))
 }
 
 /// Whether everything is to be compared.
@@ -414,10 +418,13 @@ fn percent_decode(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(decoded))
 }
 
-fn agree(ack: Slot<'_>, from: Slot<'_>, on: Replication) -> Result<Quorum, Problem> {
+/// What was said of a quorum, and what it is by the view in force.
+fn agree(ack: Slot<'_>, from: Slot<'_>, on: Replication) -> Result<(AskedQuorum, Quorum), Problem> {
     let ack = digits("ack", ack)?;
     let from = digits("from", from)?;
-    quorum(ack, from, on.nodes, on.replicas).map_err(Problem::quorum)
+    let quorum = quorum(ack, from, on.nodes, on.replicas).map_err(Problem::quorum)?;
+    let asked = AskedQuorum { ack: ack.map(|_| quorum.ack), from: from.map(|_| quorum.from) };
+    Ok((asked, quorum))
 }
 
 /// A number of plain digits; one that is too large for any cluster is as large as can be.

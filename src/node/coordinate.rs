@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use cluster::{
-    Answer, Body, CallId, Class, ClientId, CompareRequest, Conditional, ConnectionId, Damage,
-    Demand, Event, FailureKind, Message, NodeId, Now, OpId, PageRequest, Quorum, Record, Reply,
+    Answer, AskedQuorum, Body, CallId, Class, ClientId, CompareRequest, Conditional, ConnectionId,
+    Damage, Demand, Event, FailureKind, Message, NodeId, Now, OpId, PageRequest, Record, Reply,
     Request, StoreError,
 };
 use lsm::{Batch, Engine, Lookup, Space, Wait};
@@ -221,7 +221,7 @@ impl Requests {
     pub(crate) async fn get(
         self: &Rc<Self>,
         key: Bytes,
-        quorum: Quorum,
+        quorum: AskedQuorum,
         room: Option<Held>,
     ) -> Answer {
         let slot = self.coordination.clients.open();
@@ -236,7 +236,7 @@ impl Requests {
         self: &Rc<Self>,
         key: Bytes,
         record: Record,
-        quorum: Quorum,
+        quorum: AskedQuorum,
     ) -> Answer {
         let slot = self.coordination.clients.open();
         self.dispatch(Event::Write { client: ClientId(slot.number), key, record, quorum });
@@ -248,7 +248,7 @@ impl Requests {
         self: &Rc<Self>,
         key: Bytes,
         conditional: Conditional,
-        quorum: Quorum,
+        quorum: AskedQuorum,
         id: Option<u64>,
     ) -> Answer {
         // A ballot is a version of this node's clock.

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use cluster::{
-    Acks, Class, Clock, NodeEvent, NodeId, PageRequest, Quorum, Record, Request, Shared, Version,
-    View,
+    Acks, AskedQuorum, Class, Clock, NodeEvent, NodeId, PageRequest, Record, Request, Shared,
+    Version, View,
 };
 use lsm::{Fields, Kind, SyncMode};
 use node::{Asked, Loop, NoVersion, Purpose, Range, records};
@@ -212,8 +212,13 @@ impl Requests {
     }
 
     /// A range over the cluster; `None` = too many are read at once.
-    pub(crate) fn scan(&self, quorum: Quorum, start: Bytes, end: Option<Bytes>) -> Option<Range> {
-        Range::new(Arc::clone(&self.node.shared), &self.node.pages, quorum, start, end)
+    pub(crate) fn scan(
+        &self,
+        asked: AskedQuorum,
+        start: Bytes,
+        end: Option<Bytes>,
+    ) -> Option<Range> {
+        Range::new(Arc::clone(&self.node.shared), &self.node.pages, asked, start, end)
     }
 
     /// A range over what this node holds; `None` = too many are read at once.

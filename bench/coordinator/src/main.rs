@@ -73,7 +73,7 @@ fn ranges() -> Table {
             let begin = || {
                 let begun = cpu_nanos();
                 for _ in 0..RANGES {
-                    let mut scan = Scan::new(&shared, quorum, Bytes::new(), None);
+                    let mut scan = Scan::new(&shared, quorum.into(), Bytes::new(), None);
                     if let Some(node) = failed {
                         scan.failed(node);
                     }
@@ -170,7 +170,8 @@ impl Bench {
     fn request(&mut self, kind: Kind) -> Event {
         self.requests += 1;
         let (key, record) = &self.items[(self.requests % KEYS) as usize];
-        let (client, key, quorum) = (ClientId(self.requests), key.clone(), self.quorum);
+        let (client, key) = (ClientId(self.requests), key.clone());
+        let quorum = self.quorum.into();
         let mut record = record.clone();
         record.rank.version.time += self.requests;
         match kind {

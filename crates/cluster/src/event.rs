@@ -45,7 +45,7 @@ use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
 use crate::missed::{Mark, Missed};
 use crate::promises::Promises;
 use crate::proof::{Proof, Proofs, RoundId};
-use crate::quorum::Quorum;
+use crate::quorum::{AskedQuorum, Quorum};
 use crate::recent::{Recalled, Recent};
 use crate::record::{Codec, Outline, Record, StepsCodec};
 use crate::rounds::Rounds;
@@ -191,7 +191,7 @@ impl Shared {
     /// Marks that a node missed a write that no hint will bring it. A node alone is not marked:
     /// nobody else could stream the write to it.
     pub fn miss(&self, node: NodeId, key: &[u8], record: &Record) {
-        if self.nodes() > 1 {
+        if !self.views.with(View::is_alone) {
             self.missed.mark(node, self.mark_of(key, record));
         }
     }
@@ -271,8 +271,9 @@ pub enum OpId {
         id: u64,
         /// The partition of the key that is read; `None` if none is.
         partition: Option<u16>,
-        /// The placement that it was taken under ([`ViewId`]).
-        placement: u64,
+        /// The placement that the answer is counted by ([`ViewId`]): under another one it is not
+        /// given. `None` = it does not matter.
+        placement: Option<u64>,
     },
 }
 
@@ -305,7 +306,7 @@ pub enum Event {
         /// The key.
         key: Bytes,
         /// How many must answer.
-        quorum: Quorum,
+        quorum: AskedQuorum,
     },
     /// A client changes a value, if a condition is met.
     Change {
@@ -316,7 +317,7 @@ pub enum Event {
         /// What it wants.
         conditional: Conditional,
         /// A majority at least of the default number of copies.
-        quorum: Quorum,
+        quorum: AskedQuorum,
         /// What it is known by if it has an idempotency key.
         id: Option<u64>,
     },
@@ -329,7 +330,7 @@ pub enum Event {
         /// A new record with a version of this node's clock.
         record: Record,
         /// How many must hold it.
-        quorum: Quorum,
+        quorum: AskedQuorum,
     },
     /// One request to one node, which may be this one.
     Call {

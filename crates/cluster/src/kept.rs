@@ -43,8 +43,8 @@ pub(crate) struct Kept {
     pub(crate) ballot: u64,
     /// When promises were asked for.
     pub(crate) since: u64,
-    /// In which epoch.
-    pub(crate) epoch: u64,
+    /// By which placement: who holds the key may change with it.
+    pub(crate) placement: u64,
 }
 
 #[derive(Debug, Default)]
@@ -62,8 +62,8 @@ pub(crate) struct Keeper {
 
 impl Kept {
     /// `ballot` was promised, and the last under which something was stored.
-    pub(crate) fn after(record: Record, ballot: u64, since: u64, epoch: u64) -> Option<Self> {
-        next_ballot(ballot).map(|ballot| Self { record, ballot, since, epoch })
+    pub(crate) fn after(record: Record, ballot: u64, since: u64, placement: u64) -> Option<Self> {
+        next_ballot(ballot).map(|ballot| Self { record, ballot, since, placement })
     }
 }
 
@@ -85,11 +85,12 @@ impl Keeper {
         }
     }
 
-    /// What was kept of a key, if it is of use in this epoch.
-    pub(crate) fn take(&self, key: &[u8], mono: u64, epoch: u64) -> Option<Kept> {
+    /// What was kept of a key, if it is of use by this placement.
+    pub(crate) fn take(&self, key: &[u8], mono: u64, placement: u64) -> Option<Kept> {
         let mut all = self.all.lock().expect("nobody panics while it is locked");
-        let is_of_use =
-            |kept: &Kept| kept.epoch == epoch && mono.saturating_sub(kept.since) < MOST_MICROS;
+        let is_of_use = |kept: &Kept| {
+            kept.placement == placement && mono.saturating_sub(kept.since) < MOST_MICROS
+        };
         all.by_key.remove(key).filter(is_of_use)
     }
 }
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_or_of_another_epoch_is_of_no_use() {
+    fn what_is_old_or_of_another_placement_is_of_no_use() {
         let keeper = Keeper::default();
         keeper.put(b"k", kept(4096, 9));
         assert_eq!(keeper.take(b"k", 8, 2), None);

@@ -53,7 +53,7 @@ pub use message::{Body, Class, Filter, Message, NodeId, Page, PageRequest, Reply
 pub use missed::{MAX_LISTED, Mark, Missed, Numbered};
 pub use node::{NODE_TICK_MICROS, Node, NodeConfig, NodeEffect, NodeEvent, RoundConfig};
 pub use proof::{Passing, Proof, Proofs, RoundId, RoundState, RoundStep};
-pub use quorum::{Quorum, Refusal, quorum};
+pub use quorum::{AskedQuorum, Quorum, Refusal, quorum};
 pub use recent::{Recalled, Via};
 pub use record::{
     Codec, Kind, MAX_OPERATIONS, Next, Operation, Outline, Rank, Record, Steps, StepsCodec,

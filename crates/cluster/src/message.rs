@@ -98,7 +98,7 @@ pub enum Request {
         key: Bytes,
         /// What the write is known by, whoever coordinates it.
         id: u64,
-        /// How many replicas must hold what comes of it.
+        /// How many replicas must hold what comes of it; 0 = a majority, by the home's view.
         ack: u8,
         /// What is to be done.
         conditional: Conditional,

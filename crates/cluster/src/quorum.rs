@@ -1,15 +1,53 @@
 //! How many replicas hold a key and how many of them must answer.
 
+use std::fmt::{self, Display, Formatter};
+
+use crate::topology::Topology;
+
 /// The largest number of copies: it has one byte in a record.
 const MAX_FROM: u32 = u8::MAX as u32;
 
-/// `ack` of `from` replicas must answer. Always `1 <= ack <= from`.
+/// `ack` of `from` replicas must answer: `1 <= ack <= from`, unless members went since it was asked
+/// for, so that nothing satisfies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quorum {
     /// How many must answer.
     pub ack: u8,
     /// How many hold the key.
     pub from: u8,
+}
+
+/// What a client said of a quorum. What it did not say is the default of the topology that the
+/// request is counted by, and differs from one to the next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AskedQuorum {
+    /// How many must answer; `None` = a majority.
+    pub ack: Option<u8>,
+    /// How many hold the key; `None` = the default number of copies.
+    pub from: Option<u8>,
+}
+
+impl AskedQuorum {
+    /// What it is by a topology. What was said stays, though it may have too few nodes by now.
+    pub fn by(self, topology: &Topology) -> Quorum {
+        let from = self.from.unwrap_or_else(|| topology.default_copies());
+        Quorum { ack: self.ack.unwrap_or(from / 2 + 1), from }
+    }
+}
+
+/// `2/3`; what was not said is `-`.
+impl Display for AskedQuorum {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let said = |number: Option<u8>| number.map_or("-".to_owned(), |number| number.to_string());
+        write!(f, "{}/{}", said(self.ack), said(self.from))
+    }
+}
+
+/// Both were said.
+impl From<Quorum> for AskedQuorum {
+    fn from(Quorum { ack, from }: Quorum) -> Self {
+        Self { ack: Some(ack), from: Some(from) }
+    }
 }
 
 /// Why a pair of `ack` and `from` makes no sense here.

@@ -10,7 +10,9 @@
 //! For every partition, the first `ack` nodes of its first `from` replicas in the order of
 //! preference send what they hold, so a range sees what as many reads would. Nodes keep nothing
 //! between two pages. When one fails, it is taken off the list and the walk goes on from where it
-//! is, with the next replicas in its place.
+//! is, with the next replicas in its place. So it does when a view of another placement comes into
+//! force, with the nodes of that one: pages of two placements don't fit together. While partitions
+//! move, the set that is read is asked, as reads do; what is told need not be held by the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,10 +22,10 @@ use bytes::Bytes;
 use crate::choice::{self, Chooser};
 use crate::event::Shared;
 use crate::message::{Filter, NodeId, Page, PageRequest};
-use crate::quorum::Quorum;
+use crate::quorum::{AskedQuorum, Quorum};
 use crate::record::{Kind, Record};
 use crate::topology::Topology;
-use crate::view::View;
+use crate::view::{View, Views};
 
 /// Bytes of one page.
 pub const PAGE_BYTES: u32 = 64 * 1024;
@@ -66,8 +68,12 @@ impl Source {
 /// One range read.
 #[derive(Debug)]
 pub struct Scan {
-    /// The view that it began with.
+    views: Arc<Views>,
+    own: NodeId,
+    /// The view that its pages are of.
     view: Arc<View>,
+    asked: AskedQuorum,
+    /// What that is by the view.
     quorum: Quorum,
     /// The least key that was not passed yet.
     start: Bytes,
@@ -84,51 +90,86 @@ pub struct Scan {
 impl Scan {
     /// A walk over `start ≤ key < end`. This node is asked first, then the others in the order
     /// of the topology.
-    pub fn new(shared: &Shared, quorum: Quorum, start: Bytes, end: Option<Bytes>) -> Self {
-        let view = shared.view();
-        let mut preference: Vec<NodeId> = view.topology.ids().collect();
-        preference.rotate_left(view.topology.place(shared.own));
-        Self::of(view, quorum, start, end, preference, false)
+    pub fn new(shared: &Shared, asked: AskedQuorum, start: Bytes, end: Option<Bytes>) -> Self {
+        Self::of(shared, asked, start, end, false)
     }
 
     /// A walk over what this node holds, whoever else does.
     pub fn local(shared: &Shared, start: Bytes, end: Option<Bytes>) -> Self {
-        let view = shared.view();
-        let all = view.topology.nodes().min(255) as u8;
-        let (quorum, preference) = (Quorum { ack: all, from: all }, vec![shared.own]);
-        Self::of(view, quorum, start, end, preference, true)
+        Self::of(shared, AskedQuorum::default(), start, end, true)
     }
 
     fn of(
-        view: Arc<View>,
-        quorum: Quorum,
+        shared: &Shared,
+        asked: AskedQuorum,
         start: Bytes,
         end: Option<Bytes>,
-        preference: Vec<NodeId>,
         local: bool,
     ) -> Self {
+        let view = shared.view();
         let mut scan = Self {
+            views: Arc::clone(&shared.views),
+            own: shared.own,
+            quorum: asked.by(&view.topology),
             view,
-            quorum,
+            asked,
             start,
             end,
-            preference,
+            preference: Vec::new(),
             sources: Vec::new(),
             out_of_reach: false,
             begins_anew: false,
             local,
         };
-        scan.begin();
+        scan.begin_with_all();
         scan
+    }
+
+    /// Asks whoever is to be asked of all nodes of the view.
+    fn begin_with_all(&mut self) {
+        let topology = &self.view.topology;
+        if self.local {
+            let all = topology.nodes().min(255) as u8;
+            self.quorum = Quorum { ack: all, from: all };
+            self.preference = vec![self.own];
+        } else {
+            self.quorum = self.asked.by(topology);
+            self.preference = topology.ids().collect();
+            // A node that is about to join is none of those that are read yet.
+            self.preference.rotate_left(topology.place_of(self.own).unwrap_or(0));
+        }
+        self.begin();
+    }
+
+    /// Whether a view of another placement has come into force: then the walk begins anew by that
+    /// one, from where it is.
+    fn is_of_before(&mut self) -> bool {
+        if self.view.epoch == self.views.epoch() {
+            return false;
+        }
+        let view = self.views.current();
+        let is_of_before = !self.view.agrees_with(view.id());
+        self.view = view;
+        if is_of_before {
+            self.begins_anew = true;
+            self.begin_with_all();
+        }
+        is_of_before
     }
 
     /// Asks whoever is to be asked, from where the walk is.
     fn begin(&mut self) {
+        let Quorum { ack, from } = self.quorum;
+        let topology = &self.view.topology;
+        // Members may have gone since it was asked for.
+        let is_possible = ack <= from && usize::from(from) <= topology.nodes();
         let asked = if self.local {
             Some(&self.preference[..]).filter(|nodes| !nodes.is_empty())
         } else {
-            choice::asked(&self.view.topology, self.quorum, &self.preference)
+            let asked = || choice::asked(topology, self.quorum, &self.preference);
+            is_possible.then(asked).flatten()
         };
+        self.out_of_reach = false;
         let start = &self.start;
         let source = |node| Source {
             node,
@@ -194,6 +235,9 @@ impl Scan {
     /// A page came. A page of a node that is not authoritative does not count: see
     /// [`MembershipState`](crate::MembershipState).
     pub fn page(&mut self, node: NodeId, page: Page) {
+        if self.is_of_before() {
+            return;
+        }
         if !page.authoritative && !self.local {
             self.failed(node);
             return;
@@ -211,6 +255,9 @@ impl Scan {
     /// A node can't be asked. The walk begins again with the others; pages that were asked for
     /// before are void, and must not be handed in.
     pub fn failed(&mut self, node: NodeId) {
+        if self.is_of_before() {
+            return;
+        }
         self.preference.retain(|held| *held != node);
         self.begins_anew = true;
         self.begin();
@@ -219,8 +266,10 @@ impl Scan {
     /// Drops all pages and asks for them again, from where the walk is: a range that waits for
     /// memory must not hold memory that others wait for. Pages that were asked for before are void.
     pub fn anew(&mut self) {
-        self.begins_anew = true;
-        self.begin();
+        if !self.is_of_before() {
+            self.begins_anew = true;
+            self.begin();
+        }
     }
 
     /// Whether the walk began again since this was called last: pages that were asked for before
@@ -235,8 +284,11 @@ impl Scan {
         !self.out_of_reach && self.sources.iter().all(|source| source.answered)
     }
 
-    /// A node is busy: its page is to be asked for again.
+    /// A node is busy, or has refused: its page is to be asked for again.
     pub fn retry(&mut self, node: NodeId) {
+        if self.is_of_before() {
+            return;
+        }
         if let Some(source) = self.sources.iter_mut().find(|source| source.node == node) {
             source.asked = false;
         }

@@ -64,6 +64,17 @@ impl View {
         Self { epoch, topology: read, other: Some(other), placement }
     }
 
+    /// Whether it has one node, and none is about to come or to go.
+    pub fn is_alone(&self) -> bool {
+        self.topology.nodes() == 1 && self.other.as_ref().is_none_or(|other| other.nodes() == 1)
+    }
+
+    /// Whether a node is a member, or is about to be, or was until now.
+    pub fn contains(&self, node: NodeId) -> bool {
+        let is_other = |other: &Topology| other.contains(node);
+        self.topology.contains(node) || self.other.as_ref().is_some_and(is_other)
+    }
+
     /// What tells it from others.
     pub fn id(&self) -> ViewId {
         ViewId { epoch: self.epoch, placement: self.placement }
@@ -125,7 +136,8 @@ impl Views {
         what(&self.current.load())
     }
 
-    /// The epoch of the view in force, or that of the one before for a moment.
+    /// The epoch of the view in force, or that of the next one for a moment: whoever sees a view in
+    /// force sees its epoch too, so that a loop which is handed what came of it knows of it.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -141,8 +153,8 @@ impl Views {
         let epoch = view.epoch;
         assert!(epoch > self.epoch(), "epochs grow, and {epoch} does not");
         note_names(&self.names, &view);
-        self.current.store(Arc::new(view));
         self.epoch.store(epoch, Ordering::Release);
+        self.current.store(Arc::new(view));
     }
 }
 

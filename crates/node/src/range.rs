@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::{FailureKind, NodeId, Page, PageRequest, Quorum, Reply, Scan, Shared, Step};
+use cluster::{AskedQuorum, FailureKind, NodeId, Page, PageRequest, Reply, Scan, Shared, Step};
 use lsm::Record;
 
 use crate::pages::{PageRoom, Pages};
@@ -70,7 +70,7 @@ impl Range {
     pub fn new(
         shared: Arc<Shared>,
         pages: &Pages,
-        quorum: Quorum,
+        quorum: AskedQuorum,
         start: Bytes,
         end: Option<Bytes>,
     ) -> Option<Self> {

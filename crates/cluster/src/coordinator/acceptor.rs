@@ -32,8 +32,9 @@ const LOOK_AGAIN: u64 = 500;
 /// answered, so no more than there are of those.
 #[derive(Debug, Default)]
 pub(super) struct Acceptor {
-    /// Promises that were given, while the record is read; until when it is of use.
-    promised: BTreeMap<OpId, u64>,
+    /// Promises that were given, or refused by a node that tells what it holds, while the record is
+    /// read.
+    promised: BTreeMap<OpId, Promised>,
     storing: BTreeMap<OpId, Storing>,
     /// Records that come after others which are being stored: a coordinator goes on as soon as a
     /// majority has stored one, and this replica may be slower.
@@ -44,6 +45,15 @@ pub(super) struct Acceptor {
     freed: Vec<u16>,
     /// Records that conditional writes made, in pages from other nodes that are being stored.
     pages: BTreeMap<OpId, Page>,
+}
+
+/// What a coordinator that asked for a promise is told, once the record is read.
+#[derive(Debug)]
+struct Promised {
+    /// Until when it is of use.
+    until: u64,
+    /// Whether it was promised.
+    promises: bool,
 }
 
 /// Some records of other nodes.
@@ -111,13 +121,16 @@ impl Coordinator {
         let membership = &self.shared.membership;
         let knows =
             membership.is_whole(|| partition_of(&key)) && ballot > membership.promised_before();
-        if !knows || !self.admits(now, op, ballot) {
+        let promises = knows && self.admits(now, op, ballot);
+        // While partitions move it may be about to hold this one. Then it tells all the same: who
+        // is refused because of what only this node holds goes on from that.
+        if !promises && self.view.other.is_none() {
             return self.done(op, Reply::Absent { authoritative: false }, out);
         }
-        if let Err(promise) = self.shared.promises.promise(&key, ballot) {
+        if promises && let Err(promise) = self.shared.promises.promise(&key, ballot) {
             return self.done(op, Reply::Outbid { promise }, out);
         }
-        self.acceptor.promised.insert(op, demand.until);
+        self.acceptor.promised.insert(op, Promised { until: demand.until, promises });
         out.push(Effect::Read { op, key, most, demand });
     }
 
@@ -232,8 +245,14 @@ impl Coordinator {
         read: Result<Reply, StoreError>,
         out: &mut Vec<Effect>,
     ) {
-        if self.acceptor.promised.remove(&op).is_some() {
-            let reply = read.unwrap_or_else(|error| super::replica::reply_to_error(&error));
+        if let Some(Promised { promises, .. }) = self.acceptor.promised.remove(&op) {
+            let authoritative = promises;
+            let reply = match read {
+                Ok(Reply::Found { record, .. }) => Reply::Found { record, authoritative },
+                Ok(Reply::Long { outline, .. }) => Reply::Long { outline, authoritative },
+                Ok(_) => Reply::Absent { authoritative },
+                Err(error) => super::replica::reply_to_error(&error),
+            };
             return self.done(op, reply, out);
         }
         let storing = self.acceptor.storing.get_mut(&op).expect("it was just found");
@@ -369,11 +388,26 @@ impl Coordinator {
 
     /// Reads that were skipped, because nobody waits for them, end here.
     pub(super) fn accepts_no_longer(&mut self, now: Now) {
-        self.acceptor.promised.retain(|_, until| *until > now.mono);
+        self.acceptor.promised.retain(|_, promised| promised.until > now.mono);
         let is_over = |storing: &Storing| !storing.writes && storing.demand.until <= now.mono;
         let over = self.acceptor.storing.iter().filter(|(_, storing)| is_over(storing));
         let over: Vec<OpId> = over.map(|(op, _)| *op).collect();
         over.into_iter().for_each(|op| self.give_up(op));
+    }
+
+    /// Another placement is in force. What waits to be stored by the one before is not: nobody would
+    /// count it, and by now others may have been promised what they were not then. What was handed
+    /// to the store is: until it is there nothing is promised.
+    pub(super) fn accepts_no_more_of_before(&mut self, out: &mut Vec<Effect>) {
+        let waiting = std::mem::take(&mut self.acceptor.waiting);
+        let waiting = waiting.into_values().flatten().map(|(op, _, _)| op);
+        let reading = self.acceptor.storing.iter().filter(|(_, storing)| !storing.writes);
+        let reading: Vec<OpId> = reading.map(|(op, _)| *op).collect();
+        reading.iter().for_each(|op| self.give_up(*op));
+        // Whoever asked is told that this node goes by a later view.
+        for op in reading.into_iter().chain(waiting) {
+            self.done(op, Reply::Busy, out);
+        }
     }
 
     fn give_up(&mut self, op: OpId) {

@@ -7,10 +7,11 @@ use bytes::Bytes;
 
 use super::Coordinator;
 use super::part::{Errand, Way};
+use super::sets::Quorums;
 use super::slots::{Call, Slot, Work};
 use crate::event::{CallId, Demand, Effect, FailureKind, Now, OpId, SlotId, StoreError};
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::quorum::Quorum;
+use crate::quorum::{AskedQuorum, Quorum};
 
 /// What no client waits for may take so many times as long: a long record over a slow link, a page
 /// off a busy disk. It is begun anew until it is done, so one that takes longer than it may never
@@ -32,7 +33,7 @@ impl Coordinator {
             view: Rc::clone(&self.view),
             deadline: now.mono + self.patience(class),
             key: Bytes::new(),
-            quorum: Quorum { ack: 1, from: 1 },
+            quorums: Quorums::of(AskedQuorum::from(Quorum { ack: 1, from: 1 }), &self.view),
             work: Work::Call(Call { call, node, class, request, errand }),
             detail: None,
         });
@@ -75,17 +76,6 @@ impl Coordinator {
     ) {
         let reply = result.unwrap_or_else(|error| super::replica::reply_to_error(&error));
         self.done(op, reply, out);
-    }
-
-    /// What this node was asked is done. What it asked itself comes back once the event is handled,
-    /// as if another node had replied.
-    pub(super) fn done(&mut self, op: OpId, reply: Reply, out: &mut Vec<Effect>) {
-        match op {
-            OpId::Slot(id) => self.done_here.push((id, reply)),
-            OpId::Peer { connection, id, .. } => {
-                out.push(Effect::Respond { connection, id, reply })
-            }
-        }
     }
 
     pub(super) fn end_call(

@@ -30,6 +30,7 @@ use super::Coordinator;
 use super::part::{Errand, ReplicaError, VoteAt, Way};
 use super::read::LONG_LATE;
 use super::read::state::{Reader, Reported};
+use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, Work};
 use super::write::BEHIND;
 use crate::acks::{Acks, ReplicaSet};
@@ -39,7 +40,7 @@ use crate::event::{
     Answer, ClientId, Demand, Effect, FailureKind, Now, OpId, RequestFailed, SlotId,
 };
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::quorum::Quorum;
+use crate::quorum::AskedQuorum;
 use crate::record::Record;
 use state::{Asker, ChangeState, ChangeVote, ChangeWork, Stage};
 
@@ -71,7 +72,7 @@ impl Coordinator {
         client: ClientId,
         (key, number): (Bytes, Option<u64>),
         conditional: Conditional,
-        quorum: Quorum,
+        quorum: AskedQuorum,
         out: &mut Vec<Effect>,
     ) {
         let deadline = now.mono + self.config.deadline_micros;
@@ -94,8 +95,7 @@ impl Coordinator {
         conditional: Conditional,
         out: &mut Vec<Effect>,
     ) {
-        let from = self.view.topology.default_copies();
-        let quorum = Quorum { ack: ack.clamp(from / 2 + 1, from), from };
+        let quorum = AskedQuorum { ack: Some(ack).filter(|ack| *ack > 0), from: None };
         let id = self.add_change(demand.until, Asker::Peer(op), key, conditional, quorum);
         self.slots.change(id).id = number;
         self.wait_for_turn(now, id, out);
@@ -107,9 +107,10 @@ impl Coordinator {
         asker: Asker,
         key: Bytes,
         conditional: Conditional,
-        quorum: Quorum,
+        quorum: AskedQuorum,
     ) -> SlotId {
-        self.look_up_replicas(&key, quorum.from);
+        let quorums = Quorums::of_majorities(quorum, &self.view);
+        self.look_up_replicas(&key, quorums.from());
         let work = ChangeWork {
             asker,
             conditional,
@@ -120,12 +121,29 @@ impl Coordinator {
             turn: None,
             followers: Vec::new(),
             elsewhere: false,
+            of_earlier_view: false,
             found: None,
             tried: None,
-            votes: self.replicas.iter().map(|node| ChangeVote::new(*node)).collect(),
+            votes: self.replicas.iter().map(|(node, at)| ChangeVote::new(node, at)).collect(),
         };
         let (view, work) = (Rc::clone(&self.view), Work::Change(Box::new(work)));
-        self.slots.add(Slot { view, deadline, key, quorum, work, detail: None })
+        self.slots.add(Slot { view, deadline, key, quorums, work, detail: None })
+    }
+
+    /// A vote for each replica by the view of the slot, which is in force. Whom it was refused by
+    /// is known still.
+    pub(super) fn make_change_votes(&mut self, id: SlotId) {
+        let slot = self.slots.get(id);
+        let (key, from) = (slot.key.clone(), slot.quorums.from());
+        self.look_up_replicas(&key, from);
+        let replicas = self.replicas.iter();
+        let mut votes: Vec<_> = replicas.map(|(node, at)| ChangeVote::new(node, at)).collect();
+        let change = self.slots.change(id);
+        for vote in &mut votes {
+            let is_it = |before: &ChangeVote| before.node == vote.node && before.refused_as_older;
+            vote.refused_as_older = change.votes.iter().any(is_it);
+        }
+        change.votes = votes;
     }
 
     /// A quorum read has found a record that less than a majority holds, and that can't be brought
@@ -133,7 +151,7 @@ impl Coordinator {
     /// as a conditional write does that finds its condition not true.
     pub(super) fn complete(&mut self, now: Now, id: SlotId, reader: Reader, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
-        let (deadline, key, quorum) = (slot.deadline, slot.key.clone(), slot.quorum);
+        let (deadline, key, quorum) = (slot.deadline, slot.key.clone(), slot.quorums.asked);
         self.slots.remove(id);
         let (condition, change) = (Condition::OneOf(Vec::new()), Change::Delete);
         let never = Conditional { condition, change, expiry_ms: 0 };
@@ -217,12 +235,18 @@ impl Coordinator {
             }
             (Stage::Forwarded, _) => {
                 let (id, conditional) = (change.id, change.conditional.clone());
-                Request::Change { key, id, ack: slot.quorum.ack, conditional }
+                // What was not said is what it is by the home's view; 0 says that.
+                let ack = slot.quorums.asked.ack.unwrap_or(0);
+                Request::Change { key, id, ack, conditional }
             }
             (Stage::Preparing { ballot, watermark }, _) => {
                 Request::Prepare { key, ballot: *ballot, most, watermark: *watermark }
             }
-            (Stage::Storing { record, .. }, _) if follows_another(record.rank.ballot) => {
+            // That no plain write came in between shows in the set that is read: the others may be
+            // about to be filled.
+            (Stage::Storing { record, .. }, _)
+                if follows_another(record.rank.ballot) && vote.place.is_read() =>
+            {
                 Request::AcceptNext { key, record: record.clone() }
             }
             // After the answer too: to one whose connection was lost.
@@ -272,6 +296,12 @@ impl Coordinator {
             return self.home_replied(now, id, &reply, out);
         }
         let verify = self.config.codec.verify;
+        let authoritative = !matches!(
+            reply,
+            Reply::Found { authoritative: false, .. }
+                | Reply::Long { authoritative: false, .. }
+                | Reply::Absent { authoritative: false }
+        );
         let change = self.slots.change(id);
         let prepares = matches!(change.stage, Stage::Preparing { .. });
         let recalls = matches!(change.votes[vote].state, ChangeState::Recalling(_));
@@ -295,6 +325,7 @@ impl Coordinator {
             }
             Reply::Newer { time } if !prepares => {
                 self.follow(now, id, time);
+                self.slots.change(id).votes[vote].refused_as_older = true;
                 return self.change_failed(now, id, VoteAt(vote), ReplicaError::Outbid, out);
             }
             Reply::Stored if !prepares => {
@@ -303,7 +334,9 @@ impl Coordinator {
             }
             Reply::Found { authoritative: false, .. }
             | Reply::Long { authoritative: false, .. }
-            | Reply::Absent { authoritative: false } => {
+            | Reply::Absent { authoritative: false }
+                if !prepares || self.slots.change(id).votes[vote].place.is_read() =>
+            {
                 let error = ReplicaError::NotAuthoritative;
                 return self.change_failed(now, id, VoteAt(vote), error, out);
             }
@@ -320,7 +353,7 @@ impl Coordinator {
                 return self.change_failed(now, id, VoteAt(vote), error, out);
             }
         };
-        let is_gone = reported.as_ref().is_some_and(|reported| self.is_gone(reported, true));
+        let is_gone = reported.as_ref().is_some_and(|r| self.is_gone(r, authoritative));
         let vote = &mut self.slots.change(id).votes[vote];
         if matches!(vote.state, ChangeState::Fetching(_))
             && vote.rank() != reported.as_ref().map(Reported::rank)
@@ -331,7 +364,8 @@ impl Coordinator {
             // What is fetched was counted already.
             let is_fetched = matches!(vote.state, ChangeState::Fetching(_));
             vote.reported = reported.filter(|_| is_fetched || !is_gone);
-            vote.state = ChangeState::Promised;
+            let promises = authoritative || vote.place.is_read();
+            vote.state = if promises { ChangeState::Promised } else { ChangeState::Told };
         }
         self.advance_change(now, id, out);
     }
@@ -370,27 +404,41 @@ impl Coordinator {
         let change = change_of(self.slots.get(id));
         let open = change.count(ChangeState::is_asked);
         // What is done so far, and what of it counts as long as others are awaited.
-        let (did, counts) = match &change.stage {
+        let (did, counts, needed) = match &change.stage {
             Stage::Preparing { .. } => {
                 let promised = change.count(ChangeState::has_promised);
-                let awaits = |vote: &&ChangeVote| vote.state.is_asked() && self.is_up(vote.node);
-                let awaited = change.votes.iter().filter(awaits).count();
-                let hidden = if awaited == 0 { 0 } else { self.hidden(now, change) };
-                (promised, promised - hidden)
+                let awaits = |vote: &ChangeVote| vote.state.is_asked() && self.is_up(vote.node);
+                let is_awaiting = change.votes.iter().any(awaits);
+                let is_clear =
+                    |vote: &ChangeVote| vote.state.has_promised() && !self.hides_from(now, vote);
+                let clear = if is_awaiting { change.count_votes(is_clear) } else { promised };
+                // Who has refused a record as older is asked what it holds, though it may not be
+                // one of those whose promises count.
+                let refused = |vote: &ChangeVote| {
+                    vote.refused_as_older && !vote.place.is_read() && awaits(vote)
+                };
+                if change.votes.iter().any(refused) {
+                    return;
+                }
+                (promised, clear, PerSet { other: 0, ..ack })
             }
             Stage::Storing { .. } => {
                 let stored = change.count(|state| state == ChangeState::Stored);
-                (stored, stored)
+                (stored, stored, ack)
             }
-            Stage::Pausing | Stage::Queued | Stage::Follows(_) | Stage::Forwarded => return,
+            Stage::Pausing
+            | Stage::Queued
+            | Stage::Follows(_)
+            | Stage::Forwarded
+            | Stage::Behind => return,
             Stage::Answered(_) => {
-                if open == 0 {
+                if open.is_none() {
                     self.end_change(now, id, out);
                 }
                 return;
             }
         };
-        if counts >= ack {
+        if counts.suffices(needed) {
             let change = self.slots.change(id);
             match std::mem::replace(&mut change.stage, Stage::Pausing) {
                 Stage::Preparing { ballot, watermark } => {
@@ -405,10 +453,12 @@ impl Coordinator {
                 }
                 stage => unreachable!("nothing is done in {stage:?}"),
             }
-        } else if did + open < ack && change.is_going_on() {
+        } else if (did + open).suffices(needed) {
+            // The others may do their part yet.
+        } else if change.is_going_on() {
             // The others refuse it because of a write that came in between: it is not outbid.
             self.try_change(now, id, out);
-        } else if did + open < ack {
+        } else {
             self.try_change_later(now, id, out);
         }
     }
@@ -492,7 +542,7 @@ impl Coordinator {
         self.tell(asker, answer, out);
         self.answer_followers(id, acks, out);
         let change = self.slots.change(id);
-        let open = stored.is_some() && change.count(ChangeState::is_asked) > 0;
+        let open = stored.is_some() && !change.count(ChangeState::is_asked).is_none();
         change.stage = Stage::Answered(stored);
         if !open {
             self.end_change(now, id, out);
@@ -506,12 +556,13 @@ impl Coordinator {
         let slot = self.slots.get(id);
         let change = change_of(slot);
         let did = |state| matches!(state, ChangeState::Stored | ChangeState::Promised);
+        let (acked, quorum) = slot.quorums.short_of(change.count(did));
         let failed = RequestFailed {
             failure,
-            acked: change.count(did) as u8,
+            acked,
             parts: change.parts(),
             since: slot.deadline.saturating_sub(self.config.deadline_micros),
-            quorum: slot.quorum,
+            quorum,
             is_write: !matches!(change.asker, Asker::Reader(_)),
             unknown: change.is_begun(),
             detail: slot.detail.clone(),
@@ -532,8 +583,17 @@ impl Coordinator {
         };
         if let Some(record) = stored.clone() {
             let key = slot.key.clone();
-            let missed = change.votes.iter().filter(|vote| vote.state != ChangeState::Stored);
-            let missed: Vec<NodeId> = missed.map(|vote| vote.node).collect();
+            let asked = slot.quorums.asked;
+            let has_it = |vote: &&ChangeVote| vote.state == ChangeState::Stored;
+            let nodes = |votes: &mut dyn Iterator<Item = &ChangeVote>| -> Vec<NodeId> {
+                votes.map(|vote| vote.node).collect()
+            };
+            let missed = if slot.view.agrees_with(self.view.id()) {
+                nodes(&mut change.votes.iter().filter(|vote| !has_it(vote)))
+            } else {
+                let holders = nodes(&mut change.votes.iter().filter(has_it));
+                self.lacking(&key, asked, &holders)
+            };
             for peer in missed {
                 self.missed_by(peer, key.clone(), record.clone(), out);
             }

@@ -16,6 +16,7 @@
 //! over, because they are still of use: for repairs after reads, for hints after writes.
 
 mod acceptor;
+mod anew;
 mod call;
 mod conditional;
 mod council;
@@ -25,7 +26,9 @@ mod peers;
 mod proving;
 mod read;
 mod replica;
+mod sets;
 mod slots;
+mod under;
 mod votes;
 mod write;
 
@@ -37,13 +40,15 @@ use acceptor::Acceptor;
 use conditional::home::Queues;
 use hints::Hints;
 use peers::Peers;
+use sets::Replicas;
 use slots::{Slots, Work};
+use under::ThoseAhead;
 
 use crate::event::{
     Answer, ClientId, Config, Effect, Event, FailureKind, Now, OpId, RequestFailed, Shared, SlotId,
 };
 use crate::layout::VoteReply;
-use crate::message::{NodeId, Reply};
+use crate::message::Reply;
 use crate::quorum::Quorum;
 use crate::view::View;
 
@@ -66,8 +71,8 @@ fn fenced(now: Now, client: ClientId, quorum: Quorum, is_write: bool) -> Effect 
 #[derive(Debug)]
 pub struct Coordinator {
     shared: Arc<Shared>,
-    /// The view that requests begin with; those under way keep their own. An `Rc` of this loop, so
-    /// that loops don't share a reference count.
+    /// The view that requests are counted by until they are answered. An `Rc` of this loop, so that
+    /// loops don't share a reference count.
     view: Rc<View>,
     config: Config,
     slots: Slots,
@@ -79,8 +84,10 @@ pub struct Coordinator {
     queues: Queues,
     /// What this node asked itself, and was done while an event was handled.
     done_here: Vec<(SlotId, Reply)>,
+    /// Requests of nodes that go by a later view.
+    ahead: ThoseAhead,
     /// A key's replicas, as they were looked up last.
-    replicas: Vec<NodeId>,
+    replicas: Replicas,
     /// Reads so far, to have all replicas asked once in a while.
     reads: u64,
     /// Repairs under way for which no client waits.
@@ -110,7 +117,8 @@ impl Coordinator {
             acceptor: Acceptor::default(),
             queues: Queues::default(),
             done_here: Vec::new(),
-            replicas: Vec::new(),
+            ahead: ThoseAhead::default(),
+            replicas: Replicas::default(),
             reads: 0,
             background: 0,
             overtaken: BTreeMap::new(),
@@ -123,7 +131,7 @@ impl Coordinator {
     /// Handles one event; appends what is to be done to `out`.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         if self.view.epoch != self.shared.views.epoch() {
-            self.view = Rc::new(View::clone(&self.shared.view()));
+            self.look_at_views(now, out);
         }
         match event {
             Event::Get { client, quorum, .. }
@@ -132,7 +140,7 @@ impl Coordinator {
                 if self.shared.membership.is_fenced() =>
             {
                 let is_write = !matches!(event, Event::Get { .. });
-                out.push(fenced(now, client, quorum, is_write));
+                out.push(fenced(now, client, quorum.by(&self.view.topology), is_write));
             }
             Event::Get { client, key, quorum } => self.get(now, client, key, quorum, out),
             Event::Write { client, key, record, quorum } => {
@@ -175,7 +183,7 @@ impl Coordinator {
 
     /// When [`Event::Tick`] is due at the latest, by the monotonic clock; `None` = nothing waits.
     pub fn next_wake(&mut self) -> Option<u64> {
-        if self.slots.is_empty() && self.acceptor.is_empty() {
+        if self.slots.is_empty() && self.acceptor.is_empty() && self.ahead.is_empty() {
             return None;
         }
         let wakes = [self.slots.next_hedge(), self.acceptor.next_look()];
@@ -204,6 +212,7 @@ impl Coordinator {
         }
         self.next_sweep = now.mono + SWEEP_MICROS;
         self.accepts_no_longer(now);
+        self.ahead.drop_late(now);
         for id in self.slots.ids(|slot| slot.deadline <= now.mono) {
             self.expire(now, id, out);
         }

@@ -28,13 +28,14 @@ use bytes::Bytes;
 
 use super::acceptor::Arrived;
 use super::part::{Errand, ReplicaError, VoteAt};
+use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, Work};
 use super::{Coordinator, MAX_BACKGROUND};
 use crate::event::{
     Answer, ClientId, Demand, Effect, Now, OpId, RequestFailed, SlotId, StoreError,
 };
 use crate::message::{Class, NodeId, Reply, Request};
-use crate::quorum::Quorum;
+use crate::quorum::AskedQuorum;
 use crate::record::{Outline, Record};
 use crate::topology::partition_of;
 use state::{Read, ReadState, ReadVote, Reader, Reported, Stage};
@@ -66,7 +67,7 @@ impl Coordinator {
         now: Now,
         client: ClientId,
         key: Bytes,
-        quorum: Quorum,
+        quorum: AskedQuorum,
         out: &mut Vec<Effect>,
     ) {
         let deadline = now.mono + self.config.deadline_micros;
@@ -82,9 +83,8 @@ impl Coordinator {
         key: Bytes,
         out: &mut Vec<Effect>,
     ) {
-        let from = self.view.topology.default_copies();
-        let quorum = Quorum { ack: from / 2 + 1, from };
-        self.begin_read(now, Reader::Peer(op), demand.until, key, quorum, out);
+        let usual = AskedQuorum::default();
+        self.begin_read(now, Reader::Peer(op), demand.until, key, usual, out);
     }
 
     fn begin_read(
@@ -93,29 +93,49 @@ impl Coordinator {
         reader: Reader,
         deadline: u64,
         key: Bytes,
-        quorum: Quorum,
+        asked: AskedQuorum,
         out: &mut Vec<Effect>,
     ) {
-        self.look_up_replicas(&key, quorum.from);
+        let quorums = Quorums::of(asked, &self.view);
         let mut votes = self.slots.read_votes();
-        votes
-            .extend(self.replicas.iter().zip(0..).map(|(node, place)| ReadVote::new(*node, place)));
-        let own = self.shared.own;
-        votes.sort_by_key(|vote| (vote.node != own, self.peers.rank(vote.node)));
-        self.reads += 1;
-        let all = self.reads.is_multiple_of(ASK_ALL_EVERY);
-        let first = usize::from(if all { quorum.from } else { quorum.ack }).min(votes.len());
+        self.fill_read_votes(&key, quorums.from(), &mut votes);
         let stage = Stage::Asking { asked_again: 0, asks_again: false };
         let id = self.slots.add(Slot {
             view: Rc::clone(&self.view),
             deadline,
             key,
-            quorum,
+            quorums,
             work: Work::Read(Read { reader, stage, outbid: 0, votes }),
             detail: None,
         });
-        for vote in 0..first {
-            self.ask(now, id, VoteAt(vote), out);
+        self.reads += 1;
+        let all = self.reads.is_multiple_of(ASK_ALL_EVERY);
+        self.ask_first(now, id, all, out);
+    }
+
+    /// A vote for each replica of both sets, in the order in which they are asked. One that is in
+    /// both answers and confirms at once.
+    pub(super) fn fill_read_votes(&mut self, key: &[u8], from: PerSet, votes: &mut Vec<ReadVote>) {
+        self.look_up_replicas(key, from);
+        votes.clear();
+        votes.extend(self.replicas.iter().map(|(node, place)| ReadVote::new(node, place)));
+        let own = self.shared.own;
+        votes.sort_by_key(|vote| {
+            let (failed, mean) = self.peers.rank(vote.node);
+            (failed, !vote.place.is_in_both(), vote.node != own, mean)
+        });
+    }
+
+    /// Asks as many as must answer, and of the other set as many as must hold what is told.
+    pub(super) fn ask_first(&mut self, now: Now, id: SlotId, all: bool, out: &mut Vec<Effect>) {
+        let ack = self.slots.get(id).ack();
+        let mut asked = PerSet::default();
+        for vote in 0..self.slots.read(id).votes.len() {
+            let sets = self.slots.read(id).votes[vote].place.sets();
+            if all || !sets.min(asked.short_of(ack)).is_none() {
+                self.ask(now, id, VoteAt(vote), out);
+                asked = asked + sets;
+            }
         }
         self.arm_hedge(now, id);
     }
@@ -165,7 +185,7 @@ impl Coordinator {
         match &read.stage {
             Stage::Answered(_) => unreachable!("an answered read is not hedged"),
             Stage::Decided(newest) => {
-                let next = newest.as_ref().and_then(|newest| to_repair(slot, newest));
+                let next = newest.as_ref().and_then(|newest| to_repair(slot, newest, PerSet::BOTH));
                 let Some(vote) = next else { return };
                 self.repair(now, id, vote, out);
             }
@@ -201,12 +221,13 @@ impl Coordinator {
     /// Most likely another one is about to come; if not, that promise stands in the way for ever.
     fn outbid(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
-        let (quorum, copies) = (slot.quorum, slot.view.topology.default_copies());
-        let is_majority = quorum.from == copies && quorum.ack > copies / 2;
+        let is_majority = slot.quorums.is_majority_of_defaults(&slot.view);
+        // Who is about to hold the partition takes nothing from before, whoever tries again.
+        let is_moving = slot.view.other.is_some();
         let read = self.slots.read(id);
         let reader = read.reader;
         read.outbid += 1;
-        if read.outbid > 1 && is_majority {
+        if (read.outbid > 1 || is_moving) && is_majority {
             self.complete(now, id, reader, out);
         } else {
             self.begin_anew_later(now, id);
@@ -225,16 +246,12 @@ impl Coordinator {
     }
 
     fn ask_again(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
-        let ack = self.slots.get(id).ack();
         let read = self.slots.read(id);
         if let Stage::Asking { asks_again, .. } = &mut read.stage {
             *asks_again = false;
         }
         if read.votes.iter().all(|vote| vote.state == ReadState::Idle) {
-            for vote in 0..ack.min(read.votes.len()) {
-                self.ask(now, id, VoteAt(vote), out);
-            }
-            return self.arm_hedge(now, id);
+            return self.ask_first(now, id, false, out);
         }
         for vote in 0..read.votes.len() {
             let voter = &mut self.slots.read(id).votes[vote];
@@ -313,7 +330,7 @@ impl Coordinator {
         }
         let slot = self.slots.get(id);
         if self.hides(now, &read_of(slot).votes[vote]) {
-            let name = &slot.view.topology.member(node).name;
+            let name = self.shared.name_of(node);
             let detail = Some(format!("node {name} holds {FUTURE}"));
             self.slots.get_mut(id).detail = detail;
         }
@@ -463,7 +480,7 @@ impl Coordinator {
         }
         let is_stale = |vote: &ReadVote| {
             matches!(vote.state, ReadState::Reported { .. })
-                && vote.place < copies
+                && !vote.place.within(copies).is_none()
                 && vote.reported.as_ref().is_none_or(|reported| reported.rank() < rank)
         };
         for vote in 0..read.votes.len() {
@@ -495,12 +512,13 @@ impl Coordinator {
     fn deny_read(&mut self, id: SlotId, out: &mut Vec<Effect>) {
         let slot = self.slots.get(id);
         let read = read_of(slot);
+        let (acked, quorum) = slot.quorums.short_of(read.acked());
         let failed = RequestFailed {
             failure: read.failure(),
-            acked: read.acked() as u8,
+            acked,
             parts: read.parts(),
             since: slot.deadline.saturating_sub(self.config.deadline_micros),
-            quorum: slot.quorum,
+            quorum,
             is_write: false,
             unknown: false,
             detail: slot.detail.clone(),
@@ -612,6 +630,6 @@ impl Coordinator {
             Answer::Found(None) => Reply::Absent { authoritative },
             _ => Reply::Busy,
         };
-        self.done(op, reply, out);
+        self.tell_op(op, reply, out);
     }
 }

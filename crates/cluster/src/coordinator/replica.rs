@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::Coordinator;
 use super::acceptor::Arrived;
+use super::under::is_of_any_view;
 use crate::clock::Clock;
 use crate::compare::CompareRequest;
 use crate::event::{ConnectionId, Demand, Effect, Now, OpId, StoreError};
@@ -36,13 +37,16 @@ impl Coordinator {
             return;
         }
         let partition = request.read_key().map(|key| partition_of(key));
-        let op = OpId::Peer { connection, id, partition, placement: under.placement };
+        let placement = Some(under.placement).filter(|_| !is_of_any_view(&request));
+        let op = OpId::Peer { connection, id, partition, placement };
         let is_of_proof = matches!(request, Request::Round { .. });
         let membership = &self.shared.membership;
         if membership.is_fenced() || membership.is_outdated() && !is_of_proof {
             // Nothing is changed, and nothing of what is here is disclosed.
-            self.done(op, Reply::WrongEpoch, out);
-            return;
+            return self.tell_op(op, Reply::WrongEpoch, out);
+        }
+        if placement.is_some() && !self.view.agrees_with(under) {
+            return self.of_another_view((connection, id), demand, under, request, out);
         }
         self.perform(now, op, demand, request, out);
     }
@@ -153,7 +157,7 @@ impl Coordinator {
             Request::Bring { round, key, record } => {
                 self.bring(now, op, (round, key, record), demand, out);
             }
-            Request::Missed { node, marks } if self.view.topology.contains(node) => {
+            Request::Missed { node, marks } if self.view.contains(node) => {
                 marks.iter().for_each(|mark| self.shared.missed.mark(node, *mark));
                 out.push(Effect::KeepMissed { op, node });
             }
@@ -228,7 +232,7 @@ impl Coordinator {
     /// Whether this node's store may hold a newer record than this one, which is about to be
     /// written. In a cluster of one it can't.
     pub(super) fn must_look(&self, record: &Record) -> bool {
-        if self.view.topology.nodes() == 1 {
+        if self.view.is_alone() {
             return false;
         }
         let time = record.rank.version.time;
@@ -253,9 +257,9 @@ impl Coordinator {
             OpId::Slot(id) => self.read_here(now, id, result, out),
             // It was read for a write, which was given up since: its time is over.
             OpId::Peer { partition: None, .. } => {}
-            OpId::Peer { connection, id, partition, .. } => {
+            OpId::Peer { partition, .. } => {
                 let reply = self.reply_to_read(partition, result);
-                out.push(Effect::Respond { connection, id, reply });
+                self.done(op, reply, out);
             }
         }
     }
@@ -268,13 +272,9 @@ impl Coordinator {
         match op {
             OpId::Slot(id) => self.outlined_here(now, id, outline, out),
             OpId::Peer { partition: None, .. } => {}
-            OpId::Peer { connection, id, partition, .. } => {
+            OpId::Peer { partition, .. } => {
                 let authoritative = self.is_authoritative(partition, Some(outline.rank.when()));
-                out.push(Effect::Respond {
-                    connection,
-                    id,
-                    reply: Reply::Long { outline, authoritative },
-                });
+                self.done(op, Reply::Long { outline, authoritative }, out);
             }
         }
     }
@@ -298,10 +298,7 @@ impl Coordinator {
         let result = result.map(|newer| newer.max(lost));
         match op {
             OpId::Slot(id) => self.wrote_here(now, id, result, out),
-            OpId::Peer { connection, id, .. } => {
-                let reply = reply_to_write(&result);
-                out.push(Effect::Respond { connection, id, reply });
-            }
+            OpId::Peer { .. } => self.done(op, reply_to_write(&result), out),
         }
     }
 }

@@ -13,10 +13,10 @@ use bytes::Bytes;
 use super::conditional::state::ChangeWork;
 use super::part::Errand;
 use super::read::state::{Read, ReadVote};
+use super::sets::{PerSet, Quorums, copies_of};
 use super::write::state::{Write, WriteVote};
 use crate::event::{CallId, Demand, SlotId};
 use crate::message::{Class, NodeId, Request};
-use crate::quorum::Quorum;
 use crate::record::Record;
 use crate::topology::partition_of;
 use crate::view::View;
@@ -50,11 +50,11 @@ impl Call {
 /// One request under way.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// The view that it began with.
+    /// The view that it is counted by: the one in force, until whoever asked is answered.
     pub(super) view: Rc<View>,
     pub(super) deadline: u64,
     pub(super) key: Bytes,
-    pub(super) quorum: Quorum,
+    pub(super) quorums: Quorums,
     pub(super) work: Work,
     /// Details for the client if the request fails.
     pub(super) detail: Option<String>,
@@ -67,16 +67,13 @@ impl Slot {
     }
 
     /// How many replicas must do their part.
-    pub(super) fn ack(&self) -> usize {
-        usize::from(self.quorum.ack)
+    pub(super) fn ack(&self) -> PerSet {
+        self.quorums.ack()
     }
 
     /// How many of the key's replicas are to hold a record.
-    pub(super) fn copies_of(&self, record: &Record) -> u8 {
-        match record.copies {
-            0 => self.view.topology.default_copies(),
-            copies => copies,
-        }
+    pub(super) fn copies_of(&self, record: &Record) -> PerSet {
+        copies_of(record, &self.view)
     }
 
     /// Whether the one who asked has been answered.

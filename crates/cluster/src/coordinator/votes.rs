@@ -7,13 +7,6 @@ use crate::event::{Effect, FailureKind, Now, SlotId, StoreError};
 use crate::message::{Body, Class, Message, NodeId, Reply, Request};
 
 impl Coordinator {
-    /// Puts the first `from` replicas of a key into `self.replicas`: fewer, if the cluster has
-    /// fewer members than when the request was checked.
-    pub(super) fn look_up_replicas(&mut self, key: &[u8], from: u8) {
-        let topology = &self.view.topology;
-        topology.replicas(topology.partition_of(key), from, &mut self.replicas);
-    }
-
     pub(super) fn send(
         &self,
         peer: NodeId,
@@ -91,6 +84,9 @@ impl Coordinator {
         // Stale: the slot is gone or was renewed, or has this node's reply already.
         let Some(slot) = self.slots.find_mut(id) else { return };
         let Some(errand) = slot.errand_of(peer).copied() else { return };
+        if let Reply::Superseded { epoch } = reply {
+            return self.superseded(now, peer, id, epoch, out);
+        }
         match slot.work {
             Work::Call(_) => self.end_call(id, Ok(reply), out),
             Work::Read(_) => self.read_replied(now, peer, id, errand, reply, out),
@@ -149,20 +145,7 @@ impl Coordinator {
                 self.fail(now, id, peer, ReplicaError::Silent, out);
                 continue;
             }
-            match &self.slots.get(id).work {
-                Work::Read(_) => self.read_again(now, id, peer, out),
-                Work::Write(write) => {
-                    let vote = write.awaited(peer).expect("it is awaited");
-                    self.ask_to_hold(now, id, vote, out);
-                }
-                Work::Change(change) => {
-                    let vote = change.awaited(peer).expect("it is awaited");
-                    self.ask_of_change(now, id, vote, out);
-                }
-                Work::Call(_) => self.call_again(now, id, out),
-            }
-            // What was sent the first time may have arrived.
-            self.errand(id, peer).way = Way::Resent;
+            self.ask_once_more(now, id, peer, out);
         }
     }
 
@@ -192,7 +175,7 @@ impl Coordinator {
     }
 
     /// What a node was asked in a slot.
-    fn errand(&mut self, id: SlotId, node: NodeId) -> &mut Errand {
+    pub(super) fn errand(&mut self, id: SlotId, node: NodeId) -> &mut Errand {
         self.slots.get_mut(id).errand_of(node).expect("it was asked, and has not replied")
     }
 }

@@ -21,6 +21,7 @@ use bytes::Bytes;
 
 use super::Coordinator;
 use super::part::{Errand, ReplicaError, VoteAt, Way};
+use super::sets::{PerSet, Quorums};
 use super::slots::{Slot, Work};
 use crate::acks::Acks;
 use crate::clock::Clock;
@@ -28,7 +29,7 @@ use crate::event::{
     Answer, ClientId, Effect, FailureKind, Now, OpId, RequestFailed, SlotId, StoreError,
 };
 use crate::message::{Class, NodeId, Request};
-use crate::quorum::Quorum;
+use crate::quorum::AskedQuorum;
 use crate::record::Record;
 use state::{Stage, Write, WriteState, WriteVote};
 
@@ -47,27 +48,40 @@ impl Coordinator {
         client: ClientId,
         key: Bytes,
         record: Record,
-        quorum: Quorum,
+        asked: AskedQuorum,
         out: &mut Vec<Effect>,
     ) {
-        self.look_up_replicas(&key, quorum.from);
-        let asked = WriteState::Asked(Errand { since: now.mono, way: Way::Waits });
+        let quorums = Quorums::of(asked, &self.view);
         let mut votes = self.slots.write_votes();
-        votes.extend(self.replicas.iter().map(|node| WriteVote { node: *node, state: asked }));
-        let write = Write { client, record, stage: Stage::Asking { overtaken: None }, votes };
+        self.fill_write_votes(&key, quorums.from(), &mut votes);
+        let (stage, may_be_held) = (Stage::Asking { overtaken: None }, false);
+        let write = Write { client, record, stage, may_be_held, votes };
         let id = self.slots.add(Slot {
             view: Rc::clone(&self.view),
             deadline: now.mono + self.config.deadline_micros,
             key,
-            quorum,
+            quorums,
             work: Work::Write(write),
             detail: None,
         });
         self.ask_all(now, id, out);
     }
 
+    /// A vote for each replica of both sets.
+    pub(super) fn fill_write_votes(
+        &mut self,
+        key: &[u8],
+        from: PerSet,
+        votes: &mut Vec<WriteVote>,
+    ) {
+        self.look_up_replicas(key, from);
+        let state = WriteState::Asked(Errand { since: 0, way: Way::Waits });
+        votes.clear();
+        votes.extend(self.replicas.iter().map(|(node, place)| WriteVote { node, place, state }));
+    }
+
     /// Sends a write to all its replicas.
-    fn ask_all(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+    pub(super) fn ask_all(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
         for vote in 0..self.slots.write(id).votes.len() {
             self.ask_to_hold(now, id, VoteAt(vote), out);
         }
@@ -160,7 +174,7 @@ impl Coordinator {
         if let Stage::Asking { overtaken } = &mut write.stage {
             *overtaken = (*overtaken).max(newer);
             if let Some(overtaken) = *overtaken
-                && held >= ack
+                && held.suffices(ack)
             {
                 self.write_anew(now, id, overtaken, out);
                 return;
@@ -222,15 +236,16 @@ impl Coordinator {
         let (ack, epoch) = (slot.ack(), slot.view.epoch);
         let write = self.slots.write(id);
         let (held, open) = (write.held(), write.count(WriteState::is_open));
-        if !write.is_answered() && held >= ack {
+        if !write.is_answered() && held.suffices(ack) {
             write.answered();
             let acks = Acks { epoch, by: write.held_by() };
             let answer = Answer::Written(write.record.rank.version, acks);
             out.push(Effect::Answer { client: write.client, answer });
-        } else if !write.is_answered() && held + open < ack && !write.is_worth_waiting() {
+        } else if !write.is_answered() && !(held + open).suffices(ack) && !write.is_worth_waiting()
+        {
             self.deny_write(id, |failed| failed, out);
         }
-        if open == 0 {
+        if open.is_none() {
             self.end_write(id, out);
         }
     }
@@ -256,16 +271,24 @@ impl Coordinator {
         }
         let slot = self.slots.get(id);
         let Work::Write(write) = &slot.work else { unreachable!("{id:?} is no write") };
-        if write.is_anew() || write.count(WriteState::may_hold) > 0 {
-            let has_it = |state| {
+        if write.may_hold() {
+            let has_it = |vote: &&WriteVote| {
                 matches!(
-                    state,
+                    vote.state,
                     WriteState::Holds | WriteState::Failed { error: ReplicaError::Hidden, .. }
                 )
             };
-            let missed = write.votes.iter().filter(|vote| !has_it(vote.state));
-            let missed: Vec<NodeId> = missed.map(|vote| vote.node).collect();
             let (key, record) = (slot.key.clone(), write.record.clone());
+            let asked = slot.quorums.asked;
+            let nodes = |votes: &mut dyn Iterator<Item = &WriteVote>| -> Vec<NodeId> {
+                votes.map(|vote| vote.node).collect()
+            };
+            let missed = if slot.view.agrees_with(self.view.id()) {
+                nodes(&mut write.votes.iter().filter(|vote| !has_it(vote)))
+            } else {
+                let holders = nodes(&mut write.votes.iter().filter(has_it));
+                self.lacking(&key, asked, &holders)
+            };
             for peer in missed {
                 self.missed_by(peer, key.clone(), record.clone(), out);
             }
@@ -278,19 +301,20 @@ impl Coordinator {
 fn failed(slot: &Slot, write: &Write, deadline_micros: u64) -> RequestFailed {
     let held = write.held();
     let is_hidden = |state| matches!(state, WriteState::Failed { error: ReplicaError::Hidden, .. });
-    let (failure, detail) = if held + write.count(is_hidden) >= slot.ack() {
+    let (failure, detail) = if (held + write.count(is_hidden)).suffices(slot.ack()) {
         (FailureKind::Busy, Some(BEHIND.to_owned()))
     } else {
         (write.failure(), slot.detail.clone())
     };
+    let (acked, quorum) = slot.quorums.short_of(held);
     RequestFailed {
         failure,
-        acked: held as u8,
+        acked,
         parts: write.parts(),
         since: slot.deadline.saturating_sub(deadline_micros),
-        quorum: slot.quorum,
+        quorum,
         is_write: true,
-        unknown: write.is_anew() || write.count(WriteState::may_hold) > 0,
+        unknown: write.may_hold(),
         detail,
     }
 }

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use cluster::{
     Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Coordinator,
     Done, Effect, Event, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, Page,
-    Quorum, Rank, Recalled, Record, ReplicaSet, Reply, Request, Shared, SlotId, StoreError, View,
+    Quorum, Rank, Recalled, Record, ReplicaSet, Reply, Request, Shared, SlotId, StoreError,
+    Topology, View, ViewId,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -45,6 +46,8 @@ struct Asked {
     what: What,
     /// What it was answered: whoever answers twice says the same.
     said: Option<u16>,
+    /// In which epoch: what was asked before another placement came into force counts no more.
+    epoch: u64,
 }
 
 /// What is asked, if it is of conditional writes.
@@ -81,8 +84,8 @@ impl Asked {
 #[derive(Debug)]
 struct Client {
     quorum: Quorum,
-    /// The one that was in force when it asked.
-    view: Arc<View>,
+    /// Those that were in force since it asked, the last one last.
+    views: Vec<Arc<View>>,
     begun: u64,
     answers: usize,
     /// The request failed, and was said to be done nowhere.
@@ -96,8 +99,10 @@ struct Client {
     sent: HashMap<Rank, Vec<u64>>,
     /// Who is authoritative for its answer to the read.
     authoritative: HashSet<NodeId>,
-    /// Who said to hold which record, or a newer one.
+    /// Who said to hold which record, or a newer one, since the last view came into force.
     holds: Vec<(NodeId, Rank)>,
+    /// Whether anybody did before.
+    was_held: bool,
     /// Who said to hold the write, and of what time the newest record was beside it.
     beside: Vec<(NodeId, u64)>,
     /// Who said something about it that makes no sense: the word of these counts for anything.
@@ -105,18 +110,35 @@ struct Client {
 }
 
 impl Client {
+    fn view(&self) -> &View {
+        self.views.last().expect("it began under one")
+    }
+
+    /// A key's first replicas in the set that is read and in the other one.
+    fn sets(&self, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
+        sets(self.view(), key, copies)
+    }
+
     /// Whether those of its replicas that an answer names are enough, and said to hold such a
     /// record, or talk nonsense.
     fn is_held_by(&self, key: &[u8], acks: Acks, is: impl Fn(&Rank) -> bool) -> bool {
-        assert_eq!(acks.epoch, self.view.epoch);
-        let (topology, mut replicas) = (&self.view.topology, Vec::new());
-        topology.replicas(topology.partition_of(key), self.quorum.from, &mut replicas);
+        assert_eq!(acks.epoch, self.view().epoch);
+        let replicas = self.sets(key, self.quorum.from).remove(0);
         let said = |node| self.holds.iter().any(|(holder, rank)| holder == node && is(rank));
         let named = replicas.iter().enumerate().filter(|(place, _)| acks.by.has(*place));
         let holds = named.map(|(_, node)| said(node) || self.confused.contains(node));
         let holds: Vec<bool> = holds.collect();
         holds.len() >= usize::from(self.quorum.ack) && holds.iter().all(|holds| *holds)
     }
+}
+
+fn sets(view: &View, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
+    let replicas = |topology: &Topology| {
+        let mut replicas = Vec::new();
+        topology.replicas(topology.partition_of(key), copies, &mut replicas);
+        replicas
+    };
+    [Some(&view.topology), view.other.as_ref()].into_iter().flatten().map(replicas).collect()
 }
 
 struct Random {
@@ -187,11 +209,25 @@ impl Random {
         }
     }
 
-    /// Some nodes leave, or come back: those whose bit is not set are the members, and this one is.
+    /// Some nodes leave, or come back: those whose bit is not set are the members, and this one is;
+    /// at once, or beside those of before, or others.
     fn change_members(&mut self, bits: u16) {
         let topology = without(self.nodes, bits & !1, COPIES);
         let epoch = self.shared.view().epoch + 1;
-        self.shared.views.install(View::settled(epoch, epoch, topology));
+        let other = || without(self.nodes, bits >> 6 & !1, COPIES);
+        self.shared.views.install(match bits >> 12 & 3 {
+            0 => View::settled(epoch, epoch, topology),
+            1 => View::moving(epoch, epoch, self.shared.view().topology.clone(), topology),
+            _ => View::moving(epoch, epoch, topology, other()),
+        });
+        let view = self.shared.view();
+        for client in self.clients.values_mut().filter(|client| client.answers == 0) {
+            client.was_held |= !client.holds.is_empty();
+            client.holds.clear();
+            client.authoritative.clear();
+            client.views.push(Arc::clone(&view));
+        }
+        self.handle(Event::Tick);
     }
 
     /// A node says something that nobody asked it, or that answers another question.
@@ -202,7 +238,8 @@ impl Random {
             _ => (u64::from(a), Bytes::from("k")),
         };
         let (id, authoritative) = (id ^ u64::from(b & 256), b & 16 == 0);
-        let reply = match b % 11 {
+        let reply = match b % 12 {
+            10 => Reply::Superseded { epoch: u64::from(b >> 8 & 7) },
             7 => Reply::Outbid { promise: newer_time(b) },
             8 => Reply::Done(done(b, b & 32 != 0), ReplicaSet::default()),
             9 => Reply::Found { record: conditional(&key, b), authoritative },
@@ -252,10 +289,10 @@ impl Random {
         let key = Bytes::from(self.next.to_string());
         let (answers, done_nowhere, told, recalled) = (0, false, false, false);
         let (authoritative, holds, beside, confused, sent) = Default::default();
-        let (begun, view) = (self.mono, self.shared.view());
+        let (begun, views, was_held) = (self.mono, vec![self.shared.view()], false);
         let asks = Client {
             quorum,
-            view,
+            views,
             begun,
             answers,
             done_nowhere,
@@ -265,6 +302,7 @@ impl Random {
             sent,
             authoritative,
             holds,
+            was_held,
             beside,
             confused,
         };
@@ -280,6 +318,7 @@ impl Random {
         let (client, key) = self.client(quorum, true);
         let conditional = wanted(b);
         let id = (b & 256 != 0).then_some(OWN_IDS + 2 * self.next + 1);
+        let quorum = quorum.into();
         self.handle(Event::Change { client, key, conditional, quorum, id });
     }
 
@@ -288,7 +327,14 @@ impl Random {
         self.next += 1;
         let (connection, id, class) = (ConnectionId(1), self.next, Class::Client);
         let (key, ballot) = (Bytes::from("called"), newer_time(b));
-        let is_change = a.is_multiple_of(4);
+        let own = self.shared.view().id();
+        // Now and then it goes by another view, a later one or an earlier one.
+        let under = match b >> 12 & 3 {
+            0 => ViewId { epoch: own.epoch + 1, placement: 7 },
+            1 => ViewId { epoch: own.epoch - 1, placement: 7 },
+            _ => own,
+        };
+        let is_change = a.is_multiple_of(4) && under == own;
         let request = match a % 4 {
             3 => Request::Recall { key, id, since: ballot },
             0 => Request::Change { key, id, ack: (b % 4) as u8, conditional: wanted(b) },
@@ -296,7 +342,7 @@ impl Random {
             _ => Request::Write { record: conditional(&key, b), key },
         };
         self.requests.insert(id, (is_change, 0));
-        let (remaining_ms, under) = (1 + u32::from(b % 1000), self.shared.view().id());
+        let remaining_ms = 1 + u32::from(b % 1000);
         self.handle(Event::Request { connection, id, class, remaining_ms, under, request });
     }
 
@@ -304,6 +350,7 @@ impl Random {
         let from = (a % self.nodes) as u8 + 1;
         let quorum = Quorum { ack: (b % u16::from(from)) as u8 + 1, from };
         let (client, key) = self.client(quorum, false);
+        let quorum = quorum.into();
         self.handle(if write {
             let version = self.shared.clock.issue(BASE + self.mono).expect("the bound is far");
             let record = toy::record(&key, Kind::Value, "new", version, from);
@@ -345,6 +392,16 @@ impl Random {
         let (verb, authoritative) = (b % 8, b & 64 == 0);
         let node = asked.peer.unwrap_or(NodeId(0));
         let is_recall = asked.what == What::Recall;
+        let client = self.clients.get(&asked.key);
+        // What a node that keeps a later view says of an earlier one is stale.
+        if client.is_some_and(|client| asked.epoch < client.view().epoch)
+            && !matches!(asked.what, What::Change(_) | What::Recall)
+        {
+            if let Some(client) = self.clients.get_mut(&asked.key).filter(|_| verb < 4) {
+                client.was_held |= asked.record.is_some();
+            }
+            return;
+        }
         if let Some(client) = self.clients.get_mut(&asked.key).filter(|_| !is_recall) {
             let authoritative = asked.peer.is_none() || authoritative;
             match (&asked.record, found) {
@@ -464,7 +521,8 @@ impl Random {
         what: What,
     ) {
         let arrived = peer.is_none_or(|peer| self.up.contains(&peer));
-        self.asked.push(Asked { peer, op, key, record, arrived, brief, said: None, what });
+        let epoch = self.shared.view().epoch;
+        self.asked.push(Asked { peer, op, key, record, arrived, brief, said: None, epoch, what });
     }
 
     fn look_at(&mut self, effect: Effect) {
@@ -539,10 +597,10 @@ impl Random {
             client.sent.insert(record.rank, ids);
         }
         let copies = if record.copies == 0 { COPIES } else { record.copies };
-        let mut replicas = Vec::new();
-        let topology = &client.view.topology;
-        topology.replicas(topology.partition_of(key), copies, &mut replicas);
-        assert!(replicas.contains(&node), "{node:?} is to hold no copy");
+        let now = self.shared.view();
+        let views = client.views.iter().chain([&now]);
+        let mut replicas = views.flat_map(|view| sets(view, key, copies)).flatten();
+        assert!(replicas.any(|replica| replica == node), "{node:?} is to hold no copy");
     }
 
     fn answered(&mut self, client: ClientId, answer: &Answer) {
@@ -552,16 +610,20 @@ impl Random {
         assert_eq!(client.answers, 1);
         assert!(self.mono <= client.begun + DEADLINE + SWEEP, "too late");
         let ack = usize::from(client.quorum.ack);
-        let holding = |is: &dyn Fn(&Rank) -> bool| {
+        let holding = |is: &dyn Fn(&Rank) -> bool, among: &[NodeId]| {
             let nodes = client.holds.iter().filter(|(_, rank)| is(rank)).map(|(node, _)| node);
-            nodes.chain(&client.confused).collect::<HashSet<_>>().len()
+            let nodes = nodes.chain(&client.confused).filter(|node| among.contains(node));
+            nodes.collect::<HashSet<_>>().len()
         };
+        let sets = client.sets(&key, client.quorum.from);
         match answer {
             Answer::Written(version, acks) => {
                 let is_it = |rank: &Rank| rank.version == *version;
                 assert!(client.is_held_by(&key, *acks, is_it), "not by all of {acks:?}");
-                let held = holding(&is_it);
-                assert!(held >= ack, "{held} hold it, not {ack}");
+                for set in &sets {
+                    let held = holding(&is_it, set);
+                    assert!(held >= ack, "{held} of {set:?} hold it, not {ack}");
+                }
                 let below = client.beside.iter().filter(|(_, time)| *time < version.time);
                 let below = below.map(|(node, _)| node).chain(&client.confused);
                 let below: HashSet<&NodeId> = below.collect();
@@ -576,9 +638,10 @@ impl Random {
                     }
                     _ => true,
                 };
-                let nodes = |rank: &Rank| holding(&|other| other == rank);
+                let is_held =
+                    |rank: &Rank| sets.iter().all(|set| holding(&|r| r == rank, set) >= ack);
                 let mut ranks = client.holds.iter().map(|(_, rank)| rank);
-                let chosen = ranks.any(|rank| is_told(rank) && nodes(rank) >= ack);
+                let chosen = ranks.any(|rank| is_told(rank) && is_held(rank));
                 let absent = matches!(done, Done::Unmet { current: None } | Done::Impossible(_));
                 let is_said = client.told || client.recalled;
                 assert!(chosen || is_said || absent, "what is told is not chosen: {done:?}");
@@ -586,17 +649,22 @@ impl Random {
                 assert!(unsaid || client.is_held_by(&key, *acks, is_told), "not by {acks:?}");
             }
             Answer::Found(found) => {
-                let authoritative = client.authoritative.union(&client.confused).count();
+                let authoritative = client.authoritative.union(&client.confused);
+                let authoritative = authoritative.filter(|node| sets[0].contains(node)).count();
                 assert!(authoritative >= ack, "{authoritative} are authoritative, not {ack}");
                 if let Some(found) = found {
                     let is_plain = found.rank.ballot == 0;
-                    let held = holding(&|rank| {
+                    let is_it = |rank: &Rank| {
                         let later = is_plain || rank.version > found.rank.version;
                         *rank == found.rank || *rank > found.rank && later
-                    });
-                    let places = usize::from(client.quorum.from.min(COPIES));
-                    let wanted = if ack > 1 { ack.min(places) } else { 1 };
-                    assert!(held >= wanted, "{held} hold it, not {wanted}");
+                    };
+                    let copies = if found.copies == 0 { COPIES } else { found.copies };
+                    for set in client.sets(&key, client.quorum.from.min(copies)) {
+                        let held = holding(&is_it, &set);
+                        let is_told = ack > 1 || client.quorum.from == 1;
+                        let wanted = if is_told { ack.min(set.len()) } else { 0 };
+                        assert!(held >= wanted, "{held} of {set:?} hold it, not {wanted}");
+                    }
                 }
             }
             Answer::Failed(failed) => {
@@ -606,7 +674,7 @@ impl Random {
                 let mut ids = client.sent.values().flatten();
                 let nobody = match client.is_change {
                     true => !ids.any(|id| *id >= OWN_IDS) && !client.told,
-                    false => client.holds.is_empty(),
+                    false => client.holds.is_empty() && !client.was_held,
                 };
                 let nobody = nobody || !client.confused.is_empty();
                 assert!(!client.done_nowhere || nobody, "somebody holds it");

@@ -35,7 +35,7 @@ impl World {
                 self.range = Some(if local {
                     Scan::local(&self.shared, start, end)
                 } else {
-                    Scan::new(&self.shared, quorum, start, end)
+                    Scan::new(&self.shared, quorum.into(), start, end)
                 });
             }
         }

@@ -1,6 +1,5 @@
-//! The members change while requests are under way: what began before ends with the view that it
-//! began with, what begins later has the new one, and nobody's hints, marks or claims become
-//! another node's.
+//! The members change while requests are under way: what is not answered begins anew by the view in
+//! force, and nobody's hints, marks or claims become another node's.
 
 use std::sync::Arc;
 
@@ -91,16 +90,16 @@ impl Cluster {
 
     /// Whom a write asks, and under which id.
     fn put(&mut self, client: u64) -> Vec<(NodeId, u64)> {
+        self.put_with(client, QUORUM)
+    }
+
+    fn put_with(&mut self, client: u64, quorum: Quorum) -> Vec<(NodeId, u64)> {
         let key = self.key.clone();
         let version = self.shared.clock.issue(NOW.wall).expect("the bound is far");
         let record = toy::record(&key, Kind::Value, "new", version, 2);
         let client = ClientId(client);
-        let effects = self.handle(Event::Write { client, key, record, quorum: QUORUM });
-        let sent = |effect| match effect {
-            Effect::Send { peer, message } => (peer, message.id),
-            other => panic!("{other:?}"),
-        };
-        effects.into_iter().map(sent).collect()
+        let effects = self.handle(Event::Write { client, key, record, quorum: quorum.into() });
+        effects.iter().map(sent).collect()
     }
 
     fn stored(&mut self, (peer, id): (NodeId, u64)) -> Vec<Effect> {
@@ -114,29 +113,49 @@ fn is_written(effects: &[Effect], to: u64) -> bool {
 }
 
 #[test]
-fn what_began_before_ends_with_its_own_view() {
+fn what_began_before_begins_anew() {
     let mut cluster = Cluster::new();
     let early = cluster.put(1);
     assert!(early.iter().all(|(node, _)| [1, 2].contains(&node.0)), "{early:?}");
-    cluster.join();
-    let late = cluster.put(2);
-    assert!(late.iter().any(|(node, _)| *node == JOINED), "{late:?}");
-
     assert!(cluster.stored(early[0]).is_empty());
-    assert!(is_written(&cluster.stored(early[1]), 1), "its two replicas are those of its view");
+    cluster.join();
+    let again: Vec<(NodeId, u64)> = cluster.handle(Event::Tick).iter().map(sent).collect();
+    assert!(again.iter().any(|(node, _)| *node == JOINED), "{again:?}");
+    let late = cluster.put(2);
+
+    assert!(cluster.stored(early[1]).is_empty(), "what it says is of the view before");
+    assert!(cluster.stored(again[1]).is_empty());
+    assert!(is_written(&cluster.stored(again[0]), 1), "its replicas are those of the view now");
     assert!(cluster.stored(late[1]).is_empty());
     assert!(is_written(&cluster.stored(late[0]), 2));
     assert!(cluster.coordinator.is_empty());
 }
 
-/// A read that repairs by its view does not bring a copy to who joined since.
+/// Only the council is another one: nobody is asked again.
 #[test]
-fn a_read_repairs_whom_it_asked() {
+fn what_keeps_its_placement_goes_on() {
+    let mut cluster = Cluster::new();
+    let early = cluster.put(1);
+    assert!(cluster.stored(early[0]).is_empty());
+    let topology = cluster.shared.view().topology.clone();
+    cluster.shared.views.install(View::settled(FIRST_EPOCH + 1, FIRST_EPOCH, topology));
+    assert!(cluster.handle(Event::Tick).is_empty());
+    let effects = cluster.stored(early[1]);
+    assert!(is_written(&effects, 1));
+    let Effect::Answer { answer: Answer::Written(_, acks), .. } = &effects[0] else { panic!() };
+    assert_eq!(acks.epoch, FIRST_EPOCH + 1);
+}
+
+/// A read that begins anew brings what it tells to who joined, and not to who is no replica now.
+#[test]
+fn a_read_repairs_whom_it_asked_last() {
     let mut cluster = Cluster::new();
     let (client, key) = (ClientId(1), cluster.key.clone());
-    let asked = cluster.handle(Event::Get { client, key: key.clone(), quorum: QUORUM });
+    cluster.handle(Event::Get { client, key: key.clone(), quorum: QUORUM.into() });
     cluster.join();
-    let ids: Vec<(NodeId, u64)> = asked.iter().map(sent_read).collect();
+    let asked = cluster.handle(Event::Tick);
+    let ids: Vec<(NodeId, u64)> = asked.iter().map(sent).collect();
+    assert!(ids.iter().any(|(node, _)| *node == JOINED), "{ids:?}");
     let version = cluster.shared.clock.issue(NOW.wall).unwrap();
     let record = toy::record(&key, Kind::Value, "held", version, 2);
     let (peer, id) = ids[0];
@@ -150,7 +169,14 @@ fn a_read_repairs_whom_it_asked() {
     assert!(matches!(message.body, Body::Request { class: Class::Repair, .. }));
 }
 
-fn sent_read(effect: &Effect) -> (NodeId, u64) {
+fn hinted(effect: &Effect) -> Option<NodeId> {
+    match effect {
+        Effect::Hint { peer, .. } => Some(*peer),
+        _ => None,
+    }
+}
+
+fn sent(effect: &Effect) -> (NodeId, u64) {
     match effect {
         Effect::Send { peer, message } => (*peer, message.id),
         other => panic!("{other:?}"),
@@ -158,7 +184,7 @@ fn sent_read(effect: &Effect) -> (NodeId, u64) {
 }
 
 #[test]
-fn a_range_asks_the_nodes_of_its_view() {
+fn a_range_asks_the_nodes_of_the_view_in_force() {
     let cluster = Cluster::new();
     let all = Quorum { ack: 3, from: 3 };
     let asked = |scan: &mut Scan| match scan.step() {
@@ -168,13 +194,14 @@ fn a_range_asks_the_nodes_of_its_view() {
         },
         other => panic!("{other:?}"),
     };
-    let mut early = Scan::new(&cluster.shared, all, Bytes::new(), None);
+    let mut early = Scan::new(&cluster.shared, all.into(), Bytes::new(), None);
     cluster.join();
     assert_eq!(asked(&mut early), [0, 1, 2].map(NodeId));
-    let mut late = Scan::new(&cluster.shared, all, Bytes::new(), None);
+    let mut late = Scan::new(&cluster.shared, all.into(), Bytes::new(), None);
     assert_eq!(asked(&mut late), [0, 1, 2, 9].map(NodeId), "from this node on, by their names");
-    early.anew();
-    assert_eq!(asked(&mut early), [0, 1, 2].map(NodeId), "it keeps its view");
+    early.retry(NodeId(0));
+    assert!(early.begins_anew(), "pages of two placements don't fit together");
+    assert_eq!(asked(&mut early), [0, 1, 2, 9].map(NodeId));
 }
 
 #[test]
@@ -246,7 +273,7 @@ fn replies_count_for_the_node_that_gives_them() {
     let hinted = effects.iter().any(|e| matches!(e, Effect::Hint { peer: JOINED, .. }));
     assert!(hinted, "{effects:?}");
     let (connection, id, partition) = (ConnectionId(1), 1, Some(0));
-    let placement = cluster.shared.view().id().placement;
+    let placement = Some(cluster.shared.view().id().placement);
     let read = OpId::Peer { connection, id, partition, placement };
     let reported = cluster.handle(Event::Read { op: read, result: Ok(None) });
     assert!(matches!(
@@ -255,17 +282,22 @@ fn replies_count_for_the_node_that_gives_them() {
     ));
 }
 
-/// What was begun with a node may end in a hint for it after it has left: its name is known still.
+/// What is answered ends with its own view, and its hints are for whoever is a replica by now. The
+/// name of who has left is known still.
 #[test]
-fn who_has_left_keeps_its_name() {
+fn who_has_left_is_kept_no_hints_for() {
     let mut cluster = Cluster::new();
-    let sent = cluster.put(1);
-    cluster.leave();
+    let quorum = Quorum { ack: 1, from: 2 };
+    let sent = cluster.put_with(1, quorum);
     let n2 = NodeId(2);
-    assert!(!cluster.shared.view().topology.contains(n2));
-    assert!(cluster.handle(Event::Unreachable(n2)).is_empty());
     let other = *sent.iter().find(|(node, _)| *node != n2).unwrap();
-    let effects = cluster.stored(other);
-    assert!(effects.iter().any(|e| matches!(e, Effect::Hint { peer, .. } if *peer == n2)));
+    assert!(is_written(&cluster.stored(other), 1));
+    cluster.leave();
+    assert!(!cluster.shared.view().topology.contains(n2));
+    let effects = cluster.handle(Event::Unreachable(n2));
+    let hinted: Vec<NodeId> = effects.iter().filter_map(hinted).collect();
+    assert!(hinted.is_empty(), "this node is the other replica, and is marked: {effects:?}");
+    assert_eq!(cluster.shared.missed.partitions(NodeId(0)), 1);
     assert_eq!(cluster.shared.name_of(n2), "n2");
+    assert!(cluster.coordinator.is_empty());
 }

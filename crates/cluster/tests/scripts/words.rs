@@ -128,7 +128,7 @@ pub(crate) fn parse_op(text: &str) -> Result<OpId, String> {
             connection: ConnectionId(first),
             id: second,
             partition: None,
-            placement: 0,
+            placement: None,
         }),
         _ => Err(unknown()),
     }

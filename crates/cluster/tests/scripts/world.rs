@@ -380,7 +380,7 @@ impl World {
         let client = cluster::ClientId(numbered(next(words, "a client")?, 'c')?);
         let key = self.words.key(next(words, "a key")?)?;
         let (quorum, _) = self.quorum(words.next())?;
-        Ok(Event::Get { client, key, quorum })
+        Ok(Event::Get { client, key, quorum: quorum.into() })
     }
 
     /// `change c1 a put x`, `del`, `add 5`; then `until 30ms`; then `if exists`, `if absent`, `if
@@ -413,7 +413,7 @@ impl World {
         };
         let (quorum, _) = self.quorum(None)?;
         let conditional = Conditional { condition, change, expiry_ms };
-        Ok(Event::Change { client, key, conditional, quorum, id })
+        Ok(Event::Change { client, key, conditional, quorum: quorum.into(), id })
     }
 
     /// Has the clock's bound persisted, if it is wanted.
@@ -437,7 +437,7 @@ impl World {
         let wall = self.now().wall;
         let version = self.shared.clock.issue(wall).map_err(|error| error.to_string())?;
         let record = toy::record(&key, kind, value, version, copies);
-        Ok(Event::Write { client, key, record, quorum })
+        Ok(Event::Write { client, key, record, quorum: quorum.into() })
     }
 
     /// `store s0 found x@5n1`, `absent`, `wrote`, `wrote newer`, `sealed 5ms` (a write, up

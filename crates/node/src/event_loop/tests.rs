@@ -186,7 +186,7 @@ fn write_alone(stage: &mut Stage, own: &mut Loop) {
     let quorum = Quorum { ack: 1, from: 3 };
     let (client, key) = (ClientId(1), Bytes::from_static(b"k"));
     let record = value(b"k", 10, 1);
-    own.handle(stage, Event::Write { client, key, record, quorum });
+    own.handle(stage, Event::Write { client, key, record, quorum: quorum.into() });
     for peer in [NodeId(1), NodeId(2)] {
         own.handle(stage, Event::Unreachable(peer));
     }

@@ -1,4 +1,4 @@
-use cluster::Clock;
+use cluster::{Clock, Quorum};
 use lsm::{Fields, Kind, Version};
 
 use super::*;
@@ -11,7 +11,7 @@ fn pages() -> Pages {
 
 fn range(stage: &Stage) -> Range {
     let quorum = Quorum { ack: 2, from: 3 };
-    Range::new(Arc::clone(&stage.shared), &pages(), quorum, Bytes::new(), None).unwrap()
+    Range::new(Arc::clone(&stage.shared), &pages(), quorum.into(), Bytes::new(), None).unwrap()
 }
 
 /// Whom it asks until it waits.
@@ -104,7 +104,7 @@ fn without_room_for_its_pages_there_is_no_range() {
     let (stage, pages) = (Stage::new(), pages());
     let new = || {
         let quorum = Quorum { ack: 2, from: 3 };
-        Range::new(Arc::clone(&stage.shared), &pages, quorum, Bytes::new(), None)
+        Range::new(Arc::clone(&stage.shared), &pages, quorum.into(), Bytes::new(), None)
     };
     let first = new().unwrap();
     assert_eq!(pages.held(), 3 * cluster::PAGE_BYTES as usize);

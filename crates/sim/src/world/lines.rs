@@ -1,29 +1,26 @@
 //! Events and answers as lines of the journal.
 
-use cluster::{Answer, Change, Event, Quorum, Rank, Record, Reply, Request};
+use cluster::{Answer, Change, Event, Rank, Record, Reply, Request};
 
 /// An event in a line of the journal.
 pub(super) fn brief(event: &Event) -> String {
     match event {
         Event::Get { client, key, quorum } => {
-            format!("get {} {key:?} {}/{}", client.0, quorum.ack, quorum.from)
+            format!("get {} {key:?} {quorum}", client.0)
         }
         Event::Write { client, key, record, quorum } => {
             let Record { rank, copies, .. } = record;
             let (version, kind) = (rank.version, rank.kind);
             let time = version.time;
-            format!(
-                "write {} {key:?} {kind:?} {time:x} x{copies} {}/{}",
-                client.0, quorum.ack, quorum.from
-            )
+            format!("write {} {key:?} {kind:?} {time:x} x{copies} {quorum}", client.0)
         }
         Event::Change { client, key, conditional, quorum, .. } => {
             let change = match &conditional.change {
                 Change::Put(value) => format!("put of {} bytes", value.len()),
                 other => format!("{other:?}"),
             };
-            let (Quorum { ack, from }, condition) = (quorum, &conditional.condition);
-            format!("change {} {key:?} {change} if {condition:x?} {ack}/{from}", client.0)
+            let condition = &conditional.condition;
+            format!("change {} {key:?} {change} if {condition:x?} {quorum}", client.0)
         }
         Event::Request { connection, id, class, request, remaining_ms: _, under: _ } => {
             format!("request {}:{id:x} {class:?} {}", connection.0, request_line(request))

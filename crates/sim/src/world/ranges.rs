@@ -52,7 +52,8 @@ impl World {
     ) {
         let Some(process) = self.process(place) else { return };
         let shared = Arc::clone(&process.shared);
-        let Some(range) = Range::new(shared, &process.pages, quorum, Bytes::new(), None) else {
+        let Some(range) = Range::new(shared, &process.pages, quorum.into(), Bytes::new(), None)
+        else {
             return self.end_walk(number, ClientOutcome::Nothing);
         };
         let walk = Walk { range, place, asking: BTreeMap::new(), items: Vec::new() };

@@ -324,12 +324,13 @@ impl World {
         process.taken.insert(client, Taken { mono: now.mono, pauses });
         let kind = match asked.what {
             What::Get => {
-                let event = Event::Get { client, key: asked.key, quorum: asked.quorum };
+                let event = Event::Get { client, key: asked.key, quorum: asked.quorum.into() };
                 self.handle(place, event, out);
                 return;
             }
             What::Change(wanted) => {
                 let Asked { key, quorum, .. } = asked;
+                let quorum = quorum.into();
                 let (id, conditional) = (wanted.id(number), wanted.of(number, expiry_ms));
                 let event = Event::Change { client, key, conditional, quorum, id };
                 return self.handle(place, event, out);
@@ -350,7 +351,7 @@ impl World {
         let fields = Fields { copies, expiry_ms, ..Fields::new(kind, version) };
         let record = make(&asked.key, WriteId(number), fields);
         self.ledger.versioned(self.now, WriteId(number), record.rank.version);
-        let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum };
+        let event = Event::Write { client, key: asked.key, record, quorum: asked.quorum.into() };
         self.handle(place, event, out);
     }
 

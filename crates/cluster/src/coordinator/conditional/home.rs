@@ -16,8 +16,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::state::{Asker, ChangeVote, InTurn, Stage};
 use super::{Coordinator, change_of};
+use crate::acks::ReplicaSet;
 use crate::conditional::Change;
 use crate::coordinator::part::{ReplicaError, VoteAt};
+use crate::coordinator::sets::PerSet;
 use crate::coordinator::slots::Slot;
 use crate::event::{Answer, Effect, FailureKind, Now, OpId, RequestFailed, SlotId};
 use crate::message::{NodeId, Reply};
@@ -52,11 +54,11 @@ pub(in crate::coordinator) struct Queues {
 }
 
 impl Coordinator {
-    /// The first of the replicas in `self.replicas` that is up. Of one that no link was made to yet
+    /// The first of the replicas in `self.replicas` that is up, of the set that is read. Of one that no link was made to yet
     /// that is not known.
     fn home(&self) -> NodeId {
         let is_up = |node: &NodeId| self.is_up(*node);
-        self.replicas.iter().copied().find(is_up).unwrap_or(self.shared.own)
+        self.replicas.read.iter().copied().find(is_up).unwrap_or(self.shared.own)
     }
 
     pub(super) fn is_up(&self, node: NodeId) -> bool {
@@ -64,14 +66,19 @@ impl Coordinator {
     }
 
     /// Hands a client's write to the home of its key.
-    pub(super) fn bring_home(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
+    pub(in crate::coordinator) fn bring_home(
+        &mut self,
+        now: Now,
+        id: SlotId,
+        out: &mut Vec<Effect>,
+    ) {
         let home = self.home();
         if home == self.shared.own {
             return self.wait_for_turn(now, id, out);
         }
         let change = self.slots.change(id);
         change.stage = Stage::Forwarded;
-        change.votes = vec![ChangeVote::new(home)];
+        change.votes = vec![ChangeVote::new(home, PerSet::default())];
         self.ask_of_change(now, id, VoteAt(0), out);
     }
 
@@ -86,7 +93,10 @@ impl Coordinator {
         let adds = matches!(self.slots.change(id).conditional.change, Change::Add(_));
         match reply {
             Reply::Done(done, by) if done.fits(adds) => {
-                self.answer_change(now, id, *done, *by, None, out);
+                // Places are those of the view that both went by when it was asked.
+                let is_of_before = self.slots.change(id).of_earlier_view;
+                let by = if is_of_before { ReplicaSet::default() } else { *by };
+                self.answer_change(now, id, *done, by, None, out);
             }
             // Or it says what makes no sense.
             Reply::Failed | Reply::Done(..) => {
@@ -114,14 +124,8 @@ impl Coordinator {
     }
 
     fn coordinate_here(&mut self, now: Now, id: SlotId, out: &mut Vec<Effect>) {
-        let slot = self.slots.get(id);
-        // By the view that it began with, as all that it does.
-        let topology = &slot.view.topology;
-        let partition = topology.partition_of(&slot.key);
-        topology.replicas(partition, slot.quorum.from, &mut self.replicas);
         let id = self.slots.renew(id);
-        let votes = self.replicas.iter().map(|node| ChangeVote::new(*node)).collect();
-        self.slots.change(id).votes = votes;
+        self.make_change_votes(id);
         self.wait_for_turn(now, id, out);
     }
 
@@ -205,7 +209,7 @@ impl Coordinator {
             return followers;
         }
         let may_follow = |other: &Slot| {
-            other.key == first.key && other.quorum == first.quorum && change_of(other).is_fresh()
+            other.key == first.key && other.quorums == first.quorums && change_of(other).is_fresh()
         };
         let mut place = 0;
         while place < queue.len().min(FOLLOWERS_WITHIN) && followers.len() < MAX_FOLLOWERS {
@@ -296,8 +300,13 @@ impl Coordinator {
         match asker {
             Asker::Client(client) => out.push(Effect::Answer { client, answer }),
             Asker::Reader(reader) => self.tell_reader(reader, answer, out),
-            Asker::Peer(OpId::Peer { connection, id, .. }) => {
+            Asker::Peer(op @ OpId::Peer { placement, .. }) => {
+                let is_of_before = placement != Some(self.view.id().placement);
                 let reply = match answer {
+                    // Places would be taken for those of the view that it was asked under.
+                    Answer::Done(done, _) if is_of_before => {
+                        Reply::Done(done, ReplicaSet::default())
+                    }
                     Answer::Done(done, acks) => Reply::Done(done, acks.by),
                     Answer::Failed(RequestFailed { unknown: false, failure, .. }) => {
                         let is_full = failure == FailureKind::NoSpace;
@@ -305,7 +314,7 @@ impl Coordinator {
                     }
                     _ => Reply::Failed,
                 };
-                out.push(Effect::Respond { connection, id, reply });
+                self.tell_op(op, reply, out);
             }
             Asker::Peer(OpId::Slot(_)) => unreachable!("a node does not hand itself a write"),
         }

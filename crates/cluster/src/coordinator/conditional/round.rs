@@ -207,8 +207,7 @@ impl Coordinator {
                 if let Some(newest) = newest {
                     self.keep(id, newest, ballot);
                 }
-                let holds = |vote: &ChangeVote| vote.state.has_promised() && vote.rank() == rank;
-                let by = self.slots.change(id).replicas(holds);
+                let by = self.slots.change(id).replicas(|vote| vote.holds(rank));
                 self.answer_change(now, id, then, by, None, out);
             }
             Some(newest) if self.is_ahead(now, &newest) => {
@@ -223,7 +222,8 @@ impl Coordinator {
                     || change.tries > 1
                     || matches!(change.asker, Asker::Reader(_));
                 let slot = self.slots.get(id);
-                let is_usual = |newest: &Record| slot.copies_of(newest) >= slot.quorum.from;
+                let is_usual =
+                    |newest: &Record| slot.copies_of(newest).suffices(slot.quorums.from());
                 let record = match newest {
                     // It is brought to a majority as a read does it, unless it belongs to fewer, or
                     // replicas take nothing of its time any more.
@@ -249,7 +249,7 @@ impl Coordinator {
     pub(super) fn keep(&self, id: SlotId, record: Record, ballot: u64) {
         let slot = self.slots.get(id);
         let change = change_of(slot);
-        let kept = Kept::after(record, ballot, change.since, slot.view.epoch);
+        let kept = Kept::after(record, ballot, change.since, slot.view.id().placement);
         // Without a turn another one may go on at the same time.
         if let Some(kept) = kept.filter(|_| change.turn.is_some()) {
             self.shared.keeper.put(&slot.key, kept);
@@ -266,12 +266,11 @@ impl Coordinator {
         }
         // Else it would be begun here and could not be done, where asking for promises shows that
         // and begins nothing.
-        let is_up = |vote: &&ChangeVote| self.is_up(vote.node);
-        if change.votes.iter().filter(is_up).count() < slot.ack() {
+        if !change.count_votes(|vote| self.is_up(vote.node)).suffices(slot.ack()) {
             return false;
         }
-        let (key, epoch) = (slot.key.clone(), slot.view.epoch);
-        let Some(kept) = self.shared.keeper.take(&key, now.mono, epoch) else { return false };
+        let (key, placement) = (slot.key.clone(), slot.view.id().placement);
+        let Some(kept) = self.shared.keeper.take(&key, now.mono, placement) else { return false };
         let codec = self.config.steps;
         // The ballot is older than this write: what has expired since has expired.
         let at = self.shared.clock.now(now.wall).max(kept.ballot);
@@ -297,8 +296,10 @@ impl Coordinator {
         let words = change.promised().filter_map(|vote| vote.recalled);
         let is_done = |word: Recalled| match word {
             Recalled::Stored { ballot, done: done @ Done::Changed { .. } } => {
-                let same = words.clone().filter(|other| *other == word).count();
-                let is_it = ballot > 0 && same >= slot.ack() && done.fits(adds);
+                let says_so =
+                    |vote: &ChangeVote| vote.state.has_promised() && vote.recalled == Some(word);
+                let same = change.count_votes(says_so);
+                let is_it = ballot > 0 && same.suffices(slot.ack()) && done.fits(adds);
                 let by = || change.replicas(|vote| vote.recalled == Some(word));
                 is_it.then(|| Word::Done(done, by()))
             }
@@ -307,13 +308,16 @@ impl Coordinator {
         if let Some(done) = words.clone().find_map(is_done) {
             return done;
         }
-        // So many that those which may have stored it are no majority.
-        let enough = change.votes.len() - usize::from(slot.quorum.from / 2);
-        let never = words.clone().filter(|word| *word == Recalled::Never).count();
-        if never >= enough {
+        // So many that those which may have stored it are no majority: of the replicas that the try
+        // asked. What others never stored shows nothing.
+        let read = change.votes.iter().filter(|vote| vote.place.is_read());
+        let enough = read.clone().count() - usize::from(slot.quorums.read.from / 2);
+        let says_so = |vote: &&ChangeVote| vote.recalled == Some(Recalled::Never);
+        let promised = read.filter(|vote| vote.state.has_promised());
+        if promised.filter(says_so).count() >= enough && !change.of_earlier_view {
             return Word::Never;
         }
-        let open = change.count(ChangeState::is_asked) > 0;
+        let open = !change.count(ChangeState::is_asked).is_none();
         if open || words.count() < change.promised().count() { Word::Open } else { Word::Unclear }
     }
 
@@ -391,8 +395,10 @@ impl Coordinator {
     fn is_settled(&mut self, id: SlotId, newest: Option<Rank>, told: &Steps) -> bool {
         let ack = self.slots.get(id).ack();
         let change = self.slots.change(id);
-        let holds = change.promised().filter(|vote| vote.rank() == newest).count();
-        holds >= ack && (change.tried.is_none() || told.has(change.id))
+        let holds = change.count_votes(|vote| vote.holds(newest));
+        // What no replica of the set that is read holds need not be held in the other.
+        let is_held = holds.suffices(ack) || newest.is_none() && holds.read >= ack.read;
+        is_held && (change.tried.is_none() || told.has(change.id))
     }
 
     /// The newest record that was reported; or whose vote it is, if its content is not here.
@@ -401,10 +407,11 @@ impl Coordinator {
     fn newest_of_change(&self, now: Now, id: SlotId) -> Result<Option<Record>, VoteAt> {
         let slot = self.slots.get(id);
         let change = change_of(slot);
-        let clear = change.count(ChangeState::has_promised) - self.hidden(now, change);
-        let counts = |vote: &ChangeVote| clear < slot.ack() || !self.hides_from(now, vote);
+        let clear = |vote: &ChangeVote| vote.state.has_promised() && !self.hides_from(now, vote);
+        let is_clear = change.count_votes(clear).read >= slot.quorums.read.ack;
+        let counts = |vote: &ChangeVote| !is_clear || !self.hides_from(now, vote);
         let reports = change.votes.iter().enumerate();
-        let reports = reports.filter(|(_, vote)| vote.state.has_promised() && counts(vote));
+        let reports = reports.filter(|(_, vote)| vote.has_told() && counts(vote));
         let reports = reports.filter_map(|(at, vote)| Some((VoteAt(at), vote.reported.as_ref()?)));
         // Of equal ones, one that is here whole.
         let newest =
@@ -417,12 +424,7 @@ impl Coordinator {
     }
 
     /// Whether a replica reported a future record, and thus nothing of what that one hides.
-    fn hides_from(&self, now: Now, vote: &ChangeVote) -> bool {
+    pub(super) fn hides_from(&self, now: Now, vote: &ChangeVote) -> bool {
         vote.rank().is_some_and(|rank| self.is_future(now, rank))
-    }
-
-    /// How many of the replicas that promised reported one.
-    pub(super) fn hidden(&self, now: Now, change: &ChangeWork) -> usize {
-        change.promised().filter(|vote| self.hides_from(now, vote)).count()
     }
 }

@@ -5,6 +5,7 @@ use crate::clock::follows_another;
 use crate::conditional::{Conditional, Done, has_idempotency_key};
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
 use crate::coordinator::read::state::{Reader, Reported};
+use crate::coordinator::sets::{self, PerSet};
 use crate::event::{ClientId, FailureKind, OpId, Part, SlotId};
 use crate::message::NodeId;
 use crate::recent::Recalled;
@@ -18,7 +19,7 @@ pub(in crate::coordinator) struct ChangeWork {
     pub(super) conditional: Conditional,
     /// What it is known by, however often it is tried.
     pub(super) id: u64,
-    pub(super) stage: Stage,
+    pub(in crate::coordinator) stage: Stage,
     /// When it began to wait for its turn; then, when promises were asked for, by it or by the one
     /// that it goes on from.
     pub(super) since: u64,
@@ -30,6 +31,8 @@ pub(in crate::coordinator) struct ChangeWork {
     pub(super) followers: Vec<SlotId>,
     /// Whether another node may have begun it, or may yet.
     pub(super) elsewhere: bool,
+    /// Whether a try may have been stored by replicas of an earlier view, which are not asked now.
+    pub(in crate::coordinator) of_earlier_view: bool,
     /// For a reader: the newest record of those that a majority held.
     pub(super) found: Option<Record>,
     /// What a replica may hold of an earlier try.
@@ -71,7 +74,7 @@ pub(super) struct Tried {
 
 /// How far it is.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(in crate::coordinator) enum Stage {
     /// Replicas are asked for promises.
     /// By this node's watermark.
     Preparing { ballot: u64, watermark: u64 },
@@ -79,6 +82,8 @@ pub(super) enum Stage {
     Storing { record: Record, then: Done },
     /// The key's home was asked to do it.
     Forwarded,
+    /// The home goes by a later view than this node, which is about to as well, and refused.
+    Behind,
     /// Others of the key come first.
     Queued,
     /// It is done in the round of another one; then it is answered this.
@@ -94,11 +99,14 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(in crate::coordinator) struct ChangeVote {
     pub(in crate::coordinator) node: NodeId,
+    pub(super) place: PerSet,
     pub(in crate::coordinator) state: ChangeState,
     /// What it held when it promised.
     pub(super) reported: Option<Reported>,
     /// What it knows of an earlier try.
     pub(super) recalled: Option<Recalled>,
+    /// Whether it refused to store a record, for it holds a newer one: what it tells is waited for.
+    pub(super) refused_as_older: bool,
 }
 
 /// What a replica does.
@@ -108,6 +116,8 @@ pub(in crate::coordinator) enum ChangeState {
     Asked(Errand),
     /// It has promised.
     Promised,
+    /// It promises nothing, and none is needed: it is of the other set alone. It told what it holds.
+    Told,
     /// It has promised, reported a long record, and was asked to send it.
     Fetching(Errand),
     /// It has promised, and was asked what it knows of an earlier try.
@@ -122,7 +132,7 @@ impl ChangeState {
     fn errand_mut(&mut self) -> Option<&mut Errand> {
         match self {
             Self::Asked(errand) | Self::Fetching(errand) | Self::Recalling(errand) => Some(errand),
-            Self::Promised | Self::Stored | Self::Failed(_) => None,
+            Self::Promised | Self::Told | Self::Stored | Self::Failed(_) => None,
         }
     }
 
@@ -139,15 +149,31 @@ impl ChangeState {
         match self {
             Self::Fetching(_) => Self::Fetching(errand),
             Self::Recalling(_) => Self::Recalling(errand),
-            Self::Asked(_) | Self::Promised | Self::Stored | Self::Failed(_) => Self::Asked(errand),
+            Self::Asked(_) | Self::Promised | Self::Told | Self::Stored | Self::Failed(_) => {
+                Self::Asked(errand)
+            }
         }
     }
 }
 
 impl ChangeVote {
-    pub(super) fn new(node: NodeId) -> Self {
+    pub(super) fn new(node: NodeId, place: PerSet) -> Self {
         let state = ChangeState::Asked(Errand { since: 0, way: Way::Waits });
-        Self { node, state, reported: None, recalled: None }
+        let (reported, recalled, refused_as_older) = (None, None, false);
+        Self { node, place, state, reported, recalled, refused_as_older }
+    }
+
+    /// Whether what it reported counts.
+    pub(super) fn has_told(&self) -> bool {
+        self.state.has_promised() || self.state == ChangeState::Told
+    }
+
+    /// Whether it is known to hold the newest record, of this rank. That a receiver has what a
+    /// conditional write made does not show that it stored it.
+    pub(super) fn holds(&self, newest: Option<Rank>) -> bool {
+        let is_plain = newest.is_none_or(|newest| newest.ballot == 0);
+        let counts = self.state.has_promised() || self.state == ChangeState::Told && is_plain;
+        counts && self.rank() == newest
     }
 
     pub(super) fn rank(&self) -> Option<Rank> {
@@ -169,8 +195,13 @@ impl ChangeWork {
         matches!(&self.stage, Stage::Storing { record, .. } if follows_another(record.rank.ballot))
     }
 
-    pub(super) fn count(&self, wanted: impl Fn(ChangeState) -> bool) -> usize {
-        self.votes.iter().filter(|vote| wanted(vote.state)).count()
+    /// How many votes there are in each set.
+    pub(super) fn count(&self, wanted: impl Fn(ChangeState) -> bool) -> PerSet {
+        self.count_votes(|vote| wanted(vote.state))
+    }
+
+    pub(super) fn count_votes(&self, wanted: impl Fn(&ChangeVote) -> bool) -> PerSet {
+        sets::count(self.votes.iter().filter(|vote| wanted(vote)).map(|vote| vote.place))
     }
 
     /// The vote of a node that has yet to reply; `None` = what it says is stale.
@@ -194,13 +225,13 @@ impl ChangeWork {
 
     /// Whether nobody is asked anything now.
     fn waits(&self) -> bool {
-        matches!(self.stage, Stage::Pausing | Stage::Queued | Stage::Follows(_))
+        matches!(self.stage, Stage::Pausing | Stage::Queued | Stage::Follows(_) | Stage::Behind)
     }
 
-    /// The replicas whose votes are like this.
+    /// The replicas of the set that is read whose votes are like this.
     pub(super) fn replicas(&self, wanted: impl Fn(&ChangeVote) -> bool) -> ReplicaSet {
-        let votes = self.votes.iter().enumerate().filter(|(_, vote)| wanted(vote));
-        ReplicaSet::of(votes.map(|(place, _)| place))
+        let votes = self.votes.iter().filter(|vote| wanted(vote));
+        ReplicaSet::of(votes.map(|vote| usize::from(vote.place.read)))
     }
 
     /// The replicas that have promised.
@@ -220,7 +251,7 @@ impl ChangeWork {
         let did = |state: ChangeState| state.has_promised() || state == ChangeState::Stored;
         if !self.is_begun() && (outbid || self.waits()) {
             FailureKind::Busy
-        } else if self.count(did) > 0 {
+        } else if !self.count(did).is_none() {
             FailureKind::TooFew
         } else {
             failure(self.failures())
@@ -234,7 +265,7 @@ impl ChangeWork {
     }
 
     /// Whether a record of it may be held somewhere, or come to be.
-    pub(super) fn is_begun(&self) -> bool {
+    pub(in crate::coordinator) fn is_begun(&self) -> bool {
         self.tried.is_some() || self.elsewhere || self.is_forwarded()
     }
 
@@ -256,7 +287,7 @@ impl ChangeWork {
             ChangeState::Asked(_) | ChangeState::Fetching(_) | ChangeState::Recalling(_) => {
                 Part::Open
             }
-            ChangeState::Promised | ChangeState::Stored => Part::Done,
+            ChangeState::Promised | ChangeState::Told | ChangeState::Stored => Part::Done,
             ChangeState::Failed(error) => error.part(),
         };
         self.votes.iter().map(|vote| (vote.node, part(vote))).collect()

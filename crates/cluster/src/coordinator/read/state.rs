@@ -1,6 +1,7 @@
 //! What is known of a read under way, and of each replica's part in it.
 
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, failure};
+use crate::coordinator::sets::{self, PerSet};
 use crate::event::{ClientId, FailureKind, OpId, Part};
 use crate::message::NodeId;
 use crate::record::{Outline, Rank, Record};
@@ -17,7 +18,7 @@ pub(in crate::coordinator) enum Reader {
 #[derive(Debug)]
 pub(in crate::coordinator) struct Read {
     pub(super) reader: Reader,
-    pub(super) stage: Stage,
+    pub(in crate::coordinator) stage: Stage,
     /// How often it was outbid.
     pub(super) outbid: u32,
     /// One for each replica, in the order in which they are asked.
@@ -26,7 +27,7 @@ pub(in crate::coordinator) struct Read {
 
 /// How far a read is.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(in crate::coordinator) enum Stage {
     /// Replicas are being asked what they hold.
     Asking {
         /// How often replicas that were not authoritative were asked again.
@@ -46,7 +47,7 @@ pub(super) enum Stage {
 pub(in crate::coordinator) struct ReadVote {
     pub(in crate::coordinator) node: NodeId,
     /// Its place among the key's replicas, from 0.
-    pub(super) place: u8,
+    pub(super) place: PerSet,
     pub(in crate::coordinator) state: ReadState,
     /// What it holds, as far as it reported that.
     pub(super) reported: Option<Reported>,
@@ -146,7 +147,7 @@ impl ReadState {
 }
 
 impl ReadVote {
-    pub(super) fn new(node: NodeId, place: u8) -> Self {
+    pub(super) fn new(node: NodeId, place: PerSet) -> Self {
         Self { node, place, state: ReadState::Idle, reported: None }
     }
 
@@ -177,20 +178,28 @@ impl Read {
         }
     }
 
-    pub(super) fn count(&self, wanted: impl Fn(&ReadVote) -> bool) -> usize {
-        self.votes.iter().filter(|vote| wanted(vote)).count()
+    /// How many there are in each set.
+    pub(super) fn count(&self, wanted: impl Fn(&ReadVote) -> bool) -> PerSet {
+        sets::count(self.votes.iter().filter(|vote| wanted(vote)).map(|vote| vote.place))
     }
 
+    /// How many there are in the set that is read: what these report is what counts.
+    pub(super) fn count_read(&self, wanted: impl Fn(&ReadVote) -> bool) -> usize {
+        self.votes.iter().filter(|vote| vote.place.is_read() && wanted(vote)).count()
+    }
+
+    /// How many votes there are, of whichever set.
     pub(super) fn count_states(&self, wanted: impl Fn(ReadState) -> bool) -> usize {
-        self.count(|vote| wanted(vote.state))
+        self.votes.iter().filter(|vote| wanted(vote.state)).count()
     }
 
     pub(super) fn first(&self, wanted: impl Fn(&ReadVote) -> bool) -> Option<VoteAt> {
         self.votes.iter().position(wanted).map(VoteAt)
     }
 
+    /// The next one of the set that is read that was not asked yet.
     pub(super) fn first_idle(&self) -> Option<VoteAt> {
-        self.first(|vote| vote.state == ReadState::Idle)
+        self.first(|vote| vote.state == ReadState::Idle && vote.place.is_read())
     }
 
     pub(super) fn is_awaiting(&self) -> bool {
@@ -211,10 +220,10 @@ impl Read {
 
     /// How many replicas did their part: are authoritative for what they reported, or hold the
     /// answer.
-    pub(super) fn acked(&self) -> usize {
+    pub(super) fn acked(&self) -> PerSet {
         match self.newest() {
             Some(newest) => self.count(|vote| vote.holds(newest)),
-            None => self.count_states(ReadState::is_authoritative),
+            None => self.count(|vote| vote.state.is_authoritative()),
         }
     }
 

@@ -4,6 +4,7 @@ use super::ASK_AGAIN_TIMES;
 use super::state::{Read, ReadState, ReadVote, Reported, Stage};
 use crate::coordinator::Coordinator;
 use crate::coordinator::part::{ReplicaError, VoteAt};
+use crate::coordinator::sets::PerSet;
 use crate::coordinator::slots::{Slot, Work};
 use crate::event::{FailureKind, Now};
 use crate::record::Record;
@@ -49,7 +50,7 @@ impl Coordinator {
             }
         }
         let newest = if read.is_decided() { read.newest() } else { self.newest_of(now, slot) };
-        match newest.filter(|_| slot.ack() > 1) {
+        match newest.filter(|_| must_be_held(slot)) {
             None => Step::Answer,
             Some(newest) => self.step_of_repairing(now, slot, newest),
         }
@@ -57,19 +58,19 @@ impl Coordinator {
 
     /// The next step until enough replicas have reported what they hold; `None` = they have.
     fn step_of_asking(&self, now: Now, slot: &Slot, asked_again: u32) -> Option<Step> {
-        let (read, ack) = (read_of(slot), slot.ack());
+        let (read, ack) = (read_of(slot), usize::from(slot.quorums.read.ack));
         let settled = self.settled(now, slot);
         if settled >= ack {
             return None;
         }
-        let asked = read.count_states(ReadState::is_asked);
+        let asked = read.count_read(|vote| vote.state.is_asked());
         if settled + asked >= ack {
             return Some(Step::Wait);
         }
         if let Some(vote) = read.first_idle() {
             return Some(Step::Ask(vote));
         }
-        let authoritative = read.count_states(ReadState::is_authoritative);
+        let authoritative = read.count_read(|vote| vote.state.is_authoritative());
         if authoritative >= ack {
             return None;
         }
@@ -84,34 +85,38 @@ impl Coordinator {
         })
     }
 
-    /// The next step until the newest record is held by `ack` of the replicas that it belongs to.
+    /// The next step until the newest record is held by `ack` of the replicas that it belongs to,
+    /// in both sets.
     fn step_of_repairing(&self, now: Now, slot: &Slot, newest: &Record) -> Step {
         let read = read_of(slot);
         let copies = slot.copies_of(newest);
-        let wanted = slot.ack().min(read.count(|vote| vote.place < copies));
+        let belongs = |wanted: &dyn Fn(&ReadVote) -> bool| {
+            let votes = read.votes.iter().filter(|vote| wanted(vote));
+            votes.fold(PerSet::default(), |count, vote| count + vote.place.within(copies))
+        };
+        let wanted = slot.ack().min(belongs(&|_| true));
         let future = self.is_ahead(now, newest);
-        let held = read.count(|vote| {
-            vote.place < copies && vote.holds(newest) && (future || !self.hides(now, vote))
-        });
-        if held >= wanted {
+        let held = belongs(&|vote| vote.holds(newest) && (future || !self.hides(now, vote)));
+        if held.suffices(wanted) {
             return Step::Answer;
         }
-        if newest.rank.ballot > 0 && read.count(|vote| self.outranks(now, vote, newest)) > 0 {
+        let outranks = |vote: &ReadVote| self.outranks(now, vote, newest);
+        if newest.rank.ballot > 0 && read.votes.iter().any(outranks) {
             return Step::BeginAnew;
         }
-        let repairing = read.count_states(ReadState::is_repairing);
-        if held + repairing >= wanted {
+        let repairing = held + belongs(&|vote| vote.state.is_repairing());
+        if repairing.suffices(wanted) {
             return Step::Wait;
         }
         // A future record would be refused there, and this node must not store it either.
-        if !future && let Some(vote) = to_repair(slot, newest) {
+        if !future && let Some(vote) = to_repair(slot, newest, repairing.short_of(wanted)) {
             return Step::Repair(vote);
         }
         // One that was asked what it holds is repaired once it has replied: its reply to the first
         // request would be taken for one to the second, which has the same id.
-        let asked = read.count(|vote| vote.state.is_asked() && vote.place < copies);
+        let asked = belongs(&|vote| vote.state.is_asked());
         let outbid = |state| state == ReadState::Failed(ReplicaError::Outbid);
-        if held + repairing + asked >= wanted {
+        if (repairing + asked).suffices(wanted) {
             Step::Wait
         } else if read.count_states(outbid) > 0 {
             Step::BeginAnew
@@ -131,9 +136,10 @@ impl Coordinator {
             && !self.hides(now, vote)
     }
 
-    /// How many replicas are authoritative for what they reported, and reported no future record.
+    /// How many replicas of the set that is read are authoritative for what they reported, and
+    /// reported no future record.
     fn settled(&self, now: Now, slot: &Slot) -> usize {
-        read_of(slot).count(|vote| self.counts(vote) && !self.hides(now, vote))
+        read_of(slot).count_read(|vote| self.counts(vote) && !self.hides(now, vote))
     }
 
     /// Whether a replica is authoritative for what it reported. This node may have been told
@@ -151,7 +157,7 @@ impl Coordinator {
 
     /// What was reported, without future records if enough replicas reported none.
     fn reported_of<'a>(&'a self, now: Now, slot: &'a Slot) -> impl Iterator<Item = &'a Reported> {
-        let settled = self.settled(now, slot) >= slot.ack();
+        let settled = self.settled(now, slot) >= usize::from(slot.quorums.read.ack);
         let reported = read_of(slot).votes.iter().filter_map(|vote| self.left_of(vote));
         reported.filter(move |reported| !settled || !self.is_future(now, reported.rank()))
     }
@@ -195,22 +201,36 @@ impl Coordinator {
     /// be enough.
     fn may_settle(&self, slot: &Slot, asked_again: u32) -> bool {
         let read = read_of(slot);
-        let counts = |state| matches!(state, ReadState::Reported { .. } | ReadState::Asked(_));
-        let reported = read.count_states(counts);
+        let counts = |vote: &ReadVote| {
+            matches!(vote.state, ReadState::Reported { .. } | ReadState::Asked(_))
+        };
+        let reported = read.count_read(counts);
         let own_is_not = read.votes.iter().any(|vote| {
             vote.node == self.shared.own
                 && vote.state == (ReadState::Reported { authoritative: false })
         });
         let settles = own_is_not && self.shared.membership.is_settling();
-        reported >= slot.ack() && (settles || asked_again < ASK_AGAIN_TIMES)
+        reported >= usize::from(slot.quorums.read.ack) && (settles || asked_again < ASK_AGAIN_TIMES)
     }
 }
 
-/// Which replica the newest record is to be written to next: one that is known not to hold it, then
-/// one that was not asked.
-pub(super) fn to_repair(slot: &Slot, newest: &Record) -> Option<VoteAt> {
+/// Whether what is told must be held by `ack` first. One of several promises no more than that it
+/// was there; but one of one is all that there are, in a set that may be about to go.
+fn must_be_held(slot: &Slot) -> bool {
+    let (ack, from) = (slot.ack(), slot.quorums.from());
+    let is_alone = |ack, from| ack > 1 || from == 1;
+    let is_moving = || read_of(slot).votes.iter().any(|vote| !vote.place.is_in_both());
+    ack.read > 1
+        || ack.other > 1
+        || (is_alone(ack.read, from.read) || is_alone(ack.other, from.other)) && is_moving()
+}
+
+/// Which replica the newest record is to be written to next, of a set in which too few hold it: one
+/// that is known not to hold it, then one that was not asked.
+pub(super) fn to_repair(slot: &Slot, newest: &Record, short: PerSet) -> Option<VoteAt> {
     let (read, copies) = (read_of(slot), slot.copies_of(newest));
-    let lacks = |vote: &ReadVote| vote.place < copies && !vote.holds(newest);
+    let lacks =
+        |vote: &ReadVote| !vote.place.within(copies).min(short).is_none() && !vote.holds(newest);
     let has_reported =
         |vote: &ReadVote| matches!(vote.state, ReadState::Reported { .. }) && lacks(vote);
     let is_idle = |vote: &ReadVote| vote.state == ReadState::Idle && lacks(vote);

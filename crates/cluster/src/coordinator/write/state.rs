@@ -2,6 +2,7 @@
 
 use crate::acks::ReplicaSet;
 use crate::coordinator::part::{Errand, ReplicaError, VoteAt, Way, failure};
+use crate::coordinator::sets::{self, PerSet};
 use crate::event::{ClientId, FailureKind, Part};
 use crate::message::NodeId;
 use crate::record::Record;
@@ -11,14 +12,16 @@ use crate::record::Record;
 pub(in crate::coordinator) struct Write {
     pub(super) client: ClientId,
     pub(super) record: Record,
-    pub(super) stage: Stage,
+    pub(in crate::coordinator) stage: Stage,
+    /// Whether some node may hold it by what was asked under an earlier view.
+    pub(in crate::coordinator) may_be_held: bool,
     /// One for each replica.
     pub(in crate::coordinator) votes: Vec<WriteVote>,
 }
 
 /// How far a write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(in crate::coordinator) enum Stage {
     /// Its replicas are asked to store it under its first version.
     Asking {
         /// The greatest time of a newer record's version that a replica holds beside it.
@@ -37,6 +40,7 @@ pub(super) enum Stage {
 #[derive(Debug, Clone)]
 pub(in crate::coordinator) struct WriteVote {
     pub(in crate::coordinator) node: NodeId,
+    pub(in crate::coordinator) place: PerSet,
     pub(in crate::coordinator) state: WriteState,
 }
 
@@ -109,18 +113,24 @@ impl Write {
         self.stage = Stage::Answered { anew: self.is_anew() };
     }
 
-    pub(super) fn count(&self, wanted: impl Fn(WriteState) -> bool) -> usize {
-        self.votes.iter().filter(|vote| wanted(vote.state)).count()
+    pub(super) fn count(&self, wanted: impl Fn(WriteState) -> bool) -> PerSet {
+        sets::count(self.votes.iter().filter(|vote| wanted(vote.state)).map(|vote| vote.place))
     }
 
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn held(&self) -> PerSet {
         self.count(|state| state == WriteState::Holds)
     }
 
+    /// Whether some replica may hold it.
+    pub(in crate::coordinator) fn may_hold(&self) -> bool {
+        let may_hold = |vote: &WriteVote| vote.state.may_hold();
+        self.may_be_held || self.is_anew() || self.votes.iter().any(may_hold)
+    }
+
+    /// Those of the set that is read.
     pub(super) fn held_by(&self) -> ReplicaSet {
-        let held =
-            self.votes.iter().enumerate().filter(|(_, vote)| vote.state == WriteState::Holds);
-        ReplicaSet::of(held.map(|(place, _)| place))
+        let held = self.votes.iter().filter(|vote| vote.state == WriteState::Holds);
+        ReplicaSet::of(held.map(|vote| usize::from(vote.place.read)))
     }
 
     /// The vote of a node that has yet to reply; `None` = what it says is stale.
@@ -144,15 +154,17 @@ impl Write {
     }
 
     pub(super) fn failure(&self) -> FailureKind {
-        if self.held() > 0 { FailureKind::TooFew } else { failure(self.failures()) }
+        if !self.held().is_none() { FailureKind::TooFew } else { failure(self.failures()) }
     }
 
     /// Whether a write that can't succeed any more waits for its open votes nevertheless: they
     /// decide whether *all* replicas were busy or full, and whether none was sent it, so that it
     /// may safely be tried again.
     pub(super) fn is_worth_waiting(&self) -> bool {
-        let none = !self.is_anew() && self.count(WriteState::has_arrived) == 0;
-        self.count(WriteState::is_open) > 0 && (none || self.failure() != FailureKind::TooFew)
+        let none =
+            !self.is_anew() && !self.may_be_held && self.count(WriteState::has_arrived).is_none();
+        let is_open = !self.count(WriteState::is_open).is_none();
+        is_open && (none || self.failure() != FailureKind::TooFew)
     }
 
     /// What each replica did.

@@ -1,0 +1,134 @@
+//! Requests of nodes that go by another view than this one.
+//!
+//! ```text
+//!  a request under view 8 ─▶ this node goes by ─┬─ one of the same placement ─▶ carried out
+//!                                               ├─ a later one: Superseded, nothing was done
+//!                                               └─ an earlier one: waits until it does not
+//!  what is done by then ───▶ is the placement still in force? ─┬─ yes ─▶ the reply
+//!                                                              └─ no ──▶ Superseded: may be done
+//! ```
+//!
+//! The second look makes the order of the two right, whatever store and disk take: a reply that
+//! counts under a view was given before this node went by another one.
+
+use std::collections::VecDeque;
+
+use super::Coordinator;
+use crate::event::{ConnectionId, Demand, Effect, Now, OpId};
+use crate::message::{Filter, PageRequest, Reply, Request};
+use crate::view::ViewId;
+
+/// So many requests wait on one loop for a view that is decided and has not come here; more are
+/// refused as overload. It takes a round of messages to come, and a busy loop has some hundreds of
+/// requests under way at once.
+const MOST_AHEAD: usize = 512;
+
+/// A request under a later view.
+#[derive(Debug)]
+struct Ahead {
+    connection: ConnectionId,
+    id: u64,
+    demand: Demand,
+    under: ViewId,
+    request: Request,
+}
+
+/// Those that wait.
+#[derive(Debug, Default)]
+pub(super) struct ThoseAhead {
+    waiting: VecDeque<Ahead>,
+}
+
+impl ThoseAhead {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Nobody waits for the replies to some of them any more.
+    pub(super) fn drop_late(&mut self, now: Now) {
+        self.waiting.retain(|ahead| ahead.demand.until > now.mono);
+    }
+}
+
+/// Whether it does not matter by which view a node goes that is asked this: it is about the node,
+/// or of a task that looks at views itself.
+pub(super) fn is_of_any_view(request: &Request) -> bool {
+    match request {
+        Request::Ping
+        | Request::Council(_)
+        | Request::Round { .. }
+        | Request::Compare(_)
+        | Request::Discard(_)
+        | Request::Missed { .. }
+        | Request::Page(PageRequest { filter: Filter::HeldBy { .. }, .. }) => true,
+        Request::Read { .. }
+        | Request::ReadQuorum { .. }
+        | Request::Prepare { .. }
+        | Request::Recall { .. }
+        | Request::Change { .. }
+        | Request::Write { .. }
+        | Request::AcceptNext { .. }
+        | Request::Writes { .. }
+        | Request::Bring { .. }
+        | Request::Page(PageRequest { filter: Filter::Chosen { .. }, .. }) => false,
+    }
+}
+
+impl Coordinator {
+    /// A request of a node that goes by a view of another placement.
+    pub(super) fn of_another_view(
+        &mut self,
+        (connection, id): (ConnectionId, u64),
+        demand: Demand,
+        under: ViewId,
+        request: Request,
+        out: &mut Vec<Effect>,
+    ) {
+        let own = self.view.epoch;
+        let reply = if under.epoch < own {
+            Reply::Superseded { epoch: own }
+        } else if under.epoch == own {
+            Reply::WrongEpoch
+        } else if self.ahead.waiting.len() < MOST_AHEAD {
+            self.ahead.waiting.push_back(Ahead { connection, id, demand, under, request });
+            return;
+        } else {
+            Reply::Busy
+        };
+        out.push(Effect::Respond { connection, id, reply });
+    }
+
+    /// A later view is in force: who asked under it, or under one before it, has waited for that.
+    pub(super) fn take_those_ahead(&mut self, now: Now, out: &mut Vec<Effect>) {
+        for ahead in std::mem::take(&mut self.ahead.waiting) {
+            if ahead.under.epoch > self.view.epoch {
+                self.ahead.waiting.push_back(ahead);
+            } else {
+                let Ahead { connection, id, demand, under, request } = ahead;
+                self.requested(now, connection, id, demand, (under, request), out);
+            }
+        }
+    }
+
+    /// What this node was asked is done. What it asked itself comes back once the event is handled,
+    /// as if another node had replied; another node is told nothing that its view does not count.
+    pub(super) fn done(&mut self, op: OpId, reply: Reply, out: &mut Vec<Effect>) {
+        let is_of_before = match op {
+            OpId::Peer { placement: Some(placement), .. } => placement != self.view.id().placement,
+            OpId::Peer { placement: None, .. } | OpId::Slot(_) => false,
+        };
+        let epoch = self.view.epoch;
+        let reply = if is_of_before { Reply::Superseded { epoch } } else { reply };
+        self.tell_op(op, reply, out);
+    }
+
+    /// The same of what this node has coordinated, which it has counted by its own view.
+    pub(super) fn tell_op(&mut self, op: OpId, reply: Reply, out: &mut Vec<Effect>) {
+        match op {
+            OpId::Slot(id) => self.done_here.push((id, reply)),
+            OpId::Peer { connection, id, .. } => {
+                out.push(Effect::Respond { connection, id, reply });
+            }
+        }
+    }
+}
