@@ -272,8 +272,8 @@ pub enum OpId {
         /// The partition of the key that is read; `None` if none is.
         partition: Option<u16>,
         /// The placement that the answer is counted by ([`ViewId`]): under another one it is not
-        /// given. `None` = it does not matter.
-        placement: Option<u64>,
+        /// given. 0 = it does not matter.
+        placement: u64,
     },
 }
 

@@ -210,7 +210,7 @@ impl Coordinator {
     ) -> Vec<NodeId> {
         let from = Quorums::of(asked, &self.view).from();
         self.look_up_replicas(key, from);
-        let replicas = self.replicas.iter().map(|(node, _)| node);
+        let replicas = self.replicas.all().into_iter().map(|(node, _)| node);
         replicas.filter(|node| !holders.contains(node)).collect()
     }
 }

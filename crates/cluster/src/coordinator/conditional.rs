@@ -124,10 +124,17 @@ impl Coordinator {
             of_earlier_view: false,
             found: None,
             tried: None,
-            votes: self.replicas.iter().map(|(node, at)| ChangeVote::new(node, at)).collect(),
+            votes: self.change_votes(),
         };
         let (view, work) = (Rc::clone(&self.view), Work::Change(Box::new(work)));
         self.slots.add(Slot { view, deadline, key, quorums, work, detail: None })
+    }
+
+    /// A vote for each of the replicas that were just looked up.
+    fn change_votes(&self) -> Vec<ChangeVote> {
+        let mut votes = Vec::new();
+        self.replicas.fill(&mut votes, ChangeVote::new);
+        votes
     }
 
     /// A vote for each replica by the view of the slot, which is in force. Whom it was refused by
@@ -136,8 +143,7 @@ impl Coordinator {
         let slot = self.slots.get(id);
         let (key, from) = (slot.key.clone(), slot.quorums.from());
         self.look_up_replicas(&key, from);
-        let replicas = self.replicas.iter();
-        let mut votes: Vec<_> = replicas.map(|(node, at)| ChangeVote::new(node, at)).collect();
+        let mut votes = self.change_votes();
         let change = self.slots.change(id);
         for vote in &mut votes {
             let is_it = |before: &ChangeVote| before.node == vote.node && before.refused_as_older;

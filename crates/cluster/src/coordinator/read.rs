@@ -118,7 +118,7 @@ impl Coordinator {
     pub(super) fn fill_read_votes(&mut self, key: &[u8], from: PerSet, votes: &mut Vec<ReadVote>) {
         self.look_up_replicas(key, from);
         votes.clear();
-        votes.extend(self.replicas.iter().map(|(node, place)| ReadVote::new(node, place)));
+        self.replicas.fill(votes, ReadVote::new);
         let own = self.shared.own;
         votes.sort_by_key(|vote| {
             let (failed, mean) = self.peers.rank(vote.node);

@@ -37,7 +37,8 @@ impl Coordinator {
             return;
         }
         let partition = request.read_key().map(|key| partition_of(key));
-        let placement = Some(under.placement).filter(|_| !is_of_any_view(&request));
+        let is_of_any = is_of_any_view(&request);
+        let placement = if is_of_any { 0 } else { under.placement };
         let op = OpId::Peer { connection, id, partition, placement };
         let is_of_proof = matches!(request, Request::Round { .. });
         let membership = &self.shared.membership;
@@ -45,7 +46,7 @@ impl Coordinator {
             // Nothing is changed, and nothing of what is here is disclosed.
             return self.tell_op(op, Reply::WrongEpoch, out);
         }
-        if placement.is_some() && !self.view.agrees_with(under) {
+        if !is_of_any && !self.view.agrees_with(under) {
             return self.of_another_view((connection, id), demand, under, request, out);
         }
         self.perform(now, op, demand, request, out);

@@ -166,19 +166,32 @@ impl Replicas {
         });
     }
 
-    /// All of them with their places: those of the set that is read in its order, then the others
-    /// in theirs.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (NodeId, PerSet)> {
-        let place_in = |nodes: &[NodeId], node| {
-            nodes.iter().position(|other| *other == node).map_or(NOWHERE, |place| place as u8)
+    /// Adds something for each of them with its places: those of the set that is read in its order,
+    /// then the others in theirs.
+    pub(super) fn fill<T>(&self, into: &mut Vec<T>, new: impl Fn(NodeId, PerSet) -> T) {
+        let Some(other) = &self.other else {
+            let same =
+                |(node, place): (&NodeId, u8)| new(*node, PerSet { read: place, other: place });
+            return into.extend(self.read.iter().zip(0..).map(same));
         };
-        let read = self.read.iter().zip(0..).map(move |(node, read)| {
-            let other = self.other.as_ref().map_or(read, |other| place_in(other, *node));
-            (*node, PerSet { read, other })
-        });
-        let others = self.other.iter().flatten().zip(0..);
-        let others = others.filter(|(node, _)| !self.read.contains(node));
-        read.chain(others.map(|(node, other)| (*node, PerSet { read: NOWHERE, other })))
+        let place_in_other = |node| {
+            other.iter().position(|other| *other == node).map_or(NOWHERE, |place| place as u8)
+        };
+        into.extend(
+            self.read
+                .iter()
+                .zip(0..)
+                .map(|(node, read)| new(*node, PerSet { read, other: place_in_other(*node) })),
+        );
+        let others = other.iter().zip(0..).filter(|(node, _)| !self.read.contains(node));
+        into.extend(others.map(|(node, other)| new(*node, PerSet { read: NOWHERE, other })));
+    }
+
+    /// All of them with their places.
+    pub(super) fn all(&self) -> Vec<(NodeId, PerSet)> {
+        let mut all = Vec::new();
+        self.fill(&mut all, |node, place| (node, place));
+        all
     }
 }
 
@@ -202,12 +215,12 @@ mod tests {
     fn votes_are_the_union_and_each_knows_its_places() {
         let replicas = Replicas { read: nodes(&[4, 2, 7]), other: Some(nodes(&[2, 9, 4])) };
         let all: Vec<(u16, u8, u8)> =
-            replicas.iter().map(|(node, at)| (node.0, at.read, at.other)).collect();
+            replicas.all().iter().map(|(node, at)| (node.0, at.read, at.other)).collect();
         assert_eq!(all, [(4, 0, 2), (2, 1, 0), (7, 2, NOWHERE), (9, NOWHERE, 1)]);
         let needed = PerSet { read: 2, other: 2 };
         let suffice = |of: &[u16]| {
-            let of = replicas.iter().filter(|(node, _)| of.contains(&node.0));
-            count(of.map(|(_, place)| place)).suffices(needed)
+            let all = replicas.all().into_iter().filter(|(node, _)| of.contains(&node.0));
+            count(all.map(|(_, place)| place)).suffices(needed)
         };
         assert!(suffice(&[4, 2]) && suffice(&[4, 7, 9]));
         assert!(!suffice(&[7, 9]) && !suffice(&[4, 7]) && !suffice(&[4, 9]), "never as a sum");
@@ -216,7 +229,7 @@ mod tests {
     #[test]
     fn without_a_move_both_sets_are_one() {
         let replicas = Replicas { read: nodes(&[4, 2, 7]), other: None };
-        let all: Vec<PerSet> = replicas.iter().map(|(_, place)| place).collect();
+        let all: Vec<PerSet> = replicas.all().into_iter().map(|(_, place)| place).collect();
         assert_eq!(all, [0, 1, 2].map(|place| PerSet { read: place, other: place }));
         let first = |read| PerSet { read, other: read };
         assert_eq!(count(all.iter().copied()), first(3));

@@ -114,8 +114,8 @@ impl Coordinator {
     /// as if another node had replied; another node is told nothing that its view does not count.
     pub(super) fn done(&mut self, op: OpId, reply: Reply, out: &mut Vec<Effect>) {
         let is_of_before = match op {
-            OpId::Peer { placement: Some(placement), .. } => placement != self.view.id().placement,
-            OpId::Peer { placement: None, .. } | OpId::Slot(_) => false,
+            OpId::Peer { placement, .. } => placement != 0 && placement != self.view.id().placement,
+            OpId::Slot(_) => false,
         };
         let epoch = self.view.epoch;
         let reply = if is_of_before { Reply::Superseded { epoch } } else { reply };

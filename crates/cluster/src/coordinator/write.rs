@@ -77,7 +77,7 @@ impl Coordinator {
         self.look_up_replicas(key, from);
         let state = WriteState::Asked(Errand { since: 0, way: Way::Waits });
         votes.clear();
-        votes.extend(self.replicas.iter().map(|(node, place)| WriteVote { node, place, state }));
+        self.replicas.fill(votes, |node, place| WriteVote { node, place, state });
     }
 
     /// Sends a write to all its replicas.
@@ -235,7 +235,7 @@ impl Coordinator {
         let slot = self.slots.get(id);
         let (ack, epoch) = (slot.ack(), slot.view.epoch);
         let write = self.slots.write(id);
-        let (held, open) = (write.held(), write.count(WriteState::is_open));
+        let (held, open) = write.held_and_open();
         if !write.is_answered() && held.suffices(ack) {
             write.answered();
             let acks = Acks { epoch, by: write.held_by() };

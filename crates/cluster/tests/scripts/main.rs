@@ -19,6 +19,7 @@
 //!     UPDATE_SCRIPTS=1 cargo test -p cluster --test scripts
 
 mod effects;
+mod moves;
 mod node;
 mod random;
 mod random_node;

@@ -273,7 +273,7 @@ fn replies_count_for_the_node_that_gives_them() {
     let hinted = effects.iter().any(|e| matches!(e, Effect::Hint { peer: JOINED, .. }));
     assert!(hinted, "{effects:?}");
     let (connection, id, partition) = (ConnectionId(1), 1, Some(0));
-    let placement = Some(cluster.shared.view().id().placement);
+    let placement = cluster.shared.view().id().placement;
     let read = OpId::Peer { connection, id, partition, placement };
     let reported = cluster.handle(Event::Read { op: read, result: Ok(None) });
     assert!(matches!(

@@ -128,7 +128,7 @@ pub(crate) fn parse_op(text: &str) -> Result<OpId, String> {
             connection: ConnectionId(first),
             id: second,
             partition: None,
-            placement: None,
+            placement: 0,
         }),
         _ => Err(unknown()),
     }

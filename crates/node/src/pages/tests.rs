@@ -9,7 +9,7 @@ const PAGE_BYTES: usize = cluster::PAGE_BYTES as usize;
 
 /// Another node asks, and this one.
 const OTHERS: OpId =
-    OpId::Peer { connection: cluster::ConnectionId(1), id: 1, partition: None, placement: None };
+    OpId::Peer { connection: cluster::ConnectionId(1), id: 1, partition: None, placement: 0 };
 const OWN: OpId = OpId::Slot(cluster::SlotId(1));
 
 /// What the machines of a node of a cluster of one share.

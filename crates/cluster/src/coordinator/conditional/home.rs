@@ -301,7 +301,7 @@ impl Coordinator {
             Asker::Client(client) => out.push(Effect::Answer { client, answer }),
             Asker::Reader(reader) => self.tell_reader(reader, answer, out),
             Asker::Peer(op @ OpId::Peer { placement, .. }) => {
-                let is_of_before = placement != Some(self.view.id().placement);
+                let is_of_before = placement != self.view.id().placement;
                 let reply = match answer {
                     // Places would be taken for those of the view that it was asked under.
                     Answer::Done(done, _) if is_of_before => {

@@ -121,6 +121,19 @@ impl Write {
         self.count(|state| state == WriteState::Holds)
     }
 
+    /// How many hold it, and how many have yet to reply.
+    pub(super) fn held_and_open(&self) -> (PerSet, PerSet) {
+        let (mut held, mut open) = (PerSet::default(), PerSet::default());
+        for vote in &self.votes {
+            match vote.state {
+                WriteState::Holds => held = held + vote.place.sets(),
+                WriteState::Asked(_) => open = open + vote.place.sets(),
+                WriteState::Failed { .. } => {}
+            }
+        }
+        (held, open)
+    }
+
     /// Whether some replica may hold it.
     pub(in crate::coordinator) fn may_hold(&self) -> bool {
         let may_hold = |vote: &WriteVote| vote.state.may_hold();
