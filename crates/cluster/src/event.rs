@@ -38,7 +38,7 @@ use crate::compare::{CompareRequest, Compared, Damage};
 use crate::conditional::{Conditional, Done};
 use crate::hints::HintLedger;
 use crate::kept::Keeper;
-use crate::layouts::Layouts;
+use crate::layouts::{Layouts, LayoutsKept};
 use crate::logs::Logs;
 use crate::membership::Membership;
 use crate::message::{Class, Message, NodeId, Page, PageRequest, Reply, Request};
@@ -135,6 +135,21 @@ impl Shared {
     pub fn goes_by(&mut self, layouts: Layouts) {
         let view = layouts.view_after(&self.layouts.known(), &self.view());
         (self.views, self.layouts) = (Arc::new(Views::new(view)), Arc::new(layouts));
+    }
+
+    /// What is known of layouts is durable: a later one is in force from now on. Returns whether one
+    /// is that was not before.
+    pub fn enters(&self, kept: &LayoutsKept) -> bool {
+        let moves = self.layouts.is_placed_otherwise(kept);
+        // Before and after: nothing of a round that began before is to be counted.
+        if moves {
+            self.proofs.forget_seal();
+        }
+        let is_later = self.layouts.kept(kept, &self.views);
+        if moves {
+            self.proofs.forget_seal();
+        }
+        is_later
     }
 
     /// The view in force. To make several decisions by the same view, keep what this returns.
@@ -575,7 +590,7 @@ pub enum Effect {
     },
     /// Keep durably what this node knows of layouts, and its vote
     /// ([`Layouts::encode`](crate::Layouts::encode)); then call
-    /// [`Layouts::kept`](crate::Layouts::kept). Ends in [`Event::Written`].
+    /// [`Shared::enters`](crate::Shared::enters). Ends in [`Event::Written`].
     KeepLayouts {
         /// On whose behalf.
         op: OpId,

@@ -117,7 +117,7 @@ impl Layouts {
 
     /// Such a record is durable: a later layout is in force from now on. Returns whether one is
     /// that was not before.
-    pub fn kept(&self, kept: &LayoutsKept, views: &Views) -> bool {
+    pub(crate) fn kept(&self, kept: &LayoutsKept, views: &Views) -> bool {
         let mut state = self.state();
         state.kept = state.kept.max(kept.changes);
         let is_later = kept.layout.epoch > state.entered.epoch;
@@ -127,6 +127,13 @@ impl Layouts {
             views.install(view);
         }
         is_later
+    }
+
+    /// Whether keys are placed otherwise by what such a record says.
+    pub(crate) fn is_placed_otherwise(&self, kept: &LayoutsKept) -> bool {
+        let state = self.state();
+        let of = |layout: &Layout| (layout.began, layout.stage);
+        kept.layout.epoch > state.entered.epoch && of(&kept.layout) != of(&state.entered)
     }
 
     /// The view of the layout that it goes by, as it follows on one that is placed already.

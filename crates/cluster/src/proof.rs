@@ -257,6 +257,12 @@ impl Proofs {
         self.seal.store(state.known.seal.time, Ordering::SeqCst);
     }
 
+    /// Keys are placed otherwise from now on: this node is not ready for a round that sealed it
+    /// before. What that one has compared is of other replicas.
+    pub(crate) fn forget_seal(&self) {
+        self.state().sealed = RoundId::default();
+    }
+
     /// What is to be stored so that this node is ready; `None` if a later round has begun, or if
     /// this process was not sealed by it: then what the round has brought may be lost.
     pub(crate) fn to_be_ready(&self, round: RoundId) -> Option<Proof> {
@@ -347,6 +353,8 @@ mod tests {
         let sealed = proofs.known();
         assert_eq!(proofs.to_be_ready(round), Some(Proof { ready: round, ..sealed }));
         // A start finds the seal, but perhaps not what was brought since.
+        proofs.forget_seal();
+        assert_eq!(proofs.to_be_ready(round), None, "keys are placed otherwise since");
         let started = Proofs::new(sealed);
         assert_eq!(started.to_be_ready(round), None);
         assert!(started.raise_seal(round));

@@ -167,7 +167,7 @@ pub enum NodeEffect {
         node: NodeId,
     },
     /// Store durably what this node knows of layouts, and its vote ([`Layouts::encode`]
-    /// (crate::Layouts::encode)); then call [`Layouts::kept`](crate::Layouts::kept). Ends in
+    /// (crate::Layouts::encode)); then call [`Shared::enters`](crate::Shared::enters). Ends in
     /// [`NodeEvent::LayoutsKept`].
     KeepLayouts,
     /// A round of repair that this node drove is over.

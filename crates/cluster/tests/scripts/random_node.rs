@@ -114,7 +114,7 @@ impl RandomNode {
             Waits::Missed(node) => NodeEvent::MissedKept { node, kept },
             Waits::Layouts(record) => {
                 if kept {
-                    self.shared.layouts.kept(&record, &self.shared.views);
+                    self.shared.enters(&record);
                 }
                 NodeEvent::LayoutsKept { kept }
             }

@@ -57,7 +57,7 @@ impl Identity {
 
 /// What is known of layouts is durable: a later one is in force.
 pub(super) fn enter(shared: &Shared, kept: &LayoutsKept) {
-    if shared.layouts.kept(kept, &shared.views) {
+    if shared.enters(kept) {
         let layout = shared.layouts.entered();
         tracing::info!(
             epoch = layout.epoch,
