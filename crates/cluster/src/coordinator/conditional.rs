@@ -302,12 +302,7 @@ impl Coordinator {
             return self.home_replied(now, id, &reply, out);
         }
         let verify = self.config.codec.verify;
-        let authoritative = !matches!(
-            reply,
-            Reply::Found { authoritative: false, .. }
-                | Reply::Long { authoritative: false, .. }
-                | Reply::Absent { authoritative: false }
-        );
+        let authoritative = is_authoritative(&reply);
         let change = self.slots.change(id);
         let prepares = matches!(change.stage, Stage::Preparing { .. });
         let recalls = matches!(change.votes[vote].state, ChangeState::Recalling(_));
@@ -338,11 +333,7 @@ impl Coordinator {
                 self.slots.change(id).votes[vote].state = ChangeState::Stored;
                 return self.advance_change(now, id, out);
             }
-            Reply::Found { authoritative: false, .. }
-            | Reply::Long { authoritative: false, .. }
-            | Reply::Absent { authoritative: false }
-                if !prepares || self.slots.change(id).votes[vote].place.is_read() =>
-            {
+            _ if !authoritative && (!prepares || change.votes[vote].place.is_read()) => {
                 let error = ReplicaError::NotAuthoritative;
                 return self.change_failed(now, id, VoteAt(vote), error, out);
             }
@@ -606,4 +597,14 @@ impl Coordinator {
         }
         self.slots.remove(id);
     }
+}
+
+/// Whether a reply does not say that its node is not authoritative for what it told.
+fn is_authoritative(reply: &Reply) -> bool {
+    !matches!(
+        reply,
+        Reply::Found { authoritative: false, .. }
+            | Reply::Long { authoritative: false, .. }
+            | Reply::Absent { authoritative: false }
+    )
 }

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use cluster::{
     Acks, Answer, Body, CallId, Change, Class, ClientId, Clock, Config, ConnectionId, Coordinator,
     Done, Effect, Event, Kind, Logs, Mark, Membership, MembershipState, NodeId, Now, OpId, Page,
-    Quorum, Rank, Recalled, Record, ReplicaSet, Reply, Request, Shared, SlotId, StoreError,
-    Topology, View, ViewId,
+    Quorum, Rank, Recalled, Record, ReplicaSet, Reply, Request, RequestFailed, Shared, SlotId,
+    StoreError, Topology, View, ViewId,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -117,6 +117,20 @@ impl Client {
     /// A key's first replicas in the set that is read and in the other one.
     fn sets(&self, key: &[u8], copies: u8) -> Vec<Vec<NodeId>> {
         sets(self.view(), key, copies)
+    }
+
+    /// Too few have done their part.
+    fn failed(&mut self, failed: &RequestFailed) {
+        assert_eq!(failed.quorum, self.quorum);
+        assert!(usize::from(failed.acked) <= usize::from(self.quorum.from));
+        self.done_nowhere = failed.is_write && !failed.unknown;
+        let mut ids = self.sent.values().flatten();
+        let nobody = match self.is_change {
+            true => !ids.any(|id| *id >= OWN_IDS) && !self.told,
+            false => self.holds.is_empty() && !self.was_held,
+        };
+        let nobody = nobody || !self.confused.is_empty();
+        assert!(!self.done_nowhere || nobody, "somebody holds it");
     }
 
     /// Whether those of its replicas that an answer names are enough, and said to hold such a
@@ -667,18 +681,7 @@ impl Random {
                     }
                 }
             }
-            Answer::Failed(failed) => {
-                assert_eq!(failed.quorum, client.quorum);
-                assert!(usize::from(failed.acked) <= usize::from(client.quorum.from));
-                client.done_nowhere = failed.is_write && !failed.unknown;
-                let mut ids = client.sent.values().flatten();
-                let nobody = match client.is_change {
-                    true => !ids.any(|id| *id >= OWN_IDS) && !client.told,
-                    false => client.holds.is_empty() && !client.was_held,
-                };
-                let nobody = nobody || !client.confused.is_empty();
-                assert!(!client.done_nowhere || nobody, "somebody holds it");
-            }
+            Answer::Failed(failed) => client.failed(failed),
         }
     }
 }
