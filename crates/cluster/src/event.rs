@@ -137,8 +137,8 @@ impl Shared {
         (self.views, self.layouts) = (Arc::new(Views::new(view)), Arc::new(layouts));
     }
 
-    /// What is known of layouts is durable: a later one is in force from now on. Returns whether one
-    /// is that was not before.
+    /// What is known of layouts is durable: a later one is in force from now on. Returns whether
+    /// one is that was not before.
     pub fn enters(&self, kept: &LayoutsKept) -> bool {
         let moves = self.layouts.is_placed_otherwise(kept);
         // Before and after: nothing of a round that began before is to be counted.

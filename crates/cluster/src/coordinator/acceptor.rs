@@ -395,8 +395,8 @@ impl Coordinator {
         over.into_iter().for_each(|op| self.give_up(op));
     }
 
-    /// Another placement is in force. What waits to be stored by the one before is not: nobody would
-    /// count it, and by now others may have been promised what they were not then. What was handed
+    /// Another placement is in force. What waits to be stored by the one before is not: nobody
+    /// would count it, and by now others may have been promised what they were not then. What was handed
     /// to the store is: until it is there nothing is promised.
     pub(super) fn accepts_no_more_of_before(&mut self, out: &mut Vec<Effect>) {
         let waiting = std::mem::take(&mut self.acceptor.waiting);

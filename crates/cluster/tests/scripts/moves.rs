@@ -590,7 +590,10 @@ proptest! {
         steps in 100u32..1500,
     ) {
         let moves = run(seed, which, steps);
-        let tell = || format!("{:?} → {:?}: {:?} {:?}", moves.old, moves.new, moves.asked, moves.history);
+        let tell = || {
+            let Moves { old, new, asked, history, .. } = &moves;
+            format!("{old:?} → {new:?}: {asked:?} {history:?}")
+        };
         prop_assert!(moves.is_linearizable(), "{}", tell());
     }
 }

@@ -116,7 +116,7 @@ pub(in crate::coordinator) enum ChangeState {
     Asked(Errand),
     /// It has promised.
     Promised,
-    /// It promises nothing, and none is needed: it is of the other set alone. It told what it holds.
+    /// It promises nothing, and need not: it is of the other set alone. It told what it holds.
     Told,
     /// It has promised, reported a long record, and was asked to send it.
     Fetching(Errand),
