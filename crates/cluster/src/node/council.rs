@@ -186,7 +186,7 @@ impl Node {
         change.number = self.layouts.numbers;
         change.proposal = Proposal::new(base, Arc::clone(&change.wanted), ballot + 1);
         change.asked.clear();
-        change.not_before = now.mono + (place * OUTBID_WAIT << change.outbid);
+        change.not_before = now.mono + place * (OUTBID_WAIT << change.outbid);
         change.outbid = (change.outbid + 1).min(OUTBID_DOUBLED);
     }
 
