@@ -64,8 +64,8 @@ pub(super) async fn apply(
         && other.plan != id_text(id)
     {
         return Err(Problem::no_plan(format!(
-            "this node asks the council for plan {} at the moment: wait for the end of that (change \
-             in /admin/layout)",
+            "this node asks the council for plan {} at the moment: wait for the end of that \
+             (change in /admin/layout)",
             other.plan
         )));
     }

@@ -276,8 +276,8 @@ fn no_majority(council: &[String], without_vote: &[String]) -> String {
     if !without_vote.is_empty() {
         let _ = write!(
             why,
-            "; {} may have lost votes with a disk or with an older copy of it, and has none until a \
-             later layout seats it again",
+            "; {} may have lost votes with a disk or with an older copy of it, and has none until \
+             a later layout seats it again",
             without_vote.join(", ")
         );
     }

@@ -1,4 +1,5 @@
-//! A councillor: what it says is durable, and it says nothing before it knows what it may have lost.
+//! A councillor: what it says is durable, and it does not vote before it knows what it may have
+//! lost.
 
 use cluster::layout::{Change, Layout, VoteReply, VoteRequest};
 use cluster::{Membership, MembershipState};
