@@ -93,8 +93,8 @@ impl Layouts {
     }
 
     /// As the node's disk has it; or what is wrong with that. As long as only the first layout is
-    /// known, it is the one that the settings make: URLs may have changed, which is no difference to
-    /// what was accepted.
+    /// known, it is the one that the settings make: URLs may have changed, which is no difference
+    /// to what was accepted.
     pub fn decode(mut bytes: &[u8], node: NodeId, first: Layout) -> Result<Self, &'static str> {
         let (own, vote, known) = read(&mut bytes, node)?;
         let follows = |(_, layout): &(Ballot, Arc<Layout>)| layout.base == first.id();
@@ -103,7 +103,7 @@ impl Layouts {
         Ok(Self::of(Council::new(own, known, vote)))
     }
 
-    /// Such a record of a node that may have lost votes, and is no voter until its next life begins.
+    /// Such a record of a node that may have lost votes: it is no voter until its life begins.
     pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
         let (own, _, known) = read(&mut bytes, NodeId::default())?;
         let nobody = Voter { id: 0, is_first: false, ..own };
