@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::problem::Problem;
 use super::{Answer, Service, access, params};
 use crate::http::connection::Watch;
-use crate::operations::layout::id_text;
+use crate::operations::layout::{ChangeProgress, id_text};
 
 pub(super) fn get(
     service: &Service,
@@ -59,6 +59,16 @@ pub(super) async fn apply(
         return Err(Problem::no_plan(detail));
     };
     refuse(&plan, &service.reports.known_layout())?;
+    if let Some(other) = service.reports.layout().change
+        && other.progress == ChangeProgress::Asking
+        && other.plan != id_text(id)
+    {
+        return Err(Problem::no_plan(format!(
+            "this node asks the council for plan {} at the moment: wait for the end of that \
+             (change in /admin/layout)",
+            other.plan
+        )));
+    }
     let who = watch.client.get().map_or("somebody".to_owned(), |client| client.to_string());
     tracing::info!(who, epoch = plan.epoch, "change of the layout requested");
     service.reports.apply(plan).await;

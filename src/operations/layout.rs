@@ -54,6 +54,9 @@ pub(crate) struct ChangeStatus {
     pub(crate) epoch: u64,
     /// How far it is.
     pub(crate) progress: ChangeProgress,
+    /// Councillors that said that they have no vote.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) without_vote: Vec<String>,
 }
 
 /// How far a change is.
@@ -148,6 +151,7 @@ impl LayoutStatus {
             plan: id_text(change.layout.id()),
             epoch: change.layout.epoch,
             progress: change.progress.into(),
+            without_vote: change.without_vote.iter().map(|id| shared.name_of(*id)).collect(),
         });
         let nodes = layout.nodes.iter().map(|member| MemberStatus {
             name: member.member.name.clone(),

@@ -8,6 +8,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use cluster::layout::MAX_URL;
 use cluster::{Member, NodeId, Topology, TopologyError};
 
 /// The members, as far as the settings tell them.
@@ -181,6 +182,9 @@ pub(crate) fn node_url(text: &str) -> Result<&str, String> {
             && !url.contains(['@', '#'])
             && !url.ends_with('/')
     });
+    if url.len() > MAX_URL {
+        return Err(format!("{text:?} has more than {MAX_URL} bytes"));
+    }
     if good { Ok(url) } else { Err(format!("{text:?} is not a node URL: write http://HOST:PORT")) }
 }
 
@@ -247,6 +251,7 @@ mod tests {
     fn what_makes_no_cluster_is_one_line() {
         let own = "http://127.0.0.1:8080";
         let long = format!("{}={own}", "n".repeat(256));
+        let far = format!("{own},b=http://{}:1", "h.".repeat(124) + "h");
         for (cluster, advertise, said) in [
             ("a=http://h:1", None, "does not contain this node, http://127.0.0.1:8080"),
             ("a=http://127.0.0.1:8080,a=http://h:2", None, "two nodes are named a"),
@@ -262,6 +267,7 @@ mod tests {
             ("=http://127.0.0.1:8080", None, "empty name"),
             ("a b=http://127.0.0.1:8080", None, "is not a valid name"),
             (&long, None, "up to 255 bytes"),
+            (&far, None, "has more than 255 bytes"),
             ("a=http://127.0.0.1:8080;weight=0", None, "weight 0 is out of range 1..1000"),
             ("a=http://127.0.0.1:8080;weight=x", None, "weight \"x\" of node a"),
             ("a=http://127.0.0.1:8080;zone=", None, "neither zone=ZONE nor weight"),

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Buf;
 
 use crate::layout::{
-    Council, Layout, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter, placed,
+    Ballot, Council, Layout, Node, Proposal, Stage, Vote, VoteReply, VoteRequest, Voter, placed,
 };
 use crate::node_id::NodeId;
 use crate::topology::Topology;
@@ -36,6 +36,8 @@ struct State {
     entered: Arc<Layout>,
     /// The latest epoch that another node goes by, and that node.
     heard: Option<(u64, NodeId)>,
+    /// Whether another node knows something of this one's log that was not looked at yet.
+    is_in_doubt: bool,
     change: Option<ChangeReport>,
 }
 
@@ -46,6 +48,8 @@ pub struct ChangeReport {
     pub layout: Arc<Layout>,
     /// How far it is.
     pub progress: Progress,
+    /// Councillors that said that they have no vote.
+    pub without_vote: Vec<NodeId>,
 }
 
 /// How far a change is.
@@ -84,18 +88,32 @@ impl Layouts {
 
     fn of(council: Council) -> Self {
         let entered = Arc::clone(council.known());
-        let (changes, kept, heard, change) = (0, 0, None, None);
-        Self(Mutex::new(State { council, changes, kept, entered, heard, change }))
+        let (changes, kept, heard, is_in_doubt, change) = (0, 0, None, false, None);
+        Self(Mutex::new(State { council, changes, kept, entered, heard, is_in_doubt, change }))
     }
 
     /// As the node's disk has it; or what is wrong with that. As long as only the first layout is
-    /// known, and no vote was given about the next, it is the one that the settings make: URLs may
-    /// have changed.
+    /// known, it is the one that the settings make: URLs may have changed, which is no difference
+    /// to what was accepted.
     pub fn decode(mut bytes: &[u8], node: NodeId, first: Layout) -> Result<Self, &'static str> {
         let (own, vote, known) = read(&mut bytes, node)?;
-        let is_first = known.epoch == FIRST_EPOCH && vote == Vote::default();
+        let follows = |(_, layout): &(Ballot, Arc<Layout>)| layout.base == first.id();
+        let is_first = known.epoch == FIRST_EPOCH && vote.accepted.as_ref().is_none_or(follows);
         let known = Arc::new(if is_first { first } else { known });
         Ok(Self::of(Council::new(own, known, vote)))
+    }
+
+    /// Such a record of a node that may have lost votes: it is no voter until its life begins.
+    pub fn without_votes(mut bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
+        let (own, _, known) = read(&mut bytes, NodeId::default())?;
+        let nobody = Voter { id: 0, is_first: false, ..own };
+        let without = Self::of(Council::new(nobody, Arc::new(known), Vote::default()));
+        Ok(without.encode().0)
+    }
+
+    /// Whether it is a voter at all: see [`Layouts::without_votes`].
+    pub fn has_votes(&self) -> bool {
+        self.voter().id != 0
     }
 
     /// The record of it all, and what it says.
@@ -187,13 +205,32 @@ impl Layouts {
         is_news
     }
 
-    /// This node may have lost votes: it is another voter, with this id, from here on.
-    pub fn loses_votes(&self, id: u64) {
+    /// This node may have lost votes: it is another voter, with this id, from here on. Returns
+    /// whether that is news.
+    pub fn loses_votes(&self, id: u64) -> bool {
         let mut state = self.state();
-        if state.council.own().id != id {
+        let is_news = state.council.own().id != id;
+        if is_news {
             state.council.loses_votes(id);
             state.changes += 1;
         }
+        is_news
+    }
+
+    /// Another node knows more of this node's log than there is: until that was looked at, this
+    /// node does not vote.
+    pub fn doubt(&self) {
+        self.state().is_in_doubt = true;
+    }
+
+    /// It was looked at.
+    pub(crate) fn is_looked_at(&self) {
+        self.state().is_in_doubt = false;
+    }
+
+    /// Whether it was not looked at yet.
+    pub fn is_in_doubt(&self) -> bool {
+        self.state().is_in_doubt
     }
 
     /// Nobody knows a former life of this node.
@@ -309,3 +346,6 @@ fn view_of(layout: &Layout, placed: impl Fn(&[Node], u8) -> Topology) -> View {
         (_, _) => View::settled(layout.epoch, layout.began, after),
     }
 }
+
+#[cfg(test)]
+mod tests;

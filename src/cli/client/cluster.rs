@@ -247,6 +247,7 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
     let ended = worker.wait("/admin/layout", |layout: LayoutStatus, bar| {
         let change = layout.change.filter(|change| change.plan == args.plan);
         let progress = change.as_ref().map(|change| (change.epoch, change.progress));
+        let without = change.map(|change| change.without_vote).unwrap_or_default();
         show(bar, 0, None, "asking the council".to_owned());
         match progress {
             Some((epoch, ChangeProgress::Done)) if layout.epoch >= epoch => Some(Ok(epoch)),
@@ -254,8 +255,8 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
                 Some(Err("another change was decided before: plan again (kvorum cluster plan)"
                     .to_owned()))
             }
-            Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority(&layout.council))),
-            _ if Instant::now() > until => Some(Err(no_majority(&layout.council))),
+            Some((_, ChangeProgress::GivenUp)) => Some(Err(no_majority(&layout.council, &without))),
+            _ if Instant::now() > until => Some(Err(no_majority(&layout.council, &without))),
             _ => None,
         }
     })?;
@@ -269,17 +270,32 @@ fn apply(args: &ApplyArgs) -> Result<(), Unable> {
     }
 }
 
-fn no_majority(council: &[String]) -> String {
-    format!(
-        "no majority of the council ({}) answered; the change may be decided all the same once \
-         they do: kvorum cluster status",
-        council.join(", ")
-    )
+fn no_majority(council: &[String], without_vote: &[String]) -> String {
+    let votes = if without_vote.is_empty() { "answered" } else { "voted" };
+    let mut why = format!("no majority of the council ({}) {votes}", council.join(", "));
+    if !without_vote.is_empty() {
+        let _ = write!(
+            why,
+            "; {} may have lost votes with a disk or with an older copy of it, and has none until \
+             a later layout seats it again",
+            without_vote.join(", ")
+        );
+    }
+    why + "; the change may be decided all the same once a majority does: kvorum cluster status"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_no_vote_is_named_if_no_majority_decides() {
+        let council = ["a", "b", "c"].map(str::to_owned);
+        let why = no_majority(&council, &[]);
+        assert!(why.starts_with("no majority of the council (a, b, c) answered; the"), "{why}");
+        let why = no_majority(&council, &council[1..]);
+        assert!(why.contains("(a, b, c) voted; b, c may have lost votes"), "{why}");
+    }
 
     #[test]
     fn what_a_query_can_not_have_is_encoded() {

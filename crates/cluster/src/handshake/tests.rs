@@ -332,26 +332,28 @@ fn the_bytes_are_those_of_the_document() {
     let (dialer, acceptor) = recorded([0xd1, 0xac]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let dialer_expected = [
-        "8c000000 01 6b766f72756d0001 0900 0900 0000000000000000 00 00",
+        "94000000 01 6b766f72756d0001 0900 0900 0000000000000000 00 00",
         "0500000000000000 6400000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"d1".repeat(32),
         "01 61 01 62 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
         "00000000000000000000",
-        "20000000 02 a5abb5085f33edab69874f46bd647f0d53312722236f5fffb63f2887b8bad4f6",
+        "0100000000000000",
+        "20000000 02 dc7456caada8ddb0bfd43c15941bb4f3ed7c2542f1c8332c0f3d7beefd7eb8f0",
         "01000000 03 00",
     ];
     assert_eq!(hex(&dialer), dialer_expected.concat().replace(' ', ""));
     let acceptor_expected = [
-        "8c000000 01 6b766f72756d0001 0900 0900 0000000000000000 01 00",
+        "94000000 01 6b766f72756d0001 0900 0900 0000000000000000 01 00",
         "0500000000000000 6500000000000000 0000000000000000 fa49f62c1fa2f2a4",
         &"ac".repeat(32),
         "01 62 01 61 2800000000000000",
         &"00".repeat(24),
         "0100000000000000",
         "00000000000000000000",
-        "20000000 02 f4837cfa41058db581186e6b948aacbf09e3b68d666b96ca5e912bc71bfbe06e",
+        "0100000000000000",
+        "20000000 02 fcd94525eec273774b4f8c5d64938669b2f57c749bf3c6426f8bd79cba709ed4",
         "01000000 03 00",
     ];
     assert_eq!(hex(&acceptor), acceptor_expected.concat().replace(' ', ""));

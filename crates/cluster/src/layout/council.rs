@@ -102,7 +102,8 @@ pub struct Voter {
 
 impl Voter {
     fn has(&self, seat: &Seat) -> bool {
-        seat.node == self.node && (seat.voter == self.id || seat.voter == 0 && self.is_first)
+        let votes = if seat.voter == 0 { self.is_first } else { seat.voter == self.id };
+        seat.node == self.node && votes
     }
 }
 
@@ -249,6 +250,12 @@ impl Proposal {
         assert_eq!(layout.base, base.id(), "a plan belongs to one base");
         let phase = Phase::Preparing;
         Self { base, layout, ballot, phase, accepted: None, did: Vec::new() }
+    }
+
+    /// Of a layout that is decided, and that a majority of its council must hear of.
+    pub(crate) fn of_decided(layout: Arc<Layout>) -> Self {
+        let (base, phase) = (Arc::clone(&layout), Phase::HandingOver);
+        Self { base, layout, ballot: 0, phase, accepted: None, did: Vec::new() }
     }
 
     /// What it proposes: another one than was wanted, if that turned out to be accepted.

@@ -18,8 +18,12 @@ use crate::layouts::{ChangeReport, Progress};
 use crate::message::{Class, NodeId, Reply, Request};
 
 /// How long after it was outbid a proposal is tried again at the earliest, in microseconds; so many
-/// times longer as its node has a greater place, so that two that outbid each other end.
+/// times longer as its node has a greater place, and twice as long each time.
 const OUTBID_WAIT: u64 = 50_000;
+
+/// How often that is doubled at most. A proposal that waits lets others end only if they take less
+/// time than that: two phases, each with a sync of a disk that may be slow.
+const OUTBID_DOUBLED: u32 = 5;
 
 /// How long a proposal looks for a majority, in microseconds: longer than a node takes to start.
 const PROPOSAL_MICROS: u64 = 60_000_000;
@@ -54,25 +58,38 @@ struct Change {
     not_before: u64,
     /// Who was asked and has not answered.
     asked: BTreeSet<NodeId>,
+    /// Who said last that it has no vote.
+    without_vote: BTreeSet<NodeId>,
+    /// How often it was outbid.
+    outbid: u32,
     decided: bool,
 }
 
 impl Node {
-    /// Somebody wants this layout to follow on its base. What is under way already goes first.
+    /// Somebody wants this layout to follow on its base. What is under way here goes first, unless
+    /// it is decided: whoever votes about the next one is told of that.
     pub(super) fn propose(&mut self, now: Now, wanted: &Arc<Layout>, out: &mut Vec<NodeEffect>) {
-        let shared = &self.shared;
-        let base = shared.layouts.known();
-        let is_free = self.layouts.change.as_ref().is_none_or(|change| !change.is_own);
-        if wanted.base != base.id() || !is_free {
-            let (layout, is_known) = (Arc::clone(wanted), wanted.id() == base.id());
-            let progress = if is_known { Progress::Done } else { Progress::Overtaken };
-            shared.layouts.changes(ChangeReport { layout, progress });
+        let shared = Arc::clone(&self.shared);
+        let (base, id) = (shared.layouts.known(), wanted.id());
+        let own = self.layouts.change.as_ref().filter(|change| change.is_own);
+        if own.is_some_and(|change| !change.decided || change.wanted.id() == id) {
             return;
         }
-        let ballot = shared.layouts.promised() + 1;
-        let proposal = Proposal::new(base, Arc::clone(wanted), ballot);
-        self.begin_change(now, proposal, Arc::clone(wanted), true);
-        self.report_change(Progress::Asking);
+        let layout = Arc::clone(wanted);
+        if id == base.id() {
+            // It is decided; whether a majority of its council knows it is to be found out.
+            self.begin_change(now, Proposal::of_decided(base), layout, true);
+            self.layouts.change.iter_mut().for_each(|change| change.decided = true);
+            self.report_change(Progress::Decided);
+        } else if wanted.base != base.id() {
+            let (progress, without_vote) = (Progress::Overtaken, Vec::new());
+            return shared.layouts.changes(ChangeReport { layout, progress, without_vote });
+        } else {
+            let ballot = shared.layouts.promised() + 1;
+            let proposal = Proposal::new(base, Arc::clone(wanted), ballot);
+            self.begin_change(now, proposal, layout, true);
+            self.report_change(Progress::Asking);
+        }
         self.ask_councillors(now, out);
     }
 
@@ -86,6 +103,8 @@ impl Node {
             until: now.mono + PROPOSAL_MICROS,
             not_before: now.mono,
             asked: BTreeSet::new(),
+            without_vote: BTreeSet::new(),
+            outbid: 0,
             decided: false,
         });
     }
@@ -120,7 +139,14 @@ impl Node {
         }
         change.asked.remove(&node);
         let Ok(Reply::Council(reply)) = result else { return };
+        let is_without = reply == VoteReply::NoVote;
+        if is_without {
+            change.without_vote.insert(node);
+        } else {
+            change.without_vote.remove(&node);
+        }
         match change.proposal.replied(node, reply) {
+            None if is_without => return self.report_change(Progress::Asking),
             None => return,
             Some(Proposed::GoesOn) => change.asked.clear(),
             Some(Proposed::Decided(layout)) => {
@@ -137,7 +163,10 @@ impl Node {
             }
             Some(Proposed::Overtaken(layout)) => {
                 self.shared.layouts.learn(&layout);
-                self.end_change(Progress::Overtaken);
+                // It may have taken up another one, and its own be decided by others meanwhile.
+                let is_wanted = layout.id() == change.wanted.id();
+                let progress = if is_wanted { Progress::Decided } else { Progress::Overtaken };
+                self.end_change(progress);
                 self.keep_layouts(out);
             }
             Some(Proposed::Outbid(ballot)) => self.change_again(now, ballot),
@@ -157,7 +186,8 @@ impl Node {
         change.number = self.layouts.numbers;
         change.proposal = Proposal::new(base, Arc::clone(&change.wanted), ballot + 1);
         change.asked.clear();
-        change.not_before = now.mono + place * OUTBID_WAIT;
+        change.not_before = now.mono + place * (OUTBID_WAIT << change.outbid);
+        change.outbid = (change.outbid + 1).min(OUTBID_DOUBLED);
     }
 
     fn end_change(&mut self, progress: Progress) {
@@ -168,7 +198,8 @@ impl Node {
     fn report_change(&self, progress: Progress) {
         if let Some(change) = self.layouts.change.as_ref().filter(|change| change.is_own) {
             let layout = Arc::clone(&change.wanted);
-            self.shared.layouts.changes(ChangeReport { layout, progress });
+            let without_vote = change.without_vote.iter().copied().collect();
+            self.shared.layouts.changes(ChangeReport { layout, progress, without_vote });
         }
     }
 
@@ -234,13 +265,18 @@ impl Node {
         out: &mut Vec<NodeEffect>,
     ) {
         self.layouts.pulling = None;
-        match result {
-            Ok(Reply::Council(VoteReply::Known(layout))) => {
-                if self.shared.layouts.learn(&layout) {
-                    self.keep_layouts(out);
-                }
-            }
-            _ => self.shared.layouts.is_not_reached(node),
+        if let Ok(Reply::Council(VoteReply::Known(layout))) = result
+            && self.shared.layouts.learn(&layout)
+        {
+            self.keep_layouts(out);
+        }
+        // It could not be asked, or has another disk by now and is behind itself: whoever says next
+        // that it goes by a later layout is asked.
+        if self.shared.layouts.ahead() == Some(node) {
+            self.shared.layouts.is_not_reached(node);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

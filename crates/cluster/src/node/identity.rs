@@ -70,11 +70,11 @@ impl Node {
 
     /// The directory may be older than the last vote that was given from it: on another disk, or
     /// put back to an earlier state. A log that lost its end in a power cut does not say that as
-    /// long as it is not synced before anything is acknowledged: votes always are.
-    fn lose_votes(&self, all: bool) {
-        if all || self.config.syncs_always {
-            self.shared.layouts.loses_votes(self.shared.logs.voter());
-        }
+    /// long as it is not synced before anything is acknowledged: votes always are. Returns whether
+    /// it is another voter now.
+    fn lose_votes(&self, all: bool) -> bool {
+        let layouts = &self.shared.layouts;
+        (all || self.config.syncs_always) && layouts.loses_votes(self.shared.logs.voter())
     }
 
     /// The least time of the mark for all partitions, if there is one.
@@ -116,12 +116,15 @@ impl Node {
         if !known {
             self.shared.missed.mark(self.shared.own, Mark { partition: None, since });
             self.mark_lost_hints();
-            self.lose_votes(peer.is_none() || since == 0);
             self.shared.membership.lose((now.wall + self.config.max_skew_micros) << COUNTER_BITS);
+        }
+        // It may have voted since it began to be rebuilt, if a layout has seated it meanwhile.
+        if self.lose_votes(peer.is_none() || since == 0) || !known {
             // What is under way may not have this mark, so it is stored once more after that.
             self.stands_again = self.state_under_way == Some(MembershipState::Rebuilding);
             self.stand(MembershipState::Rebuilding, out);
         }
+        self.shared.layouts.is_looked_at();
         match peer {
             Some(peer) if self.state_under_way.is_some() => self.unsettled.push(peer),
             Some(peer) => self.shared.logs.settle(peer),

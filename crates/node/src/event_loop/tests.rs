@@ -1,3 +1,4 @@
+mod council;
 mod rounds;
 
 use cluster::{Answer, Class, ClientId, ConnectionId, Mark, NodeId, Quorum, Reply, Request};

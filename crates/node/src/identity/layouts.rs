@@ -2,7 +2,7 @@
 
 use cluster::layout::{Layout, Voter};
 use cluster::{Layouts, LayoutsKept, Logs, MembershipState, Shared};
-use lsm::{Batch, Space};
+use lsm::{Batch, Engine, Space};
 
 use super::{Identity, Keeps, Named, damaged, in_store};
 use crate::start_error::StartError;
@@ -32,7 +32,7 @@ impl Identity {
                 Layouts::first(Voter { node: named.own, id: logs.voter(), is_first }, first)
             }
         };
-        if state == MembershipState::Verifying {
+        if state == MembershipState::Verifying || !layouts.has_votes() {
             layouts.loses_votes(logs.voter());
         }
         let (record, _) = layouts.encode();
@@ -53,6 +53,13 @@ impl Identity {
         batch.make_durable();
         (batch, Keeps::Layouts(kept))
     }
+}
+
+/// The record of a directory that is a copy: what it voted after it was made is not in it.
+pub(super) fn without_votes(engine: &Engine) -> Result<Option<Vec<u8>>, StartError> {
+    let stored = engine.read(Space::Node, KEY).map_err(in_store)?;
+    let without = stored.map(|record| Layouts::without_votes(&record.value())).transpose();
+    without.map_err(|why| damaged("the cluster's layout", why.to_owned()))
 }
 
 /// What is known of layouts is durable: a later one is in force.

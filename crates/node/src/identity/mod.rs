@@ -387,8 +387,9 @@ impl Identity {
 
     /// Begins a life of the directory: to be called once, before any message to another node. A
     /// member whose directory is not the one that it was when the last life began is *verifying*
-    /// from here on, if there are others to ask. The life is numbered by the wall clock, for a
-    /// copy's own clock may have begun ahead of it, at its bound.
+    /// from here on, if there are others to ask; whoever it is, its votes are lost. The
+    /// life is numbered by the wall clock, for a copy's own clock may have begun ahead of it, at its
+    /// bound.
     pub(crate) fn begin_life<S: Store, D: Directory>(
         &self,
         store: &S,
@@ -406,10 +407,14 @@ impl Identity {
         if let Some((marker, _)) = &stored
             && !directory.holds(marker)
             && !state.kept.is_alone()
-            && state.kept.state == MembershipState::Member
         {
-            let kept = Kept { state: MembershipState::Verifying, ..state.kept.clone() };
-            let batch = state.batch(&[(KEY, &kept.encode())]);
+            let kept = copied(&state.kept);
+            let identity = kept.encode();
+            let layouts = layouts::without_votes(store.engine())?;
+            let layouts = layouts.iter().map(|record| (layouts::KEY, &record[..]));
+            let items: Vec<(&[u8], &[u8])> =
+                std::iter::once((KEY, &identity[..])).chain(layouts).collect();
+            let batch = state.batch(&items);
             store.commit(batch).map_err(failed)?;
             state.kept = kept;
         }
@@ -437,6 +442,15 @@ fn agreed(stored: Option<&Kept>, named: Named<'_>, new: NewIdentity) -> Kept {
     kept.description = named.topology.describe();
     named.name().clone_into(&mut kept.name);
     kept
+}
+
+/// That of a copy of a directory.
+fn copied(kept: &Kept) -> Kept {
+    let state = match kept.state {
+        MembershipState::Member => MembershipState::Verifying,
+        state => state,
+    };
+    Kept { state, ..kept.clone() }
 }
 
 fn made(named: Named<'_>, new: NewIdentity) -> Kept {

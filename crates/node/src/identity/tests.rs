@@ -3,6 +3,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::layout::{VoteReply, VoteRequest};
 use cluster::{Logs, Mark, Member, Membership, Reported, RoundId};
 use lsm::{MemDisk, Options, SyncMode};
 
@@ -270,6 +271,90 @@ fn a_member_whose_directory_was_copied_says_so() {
         MembershipState::Verifying,
         "it is kept"
     );
+}
+
+/// As the next life of a directory finds it.
+fn layouts(engine: &Engine, identity: &Identity, lineage: Lineage) -> cluster::Layouts {
+    let logs = Logs::new(identity.incarnation(), lineage, &[]);
+    identity.open_layouts(engine, three().named(), &logs, identity.state()).unwrap()
+}
+
+/// What it voted after the copy was made is not in it, whatever its membership state is: a layout
+/// may have seated it while it was rebuilt.
+#[test]
+fn a_copy_is_another_voter() {
+    use MembershipState::{Joining, Member, Rebuilding};
+    for state in [Joining, Member, Rebuilding] {
+        let (engine, files, shared) = (engine(&MemDisk::new()), Files::default(), shared(&three()));
+        let (identity, first) = begin(&engine, &files, 100);
+        let seated = layouts(&engine, &identity, first).voter().id;
+        keep(&engine, &identity, &shared, identity.keep_state(&shared, state));
+        let (batch, _) = identity.keep_layouts(&shared);
+        Store::commit(&engine, batch).unwrap();
+        let (identity, second) = begin(&engine, &files, 110);
+        let kept = layouts(&engine, &identity, second).voter().id;
+        let copy = Files::default();
+        // The process ends before it has stored which voter it is from then on.
+        begin(&engine, &copy, 120);
+        let (identity, fourth) = begin(&engine, &copy, 130);
+        let voter = layouts(&engine, &identity, fourth).voter();
+        assert!(voter.id != kept && voter.id != seated && voter.id != 0, "{state:?}: {voter:?}");
+        assert!(!voter.is_first, "{state:?}");
+        let (identity, fifth) = begin(&engine, &copy, 140);
+        if identity.state() != MembershipState::Verifying {
+            assert_eq!(layouts(&engine, &identity, fifth).voter(), voter, "{state:?}: no copy");
+        }
+    }
+}
+
+/// Of a directory that an earlier release has made.
+#[test]
+fn a_member_that_knows_no_layout_votes_about_the_second() {
+    use MembershipState::{Joining, Member};
+    for (state, is_first) in [(Member, true), (Joining, false)] {
+        let (engine, files) = (engine(&MemDisk::new()), Files::default());
+        let (identity, _) = begin(&engine, &files, 100);
+        let kept = Kept { state, ..identity.lock().kept.clone() };
+        let batch = identity.lock().batch(&[(KEY, &kept.encode())]);
+        Store::commit(&engine, batch).unwrap();
+        assert!(engine.read(Space::Node, layouts::KEY).unwrap().is_none());
+        let (identity, second) = begin(&engine, &files, 110);
+        let layouts = layouts(&engine, &identity, second);
+        assert_eq!((layouts.known().epoch, layouts.has_seat()), (1, is_first), "{state:?}");
+    }
+}
+
+/// Where a node is may change between two starts, whatever was voted before.
+#[test]
+fn another_url_changes_neither_the_first_layout_nor_a_vote_about_the_next() {
+    let (engine, files, list) = (engine(&MemDisk::new()), Files::default(), three());
+    let (identity, lineage) = begin(&engine, &files, 100);
+    let logs = Logs::new(identity.incarnation(), lineage, &[]);
+    let open = |urls: &[String]| {
+        let named = Named { urls, ..list.named() };
+        identity.open_layouts(&engine, named, &logs, MembershipState::Member).unwrap()
+    };
+    let [before, after] =
+        ["h", "i"].map(|host| ["1", "2", "3"].map(|port| format!("http://{host}:{port}")).to_vec());
+    let was = open(&before);
+    let (base, ballot) = (was.known(), 3);
+    let change = cluster::layout::Change { council: Some(vec!["a".into()]), ..Default::default() };
+    let next = Arc::new(base.planned(&change, |_| Some(7)).unwrap());
+    let mut shared = shared(&list);
+    let prepare = VoteRequest::Prepare { base: Arc::clone(&base), ballot };
+    let accept = VoteRequest::Accept { ballot, layout: Arc::clone(&next) };
+    assert_eq!(was.asked(&prepare), (VoteReply::Promise(None), true));
+    assert_eq!(was.asked(&accept), (VoteReply::Accepted, true));
+    shared.goes_by(was);
+    keep(&engine, &identity, &shared, identity.keep_layouts(&shared));
+
+    let is = open(&after);
+    assert_eq!(is.known().nodes[0].url, "http://i:1");
+    assert_eq!(is.known().id(), base.id());
+    let prepare = VoteRequest::Prepare { base: is.known(), ballot: 4 };
+    assert_eq!(is.asked(&prepare), (VoteReply::Promise(Some((3, Arc::clone(&next)))), true));
+    let accept = VoteRequest::Accept { ballot: 4, layout: next };
+    assert_eq!(is.asked(&accept), (VoteReply::Accepted, true), "whoever made it has others' URLs");
 }
 
 #[test]

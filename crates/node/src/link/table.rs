@@ -105,6 +105,7 @@ impl PeerTable {
         self.shared.logs.met(*node, *incarnation, *life);
         if self.shared.logs.lost(knows_us.as_ref()).is_some() {
             self.shared.membership.doubt();
+            self.shared.layouts.doubt();
         }
         self.shared.met_with_proof(*node, *proven);
     }

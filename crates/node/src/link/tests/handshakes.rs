@@ -53,9 +53,11 @@ fn who_is_told_of_another_disk_under_its_name_doubts_what_it_holds() {
     met.knows_us = Some(Claim { incarnation: 101, reported: Reported::default() });
     b.met(&met);
     assert!(b.shared.membership.is_authoritative(0, None), "that is its disk");
+    assert!(!b.shared.layouts.is_in_doubt());
     met.knows_us = Some(Claim { incarnation: 555, reported: Reported::default() });
     b.met(&met);
     assert!(!b.shared.membership.is_authoritative(0, None), "it had another one");
+    assert!(b.shared.layouts.is_in_doubt(), "nor does it vote before it has looked at that");
 }
 
 #[test]

@@ -1,0 +1,89 @@
+//! What a node knows of layouts, as its disk has it.
+
+use super::*;
+use crate::layout::Change;
+use crate::topology::Member;
+
+fn first() -> Layout {
+    let member = |name: &str| Member { name: name.to_owned(), zone: String::new(), weight: 1 };
+    let topology = Topology::new(vec![member("a"), member("b")], 2).unwrap();
+    Layout::first(&topology, |id| format!("http://{}", id.0))
+}
+
+fn next(base: &Layout) -> Arc<Layout> {
+    let council = Some(vec!["b".to_owned()]);
+    Arc::new(base.planned(&Change { council, ..Change::default() }, |_| Some(9)).unwrap())
+}
+
+/// As a node has it that has accepted the second layout, and its record.
+fn accepted() -> (Layouts, Vec<u8>) {
+    let own = Voter { node: NodeId(0), id: 0x0102_0304_0506_0708, is_first: true };
+    let layouts = Layouts::first(own, first());
+    let (base, layout) = (layouts.known(), next(&first()));
+    layouts.asked(&VoteRequest::Prepare { base, ballot: 0x11 });
+    layouts.asked(&VoteRequest::Accept { ballot: 0x12, layout });
+    let (record, _) = layouts.encode();
+    (layouts, record)
+}
+
+/// What a node of this release finds again.
+#[test]
+fn the_bytes_are_those_of_the_document() {
+    let (layouts, record) = accepted();
+    let mut expected = vec![1, 1, 8, 7, 6, 5, 4, 3, 2, 1];
+    expected.extend([0x12, 0, 0, 0, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 0]);
+    for layout in [&*next(&first()), &*layouts.known()] {
+        let bytes = layout.to_bytes();
+        expected.extend((bytes.len() as u32).to_le_bytes());
+        expected.extend(bytes);
+    }
+    assert_eq!(record, expected);
+    let again = Layouts::decode(&record, NodeId(0), first()).unwrap();
+    assert_eq!((again.encode().0, again.voter()), (record, layouts.voter()));
+}
+
+#[test]
+fn what_is_no_record_is_told_from_a_newer_one() {
+    let (_, record) = accepted();
+    let why = |bytes: &[u8]| Layouts::decode(bytes, NodeId(0), first()).unwrap_err();
+    for cut in 0..record.len() {
+        let why = why(&record[..cut]);
+        assert!(why.contains("damaged") || why.contains("ends early"), "cut at {cut}: {why}");
+    }
+    assert!(why(&[&record[..], &[0]].concat()).contains("damaged"));
+    assert!(why(&[&[2], &record[1..]].concat()).contains("upgrade"));
+}
+
+#[test]
+fn a_copy_has_no_votes_and_goes_by_what_is_decided() {
+    let (_, record) = accepted();
+    let record = Layouts::without_votes(&record).unwrap();
+    let copy = Layouts::decode(&record, NodeId(0), first()).unwrap();
+    assert!(!copy.has_votes() && !copy.has_seat() && copy.completed().is_none());
+    assert_eq!(copy.known().id(), first().id());
+    assert!(copy.loses_votes(3) && !copy.loses_votes(3), "it is news once");
+    assert!(copy.has_votes() && copy.is_unkept());
+}
+
+/// A record that was made before a change says nothing of that, whatever is stored last.
+#[test]
+fn what_changed_after_a_record_was_made_is_not_kept_with_it() {
+    let own = Voter { node: NodeId(0), id: 5, is_first: true };
+    let (layouts, views) = (Layouts::first(own, first()), View::first(topology_of(&first())));
+    let views = Views::new(views);
+    let prepare = |ballot| VoteRequest::Prepare { base: layouts.known(), ballot };
+    assert!(layouts.asked(&prepare(1)).1);
+    let (_, early) = layouts.encode();
+    let later = next(&first());
+    assert!(layouts.asked(&VoteRequest::Decided(Arc::clone(&later))).1);
+    let (_, late) = layouts.encode();
+    assert!(!layouts.kept(&early, &views) && layouts.is_unkept());
+    assert!(layouts.asked(&VoteRequest::Ask).1, "what it would tell is not durable");
+    assert!(layouts.kept(&late, &views) && !layouts.kept(&early, &views));
+    assert_eq!((layouts.is_unkept(), views.epoch()), (false, 2));
+    assert!(!layouts.asked(&VoteRequest::Ask).1);
+}
+
+fn topology_of(layout: &Layout) -> Topology {
+    placed(&layout.nodes, layout.replicas).unwrap()
+}
