@@ -1,8 +1,11 @@
 //! Row 28, the part of what befalls nodes in the middle of rounds that prove something: they are
 //! killed, stand still, lose their disks or get old ones, their disks are full, their clocks are
-//! off, another node drives a round too. Keys are deleted all the while, half of that with one node
-//! away, and clients go on. Whatever became of that round, a later one proves, compactions purge,
-//! all hold the same, and nothing that was deleted is ever read.
+//! off, another node drives a round too. Some are struck at any time, others between two steps
+//! ([`between`]). Keys are deleted all the while, half of that with one node away, and clients go
+//! on. Whatever became of that round, a later one proves, compactions purge, all hold the same, and
+//! nothing that was deleted is ever read.
+
+mod between;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -24,6 +27,7 @@ use crate::proofs::{ARGS, Stages, compact, forget_hints, parse, prove, round, st
 use crate::random::Random;
 use crate::rollback::{NODES, copy};
 use crate::strace::Strace;
+use crate::strikes::between::{MOMENTS, Moment};
 use crate::writers::{Work, Writers};
 use crate::{Failure, Setup, audit};
 
@@ -42,7 +46,14 @@ enum Strike {
     ClockOff,
 }
 
-/// One after the other; in a test those at the front.
+/// When it does.
+#[derive(Debug, Clone, Copy)]
+enum When {
+    Anywhere(Strike),
+    Between(Moment),
+}
+
+/// At any time of a round, one after the other; in a test those at the front.
 const EACH: [Strike; 10] = [
     Strike::DriverKilled,
     Strike::OldCopy,
@@ -94,7 +105,7 @@ struct Row<'a> {
     cluster: Cluster,
     ledger: Arc<Ledger>,
     random: Random,
-    /// Where nodes were killed.
+    /// Where nodes were killed, or stood still between two steps.
     stages: Stages,
     /// A node's directory as it was before the last proof.
     old: Option<(usize, PathBuf)>,
@@ -107,15 +118,34 @@ struct Row<'a> {
     answers: u64,
 }
 
-/// `rounds` strikes.
+impl When {
+    fn of(number: usize) -> Self {
+        let place = number % (EACH.len() + MOMENTS);
+        match place.checked_sub(EACH.len()) {
+            Some(moment) => Self::Between(Moment::of(moment)),
+            None => Self::Anywhere(EACH[place]),
+        }
+    }
+}
+
+/// `rounds` strikes: at any time of a round, then between two steps.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
+    from(setup, 0)
+}
+
+/// `rounds` strikes between two steps of a round.
+pub fn between_steps(setup: &Setup) -> Result<String, Failure> {
+    from(setup, EACH.len())
+}
+
+fn from(setup: &Setup, first: usize) -> Result<String, Failure> {
     let mut row = Row::start(setup)?;
     let mut skipped = 0;
-    for number in 0..setup.rounds as usize {
-        let strike = EACH[number % EACH.len()];
-        let done = row.step(strike, number).map_err(|failure| match failure {
+    for number in first..first + setup.rounds as usize {
+        let when = When::of(number);
+        let done = row.step(when, number).map_err(|failure| match failure {
             Failure::Broken(what) => {
-                Failure::Broken(format!("{what} ({strike:?}, seed {}, step {number})", setup.seed))
+                Failure::Broken(format!("{what} ({when:?}, seed {}, step {number})", setup.seed))
             }
             other => other,
         })?;
@@ -123,8 +153,8 @@ pub fn run(setup: &Setup) -> Result<String, Failure> {
     }
     let (acknowledged, _, unknown) = row.ledger.counts();
     Ok(format!(
-        "{} strikes in the middle of rounds ({skipped} not possible here), nodes killed: {}; the \
-         next round proves; {acknowledged} writes acknowledged, {unknown} unknown, 0 lost, **0 \
+        "{} strikes in the middle of rounds ({skipped} not possible here), nodes struck that were \
+         {}; the next round proves; {acknowledged} writes acknowledged, {unknown} unknown, 0 lost, **0 \
          risen** in {} answers of every node under every quorum",
         setup.rounds, row.stages, row.answers
     ))
@@ -178,7 +208,7 @@ impl<'a> Row<'a> {
     }
 
     /// Deletes with a node away, a round, and what befalls it; whether that is possible here.
-    fn step(&mut self, strike: Strike, number: usize) -> Result<bool, Failure> {
+    fn step(&mut self, when: When, number: usize) -> Result<bool, Failure> {
         let old = self.edit(number)?;
         let work = Work {
             clients: 6,
@@ -191,16 +221,11 @@ impl<'a> Row<'a> {
         };
         let seed = self.random.number();
         let writers = Writers::start_on(self.cluster.addresses(), &self.ledger, work, seed)?;
-        let (driver, slow) = (self.any(), self.any());
-        let log = self.cluster.dir().join("strace.log");
-        let delay = format!("delay_enter={}", SLOW_SYNC.as_micros());
-        let node = self.cluster.node(slow)?;
-        let slow = if_any(Strace::attach(node, "fdatasync", &delay, &log))?;
-        self.begin_round(driver)?;
-        let longest = self.takes + if slow.is_some() { SLOW_SYNC * 4 } else { Duration::ZERO };
-        thread::sleep(longest.mul_f64(self.random.below(1000) as f64 / 1000.0));
-        let done = self.strike(strike, driver)?;
-        drop(slow);
+        let driver = self.any();
+        let done = match when {
+            When::Anywhere(strike) => self.strike_anywhere(strike, driver)?,
+            When::Between(moment) => self.strike_in(moment, driver)?,
+        };
         thread::sleep(AFTERWARDS);
         writers.stop()?;
         self.cluster.until_ready()?;
@@ -211,19 +236,32 @@ impl<'a> Row<'a> {
         Ok(done)
     }
 
-    /// Asks a node for a round, and waits until that has begun.
-    fn begin_round(&mut self, driver: usize) -> Result<(), Failure> {
+    /// Begins a round, and strikes in the middle of it; whether that is possible here.
+    fn strike_anywhere(&mut self, strike: Strike, driver: usize) -> Result<bool, Failure> {
+        let slow = self.any();
+        let log = self.cluster.dir().join("strace.log");
+        let delay = format!("delay_enter={}", SLOW_SYNC.as_micros());
+        let node = self.cluster.node(slow)?;
+        let slow = if_any(Strace::attach(node, "fdatasync", &delay, &log))?;
+        self.begin_round(driver)?;
+        let longest = self.takes + if slow.is_some() { SLOW_SYNC * 4 } else { Duration::ZERO };
+        thread::sleep(longest.mul_f64(self.random.below(1000) as f64 / 1000.0));
+        self.strike(strike, driver)
+    }
+
+    /// Asks a node for a round, and waits until that has begun; its number.
+    fn begin_round(&mut self, driver: usize) -> Result<u64, Failure> {
         let full = self.random.percent(50);
         let mut client = self.cluster.node(driver)?.client()?;
         let asked = client.request("POST", &format!("/admin/repair?full={full}"), b"")?;
-        let number = parse(&asked.body)?["number"].as_u64();
+        let number = parse(&asked.body)?["number"].as_u64().unwrap_or_default();
         let begun = Instant::now();
         while begun.elapsed() < BEGINS {
             let told = parse(&client.request("GET", "/admin/repair", b"")?.body)?;
-            if told["current"]["number"].as_u64() >= number
-                || told["last"]["number"].as_u64() >= number
+            if told["current"]["number"].as_u64() >= Some(number)
+                || told["last"]["number"].as_u64() >= Some(number)
             {
-                return Ok(());
+                return Ok(number);
             }
             thread::sleep(AGAIN);
         }
