@@ -1,9 +1,12 @@
 //! Row 28, the part of what befalls nodes in the middle of rounds that prove something: they are
 //! killed, stand still, lose their disks or get old ones, their disks are full, their clocks are
-//! off, another node drives a round too. Some are struck at any time, others between two steps
-//! ([`between`]). Keys are deleted all the while, half of that with one node away, and clients go
-//! on. Whatever became of that round, a later one proves, compactions purge, all hold the same, and
-//! nothing that was deleted is ever read.
+//! off, another node drives a round too. Keys are deleted all the while, half of that with one node
+//! away, and clients go on. Whatever became of that round, a later one proves, compactions purge,
+//! all hold the same, and nothing that was deleted is ever read.
+//!
+//! Some are struck at any time, others between two steps ([`between`]), with clocks as they are: a
+//! clock that can be set reads a file each time, strace stops a node at each of these system calls,
+//! and rounds go on without it.
 
 mod between;
 
@@ -118,31 +121,25 @@ struct Row<'a> {
     answers: u64,
 }
 
-impl When {
-    fn of(number: usize) -> Self {
-        let place = number % (EACH.len() + MOMENTS);
-        match place.checked_sub(EACH.len()) {
-            Some(moment) => Self::Between(Moment::of(moment)),
-            None => Self::Anywhere(EACH[place]),
-        }
-    }
-}
-
-/// `rounds` strikes: at any time of a round, then between two steps.
+/// `rounds` strikes at any time of a round.
 pub fn run(setup: &Setup) -> Result<String, Failure> {
-    from(setup, 0)
+    strikes(setup, true, |number| When::Anywhere(EACH[number % EACH.len()]))
 }
 
 /// `rounds` strikes between two steps of a round.
 pub fn between_steps(setup: &Setup) -> Result<String, Failure> {
-    from(setup, EACH.len())
+    strikes(setup, false, |number| When::Between(Moment::of(number % MOMENTS)))
 }
 
-fn from(setup: &Setup, first: usize) -> Result<String, Failure> {
-    let mut row = Row::start(setup)?;
+fn strikes(
+    setup: &Setup,
+    sets_clocks: bool,
+    when_of: impl Fn(usize) -> When,
+) -> Result<String, Failure> {
+    let mut row = Row::start(setup, sets_clocks)?;
     let mut skipped = 0;
-    for number in first..first + setup.rounds as usize {
-        let when = When::of(number);
+    for number in 0..setup.rounds as usize {
+        let when = when_of(number);
         let done = row.step(when, number).map_err(|failure| match failure {
             Failure::Broken(what) => {
                 Failure::Broken(format!("{what} ({when:?}, seed {}, step {number})", setup.seed))
@@ -154,8 +151,8 @@ fn from(setup: &Setup, first: usize) -> Result<String, Failure> {
     let (acknowledged, _, unknown) = row.ledger.counts();
     Ok(format!(
         "{} strikes in the middle of rounds ({skipped} not possible here), nodes struck that were \
-         {}; the next round proves; {acknowledged} writes acknowledged, {unknown} unknown, 0 lost, **0 \
-         risen** in {} answers of every node under every quorum",
+         {}; the next round proves; {acknowledged} writes acknowledged, {unknown} unknown, 0 lost, \
+         **0 risen** in {} answers of every node under every quorum",
         setup.rounds, row.stages, row.answers
     ))
 }
@@ -169,9 +166,9 @@ fn if_any<T>(made: Result<T, Failure>) -> Result<Option<T>, Failure> {
 }
 
 impl<'a> Row<'a> {
-    fn start(setup: &'a Setup) -> Result<Self, Failure> {
+    fn start(setup: &'a Setup, sets_clocks: bool) -> Result<Self, Failure> {
         let mut cluster = Cluster::plan(setup, NODES, None, &ARGS)?;
-        let clocks = if_any(faked(&mut cluster))?;
+        let clocks = if sets_clocks { if_any(faked(&mut cluster))? } else { None };
         let disk = if_any(Mount::tmpfs(DISK_MIB))?;
         if let Some(disk) = &disk {
             cluster.launches[SMALL].data = disk.path().join("data");
