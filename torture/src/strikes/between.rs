@@ -51,13 +51,14 @@ pub(super) struct Moment {
     stops: bool,
 }
 
-const STEPS: [Stage; 3] = [Stage::Ready, Stage::Sealed, Stage::Proven];
+/// A test has the first of each: the proof is known to one member, and who drives is killed.
+const STEPS: [Stage; 3] = [Stage::Proven, Stage::Ready, Stage::Sealed];
 const PLACES: [(Who, Who); 5] = [
-    (Who::Driver, Who::Driver),
-    (Who::Second, Who::First),
     (Who::Second, Who::Driver),
     (Who::Second, Who::Second),
     (Who::Driver, Who::First),
+    (Who::Driver, Who::Driver),
+    (Who::Second, Who::First),
 ];
 
 /// How many moments there are.
